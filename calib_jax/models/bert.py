@@ -17,8 +17,8 @@ from calib_jax.models.contract import (
     TorchRules,
     at_least_single,
     built,
-    real_rows,
     register,
+    tokens_of,
 )
 from calib_jax.models.dropout import Dropout
 
@@ -139,30 +139,14 @@ class Bert(Network):
 
     def _numbers(self, x: Any, mask: Any) -> tuple[Numbers, Numbers]:
         """Validate the inputs and return the tokens and their types."""
-        name = type(self).__name__
-        if not isinstance(x, dict) or not {"tokens"} <= set(x) <= {"tokens", "types"}:
-            given = sorted(x) if isinstance(x, dict) else type(x).__name__
-            raise TypeError(
-                f"{name}: inputs must be a dictionary of 'tokens' and, if wanted, 'types', got"
-                f" {given}."
-            )
-        x = {key: jnp.asarray(leaf) for key, leaf in x.items()}
-        tokens = x["tokens"]
-        for key, leaf in x.items():
-            if not jnp.issubdtype(leaf.dtype, jnp.integer):
-                raise TypeError(f"{name}: {key} must be integers, got {leaf.dtype}.")
-            if leaf.ndim != 2 or leaf.shape != tokens.shape or not leaf.shape[1]:
-                raise ValueError(
-                    f"{name}: {key} must have shape [batch, length], the same for all, got"
-                    f" {leaf.shape}."
-                )
-        if tokens.shape[1] > self.places:
+        name, what = type(self).__name__, "'tokens' and, if wanted, 'types'"
+        x = tokens_of(name, x, mask, what, ("tokens",), ("types",), self.places)
+        tokens, types = x["tokens"], x.get("types", jnp.zeros_like(x["tokens"]))
+        if types.shape != tokens.shape:
             raise ValueError(
-                f"{name}: a text may have at most {self.places} tokens, got {tokens.shape[1]}: cut"
-                " it."
+                f"{name}: types must have the shape of tokens, {tokens.shape}, got {types.shape}."
             )
-        x = real_rows(x, mask)
-        return x["tokens"], x["types"] if "types" in x else jnp.zeros_like(tokens)
+        return tokens, types
 
     @nn.nowrap
     def encoder(self, *, name: str | None = None) -> BertEncoder:

@@ -192,6 +192,41 @@ def built(kind: Callable[..., _Network], options: Mapping[str, Any], **attribute
     return kind(**given)
 
 
+def tokens_of(
+    network: str,
+    x: Any,
+    mask: Any,
+    what: str,
+    keys: Sequence[str],
+    optional: Sequence[str],
+    places: int,
+) -> dict[str, Array]:
+    """Validate a dictionary of token numbers `[batch, length]`, and set padding to 0.
+
+    Args:
+      network: the name of the network, for error messages.
+      x, mask: the inputs and the mask of real examples.
+      what: what the inputs must be, for error messages.
+      keys, optional: the keys that the inputs must and may have.
+      places: the largest length.
+    """
+    if not isinstance(x, dict) or not {*keys} <= set(x) <= {*keys, *optional}:
+        given = sorted(x) if isinstance(x, dict) else type(x).__name__
+        raise TypeError(f"{network}: inputs must be a dictionary of {what}, got {given}.")
+    x = {key: jnp.asarray(leaf) for key, leaf in x.items()}
+    for key, leaf in x.items():
+        if not jnp.issubdtype(leaf.dtype, jnp.integer):
+            raise TypeError(f"{network}: {key} must be integers, got {leaf.dtype}.")
+        if leaf.ndim != 2 or not leaf.shape[1] or len(leaf) != len(x[keys[0]]):
+            raise ValueError(f"{network}: {key} must have shape [batch, length], got {leaf.shape}.")
+        if leaf.shape[1] > places:
+            raise ValueError(
+                f"{network}: a text may have at most {places} tokens, got {leaf.shape[1]}: cut it,"
+                " or raise the option places."
+            )
+    return real_rows(x, mask)
+
+
 def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
     """Draw floating-point inputs of a shape."""
     return np.random.default_rng(seed).standard_normal(shape, np.float32)

@@ -13,7 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.attention import Block, Table
-from calib_jax.models.contract import DType, Network, built, real_rows, register
+from calib_jax.models.contract import DType, Network, built, register, tokens_of
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.word_vectors import PADDING
 
@@ -148,26 +148,8 @@ class Transformer(Network):
 
     def _numbers(self, x: Any, mask: Any) -> tuple[Array, Array]:
         """Validate the inputs and return the tokens of both languages."""
-        name = type(self).__name__
-        if not isinstance(x, dict) or set(x) != {"source", "target"}:
-            given = sorted(x) if isinstance(x, dict) else type(x).__name__
-            raise TypeError(
-                f"{name}: inputs must be a dictionary of 'source' and 'target', got {given}."
-            )
-        x = {key: jnp.asarray(leaf) for key, leaf in x.items()}
-        for key, leaf in x.items():
-            if not jnp.issubdtype(leaf.dtype, jnp.integer):
-                raise TypeError(f"{name}: {key} must be integers, got {leaf.dtype}.")
-            if leaf.ndim != 2 or not leaf.shape[1] or len(leaf) != len(x["source"]):
-                raise ValueError(
-                    f"{name}: {key} must have shape [batch, length], got {leaf.shape}."
-                )
-            if leaf.shape[1] > self.places:
-                raise ValueError(
-                    f"{name}: a sentence may have at most {self.places} tokens, got"
-                    f" {leaf.shape[1]}:\ncut it, or raise the option places."
-                )
-        x = real_rows(x, mask)
+        name, keys = type(self).__name__, ("source", "target")
+        x = tokens_of(name, x, mask, "'source' and 'target'", keys, (), self.places)
         return x["source"], x["target"]
 
     @nn.nowrap

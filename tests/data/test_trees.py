@@ -89,14 +89,14 @@ def test_padding_keeps_every_node():
     drawn = np.random.default_rng(0)
     parsed = [data.parse_tree(tiny.tree(drawn, size=size)) for size in (1, 2, 5, 9)]
     arrays = trees.padded(parsed, 9)
-    assert arrays.children.shape == (4, 8, 2)
+    assert arrays.structure["children"].shape == (4, 8, 2)
     for row, tree in enumerate(parsed):
-        assert arrays.present[row].sum() == len(tree.labels)
+        assert arrays.labeled[row].sum() == len(tree.labels)
         assert arrays.labels[row, arrays.root[row]] == tree.labels[-1]
-        assert arrays.present[row, arrays.root[row]]
-        np.testing.assert_array_equal(arrays.labels[row, arrays.present[row]], tree.labels)
-        for number, pair in enumerate(arrays.children[row, : len(tree.children)]):
-            assert all(arrays.present[row, child] and child < 9 + number for child in pair)
+        assert arrays.labeled[row, arrays.root[row]]
+        np.testing.assert_array_equal(arrays.labels[row, arrays.labeled[row]], tree.labels)
+        for number, pair in enumerate(arrays.structure["children"][row, : len(tree.children)]):
+            assert all(arrays.labeled[row, child] and child < 9 + number for child in pair)
     with pytest.raises(ValueError, match="leaves must be at least 9, got 8"):
         trees.padded(parsed, 8)
 

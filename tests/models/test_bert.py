@@ -175,7 +175,11 @@ def test_recomputation_keeps_gradients():
         ({"ids": TOKENS}, TypeError, r"got \['ids'\]"),
         ({"tokens": TOKENS * 1.0}, TypeError, "tokens must be integers, got float"),
         ({"tokens": TOKENS[0]}, ValueError, r"tokens must have shape .* got \(5,\)"),
-        (X | {"types": TYPES[:, :2]}, ValueError, r"types must have shape .* got \(2, 2\)"),
+        (
+            X | {"types": TYPES[:, :2]},
+            ValueError,
+            r"types must have the shape of tokens, .* got \(2, 2\)",
+        ),
         ({"tokens": np.ones((1, 8), int)}, ValueError, "at most 7 tokens, got 8"),
     ],
     ids=["array", "other name", "real", "one text", "other types", "long"],

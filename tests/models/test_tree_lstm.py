@@ -64,7 +64,7 @@ def shapes():
     ]
     arrays = padded(of_trees, 10)
     words = np.random.default_rng(2).standard_normal((4, 10, 4))
-    return {"words": words, "children": arrays.children}, arrays.present
+    return {"words": words, **arrays.structure}, arrays.labeled
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Integer
@@ -27,7 +28,9 @@ def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
     """Write parameters to exactly this path; replace an existing file atomically."""
     formula = {"formula": FORMULAS[name]} if name in FORMULAS else {}
     about = json.dumps({"format": FORMAT, "name": name, **formula})
-    arrays: dict[str, Any] = {_ABOUT: np.array(about)} | _flat(params)
+    arrays: dict[str, Any] = {_ABOUT: np.array(about)}
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
+        arrays[jax.tree_util.keystr(keys, simple=True, separator="/")] = np.asarray(leaf)
     with writing.replacing(Path(path)) as unfinished, open(unfinished, "wb") as file:
         np.savez_compressed(file, **arrays)
 
@@ -101,16 +104,6 @@ def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
     for field, array in arrays.items():
         if not field.startswith("state/") and not np.isfinite(array[usable]).all():
             raise ValueError(f"{field} is not finite")
-
-
-def _flat(params: Any, prefix: str = "") -> dict[str, np.ndarray]:
-    arrays: dict[str, np.ndarray] = {}
-    for field, value in params._asdict().items():
-        if hasattr(value, "_asdict"):
-            arrays |= _flat(value, f"{prefix}{field}/")
-        else:
-            arrays[prefix + field] = np.asarray(value)
-    return arrays
 
 
 def _nested(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:

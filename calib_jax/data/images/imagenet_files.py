@@ -148,15 +148,18 @@ def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
         images = _images(place / name)
         names += [f"{name}/{image}".encode() for image in images]
         labels.append(np.full(len(images), number, np.int32))
-    return _listed(place, np.array(names), np.concatenate(labels))
+    return listed_files(place, np.array(names), np.concatenate(labels))
 
 
-def _listed(place: pathlib.Path, names: np.ndarray, labels: np.ndarray) -> Listed:
-    return Listed(names, labels, str(place), lambda name, _: _photograph(place / name))
+def listed_files(
+    place: pathlib.Path, names: np.ndarray, labels: np.ndarray, advice: str = reading.ANEW
+) -> Listed:
+    """Return the photographs of some files of a folder."""
 
+    def read(name: str, _: int) -> bytes:
+        return reading.content(place / name, "a photograph", advice, at_most=_LONGEST)
 
-def _photograph(path: pathlib.Path) -> bytes:
-    return reading.content(path, "a photograph", at_most=_LONGEST)
+    return Listed(names, labels, str(place), read)
 
 
 def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
@@ -176,7 +179,7 @@ def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
         labels[row] = numbers[identity]
     order = np.argsort(labels, kind="stable")
     coded = np.array([name.encode() for name in names])
-    return _listed(place / VAL, coded[order], labels[order])
+    return listed_files(place / VAL, coded[order], labels[order])
 
 
 class _Truth(NamedTuple):

@@ -7,9 +7,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from calib_jax.core.files import reading
-from calib_jax.data.images.imagenet_files import Listed
+from calib_jax.data.images.imagenet_files import Listed, listed_files
 
-_LONGEST = 1 << 26  # limit on the bytes of a photograph
 _ADVICE = "unpack the photographs that the list names"
 
 
@@ -30,10 +29,7 @@ def listed(
     coded, classes = np.array([name.encode() for name in names]), np.array(labels, np.int32)
     order = np.lexsort((coded, classes))
 
-    def read(name: str, _: int) -> bytes:
-        return reading.content(place / name, "a photograph", _ADVICE, at_most=_LONGEST)
-
-    return Listed(coded[order], classes[order], str(place), read)
+    return listed_files(place, coded[order], classes[order], _ADVICE)
 
 
 def _check_present(path: pathlib.Path, place: pathlib.Path, names: Sequence[str]) -> None:

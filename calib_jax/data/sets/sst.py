@@ -2,7 +2,7 @@
 
 import pathlib
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -13,7 +13,7 @@ from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.formats import archives, files
 from calib_jax.data.text.dependencies import ordered, padded_dependencies, read_dependencies
-from calib_jax.data.text.trees import Tree, padded, parse_tree, plain
+from calib_jax.data.text.trees import Nodes, Tree, padded, parse_tree, plain
 from calib_jax.data.text.vocabulary import Vocabulary
 from calib_jax.data.text.word_vectors import read_vectors
 from calib_jax.data.text.wordpiece import WordPiece
@@ -113,7 +113,7 @@ def sst(
             for part, name in _PARTS.items()
         }
     else:
-        nodes = {part: _of_constituents(trees[part], leaves) for part in trees}
+        nodes = {part: padded(trees[part], leaves) for part in trees}
     sources: dict[str, Any] = {
         part: _source(nodes[part], trees[part], known, all_nodes=part == "train") for part in trees
     }
@@ -200,31 +200,7 @@ def _is_polar(tree: Tree) -> bool:
     return tree.labels[-1] != _NEUTRAL
 
 
-class _Nodes(NamedTuple):
-    """The nodes of all trees of a part.
-
-    Attributes:
-      order: the place in the sentence of each word, `[trees, leaves]`.
-      structure: the further inputs of the network.
-      root: the place of the root, `[trees]`.
-      labels, labeled: the label of each node, and whether it has one, `[trees, nodes]`.
-    """
-
-    order: np.ndarray
-    structure: dict[str, np.ndarray]
-    root: np.ndarray
-    labels: np.ndarray
-    labeled: np.ndarray
-
-
-def _of_constituents(trees: list[Tree], leaves: int) -> _Nodes:
-    arrays = padded(trees, leaves)
-    order = np.tile(np.arange(leaves), (len(trees), 1))
-    structure = {"children": arrays.children}
-    return _Nodes(order, structure, arrays.root, arrays.labels, arrays.present)
-
-
-def _of_dependencies(path: pathlib.Path, parsed: list[Tree], leaves: int) -> _Nodes:
+def _of_dependencies(path: pathlib.Path, parsed: list[Tree], leaves: int) -> Nodes:
     """Read the dependency trees of all sentences, and keep those of polar roots."""
     sentences = read_dependencies(path)
     if len(sentences) != len(parsed):
@@ -238,12 +214,10 @@ def _of_dependencies(path: pathlib.Path, parsed: list[Tree], leaves: int) -> _No
         except ValueError as error:
             raise reading.Unreadable(f"{path}, sentence {number}: {error}.") from None
     kept = [graph for graph, tree in zip(trees, parsed, strict=True) if _is_polar(tree)]
-    arrays = padded_dependencies(kept, leaves)
-    structure = {"parents": arrays.parents}
-    return _Nodes(arrays.order, structure, arrays.root, arrays.labels, arrays.labeled)
+    return padded_dependencies(kept, leaves)
 
 
-def _source(nodes: _Nodes, trees: list[Tree], known: Vocabulary, *, all_nodes: bool) -> InMemory:
+def _source(nodes: Nodes, trees: list[Tree], known: Vocabulary, *, all_nodes: bool) -> InMemory:
     words = np.zeros(nodes.order.shape, np.int32)
     unknown = known.number_of[UNKNOWN]
     for row, tree in enumerate(trees):

@@ -8,7 +8,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.text.trees import Tree, plain
+from calib_jax.data.text.trees import Nodes, Tree, plain
 
 __all__ = ["DependencyTree", "read_dependencies"]
 
@@ -146,26 +146,11 @@ def _labels_of_spans(tree: Tree) -> dict[tuple[int, int], int]:
     return dict(zip(spans, tree.labels, strict=True))
 
 
-class PaddedDependencies(NamedTuple):
-    """Dependency trees as arrays of one size.
+def padded_dependencies(trees: Sequence[Ordered], length: int) -> Nodes:
+    """Pad dependency trees to a number of words.
 
-    Attributes:
-      order: the place in the sentence of each word, `[trees, words]`.
-      parents: `[trees, words]`; padding is its own parent.
-      root: `[trees]`.
-      labels: `[trees, words]`.
-      labeled: whether a word has a label, `[trees, words]`.
+    The structure is "parents", `[trees, words]`; padding is its own parent.
     """
-
-    order: np.ndarray
-    parents: np.ndarray
-    root: np.ndarray
-    labels: np.ndarray
-    labeled: np.ndarray
-
-
-def padded_dependencies(trees: Sequence[Ordered], length: int) -> PaddedDependencies:
-    """Pad dependency trees to a number of words."""
     checks.at_least("leaves", length, max((len(tree.order) for tree in trees), default=1))
     shape = len(trees), length
     order, labels = np.zeros(shape, np.int32), np.zeros(shape, np.int32)
@@ -176,4 +161,4 @@ def padded_dependencies(trees: Sequence[Ordered], length: int) -> PaddedDependen
         order[row, :count], parents[row, :count] = tree.order, tree.parents
         labels[row, :count], labeled[row, :count] = tree.labels, tree.labeled
     root = np.array([len(tree.order) - 1 for tree in trees], np.int32)
-    return PaddedDependencies(order, parents, root, labels, labeled)
+    return Nodes(order, {"parents": parents}, root, labels, labeled)

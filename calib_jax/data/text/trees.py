@@ -1,6 +1,6 @@
 """Binary trees with a label at every node, one in brackets on each line, as in the SST."""
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -124,28 +124,29 @@ def parse_tree(line: str, num_labels: int = 5) -> Tree:
     )
 
 
-class Padded(NamedTuple):
-    """Trees as arrays of one size, `leaves` words and `leaves` - 1 inner nodes each.
-
-    The words have the numbers 0 to `leaves` - 1, the inner nodes `leaves` and more; padded inner
-    nodes have the first word as both children.
+class Nodes(NamedTuple):
+    """The nodes of trees, as arrays of one size.
 
     Attributes:
-      children: `[trees, leaves - 1, 2]`.
-      root: `[trees]`.
-      labels: `[trees, 2 leaves - 1]`.
-      present: whether a node is one of the tree, `[trees, 2 leaves - 1]`.
+      order: the place in the sentence of each word, `[trees, leaves]`.
+      structure: the further inputs of the network, see `padded` and `padded_dependencies`.
+      root: the place of the root, `[trees]`.
+      labels, labeled: the label of each node, and whether it has one, `[trees, nodes]`.
     """
 
-    children: np.ndarray
+    order: np.ndarray
+    structure: dict[str, np.ndarray]
     root: np.ndarray
     labels: np.ndarray
-    present: np.ndarray
+    labeled: np.ndarray
 
 
-def padded(trees: Iterable[Tree], leaves: int) -> Padded:
-    """Pad trees to a number of words."""
-    trees = list(trees)
+def padded(trees: Sequence[Tree], leaves: int) -> Nodes:
+    """Pad trees to `leaves` words and `leaves` - 1 inner nodes.
+
+    The words have the numbers 0 to `leaves` - 1, the inner nodes `leaves` and more. The structure
+    is "children", `[trees, leaves - 1, 2]`; padded inner nodes have the first word as both.
+    """
     longest = max((len(tree.words) for tree in trees), default=0)
     checks.at_least("leaves", leaves, max(longest, 2))
     children = np.zeros((len(trees), leaves - 1, 2), np.int32)
@@ -160,7 +161,8 @@ def padded(trees: Iterable[Tree], leaves: int) -> Padded:
         places = np.r_[:words, leaves : leaves + inner]
         labels[row, places] = tree.labels
         present[row, places] = True
-    return Padded(children, root, labels, present)
+    order = np.tile(np.arange(leaves), (len(trees), 1))
+    return Nodes(order, {"children": children}, root, labels, present)
 
 
 def _label(line: str, position: int, num_labels: int) -> tuple[int, int]:
