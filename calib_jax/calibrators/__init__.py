@@ -14,8 +14,9 @@ Every file of this subpackage that defines `Params`, `fit` and `apply` is a cali
 
 import functools
 import os
+import types
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar, runtime_checkable
 
 from calib_jax.calibrators import (
     bbq,
@@ -43,11 +44,11 @@ from calib_jax.core.names import no_attribute
 
 _Calibrator = TypeVar("_Calibrator")
 
-_CATALOGUE: Catalogue[Any] = Catalogue("calibrator")
+_CATALOGUE: Catalogue["Calibrator"] = Catalogue("calibrator")
 _PARTS = ("Params", "fit", "apply")
 
 
-def catalogue() -> Mapping[str, Any]:
+def catalogue() -> Mapping[str, "Calibrator"]:
     """List every calibrator by name: modules or classes with `Params`, `fit` and `apply`."""
     return _CATALOGUE
 
@@ -84,15 +85,16 @@ def register(name: str) -> Callable[[_Calibrator], _Calibrator]:
     return enter
 
 
-class Calibrator(NamedTuple):
-    """A calibrator whose options are set."""
+@runtime_checkable
+class Calibrator(Protocol):
+    """The parts of a calibrator: a module, a class of your own, or one with options that are set."""
 
-    Params: type
+    Params: type[Any]
     fit: Callable[..., Any]
-    apply: Callable[[Any, Any], Any]
+    apply: Callable[..., Any]
 
 
-def named(name: str, **options: Any) -> Any:
+def named(name: str, **options: Any) -> Calibrator:
     """Return the calibrator with the given name, whose `fit` has these options.
 
     >>> named("histogram", num_bins=20).fit.keywords
@@ -106,7 +108,9 @@ def named(name: str, **options: Any) -> Any:
     if not options:
         return member
     checks.check_options(name, member.fit, options)
-    return Calibrator(member.Params, functools.partial(member.fit, **options), member.apply)
+    fit = functools.partial(member.fit, **options)
+    made: Any = types.SimpleNamespace(Params=member.Params, fit=fit, apply=member.apply)
+    return made
 
 
 def save(path: str | os.PathLike[str], name: str, params: Any) -> None:

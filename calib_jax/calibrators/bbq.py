@@ -161,9 +161,10 @@ def _model(
     return jnp.sum(jnp.where(filled, score, 0)), ((hits + alpha) / (mass + s))[index]
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
-    return one_versus_rest.apply("bbq", Params, answers, params, logits, _FLOOR)
+    return one_versus_rest.apply("bbq", answers, params, logits, _FLOOR)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -86,9 +86,9 @@ def _fit(examples: FitData) -> Params:
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
-    contract.check_params("beta", Params, params)
     num_classes = one_versus_rest.num_classes_of(params.c)
     return contract.on_rows("beta", _apply, params, logits, num_classes)
 

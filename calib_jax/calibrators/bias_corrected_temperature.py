@@ -120,13 +120,13 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
     return contract.finished(params, code, rows, _apply(params, rows.logits))
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits z / T + b; of each row, minus its largest logit over T.
 
     Large offsets of rows thus cost no precision. The result does not contain them, so it has no
     energy (`metrics.ood_auroc`).
     """
-    contract.check_params("bias_corrected_temperature", Params, params)
     num_classes = len(params.intercept)
     return contract.on_rows("bias_corrected_temperature", _apply, params, logits, num_classes)
 

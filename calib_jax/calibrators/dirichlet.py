@@ -63,9 +63,9 @@ def fit(
     )
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
-    contract.check_params("dirichlet", Params, params)
     num_classes = len(params.intercept)
     return contract.on_rows("dirichlet", _apply, params, logits, num_classes, mixes_classes=True)
 

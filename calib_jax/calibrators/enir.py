@@ -172,6 +172,7 @@ def _average(groups: Groups) -> Vector:
     return jnp.where(end.total > 0, end.values / jnp.where(end.total > 0, end.total, 1), mean)
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
@@ -180,7 +181,7 @@ def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    return one_versus_rest.apply("enir", Params, answers, params, logits, floor)
+    return one_versus_rest.apply("enir", answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

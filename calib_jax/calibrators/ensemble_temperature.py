@@ -107,9 +107,9 @@ def _fit(examples: FitData) -> Params:
     return contract.finished(params, code, rows, apply(params, rows.logits))
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the log-probabilities of the mixture."""
-    contract.check_params("ensemble_temperature", Params, params)
     logits = contract.logits_for("ensemble_temperature", logits)
     log_mixture = jnp.log(params.mixture)
     scaled, unscaled, uniform = _log_parts(logits, params.temperature)

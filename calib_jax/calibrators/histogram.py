@@ -97,6 +97,7 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
@@ -105,7 +106,7 @@ def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    return one_versus_rest.apply("histogram", Params, answers, params, logits, floor)
+    return one_versus_rest.apply("histogram", answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -179,6 +179,7 @@ def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
     return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
@@ -187,7 +188,7 @@ def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    return one_versus_rest.apply("isotonic", Params, answers, params, logits, floor)
+    return one_versus_rest.apply("isotonic", answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -70,9 +70,9 @@ def fit(
     )
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W z + b."""
-    contract.check_params("matrix", Params, params)
     num_classes = len(params.intercept)
     return contract.on_rows("matrix", _apply, params, logits, num_classes, mixes_classes=True)
 

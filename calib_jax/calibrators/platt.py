@@ -81,9 +81,9 @@ def _fit(examples: FitData, smoothed: bool) -> Params:
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
-    contract.check_params("platt", Params, params)
     return contract.on_rows(
         "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)
     )

@@ -73,9 +73,9 @@ def fit(
     return structured.fit(Params, examples, penalties, max_iterations, diagonal=False)
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits W x + b."""
-    contract.check_params("sms", Params, params)
     function, num_classes = structured.calibrated, len(params.intercept)
     return contract.on_rows("sms", function, params, logits, num_classes, mixes_classes=True)
 

@@ -75,9 +75,9 @@ def fit(
     return structured.fit(Params, examples, penalties, max_iterations, diagonal=True)
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits w x + b."""
-    contract.check_params("svs", Params, params)
     return contract.on_rows("svs", structured.calibrated, params, logits, len(params.slope))
 
 

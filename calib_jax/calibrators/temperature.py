@@ -179,13 +179,13 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
     return contract.finished(params, code, rows, scaled)
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Divide logits by the temperature.
 
     The NLL of the result on the examples of the fit is at most that of the logits, although the
     quotients are rounded: the fit keeps T = 1 where rounding costs more than it gains.
     """
-    contract.check_params("temperature", Params, params)
     logits = contract.logits_for("temperature", logits)
     return temperature.scaled(logits, params.temperature)
 

@@ -103,9 +103,9 @@ def fit_stream(
     return contract.ended(params, fitted.code, pieces.usable, fitted.nll_before, fitted.nll_after)
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the logits w z + b."""
-    contract.check_params("vector", Params, params)
     return contract.on_rows("vector", _apply, params, logits, len(params.slope))
 
 

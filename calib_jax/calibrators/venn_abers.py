@@ -162,11 +162,13 @@ def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
     return lax.while_loop(lambda state: state[0] >= 0, extend, start)[-1]
 
 
+@contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
     return _on_rows(_apply, params, logits)
 
 
+@contract.takes(Params)
 def bounds(params: Any, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
     """Compute p0 and p1: for class 1 of two classes, or for the predicted class.
 
@@ -179,7 +181,6 @@ def bounds(params: Any, logits: Any) -> tuple[Float[Array, "*batch"], Float[Arra
 
 
 def _on_rows(function: Any, params: Any, logits: Any) -> Array:
-    contract.check_params("venn_abers", Params, params)
     num_classes = int(params.num_classes) if known(params.num_classes) else None
     logits = contract.logits_for("venn_abers", logits, num_classes)
     answer = function(params, logits.reshape(-1, logits.shape[-1]))

@@ -10,6 +10,7 @@ from typing import Any, Generic, TypeVar
 from calib_jax.core.inputs import checks
 
 _Member = TypeVar("_Member")
+_Entry = TypeVar("_Entry")
 
 
 class Catalogue(Mapping[str, _Member], Generic[_Member]):
@@ -34,10 +35,10 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
         self.kind = kind
         self._members: dict[str, Any] = {}
 
-    def register(self, name: str) -> Callable[[_Member], _Member]:
+    def register(self, name: str) -> Callable[[_Entry], _Entry]:
         """Register a member under a name; raise ValueError if the name is taken."""
 
-        def enter(member: _Member) -> _Member:
+        def enter(member: _Entry) -> _Entry:
             if name in self._members:
                 raise ValueError(
                     f"the {self.kind} {name!r} exists already: choose another name, or call"

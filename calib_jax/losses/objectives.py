@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
 
 import jax.numpy as jnp
 import numpy as np
@@ -50,6 +50,23 @@ State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
 
 _CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue("objective")
+_Factory = TypeVar("_Factory", bound=Callable[..., "Objective"])
+
+
+class Value(Protocol):
+    """The type of `Objective.value`."""
+
+    def __call__(
+        self,
+        state: State,
+        logits: Any,
+        labels: Any,
+        weights: Any = None,
+        *,
+        axis_name: AxisName = None,
+    ) -> Array:
+        """Compute the terms of the loss."""
+        ...
 
 
 class Objective(NamedTuple):
@@ -74,7 +91,7 @@ class Objective(NamedTuple):
     """
 
     init: Callable[..., State]
-    value: Callable[..., Array]
+    value: Value
     evidence: Callable[..., Any]
     update: Callable[[State, Any, Progress], State]
     clock: Clock
@@ -264,9 +281,7 @@ def catalogue() -> Catalogue[Callable[..., Objective]]:
     return _CATALOGUE
 
 
-def register(
-    name: str,
-) -> Callable[[Callable[..., Objective]], Callable[..., Objective]]:
+def register(name: str) -> Callable[[_Factory], _Factory]:
     """Decorate a factory of your own so that `objective` and `catalogue` have it.
 
     The factory returns an `Objective`. All its options are keywords with defaults.

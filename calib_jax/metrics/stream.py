@@ -33,7 +33,6 @@ from jaxtyping import Float, Int, Shaped
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
 from calib_jax.core.inputs.mistaken_probabilities import Suspicion
-from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.contract.metric import (
@@ -79,9 +78,6 @@ class Stream:
         self._parts: dict[str, _Total | _Kept] = {}
         self._num_classes: int | None = None
         self._suspicion = Suspicion()  # of the rows of `update`
-
-    def __getattr__(self, name: str) -> Any:
-        raise no_attribute("Stream", name, dir(self))
 
     def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; raise on values that would make a metric NaN, and add nothing then."""

@@ -61,12 +61,7 @@ def register(name: str) -> Callable[[_Factory], _Factory]:
     >>> models.named("narrow_mlp", num_classes=3).hidden
     (4, 4)
     """
-
-    def enter(factory: _Factory) -> _Factory:
-        _CATALOGUE.register(name)(factory)
-        return factory
-
-    return enter
+    return _CATALOGUE.register(name)
 
 
 def named(name: str, /, **options: Any) -> nn.Module:

@@ -159,7 +159,7 @@ def score(
     fitted: dict[str, Any] = {}
     apply, num_classes = None, 0
     if calibrate:
-        calibrator = calibrators.named(calibrate)
+        calibrator: Any = calibrators.named(calibrate)  # it has `fit_stream`, too
         params = calibrator.fit_stream(fit_on)
         fitted = {"name": calibrate, "state": params.state.name}
         if calibrate == "temperature":

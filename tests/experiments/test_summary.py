@@ -51,7 +51,7 @@ def compiled():
 @pytest.fixture(scope="module")
 def actual(compiled):
     about = {"what": "Two models.", "num_bins": NUM_BINS}
-    samples = sys.modules["calib_jax.inference.bootstrap"]._samples
+    samples = sys.modules["calib_jax.inference.resamples.bootstrap"]._samples
     before = samples._cache_size()
     made = summary.summarize(
         runs(), baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about

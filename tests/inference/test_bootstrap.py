@@ -153,7 +153,7 @@ def test_absent_rows_change_no_resample_and_sets_share_a_program(option):
     kept, everything = np.arange(600) % 7 < 4, np.arange(600)
     logits[~kept] = np.nan
     assert_same(samples(everything, kept.astype(np.float32)), samples(np.flatnonzero(kept)))
-    programs = sys.modules["calib_jax.inference.bootstrap"]._samples
+    programs = sys.modules["calib_jax.inference.resamples.bootstrap"]._samples
     before = programs._cache_size()
     samples(everything, (kept & (ids > 10)).astype(np.float32))
     assert programs._cache_size() == before

@@ -1,13 +1,16 @@
 """Metrics as objects: help and signature, equality and hash, and registration in the catalogue."""
 
 import inspect
+import pickle
 import pydoc
+import sys
 import types
 
 import jax.numpy as jnp
 import pytest
 
 from calib_jax import metrics
+from calib_jax.core.inputs import checks
 from calib_jax.metrics.contract import metric as contract
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own
@@ -70,6 +73,40 @@ def test_a_metric_of_ones_own_is_in_the_catalogue(monkeypatch):
     assert metrics.named("mean_power", power=3)(logits, labels) == 0.125
     with pytest.raises(ValueError, match="the metric 'mean_power' exists already"):
         metrics.register(mean_power)
+
+
+def test_a_metric_of_ones_own_pickles_and_its_module_registers_it(tmp_path, monkeypatch):
+    """As a process does that unpickles a metric before it has imported the module."""
+    (tmp_path / "own_hits.py").write_text(OWN)
+    monkeypatch.syspath_prepend(tmp_path)
+    import own_hits
+
+    written = pickle.dumps(own_hits.own_hits.with_options(scale=2.0))
+    metrics.catalogue().unregister("own_hits")
+    monkeypatch.delitem(sys.modules, "own_hits")
+    try:
+        copied = pickle.loads(written)
+        assert copied == metrics.named("own_hits", scale=2.0)
+        assert copied(jnp.eye(2), jnp.array([0, 0])) == 1.0
+    finally:
+        metrics.catalogue().unregister("own_hits")
+
+
+OWN = """
+from calib_jax import metrics
+
+@metrics.metric(lambda predictions: metrics.Columns({"hit": predictions.hit}))
+def own_hits(sums, *, scale=1.0):
+    return scale * metrics.ratio(sums["hit"], sums["weight"])
+"""
+
+
+def test_type_checkers_see_every_option():
+    """They read the decorated function, so it repeats the options of its terms."""
+    for name, metric in CATALOGUE.items():
+        seen = checks.options_of(metric.finish)
+        assert seen == metric.defaults(), name
+        assert seen.items() >= checks.options_of(metric.prepare).items(), name
 
 
 def test_public_names():

@@ -1,5 +1,6 @@
 """Streams: batches give the values of the whole, in bounded memory, across processes."""
 
+import pickle
 import socket
 import subprocess
 import sys
@@ -37,6 +38,18 @@ def test_batches_give_the_values_of_the_whole():
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
     assert stream.num_rows == 100
     assert stream.notes == []
+
+
+def test_a_stream_pickles_as_it_is():
+    logits, labels = sample(num_rows=30)
+    stream = metrics.Stream({"ece": metrics.ece.with_options(num_bins=5), "aurc": metrics.aurc})
+    stream.update(logits, labels)
+    copied = pickle.loads(pickle.dumps(stream))
+    for each in (stream, copied):
+        each.update(logits[:9], labels[:9])
+    assert copied.metrics == stream.metrics
+    assert copied.num_rows == 39
+    assert copied.compute() == stream.compute()
 
 
 def test_a_batch_of_padding_adds_nothing():

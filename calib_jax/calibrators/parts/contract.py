@@ -13,8 +13,9 @@ that mix classes raise an error for such logits.
 """
 
 import enum
+import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -30,6 +31,9 @@ from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
 _Params = TypeVar("_Params", bound=PyTree)
+_Own = TypeVar("_Own", contravariant=True)
+_Rest = ParamSpec("_Rest")
+_Value = TypeVar("_Value", covariant=True)
 
 
 class Code(enum.IntEnum):
@@ -236,13 +240,37 @@ def ended(
     return jax.tree.map(judged, params._replace(state=state))
 
 
-def check_params(name: str, kind: type, params: Any) -> None:
-    """Raise an error for parameters of another calibrator."""
-    if not isinstance(params, kind):
-        raise TypeError(
-            f"{name}: it needs its own parameters, and these are {owner_of(params)}; use the"
-            " calibrator they come from."
-        )
+@runtime_checkable
+class FunctionOfParams(Protocol[_Own, _Rest, _Value]):
+    """A public function of a calibrator's own parameters."""
+
+    def __call__(self, params: _Own, *args: _Rest.args, **options: _Rest.kwargs) -> _Value:
+        """Compute the value."""
+        ...
+
+
+def takes(
+    kind: type[_Own],
+) -> Callable[[Callable[Concatenate[Any, _Rest], _Value]], FunctionOfParams[_Own, _Rest, _Value]]:
+    """Decorate a function of a calibrator's parameters: those of another one raise an error."""
+
+    def decorate(
+        function: Callable[Concatenate[Any, _Rest], _Value],
+    ) -> FunctionOfParams[_Own, _Rest, _Value]:
+        name = function.__module__.rpartition(".")[2]
+
+        @functools.wraps(function)
+        def checked(params: Any, *args: _Rest.args, **options: _Rest.kwargs) -> _Value:
+            if not isinstance(params, kind):
+                raise TypeError(
+                    f"{name}: it needs its own parameters, and these are {owner_of(params)}; use"
+                    " the calibrator they come from."
+                )
+            return function(params, *args, **options)
+
+        return checked
+
+    return decorate
 
 
 def owner_of(params: Any) -> str:
@@ -252,7 +280,7 @@ def owner_of(params: Any) -> str:
     'an object of type int'
     """
     package, _, name = type(params).__module__.rpartition(".")
-    if package == __name__.rpartition(".")[0]:
+    if package == "calib_jax.calibrators":
         return f"parameters of {name}"
     return f"an object of type {type(params).__name__}"
 

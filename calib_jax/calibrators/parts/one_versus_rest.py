@@ -160,23 +160,20 @@ def fitted(
 
 def apply(
     name: str,
-    kind: type,
     answers: Callable[[Any, Array], Array],
     params: Any,
     logits: Any,
     floor: Number,
 ) -> Logits:
-    """Validate parameters that `fitted` returned, and compute calibrated log-probabilities.
+    """Compute calibrated log-probabilities from parameters that `fitted` returned.
 
     Args:
       name: the name of the calibrator, for error messages.
-      kind: as in `fitted`.
       answers: as in `fitted`.
       params: the parameters.
       logits: `[*batch, classes]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    contract.check_params(name, kind, params)
     checks.between("floor", floor, 0, 0.5)
     function = functools.partial(_on_rows, answers, floor)
     return contract.on_rows(name, function, params, logits, num_classes_of(params[0]))

@@ -23,7 +23,6 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
-from calib_jax.core.names import no_attribute
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.inference.resamples.bootstrap import Estimate, interval
@@ -59,9 +58,6 @@ class ImageStream:
         self._members = members_of(metrics)
         self.metrics = dict(self._members)
         self._parts: list[Joint] = []
-
-    def __getattr__(self, name: str) -> Any:
-        raise no_attribute("ImageStream", name, dir(self))
 
     @property
     def stats(self) -> Joint:
