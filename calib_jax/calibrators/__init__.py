@@ -87,7 +87,7 @@ def register(name: str) -> Callable[[_Calibrator], _Calibrator]:
 
 @runtime_checkable
 class Calibrator(Protocol):
-    """The parts of a calibrator: a module, a class of your own, or one with options that are set."""
+    """The parts of a calibrator, which is a module or a class."""
 
     Params: type[Any]
     fit: Callable[..., Any]
