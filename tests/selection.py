@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-CASES = 4
+CASES = 3
 Choice = Collection[Any] | Callable[[Any], bool] | int
 
 
@@ -42,17 +42,19 @@ def every_case(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def mark_many_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark all but four cases of each test as slow: the first, the last and two between stay.
+    """Mark all but three cases of each test as slow: the first, the last and one between stay.
 
-    Tests of refusals keep all, since each case is another mistake.
+    Tests whose cases are marked by hand stay as they are, and tests of refusals keep all cases,
+    since each is another mistake.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and not item.get_closest_marker("slow"):
+        if isinstance(item, pytest.Function):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in groups.values():
         test = cases[0].function
-        if len(cases) <= CASES or hasattr(test, "every_case") or _refuses(test):
+        by_hand = any(case.get_closest_marker("slow") for case in cases)
+        if len(cases) <= CASES or by_hand or hasattr(test, "every_case") or _refuses(test):
             continue
         kept = {round(number * (len(cases) - 1) / (CASES - 1)) for number in range(CASES)}
         for number, case in enumerate(cases):

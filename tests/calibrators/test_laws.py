@@ -149,7 +149,7 @@ DEGENERATE = [
 
 
 @costly
-@pytest.mark.parametrize("case", DEGENERATE)
+@pytest.mark.parametrize("case", some(DEGENERATE, 3))
 def test_a_degenerate_fit_ends_in_a_named_state(name, case):
     logits, labels = case()
     params, p = calibrated(name, logits, labels)

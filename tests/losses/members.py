@@ -78,9 +78,9 @@ def _members() -> list[Member]:
 MEMBERS = _members()
 DEFAULTS = [member for member in MEMBERS if not member.options]
 
-# One of each way to make a loss, with which the laws run by default: a factor, a factor that
-# weights the gradient, bins of the validation, counts of classes, and terms of the whole batch.
-QUICK = {"focal", "bsce_gra", "adafocal", "recall", "mmce"}
+# One of each way to make a loss, with which the laws run by default: a factor that weights the
+# gradient, bins of the validation, counts of the classes, and terms of the whole batch.
+QUICK = {"bsce_gra", "adafocal", "recall", "mmce"}
 assert {member.name for member in DEFAULTS} >= QUICK
 
 
