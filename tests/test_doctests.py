@@ -65,6 +65,7 @@ def code_blocks(text: str) -> list[str]:
 
 
 @pytest.mark.parametrize(("module", "text", "path", "line"), list(doctests()))
+@pytest.mark.bitwise
 @every_case
 def test_docstring(module, text, path, line):
     names = dict(vars(importlib.import_module(module)))

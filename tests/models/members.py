@@ -57,12 +57,6 @@ PARAMETERS = {
     "resnet56": 853_018,
     "resnet110_small": 1_727_962,
 }
-# Whose shapes alone take more than a second.
-DEEP = {
-    *("densenet161", "densenet169", "densenet201", "resnet101", "resnet110_imagenet"),
-    *("resnet110_tiny_imagenet", "resnet152", "resnet152_imagenet", "deeplab_resnet101"),
-    "deeplabv3_resnet101",
-}
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.
 SMALLER = {

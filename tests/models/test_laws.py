@@ -10,10 +10,10 @@ import pytest
 from jax import lax
 
 from calib_jax import models
+from tests.selection import some
 
 from .members import (
     CLASSES,
-    DEEP,
     PARAMETERS,
     SMALL,
     has_batch_norm,
@@ -32,8 +32,7 @@ every_network = pytest.mark.parametrize(
 )
 
 every_name = pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=pytest.mark.slow if n in DEEP else []) for n in models.catalogue()],
+    "name", some(models.catalogue(), {"resnet50", "global_pooling_cnn", "bert"})
 )
 
 # Real examples in each of eight devices' batches of two.

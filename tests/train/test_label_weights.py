@@ -14,6 +14,7 @@ from calib_jax import data, losses, metrics, train
 from calib_jax.core import Examples, InMemory
 from calib_jax.train.feeds import prefetching
 from calib_jax.train.folder import journal
+from tests.selection import some_of
 from tests.train import tasks
 from tests.train.test_feeding import OnDisk
 
@@ -242,10 +243,7 @@ def fitted(folder, source, evaluated, module, objective, **options):
 
 @pytest.mark.parametrize(
     ("kind", "name"),
-    [
-        ("tokens", "adafocal"),
-        pytest.param("pixels", "mmce", marks=pytest.mark.slow),
-    ],
+    some_of([("tokens", "cross_entropy"), ("tokens", "adafocal"), ("pixels", "mmce")], 1),
 )
 def test_rows_of_a_fit_are_the_metrics_of_the_present_labels(kind, name, tmp_path):
     module, make = KINDS[kind]
