@@ -47,6 +47,8 @@ from calib_jax.inference.resamples.bootstrap import (
 )
 from calib_jax.inference.resamples.image_stream import ImageStream
 from calib_jax.inference.squared_error import SquaredError, debiased_squared_error
+from calib_jax.inference.tests import skce as _skce
+from calib_jax.inference.tests import t_cal as _t_cal
 from calib_jax.inference.tests.calibration import (
     CalibrationTest,
     calibration_test,
@@ -102,6 +104,9 @@ __all__ = [
     "paired_bootstrap",
     "worst_groups",
 ]
+
+# These files register a test each when they are imported.
+_REGISTERED = (_skce, _t_cal)
 
 
 def __dir__() -> list[str]:
