@@ -63,7 +63,6 @@ from calib_jax.models.small_resnet import (
 from calib_jax.models.text_cnn import global_pooling_cnn
 from calib_jax.models.transformer import transformer
 from calib_jax.models.tree_lstm import child_sum_tree_lstm, tree_lstm
-from calib_jax.models.tree_states import Weights, hidden_states
 from calib_jax.models.vit import vit
 from calib_jax.models.wide_resnet import wide_resnet, wide_resnet26_10, wide_resnet28_10
 
@@ -73,7 +72,6 @@ __all__ = [
     "Decoded",
     "Dropout",
     "Network",
-    "Weights",
     "beam_search",
     "bert",
     "catalogue",
@@ -95,7 +93,6 @@ __all__ = [
     "from_torch",
     "global_pooling_cnn",
     "greedy_search",
-    "hidden_states",
     "lenet5",
     "linear",
     "mlp",

@@ -219,6 +219,3 @@ def _word_rows(nodes: Array, inner: int) -> Array:
 
 
 _composed.defvjp(_forward, _backward)
-
-
-__all__ = ["Weights", "hidden_states"]

@@ -84,6 +84,8 @@ def cifar10(
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
       Mukhoti et al. 2020, section 5, and its released code.
     """
+    options = {**locals()}
+    del options["data_dir"], options["source"]
     (train, test), located = files.read("cifar10", _ABOUT, data_dir, source, _READERS)
     return papers_dataset(
         train,
@@ -94,9 +96,6 @@ def cifar10(
         read=located,
         class_names=CLASSES,
         first_labels=(6, 9, 9, 4, 1, 1, 2, 7, 8, 3),
-        validation=validation,
-        seed=seed,
-        training_size=training_size,
-        imbalance=imbalance,
+        **options,
         augment=crop_and_flip,
     )

@@ -74,6 +74,8 @@ def cifar100(
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
       Mukhoti et al. 2020, section 5, and its released code.
     """
+    options = {**locals()}
+    del options["data_dir"], options["source"], options["test_normalization"]
     checks.one_of("test_normalization", test_normalization, ("cifar10", "imagenet"))
     (train, test), located = files.read("cifar100", _ABOUT, data_dir, source, _READERS)
     mistake = test_normalization == "imagenet"
@@ -90,10 +92,7 @@ def cifar100(
         read=located,
         class_names=tuple(_NAMES.split()),
         first_labels=(19, 29, 0, 11, 1, 86, 90, 28, 23, 31),
-        validation=validation,
-        seed=seed,
-        training_size=training_size,
-        imbalance=imbalance,
+        **options,
         augment=image_sets.crop_and_flip,
     )
     if not mistake:

@@ -67,6 +67,8 @@ def svhn(
       Netzer et al. 2011, Reading Digits in Natural Images with Unsupervised Feature Learning.
       Mukhoti et al. 2020, section 5, and its released code.
     """
+    options = {**locals()}
+    del options["data_dir"], options["source"]
     (train, test), located = files.read("svhn", _ABOUT, data_dir, source, _READERS)
     return papers_dataset(
         train,
@@ -77,9 +79,7 @@ def svhn(
         read=located,
         class_names=tuple("0123456789"),
         first_labels=(1, 9, 2, 3, 2, 5, 9, 3, 3, 1),
-        validation=validation,
-        seed=seed,
-        training_size=training_size,
+        **options,
         augment=None,
     )
 
