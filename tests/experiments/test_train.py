@@ -268,7 +268,7 @@ def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
     steps = [row["step"] for row in journal.read_rows(log)]
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
     with contextlib.closing(train.Checkpoints(tmp_path / "checkpoints", read_only=True)) as kept:
-        assert kept.about()["ledger"]["logged"]["metrics.jsonl"][: len(steps)] == steps
+        assert kept.about()["ledger"]["log"]["metrics.jsonl"].startswith(log.read_text())
         assert kept.variables()
 
 

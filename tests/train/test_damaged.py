@@ -9,7 +9,7 @@ import shutil
 import pytest
 
 from calib_jax import train
-from calib_jax.train.folder import files, journal
+from calib_jax.train.folder import journal
 from calib_jax.train.folder.changes import AnotherConfig
 from calib_jax.train.folder.record import CHECKPOINTS
 from tests.train.test_loop import rows_in, run, same, stopping_after_pieces
@@ -86,7 +86,8 @@ def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, c
         assert again.already, damage
         assert same(again.state, outcome.state)
         assert rows_in(folder) == rows_in(whole), damage
-        for side in (journal.TABLE, journal.CONFIG, journal.FORMAT_FILE):
+        rows = journal.TABLE, journal.LOSS_STATE
+        for side in (*rows, journal.CONFIG, journal.FORMAT_FILE):
             assert (folder / side).read_text() == (whole / side).read_text(), damage
         for side in set(before) - {journal.SPOKEN}:
             assert (folder / side).read_bytes() == before[side], (damage, side)
@@ -96,8 +97,7 @@ def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, c
         # A log or a list of starts may be gone or short: nobody can tell, and nothing needs them.
         quiet = name == journal.SPOKEN and damage not in (folder_in_its_place, loop_of_links)
         quiet |= name == journal.ENVIRONMENT and damage in (gone, cut)
-        quiet |= name == journal.TABLE and damage in (gone, cut)
-        quiet |= name == journal.FORMAT_FILE and damage is gone  # as in older folders
+        quiet |= name == journal.FORMAT_FILE and damage is gone
         assert len(warned) == (0 if quiet else 1), (damage, warned)
         if warned:
             assert f"{name}: " in warned[0]
@@ -105,7 +105,7 @@ def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, c
 
 
 def test_folders_of_every_format(finished, tmp_path):
-    """Those from before the number resume and get it; those of a newer version are refused."""
+    """A folder that has lost its number gets it again; one of a newer version is refused."""
     whole, outcome = finished
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -129,7 +129,7 @@ def test_folders_of_every_format(finished, tmp_path):
     assert before == {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-def test_rows_that_are_lost_are_named_once(finished, tmp_path):
+def test_rows_of_every_file_are_restored_with_one_warning(finished, tmp_path):
     whole, _ = finished
     folder = tmp_path / "run"
     shutil.copytree(whole, folder)
@@ -143,11 +143,23 @@ def test_rows_that_are_lost_are_named_once(finished, tmp_path):
         for line in (folder / journal.SPOKEN).read_text().splitlines()
         if line.startswith("warning: ")
     ]
-    assert "metrics.jsonl: line 2 cannot be read, kept as metrics.jsonl.damaged" in warned
-    assert "metrics.jsonl.damaged, the rows of the steps 8 are lost" in warned
-    assert "loss_state.jsonl: the rows of the steps 4, 8 are lost" in warned
+    why = "it has not the rows of the checkpoint"
+    assert f"metrics.jsonl: {why}, kept as metrics.jsonl.damaged, restored from" in warned
+    for name in (journal.LOSS_STATE, journal.TABLE):
+        assert f"{name}: {why}, restored from the checkpoint" in warned
     assert b"{damaged" in (folder / "metrics.jsonl.damaged").read_bytes()
-    assert [row["step"] for row in rows_in(folder)] == [4, 12]
+    for name in (journal.ROWS, journal.TABLE, journal.LOSS_STATE):
+        assert (folder / name).read_bytes() == (whole / name).read_bytes()
+
+
+def test_files_of_rows_of_another_program_are_kept(tmp_path):
+    """Without a checkpoint, rows of a killed run are replaced, and other files are renamed."""
+    (tmp_path / journal.ROWS).write_text('{"step": 4}\n{"step": 8, "cut o')
+    (tmp_path / journal.TABLE).write_text("name,price\npear,2\n")
+    (remark,) = journal.Journal(tmp_path).rewind()
+    assert remark == "metrics.csv: it has no rows of a run, kept as metrics.csv.damaged"
+    assert (tmp_path / "metrics.csv.damaged").read_text() == "name,price\npear,2\n"
+    assert (tmp_path / journal.ROWS).read_text() == ""
 
 
 def test_a_damaged_run_goes_on_to_the_end_of_an_undisturbed_one(finished, tmp_path, monkeypatch):
@@ -161,17 +173,6 @@ def test_a_damaged_run_goes_on_to_the_end_of_an_undisturbed_one(finished, tmp_pa
     again = run(tmp_path, config=CONFIG)
     assert same(again.state, outcome.state)
     assert rows_in(tmp_path) == rows_in(whole)
-
-
-def test_the_numbers_of_a_table_come_back_as_they_were(tmp_path):
-    rows = [
-        {"step": 1, "a": 0.1, "b": 1e-300, "c": 1.0, "d": None},
-        {"step": 2, "a": 1 / 3, "b": -1e22, "c": 0.0, "d": 2.5},
-    ]
-    (tmp_path / "table.csv").write_text(journal._csv_lines(rows))
-    result, damage = files.csv_rows(tmp_path / "table.csv")
-    assert [json.dumps(row) for row in result] == [json.dumps(row) for row in rows]
-    assert damage == ""
 
 
 def test_a_reader_of_rows_warns_of_lines_that_it_leaves_out(tmp_path):

@@ -110,54 +110,6 @@ def json_rows(path: Path) -> LoggedRows:
     return LoggedRows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
 
 
-def csv_rows(path: Path) -> LoggedRows:
-    """Read the valid rows of a CSV table of numbers, with the values as written.
-
-    Column names contain no commas or quotes, so lines are split at commas.
-    """
-    try:
-        text = reading.text(path, "a table", TRAIN_AGAIN)
-    except FileNotFoundError:
-        return LoggedRows([], "")
-    except reading.Unreadable as error:
-        return LoggedRows([], reading.reason(error.__cause__ or error))
-    rows, damaged = [], []
-    *lines, begun = text.split("\n")
-    lines += [begun] if "\0" in begun else []
-    names = lines[0].split(",") if lines else []
-    if lines and "step" not in names:
-        return LoggedRows([], "it has no column step")
-    for number, line in enumerate(lines[1:], 2):
-        try:
-            row = dict(zip(names, map(_number, line.split(",")), strict=True))
-        except ValueError:
-            row = {}
-        if type(row.get("step")) is int:
-            rows.append(row)
-        else:
-            damaged.append(number)
-    return LoggedRows(rows, f"{_lines(damaged)} cannot be read" if damaged else "")
-
-
-def columns(path: Path) -> list[str]:
-    """Read the column names of a table; an empty list if there is no table yet."""
-    try:
-        with reading.opened(path, "a table") as file:
-            line = file.readline().decode().rstrip("\n")
-            return line.split(",") if line else []
-    except FileNotFoundError:
-        return []
-
-
-def _number(cell: str) -> float | int | None:
-    if not cell:
-        return None  # NaN, as in the JSON rows
-    try:
-        return int(cell)
-    except ValueError:
-        return float(cell)
-
-
 def _lines(numbers: list[int]) -> str:
     return f"line {numbers[0]}" if len(numbers) == 1 else f"lines {listed(numbers)}"
 

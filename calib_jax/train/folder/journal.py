@@ -8,9 +8,9 @@
     environment.jsonl            one row per start of the run: machine, time and versions
     log.txt                      every printed line
 
-Each row is appended as a complete line. When a run resumes from a checkpoint, rows after that
-checkpoint are removed, since they will be logged again. Missing or damaged rows are restored from
-the checkpoint and from metrics.csv, and a damaged file is kept as NAME.damaged.
+Each row is appended as a complete line. The checkpoints hold the lines of all rows, so a run that
+resumes rewrites the files of rows as they were at its checkpoint: later rows will be logged again.
+A damaged file is kept as NAME.damaged.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ CONFIG = "config.json"
 FORMAT_FILE = "format.json"
 
 # The format of a run folder. It grows by one when older versions could no longer resume such a
-# folder. Folders without a number are older, and still resume.
-FORMAT = 1
+# folder.
+FORMAT = 2
 
 SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
 
@@ -58,6 +58,7 @@ class Journal:
     def __init__(self, folder: Path, writers: Sequence[Writer] = ()) -> None:
         self._folder = folder
         self._writers = writers
+        self._columns: list[str] = []  # of the table, once it has rows
 
     def note(self, text: str) -> None:
         """Append a line to log.txt."""
@@ -67,59 +68,58 @@ class Journal:
         """Log the environment at the start or resumption of the run."""
         path = self._folder / ENVIRONMENT  # rewritten, since its last line may be incomplete
         files.replace(
-            path, _json_lines([*files.json_rows(path).rows, {"step": step, **environment}])
+            path, json_lines([*files.json_rows(path).rows, {"step": step, **environment}])
         )
 
-    def rewind(
-        self,
-        step: int,
-        row: Row | None = None,
-        tables: Mapping[str, Row] | None = None,
-        logged: Mapping[str, Sequence[int]] | None = None,
-    ) -> list[str]:
-        """Remove rows after a step, and restore missing or damaged rows before it.
+    def rewind(self, log: Mapping[str, str] | None = None) -> list[str]:
+        """Rewrite the files of rows as a checkpoint holds them.
 
         Args:
-          step: the step of the checkpoint that the run resumes from; 0 without one.
-          row, tables: the last rows, from the checkpoint.
-          logged: the steps of all rows by file name, from the checkpoint.
+          log: the lines of all rows by file name, from the checkpoint; None without a checkpoint.
 
         Returns:
-          One remark per file with damaged or lost rows; empty if a process was only killed.
+          One remark per damaged file; empty if a process was only killed.
         """
-        spare, table_damage = files.csv_rows(self._folder / TABLE)
+        log = log or {}
         starts, starts_damage = files.json_rows(self._folder / ENVIRONMENT)
-        spoken_damage = files.no_file(self._folder / SPOKEN)
         remarks = [
-            self._set_aside(SPOKEN, spoken_damage),
+            self._set_aside(SPOKEN, files.no_file(self._folder / SPOKEN)),
             self._set_aside(ENVIRONMENT, starts_damage),
-            self._set_aside(TABLE, table_damage),
         ]
         if starts_damage:
-            files.replace(self._folder / ENVIRONMENT, _json_lines(starts))
-        logged, last = logged or {}, {ROWS: row, **(tables or {})}
+            files.replace(self._folder / ENVIRONMENT, json_lines(starts))
         for name in (ROWS, LOSS_STATE, GRADIENT_NORMS):
-            path = self._folder / name
-            valid, damage = files.json_rows(path)
-            rows = {row["step"]: row for row in valid if row["step"] <= step}
-            recovered = False
-            if newest := last.get(name):
-                rows.setdefault(newest["step"], newest)
-            if name == ROWS:
-                more = {row["step"]: row for row in spare if row["step"] <= step}
-                recovered = not more.keys() <= rows.keys()
-                rows = {**more, **rows}
-            lost = sorted(set(logged.get(name, ())) - set(rows))
-            kept = [rows[number] for number in sorted(rows)]
-            aside = f"kept as {files.set_aside(path)}" if damage else ""
-            if kept or damage or path.exists():
-                files.replace(path, _json_lines(kept))
-            if name == ROWS:
-                files.replace(self._folder / TABLE, _csv_lines(kept))
-            restored = f"rows were restored from {TABLE}" if recovered else ""
-            gone = f"the rows of the steps {files.listed(lost)} are lost" if lost else ""
-            remarks.append(_remark(name, [damage, aside, restored, gone]))
+            lines = log.get(name, "").splitlines(keepends=True)
+            remarks.append(self._restore(name, "".join(lines), "".join(lines[:-1])))
+        rows = [json.loads(line) for line in log.get(ROWS, "").splitlines()]
+        self._columns = _columns_of(rows)
+        remarks.append(self._restore(TABLE, _csv_lines(rows), _csv_lines(rows[:-1])))
         return [remark for remark in remarks if remark]
+
+    def _restore(self, name: str, text: str, without_last: str) -> str:
+        """Rewrite a file as a checkpoint holds it, and return a remark if the file is damaged.
+
+        A killed process may have left the last row unwritten or incomplete, or later rows.
+        """
+        path, content, damage = self._folder / name, b"", ""
+        try:
+            content = reading.content(path, "rows", files.TRAIN_AGAIN)
+        except FileNotFoundError:
+            pass
+        except reading.Unreadable as error:
+            damage = reading.reason(error.__cause__ or error)
+        whole, most = text.encode(), without_last.encode()
+        last_row_is_cut = content.startswith(most) and whole.startswith(content)
+        if not (damage or content.startswith(whole) or content == most or last_row_is_cut):
+            damage = "it has not the rows of the checkpoint"
+        if content and not text and b"step" not in content.partition(b"\n")[0]:
+            damage = "it has no rows of a run"
+        exists = os.path.lexists(path)
+        aside = f"kept as {files.set_aside(path)}" if damage and exists else ""
+        if text or exists:
+            files.replace(path, text)
+        restored = "restored from the checkpoint" if damage and text else ""
+        return _remark(name, [damage, aside, restored])
 
     def write_format(self) -> list[str]:
         """Write format.json unless it is there; return remarks for the log."""
@@ -170,15 +170,16 @@ class Journal:
 
     def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
         """Append the row of an evaluation; `tables` holds rows for other files, by file name."""
-        path = self._folder / TABLE
-        columns = files.columns(path)
         for name, table in (tables or {}).items():
-            files.append(self._folder / name, _json_lines([table]))
-        files.append(self._folder / ROWS, _json_lines([row]))
-        if columns and not row.keys() <= set(columns):  # metrics were added when the run resumed
-            files.replace(path, _csv_lines(files.json_rows(self._folder / ROWS).rows))
-        else:
+            files.append(self._folder / name, json_lines([table]))
+        files.append(self._folder / ROWS, json_lines([row]))
+        path, columns = self._folder / TABLE, self._columns
+        if columns and row.keys() <= set(columns):
             files.append(path, _csv_lines([row], columns))
+        else:  # the first row, or metrics were added when the run resumed
+            rows = files.json_rows(self._folder / ROWS).rows
+            self._columns = _columns_of(rows)
+            files.replace(path, _csv_lines(rows))
         self.note(line_of(row))
         for writer in self._writers:
             writer.write(row["step"], row)
@@ -294,8 +295,13 @@ def _strict(value: Any) -> Any:
     return value
 
 
-def _json_lines(rows: list[Row]) -> str:
+def json_lines(rows: Sequence[Row]) -> str:
+    """Format rows as JSON lines, with null for NaN and infinities."""
     return "".join(json.dumps(_strict(row)) + "\n" for row in rows)
+
+
+def _columns_of(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
@@ -303,7 +309,7 @@ def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
     if not rows:
         return ""
     text = io.StringIO()
-    names = columns or list(dict.fromkeys(name for row in rows for name in row))
+    names = columns or _columns_of(rows)
     writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
     if not columns:
         writer.writeheader()

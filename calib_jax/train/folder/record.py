@@ -22,7 +22,7 @@ from calib_jax.train.devices.processes import Processes
 from calib_jax.train.folder.changes import AnotherConfig, Changes
 from calib_jax.train.folder.checkpoint import Checkpoints
 from calib_jax.train.folder.files import Row, writing
-from calib_jax.train.folder.journal import ROWS, Journal, newer_format
+from calib_jax.train.folder.journal import ROWS, Journal, json_lines, newer_format
 from calib_jax.train.folder.lock import Claim
 from calib_jax.train.folder.writers import MakeWriter
 from calib_jax.train.loop.console import Console
@@ -44,9 +44,9 @@ class Ledger:
       seconds: the duration of these steps, including those before the run resumed.
       best: see `Outcome`.
       waited: the number of evaluations since the best `patience_for`.
-      row, tables: the rows of the last evaluation; tables by file name.
+      row: the row of the last evaluation.
       done: whether the run has ended.
-      logged: the steps of all rows, by file name.
+      log: the JSON lines of all rows, by file name.
     """
 
     totals: dict[str, float] = dataclasses.field(default_factory=dict)
@@ -55,9 +55,8 @@ class Ledger:
     best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
     waited: int = 0
     row: Row | None = None
-    tables: dict[str, Row] = dataclasses.field(default_factory=dict)
     done: bool = False
-    logged: dict[str, list[int]] = dataclasses.field(default_factory=dict)
+    log: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def impatient(self, plan: Plan) -> bool:
         """Return whether the plan's patience has run out."""
@@ -104,6 +103,7 @@ class Record:
         self.already = False
         self.failed = ""
         self.last_save = time.monotonic()
+        self.tables: Mapping[str, Row] = {}  # further rows of the last evaluation, by file name
         self._claim = claim
         self._journal: Journal | None = None
         self._checkpoints: Checkpoints | None = None
@@ -177,7 +177,7 @@ class Record:
         if not self._checkpoints.steps:
             self._checkpoints.check_room(template)
             remarks = self._journal.describe(self.run.config)  # before the folder has a format
-            self._mend(remarks + self._journal.write_format() + self._journal.rewind(0))
+            self._mend(remarks + self._journal.write_format() + self._journal.rewind())
             return None, template
         about = self._checkpoints.about()
         config, now = about["config"], self.run.config
@@ -185,14 +185,13 @@ class Record:
         self._check_steps(about.get("steps", {}))  # which older checkpoints lack
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
-        if not {field.name for field in dataclasses.fields(Ledger)}.issuperset(ledger):
+        if ledger.keys() != {field.name for field in dataclasses.fields(Ledger)}:
             raise AnotherConfig(
                 f"{self.folder} holds a run of another version of calib_jax: go on with that one,"
                 " or choose another folder."
             )
         step = int(saved.state.step)
-        logged = ledger.get("logged", {})
-        remarks = self._journal.rewind(step, ledger["row"], ledger["tables"], logged)
+        remarks = self._journal.rewind(ledger["log"])
         remarks += self._journal.write_format()
         remarks += self._journal.redescribe(
             config, lambda there: not self.changes.fixed(config, there, step)
@@ -282,9 +281,9 @@ class Record:
         """
         better = self._note_best(row, part)
         self.ledger.row = row
-        self.ledger.tables = dict(tables)
-        for name in (ROWS, *tables):
-            self.ledger.logged.setdefault(name, []).append(self.step)
+        self.tables = tables
+        for name, logged in {ROWS: row, **tables}.items():
+            self.ledger.log[name] = self.ledger.log.get(name, "") + json_lines([logged])
         self.ledger.totals, self.ledger.steps, self.ledger.seconds = {}, 0, 0.0
         impatient = self.ledger.impatient(self.plan)
         self.ledger.done = last or impatient
@@ -355,7 +354,7 @@ class Record:
         row = self.ledger.row or {}
         if self._journal is not None:
             self._check_claim()
-            self._journal.write(row, self.ledger.tables)
+            self._journal.write(row, self.tables)
         return row
 
     def accepts(self, values: PyTree, step: int) -> bool:
