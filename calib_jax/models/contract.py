@@ -19,7 +19,7 @@ key of that example.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from re import Match
-from typing import Any, TypeAlias, TypeVar
+from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
@@ -42,6 +42,9 @@ TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
 _Network = TypeVar("_Network", bound=nn.Module)
+_First = TypeVar("_First")
+_Arguments = ParamSpec("_Arguments")
+_Options = ParamSpec("_Options")
 
 
 def register(name: str) -> Callable[[_Factory], _Factory]:
@@ -165,11 +168,28 @@ class Network(nn.Module):
 
 
 def variant(
-    name: str, what: str, factory: functools.partial[nn.Module]
-) -> Callable[..., nn.Module]:
-    """Register a factory some of whose arguments are fixed."""
+    name: str,
+    what: str,
+    family: Callable[Concatenate[_First, _Options], nn.Module],
+    first: _First,
+    /,
+    *others: Any,
+    **options: Any,
+) -> Callable[_Options, nn.Module]:
+    """Register a factory of a family whose first arguments are fixed, with other defaults."""
+    factory = functools.partial(family, first, *others, **options)
     factory.__doc__ = f"Build {what}; see `{factory.func.__name__}`."
     return register(name)(factory)
+
+
+def variants_of(
+    family: Callable[Concatenate[Any, _Options], nn.Module],
+) -> Callable[
+    [Callable[_Arguments, Callable[..., nn.Module]]],
+    Callable[_Arguments, Callable[_Options, nn.Module]],
+]:
+    """Decorate a function that makes variants: type checkers see the options of the family."""
+    return lambda make: make
 
 
 def built(kind: Callable[..., _Network], options: Mapping[str, Any], **attributes: Any) -> _Network:

@@ -291,29 +291,42 @@ deeplab_resnet18 = variant(
     "deeplab_resnet18",
     "the released DeepLabV3+ with the backbone called ResNet-18 there, of bottlenecks, 35.3 million"
     " parameters",
-    partial(deeplab, (2, 2, 2)),
+    deeplab,
+    (2, 2, 2),
 )
 deeplab_resnet101 = variant(
     "deeplab_resnet101",
     "the released DeepLabV3+ with ResNet-101, 59.3 million parameters",
-    partial(deeplab, (3, 4, 23)),
+    deeplab,
+    (3, 4, 23),
 )
-_basic = partial(deeplab, (2, 2, 2), multi_grid=(1, 2), bottleneck=False)
+_BASIC: dict[str, Any] = {"multi_grid": (1, 2), "bottleneck": False}
 deeplabv3_resnet18 = variant(
     "deeplabv3_resnet18",
     "DeepLabV3 with ResNet-18 of basic blocks, 15.3 million parameters; the released backbone of"
     " bottlenecks has `bottleneck=True` and `multi_grid=(1, 2, 4)`",
-    partial(_basic, decoder=False),
+    deeplab,
+    (2, 2, 2),
+    **_BASIC,
+    decoder=False,
 )
 deeplabv3_resnet101 = variant(
     "deeplabv3_resnet101",
     "DeepLabV3 with ResNet-101, 58.0 million parameters",
-    partial(deeplab, (3, 4, 23), decoder=False),
+    deeplab,
+    (3, 4, 23),
+    decoder=False,
 )
-_narrow = partial(_basic, width=12, channels=48, low_channels=12)
+_NARROW: dict[str, Any] = {"width": 12, "channels": 48, "low_channels": 12}
 deeplab_small = variant(
     "deeplab_small",
     "a small DeepLabV3+ for laptops and images of about 160 x 120, with basic blocks and output"
     " stride 8",
-    partial(_narrow, output_stride=8, rates=(3, 6, 9), dropout=0.1),
+    deeplab,
+    (2, 2, 2),
+    **_BASIC,
+    **_NARROW,
+    output_stride=8,
+    rates=(3, 6, 9),
+    dropout=0.1,
 )

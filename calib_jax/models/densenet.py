@@ -12,7 +12,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant, variants_of
 from calib_jax.models.resnet import STEMS, Features, Images
 
 __all__ = [
@@ -229,26 +229,31 @@ _DEPTHS = {
 }
 
 
+@variants_of(densenet)
 def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
     what = f"the DenseNet-{depth} that was released for CIFAR, for 10 classes with {millions}"
-    return variant(
-        f"densenet{depth}", f"{what} million parameters", partial(densenet, *_DEPTHS[depth])
-    )
+    return variant(f"densenet{depth}", f"{what} million parameters", densenet, *_DEPTHS[depth])
 
 
 densenet121 = _for_cifar(121, "7.0")
 densenet161 = _for_cifar(161, "26.5")
 densenet169 = _for_cifar(169, "12.5")
 densenet201 = _for_cifar(201, "18.1")
-_for_imagenet = partial(densenet, *_DEPTHS[121], "7x7", "last", "norm5", num_classes=1000)
 densenet121_imagenet = variant(
     "densenet121_imagenet",
     "the DenseNet-121 for ImageNet, 8.0 million parameters",
-    partial(_for_imagenet, init="he_normal"),
+    densenet,
+    *_DEPTHS[121],
+    *("7x7", "last", "norm5"),
+    num_classes=1000,
+    init="he_normal",
 )
-_of_40_layers = partial(densenet, (6, 6, 6), 12, "3x3", "last", "norm_final", num_classes=100)
 densenet40_bc = variant(
     "densenet40_bc",
     "the DenseNet-BC of 40 layers that was released with temperature scaling, 188,092 parameters",
-    partial(_of_40_layers, init="he_normal"),
+    densenet,
+    (6, 6, 6),
+    *(12, "3x3", "last", "norm_final"),
+    num_classes=100,
+    init="he_normal",
 )

@@ -13,7 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant, variants_of
 
 __all__ = [
     "resnet",
@@ -263,21 +263,26 @@ _DEPTHS = {
 }
 
 
+@variants_of(resnet)
 def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
     what = f"the released ResNet-{depth} for CIFAR, {millions} million parameters for 10 classes"
-    return variant(f"resnet{depth}", what, partial(resnet, *_DEPTHS[depth]))
+    return variant(f"resnet{depth}", what, resnet, *_DEPTHS[depth])
 
 
+@variants_of(resnet)
 def _for_tiny_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
     what = f"the released ResNet-{depth} for Tiny ImageNet (64 x 64), {millions} million parameters"
-    factory = partial(resnet, *_DEPTHS[depth], "3x3", 2, num_classes=200, init="he_normal")
-    return variant(f"resnet{depth}_tiny_imagenet", what, factory)
+    changed: dict[str, Any] = {"num_classes": 200, "init": "he_normal"}
+    return variant(
+        f"resnet{depth}_tiny_imagenet", what, resnet, *_DEPTHS[depth], "3x3", 2, **changed
+    )
 
 
+@variants_of(resnet)
 def _for_imagenet(depth: int, millions: str) -> Callable[..., nn.Module]:
     what = f"the ResNet-{depth} for ImageNet, {millions} million parameters"
-    factory = partial(resnet, *_DEPTHS[depth], "7x7", num_classes=1000, init="he_normal")
-    return variant(f"resnet{depth}_imagenet", what, factory)
+    changed: dict[str, Any] = {"num_classes": 1000, "init": "he_normal"}
+    return variant(f"resnet{depth}_imagenet", what, resnet, *_DEPTHS[depth], "7x7", **changed)
 
 
 resnet18 = _for_cifar(18, "11.2")

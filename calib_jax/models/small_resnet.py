@@ -1,14 +1,13 @@
 """The small residual networks of He et al. for CIFAR: three stages of 16, 32 and 64 channels."""
 
 from collections.abc import Callable
-from functools import partial
 
 import flax.linen as nn
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import AxisName
 from calib_jax.models.batch_norm import NORMS
-from calib_jax.models.contract import DType, built, variant
+from calib_jax.models.contract import DType, built, variant, variants_of
 from calib_jax.models.resnet import SHORTCUTS, ResNet
 
 __all__ = ["resnet8", "resnet20", "resnet32", "resnet56", "resnet110_small", "small_resnet"]
@@ -65,9 +64,10 @@ def small_resnet(
     return built(ResNet, options, blocks=(blocks,) * _STAGES, stem_width=width)
 
 
+@variants_of(small_resnet)
 def _of_depth(name: str, blocks: int, millions: str) -> Callable[..., nn.Module]:
     what = f"the small ResNet with {blocks} blocks in each stage, {millions} million parameters for"
-    return variant(name, f"{what} 10 classes", partial(small_resnet, blocks))
+    return variant(name, f"{what} 10 classes", small_resnet, blocks)
 
 
 resnet8 = _of_depth("resnet8", 1, "0.075")

@@ -152,7 +152,8 @@ def wide_resnet(
 wide_resnet28_10 = variant(
     "wide_resnet28_10",
     "the WRN-28-10 of the paper, 36.5 million parameters for 10 classes",
-    partial(wide_resnet, 28, 10),
+    partial(wide_resnet, 28),
+    10,
 )
 
 
