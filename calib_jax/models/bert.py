@@ -1,5 +1,6 @@
 """BERT: a transformer encoder of texts, pretrained elsewhere, with a layer that classifies."""
 
+import dataclasses
 from typing import Any
 
 import flax.linen as nn
@@ -30,7 +31,24 @@ POOLINGS = ("first", "mean")
 Numbers = Int[Array, "batch length"]
 
 
-class BertEncoder(nn.Module):
+class _Sizes(nn.Module):
+    """The attributes that an encoder and the network around it share; see `BertEncoder`."""
+
+    words: int = 30_522
+    width: int = 768
+    depth: int = 12
+    heads: int = 12
+    mlp_width: int = 3_072
+    places: int = 512
+    types: int = 2
+    dropout: float = 0.1
+    epsilon: float = 1e-12
+    dtype: DType = "float32"
+    initializer: str = "normal"
+    remat: bool = False
+
+
+class BertEncoder(_Sizes):
     """Vectors of the tokens of texts, each in the context of its text.
 
     `BertEncoder` is the layer `bert` of the network that `models.bert` builds: its variables are
@@ -52,19 +70,7 @@ class BertEncoder(nn.Module):
       remat: whether the backward pass recomputes each block to save memory.
     """
 
-    words: int = 30_522
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp_width: int = 3_072
-    places: int = 512
-    types: int = 2
-    dropout: float = 0.1
     attention_dropout: float = 0.1
-    epsilon: float = 1e-12
-    dtype: DType = "float32"
-    initializer: str = "normal"
-    remat: bool = False
 
     @nn.compact
     def __call__(
@@ -100,23 +106,12 @@ class BertEncoder(nn.Module):
         return x
 
 
-class Bert(Network):
+class Bert(Network, _Sizes):
     """A BERT encoder, pooling and a dense layer; see `bert`."""
 
-    words: int = 30_522
-    width: int = 768
-    depth: int = 12
-    heads: int = 12
-    mlp_width: int = 3_072
-    places: int = 512
-    types: int = 2
     pool: str = "first"
-    dropout: float = 0.1
     attention_dropout: float | None = None
     head_dropout: float | None = None
-    epsilon: float = 1e-12
-    initializer: str = "normal"
-    remat: bool = False
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
@@ -151,20 +146,12 @@ class Bert(Network):
     @nn.nowrap
     def encoder(self, *, name: str | None = None) -> BertEncoder:
         """Return the encoder of this network, for vectors of tokens in place of logits."""
-        of_encoder: tuple[str, ...] = (
-            "words",
-            "width",
-            "depth",
-            "heads",
-            "mlp_width",
-            "places",
-            "types",
-        )
-        of_encoder += ("dropout", "attention_dropout", "epsilon", "dtype", "initializer", "remat")
-        options = {attribute: getattr(self, attribute) for attribute in of_encoder}
-        if self.attention_dropout is None:
-            options["attention_dropout"] = self.dropout
-        return BertEncoder(**options, name=name)
+        shared = {field.name for field in dataclasses.fields(_Sizes)} - {"parent", "name"}
+        options = {attribute: getattr(self, attribute) for attribute in shared}
+        attention_dropout = self.attention_dropout
+        if attention_dropout is None:
+            attention_dropout = self.dropout
+        return BertEncoder(**options, attention_dropout=attention_dropout, name=name)
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:

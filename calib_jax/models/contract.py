@@ -96,10 +96,12 @@ class Network(nn.Module):
       num_classes: the number of logits per example.
       dtype: the compute dtype of the layers. Parameters, statistics, the last layer and the
         logits are always float32, or float64 if `dtype` is float64.
+      initializer: the recipe of the initial weights, the option `init` of the factories.
     """
 
     num_classes: int = 10
     dtype: DType = "float32"
+    initializer: str = "torch"
 
     def __post_init__(self) -> None:
         """Validate the attributes common to all networks."""

@@ -65,7 +65,6 @@ class DeepLab(Network):
     dropout: float = 0.5
     resizing: str = "align_corners"
     axis_name: AxisName = None
-    initializer: str = "he_normal"
     remat: bool = False
 
     @nn.compact

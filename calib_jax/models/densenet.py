@@ -102,7 +102,6 @@ class DenseNet(Network):
     stem: str = "3x3"
     new: str = "first"
     axis_name: AxisName = None
-    initializer: str = "torch"
     remat: bool = False
     torch_final_norm: str = "bn"
 

@@ -27,7 +27,6 @@ class LeNet5(Network):
 
     pool: str = "average"
     activation: str = "tanh"
-    initializer: str = "torch"
     width: int = 1
     norm: str = "none"
     axis_name: AxisName = None

@@ -20,7 +20,6 @@ class Perceptron(Network):
     """
 
     hidden: tuple[int, ...] = ()
-    initializer: str = "torch"
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:

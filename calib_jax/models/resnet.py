@@ -140,7 +140,6 @@ class ResNet(Network):
     cells: int = 1
     shortcut: str = "projection"
     axis_name: AxisName = None
-    initializer: str = "torch"
     remat: bool = False
     torch_shortcut: str = "shortcut"
     norm: str = "batch"

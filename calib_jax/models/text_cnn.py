@@ -27,7 +27,6 @@ class GlobalPoolingCNN(Network):
     width: int = 100
     channels: int = 128
     dropout: float = 0.3
-    initializer: str = "torch"
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:

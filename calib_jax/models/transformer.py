@@ -73,7 +73,6 @@ class Transformer(Network):
     dropout: float = 0.1
     attention_dropout: float = 0.0
     epsilon: float = 1e-6
-    initializer: str = "xavier"
     remat: bool = False
     past: int = 0
 

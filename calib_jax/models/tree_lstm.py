@@ -54,7 +54,6 @@ class OfTrees(Network):
     memory: int = 150
     dropout: float = 0.5
     excluded_class: int | None = None
-    initializer: str = "torch"
 
     def _vectors(self, x: dict[str, Array], mask: Any) -> Array:
         """Return the vectors of words; inputs may also be vectors."""

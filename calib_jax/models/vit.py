@@ -86,7 +86,6 @@ class VisionTransformer(Network):
     head_width: int = 64
     mlp_width: int = 2048
     dropout: float = 0.1
-    initializer: str = "torch"
     remat: bool = False
 
     @nn.compact

@@ -74,7 +74,6 @@ class WideResNet(Network):
     stem_width: int = _STEM
     dropout: float = 0.0
     axis_name: AxisName = None
-    initializer: str = "he_normal"
     remat: bool = False
 
     @nn.compact
