@@ -69,12 +69,12 @@ class TreeWork(Work):
         config = sst_tree_lstm.get_config(self.loss)
         config.batch_size = self.batch_size
         drawn = random_trees.draw(self.batch_size * self.steps)
-        arrays = trees.padded(map(_tree, drawn), LEAVES)
+        arrays = trees.padded([_tree(tree) for tree in drawn], LEAVES)
         words = np.zeros((len(drawn), LEAVES), np.int32)
         for row, tree in enumerate(drawn):
             words[row, : len(tree.words)] = tree.words
-        inputs = {"words": words, "children": arrays.children}
-        part = InMemory(inputs, arrays.labels, arrays.present.astype(np.float32))
+        inputs = {"words": words, **arrays.structure}
+        part = InMemory(inputs, arrays.labels, arrays.labeled.astype(np.float32))
         return building.assemble(config, _dataset(random_trees.CLASSES, part, part))
 
 
