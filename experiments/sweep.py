@@ -293,6 +293,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
     config = members[0].config
     experiment = built(config)
     folders = {member.seed: member.folder for member in members}
+    cli.failing(cli.refusing, experiment.check_memory, len(folders))
     runs = cli.failing(cli.refusing, experiment.runs, folders)
     cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
     outcomes: list[train.Outcome] = cli.failing(

@@ -58,8 +58,8 @@ class Experiment(NamedTuple):
         """Build the runs that `train.fit_all` takes, one for each seed and its folder.
 
         A run that resumes restores its weights from its folder, so initial weights are not read.
+        Call `check_memory` before.
         """
-        self.check_memory(len(folders))
         init = jax.jit(self._at_random)  # compiled once for all seeds
         runs = []
         for seed, folder in folders.items():

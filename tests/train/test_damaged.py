@@ -12,7 +12,7 @@ from calib_jax import train
 from calib_jax.train.folder import journal
 from calib_jax.train.folder.changes import AnotherConfig
 from calib_jax.train.folder.record import CHECKPOINTS
-from tests.train.test_loop import rows_in, run, same, stopping_after_pieces
+from tests.train.test_loop import rows_in, run, same, stopping_after_chunks
 
 CONFIG = {"rate": 0.1, "loss": {"name": "adafocal", "options": {}}}
 SIDES = (
@@ -166,7 +166,7 @@ def test_a_damaged_run_goes_on_to_the_end_of_an_undisturbed_one(finished, tmp_pa
     """Stopped after an epoch; then every file beside the checkpoints is garbage."""
     whole, outcome = finished
     with monkeypatch.context() as patch:
-        stopping_after_pieces(patch, 4)
+        stopping_after_chunks(patch, 4)
         assert run(tmp_path, config=CONFIG).step == 4
     for name in SIDES:
         garbage(tmp_path / name)

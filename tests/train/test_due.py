@@ -6,10 +6,10 @@ import itertools
 import pytest
 
 from calib_jax.train import Plan
-from calib_jax.train.loop.timetable import PIECE_SECONDS, Pieces, Standing, Timetable
+from calib_jax.train.loop.timetable import CHUNK_SECONDS, Chunk, RunStatus, Timetable
 
 PLAN = Plan(num_epochs=9, batch_size=1, checkpoint_every_epochs=2, checkpoint_every_minutes=10)
-QUIET = Standing(15, failed=False, better=False, ended=False, seconds=1.0)
+QUIET = RunStatus(15, failed=False, better=False, ended=False, seconds=1.0)
 
 
 def is_saved(run, plan=PLAN):
@@ -19,7 +19,7 @@ def is_saved(run, plan=PLAN):
 def test_a_failed_run_is_never_saved():
     truths = itertools.product((0, 10, 15), *[(False, True)] * 2, (0.0, 1e9))
     for step, better, ended, seconds in truths:
-        assert not is_saved(Standing(step, True, better, ended, seconds))
+        assert not is_saved(RunStatus(step, True, better, ended, seconds))
 
 
 @pytest.mark.parametrize(
@@ -47,7 +47,7 @@ def test_epochs_that_are_kept_for_good_are_saved():
 
 @pytest.mark.parametrize("every", [0, 1, 3, 5, 7, 45, 99])
 def test_no_stop_is_passed(every):
-    """By brute force: every end of an epoch and every evaluation ends a piece."""
+    """By brute force: every end of an epoch and every evaluation ends a chunk."""
     table = Timetable(dataclasses.replace(PLAN, eval_every_steps=every), epoch_steps=5)
     ends = [step for step in range(1, 46) if step % 5 == 0]
     evaluations = [step for step in range(1, 46) if step % (every or 5) == 0] + [45]
@@ -65,16 +65,16 @@ def test_the_warm_up_ends_with_its_epochs():
     assert table.progress_at(14) == (14, 2, 9)
 
 
-def test_pieces_take_their_seconds():
-    pieces = Pieces()
+def test_a_chunk_takes_its_seconds():
+    chunk = Chunk()
     sizes = []
     for seconds_per_step in (1e-9, 1e-9, 1e-3, 1e-3, 1e3):
-        pieces.begin()
-        pieces.add(pieces.size, 0.0)
-        pieces.add(1, 0.0)  # runs in the warm-up take as many steps or fewer
-        pieces.adapt(pieces.size * seconds_per_step)
-        sizes.append(pieces.size)
-    assert sizes == [64, 64**2, PIECE_SECONDS / 1e-3, PIECE_SECONDS / 1e-3, 1]
-    pieces.begin()
-    pieces.adapt(1.0)  # nothing was trained
-    assert pieces.size == 1
+        chunk.begin()
+        chunk.add(chunk.size, 0.0)
+        chunk.add(1, 0.0)  # runs in the warm-up take as many steps or fewer
+        chunk.adapt(chunk.size * seconds_per_step)
+        sizes.append(chunk.size)
+    assert sizes == [64, 64**2, CHUNK_SECONDS / 1e-3, CHUNK_SECONDS / 1e-3, 1]
+    chunk.begin()
+    chunk.adapt(1.0)  # nothing was trained
+    assert chunk.size == 1

@@ -225,30 +225,30 @@ def finite(tree):
 
 
 def minute_by_minute(monkeypatch, size=1):
-    """Make pieces of so many steps, each of which takes a minute."""
+    """Make chunks of so many steps, each of which takes a minute."""
     now = [0.0]
 
     def begin(self):
         self.size, self.steps, self.seconds = size, 0, 0.0
         now[0] += 60
 
-    monkeypatch.setattr(timetable.Pieces, "begin", begin)
-    monkeypatch.setattr(timetable.Pieces, "adapt", lambda self, seconds: None)
+    monkeypatch.setattr(timetable.Chunk, "begin", begin)
+    monkeypatch.setattr(timetable.Chunk, "adapt", lambda self, seconds: None)
     clock = types.SimpleNamespace(monotonic=lambda: now[0])
     for module in (loop, record):
         monkeypatch.setattr(module, "time", clock)
 
 
-def stopping_after_pieces(monkeypatch, size):
-    """Send a signal after every piece of so many steps."""
-    pieces = timetable.Pieces.__init__
+def stopping_after_chunks(monkeypatch, size):
+    """Send a signal after every chunk of so many steps."""
+    chunks = timetable.Chunk.__init__
 
     def of_size(self):
-        pieces(self)
+        chunks(self)
         self.size = size
 
-    monkeypatch.setattr(timetable.Pieces, "__init__", of_size)
-    monkeypatch.setattr(timetable.Pieces, "adapt", lambda self, seconds: None)
+    monkeypatch.setattr(timetable.Chunk, "__init__", of_size)
+    monkeypatch.setattr(timetable.Chunk, "adapt", lambda self, seconds: None)
     add = Record.add
 
     def add_and_stop(self, result, seconds):
@@ -268,11 +268,11 @@ def stopping_after_pieces(monkeypatch, size):
 def test_stopped_and_resumed_is_bit_for_bit_the_same(
     tmp_path, monkeypatch, name, options, size, average
 ):
-    """A signal after every piece of a few steps, within epochs or at their ends."""
+    """A signal after every chunk of a few steps, within epochs or at their ends."""
     objective = losses.objective(name, **options)
     plan = dataclasses.replace(PLAN, average=average)
     whole = run(tmp_path / "whole", objective, plan)
-    stopping_after_pieces(monkeypatch, size)
+    stopping_after_chunks(monkeypatch, size)
     starts = 0
     while not (outcome := run(tmp_path / "parts", objective, plan)).finished:
         assert outcome.stopped_by == signal.SIGTERM
@@ -287,7 +287,7 @@ def test_stopped_and_resumed_is_bit_for_bit_the_same(
 def test_from_eight_devices_to_two_and_back(tmp_path, monkeypatch, x64):
     """Stopped after every few steps, and gone on with on another number of devices."""
     whole = run(tmp_path / "whole", devices=8)
-    stopping_after_pieces(monkeypatch, 3)
+    stopping_after_chunks(monkeypatch, 3)
     used = []
     for devices in itertools.cycle((8, 2)):
         used.append(devices)
@@ -327,7 +327,7 @@ def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, mo
     assert set(source.seen) == {(5, 0, 0), (5, 1, 0)}  # and evaluation draws none
     plain = run(tmp_path / "plain", plan=plan)
     assert not same(whole.state.params, plain.state.params)
-    stopping_after_pieces(monkeypatch, 3)
+    stopping_after_chunks(monkeypatch, 3)
     while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
         pass
     assert same(whole.state, outcome.state)
@@ -354,7 +354,7 @@ def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     """Else the examples per second of one that was stopped would be those of a miracle."""
     ticks = itertools.count(step=10.0)
     monkeypatch.setattr(loop, "time", types.SimpleNamespace(monotonic=lambda: next(ticks)))
-    stopping_after_pieces(monkeypatch, 2)
+    stopping_after_chunks(monkeypatch, 2)
     plan = dataclasses.replace(PLAN, num_epochs=1)
     assert not run(tmp_path, plan=plan).finished
     assert run(tmp_path, plan=plan).finished
@@ -382,7 +382,7 @@ def test_a_run_resumes_whose_state_came_from_numpy(tmp_path, monkeypatch, init):
     by_hand = state._replace(loss_state=init(tasks.NUM_CLASSES), params=start["params"])
     devices = train.local_devices(1)
     with monkeypatch.context() as patch:
-        stopping_after_pieces(patch, 4)
+        stopping_after_chunks(patch, 4)
         assert not train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True).finished
         assert not train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True).finished
     if isinstance(by_hand.loss_state, np.ndarray):
@@ -545,7 +545,7 @@ def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
 
 
 def test_a_failed_run_is_not_saved_when_the_timer_is_due(tmp_path, monkeypatch):
-    """The piece that finds a NaN is the one in which ten minutes are over."""
+    """The chunk that finds a NaN is the one in which ten minutes are over."""
 
     class Broken(Shifted):
         def drawn(self, index, draw):
@@ -636,7 +636,7 @@ def test_a_state_that_begins_with_nan_is_not_saved_when_it_is_stopped(tmp_path, 
 
 def test_epochs_that_are_pieces_are_saved_by_the_timer_too(tmp_path, monkeypatch):
     """Short epochs that are saved rarely: a power cut costs ten minutes, not all of them."""
-    minute_by_minute(monkeypatch, size=4)  # a piece is an epoch
+    minute_by_minute(monkeypatch, size=4)  # a chunk is an epoch
     plan = dataclasses.replace(
         PLAN, num_epochs=6, keep=9, best={}, checkpoint_every_epochs=0, checkpoint_every_minutes=1.5
     )

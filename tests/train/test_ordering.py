@@ -13,7 +13,7 @@ from calib_jax.core.examples import Draw, Examples
 from calib_jax.train.feeds import prefetching
 from calib_jax.train.loop import timetable
 from tests.train import tasks
-from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_pieces, task_of
+from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_chunks, task_of
 
 LABELS = np.repeat([0, 2, 3, 4], [16, 9, 4, 1])  # no example of class 1
 OBJECTIVE = losses.objective("cross_entropy")
@@ -138,16 +138,16 @@ def balanced(num_samples=55, **changes):
 
 
 def stopping_anywhere(monkeypatch, seed):
-    """Send a signal after every piece of a random number of steps."""
+    """Send a signal after every chunk of a random number of steps."""
     random = np.random.default_rng(seed)
-    stopping_after_pieces(monkeypatch, 1)
-    begin = timetable.Pieces.begin
+    stopping_after_chunks(monkeypatch, 1)
+    begin = timetable.Chunk.begin
 
     def of_any_size(self):
         begin(self)
         self.size = int(random.integers(1, 6))
 
-    monkeypatch.setattr(timetable.Pieces, "begin", of_any_size)
+    monkeypatch.setattr(timetable.Chunk, "begin", of_any_size)
 
 
 @pytest.mark.slow

@@ -90,7 +90,7 @@ def test_only_steps_after_the_first_piece_are_traced(tmp_path, monkeypatch):
     sizes = []
     for _ in range(5):
         sizes.append(profile.limit(3))
-        with profile.piece(sizes[-1]):
+        with profile.chunk(sizes[-1]):
             pass
     profile.close()
     assert sizes == [3, 3, 2, 3, 3]
@@ -102,7 +102,7 @@ def test_only_steps_after_the_first_piece_are_traced(tmp_path, monkeypatch):
 def test_a_run_that_is_too_short_says_that_nothing_was_traced(tmp_path):
     lines = []
     profile = Profile(tmp_path, 5, lines.append)
-    with profile.piece(1):
+    with profile.chunk(1):
         pass
     profile.close()
     assert lines == ["profile: no step was traced, because no step was left after compiling."]

@@ -1,7 +1,7 @@
 """Communication between the processes of one run: process 0 broadcasts, all processes reduce.
 
 Process 0 alone reads and writes the folders of runs. It broadcasts what it has read, and all
-processes reduce what differs between them (a signal that one received, the seconds of a piece),
+processes reduce what differs between them (a signal that one received, the seconds of a chunk),
 so that every process takes the same step next.
 """
 

@@ -39,7 +39,7 @@ class Ledger:
 
     Attributes:
       totals: training sums since the last evaluation. They are added step by step, so that they do
-        not depend on the division into pieces.
+        not depend on the division into chunks.
       steps: the number of steps in `totals`.
       seconds: the duration of these steps, including those before the run resumed.
       best: see `Outcome`.
@@ -217,8 +217,8 @@ class Record:
     def _check_steps(self, before: Mapping[str, Any]) -> None:
         """Raise `AnotherConfig` if the plan or the seed is another; a config may have its say."""
         for name, value in self._steps_depend_on().items():
-            asked = name in before and name not in self.run.config
-            if asked and before[name] != value:
+            compared = name in before and name not in self.run.config
+            if compared and before[name] != value:
                 raise AnotherConfig(
                     f"{self.folder} holds a run with {name}={before[name]}, and not {value}: choose"
                     " another folder, or the old value."
@@ -236,7 +236,7 @@ class Record:
         """Add the measurements of steps to the totals."""
         totals = self.ledger.totals
         for name, values in measured.items():
-            # Add value by value: sums of blocks would depend on the division into pieces.
+            # Add value by value: sums of blocks would depend on the division into chunks.
             added = totals.get(name, 0.0)
             for value in values.tolist():
                 added += value

@@ -1,4 +1,4 @@
-"""Evaluate all data sets between stretches of training, for the runs that are due."""
+"""Evaluate all data sets between stretches of training, for the requested runs."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def check_memory(task: Task, num_runs: int) -> None:
             )
 
 
-class Measuring:
+class Evaluator:
     """Evaluate the data sets of a task.
 
     Args:
@@ -104,14 +104,14 @@ class Measuring:
 
         self._table_of = jax.jit(table_of)
 
-    def __call__(self, states: PyTree, due: Collection[int]) -> dict[int, Measured]:
-        """Evaluate every data set for the runs that are due."""
-        wanted = [number in due for number in range(self._arrangement.num_runs)]
+    def __call__(self, states: PyTree, requested: Collection[int]) -> dict[int, Measured]:
+        """Evaluate every data set for the requested runs."""
+        wanted = [number in requested for number in range(self._arrangement.num_runs)]
         stats = {name: evaluate(states, wanted) for name, evaluate in self._evaluators.items()}
         for name, all_runs in stats.items():
             if any(float(of_run["wrong_labels"]["count"]) > 0 for of_run in all_runs):
                 check_labels(name, self._task.evaluated[name], self._task.num_classes)
-            if any(float(all_runs[number]["logits"]["count"]) == 0 for number in due):
+            if any(float(all_runs[number]["logits"]["count"]) == 0 for number in requested):
                 check_outputs(name, self._task.evaluated[name])
         heads: list[PyTree] = [None] * len(wanted)
         if self._task.last_layer is not None:

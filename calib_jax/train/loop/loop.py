@@ -2,15 +2,15 @@
 
     steps -> (end of epoch: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
 
-One program trains all runs of an experiment, or a single run. Training is divided into pieces of a
+One program trains all runs of an experiment, or a single run. Training is divided into chunks of a
 few seconds, which end at the latest at the next end of an epoch or evaluation; signals are handled
-between them. A checkpoint is written, and its row logged, while the device runs the next piece; a
+between them. A checkpoint is written, and its row logged, while the device runs the next chunk; a
 row is logged only after its checkpoint is on disk. The result of a run depends on its config alone,
-not on the division into pieces or on the other runs. A resumed run is bitwise equal to an
+not on the division into chunks or on the other runs. A resumed run is bitwise equal to an
 uninterrupted one.
 
-`due.py` decides what is due when, `programs.py` runs the devices, `record.py` writes the files of a
-run, and `devices/processes.py` communicates between processes.
+`timetable.py` decides when runs are evaluated and saved, `programs.py` runs the devices,
+`record.py` writes the files of a run, and `processes.py` communicates between processes.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from calib_jax.train.loop.console import Console
 from calib_jax.train.loop.interruption import Interruption
 from calib_jax.train.loop.plan import Outcome, Task
 from calib_jax.train.loop.profiling import Profile
-from calib_jax.train.loop.timetable import Pieces, Standing, Timetable
+from calib_jax.train.loop.timetable import Chunk, RunStatus, Timetable
 from calib_jax.train.step import diagnosis
 from calib_jax.train.step.last_layer import EDGES
 from calib_jax.train.step.programs import Programs
@@ -65,9 +65,9 @@ class Loop:
     profile: Profile
 
     def __post_init__(self) -> None:
-        self.pieces = Pieces()
+        self.chunk = Chunk()
         self.memory_checked = False
-        # The states to save, on the host, and the evaluated runs: written during the next piece.
+        # The states to save, on the host, and the evaluated runs: written during the next chunk.
         self.unwritten: tuple[Mapping[int, PyTree], Sequence[int]] = {}, ()
         self.write_error: Exception | None = None
 
@@ -91,8 +91,8 @@ class Loop:
         self.programs = Programs(self.task, self.timetable, self.arrangement, loss_state)
         try:
             while self._active() and not self._stopped():
-                states = self._piece(states)
-        finally:  # write the last checkpoint and row even if the next piece raises
+                states = self._chunk(states)
+        finally:  # write the last checkpoint and row even if the next chunk raises
             self._write()
         self.processes.raise_alike(self.write_error)
         hosts = self.arrangement.fetch(states)
@@ -106,24 +106,24 @@ class Loop:
         return [number for number, record in enumerate(self.records) if record.active]
 
     def _stopped(self) -> bool:
-        """Reduce the received signal and the seconds of the last piece over all processes."""
+        """Reduce the received signal and the seconds of the last chunk over all processes."""
         self.processes.raise_alike(self.write_error)
         seconds, signal = self.processes.largest(
-            [self.pieces.seconds, float(self.interruption.signal or 0)]
+            [self.chunk.seconds, float(self.interruption.signal or 0)]
         )
-        self.pieces.adapt(seconds)
+        self.chunk.adapt(seconds)
         if signal:
             self.interruption.signal = int(signal)
         return bool(signal)
 
     # ------------------------------------------------------------------------------------------
-    # A piece: train, update, evaluate.
+    # A chunk: train, update, evaluate.
 
-    def _piece(self, states: PyTree) -> PyTree:
-        """Train for a few seconds at most, then evaluate and copy what is due to be saved."""
+    def _chunk(self, states: PyTree) -> PyTree:
+        """Train for a few seconds at most, then evaluate and copy the states to save."""
         active = self._active()
         runners = {n: self.programs.runner_of(n, r.run.seed, r.step) for n, r in self._of(active)}
-        self.pieces.begin()
+        self.chunk.begin()
         # Runs that were stopped at different steps may be in different phases of the warm-up.
         for runner in dict.fromkeys(runners.values()):
             states = self._train(states, runner, [n for n in active if runners[n] is runner])
@@ -150,19 +150,19 @@ class Loop:
         starts, stops = [0] * len(self.records), [0] * len(self.records)
         for number, record in self._of(members):
             starts[number] = record.step % self.timetable.epoch_steps
-            size = self.profile.limit(self.pieces.size)
+            size = self.profile.limit(self.chunk.size)
             end = min(record.step + size, self.timetable.next_stop(record.step))
             stops[number] = starts[number] + end - record.step
         if not self.memory_checked:
             self._check_memory(runner, states)
         began = time.monotonic()
         num_steps = max(stops[n] - starts[n] for n in members)
-        with self.profile.piece(num_steps):
+        with self.profile.chunk(num_steps):
             states, placed = runner(states, starts, stops)
             self._write()
             measured = runner.measured_in(placed, starts, stops)
         seconds = time.monotonic() - began
-        self.pieces.add(num_steps, seconds)
+        self.chunk.add(num_steps, seconds)
         finite = self.programs.all_finite(states)
         for number, record in self._of(members):
             seed, step, steps = record.run.seed, record.step, measured[number]
@@ -192,16 +192,16 @@ class Loop:
         for _, record in self._of(self._active()):
             record.note(text)
 
-    def _evaluate(self, states: PyTree, due: Sequence[int]) -> tuple[PyTree, set[int]]:
+    def _evaluate(self, states: PyTree, requested: Sequence[int]) -> tuple[PyTree, set[int]]:
         """Evaluate runs; return the states, and the runs that are the best by some metric."""
         began = time.monotonic()
         evaluate = self.programs.evaluate
-        results = evaluate(states, due)
-        seconds = (time.monotonic() - began) / len(due)
+        results = evaluate(states, requested)
+        seconds = (time.monotonic() - began) / len(requested)
         states = self._tick("validation", states, {n: r.evidence for n, r in results.items()})
         loss_states = self.arrangement.fetch(states.loss_state)
         better: set[int] = set()
-        for number, record in self._of(due):
+        for number, record in self._of(requested):
             result, tables = results[number], {}
             epoch_steps, rate = self.timetable.epoch_steps, self.task.learning_rate
             row = record.row(epoch_steps, rate, result.row, seconds)
@@ -219,11 +219,11 @@ class Loop:
     def _tick(self, clock: str, states: PyTree, evidence: Mapping[int, Any]) -> PyTree:
         """Update the objective state of the runs whose clock ticked, unless they warm up."""
         steps = {n: self.records[n].step for n in evidence}
-        due = [n for n, step in steps.items() if not self.timetable.is_warm_up(step)]
-        if self.task.objective.clock != clock or not due:
+        ticked = [n for n, step in steps.items() if not self.timetable.is_warm_up(step)]
+        if self.task.objective.clock != clock or not ticked:
             return states
         loss_states = self.arrangement.fetch(states.loss_state)
-        for n in due:
+        for n in ticked:
             now = self.timetable.progress_at(steps[n])
             loss_states[n] = self.programs.update(loss_states[n], evidence[n], now)
         return states._replace(loss_state=self.arrangement.place(loss_states))
@@ -234,23 +234,23 @@ class Loop:
     def _states_to_save(
         self, states: PyTree, active: Sequence[int], better: Collection[int]
     ) -> dict[int, PyTree]:
-        """Copy the states that are due to be saved to the host, in process 0."""
+        """Copy the states to save to the host, in process 0."""
         now = time.monotonic()
 
-        def standing(number: int, record: Record) -> Standing:
+        def status(number: int, record: Record) -> RunStatus:
             ended, seconds = record.ledger.done, now - record.last_save
-            return Standing(record.step, bool(record.failed), number in better, ended, seconds)
+            return RunStatus(record.step, bool(record.failed), number in better, ended, seconds)
 
-        due = [n for n, record in self._of(active) if self.timetable.is_saved(standing(n, record))]
-        for _, record in self._of(due):
+        saved = [n for n, record in self._of(active) if self.timetable.is_saved(status(n, record))]
+        for _, record in self._of(saved):
             record.last_save = now
-        if not (due and self.processes.leads):
-            return dict.fromkeys(due)
+        if not (saved and self.processes.leads):
+            return dict.fromkeys(saved)
         hosts = self.arrangement.fetch(states)
-        return {number: hosts[number] for number in due}
+        return {number: hosts[number] for number in saved}
 
     def _write(self) -> None:
-        """Write the checkpoints and then the rows of the last piece, while the devices run."""
+        """Write the checkpoints and then the rows of the last chunk, while the devices run."""
         (hosts, evaluated), self.unwritten = self.unwritten, ({}, ())
         if self.write_error is not None:
             return

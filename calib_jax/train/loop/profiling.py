@@ -22,12 +22,12 @@ class Profile:
         self._warm = self._running = False
 
     def limit(self, size: int) -> int:
-        """Shorten a piece of training, so that it ends with the trace."""
+        """Shorten a chunk of training, so that it ends with the trace."""
         return min(size, self._left) if self._warm and self._left else size
 
     @contextlib.contextmanager
-    def piece(self, steps: int) -> Iterator[None]:
-        """Trace a piece of so many steps, if it is due; the first piece compiles and is not.
+    def chunk(self, steps: int) -> Iterator[None]:
+        """Trace a chunk of so many steps, if it is due; the first chunk compiles and is not.
 
         Args:
           steps: the number of steps, whose results the caller waits for.

@@ -21,7 +21,7 @@ from calib_jax.train.folder.files import writing
 from calib_jax.train.folder.lock import Claim, only_one
 from calib_jax.train.folder.record import Record
 from calib_jax.train.folder.writers import MakeWriter
-from calib_jax.train.loop import evaluator as measuring
+from calib_jax.train.loop import evaluator
 from calib_jax.train.loop.arrangement import Arrangement
 from calib_jax.train.loop.console import Console
 from calib_jax.train.loop.interruption import recorded_signals
@@ -110,7 +110,7 @@ def fit_all(
             " as many as there are examples."
         )
     memory.check_states(runs[0].state, len(runs), devices, over=over)
-    measuring.check_memory(task, len(runs))
+    evaluator.check_memory(task, len(runs))
     first_epoch = task.examples_of(runs[0].seed, 0)
     epoch_steps = steps_per_epoch(len(first_epoch), plan.batch_size, drop_last=plan.drop_last)
     timetable = Timetable(plan, epoch_steps)

@@ -7,13 +7,13 @@ from typing import Any, NamedTuple
 from calib_jax.core.progress import Progress
 from calib_jax.train.loop.plan import Plan
 
-# The target length of a piece, after which signals are handled, in seconds. Each call of a program
-# allocates its memory: 70 ms for a small ResNet on a CPU, so pieces of one second would cost 7 %.
-PIECE_SECONDS = 8.0
+# The target length of a chunk, after which signals are handled, in seconds. Each call of a program
+# allocates its memory: 70 ms for a small ResNet on a CPU, so chunks of one second would cost 7 %.
+CHUNK_SECONDS = 8.0
 
 
-class Standing(NamedTuple):
-    """The status of one run after a piece of training.
+class RunStatus(NamedTuple):
+    """The status of one run after a chunk of training.
 
     Attributes:
       step: the number of optimizer steps done.
@@ -77,7 +77,7 @@ class Timetable(NamedTuple):
         """Return the training progress after a number of steps, which may be traced."""
         return Progress(step, step // self.epoch_steps, self.plan.num_epochs)
 
-    def is_saved(self, run: Standing) -> bool:
+    def is_saved(self, run: RunStatus) -> bool:
         """Return whether to save the state of a run now; that of a failed run is never saved."""
         if run.failed:
             return False
@@ -87,23 +87,23 @@ class Timetable(NamedTuple):
         return late or run.better or run.ended or regular
 
 
-class Pieces:
-    """The number of steps in a piece, adapted to the duration of the last piece."""
+class Chunk:
+    """The number of steps in a chunk, adapted to the duration of the last chunk."""
 
     def __init__(self) -> None:
         self.size, self.steps, self.seconds = 1, 0, 0.0
 
     def begin(self) -> None:
-        """Start a piece."""
+        """Start a chunk."""
         self.steps, self.seconds = 0, 0.0
 
     def add(self, steps: int, seconds: float) -> None:
-        """Add the duration of steps in this process to that of the piece."""
+        """Add the duration of steps in this process to that of the chunk."""
         self.steps = max(self.steps, steps)
         self.seconds += seconds
 
     def adapt(self, seconds: float) -> None:
-        """Adapt the size to `PIECE_SECONDS`; grow at most 64-fold, as the first steps compile."""
+        """Adapt the size to `CHUNK_SECONDS`; grow at most 64-fold, as the first steps compile."""
         if self.steps:
-            wanted = self.steps * PIECE_SECONDS / max(seconds, 1e-6)
+            wanted = self.steps * CHUNK_SECONDS / max(seconds, 1e-6)
             self.size = max(1, int(min(wanted, 64 * self.size)))

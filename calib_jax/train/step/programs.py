@@ -14,7 +14,7 @@ from calib_jax.train.feeds.feed import feed
 from calib_jax.train.feeds.ordering import in_batches
 from calib_jax.train.feeds.runner import Feed, Runner
 from calib_jax.train.loop.arrangement import Arrangement
-from calib_jax.train.loop.evaluator import Measuring
+from calib_jax.train.loop.evaluator import Evaluator
 from calib_jax.train.loop.plan import Task
 from calib_jax.train.loop.timetable import Timetable
 from calib_jax.train.step.forward import with_classes
@@ -76,7 +76,7 @@ class Programs:
             for name, source in task.evaluated.items()
         }
         size = plan.eval_batch_size or plan.batch_size
-        self.evaluate = Measuring(task, feeds, size, arrangement)
+        self.evaluate = Evaluator(task, feeds, size, arrangement)
         self.update = jax.jit(same_kind(task.objective.update))
         if task.objective.clock == "epoch":
             # The other clocks need logits: their updates are checked where they are compiled.
