@@ -6,7 +6,6 @@ from typing import Any
 
 import pytest
 
-CASES = 3
 Choice = Collection[Any] | Callable[[Any], bool] | int
 
 
@@ -42,7 +41,7 @@ def every_case(test: Callable[..., None]) -> Callable[..., None]:
 
 
 def mark_many_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark all but three cases of each test as slow: the first, the last and one between stay.
+    """Mark all but two cases of each test as slow: the first and the last stay.
 
     Tests whose cases are marked by hand stay as they are, and tests of refusals keep all cases,
     since each is another mistake.
@@ -54,12 +53,10 @@ def mark_many_cases(items: Iterable[pytest.Item]) -> None:
     for cases in groups.values():
         test = cases[0].function
         by_hand = any(case.get_closest_marker("slow") for case in cases)
-        if len(cases) <= CASES or by_hand or hasattr(test, "every_case") or _refuses(test):
+        if by_hand or hasattr(test, "every_case") or _refuses(test):
             continue
-        kept = {round(number * (len(cases) - 1) / (CASES - 1)) for number in range(CASES)}
-        for number, case in enumerate(cases):
-            if number not in kept:
-                case.add_marker(pytest.mark.slow)
+        for case in cases[1:-1]:
+            case.add_marker(pytest.mark.slow)
 
 
 def _refuses(test: Callable[..., None]) -> bool:

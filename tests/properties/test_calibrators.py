@@ -16,7 +16,7 @@ from .cases import Batch, batches, few_and_many
 FEW_SHAPES = ((20, 3),)
 MANY_SHAPES = ((20, 3), (1, 2), (3, 2), (50, 10))
 # The others take seconds to compile, each for every type of labels.
-QUICK = ("temperature", "platt", "vector", "histogram", "isotonic")
+QUICK = ("temperature", "histogram")
 # These are counts, not the end of a descent.
 COUNTED = {"histogram", "isotonic", "bbq", "enir", "venn_abers"}
 

@@ -17,11 +17,8 @@ from .cases import Batch, batches, few_and_many
 OBJECTIVES = {member.name: member.objective for member in DEFAULTS}
 NAMES = tuple(sorted(OBJECTIVES))
 FEW_SHAPES = ((6, 4),)
-# One of every way to make a loss, and labels of a narrow type and of the usual one.
-DISTINCT = (
-    *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
-    "tempered_focal",
-)
+# One of every way to make a loss; each takes a second to compile.
+DISTINCT = ("adafocal", "bsce_gra", "mmce", "recall")
 MANY_SHAPES = ((6, 4), (3, 130), (1, 1), (1, 2), (50, 10), (7, 200), (2, 128))
 
 
