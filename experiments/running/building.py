@@ -36,19 +36,15 @@ SWITCHES: dict[str, Any] = {"precision": ("dtype", "float32"), "remat": ("remat"
 
 
 class Experiment(NamedTuple):
-    """A config and the values built from it."""
+    """A config and the values built from it; an epoch has `epoch_steps` training steps."""
 
     config: ConfigDict
     dataset: data.Dataset
     module: Any
     task: train.Task
     plan: train.Plan
+    epoch_steps: int
     data_dir: str | None = None
-
-    @property
-    def epoch_steps(self) -> int:
-        """The number of training steps in an epoch."""
-        return _epoch_steps(self.config, self.dataset, self.task.order)
 
     def state(self, *, anew: bool = True) -> train.TrainState:
         """Create the state before the first step; `anew` is as in `initial.variables`."""
@@ -144,7 +140,9 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     for tried in (objective, warm_up):
         _try(tried, dataset)
     order = sampling(config.data.order, dataset)
-    rate = learning_rate(config, _epoch_steps(config, dataset, order))
+    count = len(dataset.train) if order is None else len(order(config.seed, 0))
+    epoch_steps = train.steps_per_epoch(count, config.batch_size, drop_last=config.drop_last)
+    rate = learning_rate(config, epoch_steps)
     evaluated = {"validation": dataset.validation}
     if config.evaluate_test:
         evaluated["test"] = dataset.test
@@ -191,7 +189,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         patience=config.patience,
         patience_for=config.patience_for,
     )
-    return Experiment(config, dataset, module, task, plan)
+    return Experiment(config, dataset, module, task, plan, epoch_steps)
 
 
 def _forward(module: Any, config: ConfigDict) -> train.Forward:
@@ -218,11 +216,6 @@ def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
             " source has no attribute `labels`."
         )
     return train.class_balanced(*known)
-
-
-def _epoch_steps(config: ConfigDict, dataset: data.Dataset, order: train.Sampling | None) -> int:
-    count = len(dataset.train) if order is None else len(order(config.seed, 0))
-    return train.steps_per_epoch(count, config.batch_size, drop_last=config.drop_last)
 
 
 def _check_epochs(key: str, epochs: Any) -> None:

@@ -65,9 +65,5 @@ def checksums(leaves: Leaves) -> dict[str, list[Any]]:
 def changed(leaves: Leaves, saved: Mapping[str, Any]) -> str:
     """Return the path of one array that differs from its saved checksum; "" if none does."""
     actual = checksums(leaves)
-    for name in sorted(actual.keys() | saved.keys()):
-        expected, checksum = saved.get(name), actual.get(name, [None])
-        # Version 0.1 saved only the checksum of the bytes.
-        if expected != (checksum[-1] if isinstance(expected, int) else checksum):
-            return name
-    return ""
+    names = sorted(actual.keys() | saved.keys())
+    return next((name for name in names if saved.get(name) != actual.get(name)), "")

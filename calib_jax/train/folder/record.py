@@ -182,7 +182,7 @@ class Record:
         about = self._checkpoints.about()
         config, now = about["config"], self.run.config
         self.changes.check(self.folder, config, now, max(self._checkpoints.steps))
-        self._check_steps(about.get("steps", {}))  # which older checkpoints lack
+        self._check_steps(about.get("steps", {}))
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
         if ledger.keys() != {field.name for field in dataclasses.fields(Ledger)}:
@@ -201,7 +201,7 @@ class Record:
             self._journal.describe(now)
             self.note(f"changed from step {step} on: {'; '.join(changed)}.")
         ledger = Ledger(**ledger)
-        if saved.about.get("patience_for", self.plan.patience_for) != self.plan.patience_for:
+        if saved.about["patience_for"] != self.plan.patience_for:
             ledger.waited = 0  # waiting starts anew for another metric
         ledger.replan(self.plan, step, total_steps)
         if not ledger.done:
@@ -264,9 +264,7 @@ class Record:
         }
         if learning_rate is not None:
             row["learning_rate"] = float(learning_rate(self.step - 1))
-        # Totals of an older checkpoint have no count of examples.
-        count = ledger.totals.get("examples", ledger.totals["weight"])
-        speed = count / max(ledger.seconds, 1e-9)
+        speed = ledger.totals["examples"] / max(ledger.seconds, 1e-9)
         times = {"seconds": ledger.seconds, "evaluation_seconds": seconds}
         return {**row, **measured, **times, "examples_per_second": speed}
 
