@@ -110,5 +110,6 @@ assert_type(train.optimizer("sgd", 0.1), optax.GradientTransformation)
 models.mlp(hidden=16)  # type: ignore[arg-type]
 models.resnet20(classes=10)  # type: ignore[call-arg]
 train.Plan(num_epoch=3, batch_size=128)  # type: ignore[call-arg]
+train.predict(train.linen(models.mlp()), {}, data.digits().test, batch=3)  # type: ignore[call-arg]
 train.optimiser  # type: ignore[attr-defined]
 assert_type(calib_jax.binary(jnp.zeros(3)), jax.Array)

@@ -60,7 +60,11 @@ def predict(
     forward: Forward,
     state: PyTree,
     source: Source,
-    **options: Any,
+    *,
+    prepare: Callable[[PyTree], PyTree] = identity,
+    batch_size: int = 128,
+    devices: Devices | None = None,
+    resident_bytes: int = 2**30,
 ) -> Predicted:
     """Compute the logits of every example.
 
@@ -68,12 +72,20 @@ def predict(
       forward: the forward pass of the network.
       state: a train state, on the host.
       source: the examples.
-      options: the options of `predict_all`.
+      prepare, batch_size, devices, resident_bytes: as in `predict_all`.
 
     Returns:
       Logits, labels and weights, in the order of the source.
     """
-    predicted = predict_all(forward, [state], source, **options)
+    predicted = predict_all(
+        forward,
+        [state],
+        source,
+        prepare=prepare,
+        batch_size=batch_size,
+        devices=devices,
+        resident_bytes=resident_bytes,
+    )
     return predicted._replace(logits=predicted.logits[0])
 
 

@@ -43,7 +43,14 @@ def fit(
     plan: Plan,
     *,
     config: Mapping[str, Any] | None = None,
-    **options: Any,
+    free: Free = (),
+    environment: Mapping[str, Any] | None = None,
+    devices: Devices | None = None,
+    over: str = "map",
+    quiet: bool = False,
+    progress: bool = True,
+    writers: Sequence[MakeWriter] = (),
+    profile: int = 0,
 ) -> Outcome:
     """Train one run, or resume it from the checkpoints in its folder.
 
@@ -53,9 +60,22 @@ def fit(
       task: the network, loss, optimizer, metrics and data.
       plan: the length of training, and the intervals of evaluations and checkpoints.
       config: JSON that identifies the run; a folder with another config raises.
-      options: the options of `fit_all`.
+      free, environment, devices, over, quiet, progress, writers, profile: as in `fit_all`.
     """
-    (outcome,) = fit_all([Run(folder, state, plan.seed, config or {})], task, plan, **options)
+    run = Run(folder, state, plan.seed, config or {})
+    (outcome,) = fit_all(
+        [run],
+        task,
+        plan,
+        free=free,
+        environment=environment,
+        devices=devices,
+        over=over,
+        quiet=quiet,
+        progress=progress,
+        writers=writers,
+        profile=profile,
+    )
     if outcome.failed:
         raise NonFinite(outcome.failed)
     return outcome
