@@ -156,10 +156,9 @@ def _bounds_of(
     clusterings: Sequence[tuple[str, dict[str, Any]]],
     true: Callable[[str], float],
 ) -> Outcomes:
-    functions: Any = metrics  # mypy takes their names for those of modules
     by_name: Outcomes = {}
     for suffix, clusters in clusterings:
-        bound = functions.noise_bound(
+        bound = inference.noise_bound(
             TOP_LABEL, *data, key=key, level=LEVEL, num_resamples=draws, **clusters
         )
         for name, part in bound.items():
@@ -175,8 +174,7 @@ def classwise(key: jax.Array, rows: int, classes: int, case: str, draws: int) ->
     """Compute the noise bound of the classwise ECE."""
     temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
     data = simulations.one_model(data_key, rows, classes, False, temperature)
-    functions: Any = metrics  # as above
-    bound = functions.noise_bound(
+    bound = inference.noise_bound(
         metrics.classwise_ece, *data, key=key, level=LEVEL, num_resamples=draws
     )
     true = simulations.truth(classes, temperature).values["classwise_ece"]
@@ -251,17 +249,16 @@ def pairs(
     """Compare the squared errors, the ECEs, the temperatures and the NLLs of two models."""
     data_key, key = jax.random.split(key)
     data = PAIRS[case](data_key, rows, classes, dependent)
-    functions: Any = metrics  # mypy takes their names for those of modules
     true, by_name = _true_differences(case, classes), {}
     for suffix, clusters in _clusterings(rows, dependent):
-        options = {"level": LEVEL, **clusters}
-        squared = functions.compare_calibration(*data, **options)
+        options: dict[str, Any] = {"level": LEVEL, **clusters}
+        squared = inference.compare_calibration(*data, **options)
         by_name["squared_error" + suffix] = _outcome(squared, true["squared_error"])
-        error = functions.compare_ece(*data, key=key, num_resamples=draws, **options)
+        error = inference.compare_ece(*data, key=key, num_resamples=draws, **options)
         by_name["ece" + suffix] = _outcome(error, true["ece"])
-        of_log = functions.compare_temperature(*data, **options)
+        of_log = inference.compare_temperature(*data, **options)
         by_name["log T" + suffix] = _outcome(of_log, true["log T"])
-        parts = functions.compare_refinement(*data, **options)
+        parts = inference.compare_refinement(*data, **options)
         p_value = parts.calibration.p_value
         by_name["calibration part of the NLL" + suffix] = Outcome(p_value=p_value)
     return by_name
