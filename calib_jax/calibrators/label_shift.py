@@ -25,8 +25,6 @@ from calib_jax.core.inputs.invalid_values import count_invalid_values, known, re
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
-__all__ = ["PriorEstimate", "estimate_prior", "with_prior"]
-
 
 class PriorEstimate(NamedTuple):
     """The class prior of unlabelled examples.

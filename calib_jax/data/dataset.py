@@ -16,8 +16,6 @@ from calib_jax.data.text.subwords import Subwords
 from calib_jax.data.text.vocabulary import Vocabulary
 from calib_jax.data.text.wordpiece import WordPiece
 
-__all__ = ["Dataset", "about", "catalogue", "named", "register"]
-
 _CATALOGUE: Catalogue[Callable[..., "Dataset"]] = Catalogue("data set")
 _ABOUT: dict[str, About] = {}
 _Factory = TypeVar("_Factory", bound=Callable[..., "Dataset"])

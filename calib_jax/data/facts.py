@@ -4,8 +4,6 @@ import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["About", "Download"]
-
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class Download:

@@ -9,8 +9,6 @@ import numpy as np
 from calib_jax.core.examples import Draw, Examples, InMemory, Source, labels_of, read
 from calib_jax.core.inputs import checks
 
-__all__ = ["Split", "Subset", "long_tailed", "shuffled", "some_of_each", "split", "subset"]
-
 
 class Split(NamedTuple):
     """The numbers of the examples in each part."""

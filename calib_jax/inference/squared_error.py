@@ -24,8 +24,6 @@ from calib_jax.core.inputs import checks
 from calib_jax.inference.residuals import Binned, binned, moments, wilson_reach
 from calib_jax.inference.whole_examples import counted_in_clusters
 
-__all__ = ["SquaredError", "debiased_squared_error"]
-
 
 class SquaredError(NamedTuple):
     """The debiased squared calibration error with its interval, and its root, as Python floats.

@@ -25,8 +25,6 @@ from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weig
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
-__all__ = ["AdaFocalState", "adafocal", "adafocal_rows", "adafocal_rule", "adafocal_update"]
-
 RULES = ("released", "slides")
 BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
 

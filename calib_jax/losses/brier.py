@@ -12,8 +12,6 @@ from calib_jax.core.types import Labels, Logits, PerExample, SoftLabels
 from calib_jax.losses.generalized_brier import generalized_brier_uncertainty
 from calib_jax.losses.objectives import register_loss
 
-__all__ = ["brier"]
-
 
 @checks.takes_logits(soft_labels=True)
 def brier(logits: Logits, labels: Labels | SoftLabels) -> PerExample:

@@ -16,8 +16,6 @@ from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
 from calib_jax.losses.weighting import mean_one
 
-__all__ = ["ClassWeightsState", "class_weights"]
-
 BALANCINGS = ("effective", "inverse", "median")
 
 

@@ -13,8 +13,6 @@ from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels
 from calib_jax.losses.objectives import register_loss
 
-__all__ = ["cross_entropy", "nll"]
-
 
 @checks.takes_logits(soft_labels=True)
 def cross_entropy(logits: Logits, labels: Labels | SoftLabels) -> PerExample:

@@ -13,8 +13,6 @@ from calib_jax.core.types import Labels, Logits, Numbers, PerExample
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
-__all__ = ["dual_focal"]
-
 RUNNERS_UP = ("below", "wrong", "second")
 
 

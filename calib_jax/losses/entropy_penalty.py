@@ -14,8 +14,6 @@ from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
-__all__ = ["entropy_penalty"]
-
 
 @checks.takes_logits()
 def entropy_penalty(

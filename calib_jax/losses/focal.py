@@ -12,8 +12,6 @@ from calib_jax.core.types import Array, Labels, Logits, Numbers, PerExample, Sof
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
-__all__ = ["focal", "focal_gradient_ratio", "inverse_focal"]
-
 
 @checks.takes_logits(soft_labels=True)
 def focal(

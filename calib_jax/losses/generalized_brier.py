@@ -16,8 +16,6 @@ from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.sample_dependent_focal import gamma_by_probability
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
-__all__ = ["adaptive_generalized_brier", "generalized_brier"]
-
 READINGS = ("norm", "sum")
 
 

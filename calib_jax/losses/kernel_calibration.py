@@ -41,8 +41,6 @@ from calib_jax.losses.objectives import (
     with_options,
 )
 
-__all__ = ["mmce_penalty", "mmce_weighted_penalty"]
-
 
 @checks.takes_logits()
 def mmce_penalty(

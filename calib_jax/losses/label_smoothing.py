@@ -11,8 +11,6 @@ from calib_jax.core.types import Labels, Logits, Numbers, PerClass, PerExample, 
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import register_loss
 
-__all__ = ["label_smoothing", "smooth"]
-
 
 @checks.takes_logits(soft_labels=True)
 def label_smoothing(

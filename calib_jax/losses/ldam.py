@@ -22,8 +22,6 @@ from calib_jax.core.types import (
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
 
-__all__ = ["LDAMState"]
-
 
 class LDAMState(NamedTuple):
     """The constant margin of each class."""

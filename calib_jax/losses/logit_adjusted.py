@@ -20,8 +20,6 @@ from calib_jax.core.types import (
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
 
-__all__ = ["LogitAdjustedState"]
-
 
 class LogitAdjustedState(NamedTuple):
     """The log of each class's share of the training set; -inf for a class without examples."""

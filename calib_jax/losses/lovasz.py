@@ -26,8 +26,6 @@ from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.images import mean_over_images, weights_or_ones
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
-__all__ = ["lovasz_penalty"]
-
 
 @checks.takes_logits()
 def lovasz_penalty(

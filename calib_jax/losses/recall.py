@@ -25,8 +25,6 @@ from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 from calib_jax.losses.weighting import mean_one
 
-__all__ = ["RecallPrecisionState", "RecallState", "recall"]
-
 COUNTERS = ("recall", "released")
 
 

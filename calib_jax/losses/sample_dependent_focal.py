@@ -16,8 +16,6 @@ from calib_jax.core.types import Labels, Logits, Number, PerExample
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
-__all__ = ["flsd", "gamma_for"]
-
 
 @checks.takes_logits()
 def flsd(

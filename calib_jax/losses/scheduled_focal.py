@@ -12,8 +12,6 @@ from calib_jax.core.types import Array, Logits, Number, PerExample, PyTree, Scal
 from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
-__all__ = ["ScheduledGamma", "scheduled_focal"]
-
 
 class ScheduledGamma(NamedTuple):
     """The gamma of the current epoch."""

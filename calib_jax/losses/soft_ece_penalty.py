@@ -27,8 +27,6 @@ from calib_jax.core.types import (
 from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
-__all__ = ["soft_ece_penalty"]
-
 
 @checks.takes_logits()
 def soft_ece_penalty(

@@ -11,8 +11,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["accuracy", "brier", "error", "nll", "top_k"]
-
 
 def _hits(predictions: Predictions, *, excluded_class: int | None = None) -> Columns:
     return Columns({"hit": predictions.without(excluded_class).hit})

@@ -12,8 +12,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import ClassGaps
 
-__all__ = ["classwise_ece", "per_class_ece", "sce"]
-
 
 def class_gaps(
     predictions: Predictions,

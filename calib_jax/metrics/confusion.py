@@ -13,17 +13,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = [
-    "confusion_counts",
-    "frequency_weighted_iou",
-    "mean_iou",
-    "mean_precision",
-    "mean_recall",
-    "per_class_iou",
-    "per_class_precision",
-    "per_class_recall",
-]
-
 
 def _pairs(predictions: Predictions) -> Columns:
     num_classes = predictions.num_classes

@@ -25,8 +25,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["expected_cost", "stated_cost"]
-
 
 class Decided(NamedTuple):
     """The decision of every example, with its cost on the label and under the probabilities.

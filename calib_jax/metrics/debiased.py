@@ -18,8 +18,6 @@ from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.equal_mass import confidences, equal_mass
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
-__all__ = ["adaptive_debiased_rms_calibration_error", "debiased_rms_calibration_error"]
-
 
 def _debiased_rms(bins: BinSums) -> Scalar:
     count = bins.weight

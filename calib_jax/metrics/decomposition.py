@@ -11,8 +11,6 @@ from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
-__all__ = ["BrierParts", "brier_decomposition"]
-
 
 class BrierParts(NamedTuple):
     """The terms of a binned score: reliability - resolution + uncertainty."""

@@ -17,8 +17,6 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.contract.terms import Ranking
 
-__all__ = ["adaptive_ece", "adaptive_mce"]
-
 
 def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Ranking:
     """Return the confidence and hit of every example, to be ranked by confidence.

@@ -17,8 +17,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["ace", "ece", "mce", "overconfidence", "rms_calibration_error", "underconfidence"]
-
 
 def confidence_bins(
     predictions: Predictions,

@@ -16,8 +16,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Kept
 
-__all__ = ["kde_calibration_error"]
-
 _KINDS = ("canonical", "marginal", "top_label")
 _LOG_ZERO = -1e30  # finite times any shape, with a kernel of 0
 _BLOCK_ENTRIES = 2**22  # entries of the rows x rows kernel per block

@@ -10,8 +10,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.equal_mass import confidences
 
-__all__ = ["ks_error"]
-
 
 @metric(confidences, biased=True)
 def ks_error(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:

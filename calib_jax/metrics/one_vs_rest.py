@@ -21,8 +21,6 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked, RankedClasses
 from calib_jax.metrics.contract.terms import ClassRanking
 
-__all__ = ["auroc", "average_precision"]
-
 
 def _odds(predictions: Predictions) -> ClassRanking:
     if predictions.num_classes == 2:

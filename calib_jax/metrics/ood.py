@@ -35,8 +35,6 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.contract.terms import Ranking
 
-__all__ = ["RocCurve", "in_and_out", "ood_aupr", "ood_auroc", "ood_fpr95", "ood_roc_curve"]
-
 _SCORES = {
     "entropy": lambda predictions: predictions.entropy,
     "max_confidence": lambda predictions: -predictions.confidence,

@@ -41,8 +41,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Vectors
 
-__all__ = ["calibration_brier", "calibration_nll", "refinement_brier", "refinement_nll"]
-
 # 1 / T from 1/32 to 8, of which 1 is one. Between neighbours the interpolated NLL is exact to 1e-6,
 # and the share of the left-out example to a few thousandths of itself.
 _STEP = 0.5 * float(np.log(2))

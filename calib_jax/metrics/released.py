@@ -15,8 +15,6 @@ from calib_jax.core.types import Array, Labels, Number, PerClass, Scalar
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["MmceScript", "mmce_script"]
-
 _EPSILON = 1e-5  # added by the script to probabilities and counts
 
 

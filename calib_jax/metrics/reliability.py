@@ -22,8 +22,6 @@ from calib_jax.metrics.contract.terms import STATIC
 from calib_jax.metrics.equal_mass import confidences, equal_mass
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
-__all__ = ["Reliability", "adaptive_reliability", "classwise_reliability", "reliability"]
-
 
 class Reliability(NamedTuple):
     """Edges and contents of each bin; means are NaN in an empty bin.

@@ -22,17 +22,6 @@ from calib_jax.metrics.contract.ranked import Ranked
 from calib_jax.metrics.contract.terms import Columns
 from calib_jax.metrics.equal_mass import confidences
 
-__all__ = [
-    "ConfidentSet",
-    "augrc",
-    "aurc",
-    "confident_set",
-    "coverage_at_risk",
-    "excess_aurc",
-    "risk_at_coverage",
-    "selective_accuracy",
-]
-
 
 def _answered_and_errors(ranked: Ranked) -> tuple[Vector, Vector]:
     """Sum weight and errors over the most confident examples, at the points of the curve."""

@@ -14,8 +14,6 @@ from calib_jax.metrics.contract.metric import Metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["ShotAccuracy", "shot_accuracy", "shots_of_classes"]
-
 SHOTS = ("many", "medium", "few")
 
 

@@ -16,8 +16,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = ["smooth_ece"]
-
 
 def _gaps_between_nodes(
     predictions: Predictions, *, num_cells: int = 1024, excluded_class: int | None = None

@@ -44,8 +44,6 @@ from calib_jax.metrics.contract.metric import (
     values_of_stats,
 )
 
-__all__ = ["Stream"]
-
 # Rows of one compiled pass, whose sums are float32: twice as many would still be counted exactly.
 _MOST_ROWS = 2**23
 

@@ -12,16 +12,6 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
-__all__ = [
-    "ByCorrectness",
-    "Group",
-    "by_correctness",
-    "mean_confidence",
-    "mean_entropy",
-    "sharpness",
-    "signed_gap",
-]
-
 
 def _confidence_and_hit(predictions: Predictions) -> Columns:
     confidence = predictions.if_valid(predictions.confidence)

@@ -11,8 +11,6 @@ from jaxtyping import Bool, Float
 from calib_jax.core.types import Array, AxisName
 from calib_jax.models.contract import DType, Mask, at_least_single
 
-__all__ = ["BatchNorm"]
-
 NORMS = ("batch", "none")
 
 

@@ -23,8 +23,6 @@ from calib_jax.models.contract import (
 )
 from calib_jax.models.dropout import Dropout
 
-__all__ = ["BertEncoder", "bert"]
-
 PADDING = 0
 POOLINGS = ("first", "mean")
 

@@ -32,8 +32,6 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, PyTree
 from calib_jax.models.initializers import recipe
 
-__all__ = ["Network", "catalogue", "named", "register"]
-
 DType: TypeAlias = Any  # any argument of jnp.dtype
 Mask: TypeAlias = Bool[Array, " batch"]
 # A mapping from a pattern, matched against a whole layer name, to PyTorch's name of the layer.

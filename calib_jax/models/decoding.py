@@ -21,8 +21,6 @@ from calib_jax.models.attention import CONTEXT, PAST
 from calib_jax.models.transformer import Transformer
 from calib_jax.models.word_vectors import PADDING
 
-__all__ = ["Decoded", "beam_search", "greedy_search", "translate"]
-
 Step: TypeAlias = Callable[[Array, Array, PyTree, PyTree], tuple[Array, PyTree]]
 Tokens: TypeAlias = Int[Array, "rows length"]
 BEGIN, END = 1, 2

@@ -27,15 +27,6 @@ from calib_jax.models.contract import (
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.resnet import ResidualBlock
 
-__all__ = [
-    "deeplab",
-    "deeplab_resnet18",
-    "deeplab_resnet101",
-    "deeplab_small",
-    "deeplabv3_resnet18",
-    "deeplabv3_resnet101",
-]
-
 RESIZINGS = ("align_corners", "half_pixel")
 STRIDES = (8, 16)
 _STEM_STRIDE = 4

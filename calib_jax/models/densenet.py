@@ -15,16 +15,6 @@ from calib_jax.models.batch_norm import normalize
 from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant, variants_of
 from calib_jax.models.resnet import STEMS, Features, Images
 
-__all__ = [
-    "densenet",
-    "densenet40_bc",
-    "densenet121",
-    "densenet121_imagenet",
-    "densenet161",
-    "densenet169",
-    "densenet201",
-]
-
 _BOTTLENECK = 4
 _NEW = ("first", "last")
 

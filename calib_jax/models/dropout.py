@@ -10,8 +10,6 @@ from jaxtyping import Float
 
 from calib_jax.core.types import Array
 
-__all__ = ["Dropout"]
-
 
 class Dropout(nn.Module):
     r"""Set each value to 0 with probability `rate` while training, and scale up the rest.

@@ -12,8 +12,6 @@ from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Network, built, register
 
-__all__ = ["lenet5"]
-
 _POOLS = {
     "average": partial(nn.avg_pool, window_shape=(2, 2), strides=(2, 2)),
     "max": partial(layers.max_pool, window=2, stride=2),

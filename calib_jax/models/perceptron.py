@@ -10,8 +10,6 @@ from calib_jax.core.types import Logits
 from calib_jax.models import layers
 from calib_jax.models.contract import DType, Network, built, register
 
-__all__ = ["linear", "mlp"]
-
 
 class Perceptron(Network):
     """Dense layers with ReLU between them; `hidden` holds the widths of all but the last.

@@ -15,21 +15,6 @@ from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant, variants_of
 
-__all__ = [
-    "resnet",
-    "resnet18",
-    "resnet34",
-    "resnet50",
-    "resnet50_imagenet",
-    "resnet50_tiny_imagenet",
-    "resnet101",
-    "resnet110",
-    "resnet110_imagenet",
-    "resnet110_tiny_imagenet",
-    "resnet152",
-    "resnet152_imagenet",
-]
-
 SHORTCUTS = ("pad", "projection")
 STEMS = ("3x3", "7x7")
 

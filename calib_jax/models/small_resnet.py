@@ -10,8 +10,6 @@ from calib_jax.models.batch_norm import NORMS
 from calib_jax.models.contract import DType, built, variant, variants_of
 from calib_jax.models.resnet import SHORTCUTS, ResNet
 
-__all__ = ["resnet8", "resnet20", "resnet32", "resnet56", "resnet110_small", "small_resnet"]
-
 _STAGES = 3
 
 

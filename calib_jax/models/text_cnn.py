@@ -13,8 +13,6 @@ from calib_jax.models.contract import DType, Network, TorchRules, built, real_ro
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.word_vectors import LAYER, WordVectors
 
-__all__ = ["global_pooling_cnn"]
-
 _WINDOW = 5  # words, of convolutions and of pooling
 _CONVOLUTIONS = 3
 SHORTEST = _CONVOLUTIONS * (_WINDOW - 1) + (_CONVOLUTIONS - 1) * (_WINDOW - 1) + 1

@@ -17,8 +17,6 @@ from calib_jax.models.contract import DType, Network, built, register, tokens_of
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.word_vectors import PADDING
 
-__all__ = ["transformer"]
-
 NORMS = ("post", "pre")
 
 Numbers = Int[Array, "batch length"]

@@ -24,8 +24,6 @@ from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import recipe
 from calib_jax.models.word_vectors import LAYER, WordVectors
 
-__all__ = ["child_sum_tree_lstm", "tree_lstm"]
-
 _GATES = ("i", "lf", "rf", "u")  # input, forget left, forget right, update; the released names
 _SIDES = ("l", "r")
 

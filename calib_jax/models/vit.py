@@ -23,8 +23,6 @@ from calib_jax.models.contract import (
 )
 from calib_jax.models.dropout import Dropout
 
-__all__ = ["vit"]
-
 _EPSILON = 1e-5
 
 Tokens = Float[Array, "batch tokens width"]

@@ -13,8 +13,6 @@ from calib_jax.models.contract import DType, Mask, Network, built, register, var
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.resnet import Features, Images, ResNet
 
-__all__ = ["wide_resnet", "wide_resnet26_10", "wide_resnet28_10"]
-
 _STAGES = 3
 _STEM = 16
 

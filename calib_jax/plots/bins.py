@@ -7,8 +7,6 @@ import numpy as np
 
 from calib_jax.plots.style import count, of_same_length, vector
 
-__all__ = ["BinTable", "Bins"]
-
 FEW = 10  # bins with fewer examples are drawn faint
 NARROW = 0.002  # bins of less width look like a line, or like nothing
 

@@ -12,7 +12,6 @@ from calib_jax.plots import style
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["roc"]
 
 _HOVER_BOXES = 40
 

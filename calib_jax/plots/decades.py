@@ -10,8 +10,6 @@ from calib_jax.plots import style
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["log_histograms"]
-
 
 @style.drawn
 def log_histograms(

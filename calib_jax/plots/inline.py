@@ -10,7 +10,6 @@ from calib_jax.plots import style
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["DARK_COLORS", "inline_svg"]
 
 # A page for dark screens replaces the colors of the figures by these; all others stay.
 DARK_COLORS = {

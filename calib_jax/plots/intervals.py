@@ -9,8 +9,6 @@ from calib_jax.plots import style
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["intervals"]
-
 
 @style.drawn
 def intervals(

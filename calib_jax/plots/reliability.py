@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     import matplotlib.axes
     import matplotlib.figure
 
-__all__ = ["reliability_before_after", "reliability_diagram", "reliability_grid"]
 
 _FAINT = 0.3
 

@@ -11,7 +11,6 @@ from calib_jax.plots.style import settings
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["save"]
 
 # Time stamps would differ between runs; None omits them.
 _METADATA: dict[str, dict[str, str | None]] = {

@@ -11,7 +11,6 @@ from calib_jax.plots import style
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["segmentation"]
 
 _PANELS = ("image", "label", "prediction", "confidence", "error")
 _WIDTH = 2.4  # of a panel, in inches

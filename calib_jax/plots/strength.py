@@ -14,7 +14,6 @@ from calib_jax.plots.bins import checked, note_on_narrow
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["bin_strength", "confidence_histogram"]
 
 _UNITS = {"percent": "examples, %", "count": "examples"}
 

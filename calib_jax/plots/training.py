@@ -12,7 +12,6 @@ from calib_jax.plots import style
 if TYPE_CHECKING:
     import matplotlib.figure
 
-__all__ = ["training_curves"]
 
 # The first fifth of at least five epochs may leave its panel, if it would fill two thirds of it.
 _FIRST, _LEAST_EPOCHS, _SPIKE = 0.2, 5, 3.0

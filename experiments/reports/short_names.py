@@ -21,6 +21,3 @@ def short_names(folders: Sequence[str]) -> list[str]:
         if len({*names}) == len(names):
             break
     return names
-
-
-__all__ = ["short_names"]

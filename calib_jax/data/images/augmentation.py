@@ -24,20 +24,6 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import Array, AxisName, Number, PyTree, Scalar
 
-__all__ = [
-    "compose",
-    "mixed",
-    "mixup",
-    "mixup_lambda",
-    "mixup_partners",
-    "on_inputs",
-    "on_pairs",
-    "random_color",
-    "random_crop",
-    "random_flip",
-    "random_zoom",
-]
-
 Augmentation: TypeAlias = Callable[[Any, Any], Any]
 
 _MIXUP = 0x6D6978  # folded into keys, so that mixup and augmentation use different keys

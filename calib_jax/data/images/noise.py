@@ -11,8 +11,6 @@ import numpy as np
 from calib_jax.core.examples import InMemory, Source
 from calib_jax.core.inputs import checks
 
-__all__ = ["gaussian_noise"]
-
 SIGMAS = (0.04, 0.06, 0.08, 0.09, 0.10)
 _CHUNK = 1 << 20  # values of pixels that get noise at a time
 

@@ -14,8 +14,6 @@ from calib_jax.data.dataset import Augment, Dataset
 from calib_jax.data.images.image_files import eight_bits
 from calib_jax.data.images.image_sets import Statistics, normalized
 
-__all__ = ["arrays_of", "from_arrays"]
-
 Part = tuple[Any, Any]
 _CHUNK = 1 << 20  # values of pixels that are counted at a time
 

@@ -20,8 +20,6 @@ from calib_jax.data.images.image_files import eight_bits, opened
 from calib_jax.data.own.arrays import assembled, held_out
 from calib_jax.data.own.tables import PARTS, class_names, parts_of, rows_of
 
-__all__ = ["from_folder"]
-
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _ADVICE = "replace this file or remove it"
 _ORDER = 2  # increment if this file changes the pixels or their order

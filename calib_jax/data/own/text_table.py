@@ -17,8 +17,6 @@ from calib_jax.data.own.arrays import assembled, held_out
 from calib_jax.data.own.tables import Row, class_names, parts_of, quoted, rows_of
 from calib_jax.data.text.vocabulary import CUTS, Vocabulary, words_of
 
-__all__ = ["from_texts"]
-
 
 @register("own_texts", About(title="Texts of your own, in a CSV file", licence="your own"))
 def from_texts(

@@ -17,8 +17,6 @@ from calib_jax.data.images.image_sets import IMAGENET, first, normalized
 from calib_jax.data.images.label_maps import ADVICE, Decoded, Size
 from calib_jax.data.images.scenes import size_of_scenes
 
-__all__ = ["camvid"]
-
 CLASSES = (
     *("sky", "building", "pole", "road", "pavement", "tree"),
     *("sign", "fence", "car", "pedestrian", "bicyclist"),

@@ -7,8 +7,6 @@ from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import binary, files
 from calib_jax.data.images.image_sets import crop_and_flip, papers_dataset
 
-__all__ = ["cifar10"]
-
 CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
     *("dog", "frog", "horse", "ship", "truck"),

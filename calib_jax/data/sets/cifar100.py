@@ -9,8 +9,6 @@ from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import binary, files
 from calib_jax.data.images import image_sets
 
-__all__ = ["cifar100"]
-
 # In the alphabetical order of the labels.
 _NAMES = """
 apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly

@@ -14,8 +14,6 @@ from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import Images, checked_labels, prepare_cifar10
 from calib_jax.data.sets.cifar10 import CLASSES
 
-__all__ = ["cifar10_c"]
-
 # The authors intend the last four for choosing hyperparameters.
 CORRUPTIONS = (
     *("gaussian_noise", "shot_noise", "impulse_noise", "defocus_blur", "glass_blur"),

@@ -32,8 +32,6 @@ from calib_jax.data.images.scenes import (
     size_of_scenes,
 )
 
-__all__ = ["cityscapes"]
-
 # The classes of the benchmark, by the numbers of the published label maps (`labelIds`).
 CLASSES = {
     **{7: "road", 8: "sidewalk", 11: "building", 12: "wall", 13: "fence", 17: "pole"},

@@ -15,8 +15,6 @@ from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 
-__all__ = ["digits"]
-
 _BRIGHTEST = 16
 _PARTS = ("train", "validation", "test")
 

@@ -13,8 +13,6 @@ from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 
-__all__ = ["gaussians"]
-
 
 @register("gaussians", About(title="Mixtures of Gaussians; computed", licence="none needed"))
 def gaussians(

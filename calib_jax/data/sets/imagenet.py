@@ -19,8 +19,6 @@ from calib_jax.data.images import imagenet_files
 from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.jpeg import Coded, Photographs
 
-__all__ = ["imagenet"]
-
 _ABOUT = About(
     title="ImageNet (ILSVRC 2012), photographs of about 500 x 375 in colour",
     licence="terms of image-net.org: non-commercial research and education only",

@@ -23,8 +23,6 @@ from calib_jax.data.images.jpeg import Photographs
 from calib_jax.data.images.photo_lists import listed
 from calib_jax.data.splits import some_of_each
 
-__all__ = ["inaturalist2018"]
-
 _LISTS = ("train2018.json", "val2018.json")
 _KIND, _ADVICE = "a list of iNaturalist", "get it anew"
 _MAX_BYTES = 1 << 29

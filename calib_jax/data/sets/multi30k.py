@@ -14,8 +14,6 @@ from calib_jax.data.text.sentence_pairs import (
     translation,
 )
 
-__all__ = ["multi30k"]
-
 _PARTS = {"train": "train", "validation": "val", "test": "test_2016_flickr"}
 _ABOUT = About(
     title="Multi30k, descriptions of photographs",

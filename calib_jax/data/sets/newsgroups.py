@@ -18,8 +18,6 @@ from calib_jax.data.text.vocabulary import Vocabulary, words_of
 from calib_jax.data.text.word_vectors import read_vectors
 from calib_jax.data.text.wordpiece import WordPiece
 
-__all__ = ["newsgroups", "newsgroups_19997"]
-
 GROUPS = (
     *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
     *("comp.sys.mac.hardware", "comp.windows.x", "misc.forsale", "rec.autos", "rec.motorcycles"),

@@ -23,8 +23,6 @@ from calib_jax.data.images.jpeg import Photographs
 from calib_jax.data.images.photo_lists import listed
 from calib_jax.data.images.scenes import recolored
 
-__all__ = ["places_lt"]
-
 _LISTS = {"train": "Places_LT_train.txt", "validation": "Places_LT_val.txt"}
 _LISTS |= {"test": "Places_LT_test.txt"}
 _KIND = "a list of photographs and classes"

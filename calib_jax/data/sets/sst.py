@@ -18,8 +18,6 @@ from calib_jax.data.text.vocabulary import Vocabulary
 from calib_jax.data.text.word_vectors import read_vectors
 from calib_jax.data.text.wordpiece import WordPiece
 
-__all__ = ["sst"]
-
 _PARTS = {"train": "train", "validation": "dev", "test": "test"}
 _ARCHIVE = "trainDevTestTrees_PTB.zip"
 _ABOUT = About(

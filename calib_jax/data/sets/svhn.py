@@ -11,8 +11,6 @@ from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import files, matlab
 from calib_jax.data.images.image_sets import Images, papers_dataset
 
-__all__ = ["svhn"]
-
 _URL = "http://ufldl.stanford.edu/housenumbers"
 _TRAIN, _TEST = "train_32x32.mat", "test_32x32.mat"
 _ABOUT = About(

@@ -20,8 +20,6 @@ from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.label_maps import ADVICE, table_of
 from calib_jax.data.images.scenes import Scenes, pairs_of_files, recolored, size_of_scenes
 
-__all__ = ["synthia"]
-
 # The classes of the sequences, by the numbers of the published label maps.
 CLASSES = {
     **{1: "sky", 2: "building", 3: "road", 4: "sidewalk", 5: "fence", 6: "vegetation", 7: "pole"},

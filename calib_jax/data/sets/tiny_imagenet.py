@@ -24,8 +24,6 @@ from calib_jax.data.images.image_sets import (
     sizes,
 )
 
-__all__ = ["tiny_imagenet"]
-
 _SHAPE = (64, 64, 3)
 _IDENTITY = re.compile(r"\w{1,40}")
 _LONGEST = 1 << 22  # limit on the bytes of an image

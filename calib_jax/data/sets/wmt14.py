@@ -6,8 +6,6 @@ from calib_jax.data.facts import About
 from calib_jax.data.formats import files, tfds
 from calib_jax.data.text.sentence_pairs import DIRECTIONS, Parallel, parallel, translation
 
-__all__ = ["wmt14"]
-
 _PARTS = {"train": "train", "validation": "validation", "test": "test"}
 _ABOUT = About(
     title="WMT 2014, English and German",

@@ -10,8 +10,6 @@ from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.text.trees import Nodes, Tree, plain
 
-__all__ = ["DependencyTree", "read_dependencies"]
-
 _KIND, _ADVICE = "dependency trees in CoNLL-U", "parse the sentences again"
 _COLUMNS = 10
 _FORM, _HEAD = 1, 6

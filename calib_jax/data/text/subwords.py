@@ -15,8 +15,6 @@ import numpy as np
 from calib_jax.core.files import reading, writing
 from calib_jax.core.inputs import checks
 
-__all__ = ["Subwords"]
-
 PADDING, BEGIN, END, UNKNOWN = range(4)
 _SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
 _SPACE = "\u2581"  # a piece that begins with it begins a word

@@ -7,8 +7,6 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 
-__all__ = ["Tree", "parse_tree"]
-
 
 class Tree(NamedTuple):
     """A binary tree of words.

@@ -10,8 +10,6 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 
-__all__ = ["Vocabulary", "words_of"]
-
 PADDING = 0
 _SEPARATORS = string.punctuation.replace("'", "") + "\t\n"
 _AS_SPACES = str.maketrans(_SEPARATORS, " " * len(_SEPARATORS))

@@ -8,8 +8,6 @@ import numpy as np
 
 from calib_jax.core.files import reading
 
-__all__ = ["read_vectors", "write_vectors"]
-
 _KIND = "a file of word vectors"
 _ADVICE = "each line must hold a word and its numbers, separated by single spaces"
 _LONGEST_LINE = 1 << 16

@@ -16,8 +16,6 @@ from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.text.vocabulary import CUTS
 
-__all__ = ["WordPiece"]
-
 _PADDING, _UNKNOWN, _FIRST, _LAST = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _REMOVED = frozenset(("Cc", "Cf", "Co", "Cs"))  # unassigned characters (Cn) are kept
 _INSIDE = "##"  # before a piece that does not begin a word

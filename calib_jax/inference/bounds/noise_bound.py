@@ -40,9 +40,6 @@ from calib_jax.inference.normal import clipped
 from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
-__all__ = ["NoiseBound", "has_noise_bound", "noise_bound"]
-
-
 _ENTRIES = 2**16  # of draws at a time
 
 

@@ -30,8 +30,6 @@ from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
 
-__all__ = ["BestThreshold", "DecisionCost", "best_threshold", "decision_calibration"]
-
 _MOST_THRESHOLDS = 200
 
 

@@ -30,8 +30,6 @@ from calib_jax.core.inputs import checks
 from calib_jax.inference import binomial
 from calib_jax.inference.whole_examples import counted, top_labels
 
-__all__ = ["GuaranteedCoverage", "guaranteed_coverage"]
-
 # Thresholds in log-odds. Float32 rounds a confidence with log-odds above 16.6 to 1.
 _HIGHEST, _STEPS_PER_UNIT, _UNITS_BETWEEN_STARTS = 16, 64, 2
 

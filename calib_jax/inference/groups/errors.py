@@ -27,8 +27,6 @@ from calib_jax.inference.whole_examples import counted_in_clusters, counted_rows
 from calib_jax.metrics.classwise import classwise_ece
 from calib_jax.metrics.fixed_bins import ece
 
-__all__ = ["PartError", "class_errors", "group_errors"]
-
 _DRAWS_AT_A_TIME = 1000
 _MOST_OUTCOMES = 2 * 10**8
 

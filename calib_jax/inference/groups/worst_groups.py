@@ -29,8 +29,6 @@ from calib_jax.inference.groups.errors import group_ids
 from calib_jax.inference.tests.holm import holm
 from calib_jax.inference.whole_examples import Column, counted_in_clusters, counted_rows, top_labels
 
-__all__ = ["WorstGroup", "worst_groups"]
-
 _QUARTERS = (0.25, 0.5, 0.75)
 
 

@@ -24,8 +24,6 @@ from calib_jax.inference.whole_examples import counted_in_clusters
 # The default number of bins is accepted for any number of examples.
 _ALWAYS_ALLOWED = 15
 
-__all__ = ["CalibrationDifference", "compare_calibration"]
-
 
 class CalibrationDifference(NamedTuple):
     """The change of the debiased squared calibration error from model a to model b.

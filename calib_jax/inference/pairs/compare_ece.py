@@ -33,8 +33,6 @@ from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.equal_mass import adaptive_ece
 from calib_jax.metrics.fixed_bins import ece
 
-__all__ = ["EceDifference", "compare_ece"]
-
 _ENTRIES = 2**22  # multiplicities drawn at a time
 Bins = Float[np.ndarray, " bins"]
 Noise = Float[np.ndarray, "draws bins"]

@@ -39,8 +39,6 @@ from calib_jax.inference.whole_examples import Column, counted_in_clusters
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.refinement import row_at
 
-__all__ = ["RefinementDifference", "compare_refinement"]
-
 # Losses of the same probabilities at two temperatures differ by no more than this, relatively.
 _ROUNDING = 1e-5
 _ANGLES = np.linspace(0, 2 * np.pi, 3600, endpoint=False)

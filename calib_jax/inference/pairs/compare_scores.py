@@ -20,8 +20,6 @@ from calib_jax.metrics.averages import brier, nll
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions
 
-__all__ = ["ScoreDifference", "compare_scores"]
-
 SCORES = ("nll", "brier", "error")
 
 

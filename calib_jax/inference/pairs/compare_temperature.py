@@ -26,8 +26,6 @@ from calib_jax.inference.normal import LEAST_UNITS, clipped, p_of_z
 from calib_jax.inference.tests.calibration import temperature_terms
 from calib_jax.inference.whole_examples import Column, counted_in_clusters
 
-__all__ = ["TemperatureDifference", "compare_temperature"]
-
 
 class TemperatureDifference(NamedTuple):
     """The change of log T from model a to model b, T being the temperature of least NLL.

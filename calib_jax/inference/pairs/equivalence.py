@@ -7,8 +7,6 @@ from typing import Any, NamedTuple
 
 from calib_jax.core.inputs import checks
 
-__all__ = ["Equivalence", "equivalence"]
-
 
 class Equivalence(NamedTuple):
     """The conclusions from an interval of the difference b - a and a margin.

@@ -12,8 +12,6 @@ from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.whole_examples import counted
 from calib_jax.metrics.contract.predictions import Predictions
 
-__all__ = ["Flips", "McNemar", "flips", "mcnemar"]
-
 
 class Flips(NamedTuple):
     """Numbers of examples by what changes from model a to model b, as Python integers.

@@ -50,18 +50,6 @@ from calib_jax.metrics.contract.metric import (
 )
 from calib_jax.metrics.contract.terms import Terms
 
-__all__ = [
-    "Difference",
-    "Estimate",
-    "Interval",
-    "bootstrap",
-    "bounded_estimates",
-    "difference",
-    "estimates",
-    "interval",
-    "paired_bootstrap",
-]
-
 INTERVALS = ("percentile", "basic")
 
 

@@ -34,8 +34,6 @@ from calib_jax.metrics.contract.metric import (
     values_of_stats,
 )
 
-__all__ = ["ImageStream"]
-
 
 class ImageStream:
     """Accumulator of several metrics over images, which keeps one statistic per image.

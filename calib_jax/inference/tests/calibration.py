@@ -50,8 +50,6 @@ from calib_jax.inference.whole_examples import (
 from calib_jax.metrics.contract.metric import named
 from calib_jax.metrics.contract.predictions import Predictions
 
-__all__ = ["CalibrationTest", "calibration_test", "calibration_tests"]
-
 
 class CalibrationTest(NamedTuple):
     """A test of the hypothesis that the model is calibrated, as Python floats.

@@ -9,8 +9,6 @@ from jaxtyping import Float
 
 from calib_jax.core.inputs.array_conversion import unmasked
 
-__all__ = ["holm"]
-
 
 def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:
     r"""Adjust p-values for their number, by the method of Holm.

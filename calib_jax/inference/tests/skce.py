@@ -25,8 +25,6 @@ from calib_jax.inference.tests.calibration import CalibrationTest, key_given, re
 from calib_jax.inference.whole_examples import in_order
 from calib_jax.metrics.contract.predictions import Predictions
 
-__all__: list[str] = []
-
 MOST_ROWS = 5000
 _KINDS = ("canonical", "top_label")
 _ENTRIES = 2**22

@@ -24,8 +24,6 @@ from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.tests.calibration import CalibrationTest, key_given, register
 from calib_jax.inference.whole_examples import Column, in_order, top_labels
 
-__all__: list[str] = []
-
 
 @register("t_cal")
 def t_cal(

@@ -13,8 +13,6 @@ from calib_jax.losses.focal import focal_uncertainty
 from calib_jax.losses.objectives import Objective, as_objective, register
 from calib_jax.losses.weighting import Weighting, weight_inputs
 
-__all__ = ["consistency"]
-
 
 @checks.takes_logits()
 def consistency(

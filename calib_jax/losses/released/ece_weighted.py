@@ -38,8 +38,6 @@ from calib_jax.core.types import (
 )
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
-__all__ = ["EceWeightedState", "ece_weighted"]
-
 BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
 
 

@@ -24,8 +24,6 @@ from calib_jax.losses.objectives import (
     with_options,
 )
 
-__all__ = ["exponential_weight", "exponentially_weighted"]
-
 FORMS = ("scaled", "unscaled", "no_minus", "pure")
 
 

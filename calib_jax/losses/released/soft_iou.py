@@ -27,8 +27,6 @@ from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.images import mean_over_images, weights_or_ones
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
-__all__ = ["soft_iou_penalty"]
-
 
 @checks.takes_logits(soft_labels="or_zeros")
 def soft_iou_penalty(

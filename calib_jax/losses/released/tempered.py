@@ -22,8 +22,6 @@ from calib_jax.losses.objectives import Objective, Progress, make_objective, reg
 from calib_jax.losses.sample_dependent_focal import flsd, sample_dependent_uncertainty
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
-__all__ = ["TemperedState", "tempered"]
-
 
 class TemperedState(NamedTuple):
     """The last fitted temperature; 1 at the start."""

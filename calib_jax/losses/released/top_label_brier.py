@@ -11,8 +11,6 @@ from calib_jax.core.types import Labels, Logits, Numbers, PerExample
 from calib_jax.losses.objectives import register_loss
 from calib_jax.losses.weighting import Weighting, weigh_cross_entropy
 
-__all__ = ["top_label_brier"]
-
 
 @checks.takes_logits()
 def top_label_brier(

@@ -54,18 +54,6 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import ranked_if_scored
 from calib_jax.metrics.contract.terms import Terms
 
-__all__ = [
-    "Metric",
-    "catalogue",
-    "metric",
-    "named",
-    "ratio",
-    "register",
-    "stats_of",
-    "values_of",
-    "values_of_stats",
-]
-
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")

@@ -21,8 +21,6 @@ from calib_jax.core.numerics import (
 from calib_jax.core.rows import valid, widened
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
-__all__ = ["Predictions"]
-
 
 class Predictions:
     r"""A lazy view of logits and labels.

@@ -27,8 +27,6 @@ from calib_jax.core.rows import valid, weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 
-__all__ = ["ClassGaps", "ClassRanking", "Columns", "Kept", "Ranking", "Vectors"]
-
 STATIC = {"static": True}  # a field that is part of the structure, not an array
 
 

@@ -17,8 +17,6 @@ from calib_jax.models.files.torch_weights import from_torch, to_torch
 from calib_jax.models.files.weight_files import read_weights, write_weights
 from calib_jax.models.initializers import recipe
 
-__all__ = ["read_bert", "write_bert"]
-
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _KIND, _ADVICE = "a configuration of BERT", "get the folder of the network anew"
 _ENCODER, _HEAD, _POOLER = "bert.", "classifier.", "bert.pooler."

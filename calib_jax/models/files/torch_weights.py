@@ -13,8 +13,6 @@ import numpy as np
 from calib_jax.core.types import PyTree
 from calib_jax.models.contract import Network, TorchRules
 
-__all__ = ["classes_in", "from_torch", "to_torch"]
-
 # PyTorch's names of the variables of a layer; all other names are equal.
 _LEAVES = {
     "kernel": "weight",

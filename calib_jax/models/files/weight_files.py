@@ -15,8 +15,6 @@ import numpy as np
 from calib_jax.core import machine
 from calib_jax.core.files import reading, writing
 
-__all__ = ["read_weights", "write_weights"]
-
 Arrays: TypeAlias = dict[str, np.ndarray]
 
 # Files are little-endian on every machine.
