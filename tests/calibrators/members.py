@@ -12,8 +12,8 @@ from calib_jax import calibrators
 from tests.selection import some
 
 MEMBERS = sorted(calibrators.catalogue())
-# With these the costly laws run by default: one parameter, one per class, a bin and a fit of knots.
-QUICK = {"temperature", "vector", "histogram", "isotonic"}
+# With these the costly laws run by default: one parameter, bins, and a fit of knots.
+QUICK = {"temperature", "histogram", "isotonic"}
 costly = pytest.mark.parametrize("name", some(MEMBERS, QUICK))
 
 
