@@ -215,7 +215,7 @@ def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     assert np.isnan(answers[3:]).all()
 
 
-@members
+@costly
 def test_apply_refuses_what_does_not_fit(name):
     params, _ = calibrated(name, *problem())
     apply = calibrators.named(name).apply
@@ -226,7 +226,7 @@ def test_apply_refuses_what_does_not_fit(name):
             apply(params, np.zeros((2, 4), np.float32))
 
 
-@members
+@costly
 def test_apply_takes_logits_that_look_like_probabilities(name):
     params, _ = calibrated(name, *problem())
     rows = np.tile(np.array([[0.2, 0.3, 0.5], [0.6, 0.2, 0.2]], np.float32), (10, 1))
