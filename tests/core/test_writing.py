@@ -59,7 +59,7 @@ def test_an_error_leaves_the_old_files(tmp_path, write):
 def test_a_killed_process_leaves_what_the_next_one_removes(tmp_path):
     """And never what a living process is writing."""
     program = (
-        "import pathlib, sys, time; from calib_jax.core import writing\n"
+        "import pathlib, sys, time; from calib_jax.core.files import writing\n"
         "folder = pathlib.Path(sys.argv[1])\n"
         "with writing.staged(folder) as new, writing.replacing(folder / 'b.txt') as file:\n"
         "    (new / 'a.txt').write_text('half'); file.write_text('half')\n"
