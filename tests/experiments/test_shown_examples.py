@@ -34,8 +34,8 @@ def test_a_tree_is_written_as_it_was_read(words):
     arrays = padded(trees, words)
     numbers = np.zeros((2, words), np.int32)
     numbers[0, :1], numbers[1, :3] = 3, (1, 2, 3)
-    inputs = {"children": arrays.children, "words": numbers}
-    weights = arrays.present.astype(np.float32)
+    inputs = {"children": arrays.structure["children"], "words": numbers}
+    weights = arrays.labeled.astype(np.float32)
     lines = described(inputs, arrays.labels, weights, known)
     assert "            not very good" in lines
     assert f"  labels    int32 [{2 * words - 1}], 5 with weight" in lines
@@ -45,7 +45,7 @@ def test_a_tree_is_written_as_it_was_read(words):
         described(inputs, arrays.labels, weights, known)[-1] == "  tree      (bad not (very good))"
     )
     first = {name: array[::-1] for name, array in inputs.items()}
-    lines = described(first, arrays.labels[::-1], arrays.present[::-1], known)
+    lines = described(first, arrays.labels[::-1], arrays.labeled[::-1], known)
     assert lines[-1] == "  tree      (so so good)"
 
 
