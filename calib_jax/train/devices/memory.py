@@ -13,9 +13,9 @@ from calib_jax.core.types import PyTree
 from calib_jax.train.devices import parallel
 from calib_jax.train.devices.parallel import Devices
 
-# Rows of fewer labels need little memory, and are not checked.
+# Rows with fewer labels need little memory and are not checked.
 MANY_LABELS = 2**22
-# How often rows are held at the peak: in batches, joined, and once more without padding.
+# The copies of all rows at the peak: the batches, the joined array and the array without padding.
 COPIES = 3
 
 
@@ -24,7 +24,7 @@ class DoesNotFit(RuntimeError):
 
 
 def free(devices: Devices) -> float:
-    """Return the free bytes of a device of this process; infinity if unknown."""
+    """Return the free bytes of a device of this process; infinity if the number is unknown."""
     device = parallel.of_this_process(devices)[0]
     stats = device.memory_stats()
     if stats and "bytes_limit" in stats:

@@ -47,11 +47,11 @@ def of_this_process(devices: Devices) -> Devices:
 
 
 class Program:
-    """A function that runs on every device, on its entry of the leading axis.
+    """A function that runs on every device, each with one entry of the leading axis.
 
     Args:
       run: the function over all devices.
-      bound: its first arguments, the same in all calls.
+      bound: the first arguments, the same in all calls.
     """
 
     def __init__(self, run: Any, bound: tuple[Any, ...] = ()) -> None:
@@ -78,7 +78,7 @@ def data_parallel(
     axis_name: str = AXIS,
     donate: Sequence[int] = (),
 ) -> Program:
-    """Map a function over devices, each with its entry of the leading axis.
+    """Map a function over devices, each with one entry of the leading axis.
 
     Args:
       step: the function that runs on each device.
@@ -127,7 +127,7 @@ def split(tree: PyTree, devices: Devices) -> PyTree:
 def canonical(leaf: Any) -> np.ndarray:
     """Convert a leaf to a host array with a JAX dtype: without x64, 64 bits become 32.
 
-    Integers that do not fit are clipped, so that a label out of range stays so.
+    Integers that do not fit are clipped, so that a label out of range stays out of range.
     """
     host = np.asarray(leaf)
     dtype = jax.dtypes.canonicalize_dtype(host.dtype)

@@ -1,8 +1,8 @@
 """Communication between the processes of one run: process 0 broadcasts, all processes reduce.
 
 Process 0 alone reads and writes the folders of runs. It broadcasts what it has read, and all
-processes reduce what differs between them (a signal that one received, the seconds of a chunk),
-so that every process takes the same step next.
+processes reduce the values that differ between processes (a signal that one process received, the
+seconds of a chunk), so that every process takes the same step next.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class Processes:
         return result
 
     def raise_alike(self, error: Exception | None) -> None:
-        """Raise an error of process 0 in all processes, since the others would wait for it."""
+        """Raise an error of process 0 in all processes; the others would wait for process 0."""
         (failed,) = self.largest([float(error is not None)])
         if error is not None:
             raise error

@@ -1,7 +1,7 @@
 """Choose how examples reach the devices: resident or streamed.
 
     Resident   arrays that fit: copied to every device once; the steps of an epoch are one
-               compiled loop that gathers its examples by index
+               compiled loop that gathers examples by index
     Streamed   everything else: read by threads ahead of the device, one call per step
 
 Both execute the same steps and return the same numbers.

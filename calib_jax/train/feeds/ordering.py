@@ -27,7 +27,7 @@ class Order(NamedTuple):
     Attributes:
       examples: `[steps, rows]`, the indices of the examples.
       weights: `[steps, rows]`, 1 for an example and 0 for padding.
-      copies: `[steps, rows]`, how often the example stands earlier in this order.
+      copies: `[steps, rows]`, the number of earlier entries with the same example.
     """
 
     examples: np.ndarray
@@ -40,7 +40,7 @@ class Order(NamedTuple):
         return len(self.examples)
 
     def keys(self, num_examples: int) -> np.ndarray:
-        """Return the numbers from which random keys are folded, one for each copy of an example."""
+        """Return the number to fold into the random key, one for each copy of an example."""
         # Equal to the index of the example for its first copy; int32 wraps for huge numbers.
         return self.examples + self.copies * np.int32(num_examples)
 
@@ -71,7 +71,7 @@ def in_batches(
     Args:
       examples: the indices, in training order.
       batch_size: the number of examples in a batch, over all devices.
-      multiple: the rows of a microbatch are padded to a multiple of this, the number of devices.
+      multiple: the number of devices; the rows of a microbatch are padded to a multiple of it.
       accumulate: the number of sequential microbatches in a batch. Each is padded separately, so
         it holds the same examples for any number of devices.
       drop_last: drop the last, incomplete batch.
@@ -106,7 +106,7 @@ def _copies(examples: np.ndarray) -> np.ndarray:
 
 
 def with_weights(padding: Any, weights: Any) -> Any:
-    """Multiply the weights of rows by those of their labels, if there are any; on any device.
+    """Multiply the weights of rows by the label weights, if there are any; on any device.
 
     >>> with_weights(np.array([1.0, 0.0]), np.array([[1, 0, 2], [1, 1, 1]])).tolist()
     [[1.0, 0.0, 2.0], [0.0, 0.0, 0.0]]
@@ -166,16 +166,17 @@ def class_balanced(
 
     $$p_k = \frac{n_k^q}{\sum_j n_j^q}$$
 
-    is the probability of class k, which has $n_k$ examples; those of a class are equally frequent.
+    is the probability of class k, which has $n_k$ examples; the examples of a class are equally
+    frequent.
 
     Args:
       labels: `[examples]`, the class of each example.
       present: `[examples]`, whether an example may be sampled, such as `weights > 0`; all by
         default.
       power: q; 0 samples classes equally often, 1 samples examples equally often, and 1/2 is
-        between them.
-      num_samples: the examples in an epoch, which determine its number of steps; 0 takes as many
-        as there are labels.
+        between the two.
+      num_samples: the number of examples in an epoch, which determines the number of steps; 0 uses
+        the number of labels.
 
     Returns:
       A function `(seed, epoch) -> indices`, for `Task.order`. Classes without an example have

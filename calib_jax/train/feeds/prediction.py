@@ -23,10 +23,10 @@ from calib_jax.train.step.step import Batch, identity, make_eval_step
 
 
 class Predicted(NamedTuple):
-    """The predictions for all examples of a source, in its order.
+    """The predictions for all examples of a source, in the order of the source.
 
     Attributes:
-      logits: `[*batch, classes]`; of `predict_all`, those of each state.
+      logits: `[*batch, classes]`; from `predict_all`, the logits of each state.
       labels: `[*batch]`.
       weights: `[*batch]`, or None if all labels have weight 1.
     """
@@ -37,12 +37,12 @@ class Predicted(NamedTuple):
 
     @property
     def arrays(self) -> dict[str, Any]:
-        """The arrays of a file of predictions by name; without weights if there are none."""
+        """The arrays of a prediction file by name; without weights if there are none."""
         return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
 
     @property
     def present(self) -> np.ndarray:
-        """The logits of labels that have weight, `[rows, classes]`."""
+        """The logits whose labels have positive weight, `[rows, classes]`."""
         rows: np.ndarray = self.logits.reshape(-1, self.logits.shape[-1])
         return rows if self.weights is None else rows[self.weights.reshape(-1) > 0]
 
@@ -52,7 +52,7 @@ class Everything:
 
     @staticmethod
     def stat(logits: Any, labels: Any, weights: Any) -> Rows:
-        """Keep the rows as they are."""
+        """Return the rows unchanged."""
         return Rows({"logits": logits, "labels": labels, "weights": weights})
 
 
@@ -121,7 +121,7 @@ def predict_all(
     evaluate = fed.evaluation(step, batch_size)
     stats = evaluate(arrangement.place(states), [True] * len(states))
     rows_of_states = [of_state["metrics"]["all"] for of_state in stats]
-    # Rows that pad batches are left out; an example whose labels have weight 0 is not.
+    # Drop the rows that pad batches; keep an example whose labels have weight 0.
     real = one_pass(source, arrangement.sharing, batch_size).weights.reshape(-1) > 0
     labels, weights = (np.asarray(rows_of_states[0][key])[real] for key in ("labels", "weights"))
     logits = [np.asarray(rows["logits"])[real] for rows in rows_of_states]
@@ -134,7 +134,7 @@ def _check_memory(
     source: Source,
     prepare: Callable[[PyTree], PyTree],
 ) -> None:
-    """Raise `DoesNotFit` if the logits of many labels, such as those of pixels, do not fit."""
+    """Raise `DoesNotFit` if the logits of many labels, such as pixels, do not fit into memory."""
     inputs, labels, label_weights = Examples(*source[np.arange(1)])
     if labels.size * len(source) < memory.MANY_LABELS:
         return

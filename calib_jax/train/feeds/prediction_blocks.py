@@ -40,13 +40,14 @@ def predict_blocks(
     """Yield the logits of each state, the labels and the weights of every batch.
 
     The memory does not grow with the source. Padding of the last batch has weight 0, so that all
-    batches have one shape. To measure all of it, add the blocks to a `metrics.Stream`; calibrators
-    with `fit_stream` take a function that calls this anew for each pass.
+    batches have one shape. To evaluate metrics on the whole source, add the blocks to a
+    `metrics.Stream`; for calibrators with `fit_stream`, pass a function that calls
+    `predict_blocks` anew for each pass.
 
     Args:
       forward: the forward pass of the network.
       states: train states, on the host.
-      source: the examples; they are streamed, also if they are in memory.
+      source: the examples; they are streamed even if they are in memory.
       prepare: as in training.
       batch_size: the batch size.
       devices: the devices; all devices of this process by default.
@@ -66,14 +67,14 @@ def predict_blocks(
 def write_blocks(
     blocks: Iterable[tuple[Any, Any, Any]], folder: Any, *, dtype: str = "float32"
 ) -> int:
-    """Write blocks of (logits, labels, weights) as block_00000.npz, ...; return their number.
+    """Write blocks of (logits, labels, weights) as block_00000.npz, ...; return the block count.
 
     The blocks are written beside the folder and then renamed, so that an error or a kill leaves the
     old blocks whole.
 
     Args:
       blocks: the blocks of one network.
-      folder: a new folder, or one with nothing but older blocks, which are replaced.
+      folder: a new folder, or a folder that holds only older blocks, which are replaced.
       dtype: the dtype of the logits: "float16" halves the size and rounds them to 3 digits, or
         "float32".
     """
@@ -98,7 +99,7 @@ def write_blocks(
 
 
 def check_replaceable(folder: pathlib.Path) -> None:
-    """Raise an error for a file that is no block: `write_blocks` replaces a whole folder."""
+    """Raise an error for a file that is not a block: `write_blocks` replaces a whole folder."""
     for place in (folder, *_beside(folder)):
         if not place.exists():
             continue
@@ -113,7 +114,7 @@ def check_replaceable(folder: pathlib.Path) -> None:
 
 
 def _beside(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Name the folders of the new blocks and of the old ones while a folder is replaced."""
+    """Return the paths of the new and the old blocks while a folder is replaced."""
     return folder.with_name(f"{folder.name}.new"), folder.with_name(f"{folder.name}.old")
 
 
@@ -139,7 +140,7 @@ def _remove_blocks(folder: pathlib.Path) -> None:
 
 
 def read_blocks(folder: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
-    """Yield the blocks that `write_blocks` wrote, in their order."""
+    """Yield the blocks that `write_blocks` wrote, in order."""
     paths = sorted(pathlib.Path(folder).glob(_BLOCKS))
     if not paths:
         raise FileNotFoundError(f"{folder} has no files block_*.npz; write_blocks writes them.")

@@ -21,8 +21,8 @@ from calib_jax.train.devices.parallel import Devices
 from calib_jax.train.feeds.ordering import Order, with_weights
 from calib_jax.train.step.step import Batch
 
-# Batches on the devices ahead of the step, and batches that are read ahead of those: two, so that
-# no thread is idle while the last rows of a batch are read.
+# Batches on the devices ahead of the step, plus two batches being read, so that no thread is idle
+# while the last rows of a batch are read.
 BATCHES_AHEAD = 3
 BATCHES_READ_AHEAD = 2
 ROWS_AT_ONCE = 8  # examples per read of a thread
@@ -30,7 +30,7 @@ MAPPED = 2**20  # bytes from which on arrays are allocated with mmap
 
 
 def ahead(begin: Callable[[Any], Any], items: Iterable[Any], count: int) -> Iterator[Any]:
-    """Begin the work on each item, and yield the begun work `count` items later.
+    """Begin the work on each item, and yield the result of `begin` `count` items later.
 
     >>> list(ahead(lambda item: print("begin", item) or item, [1, 2, 3], 1))
     begin 1
@@ -61,7 +61,7 @@ def batches(
     """
     examples = read_ahead(source, order, draw=draw, threads=threads)
     keys = order.keys(len(source))
-    double = jax.config.read("jax_enable_x64")  # a thread does not inherit it
+    double = jax.config.read("jax_enable_x64")  # a thread does not inherit this setting
 
     def place(step: int) -> Batch:
         inputs, labels, label_weights = next(examples)

@@ -106,7 +106,7 @@ class _ResidentRunner:
         return self._run(states, *self._arguments(starts, stops), self._examples)
 
     def end(self, run: int) -> None:
-        pass  # an order is small, and is the placeholder for finished runs
+        pass  # an order is small, and serves as the placeholder for finished runs
 
     def compiled(self, states: PyTree) -> Any:
         none = [0] * self._arrangement.num_runs

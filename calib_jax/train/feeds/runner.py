@@ -1,4 +1,4 @@
-"""The contract of a feed: what brings examples to the devices, and runs steps on them."""
+"""The interface of a feed, which places examples on the devices and runs steps on them."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ EvalStep = Callable[[TrainState, Batch], Joint]
 
 @runtime_checkable
 class Runner(Protocol):
-    """Run the training steps of all runs, each over its own order of examples."""
+    """Run the training steps of all runs; each run has its own order of examples."""
 
     def begin(self, order: Order, start: int, draw: Draw | None = None, *, run: int = 0) -> None:
         """Start a new order for one run, from the step `start` of that order.
@@ -41,7 +41,7 @@ class Runner(Protocol):
     def __call__(
         self, states: PyTree, starts: Sequence[int], stops: Sequence[int]
     ) -> tuple[PyTree, PyTree]:
-        """Run the steps of every run from its start to its stop, without waiting.
+        """Execute the steps of every run from `starts` to `stops`, without waiting.
 
         A run whose stop equals its start is unchanged.
 
@@ -53,7 +53,7 @@ class Runner(Protocol):
     def measured_in(
         self, measured: PyTree, starts: Sequence[int], stops: Sequence[int]
     ) -> list[dict[str, np.ndarray]]:
-        """Wait for the measurements, and return those of each step of every run."""
+        """Wait for the measurements, and return the values of each step of every run."""
         ...
 
     def end(self, run: int) -> None:
@@ -83,7 +83,7 @@ Evaluate = Callable[[PyTree, Sequence[bool]], list[Joint]]
 
 
 def evaluated_if(step: Callable[..., Joint]) -> Callable[..., tuple[tuple[()], Joint]]:
-    """Build a step that returns zeros for runs that are not wanted, such as finished ones."""
+    """Build a step that returns zeros for runs that are not requested, such as finished runs."""
 
     def evaluated(carry: tuple[()], state: Any, wanted: Any, *batch: Any) -> tuple[Any, Joint]:
         shapes = jax.eval_shape(step, state, *batch)

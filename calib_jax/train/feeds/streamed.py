@@ -168,5 +168,5 @@ class _StreamedRunner:
 
 def _cores() -> int:
     """Count the cores that this process may use."""
-    may = getattr(os, "sched_getaffinity", None)  # not on every system
+    may = getattr(os, "sched_getaffinity", None)  # does not exist on every system
     return len(may(0)) if may else os.cpu_count() or 1

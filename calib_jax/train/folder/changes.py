@@ -1,4 +1,4 @@
-"""Compare the config of a folder with that of the run that resumes in it."""
+"""Compare the config in a folder with the config of the run that resumes there."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, TypeAlias
 from flax import traverse_util
 
 Config: TypeAlias = Mapping[str, Any]
-# Keys that may change, or a function of both configs and of the steps done that returns them.
+# Keys that may change, or a function of both configs and the steps done that returns the keys.
 Free: TypeAlias = Collection[str] | Callable[[Config, Config, int], Collection[str]]
 
 SHOWN = 5  # changed keys in an error message
@@ -20,7 +20,7 @@ class AnotherConfig(ValueError):
 
 
 class Changes(NamedTuple):
-    """The changes of a config with which a run may resume.
+    """The config changes with which a run may resume.
 
     Attributes:
       free: the keys that may change, such as "run" or "schedule.milestones".
@@ -29,7 +29,7 @@ class Changes(NamedTuple):
     free: Free = ()
 
     def fixed(self, before: Config, now: Config, step: int) -> list[str]:
-        """List the keys that differ and must not, because the first steps depend on them."""
+        """List the changed keys that must not change, because the first steps depend on them."""
         free = self.free(before, now, step) if callable(self.free) else self.free
         return differences(before, now, free=free)
 
@@ -38,7 +38,7 @@ class Changes(NamedTuple):
         return differences(before, now)
 
     def check(self, folder: Path, before: Config, now: Config, step: int) -> None:
-        """Raise `AnotherConfig` if the config of a folder differs in a key that must not."""
+        """Raise `AnotherConfig` if the config in a folder differs in a key that must not change."""
         fixed = self.fixed(before, now, step)
         if fixed:
             listed = "; ".join(fixed[:SHOWN])

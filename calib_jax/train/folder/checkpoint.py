@@ -3,7 +3,7 @@
 A checkpoint holds arrays by path (`params/Dense_0/kernel`) and one JSON object, `about`. Orbax
 writes it atomically, so the process may be killed at any time, but it does not detect every later
 damage. So `about` holds a checksum of every array and of itself: a checkpoint is restored exactly,
-or it is refused and the previous one is restored.
+or it is rejected and the previous checkpoint is restored.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from calib_jax.core.types import PyTree
 from calib_jax.train.folder import leaves_by_path, quiet
 from calib_jax.train.folder.leaves_by_path import Leaves
 
-CHECKSUM = "checksum"  # the key of the checksum of its own JSON object
+CHECKSUM = "checksum"  # the key in `about` of the checksum of `about` itself
 
 
 class Saved(NamedTuple):
@@ -68,7 +68,7 @@ class Checkpoints:
         if not read_only:
             folder.mkdir(parents=True, exist_ok=True)
         processes = ocp.options.MultiprocessingOptions()
-        if jax.process_count() > 1:  # one process saves, and orbax must not wait for the others
+        if jax.process_count() > 1:  # only process 0 saves; orbax must not wait for the others
             this = jax.process_index()
             processes = ocp.options.MultiprocessingOptions(this, {this})
         self._manager = ocp.CheckpointManager(
@@ -189,7 +189,7 @@ class Checkpoints:
         """Stop the writer threads."""
         try:
             self._manager.close()
-        except Exception as error:  # from a write in progress; `wait` may have raised it
+        except Exception as error:  # from a write in progress; `wait` may have raised it already
             if not self._failed:
                 raise self._cannot_save(error) from error
 
@@ -289,7 +289,7 @@ def _checksum_of_json(value: Mapping[str, Any]) -> int:
 
 
 def _reason(error: BaseException) -> str:
-    """Return a short reason why a write failed, also from orbax's long errors."""
+    """Return a short reason why a write failed; orbax's own errors are long."""
     if isinstance(error, OSError) and error.strerror:
         return error.strerror
     if code := re.search(r"os_error_code='(\d+)'", str(error)):

@@ -1,7 +1,7 @@
-"""The log files of a run: lines to read, and rows for programs.
+"""The log files of a run: lines for people, and rows for programs.
 
     config.json                  the config that identifies the run
-    format.json                  the number of this format of folders
+    format.json                  the format number of the folder
     metrics.jsonl, metrics.csv   one row per evaluation
     loss_state.jsonl             the table of the objective's state, if it has one
     gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
@@ -9,7 +9,7 @@
     log.txt                      every printed line
 
 Each row is appended as a complete line. The checkpoints hold the lines of all rows, so a run that
-resumes rewrites the files of rows as they were at its checkpoint: later rows will be logged again.
+resumes restores the row files to the rows of its checkpoint; later rows will be logged again.
 A damaged file is kept as NAME.damaged.
 """
 
@@ -40,8 +40,8 @@ SPOKEN = "log.txt"
 CONFIG = "config.json"
 FORMAT_FILE = "format.json"
 
-# The format of a run folder. It grows by one when older versions could no longer resume such a
-# folder.
+# The format number of a run folder. Increase it by one when older versions cannot resume the new
+# format.
 FORMAT = 2
 
 SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
@@ -58,7 +58,7 @@ class Journal:
     def __init__(self, folder: Path, writers: Sequence[Writer] = ()) -> None:
         self._folder = folder
         self._writers = writers
-        self._columns: list[str] = []  # of the table, once it has rows
+        self._columns: list[str] = []  # the columns of metrics.csv, once it has rows
 
     def note(self, text: str) -> None:
         """Append a line to log.txt."""
@@ -72,7 +72,7 @@ class Journal:
         )
 
     def rewind(self, log: Mapping[str, str] | None = None) -> list[str]:
-        """Rewrite the files of rows as a checkpoint holds them.
+        """Restore the row files to the rows of a checkpoint.
 
         Args:
           log: the lines of all rows by file name, from the checkpoint; None without a checkpoint.
@@ -97,9 +97,9 @@ class Journal:
         return [remark for remark in remarks if remark]
 
     def _restore(self, name: str, text: str, without_last: str) -> str:
-        """Rewrite a file as a checkpoint holds it, and return a remark if the file is damaged.
+        """Restore a file to the text of a checkpoint, and return a remark if the file is damaged.
 
-        A killed process may have left the last row unwritten or incomplete, or later rows.
+        After a kill the last row may be missing or incomplete, or the file may hold later rows.
         """
         path, content, damage = self._folder / name, b"", ""
         try:
@@ -122,7 +122,7 @@ class Journal:
         return _remark(name, [damage, aside, restored])
 
     def write_format(self) -> list[str]:
-        """Write format.json unless it is there; return remarks for the log."""
+        """Write format.json unless it exists; return remarks for the log."""
         path = self._folder / FORMAT_FILE
         number, damage = format_of(self._folder)
         remark = self._set_aside(FORMAT_FILE, damage)
@@ -133,12 +133,12 @@ class Journal:
     def describe(self, config: Mapping[str, Any]) -> list[str]:
         """Write config.json, and return remarks for the log; the checkpoints hold the config too.
 
-        A file of this name in a folder without a format number is that of another program.
+        In a folder without a format number, a config.json with other text is from another program.
         """
         path, text = self._folder / CONFIG, json.dumps(config, indent=1) + "\n"
         damage = files.no_file(path)
         if not (damage or format_of(self._folder)[0]) and path.exists():
-            # Else this run was killed before it wrote its format number.
+            # If the text is equal, this run was killed before it wrote format.json.
             damage = "" if path.read_bytes() == text.encode() else "it is not that of a run"
         remark = self._set_aside(CONFIG, damage)
         files.replace(path, text)

@@ -63,7 +63,7 @@ def checksums(leaves: Leaves) -> dict[str, list[Any]]:
 
 
 def changed(leaves: Leaves, saved: Mapping[str, Any]) -> str:
-    """Return the path of one array that differs from its saved checksum; "" if none does."""
+    """Return the path of an array that does not match the saved checksum; "" if all match."""
     actual = checksums(leaves)
     names = sorted(actual.keys() | saved.keys())
     return next((name for name in names if saved.get(name) != actual.get(name)), "")

@@ -1,7 +1,7 @@
 """A lock that allows one process per folder and is released when the process ends.
 
-Locks are those of the system (`flock`). Some file systems have none, nor has Windows: there a
-warning says that nothing keeps two processes from writing into the folder.
+The lock is the system's `flock`. Windows and some file systems have none: there a warning reports
+that two processes can write into the folder.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ else:
     _NO_LOCKS = ""
 
 TRAINING = ".lock"
-EVALUATION = ".lock-evaluation"  # another one: a run may be evaluated while it is trained
-_HOLDER = "process "  # before its number in the lock file
+EVALUATION = ".lock-evaluation"  # a second lock: a run may be evaluated while it is trained
+_HOLDER = "process "  # the prefix of the process id in the lock file
 _TAKEN = (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES)
 
 
@@ -88,7 +88,7 @@ def was_locked(folder: Path, name: str = TRAINING) -> bool:
 
 
 def _lock(file: IO[str], folder: Path) -> str:
-    """Lock the file; return why it cannot be locked, and raise `InUse` if another process has."""
+    """Lock the file; return why locking fails, or raise `InUse` if another process holds it."""
     if _NO_LOCKS:
         return _NO_LOCKS
     try:

@@ -21,8 +21,8 @@ def silence() -> None:
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:
-        # Native code, without a calling Python frame, reports its failure to an event loop of
-        # orbax that is already closed.
+        # Native code without a calling Python frame reports a failure to an orbax event loop that
+        # is already closed.
         trace = unraisable.exc_traceback
         begins = "" if trace is None else trace.tb_frame.f_code.co_name
         late = str(unraisable.exc_value) == "Event loop is closed"
@@ -37,5 +37,5 @@ def _not_of_orbax(record: logging.LogRecord) -> bool:
         return True
     raised: Any = record.exc_info[2] if isinstance(record.exc_info, tuple) else None
     files = [record.pathname, *(frame.f_code.co_filename for frame, _ in traceback.walk_tb(raised))]
-    # A read that fails leaves tasks behind, whose errors asyncio logs without a frame of orbax.
+    # A failed read leaves tasks behind; asyncio logs their errors without a frame of orbax.
     return not any("orbax" in file for file in files) and "tensorstore" not in record.getMessage()

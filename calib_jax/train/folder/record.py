@@ -30,7 +30,7 @@ from calib_jax.train.loop.plan import Outcome, Plan, Run
 from calib_jax.train.step.state import TrainState, not_finite, values_of
 
 CHECKPOINTS = "checkpoints"
-OF_STEPS = ("batch_size", "accumulate", "drop_last", "average")  # of the plan, change every step
+OF_STEPS = ("batch_size", "accumulate", "drop_last", "average")  # plan fields that change each step
 
 
 @dataclasses.dataclass
@@ -38,8 +38,8 @@ class Ledger:
     """The JSON values saved with the train state.
 
     Attributes:
-      totals: training sums since the last evaluation. They are added step by step, so that they do
-        not depend on the division into chunks.
+      totals: training sums since the last evaluation. Steps are added one by one, so that the sums
+        do not depend on the division into chunks.
       steps: the number of steps in `totals`.
       seconds: the duration of these steps, including those before the run resumed.
       best: see `Outcome`.
@@ -59,7 +59,7 @@ class Ledger:
     log: dict[str, str] = dataclasses.field(default_factory=dict)
 
     def impatient(self, plan: Plan) -> bool:
-        """Return whether the plan's patience has run out."""
+        """Return whether the patience of the plan has run out."""
         return 0 < plan.patience <= self.waited
 
     def replan(self, plan: Plan, step: int, total_steps: int) -> None:
@@ -149,7 +149,7 @@ class Record:
 
     def resumed(self, total_steps: int) -> PyTree:
         """Restore the newest checkpoint in process 0, and broadcast its state."""
-        # With the dtypes of the devices, which those of the checkpoints are.
+        # Checkpoints hold the dtypes of the devices.
         state = jax.tree.map(canonical, self.run.state)
 
         def restore() -> bytes:
@@ -202,7 +202,7 @@ class Record:
             self.note(f"changed from step {step} on: {'; '.join(changed)}.")
         ledger = Ledger(**ledger)
         if saved.about["patience_for"] != self.plan.patience_for:
-            ledger.waited = 0  # waiting starts anew for another metric
+            ledger.waited = 0  # restart the count for another metric
         ledger.replan(self.plan, step, total_steps)
         if not ledger.done:
             self._checkpoints.check_room(template)
@@ -210,12 +210,12 @@ class Record:
         return dataclasses.asdict(ledger), saved.state
 
     def _steps_depend_on(self) -> dict[str, Any]:
-        """Return the values of the run and the plan on which the steps depend."""
+        """Return the values in the run and the plan on which the steps depend."""
         values = {"seed": self.run.seed, **{name: getattr(self.plan, name) for name in OF_STEPS}}
         return {name: np.asarray(value).item() for name, value in values.items()}  # for JSON
 
     def _check_steps(self, before: Mapping[str, Any]) -> None:
-        """Raise `AnotherConfig` if the plan or the seed is another; a config may have its say."""
+        """Raise `AnotherConfig` if the plan or the seed has changed; skip keys of the config."""
         for name, value in self._steps_depend_on().items():
             compared = name in before and name not in self.run.config
             if compared and before[name] != value:
@@ -338,7 +338,7 @@ class Record:
             self._checkpoints.save(host, about, self.step, kept=kept)
 
     def _check_claim(self) -> None:
-        """Raise an error if the folder is no longer the one that was locked."""
+        """Raise an error if the locked folder was removed or replaced."""
         if self._claim is not None:
             self._claim.check()
 

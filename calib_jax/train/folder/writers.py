@@ -3,7 +3,7 @@
     train.fit(folder, state, task, plan, writers=[train.tensorboard])
     train.fit(..., writers=[functools.partial(train.wandb, project="digits")])
 
-A writer of your own is a function of the folder and the config of a run that returns an object with
+A custom writer is a function of the folder and the config of a run that returns an object with
 `write(step, values)` and `close()`:
 
     class Printer:
@@ -12,7 +12,7 @@ A writer of your own is a function of the folder and the config of a run that re
 
     train.fit(..., writers=[lambda folder, config: Printer()])
 
-A run that resumes opens its writers again, and may write a step again. Only process 0 writes.
+A run that resumes opens its writers again and may write a step twice. Only process 0 writes.
 """
 
 import hashlib
@@ -54,8 +54,8 @@ def tensorboard(folder: Path, config: Mapping[str, Any]) -> Writer:
 def wandb(folder: Path, config: Mapping[str, Any], **options: Any) -> Writer:
     """Send rows to Weights & Biases; needs wandb, and an account or WANDB_MODE=offline.
 
-    The name of the run there is that of the folder. A run that resumes in the same folder continues
-    the same run there.
+    The W&B run has the name of the folder. A run that resumes in the same folder continues the same
+    W&B run.
 
     Args:
       folder: the folder of the run.

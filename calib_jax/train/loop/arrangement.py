@@ -1,7 +1,7 @@
 """Place several runs of one experiment on the devices and train them in one program.
 
     "map"      runs one after another, each on all devices: bitwise equal to each run alone
-    "vmap"     runs batched in every operation: for GPUs that one run does not fill
+    "vmap"     runs batched in every operation: for GPUs that one run does not saturate
     "devices"  each device trains its own runs, one after another, without collectives: bitwise
                equal to each run alone on that device
 
@@ -73,9 +73,9 @@ class Arrangement:
 
     @property
     def axis_name(self) -> str | None:
-        """The name of the axis of the devices that share a batch; None for one device.
+        """The axis name of the devices that share a batch; None for one device.
 
-        XLA's CPU compiler would copy all gradients to sum them over one device.
+        With an axis of one device, XLA's CPU compiler would copy all gradients to sum them.
         """
         return parallel.AXIS if self.sharing > 1 else None
 
@@ -193,7 +193,7 @@ def _one_after_another(
     of_runs: tuple[Any, ...],
     shared: tuple[Any, ...],
 ) -> tuple[PyTree, PyTree]:
-    """Map over runs; update the carries in place, so that only one set of them is allocated."""
+    """Map over runs; update the carries in place, so that only one set of carries is allocated."""
     first = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), (carry, of_runs)
     )

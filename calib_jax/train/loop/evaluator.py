@@ -37,7 +37,7 @@ class Measured(NamedTuple):
 
 
 def check_memory(task: Task, num_runs: int) -> None:
-    """Raise `DoesNotFit` if metrics that keep a row for each label, or pixel, do not fit."""
+    """Raise `DoesNotFit` if metrics that keep one row per label or pixel do not fit into memory."""
     for name, source in task.evaluated.items():
         labels = Examples(*source[np.arange(1)]).labels
         number = labels.size * len(source)
@@ -148,7 +148,7 @@ class Evaluator:
 
 
 def _numbers(name: str, value: Any) -> Row:
-    """Name the scalars of a metric: the value itself or its fields; arrays are left out."""
+    """Name the scalars of a metric: the value itself or its fields, without arrays."""
     return {
         "_".join([name, *(str(key.name) for key in path)]): float(leaf)
         for path, leaf in jax.tree.leaves_with_path(value)

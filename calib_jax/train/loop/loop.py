@@ -52,7 +52,7 @@ class Loop:
       interruption: the received signal.
       console: the console to print to.
       records: the record of each run.
-      profile: the trace of some steps.
+      profile: the profiler trace of some steps.
     """
 
     task: Task
@@ -67,7 +67,7 @@ class Loop:
     def __post_init__(self) -> None:
         self.chunk = Chunk()
         self.memory_checked = False
-        # The states to save, on the host, and the evaluated runs: written during the next chunk.
+        # The states to save, on the host, and the evaluated runs; written during the next chunk.
         self.unwritten: tuple[Mapping[int, PyTree], Sequence[int]] = {}, ()
         self.write_error: Exception | None = None
 
@@ -146,7 +146,7 @@ class Loop:
         return [(number, self.records[number]) for number in numbers]
 
     def _train(self, states: PyTree, runner: Runner, members: Sequence[int]) -> PyTree:
-        """Run the next steps of some runs, and write the last stop's files meanwhile."""
+        """Run the next steps of some runs; meanwhile write the files of the last chunk."""
         starts, stops = [0] * len(self.records), [0] * len(self.records)
         for number, record in self._of(members):
             starts[number] = record.step % self.timetable.epoch_steps
@@ -217,7 +217,7 @@ class Loop:
         return states, better
 
     def _tick(self, clock: str, states: PyTree, evidence: Mapping[int, Any]) -> PyTree:
-        """Update the objective state of the runs whose clock ticked, unless they warm up."""
+        """Update the objective state of the runs whose clock ticked, except during warm-up."""
         steps = {n: self.records[n].step for n in evidence}
         ticked = [n for n, step in steps.items() if not self.timetable.is_warm_up(step)]
         if self.task.objective.clock != clock or not ticked:

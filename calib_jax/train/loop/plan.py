@@ -41,7 +41,8 @@ class Task:
       learning_rate: the rate as a function of the step, for the log.
       last_layer: last-layer statistics to compute in evaluation, if given.
       order: `(seed, epoch) -> indices`, the training examples of an epoch, such as
-        `class_balanced(labels)`; None permutes all examples. All epochs have as many batches.
+        `class_balanced(labels)`; None permutes all examples. All epochs have the same number of
+        batches.
     """
 
     forward: Forward
@@ -95,8 +96,8 @@ class Plan:
       resident_bytes: the largest size at which in-memory examples are copied to the devices.
       threads: the number of reader threads for streamed examples; 0 uses one per core.
       keep: the number of newest checkpoints to keep, besides the best.
-      checkpoint_every_epochs: the epochs between checkpoints; 0 saves only the best and the last,
-        which are always saved.
+      checkpoint_every_epochs: the epochs between checkpoints; 0 saves only the best and the last
+        checkpoints, which are always saved.
       checkpoint_every_minutes: the longest time between checkpoints, also within an epoch.
       keep_every_epochs: the epochs between checkpoints that are never deleted; 0 keeps none.
       best: validation metrics, each "min" or "max", whose best checkpoint is kept.
@@ -157,7 +158,7 @@ class Run(NamedTuple):
       state: the initial state, from `create`.
       seed: the seed of the order of examples.
       config: JSON that identifies the run; a folder with another config raises.
-      name: the prefix of its messages where there are several runs, such as "seed 3".
+      name: the prefix of printed lines if there are several runs, such as "seed 3".
     """
 
     folder: Path | str

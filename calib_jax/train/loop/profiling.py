@@ -1,4 +1,4 @@
-"""A trace of some training steps, by the profiler of JAX."""
+"""Trace some training steps with the JAX profiler."""
 
 import contextlib
 from collections.abc import Callable, Iterator
@@ -11,7 +11,7 @@ class Profile:
     """Traces the first steps after those that compile.
 
     Args:
-      folder: the folder of the trace; None traces nothing, as in all processes but one.
+      folder: the folder of the trace; None disables tracing, as in all processes but one.
       steps: the number of steps to trace.
       say: prints a line.
     """
@@ -27,7 +27,7 @@ class Profile:
 
     @contextlib.contextmanager
     def chunk(self, steps: int) -> Iterator[None]:
-        """Trace a chunk of so many steps, if it is due; the first chunk compiles and is not.
+        """Trace a chunk if its trace is due; the first chunk compiles and is not traced.
 
         Args:
           steps: the number of steps, whose results the caller waits for.
@@ -44,7 +44,7 @@ class Profile:
                 self.close()
 
     def close(self) -> None:
-        """End the trace, and print where it is."""
+        """End the trace and print its location."""
         if self._running:
             jax.profiler.stop_trace()
             self._running = False

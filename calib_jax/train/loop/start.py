@@ -97,17 +97,17 @@ def fit_all(
 ) -> list[Outcome]:
     """Train several runs in one program, or resume them from the checkpoints in their folders.
 
-    Each run has its own folder, in the same format as that of a single run, and its own seed, loss
-    state, log, checkpoints and patience. A run whose loss is not finite is frozen and reported; the
-    others continue.
+    Each run has its own folder, in the same format as a single run, and its own seed, loss state,
+    log, checkpoints and patience. A run whose loss is not finite is frozen and reported; the other
+    runs continue.
 
     Args:
       runs: the runs, with the values specific to each.
       task: the network, loss, optimizer, metrics and data.
-      plan: the length of training, and the intervals of evaluations and checkpoints; its seed is
+      plan: the length of training, and the intervals of evaluations and checkpoints; `plan.seed` is
         not used.
       free: config keys that may change when a run resumes, since the steps done do not depend on
-        them; or a function of the two configs and the steps done that returns them.
+        them; or a function of the two configs and the steps done that returns these keys.
       environment: JSON about the machine and the versions; logged at each start of the runs.
       devices: the devices; all devices of all processes by default.
       over: "map" trains one run after another, bitwise equal to each alone; "vmap" batches the runs
@@ -116,7 +116,7 @@ def fit_all(
       progress: whether to show a progress bar on a terminal.
       writers: functions that open receivers of the logged rows, such as `train.tensorboard` and
         `train.wandb`.
-      profile: the number of steps to trace with the profiler of JAX, after those that compile; the
+      profile: the number of steps to trace with the JAX profiler, after the steps that compile; the
         trace is in the folder `profile` of the first run.
     """
     check_runs(runs, task, plan)

@@ -78,7 +78,7 @@ class Timetable(NamedTuple):
         return Progress(step, step // self.epoch_steps, self.plan.num_epochs)
 
     def is_saved(self, run: RunStatus) -> bool:
-        """Return whether to save the state of a run now; that of a failed run is never saved."""
+        """Return whether to save the state of a run now; a failed run is never saved."""
         if run.failed:
             return False
         intervals = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
@@ -98,7 +98,7 @@ class Chunk:
         self.steps, self.seconds = 0, 0.0
 
     def add(self, steps: int, seconds: float) -> None:
-        """Add the duration of steps in this process to that of the chunk."""
+        """Add the duration of steps in this process to the duration of the chunk."""
         self.steps = max(self.steps, steps)
         self.seconds += seconds
 

@@ -1,4 +1,4 @@
-"""One optimizer whose parameters are in groups: own rules, rates and decays, or frozen.
+"""One optimizer with groups of parameters, each with its own rule, rate and decay, or frozen.
 
     tx = train.grouped("sgd", 0.1, weight_decay=5e-4, groups={
         "*/bias": {"weight_decay": 0.0},
@@ -37,16 +37,16 @@ def grouped(
     clip_norm: float = 0.0,
     **options: Any,
 ) -> optax.GradientTransformation:
-    """Make an optimizer with groups of parameters.
+    """Build an optimizer with groups of parameters.
 
-    The norm that is clipped is of all gradients, without those of frozen parameters, as in torch.
+    Clipping uses the norm of all gradients except those of frozen parameters, as in torch.
 
     Args:
       name: the optimizer of the parameters that are in no group.
       learning_rate: the rate, or a function of the step.
       groups: the settings of each group by pattern. A group may set "frozen", or "name",
-        "learning_rate_factor" and the options of its optimizer; otherwise it has the options of the
-        default, as far as its optimizer has them.
+        "learning_rate_factor" and the options of its optimizer; other options are the default's, if
+        the group's optimizer accepts them.
       clip_norm: the maximum gradient norm; 0 disables clipping.
       options: the options of the default.
     """
@@ -77,7 +77,7 @@ def _rule(
     options: Mapping[str, Any],
     settings: Mapping[str, Any],
 ) -> optax.GradientTransformation:
-    """Make the rule of one group."""
+    """Build the update rule of one group."""
     own = dict(settings)
     frozen, name = own.pop("frozen", False), own.pop("name", default)
     factor = own.pop("learning_rate_factor", 1.0)

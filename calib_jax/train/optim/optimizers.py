@@ -29,7 +29,7 @@ def sgd(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make SGD: $v \leftarrow \mu v + (g + \lambda w)$, $w \leftarrow w - \eta v$.
+    r"""Build SGD: $v \leftarrow \mu v + (g + \lambda w)$, $w \leftarrow w - \eta v$.
 
     Args:
       learning_rate: $\eta$, or a function of the step.
@@ -52,7 +52,7 @@ def adam(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Make Adam with weight decay added to the gradient, as in torch and the papers."""
+    """Build Adam with weight decay added to the gradient, as in torch and the papers."""
     return _chain(optax.scale_by_adam(b1, b2, eps), learning_rate, weight_decay, clip_norm)
 
 
@@ -65,7 +65,7 @@ def adamw(
     weight_decay: float = 1e-2,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    """Make AdamW, with weight decay decoupled from the gradient's moments."""
+    """Build AdamW, with weight decay decoupled from the moments of the gradient."""
     rule = optax.chain(optax.scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay))
     return _chain(rule, learning_rate, 0.0, clip_norm)
 
@@ -79,7 +79,7 @@ def adagrad(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make AdaGrad: $s \leftarrow s + g^2$, $w \leftarrow w - \eta_t g / (\sqrt s + \epsilon)$.
+    r"""Build AdaGrad: $s \leftarrow s + g^2$, $w \leftarrow w - \eta_t g / (\sqrt s + \epsilon)$.
 
     Args:
       learning_rate: $\eta$, or a function of the step.
@@ -105,7 +105,7 @@ class Adagrad(NamedTuple):
 def _adagrad_rule(
     eps: float, rate_decay: float, initial_accumulator: float
 ) -> optax.GradientTransformation:
-    """Make AdaGrad's step without the rate, as in torch; Optax adds eps inside the square root."""
+    """Build AdaGrad's step without the rate, as in torch; Optax adds eps inside the square root."""
 
     def init(params: PyTree) -> Adagrad:
         filled = jax.tree.map(lambda w: jnp.full_like(w, initial_accumulator), params)
@@ -113,7 +113,7 @@ def _adagrad_rule(
 
     def update(g: PyTree, state: Adagrad, params: PyTree = None) -> tuple[PyTree, Adagrad]:
         squares = jax.tree.map(lambda s, g: s + g**2, state.squares, g)
-        slower = 1 + rate_decay * state.count  # float32, so a step is cast back to its dtype
+        slower = 1 + rate_decay * state.count  # float32, so the step is cast back to its own dtype
         step = jax.tree.map(
             lambda g, s: (g / (jnp.sqrt(s) + eps) / slower).astype(jnp.asarray(g).dtype), g, squares
         )
@@ -130,7 +130,7 @@ def adadelta(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make AdaDelta: $w \leftarrow w - \eta \sqrt{d + \epsilon} / \sqrt{s + \epsilon} \, g$.
+    r"""Build AdaDelta: $w \leftarrow w - \eta \sqrt{d + \epsilon} / \sqrt{s + \epsilon} \, g$.
 
     s and d are means of the squared gradients and steps with decay `rho`; $\eta$ is usually 1.
     """
@@ -148,13 +148,13 @@ def rmsprop(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make RMSprop: the gradient divided by $\sqrt s + \epsilon$, then momentum.
+    r"""Build RMSprop: the gradient divided by $\sqrt s + \epsilon$, then momentum.
 
     Args:
       learning_rate: the rate, or a function of the step.
       alpha: the decay of s, the mean of squared gradients.
       eps: $\epsilon$.
-      momentum: of the steps.
+      momentum: the momentum of the steps.
       centered: subtract the squared mean of the gradients from s.
       weight_decay: added to the gradient.
       clip_norm: the maximum gradient norm; 0 disables clipping.
@@ -176,7 +176,7 @@ def adamax(
     weight_decay: float = 0.0,
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
-    r"""Make Adamax: Adam divided by $u \leftarrow \max(\beta_2 u, |g| + \epsilon)$."""
+    r"""Build Adamax: Adam divided by $u \leftarrow \max(\beta_2 u, |g| + \epsilon)$."""
     checks.between("b1", b1, 0, 1)
     checks.between("b2", b2, 0, 1)
     return _chain(optax.scale_by_adamax(b1, b2, eps), learning_rate, weight_decay, clip_norm)
@@ -220,7 +220,7 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 
 
 def optimizer(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
-    """Make an optimizer by name; `OPTIMIZERS` lists the names and their functions."""
+    """Build an optimizer by name; `OPTIMIZERS` maps each name to its function."""
     checks.one_of("optimizer", name, OPTIMIZERS)
     checks.check_options(name, OPTIMIZERS[name], options)
     return OPTIMIZERS[name](learning_rate, **options)

@@ -21,7 +21,7 @@ Schedule = Callable[[Any], Any]
 
 
 def constant(rate: float) -> Schedule:
-    """Make a constant schedule."""
+    """Build a constant schedule."""
     checks.at_least("rate", rate, 0)
     return lambda t: jnp.full(jnp.shape(t), rate, float)
 
@@ -67,7 +67,7 @@ def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
     r"""Decay the rate polynomially: $\eta (1 - t / E)^p$.
 
     References:
-      Chen et al. 2018, DeepLab. (The released recall loss also has it, but changes the rate only
+      Chen et al. 2018, DeepLab. (The released recall loss also uses it, but changes the rate only
       at multiples of the last step.)
     """
     checks.at_least("rate", rate, 0)
@@ -124,7 +124,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 
 
 def schedule(name: str, rate: float, **options: Any) -> Schedule:
-    """Make a schedule by name; `SCHEDULES` lists the names and their functions."""
+    """Build a schedule by name; `SCHEDULES` maps each name to its function."""
     checks.one_of("schedule", name, SCHEDULES)
     checks.check_options(name, SCHEDULES[name], options)
     return SCHEDULES[name](rate, **options)

@@ -12,7 +12,7 @@ from calib_jax.core.inputs.mistaken_probabilities import LEAST_ROWS
 from calib_jax.train.loop.plan import Task
 from calib_jax.train.loop.timetable import Timetable
 
-_AT_ONCE = 256  # examples that are read at once to find a label
+_AT_ONCE = 256  # examples per read when searching for a label
 
 
 def of_steps(
@@ -24,7 +24,7 @@ def of_steps(
       task: the task, which has the training examples.
       timetable: the plan, and the steps of an epoch.
       seed: the seed of the order of examples.
-      step: the number of steps before those that were measured.
+      step: the number of steps before the measured steps.
       measured: the measurements of each step.
 
     Returns:
@@ -80,8 +80,8 @@ def label_out_of_range(
 
     Args:
       name: the name of the data set.
-      examples: some of its examples.
-      index: the number of each.
+      examples: some examples of the data set.
+      index: the number of each example.
       num_classes: the number of classes.
     """
     wrong = wrong_label(examples, num_classes)

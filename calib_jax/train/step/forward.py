@@ -41,11 +41,11 @@ class Forward(Protocol):
 
 
 class _Call(NamedTuple):
-    """The optional parameters of a network's call that it has.
+    """The optional parameters that a network's call accepts.
 
     Attributes:
       name: the name of the network's class, for messages.
-      names: the names of the parameters `train`, `mask` and `keys` that it has.
+      names: the accepted parameters among `train`, `mask` and `keys`.
     """
 
     name: str
@@ -72,7 +72,7 @@ _OTHER_MODES = ("deterministic", "training", "is_training")  # other packages' n
 
 
 def _call_of(module: Any) -> _Call:
-    """Find the optional parameters of a network's call; raise an error for other required ones."""
+    """Find the optional parameters of a network's call; raise an error if it requires others."""
     from flax import linen as flax_linen
     from flax import nnx as flax_nnx
 
@@ -93,13 +93,13 @@ def _call_of(module: Any) -> _Call:
             " (self, x), or as (self, x, *, train, mask=None)."
         )
     for parameter in parameters[1:]:
-        # None lets nnx decide by the mode of the module.
+        # With None, nnx uses the mode of the module.
         if parameter.name in _OTHER_MODES and parameter.default is not None:
             raise TypeError(
                 f"{name}.__call__ has the parameter {parameter.name}, which training never sets:"
                 " take train instead, which is True in training."
             )
-    # Sequential passes what it gets to its first layer, which takes the inputs alone.
+    # Sequential passes all arguments to its first layer, which takes the inputs alone.
     takes_any = not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential) and any(
         parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
     )
@@ -110,12 +110,12 @@ def _call_of(module: Any) -> _Call:
 def linen(module: Any, *, features: bool = False) -> Forward:
     """Convert a Flax linen module to a `Forward`.
 
-    Its call takes the inputs, and may take `train`; `mask`, which has the real rows of a batch; and
-    `keys`, one key per example, in training. A module with running statistics needs `mask`. Flax's
-    own dropout gets a key of the whole batch, that of its first example, and streams of any other
-    name, such as `self.make_rng("noise")`, draw from another key of the batch, so results change
-    with the number of devices; `models.Dropout` with `keys` draws for each example. Evaluation has
-    no streams.
+    The module's call takes the inputs, and may take `train`; `mask`, which marks the real rows of a
+    batch; and `keys`, one key per example, in training. A module with running statistics needs
+    `mask`. Flax's own dropout gets one key for the whole batch, the key of the first example, and
+    streams of any other name, such as `self.make_rng("noise")`, draw from another key of the batch,
+    so results change with the number of devices; `models.Dropout` with `keys` draws for each
+    example. Evaluation has no streams.
 
     Args:
       module: the network.
@@ -130,7 +130,7 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     (4, 2)
     """
     call_of = _call_of(module)
-    # The networks of the library draw from `keys`, and their programs stay as they are.
+    # The networks of the library draw from `keys` and get no streams.
     of_library = type(module).__module__.startswith("calib_jax.")
 
     def forward(
@@ -161,7 +161,7 @@ def linen(module: Any, *, features: bool = False) -> Forward:
 
 
 def with_classes(forward: Forward, num_classes: int) -> Forward:
-    """Wrap a forward pass: where it is compiled, its logits must have one column for each class."""
+    """Wrap a forward pass: tracing it checks that the logits have one column per class."""
 
     def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
         logits, model_state, aux = forward(*args, **options)
@@ -212,8 +212,8 @@ class Nnx:
     """A `Forward` of a Flax nnx module, and its initial variables; made by `nnx`.
 
     Attributes:
-      variables: `params` and, if there are any, `state`: the other variables but the random state,
-        such as running statistics.
+      variables: `params` and, if there are any, `state`: the other variables, such as running
+        statistics, without the random state.
     """
 
     def __init__(self, module: Any) -> None:
@@ -242,7 +242,7 @@ class Nnx:
 
         state = model_state.get("state", {})
         call = self._call.options(train=train, rng=rng, weights=weights, has_statistics=bool(state))
-        # A stream of a module is of the whole batch: the key of the first example seeds it.
+        # The streams of a module draw for the whole batch: the key of the first example seeds them.
         key = jax.random.key(0) if rng is None else rng[0]
         module = flax_nnx.merge(
             self._structure,
@@ -261,9 +261,9 @@ class Nnx:
 def nnx(module: Any) -> Nnx:
     """Convert a Flax nnx module to a `Forward`, whose `variables` start the train state.
 
-    The call of the module takes what `linen` describes. In training the module is in its mode
-    `train()`, else in `eval()`, and its random streams are seeded by the step. Gradients are taken
-    for variables of type `nnx.Param`.
+    The module's call takes the arguments that `linen` describes. In training the module is in
+    `train()` mode, else in `eval()` mode, and its random streams are seeded by the step. Gradients
+    are taken for variables of type `nnx.Param`.
 
     Args:
       module: the network, with its initial values.
@@ -281,7 +281,7 @@ def nnx(module: Any) -> Nnx:
 
 
 class NnxFactory(NamedTuple):
-    """A function that makes an nnx module, so that every seed has its own initial values.
+    """A function that creates an nnx module, so that every seed has its own initial values.
 
     Attributes:
       make: `(rngs) -> module`.
@@ -297,13 +297,13 @@ class NnxFactory(NamedTuple):
     make: Callable[[Any], Any]
 
     def init(self, key: Any) -> PyTree:
-        """Make the network with this key, and return its variables."""
+        """Create the network with this key, and return its variables."""
         from flax import nnx as flax_nnx
 
         return nnx(self.make(flax_nnx.Rngs(key))).variables
 
     def forward(self) -> Forward:
-        """Return the forward pass; its structure is that of any key."""
+        """Return the forward pass; its structure does not depend on the key."""
         from flax import nnx as flax_nnx
 
         return nnx(flax_nnx.eval_shape(lambda: self.make(flax_nnx.Rngs(0))))
@@ -319,7 +319,7 @@ def _filled(state: Any, values: PyTree) -> Any:
 
 
 def _seeded(random: Any, key: Any) -> Any:
-    """Return the random state of a module, with streams that start from a key."""
+    """Return the random state of a module, with streams seeded by a key."""
     leaves, structure = jax.tree.flatten(random)
     return jax.tree.unflatten(
         structure,

@@ -1,4 +1,4 @@
-"""Build the programs of a task: the training steps, the warm-up's, the evaluation and a check."""
+"""Build the programs of a task: training and warm-up steps, evaluation, and a finiteness check."""
 
 from __future__ import annotations
 
@@ -79,12 +79,12 @@ class Programs:
         self.evaluate = Evaluator(task, feeds, size, arrangement)
         self.update = jax.jit(same_kind(task.objective.update))
         if task.objective.clock == "epoch":
-            # The other clocks need logits: their updates are checked where they are compiled.
+            # Updates with the other clocks need logits, and are checked when they are compiled.
             jax.eval_shape(self.update, loss_state, NOTHING, timetable.progress_at(0))
         self._all_finite = arrangement.on_devices(all_finite)
 
     def runner_of(self, number: int, seed: int, step: int) -> Runner:
-        """Return the runner of the next steps of a run; start the epoch if it has not started."""
+        """Return the runner for the next steps of a run; start the epoch if necessary."""
         timetable, plan = self._timetable, self._timetable.plan
         epoch, offset = divmod(step, timetable.epoch_steps)
         runner = self._warm_up_runner if timetable.is_warm_up(step) else self._runner

@@ -60,7 +60,7 @@ def not_finite(values: PyTree) -> str:
 
 
 def all_finite(states: TrainState) -> Array:
-    """Check on one device which of its runs, `[slots, ...]`, have finite values: `[slots]`."""
+    """Return which runs on one device, `[slots, ...]`, have finite values: `[slots]`."""
     flags = jnp.ones(states.step.shape, bool)
     for leaf in jax.tree.leaves(values_of(states)):
         if jnp.issubdtype(leaf.dtype, jnp.inexact):
@@ -82,7 +82,7 @@ def create(
 ) -> TrainState:
     """Create the initial train state.
 
-    NumPy arrays and Python numbers in it become JAX arrays with JAX's dtypes.
+    NumPy arrays and Python numbers in `variables` become JAX arrays with JAX's dtypes.
 
     Args:
       variables: the variables of a linen network: `params` and any other collections.
@@ -94,7 +94,7 @@ def create(
       class_counts: the number of training examples of each class, for objectives that need it.
     """
     checks.seed(seed)
-    # An `Objective` that was built by hand may have an `init` without counts.
+    # The `init` of a custom `Objective` may take no counts.
     counts = () if class_counts is None else (class_counts,)
     if "class_counts" not in inspect.signature(objective.init).parameters:
         counts = ()
@@ -113,7 +113,7 @@ def create(
 
 
 def _arrays(tree: PyTree) -> PyTree:
-    """Convert the leaves that are not JAX arrays to such, as the devices would hold them."""
+    """Convert all leaves to JAX arrays with the dtypes of the devices."""
 
     def array(leaf: Any) -> Array:
         # A copy, because a step may donate the buffer.

@@ -1,6 +1,6 @@
 r"""Training and evaluation steps for any objective.
 
-A training step computes, on every device with its part of the batch:
+A training step computes, on every device with the device's part of the batch:
 
     logits -> evidence -> all_reduce -> update         with clock "step" only, before the loss
     loss = sum_n w_n l_n  or  sum_n w_n l_n / sum_n w_n,   over the labels of all devices' batches
@@ -83,7 +83,8 @@ def make_train_step(
     """Build the training step `(state, batch) -> (state, measured)`.
 
     The step updates the state of an objective with clock "step". With the clocks "epoch" and
-    "validation" the caller does, with `objective.update` and `state._replace(loss_state=...)`.
+    "validation" the caller updates it, with `objective.update` and
+    `state._replace(loss_state=...)`.
 
     Args:
       forward: the forward pass of the network, such as `linen(module)`.
@@ -91,8 +92,8 @@ def make_train_step(
       tx: the optimizer. Transformations that need `value`, such as
         `optax.contrib.reduce_on_plateau`, get the loss of the batch after `reduction`.
       reduction: "mean" over the weights of the batch; "sum", as in the papers' recipes; or
-        "examples": the sum over the labels of an example, and the mean over examples, each of
-        which counts with the largest weight of its labels.
+        "examples": the sum over the labels of an example, and the mean over examples, where an
+        example's weight is the largest weight of its labels.
       axis_name: the device axis inside `data_parallel`.
       accumulate: the number of sequential microbatches, to save memory. Operations that couple the
         examples of a batch (MMCE, batch norm, clock "step", mixup) act on one microbatch.
@@ -190,7 +191,7 @@ def make_train_step(
         measured["gradient_norm"] = optax.tree.norm(gradient) / mass
 
         def updated() -> tuple[PyTree, PyTree, PyTree]:
-            # Divided here, a large gradient is not written and read once more.
+            # Divide here, so that a large gradient is not written and read once more.
             divided = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
             updates, opt_state = tx.update(
                 divided, state.opt_state, state.params, value=measured["loss"] / mass
@@ -201,7 +202,7 @@ def make_train_step(
                 averages = moved(averages, (params, model_state), state.step, average)
             return params, opt_state, averages
 
-        # Momentum and weight decay move the parameters without a gradient too.
+        # Momentum and weight decay move the parameters even if the gradient is zero.
         params, opt_state, averages = lax.cond(
             measured["weight"] > 0,
             updated,
@@ -221,9 +222,9 @@ def make_train_step(
 
 
 def same_kind(update: Callable[..., PyTree]) -> Callable[..., PyTree]:
-    """Wrap the update of an objective: its result must have the structure and types of the state.
+    """Wrap the update of an objective: check that the result has the state's structure and types.
 
-    Else the steps would be compiled anew, and a checkpoint would not fit the initial state.
+    Otherwise the steps would be compiled again, and a checkpoint would not fit the initial state.
     """
 
     def checked(state: PyTree, evidence: Any, progress: Progress) -> PyTree:
@@ -280,7 +281,7 @@ def _augmented(augment: Augment, keys: Array, examples: Examples) -> Examples:
 def _soft(
     parts: Sequence[_Labelled], share: Array, weights: tuple[Array, Array], num_classes: int
 ) -> _Labelled:
-    """Mix two labels into a distribution; an absent label leaves the other one alone."""
+    """Mix two labels into a distribution; if one label is absent, return the other."""
     (first, second), (mass, other_mass) = zip(*parts, strict=True)
     # Without label weights the share itself is exact, and the sum of both masses is not.
     alike = weights[0] == weights[1]
