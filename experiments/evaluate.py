@@ -116,12 +116,12 @@ _BATCH_SIZE = flags.DEFINE_integer(
 
 
 class Trained(NamedTuple):
-    """A network, either trained or with given weights, and the folder of its results.
+    """A network, either trained or with given weights, and the folder of the results.
 
     Attributes:
       folder: the folder of the run, or a new one for given weights.
-      state: its train state, on the host.
-      checkpoint: its name; empty for given weights.
+      state: the train state, on the host.
+      checkpoint: the name of the checkpoint; empty for given weights.
       source: the given weights.
     """
 
@@ -132,16 +132,16 @@ class Trained(NamedTuple):
 
     @property
     def weights(self) -> evaluation_record.Evaluated:
-        """Which weights the predictions are of."""
+        """The weights that made the predictions."""
         step = int(self.state.step)
         return evaluation_record.Evaluated(self.checkpoint or self.source, step)
 
     def begin(self) -> None:
-        """Remove the values of an evaluation of other weights."""
+        """Remove the marks and values of an evaluation of other weights."""
         evaluation_record.begin(self.folder, self.weights)
 
     def record(self, parts: Iterable[str] = ()) -> dict[str, Any]:
-        """Write which weights the predictions are of, and return it."""
+        """Write and return the record of the weights that made the predictions."""
         record = evaluation_record.write(self.folder, self.weights, parts)
         of_weights = {"checkpoint": str(self.weights)} if self.checkpoint else {}
         return of_weights | record["provenance"]
@@ -150,13 +150,13 @@ class Trained(NamedTuple):
 def restored(
     folders: Iterable[pathlib.Path], checkpoint: str | None, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, list[Trained]]:
-    """Restore a checkpoint of each of several seeds, and build the experiment of their config."""
+    """Restore one checkpoint per seed, and build the experiment of the shared config."""
     experiment: building.Experiment | None = None
     trained: list[Trained] = []
     folders = list(folders)
     for folder in folders:
         checkpoints = initial.opened(str(folder))
-        if len(folders) > 1 and not checkpoints.steps:  # it failed in its first epoch
+        if len(folders) > 1 and not checkpoints.steps:  # the seed failed in its first epoch
             initial.warn(f"{folder} has no checkpoint, and is left out.")
             checkpoints.close()
             continue
@@ -195,7 +195,7 @@ def restored(
 def begun(
     config: ConfigDict, source: str, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, train.TrainState]:
-    """Build an experiment and its state with given weights, without a run."""
+    """Build an experiment, and a train state with given weights, without a run."""
     config.init_from = source
     experiment = building.build(config, data_dir=data_dir)
     return experiment, jax.device_get(experiment.state(anew=False))
@@ -204,14 +204,14 @@ def begun(
 def predictions(
     experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
 ) -> train.Predicted:
-    """Compute the logits of every network on a source, with its labels and their weights."""
+    """Compute the logits of every network on a source; return them with labels and weights."""
     return train.predict_all(
         experiment.task.forward,
         [network.state for network in trained],
         source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,
-        # This machine may have fewer devices than the one that trained.
+        # This machine may have fewer devices than the training machine.
         devices=train.local_devices()[: experiment.config.run.num_devices or None],
     )
 
@@ -230,7 +230,7 @@ def main() -> int:
         )
     several = seed_folders.there(folder)
     if calibrate := cli.refusing(calibration.registered, _CALIBRATE.value):
-        cli.refusing(calibration.columns, calibrate, _CRITERION.value)  # before it predicts
+        cli.refusing(calibration.columns, calibrate, _CRITERION.value)  # validate before predicting
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
@@ -298,7 +298,7 @@ def _evaluate(
             or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
         )
         _score(experiment, network, answers, list(others))
-        if not network.source:  # rewrites the page of the run, which links the new report
+        if not network.source:  # rewrite the page of the run, so that it links the new report
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, network.folder, dataset.description, shown)
     if several:
@@ -320,7 +320,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
         raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     streamed_scores.check_calibrator(_CALIBRATE.value)
     if _LOGITS.value == "float16":
-        cli.refusing(streamed_scores.check_places, network.folder)  # before anything is removed
+        cli.refusing(streamed_scores.check_places, network.folder)  # check before removing any file
     cli.refusing(network.begin)
     scored = streamed_scores.evaluate_network(
         experiment,
@@ -342,7 +342,7 @@ Answers = dict[str, train.Predicted]
 
 
 def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
-    """Raise an error for a label that has weight and is out of range."""
+    """Raise an error for a label of positive weight that is out of range."""
     examples = Examples((), predicted.labels, predicted.weights)
     if label := label_out_of_range(name, examples, range(len(predicted.labels)), num_classes):
         raise ValueError(f"{label}: mend its label, or give it weight 0 in its Examples.")

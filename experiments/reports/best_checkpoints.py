@@ -1,11 +1,12 @@
-"""Which of a run's best checkpoints to evaluate.
+"""Recommend which of a run's best checkpoints to evaluate.
 
-A calibration error is small for every network that is as unsure as it is wrong, also for one at
-chance. The NLL measures both, and its refinement part what no temperature can mend. So:
+A calibration error is small for every network whose confidence matches its accuracy, even at chance
+level. The NLL measures both calibration and accuracy, and the refinement part of the NLL measures
+the loss that no temperature can remove. So:
 
 - the recommended checkpoint is the best by `refinement_nll` if the run kept it, or else by `nll`;
 - any other metric chooses only among the epochs whose error is within noise of the best error;
-- a checkpoint of another epoch can be evaluated, and its error is printed beside that of the best.
+- a checkpoint of another epoch can be evaluated; its error is printed beside the best error.
 
 An error is within noise of the best if it is at most the upper end of the 95 % interval (Wilson's)
 of the best error over the validation examples.
@@ -20,18 +21,18 @@ from calib_jax.core.files import reading
 from calib_jax.train.folder import journal
 from experiments.running import data_identity
 
-# Scores that get worse with the error as well as with the calibration, the recommended one first.
+# Scores that measure error and calibration together, in order of recommendation.
 RECOMMENDED = ("refinement_nll", "nll", "refinement_brier", "brier", "error")
-_FREE = ("refinement_nll", "nll")  # recommended whatever their error
+_FREE = ("refinement_nll", "nll")  # recommended at any error
 _PART = "validation"
 _ERROR = f"{_PART}_error"
-_Z = 1.959964  # of a 95 % interval
+_Z = 1.959964  # the normal quantile of a 95 % interval
 
 Row = Mapping[str, Any]
 
 
 def highest_error(error: float, num_examples: int) -> float:
-    """Return the largest error that is within noise of the best one.
+    """Return the largest error that is within noise of the best error.
 
     >>> round(highest_error(0.1, 1000), 4), round(highest_error(0.0, 1000), 4)
     (0.1202, 0.0038)
@@ -50,7 +51,7 @@ def describe(
     num_examples: int,
     saved: Collection[int] = (),
 ) -> list[str]:
-    """Describe the best checkpoints of a run; the first line has the recommended one.
+    """Describe the best checkpoints of a run; the first line names the recommended checkpoint.
 
     Args:
       rows: the rows of the log.
@@ -92,14 +93,14 @@ def describe(
 
 
 def _not_chosen(name: str, lowest: Row | None) -> str:
-    """Say why a metric chooses no checkpoint."""
+    """Return why a metric chooses no checkpoint."""
     if lowest is None:
         return f"; no error was measured, and a network at chance may have a good {name}"
     return f", and the best error, {_of_epoch(lowest)}, is lower by more than noise"
 
 
 def _instead(name: str, direction: str, within: Sequence[Row], saved: Collection[int]) -> str:
-    """Name the best epoch by a metric among those within noise of the best error."""
+    """Name the best epoch by a metric among the epochs within noise of the best error."""
     measured = [row for row in within if _value(row, name) is not None]
     if not measured:
         return ""
@@ -112,7 +113,7 @@ def _instead(name: str, direction: str, within: Sequence[Row], saved: Collection
 
 
 def remark(folder: pathlib.Path, name: str, step: int) -> str:
-    """Describe the error of a checkpoint that was chosen by a metric, beside the best error.
+    """Compare the error of a checkpoint that a metric chose with the best error.
 
     Args:
       folder: the folder of the run.

@@ -2,18 +2,19 @@
 
 For every metric of a folder the tables contain
 
-    value, low, high  mean over the seeds, and its interval, as in a sweep's table
-    difference        to the same metric of the first folder, the baseline, with an interval from
-                      the same resamples, so that examples that are hard for both cancel; for
-                      ece and adaptive_ece that of `inference.compare_ece`
-    p                 two-sided, over the test examples: of the paired bootstrap for regular
-                      metrics, of the difference of debiased squared errors for ece, adaptive_ece
-    p_holm            the same, adjusted for the number of folders compared with the baseline
-    p_seeds           of a paired t-test over the seeds, if there are at least five
+    value, low, high  the mean over the seeds, and its interval, as in a sweep's table
+    difference        the difference to the same metric of the first folder, the baseline, with an
+                      interval from the same resamples, so that examples that are hard for both
+                      cancel; for ece and adaptive_ece the interval of `inference.compare_ece`
+    p                 the two-sided p-value over the test examples: by the paired bootstrap for
+                      regular metrics, by the difference of debiased squared errors for ece and
+                      adaptive_ece
+    p_holm            p, adjusted for the number of folders compared with the baseline
+    p_seeds           the p-value of a paired t-test over the seeds, if there are at least five
 
-as trained, and after a temperature that every run fits on its own validation predictions, or after
-several. Runs whose logits were not kept have values from streamed statistics, without intervals.
-Sweeps are compared loss by loss, over the seeds that all of them share.
+as trained, and after one or several temperatures that every run fits on its own validation
+predictions. Runs whose logits were not kept have values from streamed statistics, without
+intervals. Sweeps are compared loss by loss, over the seeds that all sweeps share.
 """
 
 import csv
@@ -52,7 +53,7 @@ class Setting:
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """One loss in all folders; the summary has a folder in the place of each loss."""
+    """One loss in all folders; the summary has the folders in place of the losses."""
 
     loss: str
     seeds: list[int]
@@ -86,11 +87,11 @@ def compare(
     criteria: Sequence[str] = (calibration.EXACT,),
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
-    """Compare folders with the first of them.
+    """Compare folders with the first folder.
 
     Args:
       shared: the runs that `finished.read` returns.
-      num_bins: the number of bins of every metric that has bins; None takes it from the first
+      num_bins: the number of bins of every metric that has bins; None uses the number in the first
         folder's config.
       num_resamples: the number of resamples of the bootstrap.
       criteria: the criteria of the temperatures, each as in `report.score`.
@@ -210,7 +211,7 @@ def text(comparison: Comparison) -> str:
 
 
 def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
-    """Format the tables as Markdown, with the figures of these names."""
+    """Format the tables as Markdown, with the figures named in `shown`."""
     escaped = escaping.in_markdown
     names = ", ".join(folder.name for folder in comparison.folders)
     parts = [f"# {escaped(names)}", escaped(_head(comparison))]
@@ -271,7 +272,7 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     several = len(part.seeds) > 1
     tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
     names = list(dict.fromkeys(cell.loss for cell in part.summary.cells))
-    adjusted = len(names) > 2  # the baseline and two others
+    adjusted = len(names) > 2  # the baseline and at least two others
     head = ["metric", "folder", "value", *["sd of seeds"] * several, "difference", "p"]
     table = [head + ["p (Holm)"] * adjusted + ["p of seeds"] * tested]
     cells = {(c.metric, c.loss): c for c in part.summary.cells if c.phase == phase}
@@ -352,7 +353,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
 
 
 def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:
-    """Collect the contents of the HTML page: the tables and notes of compare.md, and figures."""
+    """Collect the contents of the HTML page: tables and notes of compare.md, and figures."""
     about = comparison.about
     seeds = {part.loss: ", ".join(map(str, part.seeds)) for part in comparison.parts}
     return html_page.Page(

@@ -1,10 +1,9 @@
-"""Which weights the predictions of a run are of: evaluation.json, beside the predictions.
+"""The weights that made the predictions of a run: evaluation.json, beside the predictions.
 
-A run can be trained on after its evaluation. Its predictions are then of older weights, and a
-comparison with them would be of another training. An evaluation that is killed may leave
-predictions of two checkpoints side by side, and a temperature that was fitted to one would be
-applied to the other. So every file of predictions names its weights, and whoever reads them checks
-that all are of the same.
+If a run is trained further after its evaluation, the predictions belong to older weights, and a
+comparison would use an outdated training. A killed evaluation may leave predictions of two
+checkpoints side by side, and a temperature fitted to one checkpoint would be applied to the other.
+So every prediction file names its weights, and readers check that all files name the same weights.
 """
 
 import json
@@ -30,8 +29,9 @@ class Evaluated(NamedTuple):
     """The weights of predictions.
 
     Attributes:
-      checkpoint: its name, such as latest or best_nll, or the file of given weights.
-      step: the step after which it was saved.
+      checkpoint: the name of the checkpoint, such as latest or best_nll, or the file of given
+        weights.
+      step: the step after which the checkpoint was saved.
       trained: the last step of the run at that time.
     """
 
@@ -43,12 +43,12 @@ class Evaluated(NamedTuple):
         return f"{self.checkpoint}, step {self.step:,}"
 
     def is_of(self, other: "Evaluated") -> bool:
-        """Check that both are the same weights."""
+        """Check that both records describe the same weights."""
         return (self.checkpoint, self.step) == (other.checkpoint, other.step)
 
 
 def begin(folder: pathlib.Path, weights: Evaluated) -> None:
-    """Remove the marks and values of an evaluation of other weights; its predictions stay."""
+    """Remove the marks and values of an evaluation of other weights; keep the predictions."""
     if (before := _read_valid(folder)) and before.is_of(weights):
         return
     if _is_result(folder / OF_SWEEP):
@@ -59,7 +59,7 @@ def begin(folder: pathlib.Path, weights: Evaluated) -> None:
 def keep(
     folder: pathlib.Path, part: str, predicted: train.Predicted, weights: Evaluated
 ) -> pathlib.Path:
-    """Write the predictions of a part of the data, whole or not at all; return their file."""
+    """Write the predictions of a part of the data atomically; return the path of the file."""
     path = folder / file_of(part)
     with files.replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **predicted.arrays, checkpoint=weights.checkpoint, step=weights.step)
@@ -70,8 +70,8 @@ def keep(
 def write(folder: pathlib.Path, weights: Evaluated, parts: Iterable[str] = ()) -> dict[str, Any]:
     """Write the record of an evaluation, and return it.
 
-    Files of predictions that the record lists and that are of other weights are then removed. No
-    other file is: a user may keep predictions_my_ensemble.npz here.
+    Then remove the listed prediction files that belong to other weights. All other files stay: a
+    user may keep predictions_my_ensemble.npz here.
     """
     before, listed = _read_valid(folder), _listed(folder)
     new = set(map(file_of, parts))
@@ -85,7 +85,7 @@ def write(folder: pathlib.Path, weights: Evaluated, parts: Iterable[str] = ()) -
 
 
 def file_of(part: str) -> str:
-    """Return the name of the file with the predictions of a part of the data."""
+    """Return the name of the prediction file of a part of the data."""
     return f"predictions_{part}.npz"
 
 
@@ -110,7 +110,7 @@ def stale(folder: pathlib.Path) -> Evaluated | None:
 
 
 def check(folder: pathlib.Path) -> None:
-    """Raise an error unless the record and the predictions of a run are of the same weights.
+    """Raise an error unless the record and the predictions of a run name the same weights.
 
     Files of older versions do not name their weights, and are accepted.
     """
@@ -128,7 +128,7 @@ def check(folder: pathlib.Path) -> None:
 
 
 def _of_predictions(path: pathlib.Path) -> Evaluated | None:
-    """Read which weights a file of predictions is of; None if it is missing, or does not say."""
+    """Read the weights named in a prediction file; None if the file is missing or names none."""
     try:
         with reading.npz(path, "predictions", _AGAIN) as arrays:
             if not {"checkpoint", "step"} <= set(arrays.names):
@@ -146,7 +146,7 @@ def _read_valid(folder: pathlib.Path) -> Evaluated | None:
 
 
 def _listed(folder: pathlib.Path) -> set[str]:
-    """Read the files that the record lists; names of anything but predictions are not used."""
+    """Read the file names that the record lists; ignore names of files other than predictions."""
     try:
         names = reading.json_mapping(folder / FILE, "a record").get("files", ())
     except (FileNotFoundError, reading.Unreadable):

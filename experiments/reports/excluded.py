@@ -1,8 +1,8 @@
-"""Predictions without the class that a config excludes, such as the neutral one of the SST.
+"""Predictions without the class that a config excludes, such as the neutral class of the SST.
 
-While a network trains, metrics set the probability of this class to 0 and leave the others as they
-are, like the code released with Mukhoti et al. 2020. In a report the others are divided by their
-sum: its NLL, its temperatures and its tests need probabilities that sum to 1.
+While a network trains, metrics set the probability of this class to 0 and do not change the other
+probabilities, like the code released with Mukhoti et al. 2020. In a report the other probabilities
+are divided by their sum, because the NLL, temperatures and tests need probabilities that sum to 1.
 """
 
 from collections.abc import Mapping, Sequence
@@ -12,7 +12,7 @@ import numpy as np
 
 
 def class_of(config: Mapping[str, Any] | None) -> int | None:
-    """Return the class that a config excludes; None if it excludes none or is unknown."""
+    """Return the class that a config excludes; None if the config excludes none or is unknown."""
     return None if config is None else config.get("excluded_class")
 
 

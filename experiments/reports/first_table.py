@@ -154,7 +154,7 @@ def _row_of_page(
 
 
 def _short(number: float) -> str:
-    """Write a number without the zero before its point.
+    """Format a number without the zero before the decimal point.
 
     >>> _short(0.25), _short(1.25)
     ('.250', '1.250')

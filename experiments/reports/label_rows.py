@@ -1,4 +1,4 @@
-"""The labels of predictions in rows, and the example of each where an example has several."""
+"""The labels of predictions in rows, with the example of each label if examples have several."""
 
 from typing import Any, NamedTuple
 
@@ -6,15 +6,15 @@ import numpy as np
 
 
 class LabelRows(NamedTuple):
-    """Labels that have weight, and their predictions.
+    """Labels of positive weight, and their predictions.
 
     Attributes:
       logits: `[labels, classes]`.
       labels: `[labels]`.
       weights: `[labels]`, or None.
       examples: `[labels]`, the number of the example of each label, or None if every example has
-        one. Pixels of an image and tokens of a sentence depend on each other, so whole examples
-        are the clusters of intervals and tests.
+        one label. Pixels of an image and tokens of a sentence depend on each other, so intervals
+        and tests use whole examples as clusters.
     """
 
     logits: Any
@@ -29,10 +29,10 @@ class LabelRows(NamedTuple):
 
 
 def label_rows(logits: Any, labels: Any, weights: Any = None) -> LabelRows:
-    """Put the labels of predictions into rows.
+    """Flatten the labels of predictions to rows.
 
-    Predictions of one label an example stay as they are. Of others the labels without weight are
-    left out, since most tokens can be padding, which would only need memory.
+    Predictions with one label per example are returned unchanged. With several labels per example,
+    labels of weight 0 are dropped: most tokens can be padding, which would only need memory.
 
     >>> label_rows(np.zeros((2, 3, 4)), np.ones((2, 3), int), np.eye(2, 3)).examples
     array([0, 1])

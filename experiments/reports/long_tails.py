@@ -1,4 +1,4 @@
-"""What the report of a long-tailed data set adds: accuracy and calibration by class frequency."""
+"""Report accuracy and calibration by class frequency for long-tailed data sets."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import numpy as np
 from calib_jax import metrics, report
 from calib_jax.report import scoring
 
-# Classes of sizes that differ less are not called long-tailed.
+# The smallest ratio of the largest to the smallest class size of a long-tailed data set.
 IMBALANCE = 10
 COLUMN = "predicted class"
 
@@ -15,7 +15,7 @@ COLUMN = "predicted class"
 def shots(class_counts: Any) -> np.ndarray | None:
     """Return the group of each class, "many", "medium" or "few"; None for balanced classes.
 
-    None too if all classes belong to one group, as those of pixels do.
+    Also None if all classes belong to one group, as the classes of pixels do.
 
     >>> shots([500, 50, 5])
     array(['many', 'medium', 'few'], dtype='<U6')
@@ -32,15 +32,15 @@ def shots(class_counts: Any) -> np.ndarray | None:
 
 
 def score_options(class_counts: Any, logits: Any, num_bins: int) -> dict[str, Any]:
-    """Return the metrics and groups of `report.score` for long-tailed classes; else nothing.
+    """Return the metrics and groups of `report.score` for long-tailed classes; {} for others.
 
-    The metrics are those of every report, and the mean recall of the many-, medium- and few-shot
-    classes. The group of an example is that of its predicted class, because a group that the label
-    decides is never calibrated.
+    The metrics are the metrics of every report, and the mean recall of the many-, medium- and
+    few-shot classes. The group of an example is the group of the predicted class, because a group
+    chosen by the label is never calibrated.
 
     Args:
       class_counts: the number of training examples of each class, or None.
-      logits: `[*batch, classes]`, those of the report.
+      logits: `[*batch, classes]`, the logits of the report.
       num_bins: the number of bins of all metrics that have bins.
     """
     groups = shots(class_counts)

@@ -1,13 +1,13 @@
 """Find sets of out-of-distribution inputs by name and options.
 
     gaussian_noise                      the run's own test images with the Gaussian noise of
-    gaussian_noise:severity=3           CIFAR-10-C, at severity 5, or at another
+    gaussian_noise:severity=3           CIFAR-10-C, at severity 5 or a given severity
     svhn                                the test part of any data set in data.catalogue(), with
     cifar10_c:corruption=fog            any of its options
-    my_package.sets:mine                the test part of a data set of the user's own, by import
-    my_package.sets:mine:size=9         path, with any of its options
+    my_package.sets:mine                the test part of a user's data set, by import path, with any
+    my_package.sets:mine:size=9         of its options
 
-They are normalised as the network's own data set is: SVHN with the statistics of CIFAR-10.
+The inputs are normalised like the network's training data: SVHN with the statistics of CIFAR-10.
 """
 
 import functools
@@ -28,7 +28,7 @@ NOISE = "gaussian_noise"
 
 
 def named(asked: Sequence[str], dataset: data.Dataset, data_dir: str | None) -> dict[str, Source]:
-    """Return the sets by file-safe names; raise an error for one that does not fit the network."""
+    """Return the sets by file-safe names; raise an error if a set does not fit the network."""
     return {re.sub(r"\W+", "_", text): _one(text, dataset, data_dir) for text in asked}
 
 
@@ -57,7 +57,7 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
 
 
 def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
-    """Raise an error for an unknown option, or for a value that is not the expected number."""
+    """Raise an error for an unknown option, or for a value that is not of the expected type."""
     checks.check_options(name, function, options)
     known = checks.options_of(function)
     for key, value in options.items():

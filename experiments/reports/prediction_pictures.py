@@ -10,7 +10,7 @@ from calib_jax.core.examples import Source
 
 
 def numbers(chosen: Sequence[str], dataset: data.Dataset) -> np.ndarray:
-    """Parse the numbers of chosen test images; raise unless the data set has such images."""
+    """Parse the numbers of chosen test images; raise an error if the data set lacks such images."""
     if not chosen:
         return np.zeros(0, int)
     count = len(dataset.test)
@@ -39,7 +39,7 @@ def write(
       dataset: the data set.
       chosen: the numbers of the test images.
       predicted: the logits `[1, images, height, width, classes]` of a network for these images.
-      folder: where the pictures are written.
+      folder: the folder of the pictures.
     """
     folder.mkdir(parents=True, exist_ok=True)
     return list(_written(dataset, chosen, predicted, folder))

@@ -18,7 +18,7 @@ from experiments.reports import evaluation_record
 
 PAGE, HTML, PICTURES = "report.md", "report.html", "pictures"
 
-# Panels of curves, drawn if they were logged: the title, and the column after the set's name.
+# Panels of curves, drawn if they were logged: title -> log column, without the data set's name.
 PANELS = {
     "error": "error",
     "nll": "nll",
@@ -51,7 +51,7 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
       folder: the folder of the run.
       described: the description of the data set.
       show_epochs: epochs whose gradient histograms are drawn; by default the first, the middle
-        and the last of those logged.
+        and the last logged epochs.
     """
     rows = journal.read_rows(folder / journal.ROWS)
     if not rows:
@@ -70,7 +70,7 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
 def write_seeds(
     workdir: pathlib.Path | str, folders: Mapping[int, pathlib.Path], described: str
 ) -> list[str]:
-    """Write report.md, report.html and the curves of several seeds into the folder above them."""
+    """Write report.md, report.html and the curves of several seeds into their parent folder."""
     workdir = pathlib.Path(workdir)
     rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
     parts = [
@@ -127,7 +127,7 @@ def _seeds_table(folders: Mapping[int, pathlib.Path]) -> tables.Table:
     last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
-    # Seeds that were added later may measure other metrics.
+    # Seeds that were added later may have other metrics.
     keys = [key for key in keys if all(key in row for row in last.values())]
     table = [["seed", "epoch", *(key.replace("_", " ", 1) for key in keys)]]
     for seed, row in last.items():
@@ -183,7 +183,7 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 
 def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
-    """Write the page as Markdown."""
+    """Format the page as Markdown."""
     title, recipe = _recipe(folder, rows[-1])
     parts = [
         f"# {escaping.in_markdown(title)}",
@@ -206,7 +206,7 @@ def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown
 
 
 def _scored(folder: pathlib.Path) -> str:
-    """Name the report of the test set, and the weights that it is of."""
+    """Name the report of the test set, and the weights that it evaluates."""
     evaluated = evaluation_record.read(folder)
     of = f" ({evaluated})" if evaluated else ""
     if evaluation_record.stale(folder):
@@ -220,7 +220,7 @@ def _html(
     described: str,
     figures: Mapping[str, Any],
 ) -> html_page.Page:
-    """Collect the contents of the HTML page, those of report.md."""
+    """Collect the contents of the HTML page, the same as in report.md."""
     title, recipe = _recipe(folder, rows[-1])
     state = train.last_table(folder)
     scored = (folder / "report" / HTML).is_file()
@@ -238,7 +238,7 @@ def _html(
 
 
 def _facts(folder: pathlib.Path) -> dict[str, Any]:
-    """Describe the run by its config and its newest start."""
+    """Describe the run by its config and the environment of its newest start."""
     config = _config(folder)
     starts = [
         start for start in journal.read_rows(folder / journal.ENVIRONMENT) if "versions" in start
@@ -272,7 +272,7 @@ def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:
 
 
 def _last(row: Mapping[str, Any]) -> tables.Table:
-    """Return the last row as a table with one line per set."""
+    """Return the last row as a table with one line per data set."""
     by_set = {title: _after(row, f"{prefix}_") for prefix, title in SETS.items()}
     panels = {t: key for t, key in PANELS.items() if any(key in of for of in by_set.values())}
     table = [["after the last epoch", *panels]]
@@ -288,7 +288,7 @@ def _after(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
 
 
 def _environment(folder: pathlib.Path) -> list[str]:
-    """List the starts of the run, one line each, and the machine of the newest."""
+    """List the starts of the run, one line each, and the machine of the newest start."""
     starts = journal.read_rows(folder / journal.ENVIRONMENT)
     if not any("versions" in start for start in starts):
         return []

@@ -1,16 +1,16 @@
-r"""Intervals of a mean over trained networks, of which each predicts the same test examples.
+r"""Intervals of a mean over trained networks that predict the same test examples.
 
-Both the seeds and the examples are random: the interval is of the mean over all seeds and all
-examples. A seed alone has an interval over the examples, as in `inference.estimates`.
+Both the seeds and the examples are random: the interval covers the mean over all seeds and all
+examples. A single seed has an interval over the examples, as in `inference.estimates`.
 
-- Regular metrics: the two-way variance of `experiments.papers.paired.nested`, whose part over the
-  examples is that of the bootstrap samples.
-- Binned calibration errors: the mean of the noise bounds of the runs holds for these runs. Its
-  lower end is 0 unless twice the mean of their p-values is below (1 - level) / 2; twice the mean
-  of p-values is one under any dependence between the runs. Each half of the interval, divided by
-  the normal quantile, is taken as a standard deviation over the examples, and the variance of the
-  mean over the seeds is added to its square. That variance contains noise of the examples, which
-  is counted twice: the interval is wider than needed.
+- Regular metrics: the two-way variance of `experiments.papers.paired.nested`; the variance over the
+  examples comes from the bootstrap samples.
+- Binned calibration errors: the mean of the noise bounds of the runs is valid for these runs. The
+  lower end is 0 unless twice the mean of the runs' p-values is below (1 - level) / 2; twice the
+  mean of p-values is a p-value under any dependence between the runs. Each half of the interval,
+  divided by the normal quantile, is taken as a standard deviation over the examples, and the
+  variance of the mean over the seeds is added to its square. The variance over the seeds contains
+  noise of the examples, which is counted twice: the interval is wider than needed.
 
 References:
   Vovk and Wang, Combining p-values via averaging, Biometrika 2020.
@@ -29,16 +29,16 @@ from calib_jax.report import intervals
 from experiments.papers.values import LEVEL, Value
 
 TAIL = (1 - LEVEL) / 2
-WITH_SEEDS = " and seeds"  # ends the kind of an interval that covers the choice of the seeds
+WITH_SEEDS = " and seeds"  # suffix of interval kinds that cover the choice of seeds
 
 
 class SeedInterval(NamedTuple):
     """An interval of a mean over runs, at the level of `experiments.papers.values`.
 
     Attributes:
-      low: lower end; NaN if all resamples of all runs are equal, which is no interval.
-      high: upper end; NaN there, too.
-      interval: its kind: "percentile" or "noise bound" for one run, of the examples alone;
+      low: the lower end; NaN without an interval, if all resamples of all runs are equal.
+      high: the upper end; NaN if `low` is NaN.
+      interval: the kind: "percentile" or "noise bound" for one run, over the examples alone;
         "examples and seeds" or "noise bound and seeds" for several; "none" without ends.
     """
 
@@ -60,7 +60,7 @@ def of_samples(
       samples: the bootstrap samples of every run, with the same resamples for all.
       most: the largest possible value.
     """
-    from experiments.papers.paired import nested  # loads scipy.stats, which takes half a second
+    from experiments.papers.paired import nested  # imports scipy.stats, which takes half a second
 
     samples = np.asarray(samples, np.float64)
     if len(values) == 1:

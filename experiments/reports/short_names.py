@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 
 def short_names(folders: Sequence[str]) -> list[str]:
-    """Name each folder by the end of its path, as long as it must be to tell all apart.
+    """Name each folder by the shortest end of its path that makes all names unique.
 
-    The folder `runs` of a sweep is left out.
+    Drop the folder `runs` of a sweep.
 
     >>> short_names(["/ours/runs/focal/1", "/theirs/runs/brier/1"])
     ['focal/1', 'brier/1']

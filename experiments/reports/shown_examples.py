@@ -16,15 +16,15 @@ from calib_jax.data.text.wordpiece import WordPiece
 from experiments.running import building
 
 _WIDTH = 100
-_STRUCTURE = ("children", "parents")  # inputs that are places in a sentence, not words
+_STRUCTURE = ("children", "parents")  # inputs that are positions in a sentence, not words
 
 
 def shown(name: str, number: int, data_dir: str | None) -> str:
-    """Describe a data set, and the example of a number in each of its parts.
+    """Describe a data set, and the example with a given number in each part.
 
     Args:
       name: the name of the data set, which is read with its default options.
-      number: the number of the example, from 0 on.
+      number: the number of the example, from 0.
       data_dir: folder of the data sets.
     """
     checks.at_least("number", number, 0)
@@ -41,7 +41,7 @@ def shown(name: str, number: int, data_dir: str | None) -> str:
 
 
 def described(dataset: data.Dataset, batch: Examples) -> list[str]:
-    """Describe the first example of a batch, a line or more for each array and for the labels."""
+    """Describe the first example of a batch: at least one line per array and for the labels."""
     batch = jax.tree.map(lambda leaf: np.asarray(leaf)[0], batch)
     lines = []
     for path, leaf in jax.tree.leaves_with_path(batch.inputs):
@@ -61,7 +61,7 @@ def _row(name: str, text: str) -> list[str]:
 
 
 def _words(vocabulary: Any, numbers: np.ndarray) -> list[str]:
-    """Return the words or pieces of numbers, without padding."""
+    """Convert numbers to words or subwords, without padding."""
     known: Sequence[str]
     if isinstance(vocabulary, WordPiece):
         known = vocabulary.vocabulary
@@ -98,7 +98,7 @@ def _labels(dataset: data.Dataset, example: Examples) -> list[str]:
 def _tree(
     dataset: data.Dataset, inputs: dict[str, np.ndarray], labels: np.ndarray, present: np.ndarray
 ) -> str:
-    """Write a tree in brackets, with the class of each labelled node after its bracket."""
+    """Format a tree in brackets; the class of a labelled node follows its bracket."""
     children, count = inputs["children"], len(inputs["words"])
     pairs: dict[int, Sequence[int]] = dict(enumerate(children.tolist(), start=count))
     known = dict(enumerate(_words(dataset.vocabulary, inputs["words"])))

@@ -1,8 +1,8 @@
 """Scores of predictions whose logits are not kept: values from streamed statistics.
 
-`evaluate_network` folds the test set of a trained network into streams, batch by batch, and fits
-the calibrator on the validation set in several passes. It writes values.json, which `read` reads
-for the tables of several runs.
+`evaluate_network` adds the test set of a trained network to streams, batch by batch, and fits the
+calibrator on the validation set in several passes. It writes values.json, which `read` reads for
+the tables of several runs.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from experiments.reports import excluded
 if TYPE_CHECKING:
     from experiments.running import building
 
-# A function that returns the blocks (logits, labels, weights) of a set anew for each pass.
+# A function that returns a new iterable of the blocks (logits, labels, weights) for each pass.
 Blocks = Callable[[], Iterable[tuple[Any, Any, Any]]]
 
 KINDS = ("keep", "float16", "none")  # of --logits
@@ -43,9 +43,9 @@ class Scores(NamedTuple):
       num_examples: the number of labels of positive weight.
       num_classes: the number of classes.
       before: the values of the given logits by metric.
-      after: the values after the calibrator; empty without one.
-      calibrator: its name, how its fit ended, and the temperature of temperature scaling; empty
-        without one.
+      after: the values after the calibrator; empty without a calibrator.
+      calibrator: the name of the calibrator, how the fit ended, and the temperature of temperature
+        scaling; empty without a calibrator.
       notes: the notes of the streams, such as a histogram in place of rows.
       num_bins: the number of bins of every metric that has bins.
     """
@@ -79,7 +79,7 @@ class Scores(NamedTuple):
         return [VALUES, TEXT]
 
     def check_table(self, name: str, criteria: Sequence[str], num_bins: int) -> None:
-        """Raise an error if the values do not fit a table with these temperatures and bins."""
+        """Raise an error if the values do not match a table's temperatures and bins."""
         if self.num_bins != num_bins:
             raise ValueError(
                 f"{name} has streamed values with {self.num_bins} bins, and the table has"
@@ -122,7 +122,7 @@ def remove(folder: pathlib.Path) -> None:
 
 
 def check_calibrator(name: str) -> None:
-    """Raise an error for a calibrator that cannot be fitted to a stream."""
+    """Raise an error for a calibrator that cannot be fitted on a stream."""
     able = [k for k, one in calibrators.catalogue().items() if hasattr(one, "fit_stream")]
     if name and name not in able:
         raise ValueError(
@@ -144,14 +144,14 @@ def _place(folder: pathlib.Path, part: str) -> pathlib.Path:
 def score(
     blocks: Blocks, names: Sequence[str], *, num_bins: int = 15, calibrate: str, fit_on: Blocks
 ) -> Scores:
-    """Fold a set into streams, before and after a calibrator fitted on another set.
+    """Compute streamed values of a set, before and after a calibrator fitted on another set.
 
     Args:
       blocks: the set.
       names: the names of metrics with scalar values.
       num_bins: the number of bins of every metric that has bins.
       calibrate: the name of the calibrator; empty for none.
-      fit_on: the set that the calibrator is fitted on.
+      fit_on: the set on which the calibrator is fitted.
     """
     check_calibrator(calibrate)
     several = chosen_metrics(names, num_bins)
@@ -159,7 +159,7 @@ def score(
     fitted: dict[str, Any] = {}
     apply, num_classes = None, 0
     if calibrate:
-        calibrator: Any = calibrators.named(calibrate)  # it has `fit_stream`, too
+        calibrator: Any = calibrators.named(calibrate)  # has `fit_stream`
         params = calibrator.fit_stream(fit_on)
         fitted = {"name": calibrate, "state": params.state.name}
         if calibrate == "temperature":
@@ -201,8 +201,8 @@ def evaluate_network(
 
     Args:
       experiment: the experiment of the network.
-      state: its train state, on the host.
-      folder: the folder of the run; gets the blocks of logits, if they are written.
+      state: the train state of the network, on the host.
+      folder: the folder of the run, for the blocks of logits if they are written.
       logits: "none", or "float16" to write the logits of both sets in blocks.
       names: the names of metrics with scalar values.
       calibrate: the name of the calibrator; empty for none.
@@ -242,7 +242,7 @@ def _blocks(
         source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size,
-        # This machine may have fewer devices than the one that trained.
+        # This machine may have fewer devices than the training machine.
         devices=train.local_devices()[: experiment.config.run.num_devices or None],
     )
     for (logits,), labels, weights in blocks:

@@ -2,22 +2,24 @@
 
 For every metric of a loss the table contains
 
-    value      mean over the seeds, and their standard deviation
-    low, high  of the same mean, over seeds and test examples (`seed_intervals.py`); of one seed,
-               over the test examples: noise bounds of calibration errors, else percentiles; none
-               if all resamples have the same value
-    interval   the kind of that interval
-    difference to the baseline, with an interval from the same resamples, so that examples that are
-               hard for both cancel; for ece and adaptive_ece that of `inference.compare_ece`
-    p          two-sided, over the test examples: of that difference for regular metrics; for ece
-               and adaptive_ece, which noise raises, of the difference of debiased squared errors;
-               none for classwise_ece
-    p_holm     the same, adjusted for all losses that are compared with the baseline
-    p_seeds    of a paired t-test over the seeds, if there are at least five; for regular metrics
+    value      the mean over the seeds, and the standard deviation of the seeds
+    low, high  the interval of the mean, over seeds and test examples (`seed_intervals.py`); with
+               one seed, over the test examples: noise bounds of calibration errors, else
+               percentiles; none if all resamples have the same value
+    interval   the kind of this interval
+    difference the difference to the baseline, with an interval from the same resamples, so that
+               examples that are hard for both cancel; for ece and adaptive_ece the interval of
+               `inference.compare_ece`
+    p          the two-sided p-value over the test examples: of the difference for regular metrics;
+               for ece and adaptive_ece, which noise raises, of the difference of debiased squared
+               errors; none for classwise_ece
+    p_holm     p, adjusted for all losses that are compared with the baseline
+    p_seeds    the p-value of a paired t-test over the seeds, if there are at least five; for
+               regular metrics
 
-as trained, and after a temperature fitted on the validation set, or after several: by NLL, by the
-papers' grid of temperatures, or by AdaFocal's. Differences and p, but not p_seeds, are of the mean
-of these runs, over the test examples: they do not cover the choice of seeds.
+as trained, and after one or several temperatures fitted on the validation set: by NLL, by the
+papers' grid of temperatures, or by AdaFocal's grid. Differences and p, but not p_seeds, compare the
+means of these runs over the test examples: they do not cover the choice of seeds.
 
 A loss whose logits were not kept has values from streamed statistics: means over the seeds without
 intervals, without a p-value over the test examples, and without a reliability diagram.
@@ -43,14 +45,14 @@ from experiments.reports.streamed_scores import Scores
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
 SHOWN = ("error", "nll", "ece", "adaptive_ece")
-MOST = {"error": 1.0, "brier": 2.0}  # the largest values
+MOST = {"error": 1.0, "brier": 2.0}  # the largest possible values
 BEFORE, AFTER = "as trained", "after temperature"
 SEEDS_FOR_A_TEST = 5
 LEVEL = 0.9
 
 
 class TestSize(NamedTuple):
-    """The number of labels of positive weight in a test set, and of classes."""
+    """The number of labels of positive weight in a test set, and the number of classes."""
 
     num_labels: int
     num_classes: int
@@ -61,10 +63,10 @@ class TestSize(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Run:
-    """The results of one training: predictions for both sets, and its log.
+    """The results of one training: the predictions for both sets, and the log.
 
-    Predictions are logits, labels and, where labels have weights, weights. They are empty if the
-    logits were not kept; then `streamed` has the values.
+    Predictions are logits, labels and, where labels have weights, weights. Predictions are empty if
+    the logits were not kept; then `streamed` holds the values.
     """
 
     loss: str
@@ -85,7 +87,7 @@ class Run:
 
     @property
     def num_examples(self) -> int | None:
-        """The number of test examples, if these have several labels and the logits were kept."""
+        """The number of test examples, if examples have several labels and the logits were kept."""
         return None if self.streamed else label_rows(*self.test).num_examples
 
 
@@ -93,12 +95,12 @@ class Run:
 class Cell:
     """One metric of one loss, before or after the temperature.
 
-    An interval whose kind, `interval`, is "none" has the ends NaN, because all resamples have the
-    same value. Where rows are missing its ends are NaN and its kind None; `difference_low`,
-    `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of that interval, are None
-    there, too. The two ends of a difference are also None where no valid interval exists; its kind
-    is then "none". `unsettled` says how fits of the temperature ended that did not converge, those
-    of this loss and of the baseline; there is then no p-value.
+    If all resamples have the same value, the ends of the interval are NaN and `interval`, its kind,
+    is "none". If rows are missing, the ends are NaN and the kind is None, and `difference_low`,
+    `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of the difference's
+    interval, are None. If no valid interval of the difference exists, both ends of the difference
+    are None and `difference_interval` is "none". `unsettled` describes how temperature fits of this
+    loss and of the baseline ended that did not converge; there is then no p-value.
     """
 
     loss: str
@@ -169,10 +171,10 @@ class Summary:
       reliability: tables by phase and loss.
       curves: values over the epochs, by metric and loss.
       epochs: the epochs of the curves.
-      baseline: the loss that the others are tested against.
+      baseline: the loss against which the other losses are tested.
       about: a description of the runs.
       streamed: the losses whose logits were not kept.
-      unsettled: how the fits of a temperature ended that did not converge, by loss and phase.
+      unsettled: how temperature fits that did not converge ended, by loss and phase.
     """
 
     cells: list[Cell]
@@ -201,7 +203,7 @@ def summarize(
 
     Args:
       runs: the runs of every loss, all on the same test examples.
-      baseline: the loss that the others are tested against.
+      baseline: the loss against which the other losses are tested.
       num_bins: the number of bins of every metric that has bins.
       num_resamples: the number of resamples of the bootstrap.
       criteria: the criteria of the temperatures, each as in `report.score`.
@@ -282,7 +284,7 @@ def summarize(
                 )
                 for name in CELLS
             }
-            # One diagram pools all seeds; the weights make its bands those of one test set.
+            # One diagram pools all seeds; the weights scale its bands to the size of one test set.
             count = len(answers)
             diagrams[phase][loss] = metrics.reliability(
                 np.concatenate(answers),
@@ -310,7 +312,7 @@ def summarize(
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
-    # Patience may end runs early, so pad all curves to the longest one.
+    # Patience may end runs early, so pad all curves to the longest curve.
     longest = max((run.rows for run in runs), key=len)
     epochs = np.array([row["epoch"] for row in longest], float)
     curves = {
@@ -344,7 +346,7 @@ def _bounds(
     *,
     num_resamples: int,
 ) -> dict[str, inference.NoiseBound]:
-    """Compute the noise bounds of a run; empty if its weights do not count examples."""
+    """Compute the noise bounds of a run; empty if the weights are not counts of examples."""
     if not are_counts(weights):
         return {}
     bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
@@ -361,7 +363,7 @@ def _bounds(
 
 
 def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: str) -> Cell:
-    """Remove the p-values of a cell of which a temperature did not converge."""
+    """Remove the p-values of a cell if one of its temperatures did not converge."""
     losses = dict.fromkeys((cell.loss, baseline) if cell.difference is not None else (cell.loss,))
     states = (unsettled.get((loss, cell.phase), "") for loss in losses)
     state = ", ".join(dict.fromkeys(filter(None, states)))
@@ -379,7 +381,7 @@ def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
 
 
 class _Measured(NamedTuple):
-    """The values of a run by phase, and the logits that they are computed from, if kept."""
+    """The values of a run by phase, and the logits they are computed from, if kept."""
 
     values: dict[str, dict[str, float]]
     temperatures: dict[str, float]
@@ -390,7 +392,7 @@ class _Measured(NamedTuple):
 def _measured(
     run: Run, criteria: Mapping[str, str], chosen: Mapping[str, metrics.Metric[..., Any]]
 ) -> _Measured:
-    """Compute the metrics of a run before and after each temperature, or take the streamed ones."""
+    """Compute the metrics of a run before and after each temperature, or use streamed values."""
     if run.streamed:
         values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
         temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
@@ -413,7 +415,7 @@ def _measured(
 
 
 def _check_streamed(runs: Sequence[Run], criteria: Mapping[str, str], num_bins: int) -> None:
-    """Raise an error for streamed values that do not fit the table."""
+    """Raise an error for streamed values that do not match the table."""
     for run in runs:
         if run.streamed:
             name = f"{run.loss} seed {run.seed}"
@@ -468,7 +470,7 @@ def _cell(
             change = paired_tests.difference(name, metric, before, after, level=LEVEL)
             difference, p = change.value, change.p_value
         if not metric.biased and paired and len(loss_values) >= SEEDS_FOR_A_TEST:
-            import scipy.stats  # half a second, for this test alone
+            import scipy.stats  # imported late: it takes half a second, and only this test needs it
 
             p_seeds = float(scipy.stats.ttest_rel(loss_values, baseline_values).pvalue)
     return Cell(

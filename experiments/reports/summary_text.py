@@ -31,7 +31,7 @@ def text(summary: Summary) -> str:
 
 
 def markdown(summary: Summary, shown: Iterable[str]) -> str:
-    """Format the table as Markdown, with the figures of these names."""
+    """Format the table as Markdown, with the figures named in `shown`."""
     escaped = escaping.in_markdown
     parts = [f"# {escaped(summary.about.get('title', 'Sweep'))}", escaped(_head(summary))]
     for title, table in _sections(summary):
@@ -86,7 +86,7 @@ def _with_interval(cell: Cell) -> str:
 
 
 def _differences(summary: Summary) -> tables.Table:
-    """Return a table of the differences of calibration errors and of those without a p-value."""
+    """Return a table of the differences of calibration errors and of metrics without a p-value."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in summary.cells:
         biased = metrics.named(cell.metric).biased
@@ -109,7 +109,7 @@ def _head(summary: Summary) -> str:
 
 
 def clustered(summary: Summary) -> list[str]:
-    """Describe the intervals where an example has several labels."""
+    """Describe the intervals if an example has several labels."""
     number = summary.about.get("clusters")
     if not number:
         return []
@@ -162,7 +162,7 @@ def on_grids(summary: Summary) -> list[str]:
 
 
 def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """List the caveats of the numbers in these cells, one line each."""
+    """List the caveats for the numbers in these cells, one line each."""
     by_squared_error = any(
         cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
     )
