@@ -204,7 +204,7 @@ __all__ = [
 if TYPE_CHECKING:
     from calib_jax.inference import bootstrap, estimates, interval
 
-# Users look for these here; the subpackage `inference`, which defines them, imports this one.
+# Aliases of functions in `inference`, imported late because `inference` imports this subpackage.
 _ALIASES = ("bootstrap", "estimates", "interval")
 
 

@@ -25,7 +25,7 @@ def accuracy(sums: Sums, *, excluded_class: int | None = None) -> Scalar:
     Ties go to the class with the smallest index.
 
     Args:
-      excluded_class: a class that is never predicted, such as the neutral one of the SST.
+      excluded_class: a class that is never predicted, such as the neutral class of the SST.
 
     >>> from calib_jax import metrics
     >>> metrics.accuracy(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
@@ -65,7 +65,7 @@ def top_k(sums: Sums, *, k: int = 5) -> Scalar:
     $$\frac1n \sum_i [\#\{j : p_{ij} > p_{i y_i}\} < k]$$
 
     Args:
-      k: how many classes; with as many as there are, the share is 1.
+      k: number of most probable classes; with k equal to the number of classes, the share is 1.
 
     >>> from calib_jax import metrics
     >>> metrics.top_k(jnp.array([[2.0, 1.0, 0.0], [3.0, 0.0, 1.0]]), jnp.array([1, 1]), k=2)

@@ -63,8 +63,9 @@ def classwise_ece(
 
     Args:
       sums: gaps per class and bin.
-      classes: "all" averages over all K classes; "released" over the first max(label) + 1, as
-        the released code does, which are fewer if the last classes have no examples.
+      classes: "all" averages over all K classes; "released" averages over the first
+        max(label) + 1 classes, as the released code does: fewer than K if the last classes have no
+        examples.
 
     References:
       Nixon et al., Measuring calibration in deep learning, 2019.

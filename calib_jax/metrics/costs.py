@@ -1,13 +1,13 @@
 r"""The cost of the decisions that a model's probabilities recommend.
 
-A matrix C has the cost $C_{y d}$ of the decision d if the class is y, in any unit. The decision of
-an example is the one of least expected cost under its probabilities,
+A matrix C has the cost $C_{y d}$ of the decision d if the class is y, in any unit. The decision
+for an example has the least expected cost under its probabilities,
 
 $$d_i = \arg\min_d \sum_k p_{i k} C_{k d},$$
 
-or to abstain, at a fixed cost, if that is less. `expected_cost` is the mean cost of these decisions
-on the labels, and `stated_cost` the mean that the probabilities promise. A calibrated model keeps
-its promise for every matrix; an overconfident one costs more than it states.
+or is abstention, if its fixed cost is lower. `expected_cost` is the mean cost of these decisions on
+the labels, and `stated_cost` is their mean expected cost under the probabilities. For a calibrated
+model the two are equal for every matrix; an overconfident model costs more than it states.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Decided(NamedTuple):
     """The decision of every example, with its cost on the label and under the probabilities.
 
     Attributes:
-      decision: the column of the matrix; its number of columns for abstention.
+      decision: column index of the matrix; abstention has the index after the last column.
       realized: the cost of the decision for the true class.
       stated: the expected cost of the decision.
       variance: the variance of the cost, if the class is drawn from the probabilities.
@@ -66,7 +66,7 @@ def check_abstain_cost(abstain_cost: float | None) -> None:
 
 
 def decided(predictions: Predictions, costs: Any, abstain_cost: float | None) -> Decided:
-    """Choose the decision of least expected cost; ties go to the first, abstention last."""
+    """Choose the decision of least expected cost; ties go to the first, and abstention is last."""
     matrix = matrix_of(costs, predictions.num_classes)
     check_abstain_cost(abstain_cost)
     if abstain_cost is not None:
@@ -114,8 +114,8 @@ def expected_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None =
     References:
       Elkan, The foundations of cost-sensitive learning, IJCAI 2001.
 
-    A forecast of 80 % on 30 days, of which 18 are rainy. A bet of 1 on rain wins or loses 1. The
-    forecast states a gain of 0.6 for each day, and 0.2 comes true:
+    The forecast is 80 % rain on each of 30 days, and 18 of the days are rainy. A bet of 1 on rain
+    wins or loses 1. The stated gain per day is 0.6, and the realized gain is 0.2:
 
     >>> from calib_jax import metrics
     >>> logits = jnp.tile(jnp.log(jnp.array([[0.2, 0.8]])), (30, 1))
@@ -131,7 +131,7 @@ def expected_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None =
 
 @metric(_costs)
 def stated_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = None) -> Scalar:
-    r"""Compute the mean cost that the probabilities expect of the decisions they recommend.
+    r"""Compute the mean expected cost of the decisions that the probabilities recommend.
 
     $$\frac1n \sum_i \min_d \sum_k p_{i k} C_{k d}$$
 

@@ -56,7 +56,7 @@ def adaptive_ece(
       num_bins: number of bins. It may exceed the number of examples: an example that spans
         several bins is split over them.
       binning: "mass" as above; "released" as in the code of Mukhoti et al., which assigns whole
-        examples to bins (lo, hi] and those equal to the lowest confidence to no bin.
+        examples to bins (lo, hi] and examples of the lowest confidence to no bin.
 
     References:
       Nixon et al., Measuring calibration in deep learning, 2019.

@@ -25,12 +25,12 @@ def confidence_bins(
     edges: str = "right",
     excluded_class: int | None = None,
 ) -> Columns:
-    """Sum weight, confidence and hits per bin; its options are those of every metric here.
+    """Sum weight, confidence and hits per bin; every metric of this module has these options.
 
     Args:
       predictions: view of the logits and labels.
       num_bins: number of bins of equal width.
-      edges: "right" for bins (lo, hi]; "left" for [lo, hi), the last one closed, as in the
+      edges: "right" for bins (lo, hi]; "left" for [lo, hi), the last bin closed, as in the
         MMCE script and in BSCE-GRA's confidence plots; "ceil" for the index ceil(B c) - 1 in
         float64, as in the released list metrics.
       excluded_class: a class whose probability is set to 0 without renormalising, so that it is
@@ -123,7 +123,8 @@ def overconfidence(
 
     $$\sum_b \frac{n_b}{n} \max(c_b - a_b, 0)$$
 
-    Its sum with `underconfidence` is the ECE, and their difference is the `signed_gap`.
+    `overconfidence` + `underconfidence` is the ECE, and `overconfidence` - `underconfidence` is
+    the `signed_gap`.
     """
     bins = bin_sums(sums)
     excess = jnp.maximum(bins.confidence - bins.hit, 0)

@@ -17,7 +17,7 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Kept
 
 _KINDS = ("canonical", "marginal", "top_label")
-_LOG_ZERO = -1e30  # finite times any shape, with a kernel of 0
+_LOG_ZERO = -1e30  # stays finite times any shape, and makes the kernel 0
 _BLOCK_ENTRIES = 2**22  # entries of the rows x rows kernel per block
 
 
@@ -31,7 +31,7 @@ def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
         return Kept({"log_p": log_p}, predictions.labels)
     if kind == "marginal":
         return Kept({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
-    # Keep the predicted class alone: label 0 where it is right, else 1, which is no class.
+    # Keep only the predicted class: label 0 where it is the true class, else 1, which is no class.
     predicted = first_argmax(predictions.logits)
     top = {
         name: true_class(column, predicted)[..., None]
@@ -50,9 +50,9 @@ def kde_calibration_error(
       \hat\pi(f_i) = \frac{\sum_{j \ne i} k(f_i; f_j) \, y_j}{\sum_{j \ne i} k(f_i; f_j)}$$
 
     with probabilities f, one-hot labels y and the density $k(\cdot; f_j)$ of the Dirichlet
-    distribution with parameters $f_j / h + 1$. An example is not its own
-    neighbour; an example of weight w has the weight max(w - 1, 0) for itself, as its copies would.
-    The value is NaN if there is no neighbour.
+    distribution with parameters $f_j / h + 1$. An example is not its own neighbour: an example of
+    weight w has the weight max(w - 1, 0) in its own estimate, like w copies. The value is NaN if
+    there is no neighbour.
 
     It compares all pairs: $O(n^2)$ in time (times the classes), a few rows at a time in memory.
     It is differentiable with respect to the logits, so it can serve as a penalty.

@@ -17,9 +17,10 @@ def ks_error(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
 
     $$\max_\sigma \frac1n \Bigl| \sum_{i : c_i \le \sigma} (c_i - [\hat y_i = y_i]) \Bigr|$$
 
-    It needs no bins. If a model is overconfident everywhere, or underconfident everywhere, it is
-    the gap between mean confidence and accuracy. Over- and underconfidence at different
-    confidences partly cancel, so it is at most the ECE with one bin per distinct confidence.
+    The error needs no bins. If a model is overconfident everywhere, or underconfident everywhere,
+    the error is the gap between mean confidence and accuracy. Over- and underconfidence at
+    different confidences partly cancel, so the error is at most the ECE with one bin per distinct
+    confidence.
 
     References:
       Gupta et al., Calibration of neural networks using splines, ICLR 2021.

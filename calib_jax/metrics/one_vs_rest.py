@@ -24,7 +24,7 @@ from calib_jax.metrics.contract.terms import ClassRanking
 
 def _odds(predictions: Predictions) -> ClassRanking:
     if predictions.num_classes == 2:
-        # Class 1 is the positive one; the ranking of class 0 is its reverse.
+        # Class 1 is the positive class; class 0 has the reverse ranking.
         scores, first_class = predictions.logits[..., 1:] - predictions.logits[..., :1], 1
     else:
         scores, first_class = predictions.odds, 0
@@ -41,11 +41,11 @@ def auroc(ranked: RankedClasses) -> Scalar:
 
     It is the share of pairs in which the example of class k has the higher probability of k.
     $\mathcal K$ is the set of classes with both positive and negative examples; the value is NaN
-    if it is empty. For two classes the value is that of class 1. With all classes present it is
+    if the set is empty. For two classes only class 1 counts. With all classes present the value is
     scikit-learn's `roc_auc_score(labels, p, multi_class="ovr", average="macro")`, and for two
     classes `roc_auc_score(labels, p[:, 1])`. Uninformative probabilities give 0.5.
 
-    It keeps the odds of every example and class and sorts one class at a time.
+    The statistic keeps the odds of every example and class; the value sorts one class at a time.
 
     References:
       Fawcett, An introduction to ROC analysis, Pattern Recognition Letters 2006.
@@ -65,8 +65,8 @@ def average_precision(ranked: RankedClasses) -> Scalar:
     $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \sum_t (R_{kt} - R_{k,t-1}) P_{kt}$$
 
     with recall R and precision P of class k at the distinct values of $p_k$ as thresholds, without
-    interpolation. $\mathcal K$ is the set of classes that have examples. For two classes the
-    value is that of class 1. With all classes present it is scikit-learn's
+    interpolation. $\mathcal K$ is the set of classes that have examples. For two classes
+    only class 1 counts. With all classes present the value is scikit-learn's
     `average_precision_score(labels, p, average="macro")`, and for two classes
     `average_precision_score(labels, p[:, 1])`. Uninformative probabilities give the share of
     positive examples.

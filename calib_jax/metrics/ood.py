@@ -8,10 +8,10 @@ expected to be higher for out-of-distribution examples:
     "max_confidence"    negative of the largest probability
     "energy"            negative logsumexp of the logits
 
-The energy needs the offset of each row. All log-probabilities have the energy 0, so their ranking
-is that of rounding errors, and so is that of any logits whose rows were normalised. `platt` and
-most other calibrators normalise them or subtract the maximum of each row; `temperature`, `vector`
-and `matrix` keep the offsets.
+The energy needs the offset of each row. Log-probabilities, and any logits whose rows were
+normalised, have the energy 0, so rounding errors decide their ranking. `platt` and most other
+calibrators normalise the logits or subtract the maximum of each row; `temperature`, `vector` and
+`matrix` keep the offsets.
 
 With `positive="out"`, the default, the metrics detect out-of-distribution examples, highest score
 first. With `positive="in"` they detect in-distribution examples, lowest score first.
@@ -81,7 +81,7 @@ class RocCurve(NamedTuple):
 
     Attributes:
       false_positive_rate: share of the negative examples on the positive side of the threshold.
-      true_positive_rate: share of the positive examples on that side.
+      true_positive_rate: share of the positive examples on the positive side.
       threshold: thresholds, strictest first; the first is infinite and has no example on its
         positive side.
     """
@@ -102,10 +102,10 @@ def _positives(ranked: Ranked, positive: str) -> tuple[Vector, bool]:
 def ood_roc_curve(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> RocCurve:
     r"""Compute the ROC curve of separating out-of-distribution from in-distribution examples.
 
-    It has one more point than rows, so that its length does not depend on the values. Examples of
-    equal score repeat the point at the end of their group. A row of weight 0 repeats a
-    neighbouring point and has the threshold `inf`. A rate is NaN if its
-    kind of example is absent.
+    The curve has one more point than there are rows, so its length does not depend on the values.
+    Examples of equal score repeat the point at the end of their group. A row of weight 0 repeats a
+    neighbouring point and has the threshold `inf`. The true positive rate is NaN without positive
+    examples, and the false positive rate without negative examples.
 
     Args:
       ranked: scores, and whether each example is out of distribution.

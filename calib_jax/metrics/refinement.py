@@ -1,7 +1,7 @@
 r"""How much of a score would remain after calibration, and how much is miscalibration?
 
 The temperature that minimises the NLL of the other examples is applied to each example. The mean
-loss after it is the refinement part, and the rest of the score is the calibration part:
+loss at this temperature is the refinement part, and the rest is the calibration part:
 
 $$\text{refinement} = \frac1n \sum_i \ell_i(b_{-i}), \quad
   \text{calibration} = \frac1n \sum_i \ell_i(1) - \text{refinement}, \quad b = 1 / T .$$
@@ -12,11 +12,10 @@ $b_{-i} = b + g_i / \sum_j h_j$, with the derivatives $g_i$ and $h_i$ of the NLL
 first order in that step, the refinement is a function of sums over the examples, which stream and
 merge. The sums are kept at `INVERSE_TEMPERATURES` and interpolated between them.
 
-Weights are counts: with weights that sum to 1, the sums would be those of one example, and its own
-temperature would be left out.
+Weights are counts: weights that sum to 1 count as one example, for which no other example is left.
 
-A temperature removes only a part of the miscalibration, so the calibration part is a lower bound
-of what a better calibrator would remove. For a calibrated model it is near 0, and may be negative.
+A temperature removes only a part of the miscalibration, so a better calibrator would remove at
+least the calibration part. For a calibrated model this part is near 0, and may be negative.
 
 References:
   Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
@@ -41,8 +40,8 @@ from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Vectors
 
-# 1 / T from 1/32 to 8, of which 1 is one. Between neighbours the interpolated NLL is exact to 1e-6,
-# and the share of the left-out example to a few thousandths of itself.
+# 1 / T from 1/32 to 8, including 1. Between neighbouring nodes the interpolated NLL is exact to
+# 1e-6, and the correction for the left-out example to a few thousandths of the correction.
 _STEP = 0.5 * float(np.log(2))
 _ONE = 10
 INVERSE_TEMPERATURES = tuple(2.0 ** ((index - _ONE) / 2) for index in range(17))
@@ -58,7 +57,7 @@ class RowAt(NamedTuple):
       off: logits minus their expectation.
       true_off: the logit of the true class minus the expectation; 0 if the true class has
         probability 0 at every temperature, because such an example does not change the optimum.
-      variance: the variance of the logits, the second derivative of the NLL; 0 for such an example.
+      variance: the variance of the logits, the second derivative of the NLL; 0 as for `true_off`.
       loss: the NLL.
     """
 
@@ -122,7 +121,7 @@ def _at_every_temperature(
 
 
 # --------------------------------------------------------------------------------------------
-# From sums to parts. Functions of log b, whose derivatives are b f' and b f' + b^2 f''.
+# The parts, from sums as functions of log b, with the derivatives b f' and b f' + b^2 f''.
 
 
 class _Parts(NamedTuple):
@@ -132,7 +131,7 @@ class _Parts(NamedTuple):
 
 @functools.partial(jax.jit, static_argnames="score", inline=True)
 def _parts(sums: Sums, score: str) -> _Parts:
-    """Compute both parts of the score in the columns of this name."""
+    """Compute both parts of the score whose columns are named `score`."""
     weight = sums["weight"]
 
     def at_nodes(name: str) -> Nodes:
@@ -149,8 +148,8 @@ def _parts(sums: Sums, score: str) -> _Parts:
     values = at_nodes(score)
     score_slope, score_curvature = (_ends(part, left) for part in by_log(score))
     optimum = _quintic(_ends(values, left), score_slope, score_curvature, fraction)
-    # Beside the optimum, without one example, lies its own optimum; at an end of the range all
-    # optima are the same.
+    # The optimum without one example is one Newton step away from the optimum of all examples; at
+    # an end of the range all optima are equal.
     at_end = jnp.where(slope[0] < 0, values[-1], values[0])
     steps = ratio(_cubic(jnp.square(b) * at_nodes("product"), left, fraction), weight)
     steps = ratio(steps, _cubic(curvature, left, fraction))
@@ -196,7 +195,7 @@ def _quintic(
     curvature: tuple[Scalar, Scalar],
     t: Scalar,
 ) -> Scalar:
-    """Interpolate between 0 and 1, with these values and two derivatives there."""
+    """Interpolate between 0 and 1, from the values and two derivatives at both ends."""
 
     def from_left(t: Scalar, value: Scalar, slope: Scalar, curvature: Scalar) -> Scalar:
         cubed = (1 - t) ** 3
@@ -233,8 +232,8 @@ def refinement_nll(sums: Sums) -> Scalar:
 
     $$-\frac1n \sum_i \log \operatorname{softmax}(b_{-i} z_i)_{y_i}$$
 
-    It ranks models, and the epochs of a training, by what they will achieve once calibrated.
-    The temperature lies between 1/8 and 32. `nll` is the sum of this and `calibration_nll`.
+    It ranks models, and the epochs of a training, by the NLL that they reach once calibrated.
+    The temperature lies between 1/8 and 32. `nll` = `refinement_nll` + `calibration_nll`.
 
     References:
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
@@ -272,13 +271,13 @@ def calibration_nll(sums: Sums) -> Scalar:
 
 @metric(_brier_terms)
 def refinement_brier(sums: Sums) -> Scalar:
-    r"""Compute the Brier score after the temperature of the best NLL of the other examples.
+    r"""Compute the Brier score after the temperature with the best NLL of the other examples.
 
     $$\frac1n \sum_i \sum_k
       \bigl( \operatorname{softmax}(b_{-i} z_i)_k - [y_i = k] \bigr)^2$$
 
-    The temperature is that of `refinement_nll`, because the NLL has one minimum. `brier` is the
-    sum of this and `calibration_brier`.
+    `refinement_nll` uses the same temperature: it minimises the NLL, which has one minimum.
+    `brier` = `refinement_brier` + `calibration_brier`.
 
     References:
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
@@ -293,11 +292,11 @@ def refinement_brier(sums: Sums) -> Scalar:
 
 @metric(_brier_terms)
 def calibration_brier(sums: Sums) -> Scalar:
-    r"""Compute the part of the Brier score that the temperature of the best NLL removes.
+    r"""Compute the part of the Brier score that the temperature with the best NLL removes.
 
     $$\text{brier} - \text{refinement\_brier}$$
 
-    It may be negative, as `calibration_nll`, and is not clipped.
+    Like `calibration_nll`, it may be negative and is not clipped.
 
     References:
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.

@@ -1,6 +1,6 @@
-r"""Released code that differs from every metric here, only to reproduce published numbers.
+r"""Computations of released code that no metric option covers, to reproduce published numbers.
 
-Differences in convention are options of a metric (`edges`, `binning`, `zero_counts`).
+Other differences in convention are options of metrics (`edges`, `binning`, `zero_counts`).
 """
 
 from __future__ import annotations

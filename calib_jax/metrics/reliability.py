@@ -34,7 +34,7 @@ class Reliability(NamedTuple):
       accuracy: share of hits.
       gap: confidence minus accuracy.
       low: lower end of the accuracy's Wilson interval.
-      high: upper end.
+      high: upper end of the accuracy's Wilson interval.
     """
 
     lower: Float[Array, " bins"]
@@ -56,7 +56,7 @@ def reliability(
     edges: str = "right",
     excluded_class: int | None = None,
 ) -> Reliability:
-    r"""Compute confidence, accuracy and its interval in bins of equal width.
+    r"""Compute confidence, accuracy and the accuracy's interval in bins of equal width.
 
     With $n_b$ the weight of bin b and z the normal quantile of (1 + level) / 2, the accuracy's
     Wilson interval is
@@ -88,7 +88,7 @@ def adaptive_reliability(
     level: float = 0.9,
     excluded_class: int | None = None,
 ) -> Reliability:
-    r"""Compute `reliability` in bins of equal mass, those of `adaptive_ece`.
+    r"""Compute `reliability` in the equal-mass bins of `adaptive_ece`.
 
     Args:
       ranked: the examples' confidences and hits.

@@ -2,7 +2,7 @@ r"""Selective classification: accuracy when only the most confident predictions 
 
 Examples are answered in order of decreasing confidence. Within a group of equal confidence the
 errors are spread evenly, as if the group were answered in random order. If all examples have equal
-confidence, every value is that of the whole set, whatever the order of the rows.
+confidence, the risk at every coverage is the error rate of the whole set.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ def aurc(ranked: Ranked, *, estimator: str = "curve", excluded_class: int | None
 
 @metric(confidences)
 def excess_aurc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
-    r"""Compute the AURC minus that of a perfect ranking with the same accuracy.
+    r"""Compute the AURC minus the AURC of a perfect ranking with the same accuracy.
 
     $$\mathrm{AURC} - (e + (1 - e) \log(1 - e))$$
 
@@ -130,8 +130,8 @@ def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     with E(c) as in `aurc`, and the rank $j_i$ from the most confident example, averaged within
     groups of equal confidence. It is the risk of an error that is answered, averaged over all
     coverages: unlike `aurc` it does not weigh the errors among the most confident examples by 1/c.
-    With the accuracy a it is $(1 - \mathrm{AUROC}) a (1 - a) + (1 - a)^2 / 2$, where the AUROC is
-    that of the confidence between hits and errors.
+    With the accuracy a it is $(1 - \mathrm{AUROC}) a (1 - a) + (1 - a)^2 / 2$, where the AUROC
+    measures how well the confidence separates hits from errors.
 
     References:
       Traub et al., Overcoming common flaws in the evaluation of selective classification systems,
@@ -192,12 +192,12 @@ def coverage_at_risk(
 
     with E(c) as in `aurc`; 0 if no coverage has this risk. The error rate may exceed the risk at
     smaller coverages. The example, or the group of equal confidence, at the boundary is split;
-    rounded down to whole examples it is the `CovAtxRisk` of torch-uncertainty, which returns NaN
-    instead of 0.
+    rounded down to whole examples, the value is the `CovAtxRisk` of torch-uncertainty, which
+    returns NaN instead of 0.
 
-    The coverage is chosen on these examples, so the error rate of others may be higher: see
-    `guaranteed_coverage`. As the largest of many coverages it is too high on few examples, and
-    its bootstrap interval is too short.
+    The coverage is chosen on these examples, so other examples may have a higher error rate: see
+    `guaranteed_coverage`. As the largest of many coverages, the value is too high on few examples,
+    and the bootstrap interval is too short.
 
     Args:
       ranked: confidences and hits.
@@ -218,7 +218,7 @@ def coverage_at_risk(
     allowed = excess <= 8 * jnp.finfo(excess.dtype).eps * errors
     last = jnp.max(jnp.where(allowed, jnp.arange(allowed.shape[0]), 0))
     following = jnp.minimum(last + 1, allowed.shape[0] - 1)
-    # The excess is linear within a group, so it is 0 at this share of the following one.
+    # The excess is linear within a group, so it is 0 at this share of the following group.
     increase = excess[following] - excess[last]
     part = jnp.maximum(-excess[last], 0) / jnp.where(increase > 0, increase, 1)
     covered = answered[last] + part * (answered[following] - answered[last])
@@ -254,8 +254,8 @@ class ConfidentSet(NamedTuple):
     """The examples whose confidence reaches a threshold.
 
     Attributes:
-      share: their share of all examples.
-      accuracy: their accuracy; NaN if there are none.
+      share: the size of the set as a share of all examples.
+      accuracy: the accuracy on the set; NaN if the set is empty.
     """
 
     share: Scalar
@@ -278,11 +278,11 @@ def confident_set(sums: Sums, *, threshold: float = 0.99) -> ConfidentSet:
     $$\frac{|S|}{n}, \quad \frac{1}{|S|} \sum_{i \in S} [\hat y_i = y_i], \quad
       S = \{i : c_i \ge 0.99\}$$
 
-    A model can be calibrated without ever being confident; one that is often confident, and
-    right when it is, is more useful. The papers write $|S_{99}|$ for the share.
+    A model can be calibrated without ever being confident; a model that is often confident and then
+    right is more useful. The papers write $|S_{99}|$ for the share.
 
     Args:
-      sums: weight of all examples, of the confident ones, and of the confident and right ones.
+      sums: weight of all examples, of confident examples, and of confident correct examples.
       threshold: the smallest confidence that counts.
 
     References:

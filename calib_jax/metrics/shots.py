@@ -28,13 +28,13 @@ class ShotAccuracy(NamedTuple):
 def shots_of_classes(class_counts: Any, *, many: Number = 100, few: Number = 20) -> np.ndarray:
     """Return the group of each class: "many", "medium" or "few" training examples.
 
-    With it `group_errors` finds the calibration error by class frequency, where the group of an
-    example is that of its predicted class: a group that its label decides is never calibrated.
+    Pass it to `group_errors` for the calibration error by class frequency. The group of an example
+    must be the group of the predicted class: a group chosen by the label is never calibrated.
 
     Args:
       class_counts: the number of training examples of each class.
-      many: more than this are many.
-      few: fewer than this are few.
+      many: a class with more examples than this is "many".
+      few: a class with fewer examples than this is "few".
 
     References:
       Liu et al. 2019, Large-Scale Long-Tailed Recognition in an Open World.
@@ -53,7 +53,7 @@ def shot_accuracy(
 ) -> Metric[..., Any]:
     """Build the metric `ShotAccuracy`: the mean recall of many-, medium- and few-shot classes.
 
-    It streams and has intervals like every metric.
+    It works with `Stream` and intervals like every metric.
 
     Args:
       class_counts: the number of training examples of each class; `dataset.class_counts`.

@@ -20,7 +20,7 @@ from calib_jax.metrics.contract.terms import Columns
 def _gaps_between_nodes(
     predictions: Predictions, *, num_cells: int = 1024, excluded_class: int | None = None
 ) -> Columns:
-    """Sum, between neighbouring nodes, the gaps and the share of each that the upper node gets.
+    """Sum the gaps between neighbouring nodes, and the share of each gap for the upper node.
 
     The nodes are the centres of the cells, so half a cell lies below the first node and half a
     cell above the last.
@@ -54,7 +54,7 @@ def smooth_ece(sums: Sums, *, num_cells: int = 1024, excluded_class: int | None 
     error is thus measured at a fine resolution and a large one at a coarse resolution, without a
     bandwidth to choose. Unlike a binned error, it changes little when confidences change little.
 
-    The gaps are summed on a fine grid, so that the statistic merges like those of bins. Each gap is
+    The gaps are summed on a fine grid, so that the statistic merges like sums per bin. Each gap is
     split between its two nearest nodes, which changes the value by at most about
     $(M \sigma)^{-2} / 8$ times the mean of $|c_i - [\hat y_i = y_i]|$, and usually by far less.
 

@@ -1,4 +1,4 @@
-r"""Metrics over batches, in memory that does not grow with their number.
+r"""Metrics over batches, in memory that does not grow with the number of batches.
 
     stream = metrics.Stream({"ece": metrics.ece, "nll": metrics.nll})
     for logits, labels, weights in batches:
@@ -11,12 +11,12 @@ host, because a float32 count stops at 16.8 million.
 
 Metrics that rank examples keep one row per example. Above `row_limit` rows they switch to a fine
 histogram of the scores (`fine_cell`): sums stay exact, and scores that differ by less than a
-thousandth (of the score, or of its distance from 1) count as equal: the value is that of rows with
-the means of their cell. The stream records this in `notes` and warns once.
+thousandth (of the score, or of its distance from 1) count as equal: every row takes the
+means of its cell. The stream records this in `notes` and warns once.
 
 `auroc` and `average_precision`, which rank all rows once for each class, and
-`kde_calibration_error`, which compares all pairs of rows, have no such form: above `row_limit` they
-raise an error.
+`kde_calibration_error`, which compares all pairs of rows, need every row: above `row_limit`
+they raise an error.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ from calib_jax.metrics.contract.metric import (
     values_of_stats,
 )
 
-# Rows of one compiled pass, whose sums are float32: twice as many would still be counted exactly.
+# Limit of rows per compiled pass; its float32 sums would still count twice as many rows exactly.
 _MOST_ROWS = 2**23
 
 
@@ -75,10 +75,10 @@ class Stream:
         self._members = tuple(self.metrics.items())
         self._parts: dict[str, _Total | _Kept] = {}
         self._num_classes: int | None = None
-        self._suspicion = Suspicion()  # of the rows of `update`
+        self._suspicion = Suspicion()  # checks the rows of `update`
 
     def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
-        """Add a batch; raise on values that would make a metric NaN, and add nothing then."""
+        """Add a batch; if values would make a metric NaN, raise and add nothing."""
         name = ", ".join(self.metrics)
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights, is_part=True)
         num_classes = logits.shape[-1]
@@ -101,7 +101,7 @@ class Stream:
 
         Args:
           stats: the statistics of the same metrics.
-          num_rows: number of their examples, added to the attribute `num_rows`.
+          num_rows: number of examples in the statistics, added to the attribute `num_rows`.
         """
         for name, stat in jax.device_get(stats).parts.items():
             if isinstance(stat, Rows):
@@ -169,7 +169,7 @@ class Stream:
 def _cut(
     logits: Logits, labels: Labels, weights: Weights | None
 ) -> Iterator[tuple[Logits, Labels, Weights | None]]:
-    """Cut a batch into parts of at most `_MOST_ROWS` rows; a smaller one is not copied."""
+    """Cut a batch into parts of at most `_MOST_ROWS` rows; a smaller batch is not copied."""
     if len(labels) <= _MOST_ROWS:
         yield logits, labels, weights
         return
@@ -205,7 +205,7 @@ class _Total:
 
 
 class _Kept:
-    """Rows, or after `condense` a histogram with their sums."""
+    """Rows, replaced by a histogram of sums after `condense`."""
 
     def __init__(self) -> None:
         self.batches: list[dict[str, np.ndarray]] = []
@@ -281,7 +281,7 @@ def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "proces
 # The fine histogram: 1,024 cells per power of two.
 
 _CELLS_AN_OCTAVE = 2**10
-_SMALLEST, _LARGEST = -24, 8  # exponents of 2; closer to 0 (or to 1), or larger, is clipped
+_SMALLEST, _LARGEST = -24, 8  # exponents of 2; scores closer to 0 (or to 1), or larger, are clipped
 _BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
 _BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
 _POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE
@@ -291,8 +291,8 @@ NUM_CELLS = 2 * _POSITIVE + 2
 def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
     """Compute the cell of each score in a grid that is finest near 0 and just inside 1 and -1.
 
-    The confidences of saturated networks lie there and differ by little. Cells are ordered as the
-    scores are; their width is at most a thousandth of |s|, or of 1 - |s| for |s| from 1/2 to 1.
+    The confidences of saturated networks lie there and differ by little. Cells are in the order of
+    the scores; their width is at most a thousandth of |s|, or of 1 - |s| for |s| from 1/2 to 1.
     """
     size = np.abs(score.astype(np.float64))
     small = _octaves(size, _SMALLEST, -1)

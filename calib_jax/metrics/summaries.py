@@ -37,7 +37,7 @@ def signed_gap(sums: Sums) -> Scalar:
 
     $$\frac1n \sum_i (\max_k p_{ik} - [\hat y_i = y_i])$$
 
-    ECE is at least its absolute value, whatever the bins.
+    ECE is at least the absolute value of the signed gap, whatever the bins.
 
     >>> from calib_jax import metrics
     >>> metrics.signed_gap(jnp.log(jnp.array([[0.9, 0.1], [0.4, 0.6]])), jnp.array([0, 0]))
@@ -64,7 +64,7 @@ def mean_entropy(sums: Sums) -> Scalar:
 
 
 def _uncertainties(predictions: Predictions) -> Columns:
-    # Use 1 - c instead of c: most confidences are near 1, where its square keeps more digits.
+    # Use 1 - c, not c: most confidences are near 1, where the square of 1 - c keeps more digits.
     uncertainty = predictions.if_valid(1 - predictions.confidence)
     return Columns({"uncertainty": uncertainty, "square": jnp.square(uncertainty)})
 
@@ -91,7 +91,7 @@ def sharpness(sums: Sums) -> Scalar:
 
 
 class Group(NamedTuple):
-    """Means over a group of examples; if it is empty, all but the share are NaN."""
+    """Means over a group of examples; if the group is empty, all but the share are NaN."""
 
     share: Scalar  # of all examples
     confidence: Scalar
@@ -123,7 +123,7 @@ def by_correctness(sums: Sums) -> ByCorrectness:
     $$\frac{\sum_i [\hat y_i = y_i]\, v_i}{\sum_i [\hat y_i = y_i]}, \qquad
       \frac{\sum_i [\hat y_i \ne y_i]\, v_i}{\sum_i [\hat y_i \ne y_i]}$$
 
-    During training they show which of the two a loss affects: cross-entropy keeps raising the NLL
+    During training the means show which group a loss affects: cross-entropy keeps raising the NLL
     of the wrong predictions long after the accuracy has stopped improving.
 
     References:

@@ -26,7 +26,7 @@ TermsOf = Callable[[Predictions], dict[str, Terms]]
 def stats_in_blocks(
     terms_of: TermsOf, logits: Logits, labels: Labels, weights: Weights | None
 ) -> tuple[Joint, Sums]:
-    """Compute the statistic of every term, and as "rows" the number of rows not finite."""
+    """Compute the statistic of every term, and the number of non-finite rows as "rows"."""
     num_rows, num_classes = logits.shape
     size = _block_rows(num_rows, num_classes)
 

@@ -7,7 +7,7 @@ r"""The metric contract: terms, their weighted statistic, and the value of the s
     metrics.ece.with_options(num_bins=20)                   the metric with other defaults
 
 Several metrics are computed in one compiled pass (`values_of`), in which metrics with the same
-terms (ECE and MCE) share one statistic. Calling a metric is that pass with one metric.
+terms (ECE and MCE) share one statistic. Calling a metric runs this pass with one metric.
 To add a metric, decorate a function from a statistic to its value with its terms. The catalogue
 then lists it by the name of the function:
 
@@ -62,9 +62,9 @@ _Result = TypeVar("_Result")
 class Metric(Generic[_Options, _Value]):
     """A metric with a mergeable statistic; created by `metric`, called like a function.
 
-    Metrics are equal if their name, functions and options are: programs are compiled once for
-    equal metrics. A type checker knows the options and the value of each: the keyword options of
-    the decorated function, and what it returns.
+    Metrics with the same name, functions and options are equal: programs are compiled once for
+    equal metrics. Type checkers infer the options and the value of each metric from the keyword
+    options and the return type of the decorated function.
 
     Args:
       name: name in error messages and in the catalogue.
@@ -90,7 +90,7 @@ class Metric(Generic[_Options, _Value]):
         self.prepare, self.finish = prepare, finish
         self.options, self.biased = options, biased
         defaults = self.defaults()
-        self.__doc__ = with_arguments(finish, prepare, defaults)  # which help() shows
+        self.__doc__ = with_arguments(finish, prepare, defaults)  # shown by help()
         self.__signature__ = _signature(defaults | dict(options), finish)
 
     @property
@@ -104,9 +104,9 @@ class Metric(Generic[_Options, _Value]):
         return hash(self._identity)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a metric of the catalogue by its name, and another one by its functions.
+        """Pickle a metric of the catalogue by name, and any other metric by its functions.
 
-        The name of the function behind a metric is that of the metric itself.
+        A metric has the name of its function.
         """
         member = _CATALOGUE.get(self.name)
         if member is None or member.with_options(**dict(self.options)) != self:
@@ -147,7 +147,7 @@ class Metric(Generic[_Options, _Value]):
         *args: _Options.args,
         **options: _Options.kwargs,
     ) -> Any:
-        """Compute the statistic of these examples; it merges with that of others.
+        """Compute the statistic of these examples; it merges with statistics of other examples.
 
         Inputs that would raise an error in a call make the value NaN.
         """
@@ -219,7 +219,7 @@ class Metric(Generic[_Options, _Value]):
 
 
 def _unpickled(module: str, name: str, options: tuple[tuple[str, Any], ...]) -> Metric[..., Any]:
-    """Find a metric of the catalogue; importing its module registers one of the user's own."""
+    """Find a metric of the catalogue; importing `module` registers a user's metric."""
     importlib.import_module(module)
     return _CATALOGUE[name].with_options(**dict(options))
 
@@ -249,7 +249,7 @@ def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspec
 # Several metrics in one pass.
 
 Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
-Members: TypeAlias = tuple[tuple[str, Metric[..., Any]], ...]  # the same, hashable
+Members: TypeAlias = tuple[tuple[str, Metric[..., Any]], ...]  # hashable items of `Metrics`
 
 
 def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
@@ -315,7 +315,7 @@ def values_of(
 
 
 def stats_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> Joint:
-    """Compute the statistics of all metrics, each once, for `values_of_stats`."""
+    """Compute the statistics of all metrics, each statistic once, for `values_of_stats`."""
     logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
     terms = functools.partial(terms_of, tuple(metrics.items()))
     return blocks.stats_in_blocks(terms, logits, labels, weights)[0]
@@ -381,8 +381,8 @@ def metric(
 
     Args:
       prepare: `(Predictions, **options) -> Terms`. The metric's options are the keyword options
-        of both functions. Editors and type checkers see those of the decorated function, so the
-        metrics of this library repeat the options of the terms there.
+        of both functions. Editors and type checkers see only the options of the decorated
+        function, so the metrics of this library repeat the options of `prepare` there.
       biased: whether noise alone increases the value; see `Metric`.
     """
 

@@ -78,8 +78,8 @@ class Predictions:
     def odds(self) -> PerClass:
         r"""$p_k / (1 - p_k)$ of the softmax, accurate even where $p_k$ rounds to 1.
 
-        It uses no logarithms, because compilers round those at the end of a vector differently,
-        and equal rows must have equal odds.
+        It uses no logarithms, because compilers round logarithms at the end of a vector
+        differently, and equal rows must have equal odds.
         """
         top = is_true_class(first_argmax(self.logits), self.num_classes)
         of_others = jnp.sum(jnp.where(top, 0, self._spread), axis=-1, keepdims=True)
@@ -145,7 +145,7 @@ class Predictions:
     def confidence(self) -> PerExample:
         """The largest probability."""
         if self.excluded_class is None:
-            return 1 / self._total  # the largest is e^0 over the total
+            return 1 / self._total  # the largest probability is e^0 over the total
         return jnp.max(self.p, axis=-1)
 
     @functools.cached_property

@@ -18,7 +18,7 @@ from calib_jax.core.types import Scalar, Vector
 
 RankWeight: TypeAlias = Callable[[Vector, Vector, Scalar], Vector]
 
-# Series in 1 / x have an error below 1e-7 from here on; smaller ranks are shifted up to it.
+# Series in 1 / x have an error below 1e-7 from this x on; smaller ranks are shifted up to it.
 _SHIFT = 16
 
 

@@ -35,7 +35,7 @@ class Terms(Protocol):
     """Contributions of examples; a pytree whose leaves have leading batch axes."""
 
     def weigh(self, weights: Weights | None) -> Stat:
-        """Compute the weighted statistic, which merges with others of its kind."""
+        """Compute the weighted statistic, which merges with statistics of the same kind."""
         ...
 
 
@@ -168,7 +168,7 @@ class ClassRanking:
     Attributes:
       scores: `[*batch, columns]`; a NaN makes the value of its class NaN.
       labels: `[*batch]`.
-      first_class: the class that column 0 scores.
+      first_class: the class of column 0.
     """
 
     scores: Float[Array, "*batch columns"]
