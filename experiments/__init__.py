@@ -9,7 +9,7 @@ OURS = ("", "calib_jax", "configs", "experiments")
 def _in_one_sentence(
     kind: type[BaseException], error: BaseException, trace: TracebackType | None
 ) -> None:
-    """Print a missing package and the interpreter, other errors with their traceback."""
+    """Print a missing package and the interpreter; print other errors with their traceback."""
     missing = (getattr(error, "name", None) or "").partition(".")[0]
     if isinstance(error, ModuleNotFoundError) and missing not in OURS:
         print(

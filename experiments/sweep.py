@@ -121,7 +121,7 @@ class Member(NamedTuple):
     def is_through(self) -> bool:
         """Check that the predictions of the requested checkpoint are written and complete.
 
-        A finished run goes on if a changed key may prolong it, such as num_epochs or patience.
+        A finished run continues if a changed key may prolong it, such as num_epochs or patience.
         """
         result = self.result()
         if result is None or result.get("asked", "") != _CHECKPOINT.value:
@@ -192,12 +192,12 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
                 )
     missing = next((member for member in requested if not member.result()), None)
     if missing is not None and missing.config.init_from:
-        built(missing.config).state()  # reads the weights, which may not fit the network
+        built(missing.config).state()  # raises if the weights do not fit the network
     return requested
 
 
 def _check_kept(member: Member, result: Mapping[str, Any]) -> None:
-    """Raise an error if a finished run did not keep the checkpoint that is asked for."""
+    """Raise an error if a finished run did not keep the requested checkpoint."""
     name = (_CHECKPOINT.value or "latest").removeprefix("best_")
     kept = result["config"].get("best", {})
     if name != "latest" and name not in kept:
@@ -208,7 +208,7 @@ def _check_kept(member: Member, result: Mapping[str, Any]) -> None:
 
 
 def _config_file() -> tuple[str, str]:
-    """Return the file of the config, and the loss behind it, if there is one."""
+    """Return the config file, and the loss after the colon, if there is one."""
     file, _, loss = str(config_flags.get_config_filename(flags.FLAGS["config"])).partition(":")
     return file, loss
 
@@ -260,7 +260,7 @@ def finish(
     states: Sequence[train.TrainState],
     weights: Sequence[Evaluated],
 ) -> None:
-    """Write the predictions of all seeds of a loss, or their streamed values."""
+    """Write the predictions or the streamed values of all seeds of a loss."""
     batch_size = experiment.plan.batch_size
     if _LOGITS.value != "keep":
         for member, state in zip(members, states, strict=True):
@@ -322,7 +322,7 @@ def run(members: Sequence[Member]) -> list[train.Outcome]:
 def _evaluate(
     through: Sequence[tuple[Member, str, train.TrainState]], experiment: building.Experiment
 ) -> None:
-    """Evaluate the runs of a loss that are trained, whose folders are locked."""
+    """Evaluate the trained runs of a loss, whose folders are locked."""
     if not through:
         return
     members, names, states = zip(*through, strict=True)
@@ -339,12 +339,12 @@ def _evaluate(
             "checkpoint": of.checkpoint,
             "step": of.step,
         }
-        path = member.folder / evaluation_record.OF_SWEEP  # written last: it marks a finished run
+        path = member.folder / evaluation_record.OF_SWEEP  # written last, to mark a finished run
         cli.failing(files.replace, path, json.dumps(record) + "\n")
 
 
 def main() -> int:
-    """Train the missing runs, then summarise all."""
+    """Train the missing runs, then summarise all runs."""
     losses = list(dict.fromkeys(_LOSSES.value))
     if not (_CONFIG.value and _WORKDIR.value is not None and losses):
         raise cli.Refused(
@@ -368,7 +368,7 @@ def main() -> int:
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
     asked = cli.refusing(members, folder, losses, _SEEDS.value)
     cli.refusing(seed_folders.prepare, folder)
-    # Losses share the programs that are equal, and a resumed sweep reuses them.
+    # Losses share equal programs, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
     with contextlib.ExitStack() as stack:
         cli.failing(stack.enter_context, only_one(folder))
@@ -420,7 +420,7 @@ def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
     """Train the missing runs, the seeds of a loss together.
 
     Returns:
-      The exit code if it was stopped, else 0; and the reasons of failed runs, by name.
+      The exit code if a signal stopped the sweep, else 0; and the reasons of failed runs, by name.
     """
     missing = [member for member in asked if not member.is_through()]
     if len(missing) < len(asked):
@@ -434,7 +434,7 @@ def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
             try:
                 outcomes = run(seeds)
                 reasons = [outcome.failed for outcome in outcomes]
-            except Exception as error:  # the other losses and the table do not depend on it
+            except Exception as error:  # the other losses and the table do not depend on this loss
                 outcomes = []
                 reasons = [cli.reason(error)] * len(seeds)
             for outcome in outcomes:

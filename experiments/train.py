@@ -103,7 +103,7 @@ def start(
 
 
 def _fit_all(*args: Any, **options: Any) -> list[train.Outcome]:
-    """Train; report a folder of another config, or one in use, as a user's mistake."""
+    """Train; report a folder with another config, or a folder in use, as a user's mistake."""
     try:
         return train.fit_all(*args, **options)
     except (train.AnotherConfig, train.InUse) as error:
@@ -121,7 +121,7 @@ def main() -> int:
     config.init_from = building.INIT_FROM.value or config.init_from
     with processes.begin(_same_in_all(config)):
         code, failure = _train(config, workdir)
-    if failure:  # every process has computed it
+    if failure:  # the same in every process
         raise cli.Failed(failure)
     return code
 
@@ -181,7 +181,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
 def _report(
     experiment: building.Experiment, folders: Mapping[int, pathlib.Path], workdir: pathlib.Path
 ) -> None:
-    """Write the page of every finished run, and one of all seeds."""
+    """Write the page of every finished run, and one page for all seeds."""
     described = experiment.dataset.description
     shown = tuple(experiment.config.run.show_epochs)
     for folder in folders.values():

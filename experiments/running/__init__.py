@@ -1,1 +1,1 @@
-"""What the binaries share: building from a config, data, folders of runs, processes."""
+"""Shared code of the binaries: building from a config, data, folders of runs, processes."""

@@ -31,7 +31,7 @@ DATA_DIR = flags.DEFINE_string(
 )
 
 PRECISIONS = ("float32", "bfloat16", "float16", "float64")
-# The options of networks that are switches of the config, and their defaults.
+# Switches of the config -> the network's option and the default of the switch.
 SWITCHES: dict[str, Any] = {"precision": ("dtype", "float32"), "remat": ("remat", False)}
 
 
@@ -53,8 +53,8 @@ class Experiment(NamedTuple):
     def runs(self, folders: Mapping[int, pathlib.Path]) -> list[train.Run]:
         """Build the runs that `train.fit_all` takes, one for each seed and its folder.
 
-        A run that resumes restores its weights from its folder, so initial weights are not read.
-        Call `check_memory` before.
+        A run that resumes restores the weights from its folder, so initial weights are not read.
+        Call `check_memory` first.
         """
         init = jax.jit(self._at_random)  # compiled once for all seeds
         runs = []
@@ -111,14 +111,14 @@ class Experiment(NamedTuple):
 
 
 def of_seed(config: ConfigDict, seed: int) -> ConfigDict:
-    """Return the config of one of several seeds, equal to the config of a single run."""
+    """Return the config of one seed, equal to the config of a single run."""
     seed_config = config.copy_and_resolve_references()
     seed_config.seed, seed_config.num_seeds = seed, 1
     return seed_config
 
 
 def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
-    """Build everything that a config names, and raise an error for unknown names.
+    """Build all objects that a config names, and raise an error for unknown names.
 
     The folder of the data sets is not part of a config, so a run may resume on another machine.
     """
@@ -193,7 +193,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
 
 
 def _forward(module: Any, config: ConfigDict) -> train.Forward:
-    """Build the forward pass of a linen module, or of an nnx module that a factory makes."""
+    """Build the forward pass of a linen module, or of an nnx module from a factory."""
     if not isinstance(module, train.NnxFactory):
         return train.linen(module, features=config.diagnose)
     if config.diagnose:
@@ -205,7 +205,7 @@ def _forward(module: Any, config: ConfigDict) -> train.Forward:
 
 
 def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
-    """Return the order of the training examples that a config names; None shuffles them."""
+    """Return the training order that a config names; None shuffles the examples."""
     checks.one_of("data.order", name, ("shuffled", "class_balanced"))
     if name == "shuffled":
         return None
@@ -235,7 +235,7 @@ def _try(objective: losses.Objective, dataset: data.Dataset) -> None:
 
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
-    """Build a data set, and pass `data_dir` to those that are read from files."""
+    """Build a data set, and pass `data_dir` to data sets that are read from files."""
     factory = imports.factory("data set", name, data.catalogue())
     options = {**options}
     if data_dir and "data_dir" in checks.options_of(factory):
@@ -255,7 +255,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     checks.one_of("precision", config.precision, PRECISIONS)
     for switch, (option, default) in SWITCHES.items():
         if config[switch] == default:
-            continue  # an option of the network itself still holds
+            continue  # an option in config.model.options still applies
         if option not in known:
             raise ValueError(
                 f"{switch}={config[switch]} needs a network with the option {option!r}, and {name}"
@@ -271,12 +271,12 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     return train.NnxFactory(make)
 
 
-# Metrics that `patience_for` may name without an entry in `best`: smaller is better.
+# Metrics that `patience_for` may name without an entry in `best`, because smaller is better.
 SMALLER_IS_BETTER = ("augrc", "aurc", "brier", "refinement_brier", "refinement_nll")
 
 
 def best_of(config: ConfigDict) -> dict[str, str]:
-    """Return the metrics whose best checkpoint is kept, with the one of `patience_for`."""
+    """Return the metrics whose best checkpoint is kept, including `patience_for`."""
     best = dict(config.best)
     if config.patience_for in SMALLER_IS_BETTER:
         best.setdefault(config.patience_for, "min")
@@ -284,7 +284,7 @@ def best_of(config: ConfigDict) -> dict[str, str]:
 
 
 def _check_words(module: Any, dataset: data.Dataset) -> None:
-    """Raise an error if the network does not take the words of the data set."""
+    """Raise an error if the network does not accept the words of the data set."""
     if isinstance(module, Bert) and not isinstance(dataset.vocabulary, data.WordPiece):
         raise ValueError(
             f"bert takes word pieces, and {dataset.name} has none: set data.options.pieces to the"
@@ -299,7 +299,7 @@ def _check_words(module: Any, dataset: data.Dataset) -> None:
 
 
 def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric[..., Any]]:
-    """Return the config's metrics by name, with its `num_bins` where a metric has bins."""
+    """Return the config's metrics by name; metrics with bins use the config's `num_bins`."""
     checks.num_bins(config.num_bins)
     names = [name for entry in config.metrics for name in str(entry).split(",")]
     names += ["by_correctness"] if config.diagnose else []
@@ -345,12 +345,12 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
 
 
 def optimizer(config: ConfigDict, rate: Any) -> Any:
-    """Build the optimizer with the options that the config has for it."""
+    """Build the optimizer with the options in the config that it accepts."""
     settings = config.optimizer
     checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
     known = checks.options_of(train.OPTIMIZERS[settings.name])
     for key in settings:
-        # A key that only another optimizer has is not used: the base has momentum, also for adam.
+        # Ignore a key of another optimizer: the base config has momentum, which adam lacks.
         if not any(key in checks.options_of(other) for other in train.OPTIMIZERS.values()):
             checks.one_of(
                 "key of config.optimizer", key, ["name", "learning_rate", "groups", *known]

@@ -1,4 +1,4 @@
-"""Start and end of every binary: a user's mistake prints one sentence and sets an exit code.
+"""Start and end every binary: a user's mistake prints one sentence and sets an exit code.
 
 Exit codes: 0 done, 1 the run failed (one sentence gives the reason), 2 the request is invalid,
 128 + n stopped by signal n. Any other exception is a bug, and its traceback is printed.
@@ -21,11 +21,11 @@ from absl import app, flags, logging
 
 from experiments.running import flag_files
 
-flags.disclaim_key_flags()  # a flag that is defined here belongs to its caller
+flags.disclaim_key_flags()  # a flag defined here belongs to the calling module
 
 FAILED, REFUSED = 1, 2
 
-# Errors that a user can fix: OSError for files and folders, the others for values and names.
+# Errors that a user can fix: OSError for files and folders, the other types for values and names.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
 
 
@@ -49,7 +49,7 @@ def run(
       main: returns the exit code, or None for 0.
       positional: whether `main` takes the positional arguments as a list; otherwise they are an
         error.
-      select: selects the arguments to parse; the others are read from sys.argv.
+      select: selects the arguments to parse; `main` reads the other arguments from sys.argv.
     """
 
     def guarded(arguments: Sequence[str]) -> int:
@@ -85,9 +85,9 @@ def run(
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function that validates the user's request, and turn its errors into `Refused`.
+    """Call a function that validates the user's request, and convert its errors to `Refused`.
 
-    A full disk is no mistake of the request, so it becomes `Failed`.
+    A full disk is not a mistake in the request, so it becomes `Failed`.
     """
     try:
         return function(*args, **options)
@@ -96,7 +96,7 @@ def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _disk_is_full(error: BaseException | None) -> bool:
-    """Check whether an error, or one that it was raised for, is a disk without room."""
+    """Check whether an error or one of its causes is a full disk."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT, errno.EFBIG):
             return True
@@ -105,7 +105,7 @@ def _disk_is_full(error: BaseException | None) -> bool:
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function that does the work, and turn errors raised by calib_jax into `Failed`."""
+    """Call a function that does the work, and convert errors raised by calib_jax to `Failed`."""
     try:
         return function(*args, **options)
     except Exception as error:
@@ -115,7 +115,7 @@ def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
 
 
 def _ours(error: BaseException) -> bool:
-    """Check whether calib_jax itself raised an error, and not a library that it called."""
+    """Check whether calib_jax raised an error, and not a library that calib_jax called."""
     frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
     return bool(frames) and str(frames[-1].f_globals.get("__name__")).startswith("calib_jax")
 
@@ -162,7 +162,7 @@ def _config_first(arguments: Sequence[str]) -> list[str]:
 
 
 def _config_file(name: str, loss: str = "") -> None:
-    """Raise an error if there is no such file; the error names the nearest config."""
+    """Raise an error if the config file does not exist; the error names the nearest config."""
     if pathlib.Path(name).is_file():
         return
     configs = {file.stem: file for file in pathlib.Path("configs").glob("[!_]*.py")}
@@ -172,7 +172,7 @@ def _config_file(name: str, loss: str = "") -> None:
             " of calib_jax."
         )
     word = pathlib.Path(name).stem
-    configs.pop("base", None)  # no config of its own
+    configs.pop("base", None)  # not a complete config
     near = difflib.get_close_matches(word, configs, n=1)
     hint = "see the folder configs."
     if near:
@@ -193,13 +193,13 @@ def _say(error: BaseException | str, code: int) -> int:
 def printable(text: str) -> str:
     """Escape control characters of a file or a peer that a message quotes.
 
-    `calib_jax.core.files.escaping` does more, but it loads JAX, and an error shall come fast.
+    `calib_jax.core.files.escaping` does more, but it imports JAX, which would delay the error.
     """
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 
 
 def _message(error: BaseException) -> str:
-    """Keep the line breaks of our own messages, and join those of libraries into one line."""
+    """Keep the line breaks in calib_jax's messages; join messages of libraries into one line."""
     if isinstance(error, Failed | Refused):
         return str(error)
     return str(error) if _ours(error) and not isinstance(error, KeyError) else sentence(error)
@@ -215,7 +215,7 @@ _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']
 
 
 def sentence(error: BaseException) -> str:
-    """Format an error as one line; of a quoted traceback only the last error is kept."""
+    """Format an error as one line; keep only the last error of a quoted traceback."""
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
     if "Traceback (most recent call last)" in text:
         raised = re.findall(r"^\s*[\w.]*(?:Error|Exception): (.*)$", text, re.MULTILINE)
@@ -246,12 +246,12 @@ def say_step(line: str) -> None:
 
 @functools.cache
 def say_once(line: str) -> None:
-    """Print the same, if it was not printed before."""
+    """Print a line to standard error unless it was printed before."""
     say_step(line)
 
 
 def define_criterion(more: str = "") -> flags.FlagHolder[list[str]]:
-    """Define --criterion; `more` ends the sentence about several."""
+    """Define --criterion; `more` ends the help sentence about several criteria."""
     return flags.DEFINE_list(
         "criterion",
         ["nll"],
@@ -261,12 +261,13 @@ def define_criterion(more: str = "") -> flags.FlagHolder[list[str]]:
 
 
 def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
-    """Store compiled programs where JAX is configured to, or else in a folder.
+    """Store compiled programs in JAX's configured cache folder, or in `otherwise`.
 
     Args:
-      otherwise: by default the user's, see `calib_jax.core.compiled.keep_programs`.
+      otherwise: the folder without a configured one; by default the user's cache folder, see
+        `calib_jax.core.compiled.keep_programs`.
     """
-    import jax  # late, because --help shall start fast
+    import jax  # imported here so that --help starts fast
 
     from calib_jax.core import compiled
 

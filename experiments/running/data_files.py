@@ -14,7 +14,7 @@ from experiments.running import cli
 
 
 def listed(data_dir: str | None) -> str:
-    """Describe every data set: its facts, where it was found, and how to get it."""
+    """Describe every data set: facts, location on disk, and how to get it."""
     root, why = tfds.root(data_dir)
     rows = [("data set", "where", "download", "licence")]
     ways = []
@@ -61,7 +61,7 @@ def _where(name: str, about: data.About, data_dir: str | None) -> str:
 def present(
     name: str, about: data.About, data_dir: str | None, form: str
 ) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yield the variants of a data set on disk in a form; "" for a data set without variants."""
+    """Yield the variants on disk of one form of a data set; "" for a data set without variants."""
     for config in about.variants or [""]:
         try:
             yield config, files.find(name, about, data_dir, form, config=config).path
@@ -114,7 +114,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
 
 
 def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
-    """Compare the files of a data set with the published facts; yield lines and agreement."""
+    """Compare the files of a data set with the published facts; yield (line, whether it agrees)."""
     about = _about(name)
     for download in about.downloads:
         for place in files.places(name, data_dir):

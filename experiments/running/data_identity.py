@@ -4,7 +4,7 @@
     parts.PART.examples         the number of examples
     parts.PART.labels           the CRC of the labels; null if the source would have to read them
     parts.PART.input_means      the mean input of up to 1,000 examples; null unless the inputs are
-                                integers in memory, such as the pixels of own images
+                                integers in memory, such as the pixels of a user's images
     parts.PART.input_sums       three weighted sums of the inputs of up to 100 examples; a mean is
                                 the same for a mirrored image and for words in another order
 
@@ -34,14 +34,14 @@ from experiments.running import cli
 
 NAME = "data.json"
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
-_CHUNK = 1 << 20  # labels that are converted at once
+_CHUNK = 1 << 20  # labels converted at once
 _MOST_MEANS, _MOST_SUMS = 1000, 100
 _NUM_SUMS = 3
 # JPEG decoders differ by less than one level in the mean of an image, and by a few levels in a
 # pixel. Sums of pixels are divided by the root mean square of a sum of independent errors of one
-# level, and those of another image differ by many times that.
+# level; the sums of another image differ by many times that amount.
 _TOLERANCE = {"input_means": 1, "input_sums": 16}
-_DARK = 64  # smaller integers are no pixels of photographs, and their sums are not divided
+_DARK = 64  # inputs with smaller integers are not photographs; their sums are not divided
 _REMOVE = "remove it if the data have not changed"
 
 
@@ -51,9 +51,9 @@ class Part(NamedTuple):
     Attributes:
       examples: the number of examples.
       labels: the CRC of the labels; None if they are unknown.
-      input_means: the rounded mean input of some examples; None if it is unknown.
-      input_sums: weighted sums of the inputs of some examples, one after another; None if they are
-        unknown, as in folders of older versions.
+      input_means: the rounded mean input of some examples; None if unknown.
+      input_sums: weighted sums of the inputs of some examples, concatenated; None if unknown, as in
+        folders of older versions.
     """
 
     examples: int
@@ -119,13 +119,13 @@ def _inputs(source: Source, most: int) -> np.ndarray | None:
 def _weighted_sums(inputs: np.ndarray) -> list[int]:
     """Compute sums of the inputs of each example with fixed pseudo-random integer weights.
 
-    Every place has its own weights, so the sums of the same values in another order differ. Sums of
-    pixels are scaled as `_TOLERANCE` says.
+    Every position has its own weights, so the same values in another order give other sums. Sums of
+    pixels are scaled as described at `_TOLERANCE`.
     """
-    # The stream of RandomState is fixed for good, and so is that of an explicit dtype.
+    # NumPy never changes the stream of RandomState, nor the stream for an explicit dtype.
     size = (inputs.shape[1], _NUM_SUMS)
     weights = np.random.RandomState(0).randint(-99, 100, size, dtype=np.int64)
-    # Products of integers are slow, and those of float64 are exact up to 2^53.
+    # Integer matrix products are slow; float64 products are exact up to 2^53.
     sums = np.concatenate(
         [rows.astype(np.float64) @ weights for rows in np.array_split(inputs, len(inputs) // 8 + 1)]
     )
@@ -139,10 +139,10 @@ def _are_pixels(inputs: np.ndarray) -> bool:
 
 
 def keep(folders: Collection[pathlib.Path], config: ConfigDict, dataset: data.Dataset) -> None:
-    """Save the identity of the data of runs that start, and check that of runs that resume.
+    """Save the data identity of runs that start, and check the identity of runs that resume.
 
-    The file of an older run that resumes is added. A folder with another config is left as it is,
-    because training refuses it.
+    If an older run without the file resumes, the file is added. A folder with another config is not
+    changed, because training refuses it.
     """
     if jax.process_index() > 0:  # only process 0 writes
         return
@@ -161,7 +161,7 @@ def _write(folder: pathlib.Path, identity: Identity) -> None:
     parts = {name: part._asdict() for name, part in identity.parts.items()}
     text = json.dumps({"parts": parts, "class_names": identity.class_names}) + "\n"
     path = folder / NAME
-    with files.writing(path), contextlib.suppress(InUse):  # which training reports
+    with files.writing(path), contextlib.suppress(InUse):  # training reports these errors
         folder.mkdir(parents=True, exist_ok=True)
         with only_one(folder):
             files.replace(path, text)
@@ -178,7 +178,7 @@ def _has_checkpoint(folder: pathlib.Path) -> bool:
 
 
 def _same_data(folder: pathlib.Path, config: ConfigDict) -> bool | None:
-    """Compare the data set and its options with those of a run; None if these are unknown."""
+    """Compare the data set and its options with a run's config; None if the config is unknown."""
     try:
         saved = reading.json_mapping(folder / journal.CONFIG, "a config")
     except (FileNotFoundError, reading.Unreadable):  # training restores the file
@@ -196,7 +196,7 @@ def check(folder: pathlib.Path, identity: Identity) -> None:
 
 
 def _difference(before: Identity, now: Identity) -> str:
-    """Describe the first difference of two identities; what one of them lacks is not compared."""
+    """Describe the first difference of two identities; skip values that one of them lacks."""
     if before.class_names is not None and now.class_names is not None:
         names, new_names = before.class_names, now.class_names
         if len(names) != len(new_names):
@@ -238,7 +238,7 @@ def read(folder: pathlib.Path) -> Identity | None:
 
 
 def _parsed(saved: Mapping[str, Any]) -> Identity:
-    """Convert JSON to an identity, and raise an error for values of another kind."""
+    """Convert JSON to an identity, and raise an error for values of another type."""
     names, parts = saved.get("class_names"), saved.get("parts")
     if names is not None and not _holds(names, str):
         raise ValueError("its class_names are no names")

@@ -68,7 +68,7 @@ def _devices() -> str:
         import jax
 
         devices = [f"{device.platform} {device.device_kind}" for device in jax.devices()]
-    except Exception as error:  # a broken installation is what an issue is about
+    except Exception as error:  # report a broken installation instead of raising
         return f"devices: none, {type(error).__name__}: {' '.join(str(error).split())[:200]}"
     counts = {name: devices.count(name) for name in devices}
     processes = f" in {jax.process_count()} processes" if jax.process_count() > 1 else ""

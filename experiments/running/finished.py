@@ -1,7 +1,7 @@
 """Read the runs in the folders of finished trainings, evaluations and sweeps.
 
-A run is a folder with predictions or streamed values written by experiments.evaluate, or a folder
-of several such seeds, or one loss of a sweep: SWEEP/runs/LOSS. A sweep is a folder that
+A run is a folder with predictions or streamed values written by experiments.evaluate, a folder of
+several such seeds, or one loss of a sweep: SWEEP/runs/LOSS. A sweep is a folder that
 experiments.sweep has finished. Folders that cannot be compared raise an error of one sentence.
 """
 
@@ -20,8 +20,8 @@ from experiments.reports.short_names import short_names
 from experiments.running import resuming, seed_folders
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
-SEED_KEYS = (*resuming.MEASURED, "seed", "num_seeds", "best")  # in which seeds may differ
-ALONE = ""  # in place of the loss if each folder is one run, because runs may differ in their loss
+SEED_KEYS = (*resuming.MEASURED, "seed", "num_seeds", "best")  # keys in which seeds may differ
+ALONE = ""  # replaces the loss if each folder is one run, because runs may differ in their loss
 
 
 @dataclasses.dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Folder:
     """A given folder: a run, or a sweep.
 
     Attributes:
-      name: short and unique.
+      name: a short, unique name.
       given: the path as the user wrote it.
       runs: folders of trained networks, by loss and seed.
       sweep: whether the folder is a sweep.
@@ -46,11 +46,11 @@ class Shared:
     """The runs that all folders share.
 
     Attributes:
-      folders: the first is the baseline.
-      seeds: by loss.
-      runs: by loss and folder; in each run the folder's name replaces the loss.
+      folders: the folders; the first is the baseline.
+      seeds: the shared seeds by loss.
+      runs: the runs by loss and folder; in each run the folder's name replaces the loss.
       configs: the configs of the first seed, by loss and folder; None if unknown.
-      notes: sentences on the runs that are left out.
+      notes: sentences about the runs that are not compared.
     """
 
     folders: list[Folder]
@@ -61,7 +61,7 @@ class Shared:
 
 
 def folders_of(given: Sequence[str]) -> list[Folder]:
-    """Find the runs of the folders, and raise an error for a folder that cannot be compared."""
+    """Find the runs in the folders, and raise an error for a folder that cannot be compared."""
     if len(given) < 2:
         raise ValueError(
             "give two folders or more, the baseline first: python -m experiments.compare DIR DIR."
@@ -86,7 +86,9 @@ def _folder(name: str, given: str) -> Folder:
         raise FileNotFoundError(f"there is no folder {given}.")
     if (path / "sweep.json").is_file():
         runs: dict[str, dict[int, pathlib.Path]] = {}
-        for through in sorted(path.glob("runs/*/*/result.json")):  # each run writes it last
+        for through in sorted(
+            path.glob("runs/*/*/result.json")
+        ):  # each run writes result.json last
             run = through.parent
             runs.setdefault(run.parent.name, {})[int(run.name)] = run
         return Folder(name, given, runs, sweep=True)
@@ -108,7 +110,7 @@ def _of_loss(path: pathlib.Path) -> dict[int, pathlib.Path]:
 
 
 def _check_predictions(given: str, run: pathlib.Path) -> None:
-    """Raise an error if experiments.evaluate has not written its results into the folder."""
+    """Raise an error if experiments.evaluate has not written results into the folder."""
     if (run / "report" / streamed_scores.VALUES).is_file():
         return
     for file in (TEST, VALIDATION):
@@ -198,7 +200,7 @@ def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> lis
 
 
 def _checkpoints(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
-    """Name the evaluated weights of every folder, unless all are the last ones."""
+    """Name the evaluated weights of every folder, unless all folders used the last weights."""
     named = {}
     for folder in folders:
         paths = [folder.runs[loss][seed] for loss, seeds in shared.items() for seed in seeds]
@@ -232,9 +234,9 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
 def _same_examples(
     path: pathlib.Path, run: summary.Run, other_path: pathlib.Path, other: summary.Run
 ) -> None:
-    """Raise an error if two predictions are not of the same test examples.
+    """Raise an error if two predictions have different test examples.
 
-    Of streamed values only the numbers of labels and of classes can be compared.
+    Streamed values are compared by the numbers of labels and classes alone.
     """
     if run.streamed or other.streamed:
         if run.size != other.size:
@@ -272,7 +274,7 @@ def _same_examples(
 
 
 def _config_of_seeds(paths: Sequence[pathlib.Path]) -> dict[str, Any] | None:
-    """Read the config of several seeds; raise an error if it is not the same for all."""
+    """Read the config of several seeds; raise an error if the seeds have different configs."""
     configs = [_config(path) for path in paths]
     for path, config in zip(paths, configs, strict=True):
         if config is None or configs[0] is None:
@@ -286,7 +288,7 @@ def _config_of_seeds(paths: Sequence[pathlib.Path]) -> dict[str, Any] | None:
 
 
 def _config(path: pathlib.Path) -> dict[str, Any] | None:
-    """Read the config of a run without keys that change no result; None if it is unknown."""
+    """Read the config of a run without keys that change no result; None if unknown."""
     for name, inside in (("config.json", None), ("result.json", "config")):
         if (path / name).is_file():
             saved = reading.json_mapping(

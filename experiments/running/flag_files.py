@@ -1,10 +1,10 @@
 """Flags from files, --flagfile=FILE.
 
-A file has one flag on a line, as on the command line but without quotes. Blank lines and lines that
-start with # or // are left out. A file may name other files. A flag is read at the place of the
-flag that names its file, so a later flag wins, whether it is in a file or not.
+A file has one flag per line, as on the command line but without quotes. Blank lines and lines that
+start with # or // are ignored. A file may name other files. The flags of a file replace the
+--flagfile flag in place, so a later flag wins, whether it is in a file or not.
 
-absl reads such files too, but ml_collections then does not see the flags of a config's keys.
+absl reads such files too, but ml_collections then does not see the flags of config keys.
 """
 
 import pathlib
@@ -39,14 +39,14 @@ def _expanded(arguments: list[str], inside: tuple[pathlib.Path, ...]) -> list[st
 
 
 def _found(name: str, inside: tuple[pathlib.Path, ...]) -> pathlib.Path:
-    """Return the path of a file: from the current folder, or else beside the file that names it."""
+    """Find a file in the current folder, or else beside the file that names it."""
     path = pathlib.Path(name).expanduser()
     beside = inside[-1].parent / path if inside else path
     return beside if beside.exists() and not path.exists() else path
 
 
 def _read(path: pathlib.Path, inside: tuple[pathlib.Path, ...]) -> list[str]:
-    """Read the flags of a file that was named in the files `inside`."""
+    """Read the flags of a file; `inside` are the files that led to it."""
     if path.resolve() in inside:
         raise ValueError(f"the flag file {path} contains itself: remove its --flagfile.")
     try:

@@ -1,4 +1,4 @@
-"""Losses, networks, data sets, metrics and calibrators of the user's own, named by import path.
+"""Losses, networks, data sets, metrics and calibrators of the user, named by import path.
 
     --config.loss.name=my_package.losses:mine        or --config=FILE:my_package.losses:mine
     --config.model.name=my_package.networks:mine     and data.name
@@ -6,13 +6,14 @@
     --calibrate=my_package.calibrators:Mine          of experiments.score and experiments.evaluate
 
 The module is found in the current folder or among the installed packages. The named object is a
-factory as those of the catalogues, a metric made with `calib_jax.metrics.metric`, a calibrator as
-described by `calib_jax.calibrators.register`, or a loss function `(logits, labels, *, options) ->
-[*batch]`. The options in the config are the defaults of its signature, and the command line may
-change them. An option whose default is None is in the config only if the command line sets it.
+factory like those in the catalogues, a metric built with `calib_jax.metrics.metric`, a calibrator
+as described by `calib_jax.calibrators.register`, or a loss function `(logits, labels, *, options)
+-> [*batch]`. The options in the config are the defaults of the object's signature, and the command
+line may change them. An option whose default is None is in the config only if the command line sets
+it.
 
-The config.json of a run may come from somebody else, so the code that it names is imported only
-with --allow_imports, or if the flags that name it are given again:
+The config.json of a run may come from another person, so the code that it names is imported only
+with --allow_imports, or if the flags that name the code are given again:
 
     python -m experiments.evaluate --workdir=run --config.loss.name=my_package.losses:mine
 """
@@ -43,7 +44,7 @@ _NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent", "dtype"
 
 
 def imported(kind: str, path: str) -> Callable[..., Any]:
-    """Import the function or class of a path; `kind` is the word for it in error messages."""
+    """Import the function or class at a path; `kind` is the noun in error messages."""
     member = object_at(kind, path)
     if not callable(member):
         raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
@@ -51,7 +52,7 @@ def imported(kind: str, path: str) -> Callable[..., Any]:
 
 
 def _with_signature(member: Callable[..., Any]) -> Callable[..., Any]:
-    """Return a class of flax.nnx as a function; the class itself hides its parameters."""
+    """Wrap a flax.nnx class as a function, because the class hides its parameters."""
     from flax import nnx  # imported here so that --help starts fast
 
     if not (inspect.isclass(member) and issubclass(member, nnx.Module)):
@@ -71,7 +72,7 @@ def _kind_of(value: Any) -> str:
 
 
 # --------------------------------------------------------------------------------------------
-# Members, by a name of a catalogue or by import path.
+# Members, by catalogue name or import path.
 
 
 def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
@@ -125,9 +126,9 @@ def factory(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -
 def called(
     kind: str, name: str, factory: Callable[..., Any], options: Mapping[str, Any], result: type
 ) -> Any:
-    """Call a factory with its options, and validate the type of what it returns."""
+    """Call a factory with its options, and validate the type of the result."""
     options = {**options}
-    # `checks.options_of` leaves out parameters without a default, such as num_classes.
+    # `checks.options_of` omits parameters without a default, such as num_classes.
     parameters = inspect.signature(factory).parameters
     unknown = {key: value for key, value in options.items() if key not in parameters}
     checks.check_options(name, factory, unknown)
@@ -151,7 +152,7 @@ def define_config(
 
     Args:
       help_string: the help text of the flag.
-      flag_values: where it is defined.
+      flag_values: the flag values in which the flag is defined.
       losses: the name of a flag that lists losses; a config without a loss gets the first.
     """
     holder = config_flags.DEFINE_config_file("config", None, help_string, flag_values)
@@ -161,15 +162,14 @@ def define_config(
 
 
 def config_of(file: str, loss: str) -> ConfigDict:
-    """Load the config of a file for a loss, without the other overrides of the command line."""
+    """Load a config file for a loss, without the other overrides of the command line."""
     return flags.FLAGS["config"].parser.parse(f"{file}:{loss}")
 
 
 class _ConfigParser(flags.ArgumentParser):
     """Parse FILE:LOSS; a member given by import path gets the options of its signature.
 
-    This happens before the overrides of the command line are applied, which may then change these
-    options.
+    The overrides of the command line are applied afterwards and may change these options.
     """
 
     def __init__(self, parser: flags.ArgumentParser, losses: str = "") -> None:
@@ -208,7 +208,7 @@ class _ConfigParser(flags.ArgumentParser):
 
 
 def _on_the_command_line(keys: Iterable[str], start: str = "config.") -> dict[str, str]:
-    """Return the values of --config.KEY, or another start, for those of the keys that are given."""
+    """Return the values of the given flags --config.KEY, or with another start, by key."""
     values = {}
     for place, argument in enumerate(sys.argv):
         flag, equals, value = argument.partition("=")
@@ -219,7 +219,7 @@ def _on_the_command_line(keys: Iterable[str], start: str = "config.") -> dict[st
 
 
 def _use_network(config: ConfigDict, name: str) -> None:
-    """Replace the options of the config's network by the defaults of the one with this name."""
+    """Replace the network options in the config by the defaults of the named network."""
     if name in ("", config.model.name) or is_path(name):
         return
     from calib_jax import models  # imported here so that --help starts fast
@@ -300,7 +300,7 @@ def check_allowed(
 ) -> None:
     """Raise an error if a saved config names code whose import was not allowed.
 
-    It is allowed by --allow_imports, or by the flags of the run that name it, given again.
+    Allow the import with --allow_imports, or by repeating the flags of the run that name the code.
     """
     given = _on_the_command_line(_IMPORT_KEYS)
     for key, value in given.items():
@@ -321,7 +321,7 @@ def check_allowed(
 
 
 def without_import_flags(arguments: Sequence[str]) -> list[str]:
-    """Drop the flags that allow the imports of a run folder; without --config they set nothing.
+    """Drop the flags that allow the imports of a run folder; without --config they have no effect.
 
     >>> without_import_flags(["evaluate", "--workdir=run", "--config.loss.name=mine:loss"])
     ['evaluate', '--workdir=run']

@@ -1,7 +1,7 @@
 """Read initial weights from the file of a released network, or from another run.
 
-    FILE.npz, FILE.safetensors    tensors of the released PyTorch network, by its names
-    FOLDER                        a BERT of Hugging Face, with config.json and model.safetensors
+    FILE.npz, FILE.safetensors    tensors of the released PyTorch network, by PyTorch's names
+    FOLDER                        a Hugging Face BERT, with config.json and model.safetensors
     FOLDER                        the newest checkpoint of a calib_jax run
     FOLDER:best_nll, FOLDER:1200  another checkpoint of that run
 
@@ -33,9 +33,9 @@ def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) ->
     """Read weights for a network.
 
     Args:
-      source: a file or a folder, as above.
+      source: a file or a folder, as listed above.
       module: the network.
-      random: its randomly initialised variables, which define the shapes.
+      random: the network's randomly initialised variables, which define the shapes.
       anew: whether the last layer may keep its random initialisation if the number of classes
         differs.
     """
@@ -44,7 +44,7 @@ def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) ->
         return _fitted(source, _released(path, module), random, anew)
     if (path / BERT).is_file():
         return _fitted(source, _bert(path, module, random, anew), random, anew)
-    # The name of a folder may contain a colon; the text after the last one may be a checkpoint.
+    # A folder name may contain a colon; the text after the last colon may be a checkpoint.
     folder, _, checkpoint = (source, "", "") if path.is_dir() else source.rpartition(":")
     if not folder or not pathlib.Path(folder).is_dir():
         raise FileNotFoundError(f"there is neither a file nor a run called {source}.")
@@ -61,7 +61,7 @@ def _released(path: pathlib.Path, module: Any) -> PyTree:
 
 
 def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTree:
-    """Read a BERT for a network of the same size; a folder may lack the last layer."""
+    """Read a BERT for a network of the same size; the folder may lack the last layer."""
     if not isinstance(module, Bert):
         raise ValueError(f"{folder} holds a BERT: set model.name=bert.")
     classified = any(name.startswith("classifier.") for name in models.read_weights(folder / BERT))
@@ -78,7 +78,7 @@ def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTr
             f"{folder} holds a BERT of another size: set the network's options"
             f" {', '.join(options)}."
         )
-    if not classified:  # every seed has its own
+    if not classified:  # every seed has its own last layer
         variables = {"params": {**variables["params"], HEAD: random["params"][HEAD]}}
     return variables
 
@@ -92,7 +92,7 @@ def _of_run(folder: str, checkpoint: str) -> PyTree:
 
 
 def with_embedding(random: PyTree, table: np.ndarray) -> PyTree:
-    """Replace the random word vectors of a network by those of its data set."""
+    """Replace the random word vectors of a network by the word vectors of the data set."""
     flat = traverse_util.flatten_dict(random, sep="/")
     place = "params/embedding/embedding"
     if place not in flat:
@@ -136,9 +136,9 @@ def chosen(checkpoints: train.Checkpoints) -> str:
 
 
 def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
-    """Return the step of a named checkpoint; None stands for the newest one that can be read.
+    """Return the step of a named checkpoint; None stands for the newest readable checkpoint.
 
-    If a metric chose the checkpoint, its error is printed beside the best one.
+    If a metric chose the checkpoint, its error is printed beside the best error.
     """
     if name == "latest":
         return None
@@ -161,7 +161,7 @@ def warn(text: str) -> None:
 
 
 def _fitted(source: str, given: PyTree, random: PyTree, anew: bool) -> PyTree:
-    """Replace random variables by those read; only the shape of the last layer may differ."""
+    """Replace random variables by the given ones; only the shape of the last layer may differ."""
     ours, theirs = (traverse_util.flatten_dict(tree, sep="/") for tree in (random, given))
     head = [name for name in ours if name.split("/")[1] == HEAD]
     if any(np.shape(theirs.get(name, ours[name]))[-1] != ours[name].shape[-1] for name in head):

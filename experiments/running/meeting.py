@@ -1,9 +1,9 @@
 """Check the processes of one run by one TCP exchange before JAX starts.
 
-JAX aborts from C++ when a process is missing, and does not compare configs. So the processes meet
-first: process 0 listens at the coordinator's address, every other process sends one line of JSON,
-and process 0 answers all of them as soon as it has decided whether the run can start. Then it
-closes the port.
+JAX aborts from C++ when a process is missing, and does not compare configs. So the processes first
+exchange messages: process 0 listens at the coordinator's address, every other process sends one
+line of JSON, and process 0 answers all processes once it has decided whether the run can start.
+Then process 0 closes the port.
 """
 
 import contextlib
@@ -16,8 +16,8 @@ from typing import Any
 
 from experiments.running import cli
 
-MEETING_SECONDS = 40.0  # until all processes have connected
-_READ_SECONDS = 2.0  # for the line of a process that has connected
+MEETING_SECONDS = 40.0  # time limit until all processes have connected
+_READ_SECONDS = 2.0  # time limit for the line of a connected process
 _LONGEST_LINE = 4096
 
 
@@ -49,10 +49,10 @@ def meet(
 
     Args:
       coordinator: HOST:PORT, where process 0 listens.
-      count: number of processes.
-      process: index of this process.
+      count: the number of processes.
+      process: the index of this process.
       facts: values that must be equal in all processes, by name.
-      seconds: time limit.
+      seconds: the time limit.
 
     Returns:
       IP:PORT: the address at which process 0 listened, or at which this process reached it.
@@ -66,7 +66,7 @@ def meet(
 
 
 def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> str:
-    """Wait for the others as process 0, and send them the decision or the error."""
+    """Wait for the other processes as process 0, and send them the decision or the error."""
     guests: dict[int, socket.socket] = {}
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(_listen(coordinator))
@@ -91,7 +91,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
                 problem = _difference(greeting, hello, greeting["process"] in guests)
                 guests[-1 if problem else greeting["process"]] = guest
             if problem:
-                # It may quote what a stranger sent.
+                # The message may quote text from an unknown sender.
                 problem = cli.printable(" ".join(problem.split()))
                 for guest in guests.values():
                     _send(guest, {"error": problem})
@@ -121,7 +121,7 @@ def _types(message: Mapping[str, Any]) -> dict[str, type]:
 
 
 def _difference(greeting: Mapping[str, Any], hello: Mapping[str, Any], twice: bool) -> str:
-    """Describe why the process that sent a hello cannot join the run; empty if it can."""
+    """Describe why the process that sent `greeting` cannot join the run; empty if it can."""
     number, host = greeting["process"], greeting["host"]
     for name in sorted({*greeting["facts"], *hello["facts"]}):
         theirs, ours = (one["facts"].get(name, "none") for one in (greeting, hello))

@@ -1,8 +1,8 @@
 """Runs in several processes: the flags, and the start and the end of `jax.distributed`.
 
 JAX monitors the processes while they train. When one is killed or stops, JAX ends the others, by an
-error from a collective or by its heartbeat, which aborts from C++. Errors that can be found earlier
-are raised in one sentence, from the flags or when the processes meet (meeting.py).
+error from a collective or by the heartbeat, which aborts from C++. Errors that can be found earlier
+are raised in one sentence, from the flags or when the processes connect (meeting.py).
 """
 
 import atexit
@@ -44,7 +44,7 @@ _TIME_LIMITS: dict[str, Any] = {
 
 @contextlib.contextmanager
 def begin(facts: Mapping[str, str]) -> Iterator[None]:
-    """Join a run if flags or a cluster ask for it, before JAX initialises its devices.
+    """Join a run if flags or a cluster request it, before JAX initialises the devices.
 
     At the end of the body the processes wait for one another. After an error this process ends
     without waiting, and JAX ends the others.
@@ -150,7 +150,7 @@ def _is_lost_connection(error: BaseException) -> bool:
 
 
 def _leave(code: int) -> NoReturn:
-    """End this process without JAX's exit handler, which would wait for the others."""
+    """End this process without JAX's exit handler, which would wait for the other processes."""
     with contextlib.suppress(OSError, ValueError):
         sys.stdout.flush()
     os._exit(code)

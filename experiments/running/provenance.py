@@ -1,4 +1,4 @@
-"""Describe how a result was made: command, commit, date, machine and versions."""
+"""Describe the provenance of a result: command, commit, date, machine and versions."""
 
 import datetime
 import importlib.metadata
@@ -33,13 +33,13 @@ def describe() -> dict[str, Any]:
 
 
 def published() -> dict[str, Any]:
-    """Describe this process for a file that others read, without folders of this machine."""
+    """Describe this process for a published file, without folders of this machine."""
     origin = describe()
     return origin | {"command": without_folders(origin["command"])}
 
 
 def without_folders(command: str) -> str:
-    """Shorten the absolute paths of a command to their last names."""
+    """Shorten absolute paths in a command to their last component."""
     return re.sub(r"=/\S*/", "=", command)
 
 

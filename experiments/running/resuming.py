@@ -1,12 +1,12 @@
-"""Which keys of a config may change when a run resumes: those on which its steps do not depend.
+"""Config keys that may change when a run resumes, because the steps do not depend on them.
 
     always                          run, metrics, num_bins, evaluate_test, patience, patience_for
-    best                            if the metrics that remain keep their direction
+    best                            if the remaining metrics keep their direction
     num_epochs, schedule            if the learning rates of all steps done stay the same, and the
                                     loss does not depend on the number of epochs
 
-So --config.num_epochs prolongs a finished run if its rate is constant or drops at milestones, and
-milestones that are not reached may move. Any other change makes another run.
+So --config.num_epochs prolongs a finished run if the rate is constant or drops at milestones, and
+milestones that are not reached may move. A run with any other change cannot resume.
 """
 
 from collections.abc import Callable, Collection
@@ -27,7 +27,7 @@ LENGTH = ("num_epochs", "schedule")
 
 
 def free(experiment: building.Experiment) -> Callable[..., Collection[str]]:
-    """Build the function of the keys that may change, for `train.fit_all`."""
+    """Build the function that returns the keys that may change, for `train.fit_all`."""
     epoch_steps = experiment.epoch_steps
 
     def keys(before: dict[str, Any], now: dict[str, Any], step: int) -> list[str]:
@@ -61,7 +61,7 @@ def _same_steps(
             return False
         if depends_on_length(objective, experiment.dataset.num_classes):
             return False
-        # A run is evaluated at its end, and the loss may learn from this evaluation.
+        # A run is evaluated at its end, and this evaluation may update the loss state.
         every = now["eval_every_steps"] or epoch_steps
         if objective.clock == "validation" and step % every:
             return False

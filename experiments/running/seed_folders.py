@@ -11,12 +11,12 @@ from ml_collections import ConfigDict
 from calib_jax.core.files import reading
 from calib_jax.train.folder import journal, lock
 
-_BEFORE_THE_LOCK = {"subwords.txt"}  # what a run writes before it locks its folder
+_BEFORE_THE_LOCK = {"subwords.txt"}  # files that a run writes before it locks its folder
 _OF_SEVERAL = {"report.md", "report.html", "report", "pictures"}
 
 
 def named(workdir: str | None) -> pathlib.Path:
-    """Return the path of --workdir; raise an error if it is no folder, or one of other files."""
+    """Return the path of --workdir; raise an error for a file or a folder of other programs."""
     if not (workdir or "").strip():
         raise ValueError("--workdir is empty: give --workdir=FOLDER, where the run is kept.")
     folder = pathlib.Path(str(workdir))
@@ -37,11 +37,11 @@ def named(workdir: str | None) -> pathlib.Path:
 
 
 def _files_of_others(folder: pathlib.Path) -> set[str]:
-    """Name the contents of a folder that calib_jax has not written; empty if it may be used.
+    """Name the files in a folder that calib_jax has not written; empty if the folder may be used.
 
-    Names prove nothing: other programs write config.json, checkpoints and runs, too. Every folder
-    that calib_jax uses has its lock. A copy without hidden files has a file with a content that
-    only calib_jax writes, or nothing but runs and their reports.
+    File names prove nothing: other programs write config.json, checkpoints and runs, too. Every
+    folder that calib_jax uses has a lock file. A copy without hidden files has a file whose content
+    only calib_jax writes, or holds only runs and their reports.
     """
     names = {path.name for path in folder.iterdir() if not path.name.startswith(".")}
     if _is_ours(folder) or not any(_has_files(folder / name) for name in names):
@@ -85,7 +85,10 @@ def prepare(folder: pathlib.Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryFile(dir=folder):
             pass
-        with contextlib.suppress(lock.InUse), lock.only_one(folder):  # marks the folder as ours
+        with (
+            contextlib.suppress(lock.InUse),
+            lock.only_one(folder),
+        ):  # marks the folder as calib_jax's
             pass
     except OSError as error:
         why = reading.reason(error)
@@ -119,7 +122,7 @@ def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, path
 
 
 def there(workdir: str | pathlib.Path) -> dict[int, pathlib.Path]:
-    """Find the seeds in a folder; the folder of a single run has none."""
+    """Find the seed folders in a folder; the folder of a single run has none."""
     folders = {
         int(match[1]): path
         for path in pathlib.Path(workdir).glob("seed_*")

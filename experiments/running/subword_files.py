@@ -1,4 +1,4 @@
-"""The subwords of a run, saved in its folder: translation needs them, but not the data set."""
+"""The subwords of a run, saved in its folder, so that translation does not need the data set."""
 
 import pathlib
 from typing import Any
@@ -20,7 +20,7 @@ def keep(folder: pathlib.Path, vocabulary: Any) -> None:
 
 
 def check(folder: pathlib.Path, vocabulary: Any) -> None:
-    """Raise an error if the folder of a run has other subwords than its data set."""
+    """Raise an error if the folder of a run has other subwords than the data set."""
     if not isinstance(vocabulary, data.Subwords) or not (folder / NAME).exists():
         return
     if data.Subwords.read(folder / NAME) != vocabulary:
@@ -32,7 +32,7 @@ def check(folder: pathlib.Path, vocabulary: Any) -> None:
 
 
 def read(folder: pathlib.Path, num_classes: int) -> data.Subwords:
-    """Read the subwords of a run whose network has so many words."""
+    """Read the subwords of a run; their number must be the network's `num_classes`."""
     if not (folder / NAME).exists():
         raise ValueError(f"{folder} has no {NAME}: it holds no run of a translation.")
     subwords = data.Subwords.read(folder / NAME)

@@ -1,8 +1,8 @@
-"""Word vectors from a pretrained BERT, for networks of texts where no file of GloVe is at hand.
+"""Word vectors from a pretrained BERT, for text networks if no GloVe file is available.
 
-The vector of a word is the mean of the BERT's output over the word's tokens, [CLS] and [SEP]
-included, where the word is the whole text. A principal component analysis over all words reduces
-it to a width. Nothing is drawn at random.
+The vector of a word is the mean of BERT's output over the tokens of a text that holds only this
+word, including [CLS] and [SEP]. A principal component analysis over all words reduces the vectors
+to the requested width. Nothing is random.
 """
 
 import pathlib
@@ -23,13 +23,13 @@ _SHORTEST = 8  # tokens; longer words are padded to the next power of 2
 
 
 def write(path: str, folder: str, name: str, width: int, *, data_dir: str | None = None) -> str:
-    """Write vectors for the vocabulary of a data set, and return a description of them.
+    """Write vectors for the vocabulary of a data set, and return a description.
 
     Args:
-      path: the file, in the form of GloVe.
+      path: the file, in the GloVe format.
       folder: the folder of the BERT.
-      name: the data set, whose vocabulary is that of its default options.
-      width: the size of a vector; at most that of the BERT.
+      name: the data set; the vocabulary is the one with default options.
+      width: the size of a vector; at most BERT's width.
       data_dir: the folder of the data sets.
     """
     factory = data.catalogue().get(name)
@@ -69,7 +69,7 @@ def mean_outputs(folder: str, words: Sequence[str]) -> np.ndarray:
         for start in range(0, len(rows), _BATCH):
             chosen = rows[start : start + _BATCH]
             tokens = pieces.tokens([words[row] for row in chosen], length)["tokens"]
-            # All batches of a length have one shape, so they share one program.
+            # All batches of one length have one shape, so they share one program.
             filled = np.concatenate([tokens, np.repeat(tokens[:1], _BATCH - len(tokens), axis=0)])
             result[chosen] = np.asarray(pooled(filled))[: len(chosen)]
     return result
@@ -78,14 +78,14 @@ def mean_outputs(folder: str, words: Sequence[str]) -> np.ndarray:
 def principal_components(vectors: np.ndarray, width: int) -> tuple[np.ndarray, float]:
     """Project vectors to their first principal components.
 
-    The largest entry of every component is positive, which fixes its sign.
+    The largest entry of every component is positive, which fixes the sign of the component.
 
     Args:
       vectors: `[words, features]`.
       width: the number of components.
 
     Returns:
-      The projections `[words, width]` of the centered vectors, and their share of the variance.
+      The projections `[words, width]` of the centered vectors, and the explained share of variance.
 
     >>> vectors = np.array([[0.0, 0.0], [3.0, 4.0], [6.0, 8.0]])
     >>> projections, share = principal_components(vectors, 1)
@@ -105,7 +105,7 @@ def principal_components(vectors: np.ndarray, width: int) -> tuple[np.ndarray, f
 
 
 def _by_length(lengths: Sequence[int], longest: int) -> Mapping[int, list[int]]:
-    """Group texts by the power of 2 to which they are padded, at most the longest text."""
+    """Group texts by padded length: a power of 2, at most the longest text."""
     groups: dict[int, list[int]] = {}
     for row, length in enumerate(lengths):
         padded = max(_SHORTEST, 1 << (length - 1).bit_length())

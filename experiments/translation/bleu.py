@@ -10,8 +10,8 @@ class Quality(NamedTuple):
     """A score of one system.
 
     Attributes:
-      score: on all sentences, in percent.
-      low, high: the score minus and plus half the width of its 95 % bootstrap interval.
+      score: the score on all sentences, in percent.
+      low, high: the score minus and plus half the width of the 95 % bootstrap interval.
       p_value: the p-value of the paired bootstrap against the first system; None for the first.
     """
 
@@ -26,7 +26,7 @@ def qualities(
 ) -> tuple[dict[str, dict[str, Quality]], dict[str, str]]:
     """Compute BLEU and chrF of systems that translated the same sentences.
 
-    Whole sentences are resampled, the same ones for all systems, by the seed of sacrebleu.
+    Whole sentences are resampled, the same sentences for all systems, with sacrebleu's seed.
 
     Args:
       systems: the translations of each system by name; the first is the baseline.
@@ -56,7 +56,7 @@ def qualities(
     signatures, columns = test()
     by_metric: dict[str, dict[str, Quality]] = {}
     signature_of: dict[str, str] = {}
-    # sacrebleu calls chrF by the weight of its recall, chrF2.
+    # sacrebleu's name for chrF includes the recall weight: chrF2.
     for metric, (their_name, signature) in zip(("BLEU", "chrF"), signatures.items(), strict=True):
         results = zip(systems, columns[their_name], strict=True)
         by_metric[metric] = {name: _quality(result) for name, result in results}
@@ -73,11 +73,11 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
 
 
 def sentence_counts(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Count what BLEU needs of every sentence, so that it can be computed of any of them.
+    """Compute BLEU's counts for every sentence, so that any subset of sentences can be scored.
 
     Returns:
-      `[sentences, 10]`: the matched words, pairs, triples and quadruples, the numbers of these in
-      the translation, and the words of the translation and of the reference.
+      `[sentences, 10]`: the numbers of matched words, pairs, triples and quadruples, the numbers of
+      these n-grams in the translation, and the numbers of words in translation and reference.
     """
     require()
     from sacrebleu.metrics import BLEU
@@ -92,7 +92,7 @@ def sentence_counts(translations: Sequence[str], references: Sequence[str]) -> n
 
 
 def of_counts(counts: np.ndarray) -> np.ndarray:
-    """Compute BLEU from sums of `sentence_counts`, `[..., 10]`; 0 where an order has no match.
+    """Compute BLEU from sums of `sentence_counts`, `[..., 10]`; 0 if an n-gram order has no match.
 
     >>> of_counts(np.array([4, 3, 2, 1, 4, 3, 2, 1, 4, 4]))
     np.float64(100.0)

@@ -1,4 +1,4 @@
-"""Trained networks of translation: restored with their subwords, and applied to sentences."""
+"""Trained translation networks: restored with their subwords, and applied to sentences."""
 
 import dataclasses
 import functools
@@ -25,9 +25,9 @@ class Translator:
 
     Attributes:
       network: a network of `models.transformer`.
-      variables: its variables.
-      subwords: the subwords of its run.
-      config: the config of its run.
+      variables: the variables of the network.
+      subwords: the subwords of the run.
+      config: the config of the run.
       checkpoint: the name of the restored checkpoint.
     """
 
@@ -48,15 +48,15 @@ class Translator:
         batch_size: int = 32,
         say: Callable[[str], None] = initial.warn,
     ) -> list[str]:
-        """Translate sentences, one each.
+        """Translate sentences; return one translation per sentence.
 
-        An empty sentence stays empty. The end of a sentence that is too long for the network is cut
-        off, with a warning. A character that the training part does not have is an unknown subword.
+        An empty sentence stays empty. A sentence that is too long for the network is cut at the
+        end, with a warning. A character that the training part lacks is an unknown subword.
 
         Args:
           sentences: the sentences.
           beam, length, length_penalty, temperature: as for `models.translate`.
-          batch_size: sentences at a time.
+          batch_size: the number of sentences in a batch.
           say: called with a warning.
         """
         room = self.network.places - 1
@@ -75,8 +75,8 @@ class Translator:
         translations = [""] * len(sentences)
         for start in range(0, len(order), batch_size):
             batch = order[start : start + batch_size]
-            # A row without a sentence would be decoded to the full length: copies fill the batch,
-            # and few programs are compiled if its size is a power of two.
+            # A row without a sentence would be decoded to the full length, so copies fill the
+            # batch. Batch sizes are powers of two, so that few programs are compiled.
             num_rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
             filled = batch[np.minimum(np.arange(num_rows), len(batch) - 1)]
             size = -(-(int(rows.lengths[batch].max()) + 1) // _MULTIPLE) * _MULTIPLE
@@ -98,7 +98,7 @@ class Translator:
     def token_logits(
         self, source: Source, batch_size: int = 64
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Compute the logits of every token of a part, given the true tokens before it.
+        """Compute the logits of every token of a part, given the true preceding tokens.
 
         Returns:
           The logits `[tokens, classes]`, the labels, and the number of the sentence of each token.
@@ -152,10 +152,10 @@ def restored(
 
 
 def check_same_data(translators: Mapping[str, Translator]) -> None:
-    """Raise an error unless all runs translate the same sentences by the same subwords.
+    """Raise an error unless all runs translate the same sentences with the same subwords.
 
     Args:
-      translators: those of the runs, by their folders.
+      translators: the translators of the runs, by folder.
     """
     first, *others = translators
     for name in others:
@@ -167,7 +167,7 @@ def check_same_data(translators: Mapping[str, Translator]) -> None:
                 " direction."
             )
         if translators[name].subwords != translators[first].subwords:
-            # Their tokens differ, so that the losses of these are not those of the same labels.
+            # With other subwords the tokens differ, so token losses have different labels.
             raise ValueError(
                 f"{name} and {first} have other subwords: train one of them with"
                 f" --config.data.options.subwords={first}/{subword_files.NAME}."

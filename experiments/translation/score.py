@@ -61,7 +61,7 @@ _ALLOW_IMPORTS = flags.DEFINE_bool(
 
 TOKEN_METRICS = ("accuracy", "nll", "ece", "adaptive_ece")
 SHOWN = 10  # translations on the page
-LEVEL = 0.95  # of the intervals
+LEVEL = 0.95  # the level of the intervals
 
 
 class Scored(NamedTuple):
@@ -72,7 +72,7 @@ class Scored(NamedTuple):
       translations: the translations of the test sentences, by temperature.
       validation_ece: the token ECE on the validation part, by temperature.
       tokens: the scores of the test tokens before and after the fitted temperature.
-      nll: of every test token, before and after.
+      nll: the NLL of every test token, before and after the temperature.
       sentences: the number of the sentence of each test token.
     """
 
@@ -133,8 +133,8 @@ def scored(
 def compared_nll(first: Scored, other: Scored) -> list[NormalTest]:
     """Test the differences of the token NLLs from `first`, before and after the temperature.
 
-    Whole sentences are the units: the tokens of one depend on each other. There is no p-value after
-    a fit that did not converge.
+    Whole sentences are the units, because the tokens of a sentence depend on each other. There is
+    no p-value after a fit that did not converge.
     """
     before, after = (
         paired_test(b - a, first.sentences, LEVEL)
@@ -148,8 +148,8 @@ class Page(NamedTuple):
     """The results of all networks, as numbers and as text.
 
     Attributes:
-      values: what translation.json holds.
-      text: what translation.md holds.
+      values: the content of translation.json.
+      text: the content of translation.md.
     """
 
     values: dict[str, Any]
@@ -267,7 +267,7 @@ def page(
 
 
 def _finite(test: NormalTest) -> dict[str, float | None]:
-    """Convert a test to what JSON holds: it has no interval with few sentences."""
+    """Convert a test to JSON values; with few sentences it has no interval."""
     return {name: x if np.isfinite(x) else None for name, x in test._asdict().items()}
 
 
