@@ -459,5 +459,5 @@ def test_the_readme_of_a_folder_names_its_files(folder):
     """In the folders whose files are no members of a catalogue."""
     path = ROOT / "calib_jax" / folder
     text = (path / "README.md").read_text()
-    unnamed = {file.name for file in path.glob("*.py") if file.name not in text}
+    unnamed = {file.name for file in path.rglob("*.py") if file.name not in text}
     assert unnamed == {"__init__.py"}

@@ -13,7 +13,7 @@ from calib_jax import losses
 def references():
     """Collect the references of every family: of the test file beside each file of losses."""
     collected = {}
-    for family in sorted(pathlib.Path(losses.__file__).parent.glob("*.py")):
+    for family in sorted(pathlib.Path(losses.__file__).parent.rglob("*.py")):
         if (pathlib.Path(__file__).parent / f"test_{family.name}").exists():
             collected |= importlib.import_module(f".test_{family.stem}", __package__).REFERENCES
     return collected

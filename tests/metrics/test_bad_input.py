@@ -141,7 +141,7 @@ def test_a_seed_is_no_key(function):
 @pytest.mark.parametrize("function", [name for name in BY_KEY if name != "calibration_test"])
 def test_a_missing_key_is_asked_for_with_an_example(function):
     refused(
-        lambda: getattr(metrics, function)(LOGITS, LOGITS, LABELS),
+        lambda: getattr(inference, function)(LOGITS, LOGITS, LABELS),
         f"{function} draws random numbers: give key=jax.random.key(0).",
         TypeError,
     )
@@ -158,8 +158,9 @@ def test_keys_of_both_kinds_draw_the_same():
 def test_every_function_that_draws_is_asked_for_its_key():
     drawing = {
         name
-        for name in metrics.__all__
-        if callable(function := getattr(metrics, name))
+        for package in (metrics, inference)
+        for name in package.__all__
+        if callable(function := getattr(package, name))
         and "key" in inspect.signature(function).parameters
     }
     assert drawing - {"bounded_estimates"} <= set(BY_KEY)  # that one serves the report
