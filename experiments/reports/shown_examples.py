@@ -1,4 +1,4 @@
-"""Print examples as a network gets them: words, trees, sentence pairs, pixels, and their labels."""
+"""Print examples as a network receives them: words, trees, sentence pairs, pixels and labels."""
 
 import textwrap
 from collections.abc import Sequence

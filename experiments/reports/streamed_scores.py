@@ -42,7 +42,7 @@ class Scores(NamedTuple):
     Attributes:
       num_examples: the number of labels of positive weight.
       num_classes: the number of classes.
-      before: the values of the given logits by metric.
+      before: the values of the uncalibrated logits, by metric.
       after: the values after the calibrator; empty without a calibrator.
       calibrator: the name of the calibrator, how the fit ended, and the temperature of temperature
         scaling; empty without a calibrator.

@@ -1,8 +1,8 @@
-"""Print what an issue needs: versions, devices and settings, a line each.
+"""Print the versions, devices and settings for an issue report, one per line.
 
     python -m experiments.running.environment
 
-It also runs where a package is missing, too old or broken, and then says so.
+It also runs if a package is missing, too old or broken, and reports the problem.
 """
 
 import importlib.metadata

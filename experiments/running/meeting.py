@@ -74,7 +74,7 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
         while missing := [number for number in range(1, count) if number not in guests]:
             problem = ""
             readable = select.select([listener, *guests.values()], [], [], 0.2)[0]
-            # A guest sends nothing while it waits, so a readable guest has closed its connection.
+            # A waiting process sends nothing, so a readable connection was closed by its process.
             guests = {number: guest for number, guest in guests.items() if guest not in readable}
             if time.monotonic() > end:
                 problem = (

@@ -71,7 +71,7 @@ def in_batches(
     Args:
       examples: the indices, in training order.
       batch_size: the number of examples in a batch, over all devices.
-      multiple: the number of devices; the rows of a microbatch are padded to a multiple of it.
+      multiple: the number of devices, to a multiple of which the rows of a microbatch are padded.
       accumulate: the number of sequential microbatches in a batch. Each is padded separately, so
         it holds the same examples for any number of devices.
       drop_last: drop the last, incomplete batch.

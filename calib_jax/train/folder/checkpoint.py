@@ -52,7 +52,7 @@ class Checkpoints:
     Args:
       folder: the folder; created if it does not exist.
       keep: the number of newest checkpoints to keep.
-      read_only: change nothing in the folder, so that a run in progress is not disturbed.
+      read_only: do not write into the folder, so that a run in progress is not disturbed.
     """
 
     def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
@@ -117,7 +117,7 @@ class Checkpoints:
         self._saving = step
         with self._saving_errors():
             self._check_room(leaves)
-            # orbax saves only steps newer than all existing ones, even if those are damaged.
+            # orbax saves only steps newer than all existing steps, even if these are damaged.
             for later in [other for other in self._damaged if other >= step]:
                 self._manager.delete(later)
                 self._damaged.discard(later)
@@ -272,7 +272,7 @@ class Checkpoints:
 
 
 class _Policy:
-    """An orbax preservation policy: keep the newest checkpoints and those in `kept`."""
+    """An orbax preservation policy: keep the newest checkpoints and the steps in `kept`."""
 
     def __init__(self, newest: int) -> None:
         self._newest = newest

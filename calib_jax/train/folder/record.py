@@ -41,7 +41,7 @@ class Ledger:
       totals: training sums since the last evaluation. Steps are added one by one, so that the sums
         do not depend on the division into chunks.
       steps: the number of steps in `totals`.
-      seconds: the duration of these steps, including those before the run resumed.
+      seconds: the duration of the steps in `totals`, including steps before the run resumed.
       best: see `Outcome`.
       waited: the number of evaluations since the best `patience_for`.
       row: the row of the last evaluation.
@@ -269,7 +269,7 @@ class Record:
         return {**row, **measured, **times, "examples_per_second": speed}
 
     def evaluated(self, row: Row, tables: Mapping[str, Row], part: str, *, last: bool) -> bool:
-        """Record the row of an evaluation; return whether it is the best by some metric.
+        """Record the row of an evaluation; return whether the evaluation is the best by any metric.
 
         Args:
           row: the row for the log.

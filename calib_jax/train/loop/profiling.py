@@ -8,7 +8,7 @@ import jax
 
 
 class Profile:
-    """Traces the first steps after those that compile.
+    """Trace the first steps after the steps that compile.
 
     Args:
       folder: the folder of the trace; None disables tracing, as in all processes but one.

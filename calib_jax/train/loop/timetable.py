@@ -1,4 +1,4 @@
-"""Decide what is due when, from step counts alone: no device, clock or file is used."""
+"""Schedule epochs, evaluations and saves from step counts alone, without device, clock or file."""
 
 from __future__ import annotations
 

@@ -52,7 +52,7 @@ def of_steps(
 
 
 def check_labels(name: str, source: Source, num_classes: int) -> None:
-    """Raise an error for the first label of a source that has weight and is out of range."""
+    """Raise an error for the first out-of-range label of positive weight in a source."""
     for start in range(0, len(source), _AT_ONCE):
         index = np.arange(start, min(start + _AT_ONCE, len(source)))
         if label := label_out_of_range(name, source[index], index, num_classes):
@@ -60,7 +60,7 @@ def check_labels(name: str, source: Source, num_classes: int) -> None:
 
 
 def check_outputs(name: str, source: Source) -> None:
-    """Raise an error for outputs that all look like probabilities, if enough have weight."""
+    """Raise an error for outputs that all look like probabilities, if enough rows have weight."""
     count = 0
     for start in range(0, len(source), _AT_ONCE):
         _, labels, weights = source[np.arange(start, min(start + _AT_ONCE, len(source)))]
@@ -76,7 +76,7 @@ def check_outputs(name: str, source: Source) -> None:
 def label_out_of_range(
     name: str, examples: Examples, index: Sequence[int] | np.ndarray, num_classes: int
 ) -> str:
-    """Describe the first label that has weight and is out of range; return "" if there is none.
+    """Describe the first out-of-range label of positive weight; return "" if there is none.
 
     Args:
       name: the name of the data set.
