@@ -1,7 +1,7 @@
 """Code shared by the subpackages: array types, numerics, weights, statistics, bins, catalogues.
 
-Public are the types that other subpackages take and return. The files are internal: a file of
-another subpackage imports the one that it needs, as `from calib_jax.core import numerics`.
+The types that other subpackages take and return are public. The files are internal: a file of
+another subpackage imports the file it needs, such as `from calib_jax.core import numerics`.
 """
 
 from calib_jax.core.examples import Examples, InMemory, Source

@@ -12,8 +12,8 @@ from calib_jax.core.types import Array
 def binary(score: Any) -> Float[Array, "*batch 2"]:
     r"""Convert one logit per example to the logits of two classes: columns [0, z].
 
-    $\mathrm{softmax}([0, z])_1 = \sigma(z)$, so every loss, metric and calibrator takes a binary
-    model's output this way, with labels 0 and 1. A probability p has the logit
+    $\mathrm{softmax}([0, z])_1 = \sigma(z)$, so every loss, metric and calibrator accepts these
+    logits of a binary model, with labels 0 and 1. A probability p has the logit
     $\log p - \log(1 - p)$.
 
     Args:

@@ -77,8 +77,8 @@ def _ceil(values: Array, num_bins: int) -> Array:
     if values.dtype == jnp.float64:
         index = jnp.ceil(num_bins * values - 1).astype(jnp.int32)
         return jnp.clip(index, 0, num_bins - 1)
-    # float64 arithmetic on a float32 value is exact here: it compares the value with the
-    # fraction b/B, which equals comparing it with the largest float32 that is at most b/B.
+    # float64 arithmetic on a float32 value is exact here: comparing the value with the fraction
+    # b/B equals comparing it with the largest float32 that is at most b/B.
     exact = np.arange(num_bins + 1) / num_bins
     edges = exact.astype(np.float32)
     edges = np.where(edges > exact, np.nextafter(edges, np.float32(-1)), edges)
@@ -156,8 +156,8 @@ def _weigh_rows(
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
     """Sum values over the examples of each class; skip labels out of range.
 
-    Many rows are summed in parts, whose sums are then added: one long sum in float32 loses digits,
-    and the mean of two million confidences of .99 would be .98.
+    Many rows are summed in parts, and the sums of the parts are added: one long float32 sum loses
+    digits, and the mean of two million confidences of .99 would be .98.
     """
     rows, cell = values.reshape(-1), widened(labels).reshape(-1)
     num_parts = _num_parts(len(rows), num_classes)
@@ -166,13 +166,13 @@ def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Ar
     part = jnp.arange(len(rows)) // -(-len(rows) // num_parts)
     inside = (cell >= 0) & (cell < num_classes)
     num_cells = num_parts * num_classes
-    cell = jnp.where(inside, cell + num_classes * part, num_cells)  # the last one is dropped
+    cell = jnp.where(inside, cell + num_classes * part, num_cells)  # the last cell is dropped
     of_parts = jax.ops.segment_sum(rows, cell, num_cells)
     return jnp.sum(of_parts.reshape(num_parts, num_classes), axis=0)
 
 
 def _num_parts(num_rows: int, num_cells: int) -> int:
-    """Choose about as many parts as each has rows, and not more cells of parts than rows."""
+    """Choose about as many parts as rows per part, and at most as many cells of parts as rows."""
     if num_rows <= _SHORT_SUM:
         return 1
     return int(max(1, min(2 ** (num_rows.bit_length() // 2), num_rows // max(1, num_cells))))
@@ -189,7 +189,7 @@ def equal_mass_bins(
 
     Returns:
       The sums per bin and the edges: the lowest confidence, then the confidence at which each
-      bin ends. Where a boundary falls between two examples, the edge is the lower confidence.
+      bin ends. If a boundary lies between two examples, the edge is the lower confidence.
       If the total weight is 0, the sums are 0 and the edges NaN.
     """
     # Sort by hit and weight as well: the order of equal confidences affects only rounding.
@@ -207,8 +207,8 @@ def equal_mass_of_sorted(
     """Compute `equal_mass_bins` of examples that are sorted by confidence.
 
     Weights must not be negative. Absent rows may be at the end with confidence inf, or anywhere
-    with weight 0. Sorting is most of the work, and a bootstrap changes only the weights, so it
-    sorts once.
+    with weight 0. Sorting takes most of the time, and a bootstrap changes only the weights, so a
+    bootstrap sorts once.
     """
     finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
     cumulative = _Cumulative.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
@@ -218,7 +218,7 @@ def equal_mass_of_sorted(
     targets = mass * jnp.arange(num_bins + 1)
     row = cumulative.first_row_reaching(targets, num_bins)
     row = jnp.minimum(row, cumulative.last_present)
-    # The last example ends the last bin, also where its weight is below the rounding of the total.
+    # The last example ends the last bin, even if its weight is below the rounding of the total.
     row = row.at[-1].set(cumulative.last_present)
     edges = confidence[row]
     # All examples with the confidence of a boundary are split in the same proportion.
@@ -292,9 +292,9 @@ def whole_example_bins(
 ) -> tuple[BinSums, Float[Array, " edges"]]:
     r"""Cut the examples into bins of about equal count as the released code does.
 
-    The edges interpolate the sorted confidences linearly at the positions $bN/B$ (the last one
+    The edges interpolate the sorted confidences linearly at the positions $bN/B$ (the last edge
     clamped to N - 1). Each example falls whole into one bin (lo, hi]; examples equal to the
-    lowest confidence fall into none. A weight of k means k copies.
+    lowest confidence fall into no bin. A weight of k means k copies.
     """
     present = weight > 0
     order = jnp.argsort(jnp.where(present, confidence, jnp.inf))
@@ -305,7 +305,7 @@ def whole_example_bins(
         position = jnp.minimum(position, count - 1)
         return confidence[order][jnp.searchsorted(copies, position, side="right")]
 
-    # A rounded quotient would move an edge off the example that it is at, and this example over it.
+    # A rounded quotient would move an edge off its example, and the example over the edge.
     target = count * jnp.arange(num_bins + 1)
     low = jnp.floor(target / num_bins)
     low = low - (num_bins * low > target)

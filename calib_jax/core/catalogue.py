@@ -1,7 +1,7 @@
 """Catalogues: members are registered by name, so that adding one edits no list.
 
-A subpackage creates a catalogue, its files register their members with a decorator, and its
-`__init__` imports every file.
+A subpackage creates a catalogue, the files of the subpackage register their members with a
+decorator, and `__init__` imports every file.
 """
 
 from collections.abc import Callable, Iterator, Mapping
@@ -14,9 +14,9 @@ _Entry = TypeVar("_Entry")
 
 
 class Catalogue(Mapping[str, _Member], Generic[_Member]):
-    """A mapping from names to members; an unknown name raises an error with the nearest one.
+    """A mapping from names to members; an error for an unknown name suggests the nearest name.
 
-    It prints its names.
+    Printing a catalogue prints the names.
 
     >>> pets = Catalogue("pet")
     >>> @pets.register("cat")
@@ -31,7 +31,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
     """
 
     def __init__(self, kind: str) -> None:
-        """Create an empty catalogue; `kind` is what error messages call a member."""
+        """Create an empty catalogue; `kind` is the word for a member in error messages."""
         self.kind = kind
         self._members: dict[str, Any] = {}
 

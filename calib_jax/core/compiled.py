@@ -9,7 +9,7 @@ import jax
 
 # Programs that compile faster are not stored.
 _LEAST_SECONDS = 0.1
-_ZSTD = b"\x28\xb5\x2f\xfd"  # the first bytes; JAX uses zlib where zstandard is not installed
+_ZSTD = b"\x28\xb5\x2f\xfd"  # first bytes of zstandard; JAX uses zlib without zstandard
 
 
 def user_folder() -> pathlib.Path:
@@ -19,16 +19,16 @@ def user_folder() -> pathlib.Path:
 
 
 def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | None:
-    """Store compiled programs in a folder, and read those that it holds.
+    """Store compiled programs in a folder, and reuse the programs already stored there.
 
     Args:
       folder: by default JAX's configured folder, or else `user_folder`. "" stores nothing.
 
     Returns:
-      the folder in use; None if nothing is stored, also because the folder cannot be written.
+      the folder in use; None if nothing is stored, including when the folder cannot be written.
     """
     if folder is None and (configured := getattr(jax.config, "jax_compilation_cache_dir", None)):
-        configured = pathlib.Path(configured)  # of a bucket there is no such folder
+        configured = pathlib.Path(configured)  # the path of a bucket is not a local folder
         if configured.is_dir():
             _remove_truncated(configured)
         return configured
@@ -49,7 +49,7 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
 
 
 def _remove_truncated(folder: pathlib.Path) -> None:
-    """Remove the entries that a killed process wrote in part, which JAX would never replace.
+    """Remove the entries that a killed process wrote only in part; JAX would never replace them.
 
     Only entries that are newer than the last check are read.
     """
@@ -75,6 +75,6 @@ def _is_whole(entry: bytes) -> bool:
         return True
     except (zlib.error, ValueError, RuntimeError):
         return False
-    except Exception as error:  # zstandard has an error of its own
+    except Exception as error:  # zstandard raises its own exception type
         return type(error).__name__ != "ZstdError"
     return True

@@ -1,4 +1,4 @@
-"""Docstrings of objects that are made of two functions, such as metrics."""
+"""Docstrings of objects that combine two functions, such as metrics."""
 
 import inspect
 import re
@@ -12,11 +12,11 @@ _AFTER = re.compile(r"^(Returns:|References:|>>> )", re.MULTILINE)
 def with_arguments(
     function: Callable[..., Any], source: Callable[..., Any], names: Collection[str]
 ) -> str:
-    """Return the docstring of a function, with arguments that another one describes.
+    """Return the docstring of a function, with arguments that another function describes.
 
     Args:
-      function: its docstring is returned.
-      source: in its docstring the other arguments are described.
+      function: the function whose docstring is returned.
+      source: the function whose docstring describes the other arguments.
       names: the names of the arguments to describe, in this order.
 
     >>> def terms(logits, *, num_bins):
@@ -47,7 +47,7 @@ def with_arguments(
 
 
 def _section(text: str) -> tuple[str, str]:
-    """Divide a docstring into what is outside and what is inside its section Args."""
+    """Split a docstring into the text outside and the text inside the section Args."""
     match = re.search(r"^Args:\n((?:  .*\n?|\n(?=  ))+)\n*", text, re.MULTILINE)
     if match is None:
         return text, ""

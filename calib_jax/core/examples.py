@@ -1,12 +1,12 @@
 """Examples: the output of a data source and the input of a training step.
 
 A source supports random access: `len(source)` and `source[index]`, with an array of indices. The
-training loop alone determines the order of the examples, so an epoch can be resumed in its middle
-and the same examples are read with any number of devices.
+training loop alone determines the order of the examples, so training can resume in the middle of
+an epoch and reads the same examples with any number of devices.
 
 A source that augments while it reads (such as cropping a photograph before decoding the rest) has
-one more method, `drawn`. Its random view of an example depends only on the seed, the epoch and the
-example's number, so the properties above still hold.
+one more method, `drawn`. The random view of an example depends only on the seed, the epoch and the
+number of the example, so the properties above still hold.
 """
 
 import dataclasses
@@ -21,8 +21,8 @@ from calib_jax.core.types import PyTree
 class Examples(NamedTuple):
     """A batch of examples; an example is one index of the leading axis of every array.
 
-    It may have many labels: an image with all its pixels, a sentence with all its tokens, a tree
-    with all its nodes.
+    An example may have many labels: an image with a label per pixel, a sentence with a label per
+    token, a tree with a label per node.
 
     Attributes:
       inputs: the input of a network; an array, or any tree of arrays.
@@ -37,7 +37,7 @@ class Examples(NamedTuple):
 
 
 def check_weights(weights: Any, labels: Any) -> None:
-    """Raise an error for weights of another shape than the labels, and for negative ones or NaN.
+    """Raise an error if weights do not have the shape of the labels, are negative or are NaN.
 
     >>> check_weights(np.ones((2, 4)), np.zeros((2, 3), int))
     Traceback (most recent call last):
@@ -61,7 +61,7 @@ def check_weights(weights: Any, labels: Any) -> None:
 
 
 def wrong_label(examples: Examples, num_classes: int) -> tuple[tuple[int, ...], int] | None:
-    """Find the first label of positive weight out of range: its place and its value.
+    """Find the first label of positive weight that is out of range; return its index and value.
 
     >>> wrong_label(Examples(None, np.array([[0, 255], [1, 7]]), np.array([[1, 0], [1, 1]])), 5)
     ((1, 1), 7)
@@ -95,7 +95,7 @@ class Draw(NamedTuple):
     Attributes:
       seed: the seed of the run.
       epoch: counted from 0.
-      copy: how often the example was read earlier in this epoch; 0 unless it is sampled repeatedly.
+      copy: how many times the example was read before in this epoch; 0 unless sampled repeatedly.
     """
 
     seed: int
@@ -105,7 +105,7 @@ class Draw(NamedTuple):
 
 @runtime_checkable
 class RandomViews(Source, Protocol):
-    """A source that reads another random view of each example in every training epoch."""
+    """A source that reads a different random view of each example in every training epoch."""
 
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
         """Read one random view of each of these examples.
@@ -131,9 +131,9 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
 
 
 def labels_of(source: Source) -> np.ndarray | None:
-    """Return the labels of all examples; None if the source does not know them without a pass.
+    """Return the labels of all examples; None if only a pass over the source could find them.
 
-    A source that knows them has an attribute `labels`, and `weights` if its labels have weights.
+    A source with known labels has an attribute `labels`, and `weights` if the labels have weights.
 
     >>> labels_of(InMemory(np.array([5, 6, 7]), np.array([0, 1, 0])))
     array([0, 1, 0])
@@ -143,9 +143,9 @@ def labels_of(source: Source) -> np.ndarray | None:
 
 
 def weighted_labels(source: Source) -> tuple[np.ndarray, np.ndarray] | None:
-    """Return the labels of all examples, and the mask of those whose weight is not 0.
+    """Return the labels of all examples, and the mask of the labels whose weight is not 0.
 
-    None if the source does not know its labels; see `labels_of`.
+    None if the source has no attribute `labels`; see `labels_of`.
     """
     labels = labels_of(source)
     if labels is None:

@@ -1,6 +1,6 @@
-"""Import paths, MODULE:NAME: objects of the user's own, by the text of a config or an option.
+"""Import paths, MODULE:NAME: user objects named in a config or an option.
 
-The module is looked for in the current folder and among the installed packages.
+The module is searched in the current folder and among the installed packages.
 """
 
 import ast
@@ -47,7 +47,7 @@ def name_and_options(text: str) -> tuple[str, dict[str, Any]]:
 
 
 def object_at(kind: str, path: str) -> Any:
-    """Import the object of a path; `kind` is the word for it in error messages.
+    """Import the object at a path; error messages call it `kind`.
 
     >>> object_at("loss", "math:tanh")(0)
     0.0
@@ -82,7 +82,7 @@ def _module(kind: str, name: str) -> Any:
 
 
 def _broken(name: str, error: Exception) -> ValueError:
-    """Build the error for a module of the user's that raises when it is imported."""
+    """Build the error for a user module that raises during import."""
     frame = traceback.extract_tb(error.__traceback__)[-1]
     place, line = frame.filename, frame.lineno
     if isinstance(error, SyntaxError) and error.filename:

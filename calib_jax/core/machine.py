@@ -4,7 +4,7 @@ import math
 import os
 from pathlib import Path
 
-# Sources of the free memory: the machine's, and the limit of a container.
+# Sources of the free memory: the machine and the limit of a container.
 MACHINE = Path("/proc/meminfo")
 CONTAINER = Path("/sys/fs/cgroup")
 

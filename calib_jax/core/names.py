@@ -5,7 +5,7 @@ from collections.abc import Collection
 
 
 def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
-    """Return the choices nearest to a name; upper and lower case are equal, and so are - and _.
+    """Return the choices nearest to a name; ignore case, and treat - and _ as equal.
 
     >>> closest("Label-Smoothing", ["brier", "label_smoothing"])
     ['label_smoothing']

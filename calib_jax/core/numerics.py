@@ -1,4 +1,4 @@
-"""Numerically delicate functions, each written once and with its limits documented."""
+"""Numerically delicate functions, each written once with documented limits."""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -55,8 +55,8 @@ def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float
 def constant_in_gradient(values: _Arrays) -> _Arrays:
     r"""Return arrays that are constants for a gradient, but not for the derivative of the gradient.
 
-    The gradient of $u(z) \, \ell(z)$ with u constant is $u(z) \, \ell'(z)$, whose derivative has a
-    term of $u'(z)$. With `lax.stop_gradient` that term would be missing.
+    The gradient of $u(z) \, \ell(z)$ with u constant is $u(z) \, \ell'(z)$. The derivative of this
+    gradient has a term of $u'(z)$, which `lax.stop_gradient` would drop.
     """
     return values
 
@@ -82,14 +82,14 @@ def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*shape"]:
     r"""Compute a power from the logarithm of its base: $b^a = \exp(a \log b)$.
 
-    Unlike `b ** a` it has finite gradients at b = 0 for 0 < a < 1 if `log_base` is finite, as the
-    fields of `Probabilities` are. $b^0 = 1$ everywhere.
+    Unlike `b ** a` it has finite gradients at b = 0 for 0 < a < 1 if `log_base` is finite, as for
+    the fields of `Probabilities`. $b^0 = 1$ everywhere.
     """
     return jnp.exp(exponent * log_base)
 
 
 def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch classes"]:
-    """Build a mask of the true class of each row; it is empty where the label is out of range."""
+    """Build a mask of the true class of each row; no class is set if the label is out of range."""
     shape = (*labels.shape, num_classes)
     labels = widened(labels)
     return lax.broadcasted_iota(labels.dtype, shape, len(shape) - 1) == labels[..., None]
@@ -106,9 +106,9 @@ def with_true_class(
 ) -> Float[Array, "*batch classes"]:
     """Replace each row's entry at its label.
 
-    On accelerators a comparison with the class index is best, because it fuses with the
-    computation of the rows. On a CPU it keeps XLA from using vector instructions (it tripled the
-    time of a maximum and nearly doubled that of a sum of exponentials), so one entry per row is
+    On accelerators a comparison with the class index is fastest, because it fuses with the
+    computation of the rows. On a CPU the comparison prevents vector instructions (it tripled the
+    time of a maximum and nearly doubled the time of a sum of exponentials), so one entry per row is
     scattered instead.
     """
     if jax.default_backend() == "cpu":
@@ -160,8 +160,8 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
 def top_confidence(logits: Logits) -> PerExample:
     r"""Compute the largest probability, $c = 1 / \sum_k e^{z_k - \max z}$.
 
-    It depends on nothing but the row, down to the last bit, so equal rows tie whatever their
-    labels. Its gradient is $c (q - p)$ with q the prediction, the first of equal largest classes,
+    It depends only on the row, down to the last bit, so equal rows tie whatever their labels.
+    The gradient is $c (q - p)$ with q the prediction, the first of equal largest classes,
     and is exact where c rounds to 1.
     """
     return 1 / _spread_and_total(logits)[1]
@@ -194,7 +194,7 @@ top_confidence.defvjp(_top_confidence_forward, _top_confidence_backward)
 def max_where(
     rows: Float[Array, "*batch classes"], mask: Bool[Array, "*batch classes"]
 ) -> PerExample:
-    """Compute each row's maximum where the mask is set; -inf where it is set nowhere.
+    """Compute each row's maximum over the masked entries; -inf if the mask is empty.
 
     Equal entries share the gradient, as with `jnp.max`. `jnp.max` would keep three arrays of the
     size of the rows for the backward pass; this function keeps only the rows.
@@ -229,13 +229,13 @@ def fold_entries_above(
     """Visit the entries above a threshold in descending order, one per row at a time.
 
     Args:
-      threshold: visited entries are greater than it; the visit is slow if many are.
+      threshold: only greater entries are visited; the visit is slow if there are many.
       rows: finite entries; a row with a NaN is not visited.
       visit: `(carry, column, value) -> carry`; a row without further entries gives the value 0.
       carry: the initial carry.
     """
-    # Split the classes into groups, so that finding the next largest entry reads the groups'
-    # maxima and one group, not all classes.
+    # Split the classes into groups, so that finding the next largest entry reads only the maxima of
+    # the groups and one group, not all classes.
     num_rows, num_classes = rows.shape
     width = 16
     groups = jnp.pad(rows, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
@@ -284,8 +284,8 @@ def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:
 def implicit_root(function: Callable[[Array], Array], root: Array) -> Array:
     r"""Return the root of a function, with the derivative of the implicit function theorem.
 
-    Automatic differentiation of a bisection gives 0. The root $t(x)$ of $f(t, x) = 0$ has the
-    derivative $-f_x / f_t$.
+    The derivative of a bisection by automatic differentiation is 0. The root $t(x)$ of
+    $f(t, x) = 0$ has the derivative $-f_x / f_t$.
 
     Args:
       function: f of t, which closes over x.

@@ -1,7 +1,7 @@
 """Mark values that lie outside their own interval, and explain the mark.
 
 Percentiles of a resampled calibration error may all lie above the error of the data. Tables,
-figures and files show such a value with the mark and the reason defined here.
+figures and files show such a value with this mark and this reason.
 """
 
 from collections.abc import Iterable

@@ -39,12 +39,12 @@ class Probabilities(NamedTuple):
       log_others: $\log \sum_{k \ne y} e^{z_k}$ minus the offset; for the other classes,
         `(logits - offset) - log_others` is the logarithm of `share`.
       share: $p_k / (1 - p_y)$, the distribution over the other classes; 0 at y.
-      share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need. As a field, its
-        derivative needs no extra pass over the classes. It is 0 where $1 - p_y < 10^{-19}$
+      share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need. As a field, it needs
+        no extra pass over the classes for the derivative. It is 0 where $1 - p_y < 10^{-19}$
         (float32).
       logits: the logits themselves, in float32 or float64.
       offset: the largest logit, a constant for gradients. It is subtracted before summing,
-        because sums would round away next to a large number that all logits share.
+        because sums would round away next to a large number shared by all logits.
       labels: the true classes.
     """
 
@@ -134,7 +134,7 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     true = jnp.where(leads, 1, smaller) / (1 + smaller)
 
     share = spread / total[..., None]
-    # The squares, including that of the total, underflow sooner than the total.
+    # The squares, including the square of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(_smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
     outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows, top)
@@ -171,7 +171,7 @@ def _prepare_backward(
     if to_squares is not None:
         to_log_others -= 2 * to_squares * share_squares
     if to_share is not None:
-        # A root of a share has an infinite slope at 0, where the slope of the share itself is 0.
+        # The root of a share has infinite slope at 0, where the slope of the share is 0.
         to_share = jnp.where(spread > 0, to_share, 0)
         to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
     share = spread * (1 / total)[..., None]

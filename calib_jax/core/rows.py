@@ -7,8 +7,8 @@ A row of weight 0 is absent, even if its label is 255 or -1 or its logits are Na
     total = jnp.sum(weigh(values, weights))                     # exactly 0 from absent rows
 
 A row whose weight is negative, infinite or NaN becomes a row of NaN logits and weight 1, so that
-every function that gives NaN for NaN logits gives NaN for such a weight, too. So do all rows if
-their weights sum to more than `LARGEST_TOTAL`.
+every function that gives NaN for NaN logits gives NaN for such a weight, too. The same happens to
+all rows if the weights sum to more than `LARGEST_TOTAL`.
 
 A label out of range in a row of positive weight makes the row NaN (`valid`). It never gives the
 value of a wrapped class or any other wrong finite number. `as_labels` clips labels before JAX
@@ -48,19 +48,19 @@ def present(
 ) -> tuple[Logits, Labels | SoftLabels, Weights | None]:
     """Replace labels and logits by 0 where the weight is 0, so that absent rows cause no NaN.
 
-    Where a weight cannot be used, the logits become NaN and the weight 1.
+    Where a weight is invalid, the logits become NaN and the weight 1.
     """
     if weights is None:
         return logits, labels, None
     return _present(logits, labels, weights)
 
 
-@functools.partial(jax.jit, inline=True)  # one program instead of one for each operation
+@functools.partial(jax.jit, inline=True)  # one program instead of one per operation
 def _present(
     logits: Logits, labels: Labels | SoftLabels, weights: Weights
 ) -> tuple[Logits, Labels | SoftLabels, Weights]:
     absent = weights == 0
-    usable = (weights >= 0) & (jnp.sum(weights) <= LARGEST_TOTAL)  # a NaN or inf is in the sum
+    usable = (weights >= 0) & (jnp.sum(weights) <= LARGEST_TOTAL)  # the sum keeps NaN and inf
     fill = jnp.where(absent & usable, 0, jnp.nan).astype(logits.dtype)
     counts = usable & ~absent
     logits = jnp.where(counts[..., None], logits, fill[..., None])
@@ -72,10 +72,10 @@ def _present(
 def thinned(
     logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**15
 ) -> tuple[Array, Array, Array | None]:
-    """Keep an even grid of the labels of every example if it has more than `most`.
+    """Keep an even grid of the labels of every example that has more than `most`.
 
     An image of 1,024 x 2,048 pixels has two million labels, and statistics with one row per label
-    do not need them all.
+    do not need all of them.
 
     >>> logits = jnp.zeros((1, 1024, 2048, 1))
     >>> thinned(logits, jnp.zeros((1, 1024, 2048), int), None)[1].shape
@@ -91,7 +91,7 @@ def thinned(
 
 
 def padded_size(number: int) -> int:
-    """Return the size to which so many rows are padded, so that few programs are compiled.
+    """Return the padded size for a number of rows, so that few programs are compiled.
 
     Small sets are padded up to fourfold, because compiling takes longer than computing there.
 
@@ -119,7 +119,7 @@ def of_few_shapes(function: Callable[..., PyTree], logits: Logits, labels: Label
 
 
 def weigh(values: PerExample, weights: Weights | None) -> PerExample:
-    """Multiply values by weights; a row of weight 0 gives exactly 0 whatever its value.
+    """Multiply values by weights; a row of weight 0 gives exactly 0 for any value.
 
     A negative, infinite or NaN weight gives NaN.
     """
@@ -141,7 +141,7 @@ def widened(labels: Labels) -> Labels:
 
 
 def on_host(values: Any) -> bool:
-    """Check whether values are from NumPy or Python, so that JAX has not narrowed them yet."""
+    """Check whether values are from NumPy or Python, which JAX has not narrowed yet."""
     return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
 
 

@@ -1,7 +1,7 @@
 """Statistics that merge over parts of the data, over steps and over devices.
 
-A metric over 50,000 examples is not an average of metrics over batches. No value in this module
-is averaged: statistics are merged with `+`, reduced over devices with `all_reduce`, and divided
+A metric over 50,000 examples is not an average of metrics over batches. This module averages no
+values: statistics are merged with `+`, reduced over devices with `all_reduce`, and divided
 once at the end. There are two kinds:
 
     Sums   totals (counts, totals per bin):               merged by addition, psum over devices
@@ -42,7 +42,7 @@ class Stat(Protocol):
 class Sums:
     """Named totals.
 
-    float32 counts exactly up to 16.8 million, which the number of pixels may exceed: sum in
+    float32 counts exactly up to 16.8 million, and the number of pixels may exceed that: sum in
     float32 inside a step, and add `sums.host()`, which is float64, between steps.
 
     >>> part = Sums({"hits": np.array([3.0]), "count": np.array([4.0])})
@@ -115,7 +115,7 @@ class Joint:
         return type(self)({name: part + other.parts[name] for name, part in self.parts.items()})
 
     def all_reduce(self, axis_name: AxisName) -> "Joint":
-        """Reduce every part by its own `all_reduce`."""
+        """Call `all_reduce` of every part."""
         parts: Mapping[str, Stat] = self.parts
         return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})
 
@@ -141,7 +141,7 @@ def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
 
     first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
     shapes = jax.eval_shape(stat_of, first)
-    # Zeros like the sums vary over the same devices, as a checked `shard_map` requires.
+    # `zeros_like` of the sums varies over the same devices, as a checked `shard_map` requires.
     sums, stacked = lax.scan(add, jax.tree.map(jnp.zeros_like, _sums_and_rows(shapes)[0]), parts)
     rows = jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), stacked)
     left, right = iter(sums), iter(rows)
@@ -190,10 +190,10 @@ def gather(rows: Any, axis_name: AxisName) -> Any:
 
 
 def varying(tree: Any, like: Any) -> Any:
-    """Cast leaves to vary over the devices over which a leaf of `like` does.
+    """Cast leaves to vary over the devices over which a leaf of `like` varies.
 
-    Under `shard_map` with its default check the carry of a loop keeps its type: one that begins
-    with constants, or becomes a sum over devices, must be cast. Elsewhere nothing is done.
+    Under `shard_map` with its default check the carry of a loop keeps its type, so a carry that
+    begins with constants, or becomes a sum over devices, must be cast. Elsewhere this is a no-op.
     """
 
     def axes_of(leaf: Any) -> frozenset[Any]:

@@ -43,10 +43,10 @@ _LOWEST, _HIGHEST = 1e-9, 1e20
 _START = 8.0
 _LONGEST_STEP = 4.0  # in log T
 
-_BLOCK = 200_000  # entries: a block and its exponentials stay in the cache of a CPU
+_BLOCK = 200_000  # entries: a block and its exponentials fit into the cache of a CPU
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
 
-_LAST_STEP = 1e-5  # in log T, over a stream: the error after a step is about its square
+_LAST_STEP = 1e-5  # in log T, over a stream: the error after a step is about the step squared
 
 _Function: TypeAlias = Callable[[Array, Array, Array], PyTree]
 
@@ -60,7 +60,7 @@ class TemperatureFit(NamedTuple):
       converged: whether there is an optimum and the iterations reached it.
       indistinct: whether all possible classes of every row have the same logit.
       nll_before: the mean NLL at T = 1.
-      nll_after: the mean NLL of `logits / temperature`, rounded as it is; at most `nll_before`.
+      nll_after: the mean NLL of `logits / temperature`, rounding included; at most `nll_before`.
     """
 
     temperature: Scalar
@@ -77,8 +77,8 @@ def fit_nll(
     """Minimise the mean NLL over the temperature by safeguarded Newton steps in log T.
 
     There is no optimum if every prediction is right (the NLL falls as T -> 0) or if the logits
-    are no better than chance (it falls as T -> infinity). The result is then the best T met, with
-    `converged` False.
+    are no better than chance (it falls as T -> infinity). The result is then the best T visited,
+    with `converged` False.
 
     The NLL of `logits / temperature`, in the precision of the logits, is at most that of the
     logits: T stays 1 where rounding the quotients costs more than the fit gains.
@@ -154,9 +154,9 @@ def _ended(
 ) -> TemperatureFit:
     """Choose between a temperature and 1 by their NLL."""
     has_optimum = (facts.slope < 0) & facts.some_wrong
-    # Without an optimum, a T of equal NLL is kept at 1: its gain may be rounding.
+    # Without an optimum, keep T = 1 if the NLL is equal: the gain of another T may be rounding.
     better = jnp.where(has_optimum, after <= before, after < before)
-    # T = 1 is the optimum as well if the two differ by the rounding of a mean alone.
+    # T = 1 counts as the optimum if the two NLLs differ only by the rounding of a mean.
     alike = jnp.abs(after - before) <= 16 * jnp.finfo(temperature.dtype).eps * before
     return TemperatureFit(
         temperature=jnp.where(better, temperature, 1),
@@ -210,7 +210,7 @@ def fit_nll_of_pieces(pieces: Pieces, *, max_iterations: Number) -> TemperatureF
 
 
 class _Summary(NamedTuple):
-    """The first pass: what decides about an optimum, the total weight, and the NLL at T = 1."""
+    """Results of the first pass: conditions for an optimum, total weight, and NLL at T = 1."""
 
     facts: "_Facts"
     weight: Any
@@ -239,7 +239,7 @@ def _summary(logits: Logits, labels: Labels, weights: Weights) -> _Summary:
 
 
 def _mean_of(function: Callable[..., PyTree]) -> Callable[..., tuple[Scalar, PyTree]]:
-    """Compile a weighted sum as a function of a piece that returns its weight and the mean."""
+    """Compile a weighted sum into a function of a piece that returns the weight and the mean."""
 
     @jax.jit
     def mean(
@@ -256,7 +256,7 @@ def _mean_of(function: Callable[..., PyTree]) -> Callable[..., tuple[Scalar, PyT
 
 
 class _Search(NamedTuple):
-    """The state of the Newton steps: b, its bracket, the last relative step, and their number."""
+    """State of the Newton steps: b, its bracket, the last relative step, the number of steps."""
 
     b: Scalar
     low: Scalar
@@ -300,7 +300,7 @@ def _going(search: _Search, max_iterations: Number, last_step: Number) -> Bool[A
 
 @functools.partial(jax.jit, inline=True)
 def _settled(search: _Search, last_step: Number) -> Bool[Array, ""]:
-    """Check the last step, of which rounding may keep changing the last digits."""
+    """Check whether the last step is small; rounding may keep changing the last digits."""
     last = jnp.minimum(jnp.abs(search.step), search.high / search.low - 1)
     return last <= jnp.maximum(64 * _smallest_step(search.b), last_step)
 
@@ -308,7 +308,7 @@ def _settled(search: _Search, last_step: Number) -> Bool[Array, ""]:
 def _newton(
     derivatives: Callable[[Scalar], tuple[Scalar, Scalar]], start: Scalar, max_iterations: Number
 ) -> tuple[Scalar, Bool[Array, ""]]:
-    """Find the root of a rising function, given with its derivative.
+    """Find the root of an increasing function, given with its derivative.
 
     Args:
       derivatives: the function and its derivative, at b.
@@ -327,7 +327,7 @@ def _newton(
 
 
 def _over_blocks(function: _Function, logits: Logits, true: Vector, weight: Vector) -> PyTree:
-    """Apply a function to blocks of rows and stack its results.
+    """Apply a function to blocks of rows and stack the results.
 
     One block holds all rows, except on a CPU, where a pass over small blocks is eight times as
     fast: their exponentials stay in the cache.
@@ -364,7 +364,7 @@ def _sums(function: _Function, logits: Logits, true: Vector, weight: Vector) -> 
 
 
 def _below_top(logits: Logits) -> tuple[Logits, Bool[Array, "rows classes"], Vector]:
-    """Subtract the largest logit of each row; impossible classes get 0, and a mask marks others."""
+    """Subtract the largest logit of each row; set impossible classes to 0 and mask the others."""
     top = jnp.max(logits, axis=-1)
     possible = logits != -jnp.inf
     return jnp.where(possible, logits - top[:, None], 0), possible, top
@@ -391,7 +391,7 @@ def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
     largest = jnp.max(-below)
     scale = numerics.power_of_two(largest)
     true = (true - top) / scale
-    # Sum differences instead of subtracting means: this is exact for integer logits.
+    # Sum differences instead of subtracting means, which is exact for integer logits.
     differences = jnp.sum(jnp.where(possible, below / scale - true[:, None], 0), axis=-1)
     differences *= logits.shape[-1] / jnp.sum(possible, axis=-1)
     return _Facts(
@@ -403,7 +403,7 @@ def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
 
 
 def _merged(facts: _Facts) -> _Facts:
-    """Merge the facts of blocks, stacked in JAX or NumPy arrays."""
+    """Merge the conditions of blocks, stacked in JAX or NumPy arrays."""
     scale = facts.scale.max()
     return _Facts(
         scale=scale,
@@ -433,7 +433,7 @@ def _derivatives(
 def _losses(logits: Logits, true: Vector, share: Vector, temperature: Number) -> Scalar:
     """Sum the NLL of the scaled logits."""
     below, possible, top = _below_top(scaled(logits, temperature))
-    # Add 1 last, inside log1p, which keeps the digits of a small loss.
+    # Add 1 last, inside log1p, to keep the digits of a small loss.
     ties = jnp.sum(possible & (below == 0), axis=-1)
     others = jnp.sum(jnp.where(possible & (below != 0), jnp.exp(below), 0), axis=-1)
     losses = jnp.log1p(others + (ties - 1)) - (scaled(true, temperature) - top)

@@ -13,7 +13,7 @@ def top_label(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
     Gradients flow only through the confidence. Both are NaN if the label is out of range.
     """
     confidence = top_confidence(logits)
-    # A product with NaN sends NaN back to the row; one with 1 changes no bit.
+    # Multiplying by NaN sends NaN gradients back to the row; multiplying by 1 changes no bit.
     confidence *= jnp.where(valid(labels, logits.shape[-1]), 1, jnp.nan).astype(confidence.dtype)
     hit = (first_argmax(logits) == labels).astype(confidence.dtype)
     return confidence, jnp.where(jnp.isnan(confidence), jnp.nan, hit)

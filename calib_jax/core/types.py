@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     ArrayLike: TypeAlias = SupportsArray | list[Any]
 else:
-    ArrayLike: TypeAlias = Any  # arrays of other libraries are converted, or refused by name
+    ArrayLike: TypeAlias = Any  # other arrays are converted, or an error names them
 
 Logits: TypeAlias = Float[Array, "*batch classes"]
 Labels: TypeAlias = Integer[Array, "*batch"]

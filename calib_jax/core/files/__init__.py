@@ -1,1 +1,1 @@
-"""Safe reading, writing and quoting of files and texts from elsewhere."""
+"""Safe reading, writing and quoting of untrusted files and texts."""

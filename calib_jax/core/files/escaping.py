@@ -1,4 +1,4 @@
-"""Text of others, such as names of classes and files, made harmless for each format of output."""
+"""Escape untrusted text, such as names of classes and files, for each output format."""
 
 import re
 import unicodedata
@@ -15,15 +15,15 @@ _MARKUP = (
     (re.compile(r"<(?=[A-Za-z/!?])"), "&lt;"),
     (re.compile(r"\]\("), r"]\\("),
 )
-_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")  # before other characters it is one
-# Emphasis begins before a letter, so the star after a number is none.
+_BACKSLASH = re.compile(r"\\(?=[!-/:-@\[-`{-~])")  # literal before other characters
+# Emphasis begins before a letter, so a star after a number is not emphasis.
 _EMPHASIS = re.compile(r"(?<!\w)_(?=[^\s_])|\*(?=\w)|~(?=~)|`")
-# Spreadsheets of some languages take the wide signs, too.
+# Spreadsheets in some languages also accept the full-width signs.
 _FORMULA = ("=", "+", "-", "@", "\uff1d", "\uff0b", "\uff0d", "\uff20")
 
 
 def printable(text: str) -> str:
-    r"""Escape what a terminal obeys or cannot show, except line breaks.
+    r"""Escape control characters and characters that a terminal cannot show; keep line breaks.
 
     >>> printable("cat\x1b[31m\ndog")
     'cat\\x1b[31m\ndog'
@@ -39,7 +39,7 @@ def _is_shown(character: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    r"""Do the same, and join lines.
+    r"""Escape as `for_terminal` does, and join lines.
 
     >>> one_line("cat\n\ndog")
     'cat dog'
@@ -48,7 +48,7 @@ def one_line(text: str) -> str:
 
 
 def in_markdown(text: str) -> str:
-    r"""Escape HTML and links in a sentence, and join its lines; code between backticks stays.
+    r"""Escape HTML and links in a sentence and join the lines; keep code between backticks.
 
     >>> in_markdown("p < .05 of <script>alert(1)</script>\n# dog")
     'p < .05 of &lt;script>alert(1)&lt;/script> # dog'
@@ -60,7 +60,7 @@ def in_markdown(text: str) -> str:
 
 
 def in_markdown_cell(text: str) -> str:
-    r"""Escape plain text for a cell of a Markdown table, where it is shown as it is.
+    r"""Escape plain text for a cell of a Markdown table, so that it is displayed literally.
 
     >>> print(in_markdown_cell("a|b *c* `d` .004*"))
     a\|b \*c* \`d\` .004*
@@ -71,7 +71,7 @@ def in_markdown_cell(text: str) -> str:
 
 
 def in_markdown_code(text: str) -> str:
-    r"""Format text as code in Markdown; text that backticks cannot hold as an element of HTML.
+    r"""Format text as code in Markdown; use an HTML element if backticks cannot hold the text.
 
     >>> print(in_markdown_code("score <b> `a`"))
     <code>score &lt;b> \`a\`</code>
@@ -83,7 +83,7 @@ def in_markdown_code(text: str) -> str:
 
 
 def in_csv(cells: Mapping[str, Any]) -> dict[str, Any]:
-    """Escape texts, and put an apostrophe before what a spreadsheet would compute; numbers stay.
+    """Escape texts, and prefix an apostrophe to formulas of spreadsheets; numbers are unchanged.
 
     >>> in_csv({"part": "=1+1", "value": -0.5, "note": "-0.5"})
     {'part': "'=1+1", 'value': -0.5, 'note': '-0.5'}

@@ -1,6 +1,6 @@
 """Readers of untrusted files, with one guard for their errors and bounds on their memory.
 
-Every file is validated before use: the header is read before the data, and the sizes it announces
+Every file is validated before use: the header is read before the data, and the sizes in the header
 are compared with the file and with the free memory. Nothing is ever unpickled. A file that cannot
 be read raises `Unreadable` with one sentence that names the file, whatever the library raised.
 """
@@ -30,7 +30,7 @@ ANEW = "get this file anew"
 _MEGABYTE = 1 << 20
 _LONGEST = 200  # characters of a library's error message
 _HEADER = 1 << 16  # bytes of the header of an array; NumPy itself accepts 10,000
-# Other methods decompress whole blocks of unbounded size; NumPy writes none of them.
+# Other methods decompress whole blocks of unbounded size; NumPy does not write them.
 _METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # OverflowError is an ArithmeticError, KeyError a LookupError; NotImplementedError (an unknown
 # compression) and RecursionError (nested brackets) are RuntimeErrors, as is an encrypted member.
@@ -41,7 +41,7 @@ _DAMAGE = (
 
 
 class Unreadable(ValueError):
-    """A file is damaged or of the wrong kind; the message is one sentence that names it."""
+    """A file is damaged or of the wrong kind; the message is one sentence that names the file."""
 
 
 @contextlib.contextmanager
@@ -53,7 +53,7 @@ def guard(
     The guard converts OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError and
     RuntimeError with their subclasses, and the errors of zlib, lzma, zipfile, tarfile and struct.
     The original exception becomes the cause. TypeError, AttributeError, AssertionError and others
-    are bugs and pass unchanged, as do `Unreadable` and ImportError. A missing file raises
+    indicate bugs and pass unchanged, as do `Unreadable` and ImportError. A missing file raises
     FileNotFoundError.
 
     Args:
@@ -174,7 +174,7 @@ class Npz:
             raise ValueError(f"{name} is compressed by method {member.compress_type}, not deflate")
         with self._archive.open(member) as file:
             array = _Described(name, file).read(member.file_size, self._left)
-            if file.read(1):  # which also makes zipfile compare the checksum
+            if file.read(1):  # this read also makes zipfile verify the checksum
                 raise ValueError(f"{name} is followed by bytes that belong to no array")
         self._left -= array.nbytes
         return array

@@ -1,8 +1,8 @@
-"""Write files whole or not at all, however the process ends and whoever else writes beside it.
+"""Write files whole or not at all, however the process ends and whatever other processes write.
 
-New files get a name of their own, .NAME.RANDOM.partial, and replace the old ones at the end. They
-are locked while they are written, so what a killed process left can be told from what another one
-is writing, and is removed at the next start.
+New files have a unique name, .NAME.RANDOM.partial, and replace the old files at the end. They are
+locked while they are written. The lock distinguishes the leftovers of a killed process from the
+files of a running process; leftovers are removed at the next start.
 """
 
 import contextlib
@@ -14,7 +14,7 @@ from pathlib import Path
 
 try:
     import fcntl
-except ImportError:  # Windows has no such locks: there nothing is removed
+except ImportError:  # Windows has no such locks, so nothing is removed there
     _HAVE_LOCKS = False
 else:
     _HAVE_LOCKS = True
@@ -26,8 +26,8 @@ _ENDING = ".partial"
 def staged(folder: Path) -> Iterator[Path]:
     """Yield a new folder whose files replace those of `folder` together when the block ends.
 
-    Other files of the folder stay. Two processes replace theirs one after the other, so that the
-    files are all of one of them.
+    Other files of the folder stay. If two processes replace files, one waits for the other, so all
+    files come from one process.
     """
     folder.mkdir(parents=True, exist_ok=True)
     remove_leftovers(folder)
@@ -56,17 +56,17 @@ def replacing(path: Path) -> Iterator[Path]:
             yield temporary
             temporary.replace(path)
     except OSError as error:
-        error.filename = str(path)  # the name that the user knows
+        error.filename = str(path)  # the name that the user passed
         raise
     finally:
         temporary.unlink(missing_ok=True)
 
 
 def remove_leftovers(folder: Path, name: str = "") -> None:
-    """Remove the files and folders that killed processes left while they wrote them.
+    """Remove the files and folders that killed processes left while writing.
 
     Args:
-      folder: the folder that they were written into.
+      folder: the folder that the processes wrote into.
       name: the name of the file whose leftovers are removed; "" for all.
     """
     left = list(folder.glob(f".{glob.escape(name) or '*'}.*{_ENDING}"))
@@ -87,7 +87,7 @@ def _named(folder: Path, name: str) -> Path:
 
 @contextlib.contextmanager
 def _made(temporary: Path, make: Callable[[], None]) -> Iterator[None]:
-    """Make a file or a folder and hold its lock; nobody looks for leftovers in between."""
+    """Create a file or folder and lock it; no process searches for leftovers in between."""
     with contextlib.ExitStack() as stack:
         with _locked(temporary.parent):
             make()
@@ -97,7 +97,7 @@ def _made(temporary: Path, make: Callable[[], None]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _locked(path: Path, *, wait: bool = True) -> Iterator[bool]:
-    """Hold a lock of a file or a folder, and yield whether the system has given it."""
+    """Request the lock of a file or folder, and yield whether the system granted it."""
     if not _HAVE_LOCKS:
         yield False
         return

@@ -1,4 +1,4 @@
-"""Arrays of other libraries: converted here for every function that takes logits or labels."""
+"""Conversion of arrays of other libraries, for every function that takes logits or labels."""
 
 import numbers
 from typing import Any
@@ -13,12 +13,12 @@ _CPU = 1  # kDLCPU of the DLPack protocol
 
 
 def as_array(value: Any) -> Any:
-    """Convert an array of another library to one of NumPy or JAX; return anything else unchanged.
+    """Convert an array of another library to NumPy or JAX; return anything else unchanged.
 
-    Arrays of NumPy in another byte order become native, and those of longdouble float64; JAX reads
-    neither. Masked values are refused. Tensors of PyTorch and arrays of CuPy stay on their device
-    if JAX can use it, and are copied to the host otherwise. Tables and columns of pandas and polars
-    become NumPy arrays. Gradients of the other library end here.
+    NumPy arrays in another byte order become native, and longdouble arrays become float64, because
+    JAX reads neither. Masked values raise an error. PyTorch tensors and CuPy arrays stay on their
+    device if JAX can use it, and are copied to the host otherwise. pandas and polars tables and
+    columns become NumPy arrays. Gradients do not flow back into the other library.
 
     >>> as_array([1.0, 2.0])
     [1.0, 2.0]
@@ -39,23 +39,23 @@ def as_array(value: Any) -> Any:
     if value.__dlpack_device__()[0] == _CPU:
         try:
             return np.asarray(value)
-        except (TypeError, RuntimeError, AttributeError):  # for example bfloat16 of PyTorch
+        except (TypeError, RuntimeError, AttributeError):  # for example for bfloat16 in PyTorch
             return jnp.from_dlpack(value)
     return _from_device(value)
 
 
 def as_numbers(name: str, what: str, values: Any) -> Any:
-    """Do the same, and raise an error for text, structures and objects, which JAX cannot hold.
+    """Convert as `as_array` does; raise an error for text, structures and objects.
 
     Args:
-      name: the name of the caller, for the error message; empty for none.
+      name: the name of the caller, for the error message; may be empty.
       what: a description of the values, for the error message.
       values: an array, or nested lists.
     """
     values = as_array(values)
     if rows.on_host(values) and rows.host_integers(values) is None:
         dtype = np.asarray(values).dtype
-        if dtype.kind in "OSUMmV" and not jnp.issubdtype(dtype, jnp.number):  # V: bfloat16, too
+        if dtype.kind in "OSUMmV" and not jnp.issubdtype(dtype, jnp.number):  # bfloat16 has kind V
             hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
             caller = f"{name}: " if name else ""
             raise TypeError(f"{caller}{what} must be numbers{hint}, got {dtype}.")
@@ -63,9 +63,9 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
 
 
 def unmasked(what: str, values: Any) -> Any:
-    """Return values of which none is masked, without the mask; raise an error for others.
+    """Return the values of a masked array without its mask; raise an error if any is masked.
 
-    A plain array has no mask, so masked values would count with whatever is behind it.
+    A plain array has no mask, so the numbers behind masked entries would count as values.
     """
     if not isinstance(values, np.ma.MaskedArray):
         return values
@@ -86,7 +86,7 @@ def _native(array: np.ndarray) -> np.ndarray:
 
 
 def _from_device(value: Any) -> Any:
-    """Convert an array on an accelerator, on that device if JAX can use it."""
+    """Convert an array on an accelerator; keep it on that device if JAX can use it."""
     try:
         array = jnp.from_dlpack(value)
     except (TypeError, RuntimeError, ValueError, BufferError) as error:
@@ -98,7 +98,7 @@ def _from_device(value: Any) -> Any:
             f"JAX cannot read an array of type {type(value).__name__} on the DLPack device"
             f" {tuple(map(int, device))}.\nCopy it to the host first."
         ) from error
-    if jnp.issubdtype(array.dtype, jnp.floating):  # DLPack brings float64 without x64, too
+    if jnp.issubdtype(array.dtype, jnp.floating):  # DLPack keeps float64 even without x64
         return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
     return array
 

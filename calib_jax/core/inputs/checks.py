@@ -1,7 +1,7 @@
-"""Argument checks of the public functions, made once at trace time.
+"""Argument checks of the public functions, run once at trace time.
 
 Shapes, dtypes and static options are known while a function is traced, so an error in them
-raises an exception here. Array values are not known: a label out of range makes its row NaN
+raises an exception here. Array values are unknown then: a label out of range makes its row NaN
 (see `calib_jax.core.rows`), and `label_checked` reports the label.
 """
 
@@ -44,12 +44,12 @@ def takes_logits(
     """Validate the arguments of a function of `(logits, labels, ...)` and accept NumPy arrays.
 
     Logits, labels and, if the function has them, `weights` are converted to arrays; an error is
-    raised if their shapes or dtypes do not match. With weights, rows of weight 0 are passed with
-    label 0 and logits 0. `unchecked` returns the function itself, for callers that have done this.
+    raised if shapes or dtypes do not match. With weights, rows of weight 0 are passed with
+    label 0 and logits 0. `unchecked` returns the wrapped function, for callers that have validated.
 
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
-        a row of them may also be 0 for every class.
+        a row of soft labels may also be 0 for every class.
     """
 
     def decorate(
@@ -108,32 +108,32 @@ def examples(
 
 
 def mark_checked(checked: Any, function: Any, soft_labels: TakesSoft) -> Any:
-    """Attach to a function with checks the one behind them, and whether it takes soft labels."""
+    """Store on a checked function the wrapped function, and whether it takes soft labels."""
     checked.unchecked = function
     checked.soft_labels = soft_labels
     return checked
 
 
 def unchecked(function: _Function) -> _Function:
-    """Return the function behind the checks of a public one, and any other function itself."""
+    """Return the function that a public function wraps; return other functions unchanged."""
     return cast(_Function, getattr(function, "unchecked", function))
 
 
 def takes_soft_labels(function: Callable[..., Any]) -> TakesSoft:
-    """Check whether a function takes soft labels; one without checks of ours decides itself."""
+    """Check whether a function takes soft labels; True for a function without our checks."""
     return cast(TakesSoft, getattr(function, "soft_labels", True))
 
 
-# Off by default: a check that passes still costs 50 microseconds a call, as much as the loss of
-# a small batch.
+# Off by default: a passing check costs 50 microseconds a call, as much as the loss of a small
+# batch.
 _checking_labels = contextvars.ContextVar("checking_labels", default=False)
 
 
 def label_checked(function: _Function) -> _Function:
     """Wrap a loss function so that a label out of range raises an error naming the label.
 
-    Soft labels that are no distribution and logits that look like probabilities raise an
-    error as well. Use it to find the cause of a NaN: every call waits for the device and traces
+    Soft labels that are no distribution and logits that look like probabilities also raise an
+    error. Use it to find the cause of a NaN: every call waits for the device and traces
     the function again. Pass the function itself and not the result of `jax.jit`, which may have
     been traced without the check.
 
@@ -161,13 +161,13 @@ def label_checked(function: _Function) -> _Function:
 
 
 def _not_wrapped(leaf: Any) -> Any:
-    """Convert NumPy integers before `checkify` does, which would wrap those beyond 32 bits."""
+    """Convert NumPy integers before `checkify`, which would wrap integers beyond 32 bits."""
     wide = isinstance(leaf, np.ndarray | np.integer) and np.issubdtype(leaf.dtype, np.integer)
     return rows.as_labels(leaf) if wide else leaf
 
 
 def _with_true_label(message: str, given: Any) -> str:
-    """Replace a label that was clipped to 32 bits by the given one in the message."""
+    """Replace a label that was clipped to 32 bits by the original label in the message."""
     for leaf in jax.tree.leaves(given):
         integers = rows.host_integers(leaf)
         if integers is None or not integers.size:
@@ -228,7 +228,7 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
 def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
     """Convert logits and labels to arrays and validate that their shapes and dtypes match.
 
-    Error messages start with `name`. A label out of range stays so: see `rows.as_labels`.
+    Error messages start with `name`. Labels out of range stay out of range: see `rows.as_labels`.
     """
     logits = jnp.asarray(as_numbers(name, "logits", logits))
     labels = rows.as_labels(as_numbers(name, "labels", labels))
@@ -289,12 +289,12 @@ def flat_rows(
 
 
 def concrete(value: Any) -> bool:
-    """Check whether a number is known while tracing, so that its value can be validated."""
+    """Check whether a number is concrete during tracing, so that its value can be validated."""
     return not isinstance(value, jax.core.Tracer)
 
 
 def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
-    """Validate that a function returned one value for each example; others would be broadcast."""
+    """Validate that a function returned one value per example; other shapes would broadcast."""
     if np.shape(values) != shape:
         raise ValueError(
             f"{name} must return one value for each example, shape {shape}, got {np.shape(values)}:"
@@ -303,7 +303,7 @@ def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
 
 
 def random_key(key: Any) -> None:
-    """Validate a key of `jax.random`; an integer is a seed, and no key."""
+    """Validate a key of `jax.random`; an integer is a seed and raises an error."""
     dtype = getattr(key, "dtype", None)
     is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if not (is_key or (dtype == np.uint32 and np.ndim(key))):
@@ -339,7 +339,7 @@ def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
 
 
 def num_bins(value: Any) -> None:
-    """Validate a number of bins; every one of them takes memory, filled or not."""
+    """Validate a number of bins; every bin takes memory, filled or not."""
     whole("num_bins", value)
     if concrete(value) and value > _MOST_BINS:
         raise ValueError(f"num_bins must be at most {_MOST_BINS:,}, got {value}.")
@@ -348,7 +348,7 @@ def num_bins(value: Any) -> None:
 def seed(value: Any, count: int = 1) -> None:
     """Validate a seed, or the first of `count` seeds.
 
-    Keys of JAX hold 32 bits of a seed, so those of 1 and 2^32 + 1 would be equal.
+    JAX keys hold 32 bits of a seed, so the seeds 1 and 2^32 + 1 would give the same key.
     """
     whole("seed", value, 0)
     if concrete(value) and int(value) + count > 2**32:
@@ -357,7 +357,7 @@ def seed(value: Any, count: int = 1) -> None:
 
 
 def _number(name: str, value: Any) -> None:
-    """Validate that a value is no word and no missing value, which NumPy cannot compare."""
+    """Validate that a value is not text or a missing value, which NumPy cannot compare."""
     if value is None or isinstance(value, str):
         raise TypeError(f"{name} must be a number, got {value!r}.")
 
@@ -431,7 +431,7 @@ def of_one_kind(array: np.ndarray) -> np.ndarray:
 
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
-    # `as_array` takes columns of numbers alone.
+    # `as_array` takes only columns of numbers.
     clusters = unmasked("clusters", clusters)
     ids = np.asarray(clusters if hasattr(clusters, "to_numpy") else as_array(clusters))
     if ids.shape != shape:
@@ -460,7 +460,7 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
     """List the options of a function with their defaults.
 
-    Options are keyword-only or have a default. `weights` has one, too, but holds data.
+    Options are keyword-only or have a default. `weights` has a default, too, but holds data.
     """
     return {
         name: parameter.default
@@ -482,7 +482,7 @@ def takes_options_of(
     The options and their defaults are then written once, and `help` and `check_options` see them.
 
     Args:
-      *functions: those that receive the options.
+      *functions: the functions that receive the options.
       without: options that the function does not pass on.
 
     >>> def focal(logits, *, gamma=3.0, weighting="loss"): ...

@@ -1,4 +1,4 @@
-"""Checks for invalid values: counted in one pass, and an error outside `jit`.
+"""Checks for invalid values: one pass counts them, and outside `jit` they raise an error.
 
 Inside `jit` invalid values give NaN, never a wrong finite number (see `calib_jax.core.rows`).
 Outside `jit`, where values can be read, they raise an error that counts them.

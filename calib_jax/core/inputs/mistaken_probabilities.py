@@ -1,9 +1,10 @@
 """Checks that raise an error for probabilities passed as logits, outside `jit`.
 
-Softmax accepts any numbers, so probabilities would be scored wrongly without an error. Both are
-floating point and differ only in their values. A few logits may look like probabilities by chance,
-so all rows of an input are judged once, where they enter, if there are at least `LEAST_ROWS`. Parts
-of an input (groups, folds, batches) are never judged: `judged`.
+Softmax accepts any numbers, so probabilities would be scored wrongly without an error. Logits and
+probabilities are both floating point and differ only in their values. A few logits may look like
+probabilities by chance, so the check judges all rows of an input once, where they enter, and only
+if there are at least `LEAST_ROWS`. Parts of an input (groups, folds, batches) are never judged:
+see `judged`.
 """
 
 import contextlib
@@ -22,7 +23,7 @@ _judged = contextvars.ContextVar("judged", default=False)
 
 @contextlib.contextmanager
 def judged() -> Iterator[None]:
-    """Skip the check of `refuse_unless_judged` inside, where only parts of a checked input enter.
+    """Skip the check of `refuse_unless_judged` inside, which receives parts of a checked input.
 
     >>> rows = np.full((20, 2), 0.5)
     >>> with judged():
@@ -72,7 +73,7 @@ class Suspicion:
             self.num_rows += len(rows) if self.all_look else 0
 
     def refuse(self, name: str) -> None:
-        """Raise an error if all rows look like probabilities, and there are enough of them."""
+        """Raise an error if all rows look like probabilities and there are enough rows."""
         if self.all_look and self.num_rows >= LEAST_ROWS:
             raise ValueError(
                 f"{name}: all {self.num_rows} rows of the logits look like probabilities: none is"

@@ -1,7 +1,7 @@
 """Checks of soft labels, which are distributions over the classes.
 
 Outside `jit` a row that is no distribution raises an error. Inside `jit`, where values cannot be
-read, it becomes NaN, as a row with a label out of range does.
+read, the row becomes NaN, like a row with a label out of range.
 """
 
 from typing import Any, Literal, TypeAlias
@@ -16,7 +16,7 @@ from calib_jax.core.types import Array, Logits, SoftLabels, Weights
 # Whether a function takes soft labels; "or_zeros": a row may also be 0 for every class.
 TakesSoft: TypeAlias = bool | Literal["or_zeros"]
 
-_TOLERANCE = 1e-3  # printed digits; sums of rounded numbers of half precision may be off by more
+_TOLERANCE = 1e-3  # for printed digits; sums of rounded half-precision numbers may differ by more
 _ALLOWED = "the row of an example must be a distribution, values in [0, 1] with the sum 1"
 
 
