@@ -54,14 +54,14 @@ def fit(
     bin, kept .005 from 0 and 1, and $s = N' / B$. A bin with $n_b$ examples and $k_b$ hits predicts
     $(k_b + s m) / (n_b + s)$. Equal probabilities (within 1e-6, in float64 1e-15) share a bin; B
     counts the bins with examples, whose edges lie halfway between two examples. About $n^{1/3}$
-    models of n examples are averaged for every class, so that it takes longer than the other
-    calibrators of one class: 50,000 examples of two classes about a second on a laptop.
+    models of n examples are averaged for every class, so this takes longer than the other
+    calibrators of one class: 50,000 examples of two classes take about a second on a laptop.
 
     Args:
       logits: held-out logits or log-probabilities, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      prior_strength: $N'$, the number of examples that all priors of a model are worth.
+      prior_strength: $N'$, the number of examples that all priors of a model together count as.
       prior_per_bin: whether N' is the strength of each bin, as in the authors' code.
 
     References:
@@ -117,10 +117,10 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
 
 
 def _edges(groups: Groups) -> Float[Array, " edges"]:
-    """Compute the edges halfway between neighbouring groups; those after the last are 1."""
+    """Compute the edges halfway between neighbouring groups; edges after the last group are 1."""
     between = (groups.highest[:-1] + groups.lowest[1:]) / 2
     between = jnp.where(groups.used[1:], between, 1)
-    # Of one example there are no neighbours.
+    # One example has no neighbours.
     ends = jnp.arange(2, dtype=between.dtype)
     return jnp.concatenate([ends[:1], between, ends[1:]])
 
@@ -136,7 +136,7 @@ def _model(
       num_bins: the number of bins.
       size: a static number that `num_bins` does not exceed.
       strength: the strength of the prior.
-      per_bin: whether it is that of every bin.
+      per_bin: whether `strength` holds for every bin.
     """
     # Number the bins that have examples; a group belongs to the bin in which it begins.
     after = jnp.cumsum(groups.weight)

@@ -1,4 +1,4 @@
-r"""Beta calibration: a family of curves that contains logistic, inverse logistic and identity maps.
+r"""Beta calibration: a family of curves with logistic, inverse logistic and identity maps.
 
 $p' = \sigma(a \log p - b \log(1 - p) + c)$ with $a, b \ge 0$, so the curve never falls. a = b = 1,
 c = 0 is the identity. With more than two classes, each class is fitted against the rest and the
@@ -34,8 +34,9 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     Each of a and b is either positive or 0 at the optimum. All four cases are fitted, and the best
     fit without a negative slope is the exact optimum.
 
-    If a threshold separates the positives of a class from its negatives, or one of the two is
-    missing, no finite optimum exists: the state is `no_optimum` and the curve is steep.
+    If a threshold separates the positives of a class from its negatives, or the class has no
+    positives or no negatives, no finite optimum exists: the state is `no_optimum` and the curve
+    is steep.
 
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 

@@ -44,7 +44,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
       logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      max_iterations: the largest number of steps, of which about ten are needed.
+      max_iterations: the largest number of steps; about ten are needed.
 
     References:
       Alexandari, Kundaje and Shrikumar 2020, Maximum Likelihood with Bias-Corrected Calibration is
@@ -89,21 +89,21 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
         p = jnp.where(share[:, None] > 0, jax.nn.softmax(z), 0)
         residual = share[:, None] * (p - true)
         gradient = jnp.append(jnp.sum(residual * x), jnp.sum(residual, axis=0))
-        # The Hessian by z is diag(p) - p p', between the changes of the scores.
+        # The Hessian by z is diag(p) - p p', applied to the changes of the scores.
         average = jnp.sum(p * x, axis=1)
         weighted = share[:, None] * p
         by_slope = jnp.sum(weighted * jnp.square(x - average[:, None]))
         by_both = jnp.sum(weighted * (x - average[:, None]), axis=0)
         by_intercept = jnp.diag(jnp.sum(weighted, axis=0))
         by_intercept -= jnp.matmul(weighted.T, p, precision=fitting.EXACT)
-        # An equal change of all intercepts changes nothing: with a curvature, no step leads there.
+        # An equal change of all intercepts changes nothing: added curvature keeps steps out of it.
         by_intercept += jnp.trace(by_intercept) / num_classes**2
         hessian = jnp.block([[by_slope, by_both[None]], [by_both[:, None], by_intercept]])
         value = jnp.sum(weigh(losses_of(z, rows), share))
         return fitting.Local(value, gradient, hessian)
 
     identity = jnp.append(unit * deviation, unit * mean)
-    # From a start with far larger scores, steps would make no progress.
+    # From a start with far larger scores, steps would not progress.
     start = jnp.minimum(1, _LARGEST_START / (unit * deviation)) * identity
     seen = jnp.any(each > 0, axis=0)  # the classes that are possible in some row
     free = jnp.append(~blank, seen)
@@ -122,9 +122,9 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
 
 @contract.takes(Params)
 def apply(params: Any, logits: Any) -> Logits:
-    """Compute the logits z / T + b; of each row, minus its largest logit over T.
+    """Compute the logits z / T + b, from rows of logits minus the largest logit of each row.
 
-    Large offsets of rows thus cost no precision. The result does not contain them, so it has no
+    Large offsets of rows thus cost no precision. The result contains no offsets, so it has no
     energy (`metrics.ood_auroc`).
     """
     num_classes = len(params.intercept)

@@ -47,7 +47,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       off_diagonal_penalty: $\lambda$ of the off-diagonal and intercept regularisation (ODIR).
       intercept_penalty: $\mu$ of the same regularisation.
-      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; if more are needed, the state is `stopped`.
 
     References:
       Kull et al. 2019, Beyond temperature scaling: obtaining well-calibrated multiclass

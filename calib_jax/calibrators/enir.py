@@ -3,7 +3,7 @@ r"""ENIR: an average over the path of near-isotonic regressions, weighted by the
 Over examples sorted by probability, the near-isotonic regression minimises
 $\tfrac12 \sum_n w_n (\beta_n - y_n)^2 + \lambda \sum_n (\beta_n - \beta_{n+1})_+$. It is the data
 at $\lambda = 0$ and isotonic regression at large $\lambda$. In between neighbours join at certain
-$\lambda$, and each of these is a model. Each class is calibrated against the rest, and the K
+$\lambda$, and each of them gives a model. Each class is calibrated against the rest, and the K
 probabilities are divided by their sum; two classes have one question, about class 1.
 """
 
@@ -26,7 +26,7 @@ FLOOR = isotonic.FLOOR
 
 
 class EnirParams(NamedTuple):
-    """The sorted probabilities of the examples and the average there, for every question.
+    """The sorted probabilities of the examples and the averages there, for every question.
 
     Examples that are pooled as equal share the lowest of their probabilities.
     """
@@ -43,10 +43,10 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     """Average the near-isotonic regressions at all values of lambda where neighbours join.
 
     A model with d different values and log-likelihood L has the weight exp(L - d log(n) / 2). The
-    data themselves, at lambda 0, are no model. Between two examples the average is linear. Equal
+    data themselves, at lambda 0, are not a model. Between two examples the average is linear. Equal
     probabilities are pooled first, as in `isotonic`.
 
-    The time is about n for each value of lambda, of which there may be n.
+    The time is about n per value of lambda, and there may be n values.
 
     Args:
       logits: held-out logits or log-probabilities, `[*batch, classes]`.
@@ -141,7 +141,7 @@ def _average(groups: Groups) -> Vector:
         ahead = exists & (closing != 0) & (meeting > path.penalty)
         meeting = jnp.where(ahead, meeting, jnp.inf)
         penalty = jnp.min(meeting, initial=jnp.inf)  # one example has no pairs
-        # Pairs that meet at one lambda join in one model, also where rounding separates them.
+        # Pairs that meet at one lambda join in one model, even if rounding separates them.
         joined = jnp.append(False, meeting <= penalty * (1 + 64 * eps))
         starts = path.starts & ~joined[blocks.of_group]
         path = path._replace(starts=starts, falling=path.falling & starts, penalty=penalty)

@@ -2,8 +2,8 @@ r"""Ensemble temperature scaling: mix the scaled, the unscaled and the uniform d
 
 $p' = w_1 \mathrm{softmax}(z / T) + w_2 \mathrm{softmax}(z) + w_3 / K$ with $w \ge 0$,
 $\sum w = 1$. Predictions do not change. Impossible classes (a logit of -inf) keep probability 0;
-the uniform distribution covers only the K possible classes, like the limit of large T. Each of
-these has a probability of at least $w_3 / K$.
+the uniform distribution covers only the K possible classes, like the limit of large T. Each
+possible class has a probability of at least $w_3 / K$.
 """
 
 import itertools
@@ -43,9 +43,9 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     parts, and the best fit without a negative weight is the exact optimum.
 
     An optimal mixture always exists. A finite T > 0 is optimal under the same conditions as in
-    temperature scaling: some row has a larger logit than that of its true class, and logits of
-    true classes are on average above the mean of their rows. So the state is that of the
-    temperature, unless the mixture did not converge. The fitted NLL is at most that of the
+    temperature scaling: some row has a larger logit than the logit of the true class, and logits
+    of true classes are on average above the mean of their rows. So the state is the state of the
+    temperature, unless the mixture did not converge. The fitted NLL is at most the NLL of the
     uncalibrated logits.
 
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
@@ -79,7 +79,7 @@ def _fit(examples: FitData) -> Params:
     parts = jnp.where(share > 0, parts, 1)
 
     def local(mixture: Array) -> fitting.Local:
-        # A row of probability 0 or less makes the value infinite or NaN: the step is rejected.
+        # A row of probability 0 or less makes the value infinite or NaN, so the step is rejected.
         mixed = jnp.sum(mixture[:, None] * parts, axis=0)
         ratio = parts / mixed[None]
         return fitting.Local(
@@ -96,7 +96,7 @@ def _fit(examples: FitData) -> Params:
     allowed = jnp.all(mixtures >= 0, axis=1) & jnp.isfinite(values)
     best = jnp.argmin(jnp.where(allowed, values, jnp.inf))
     mixture = mixtures[best] / jnp.sum(mixtures[best])
-    # At T = 1 scaled and unscaled are equal and the mixture is not unique: use the scaled one.
+    # At T = 1 scaled and unscaled are equal and the mixture is not unique: use the scaled part.
     scaled_alone = jnp.array([1.0, 0.0, 0.0], parts.dtype)
     only = local(scaled_alone).value
     gain = only - local(mixture).value

@@ -39,7 +39,7 @@ def fit(
 ) -> Params:
     """Compute the frequency of each class in each bin of its probability.
 
-    An empty bin returns its midpoint, so it moves no probability out of the bin.
+    An empty bin returns its midpoint, so no probability leaves the bin.
 
     Args:
       logits: held-out logits or log-probabilities, `[*batch, classes]`.

@@ -40,7 +40,7 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
 
     f is linear between two examples, and constant below the lowest and above the highest. Examples
     of equal probability are pooled first: a group holds the probabilities less than 1e-6 (in
-    float64 1e-15) above its lowest one. scikit-learn follows the same rules.
+    float64 1e-15) above the lowest probability of the group. scikit-learn follows the same rules.
 
     Args:
       logits: held-out logits or log-probabilities, `[*batch, classes]`.
@@ -100,11 +100,11 @@ def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
 
 
 def near_ties_merged(p: Vector) -> Vector:
-    """Replace sorted probabilities by the first of their group.
+    """Replace sorted probabilities by the first probability of their group.
 
-    A group ends before the first probability that exceeds its first one by the resolution or more:
-    1e-6 in float32, 1e-15 in float64. Each group starts where the previous one ends; pointer
-    doubling, over 1, 2, 4, ... groups at once, computes all starts in log n rounds.
+    A group ends before the first probability that exceeds the start of the group by the resolution
+    or more: 1e-6 in float32, 1e-15 in float64. Each group starts where the previous group ends;
+    pointer doubling, over 1, 2, 4, ... groups at once, computes all starts in log n rounds.
     """
     num_rows = p.shape[0]
     resolution = float(jnp.finfo(p.dtype).resolution)
@@ -134,7 +134,7 @@ class _Blocks(NamedTuple):
     of_row: Integer[Array, " rows"]
     weight: Vector
     total: Vector
-    falling: Bool[Array, ""]  # whether the mean of some block is not below that of the next
+    falling: Bool[Array, ""]  # some block's mean is not below the next mean
 
 
 def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:

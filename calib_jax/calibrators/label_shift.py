@@ -1,4 +1,4 @@
-r"""Label shift: the class prior changes between training and use, and nothing else does.
+r"""Label shift: only the class prior changes between training and use.
 
     prior = calibrators.estimate_prior(logits, source_prior).prior     from unlabelled examples
     calibrators.with_prior(logits, source_prior, prior)                logits under that prior
@@ -80,14 +80,14 @@ def estimate_prior(
       \frac{p_{ik} \, \pi'_k / \pi_k}{\sum_j p_{ij} \, \pi'_j / \pi_j}$$
 
     from $\pi' = \pi$. It maximises a concave likelihood. The logits must be calibrated under the
-    source prior, and the mean of their probabilities there be this prior: a model that overstates a
-    class finds a shift where there is none.
+    source prior, and their mean probabilities under the source prior must equal that prior: a model
+    that overstates a class finds a shift where there is none.
 
     Args:
       logits: `[*batch, classes]`, of unlabelled examples.
       source_prior: the share or the count of each class where the logits are calibrated.
       weights: `[*batch]`; weight 0 drops an example, weight k counts it k times.
-      tolerance: the change of a share at which it has converged.
+      tolerance: the estimate has converged if no share changes by more than this.
       max_iterations: the largest number of steps.
 
     References:

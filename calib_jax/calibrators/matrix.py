@@ -41,8 +41,8 @@ def fit(
     The criterion is convex. Without penalties it has no finite optimum if some W and b classify
     all examples correctly or if a class never occurs; the state is then `no_optimum`.
 
-    Adding one vector to all rows of W changes no probability; the fit returns the W nearest to I
-    among these (unless logits are in the tens of thousands). Adding one number to all logits of
+    Adding one vector to all rows of W changes no probability; the fit returns the equivalent W
+    nearest to I (unless logits are in the tens of thousands). Adding one number to all logits of
     all examples changes no fitted probability. Adding a number to a single row of logits changes
     the result, unlike in `dirichlet`.
 
@@ -54,7 +54,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       off_diagonal_penalty: $\lambda$, the strength of the penalty on entries off the diagonal.
       intercept_penalty: $\mu$, the strength of the penalty on intercepts.
-      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; if more are needed, the state is `stopped`.
 
     References:
       Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the

@@ -30,9 +30,9 @@ Params = PlattParams
 def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False) -> Params:
     r"""Fit slopes and intercepts by Newton steps on the binary NLL.
 
-    If a threshold separates the positives of a class from its negatives, or one of the two is
-    missing, no finite optimum exists: the state is `no_optimum` and the curve is steep. With
-    `smoothed` an optimum always exists.
+    If a threshold separates the positives of a class from its negatives, or the class has no
+    positives or no negatives, no finite optimum exists: the state is `no_optimum` and the curve
+    is steep. With `smoothed` an optimum always exists.
 
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 

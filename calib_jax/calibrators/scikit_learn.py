@@ -8,8 +8,8 @@
     calibrator = Calibrator("isotonic").fit(logits, labels)   # logits of any model
     calibrator.predict_proba(other_logits)
 
-This file needs scikit-learn: pip install 'calib_jax[sklearn]'. It is imported by its own name, so
-`calib_jax.calibrators` does without it.
+This file needs scikit-learn: pip install 'calib_jax[sklearn]'. `calib_jax.calibrators` does not
+import it, so import it by its own path.
 """
 
 from __future__ import annotations
@@ -47,10 +47,10 @@ from calib_jax.core.inputs.array_conversion import as_array
 
 __all__ = ["EXPECTED_FAILURES", "CalibratedClassifier", "Calibrator"]
 
-# Classifiers that count examples, such as forests, often give the probability 0, also to the true
-# class. A floor below 1e-6 lets these few examples dominate the fit of a temperature.
+# Classifiers that count examples, such as forests, often return the probability 0, even for the
+# true class. A floor below 1e-6 lets these few examples dominate the fit of a temperature.
 LOG_FLOOR = float(np.log(1e-6))
-# Other classifiers give 0 only by underflow, so the floor is the logarithm of the smallest
+# Other classifiers return 0 only by underflow, so the floor is the logarithm of the smallest
 # normal float32.
 LOG_UNDERFLOW = float(np.log(np.finfo(np.float32).tiny))
 # `cross_val_predict` fills the columns of classes that a fold lacks with the lowest float.
@@ -85,15 +85,15 @@ EXPECTED_FAILURES = {
 class Calibrator(ClassifierMixin, BaseEstimator):
     """A calibrator of logits: `fit(logits, labels)`, `predict_proba(logits)`.
 
-    Labels are the numbers of the columns. `EXPECTED_FAILURES` lists the checks of scikit-learn
-    that give other inputs.
+    Labels are column numbers. `EXPECTED_FAILURES` lists the checks of scikit-learn that pass
+    other inputs.
 
     Args:
       method: the name of a calibrator, one of `calibrators.catalogue()`.
 
     Attributes:
-      params_: the fitted parameters, which `calibrators.save` writes; `params_.state.name` is how
-        the fit ended.
+      params_: the fitted parameters, which `calibrators.save` writes; `params_.state.name` names
+        how the fit ended.
       classes_: the numbers of the columns.
     """
 
@@ -135,7 +135,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
 
     The calibrator is fitted on predictions of examples that the classifier was not trained on: in
     each of `cv` folds, a copy trained on the other folds predicts. Then the classifier is trained
-    on all examples. A classifier that is trained already goes in as
+    on all examples. To use a trained classifier, pass
     `sklearn.frozen.FrozenEstimator(classifier)`; `fit` then takes held-out examples, and only the
     calibrator is fitted.
 
@@ -143,8 +143,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
     per class or one column for two classes. Otherwise they are `predict_log_proba`, or the
     logarithm of `predict_proba`. This order keeps the ranking of overconfident predictions, whose
     probabilities round to 0 or 1. `decision_function` comes last if a fold lacks a class, because
-    `cross_val_predict` then refuses it, and for an `SVC` of three or more classes, whose scores are
-    votes of pairs of classes.
+    `cross_val_predict` then raises an error, and for an `SVC` of three or more classes, whose
+    scores are votes of pairs of classes.
 
     Log-probabilities have a floor: the smallest positive probability of the cross-validated
     predictions, but at most 1e-6. If none of these predictions is 0, the floor is at most 1.2e-38.
@@ -160,7 +160,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
       params_: the parameters of the calibrator, which `calibrators.save` writes.
       classes_: the class names, sorted.
       response_method_: the name of the method of the classifier that gives the logits.
-      log_floor_: the logarithm of the smallest probability that the calibrator is given.
+      log_floor_: the logarithm of the smallest probability that the calibrator receives.
     """
 
     def __init__(self, estimator: Any = None, method: Any = "temperature", cv: Any = 5) -> None:
@@ -213,7 +213,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         self.log_floor_ = _log_floor(logs)
         self.params_ = calibrator.fit(np.maximum(logs, self.log_floor_), labels, weights)
         if method == "decision_function":
-            self.log_floor_ = -np.inf  # nothing underflows, and no class is absent any more
+            self.log_floor_ = -np.inf  # nothing underflows, and no class is absent
         for name in ("n_features_in_", "feature_names_in_"):
             if hasattr(self.estimator_, name):
                 setattr(self, name, getattr(self.estimator_, name))
@@ -291,7 +291,7 @@ def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.nda
 
 
 def _last_step(classifier: Any) -> tuple[list[str], Any]:
-    """Return the last step of nested pipelines, and the names that lead to it."""
+    """Return the last step of nested pipelines, and the path of step names to it."""
     names = []
     while hasattr(classifier, "steps"):
         name, classifier = classifier.steps[-1]
@@ -330,13 +330,13 @@ def _response_methods(classifier: Any, num_classes: int, complete: bool) -> list
             f"{type(classifier).__name__} has no method {', '.join(_RESPONSE_METHODS)}: use a"
             " classifier that has one."
         )
-    # Support vector machines train on pairs of classes, and only they have this attribute. Three
-    # classes have three pairs, so the number of columns alone does not show them.
+    # Only support vector machines have this attribute, and they train on pairs of classes. Three
+    # classes have three pairs, so the number of columns alone does not identify pairs.
     shape = getattr(_last_step(classifier)[1], "decision_function_shape", None)
     if num_classes > 2 and shape == "ovo":
         methods = [name for name in methods if name != "decision_function"]
     elif not complete or (num_classes > 2 and shape == "ovr"):
-        methods.sort(key="decision_function".__eq__)  # the last one
+        methods.sort(key="decision_function".__eq__)  # moves it to the end
     return methods
 
 
@@ -357,7 +357,7 @@ def _log_scores(scores: Any, method: str) -> np.ndarray:
             return np.log(scores)
     if scores.ndim == 1:
         scores = np.stack([np.zeros_like(scores), scores], axis=1)
-    # Not the scores themselves: `vector` and `matrix` depend on a shift of a row.
+    # Do not return the scores themselves: `vector` and `matrix` depend on a shift of a row.
     return log_softmax(np.where(scores < ABSENT, -np.inf, scores), axis=1)
 
 

@@ -43,11 +43,11 @@ def fit(
       + \tfrac{K (K - 1)}{n} \nu \sum_{i \ne j} W_{ij}^2$$
 
     for K classes and examples of total weight n, with u = 1 / (n + 1). The criterion is strongly
-    convex. The NLL is at most that of temperature scaling plus about 1 / n, which is the price of
+    convex. The NLL is at most the NLL of temperature scaling plus about 1 / n, the price of
     the mixture.
 
-    The state is that of the temperature unless that converged: without an optimal T it is
-    `no_optimum`, although the best W and b for the T found exist.
+    The state is the state of the temperature fit unless that fit converged: without an optimal T
+    it is `no_optimum`, although the best W and b for the T found exist.
 
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
@@ -58,7 +58,7 @@ def fit(
       diagonal_penalty: $\lambda$, above 0.
       off_diagonal_penalty: $\nu$, above 0.
       intercept_penalty: $\mu$, above 0.
-      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; if more are needed, the state is `stopped`.
 
     References:
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class

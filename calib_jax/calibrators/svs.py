@@ -41,11 +41,11 @@ def fit(
     $$\mathrm{NLL} + \tfrac{K}{n} \big(\lambda \sum_k (w_k - 1)^2 + \mu \sum_k b_k^2\big)$$
 
     for K classes and examples of total weight n, with u = 1 / (n + 1). The criterion is strongly
-    convex. The NLL is at most that of temperature scaling plus about 1 / n, which is the price of
+    convex. The NLL is at most the NLL of temperature scaling plus about 1 / n, the price of
     the mixture.
 
-    The state is that of the temperature unless that converged: without an optimal T it is
-    `no_optimum`, although the best w and b for the T found exist.
+    The state is the state of the temperature fit unless that fit converged: without an optimal T
+    it is `no_optimum`, although the best w and b for the T found exist.
 
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
@@ -55,7 +55,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       slope_penalty: $\lambda$, above 0.
       intercept_penalty: $\mu$, above 0.
-      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; if more are needed, the state is `stopped`.
 
     References:
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class

@@ -37,8 +37,8 @@ Params = TemperatureParams
 def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number = 100) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(z / T)$ over the temperature.
 
-    The NLL is convex in 1/T. Safeguarded Newton steps find its single optimum, and the fitted NLL
-    is at most that of the uncalibrated logits. If every prediction is right (T tends to 0) or
+    The NLL is convex in 1/T. Safeguarded Newton steps find the single optimum, and the fitted NLL
+    is at most the NLL of the uncalibrated logits. If every prediction is right (T tends to 0) or
     predictions are no better than chance (T tends to infinity), no finite optimum exists: the
     state is then `no_optimum` and T is the best value found.
 
@@ -48,8 +48,8 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
       logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      max_iterations: the largest number of steps, of which about ten are needed; if it does not
-        suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; about ten are needed. If they do
+        not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.
@@ -90,8 +90,8 @@ def fit_stream(blocks: Any, *, max_iterations: int = 100) -> Params:
     """Fit the temperature as `fit` does, over examples that do not fit into memory.
 
     The blocks are read about six times: once for the checks and the NLL before, then for each
-    Newton step, and once for the NLL after. Memory does not grow with their number, and the sums
-    over blocks are in float64.
+    Newton step, and once for the NLL after. Memory does not grow with the number of blocks, and the
+    sums over blocks are in float64.
 
     Args:
       blocks: tuples `(logits, labels)` or `(logits, labels, weights)` of any sizes: a list, or a
@@ -123,8 +123,8 @@ def fit_grid(
 
     The papers choose T in this way by the ECE on the validation set. Repeated addition builds the
     grid, as in their code, so the temperatures agree to the last bit. The state is `stopped` if
-    the minimum lies at an end of the grid. It is `no_optimum`, with T = 1, if the criterion is
-    finite nowhere.
+    the minimum lies at an end of the grid. The state is `no_optimum`, with T = 1, if the criterion
+    has no finite value.
 
     Args:
       logits: `[*batch, classes]`.
@@ -183,8 +183,8 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
 def apply(params: Any, logits: Any) -> Logits:
     """Divide logits by the temperature.
 
-    The NLL of the result on the examples of the fit is at most that of the logits, although the
-    quotients are rounded: the fit keeps T = 1 where rounding costs more than it gains.
+    The NLL of the result on the examples of the fit is at most the NLL of the logits, although the
+    quotients are rounded: the fit keeps T = 1 where rounding costs more than the fit gains.
     """
     logits = contract.logits_for("temperature", logits)
     return temperature.scaled(logits, params.temperature)

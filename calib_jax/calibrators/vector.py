@@ -48,7 +48,7 @@ def fit(
       weights: weight 0 drops an example, weight k counts it k times.
       slope_penalty: $\lambda$, the strength of the penalty on slopes that differ from 1.
       intercept_penalty: $\mu$, the strength of the penalty on intercepts.
-      max_iterations: the largest number of steps; if it does not suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; if more are needed, the state is `stopped`.
 
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.
@@ -78,9 +78,9 @@ def fit_stream(
 ) -> Params:
     """Fit slopes and intercepts as `fit` does, over examples that do not fit into memory.
 
-    The criterion and its optimum are those of `fit`. Newton steps find it in about ten passes over
-    the blocks; memory does not grow with their number, and sums over blocks are in float64. A step
-    uses the Hessian, of 4 K^2 entries for K classes.
+    The criterion and the optimum are the same as in `fit`. Newton steps find it in about ten passes
+    over the blocks; memory does not grow with the number of blocks, and sums over blocks are in
+    float64. A step uses the Hessian, which has 4 K^2 entries for K classes.
 
     Args:
       blocks: tuples `(logits, labels)` or `(logits, labels, weights)` of any sizes: a list, or a

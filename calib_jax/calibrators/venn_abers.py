@@ -6,8 +6,8 @@ any assumption on the model, and $p_1 / (1 - p_0 + p_1)$ is the single probabili
 in the log loss.
 
 With two classes the question is whether the class is 1. With more, it is whether the predicted
-class is right: the other classes share the rest in their proportions, so the prediction changes
-where this confidence falls below another class.
+class is right: the other classes share the remaining probability in their proportions, so the
+prediction changes where this confidence falls below another class.
 """
 
 from typing import Any, NamedTuple
@@ -44,7 +44,7 @@ Params = VennAbersParams
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     """Compute p0 and p1 for every score, by the algorithm of Vovk, Petej and Fedorova.
 
-    After sorting it takes a number of steps proportional to the number of examples. Scores less
+    After sorting, the number of steps is proportional to the number of examples. Scores less
     than 1e-6 (in float64 1e-15) above the lowest of a group are equal, as in `isotonic`.
 
     Args:
@@ -76,7 +76,7 @@ def _fit(examples: FitData) -> Params:
     counts = weight > 0
     groups = grouped(score, target.astype(score.dtype), weight)
     p1 = _with_one_more(groups.weight, groups.hits)
-    # Exchanging the answers and the order exchanges p0 and 1 - p1.
+    # Exchanging the answers and reversing the order exchanges p0 and 1 - p1.
     misses = groups.weight - groups.hits
     p0 = 1 - _with_one_more(groups.weight[::-1], misses[::-1])[::-1]
     some = jnp.any(counts)
@@ -94,7 +94,7 @@ def _fit(examples: FitData) -> Params:
 
 
 def _predicted(logits: Float[Array, "rows classes"]) -> Integer[Array, " rows"]:
-    """Return the class of the question: 1 of two, or the predicted one."""
+    """Return the class of the question: class 1 of two classes, or else the predicted class."""
     if logits.shape[1] == 2:
         return jnp.ones(len(logits), jnp.int32)
     return jnp.argmax(logits, axis=1).astype(jnp.int32)
@@ -116,7 +116,7 @@ def _with_one_more(weight: Vector, hits: Vector) -> Vector:
 
     Isotonic values are the slopes of the lower convex hull of the points (weight, hits), summed
     over the groups. A hit that joins group i moves all points from i on by (1, 1), or the points
-    before i by (-1, -1). The edge of the hull between the two parts has the wanted slope. From
+    before i by (-1, -1). The edge of the hull between the two parts has the required slope. From
     group to group one more point moves back, and both ends of the edge only move right.
     """
     x, y = (jnp.append(0, jnp.cumsum(part)) for part in (weight, hits))
@@ -145,12 +145,12 @@ def _with_one_more(weight: Vector, hits: Vector) -> Vector:
 
 
 def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
-    """Return for each point the next corner of the lower hull of the points from it on."""
+    """Return for each point the next corner of the lower hull of that point and later points."""
     last = len(x) - 1
 
     def extend(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
         i, corner, following = state
-        # A read before the write would copy the array in every step.
+        # Reading before the write would copy the array in every step.
         following = following.at[i].set(corner)
         after = following[corner]
         first = (y[corner] - y[i]) * (x[after] - x[corner])
@@ -201,7 +201,7 @@ def _both(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, 
     last = len(params.knots) - 1
     p1 = jnp.where(above > last, 1, params.p1[jnp.minimum(above, last)])
     both = jnp.stack([p0, p1], axis=1)
-    # Not by the score: the maximum drops NaN on some machines.
+    # Do not use the score here: the maximum drops NaN on some machines.
     return jnp.where(jnp.any(jnp.isnan(logits), axis=1, keepdims=True), jnp.nan, both)
 
 

@@ -44,7 +44,7 @@ class Code(enum.IntEnum):
     INDISTINCT = 1
     """All confidences are equal: base rates could be fitted, a slope could not."""
     NO_OPTIMUM = 2
-    """The NLL approaches a limit that no finite parameters reach; these are the best found."""
+    """The NLL approaches a limit that no finite parameters reach; the best parameters found."""
     STOPPED = 3
     """The iterations or the floating-point precision ran out before the optimum."""
     UNUSABLE = 4
@@ -53,7 +53,7 @@ class Code(enum.IntEnum):
 
 
 class State(NamedTuple):
-    """How a fit ended, and the mean NLL of the examples it was fitted on.
+    """How a fit ended, and the mean NLL of the examples of the fit.
 
     Attributes:
       code: the value of a `Code`.
@@ -252,7 +252,7 @@ class FunctionOfParams(Protocol[_Own, _Rest, _Value]):
 def takes(
     kind: type[_Own],
 ) -> Callable[[Callable[Concatenate[Any, _Rest], _Value]], FunctionOfParams[_Own, _Rest, _Value]]:
-    """Decorate a function of a calibrator's parameters: those of another one raise an error."""
+    """Decorate a function of a calibrator's parameters: other parameters raise an error."""
 
     def decorate(
         function: Callable[Concatenate[Any, _Rest], _Value],
@@ -291,7 +291,7 @@ def logits_for(
     """Convert logits to an array and validate it against the parameters.
 
     Invalid rows (NaN, +inf, all -inf) raise an error outside `jit` and become NaN inside. Logits
-    that look like probabilities are let through: `fit` has checked all rows of its input.
+    that look like probabilities are accepted: `fit` has checked all rows of the data of the fit.
     """
     logits = jnp.asarray(as_numbers(name, "logits", logits))
     if not jnp.issubdtype(logits.dtype, jnp.floating):

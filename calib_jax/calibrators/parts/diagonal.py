@@ -1,8 +1,8 @@
 r"""The fit of vector scaling, $z' = w \circ z + b$, to a stream: Newton steps on sums over pieces.
 
-A pass gives the NLL, its gradient and its Hessian for the 2 K parameters, so about eight passes
-suffice, where L-BFGS needs dozens. The Hessian has 4 K^2 entries: this is meant for tens or
-hundreds of classes.
+A pass computes the NLL, its gradient and its Hessian for the 2 K parameters, so about eight passes
+suffice, while L-BFGS needs dozens. The Hessian has 4 K^2 entries: use this for tens or hundreds
+of classes.
 """
 
 import functools
@@ -64,7 +64,7 @@ def fit(
         return Local(value, gradient, hessian)
 
     identity = np.concatenate([deviation, mean])
-    # From a start with far larger logits, steps would make no progress.
+    # From a start with far larger logits, steps would not progress.
     nearer = min(1, linear.LARGEST_START / deviation.max())
     start = local(nearer * identity)
     point, value, settled = _newton(
@@ -93,24 +93,24 @@ def fit(
 def _newton(
     local: Any, point: np.ndarray, here: Local, *, max_iterations: int, epsilon: float
 ) -> tuple[np.ndarray, float, bool]:
-    """Minimise a convex function by damped Newton steps, which end as those of `fitting.newton`.
+    """Minimise a convex function by damped Newton steps, which end as in `fitting.newton`.
 
     Args:
       local: the function with its derivatives.
       point: the start.
-      here: the function there.
+      here: the function at the start.
       max_iterations: the largest number of steps.
       epsilon: the precision of the derivatives.
 
     Returns:
-      The best point, its value, and whether a Newton step there promises next to nothing.
+      The best point, its value, and whether a Newton step there promises almost no decrease.
     """
     short = epsilon**0.5 if epsilon < 1e-10 else 1e-4
     damping, idle = 0.0, 0
 
     def proposal(here: Local, damping: float) -> np.ndarray:
         size = np.trace(here.hessian) / len(point)
-        # In directions that do not change the function, the gradient and so the step are 0.
+        # In directions that do not change the function, the gradient and thus the step are 0.
         # If all rows are certain, the curvature vanishes: the gradient then scales the damping.
         ridge = 8 * epsilon * size + damping * (size + np.max(np.abs(here.gradient)))
         ridge = np.maximum(ridge, np.finfo(float).tiny)
@@ -125,7 +125,7 @@ def _newton(
             damping = 0.0 if damping < 8 * epsilon else 0.1 * damping
         else:
             damping = 10 * damping if damping else 1e-3
-        # Without an optimum the steps stay long, and gain nothing where rounding hides the slope.
+        # Without an optimum the steps stay long, with no gain once rounding hides the slope.
         if np.max(np.abs(step)) <= short or damping >= 1e6 or (idle >= 5 and damping == 0):
             break
     gain = -here.gradient @ proposal(here, 0.0) / 2
@@ -133,7 +133,7 @@ def _newton(
 
 
 # --------------------------------------------------------------------------------------------
-# Functions of a piece, and how their results merge.
+# Functions of a piece, and the merging of their results.
 
 
 class _Moments(NamedTuple):
@@ -212,7 +212,7 @@ def _local(
     p = jax.nn.softmax(z, axis=-1)
     residual = share[:, None] * (p - linear.is_true(rows).astype(p.dtype))
     gradient = jnp.concatenate([jnp.sum(residual * features, axis=0), jnp.sum(residual, axis=0)])
-    # The Hessian by z is diag(p) - p p'; the columns are those of the derivatives of z.
+    # The Hessian by z is diag(p) - p p', applied to the derivatives of z, one per column.
     columns = jnp.concatenate([p * features, p], axis=1)
     products = jnp.matmul((share[:, None] * columns).T, columns, precision=fitting.EXACT)
     curved = share[:, None] * p
@@ -226,13 +226,13 @@ def _local(
 
 
 class _Ends(NamedTuple):
-    """The facts at the end of a fit that decide whether the NLL has an optimum."""
+    """The conditions at the end of a fit that decide whether the NLL has an optimum."""
 
     extents: tuple[linear.Extent, ...]
     all_right: Any
 
     def merged(self, other: "_Ends") -> "_Ends":
-        """Merge with the facts of another piece."""
+        """Merge with the conditions of another piece."""
         return _Ends(
             tuple(map(linear.Extent.merged, self.extents, other.extents)),
             self.all_right & other.all_right,
@@ -264,7 +264,7 @@ def _loss(
 
 
 def _prepared(logits: Logits, labels: Labels, weights: Weights) -> tuple[FitRows, Scalar]:
-    """Prepare the rows of a piece; return also the weight of those with a possible true class."""
+    """Prepare the rows of a piece; also return the weight of rows with a possible true class."""
     rows = contract.FitData(logits, labels, weights).rows()
     decisive = numerics.true_class(rows.logits, rows.labels) != -jnp.inf
     return rows, jnp.sum(jnp.where(decisive, rows.weight, 0))

@@ -14,7 +14,7 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Number, PyTree, Scalar, Vector
 
-EXACT = lax.Precision.HIGHEST  # the default rounds the factors of a product on accelerators
+EXACT = lax.Precision.HIGHEST  # by default accelerators round the factors of a product
 
 
 class Local(NamedTuple):
@@ -41,13 +41,13 @@ def newton_step(here: Local, free: Bool[Array, " d"], damping: Number = 0.0) -> 
     Args:
       here: the function at a point.
       free: which parameters to change.
-      damping: a multiple of the mean curvature, which is added to the curvature everywhere.
+      damping: a multiple of the mean curvature, which is added to every curvature.
     """
     eps = jnp.finfo(here.gradient.dtype).eps
     gradient = jnp.where(free, here.gradient, 0)
     hessian = jnp.where(free[:, None] & free[None, :], here.hessian, 0)
     size = jnp.trace(hessian) / jnp.maximum(jnp.sum(free), 1)
-    # In directions that do not change the function, the gradient and so the step are 0.
+    # In directions that do not change the function, the gradient and thus the step are 0.
     pinned = jnp.where(free, (damping + 8 * eps) * size, 1)
     return -jnp.linalg.solve(hessian + jnp.diag(pinned), gradient)
 
@@ -63,7 +63,7 @@ def newton(
 
     Args:
       local: the function with its derivatives; infinite or NaN outside its domain.
-      start: the initial point; parameters that are not free keep these values.
+      start: the initial point; parameters that are not free keep their initial values.
       free: which parameters to fit.
       max_iterations: the largest number of steps.
 
@@ -90,8 +90,9 @@ def newton(
             (walk.point + step, there),
             (walk.point, walk.here),
         )
-        # The smallest damping that is enough lets the steps be long: in a valley without curvature,
-        # a step without damping leads far past the minimum, one with much damping hardly anywhere.
+        # Use the smallest damping that suffices, so that steps are long: in a valley without
+        # curvature, a step without damping leads far past the minimum, and a step with much damping
+        # hardly moves.
         less = jnp.where(walk.damping < 8 * eps, 0, 0.1 * walk.damping)
         more = jnp.where(walk.damping == 0, 1e-3, 10 * walk.damping)
         damping = jnp.where(better, less, more)
@@ -112,7 +113,7 @@ class _Descending(NamedTuple):
     value: Scalar
     gradient: PyTree
     curvature: PyTree
-    factor: Scalar  # of the next step, halved while steps do not decrease the function
+    factor: Scalar  # scales the next step, halved while steps do not decrease the function
     gain: Scalar  # the decrease that the last whole step promised
     iteration: Integer[Array, ""]
     idle: Integer[Array, ""]  # the number of consecutive steps without a gain
@@ -141,9 +142,9 @@ def newton_by_products(
 ) -> tuple[PyTree, Bool[Array, ""]]:
     """Minimise a strongly convex function of many parameters by Newton steps.
 
-    The Hessian is needed in products alone: preconditioned conjugate gradients solve for a step,
-    the more precisely the nearer the minimum. After a step that does not decrease the function, the
-    next is half as long.
+    Only products with the Hessian are needed: preconditioned conjugate gradients solve for a step,
+    more precisely nearer the minimum. After a step that does not decrease the function, the next
+    step is half as long.
 
     Args:
       local: the value, the gradient, and anything that `product` and `divided` need.
@@ -287,7 +288,7 @@ class _Descent(NamedTuple):
 
 
 def slopes(dtype: jnp.dtype) -> tuple[float, float]:
-    """Return the relative gradient at which L-BFGS stops, and that from which it has converged.
+    """Return the relative gradient at which L-BFGS stops, and the bound for having converged.
 
     Rounding may end the line search between the two.
     """

@@ -1,8 +1,8 @@
-"""The formula of every calibrator, as NumPy statements: saved files contain it.
+"""The formula of every calibrator, as NumPy statements, which saved files contain.
 
 A formula computes `answer` from `z`, finite logits `[n, classes]`, and the arrays of the file. The
-softmax of `answer` is the calibrated probabilities. It is text for readers: no program of this
-library executes it.
+softmax of `answer` is the calibrated probabilities. The formula is text for readers: this library
+never executes it.
 """
 
 _SOFTMAX = """\

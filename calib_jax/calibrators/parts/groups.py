@@ -1,4 +1,4 @@
-"""Examples of a binary question, sorted by probability and joined where it is equal."""
+"""Sort the examples of a binary question by probability and join equal probabilities."""
 
 from typing import NamedTuple
 
@@ -12,13 +12,13 @@ from calib_jax.core.types import Array, Vector
 
 
 class Groups(NamedTuple):
-    """Groups of equal probability in ascending order; unused ones come last, with weight 0.
+    """Groups of equal probability in ascending order; unused groups come last, with weight 0.
 
     Attributes:
       lowest: the smallest probability of a group; infinity in unused groups.
       highest: the largest probability of a group; -infinity in unused groups.
       weight: the weight of a group.
-      hits: the weight of its examples of target 1.
+      hits: the weight of the examples of target 1 in a group.
     """
 
     lowest: Vector
@@ -32,15 +32,15 @@ class Groups(NamedTuple):
         return self.weight > 0
 
     def repeated(self, part: Vector) -> Vector:
-        """Replace the values of unused groups by that of the last used one."""
+        """Replace the values of unused groups by the value of the last used group."""
         last = jnp.maximum(jnp.sum(self.used) - 1, 0)
         return jnp.where(self.used, part, part[last])
 
 
 def grouped(p: Vector, target: Vector, weight: Vector) -> Groups:
-    """Sort the examples of positive weight and join those of equal probability.
+    """Sort the examples of positive weight and join examples of equal probability.
 
-    A group holds the probabilities less than 1e-6 (in float64 1e-15) above its lowest one.
+    A group holds the probabilities less than 1e-6 (in float64 1e-15) above its lowest probability.
     """
     p = jnp.where(weight > 0, p, jnp.inf)
     p, target, weight = lax.sort((p, target, weight), num_keys=1)

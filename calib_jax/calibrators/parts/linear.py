@@ -23,7 +23,7 @@ from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Number, Scalar, Vector
 
 Features: TypeAlias = Float[Array, "rows classes"]
-# Up to this number of parameters a fit ends with Newton's method, for which the Hessian is needed.
+# Up to this number of parameters, a fit ends with Newton's method, which needs the Hessian.
 _NEWTON_PARAMETERS = 128
 _NEWTON_STEPS = 50
 GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
@@ -176,7 +176,7 @@ def unchanged(logits: Array) -> Array:
 
 
 def _design(features: Features, *, diagonal: bool) -> Float[Array, "rows classes inputs"]:
-    """Return the inputs of every score: the features, or that of the class, and 1."""
+    """Return the inputs of every score: all features, or the feature of the class, and 1."""
     rows, num_classes = features.shape
     if diagonal:
         return jnp.stack([features, jnp.ones_like(features)], axis=2)
@@ -199,7 +199,7 @@ def _local(
 
     With $D_n = \mathrm{diag}(p_n) - p_n p_n^T$ the Hessian of the mean NLL has the blocks
     $\sum_n w_n (D_n)_{kl} x_{nk} x_{nl}^T$. Directions that change all scores of a row alike do not
-    change the criterion; with `gauge` they get a curvature, so that no step leads there.
+    change the criterion; `gauge` adds a curvature to them, so that no step leads there.
     """
     rows, num_classes, num_inputs = design.shape
     width = num_classes * num_inputs
@@ -233,13 +233,13 @@ def _improved(
     done: Bool[Array, ""],
     left: Number,
 ) -> tuple[tuple[Array, Array], Bool[Array, ""]]:
-    """Continue a fit by Newton's method, whose steps are exact where rounding ends a line search.
+    """Continue a fit by Newton's method, which is exact where rounding ends a line search.
 
     Args:
       local: the criterion and its derivatives.
       point: where L-BFGS ended.
       done: whether the gradient vanishes there; the point is then returned.
-      left: the largest number of steps, of which a few are needed, or some dozens in a flat valley.
+      left: the largest number of steps; a few are needed, or some dozens in a flat valley.
     """
     v, c = point
     flat = jnp.concatenate([v.reshape(len(c), -1), c[:, None]], axis=1).reshape(-1)
@@ -257,9 +257,9 @@ def _has_no_optimum(
 ) -> Bool[Array, ""]:
     """Check two sufficient conditions for an NLL without a finite minimum.
 
-    Either all rows are classified correctly, so that scaling W and b up lowers the NLL further.
+    Either all rows are classified correctly, so scaling W and b up lowers the NLL further.
     Or some class never occurs, or a threshold on one of its `extents` separates it from the rest,
-    so that W and b of that class can grow without bound.
+    so W and b of that class can grow without bound.
     """
     separated = [extent.separates() for extent in extents(z, features, rows, diagonal=diagonal)]
     return functools.reduce(operator.or_, separated, all_right(z, rows))
@@ -272,7 +272,7 @@ def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
 
 
 class Extent(NamedTuple):
-    """The range of a score of each class, over the rows of the class and over all others.
+    """The range of a score of each class, over the rows of the class and over all other rows.
 
     Attributes:
       lowest: the minimum over the rows of the class.
@@ -309,8 +309,8 @@ def extents(
 ) -> tuple[Extent, ...]:
     """Compute the extents of the features, and of the scores minus the mean of their row.
 
-    The second are left out if W is diagonal, with more than two classes: the score of a class then
-    cannot grow by a multiple of the other scores, unless these grow as well.
+    With more than two classes, the second extents are left out if W is diagonal: the score of a
+    class then cannot grow by a multiple of the other scores, unless these scores grow as well.
     """
     possible = z != -jnp.inf
     of_class = (rows.weight > 0)[:, None] & is_true(rows) & possible
@@ -343,6 +343,6 @@ def is_true(rows: FitRows) -> Bool[Array, "rows classes"]:
 def diagonal_scores(
     slope: Float[Array, " classes"], intercept: Float[Array, " classes"], logits: Features
 ) -> Features:
-    """Compute w z + b; impossible classes stay so."""
+    """Compute w z + b; impossible classes stay impossible."""
     possible = logits != -jnp.inf
     return jnp.where(possible, scores(slope, intercept, jnp.where(possible, logits, 0)), -jnp.inf)

@@ -146,7 +146,7 @@ def fitted(
 
     Args:
       kind: the type of the parameters: two arrays with a row per question, and the state.
-      function: computes these two of the probabilities, targets and weights of a question.
+      function: computes the two arrays from probabilities, targets and weights of a question.
       answers: computes the probabilities of the questions from the parameters and logits.
       rows: the prepared examples.
       floor: the lower limit of probabilities before they are divided by their sum.

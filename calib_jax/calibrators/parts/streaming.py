@@ -2,8 +2,8 @@
 
 A piece has a fixed number of rows, whatever the sizes of the blocks: each function of a piece is
 compiled once, and the memory does not grow with the stream. A stream of fewer rows is one piece,
-padded to a power of two. Sums of a piece are in the precision
-of the logits; over pieces they are in float64 on the host.
+padded to a power of two. Sums over a piece have the precision of the logits; sums over pieces are
+in float64 on the host.
 """
 
 from collections.abc import Callable, Iterable, Iterator
@@ -23,8 +23,8 @@ from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 
 _Piece: TypeAlias = tuple[np.ndarray, np.ndarray, np.ndarray]
 
-_ENTRIES = 2**21  # logits of a piece
-_LEAST_ROWS = 1024  # of a stream of one piece
+_ENTRIES = 2**21  # logits per piece
+_LEAST_ROWS = 1024  # the least size of a stream that is one piece
 
 
 class Pieces:
@@ -33,7 +33,7 @@ class Pieces:
     Args:
       name: the name of the calibrator, for error messages.
       blocks: tuples `(logits, labels)` or `(logits, labels, weights)` with any leading axes, or a
-        function that returns an iterator of them for each pass.
+        function that returns an iterator of such tuples for each pass.
     """
 
     def __init__(self, name: str, blocks: Any) -> None:
@@ -58,11 +58,11 @@ class Pieces:
     def results(self, function: Callable[..., PyTree], *numbers: Any) -> Iterator[PyTree]:
         """Apply a compiled function to the logits, labels and weights of each piece.
 
-        The next piece is read while a piece is computed.
+        The next piece is read while the current piece is computed.
 
         Args:
           function: the function of logits, labels, weights and numbers.
-          numbers: its other arguments.
+          numbers: the other arguments of the function.
         """
         is_first_pass, num_rows, result = self.num_rows == 0, 0, None
         for piece, size in self._pieces():
@@ -89,7 +89,7 @@ class Pieces:
 
         Args:
           function: as for `results`; it returns the weight of a piece and a tree of means.
-          numbers: its other arguments.
+          numbers: the other arguments of the function.
         """
         total, sums = 0.0, None
         for weight, means in self.results(function, *numbers):
@@ -102,7 +102,7 @@ class Pieces:
         )
 
     def _pieces(self) -> Iterator[tuple[_Piece, int]]:
-        """Join and cut the blocks; yield pieces and the number of their rows before padding."""
+        """Join and cut the blocks; yield pieces and their numbers of rows before padding."""
         kept: list[_Piece] = []
         count, alone = 0, True
         for rows in self._rows():

@@ -2,8 +2,8 @@ r"""The common fit of structured vector and matrix scaling: $z' = x + W x + b$, 
 
 The features are $x = \log ((1 - u)\, \mathrm{softmax}(z / T) + u / K)$ with the T of temperature
 scaling and u = 1 / (n + 1) for n examples. Ridge penalties, smaller for more examples, hold W and b
-near 0. The criterion is strongly convex, so Newton steps find its single optimum, whatever the
-number of classes.
+near 0. The criterion is strongly convex, so Newton steps find the single optimum for any number of
+classes.
 """
 
 import functools
@@ -35,7 +35,7 @@ class Penalties(NamedTuple):
 def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
     """Compute the logarithm of the mixture of softmax(z / T) and the uniform distribution.
 
-    The mixture keeps features finite. Impossible classes stay so, and have no part in it.
+    The mixture keeps features finite. Impossible classes stay impossible, outside the mixture.
 
     Args:
       logits: `[*batch, classes]`.
@@ -123,7 +123,7 @@ def fit(
         return value, gradient, curvature
 
     def product(curvature: _Curvature, direction: _Point) -> _Point:
-        """Multiply by the Hessian: diag(p) - p p' between the changes of each row."""
+        """Multiply by the Hessian: diag(p) - p p' applied to the changes of each row."""
         change, p = changes(direction), curvature.p
         mean = jnp.sum(p * change, axis=1, keepdims=True)
         curved = sums(share[:, None] * p * (change - mean))
@@ -143,7 +143,7 @@ def fit(
 
 
 class _Curvature(NamedTuple):
-    """The probabilities, and the parts of the Hessian that join no two classes.
+    """The probabilities, and the parts of the Hessian that couple no two classes.
 
     Attributes:
       p: the probabilities.
@@ -159,7 +159,7 @@ class _Curvature(NamedTuple):
 
 
 def _divided(curvature: _Curvature, residual: _Point) -> _Point:
-    """Divide by the diagonal of the Hessian, and for W_kk and b_k by its block."""
+    """Divide by the diagonal of the Hessian, or by the 2 x 2 block of W_kk and b_k."""
     by_weight, by_intercept = residual
     one = by_weight.ndim == 1
     first, mixed, last = curvature.weights, curvature.both, curvature.intercept

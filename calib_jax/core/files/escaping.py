@@ -39,7 +39,7 @@ def _is_shown(character: str) -> bool:
 
 
 def one_line(text: str) -> str:
-    r"""Escape as `for_terminal` does, and join lines.
+    r"""Escape as `printable` does, and join lines.
 
     >>> one_line("cat\n\ndog")
     'cat dog'
