@@ -8,7 +8,7 @@
     inference.group_errors, worst_groups                         which groups are miscalibrated?
     inference.best_threshold, guaranteed_coverage                decisions with guarantees
 
-Each room holds one kind of question: resamples, bounds, tests, pairs, groups, decisions.
+Each folder answers one kind of question: resamples, bounds, tests, pairs, groups, decisions.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -105,7 +105,7 @@ __all__ = [
     "worst_groups",
 ]
 
-# These files register a test each when they are imported.
+# Importing these files registers their tests.
 _REGISTERED = (_skce, _t_cal)
 
 

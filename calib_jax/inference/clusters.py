@@ -1,10 +1,11 @@
-r"""Examples that depend on each other within clusters: sums of clusters, flips of their signs.
+r"""Examples that depend on each other within clusters: sums of clusters with random signs.
 
 If the model is calibrated, the residuals c - a of a cluster add up to 0 on average, in every bin.
 Whole clusters are independent. So a test compares a statistic of the clusters' sums $S_g$ with
 draws of the same statistic of $\xi_g S_g$, with independent random signs $\xi_g$: its p-value is
 exact if sums of either sign are equally likely, and approximate for some 30 clusters or more
-otherwise. With few clusters it rejects too rarely: 1 / 2^(G - 1) is the smallest for G of them.
+otherwise. With few clusters it rejects too rarely: the smallest p-value of G clusters is
+1 / 2^(G - 1).
 """
 
 from __future__ import annotations

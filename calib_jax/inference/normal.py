@@ -25,7 +25,7 @@ class NormalTest(NamedTuple):
 
 
 def normal_test(value: float, variance: float, level: float) -> NormalTest:
-    """Compute the interval and the p-value; 1 for a value of 0 that cannot vary."""
+    """Compute the interval and the p-value, which is 1 for a value of 0 that cannot vary."""
     deviation = math.sqrt(variance)
     half = NormalDist().inv_cdf((1 + level) / 2) * deviation
     return NormalTest(value, value - half, value + half, p_of_z(value, deviation))

@@ -11,10 +11,10 @@ $$V_1 = \tfrac1n \operatorname{var}_i \sum_m f_m
     \sum_{b, b'} \frac{(X^{m m'}_{b b'})^2}{n^m_b n^{m'}_{b'}},$$
 
 where X sums $r^m r^{m'}$ over the examples in bin b of m and b' of m', without bins of a single
-example. For one model the larger of that sum and $\sum c (1 - c)$, the sum of a calibrated model,
-replaces it.
+example. For one model, X is the larger of this sum and $\sum c (1 - c)$, the sum of a calibrated
+model.
 
-An observed variance is too small where errors are rare, and 0 where none occurred. The variance of
+An observed variance is too small where errors are rare, and 0 without errors. The variance of
 the outcomes then needs a lower bound: `scarcity` adds three hits and three errors of average
 influence (Agresti and Coull), and `wilson_reach` bounds each bin's gap by the score interval of its
 accuracy.
@@ -85,20 +85,20 @@ class Binned(NamedTuple):
 
     @property
     def mean(self) -> Bins:
-        """The mean residual of each bin, 0 in an empty one."""
+        """The mean residual of each bin, 0 in an empty bin."""
         return self.total / np.maximum(self.size, 1)
 
 
 class Moments(NamedTuple):
-    """A weighted sum of debiased squared errors, and its variances.
+    """A weighted sum of debiased squared errors, with variances of the sum.
 
     All but the value are NaN with fewer clusters than `LEAST_UNITS`.
 
     Attributes:
       value: the sum.
-      linear: its variance if an error is not 0.
-      degenerate: its variance if all errors are 0, at least that of calibrated models.
-      observed: the same variance from the observed residuals alone.
+      linear: the variance of the sum if an error is not 0.
+      degenerate: the variance of the sum if all errors are 0, at least as for calibrated models.
+      observed: the variance if all errors are 0, from the observed residuals alone.
       scarcity: the variance that three further hits and three further errors add to `linear`.
       largest: the largest variance of a bin's mean gap, times the bin's share of the examples;
         summed over models, as if their noise were the same.
@@ -153,7 +153,7 @@ def debiased_in_clusters(sums: ClusterSums, counts: ClusterSums, total: Any = No
     Args:
       sums: the sums of the residuals.
       counts: numbers of examples.
-      total: `[*draws, bins]`, the sums over all clusters, if not those of `sums`.
+      total: `[*draws, bins]`, the sums over all clusters; None for the sums of `sums`.
     """
     factors = pair_factors(counts)
     total = np.sum(sums, axis=0) if total is None else total
@@ -217,8 +217,8 @@ def _scarcity(models: Sequence[tuple[float, Binned]]) -> float:
     r"""Compute the variance that three further hits and three further errors add to `linear`.
 
     A hit moves the sum by its influence $g_i / n = \sum_m 2 f_m \bar r^m_{b(i)} / n$. The variance
-    of the hits is that of their share with three more of each outcome: it is not 0 where no error
-    was observed. In exact enumerations of a single bin the test of a pair at 5 % rejected up to
+    of the hits is computed with three more of each outcome, so it is not 0 where no error was
+    observed. In exact enumerations of a single bin the test of a pair at 5 % rejected up to
     6.5 % of true hypotheses with two more, and up to 5.3 % with three.
 
     References:
@@ -247,10 +247,11 @@ class Reach(NamedTuple):
 def wilson_reach(models: Sequence[tuple[float, Binned]], z: float) -> Reach:
     r"""Bound the sum of errors by the score intervals of the accuracy in each bin.
 
-    A score interval holds its level where errors are rare, since its variance is that at the bound.
+    A score interval keeps its level where errors are rare, because it uses the variance at the
+    bound.
     With the interval $[l_b, u_b]$ of $\delta_b^2$, the distance of the sum from its lower bound is
-    $\sqrt{\sum_b (n_b / n)^2 (\hat\delta_b^2 - l_b)^2}$, and so for the upper one (Zou and
-    Donner). The noise of several models is added as if it were the same. Factors are positive.
+    $\sqrt{\sum_b (n_b / n)^2 (\hat\delta_b^2 - l_b)^2}$, and likewise for the upper bound (Zou and
+    Donner). The noise of several models is added as if it were equal. Factors are positive.
 
     References:
       Zou and Donner, Construction of confidence limits about effect measures: a general approach,

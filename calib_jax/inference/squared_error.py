@@ -1,14 +1,15 @@
 r"""How large is the squared calibration error of the top label, without the bias of noise?
 
-The squared gap of a bin is too large by the noise of its mean. The mean product of two different
-examples of the bin, $r_i r_j$ with $r = c - a$, is not: the debiased squared error
+The noise of a bin's mean makes the squared gap too large on average. The mean product of two
+different examples of the bin, $r_i r_j$ with $r = c - a$, has no such bias: the debiased squared
+error
 
 $$\sum_b \frac{n_b}{n} \frac{1}{n_b (n_b - 1)} \sum_{i \ne j \in b} r_i r_j
   = \frac1n \sum_{b : n_b \ge 2} \frac{S_b^2 - Q_b}{n_b - 1}, \quad
   S_b = \sum_{i \in b} r_i, \quad Q_b = \sum_{i \in b} r_i^2$$
 
 is unbiased given the bins, up to bins with one example, which contribute 0. It can be negative.
-With clusters, the products are those of examples of different clusters.
+With clusters, only products of examples of different clusters count.
 `debiased_rms_calibration_error` subtracts the variance of the hits alone, as Kumar et al. do; the
 two agree if the confidence is constant in every bin.
 """
@@ -31,9 +32,9 @@ class SquaredError(NamedTuple):
     Attributes:
       value: the debiased squared error, negative in about half of all calibrated models; NaN if no
         bin has two examples.
-      low: lower end, 0 if the test of a squared error of 0 accepts.
+      low: lower end, 0 if the test of a squared error of 0 does not reject.
       high: upper end.
-      root: the root of `value`, 0 where that is negative: a calibration error.
+      root: the root of `value`, a calibration error; 0 if `value` is negative.
       root_low: the root of `low`.
       root_high: the root of `high`.
     """
@@ -57,19 +58,19 @@ def debiased_squared_error(
 ) -> SquaredError:
     r"""Compute the debiased squared calibration error of the top label, with its interval.
 
-    The interval is that of Sun et al., widened at both ends. Their upper end is too low where most
+    It widens the interval of Sun et al. at both ends. Their upper end is too low where most
     examples lie in one bin and its gap is small, as for accurate networks: there nominal 90 %
     intervals covered 77 %. The squared mean gap of a bin, times the bin's share of the examples,
     contains noise of expectation $\lambda = \sigma_b^2 / n$. The largest $\lambda$ times $1 + z^2$
     is added, so that the upper end is $(|m| + z \sqrt\lambda)^2$ for a single bin of mean gap m.
-    Both of their ends are too near where errors are rare, because an observed variance of 0 is no
-    certainty: for 1,000 examples of confidence .99 and accuracy .999 they covered 63 %. So each
-    bin's gap is also bounded by the score interval of its accuracy (`residuals.wilson_reach`).
+    Where errors are rare, both of their ends are too close, because an observed variance of 0 is no
+    certainty: for 1,000 examples of confidence .99 and accuracy .999 they covered 63 %. So the
+    score interval of each bin's accuracy also bounds the gap (`residuals.wilson_reach`).
 
     In simulations of 200 to 10,000 examples nominal 90 % intervals covered 89 to 100 %, and for
     one confidence, 100 to 3,000 examples and error rates of .0002 to .3, exact enumerations gave
     90 to 100 %. The examples must be independent, or independent between `clusters`, and no
-    calibrator fitted on them.
+    calibrator may have been fitted on them.
 
     Args:
       logits: `[*batch, classes]`.

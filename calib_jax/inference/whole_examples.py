@@ -2,7 +2,7 @@
 
 A test draws the correctness of every example, so it needs examples that can be counted. An
 importance weight of 2.5 is no number of examples, and such weights raise an error here. Rows are
-sorted, so that a test depends on the order of the examples in no digit. The sums of the tests are
+sorted, so that the order of the examples changes no digit of a test. The sums of the tests are
 computed on the host in float64.
 """
 
@@ -42,7 +42,7 @@ def counted_in_clusters(
 ) -> tuple[Logits, Labels, Integer[np.ndarray, " rows"] | None]:
     """Validate examples and their clusters, and number the clusters 0, 1, 2, ... in their order.
 
-    The numbers are None without clusters, and if every cluster has one example: these are
+    The numbers are None without clusters, and if every cluster has one example: such examples are
     independent. The k copies of a row of weight k are in one cluster.
 
     Args:
@@ -61,7 +61,7 @@ def counted_in_clusters(
 
 
 def counted_rows(name: str, logits: Any, labels: Any, weights: Any) -> tuple[Logits, Labels, Any]:
-    """Do the same, and also return the row from which each example was copied."""
+    """Apply `counted`, and also return the row from which each example was copied."""
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if not invalid_values.known(logits, labels, weights):
         raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")

@@ -3,7 +3,7 @@
 The gap of a bin is linear in the share of every example in it, for bins of equal width (one share
 of 1 per example) and of equal mass (an example at a boundary is split) alike. Bins are chosen from
 the probabilities alone, so draws of the labels leave them unchanged. Where examples depend on each
-other, the draws are those of `clusters`, and every variance is that of the clusters' sums.
+other, draws flip the signs of the clusters' sums, which also give every variance.
 """
 
 from __future__ import annotations
@@ -30,8 +30,8 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.fixed_bins import confidence_bins
 
 _ROWS_AT_A_TIME = 64  # of all classes, which then stay in the processor's cache
-_MOST_CELLS = 2**22  # of clusters whose sums are held at a time
-_RARE = 10.0  # the variance of the hits of a bin, below which their law is not nearly symmetric
+_MOST_CELLS = 2**22  # of clusters whose sums are in memory at a time
+_RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
 
 Cells = Float[np.ndarray, " cells"]
 Draws = Float[np.ndarray, "draws cells"]
@@ -48,16 +48,16 @@ class BinGaps(NamedTuple):
       num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
       gap: the measured gaps.
       share: the share of the examples in each bin.
-      variance: the variance of each gap, the larger of the empirical one and that of a calibrated
-        model.
-      moment: mean square of the terms of each gap, divided by n; the larger of the same two.
+      variance: the variance of each gap, the larger of the empirical variance and the variance of
+        a calibrated model.
+      moment: mean square of the terms of each gap, divided by n; the larger of the same two values.
       design: the design factor of each gap, the factor by which dependence within clusters
         increases its moment.
       null: draws of the gaps of a calibrated model.
-      ranked: the same; their rank of the measured gaps gives the p-value, see `combined_draws`.
+      ranked: draws among which the rank of the data gives the p-value, see `combined_draws`.
       noise: draws of the noise of this model's gaps.
-      moment_of: the same mean square, and the largest term, of a sum of gaps with these factors
-        and, in clusters, these signs; of any signs for independent examples.
+      moment_of: computes this mean square, and the largest term, of a sum of gaps with the given
+        factors and, in clusters, the given signs; for independent examples, with any signs.
     """
 
     num_rows: int
@@ -74,7 +74,7 @@ class BinGaps(NamedTuple):
 
 
 def bins_of(metric: Metric[..., Any]) -> Key:
-    """Return the key of a metric's bins; metrics with equal keys share them and their draws."""
+    """Return the key of a metric's bins; metrics with equal keys share bins and draws."""
     options = metric.defaults() | dict(metric.options)
     return (metric.prepare, *map(options.get, ("num_bins", "edges", "excluded_class")))
 
@@ -88,7 +88,7 @@ def gaps_of(
     key: Array,
     num_resamples: int,
 ) -> dict[Key, BinGaps]:
-    """Compute the gaps of every kind of bins; those of the same confidences share the draws."""
+    """Compute the gaps of every kind of bins; bins of the same confidences share the draws."""
     gaps: dict[Key, BinGaps] = {}
     of_top_label: dict[int | None, dict[Key, Metric[..., Any]]] = {}
     for metric in metrics:
@@ -274,7 +274,7 @@ def _with_rare_outcomes(
 ) -> BinGaps:
     """Draw outcomes where a bin of a calibrated model has only some hits or some misses.
 
-    Most data sets then have none of them, and a gap that flips of signs almost never reach.
+    Most data sets then have no such outcome, and a gap that sign flips almost never reach.
     """
     spread = confidence * (1 - confidence)
     rare = np.flatnonzero(spread @ members < _RARE)
@@ -341,7 +341,7 @@ def _moment_of(
 
 
 # --------------------------------------------------------------------------------------------
-# All classes: few probabilities lie above the first bin, and its sums are totals minus the others.
+# All classes: few probabilities lie above the first bin, whose sums are totals minus other bins.
 
 
 def gaps_of_classes(
@@ -404,7 +404,7 @@ def gaps_of_classes(
             num_bins=num_bins,
             num_resamples=num_resamples,
             draws_at_a_time=draws_at_a_time,
-            # Without the excluded class, the probabilities lack that of its labels.
+            # The excluded class receives the part of 1 that the other probabilities lack.
             rest=-1 if excluded is None else excluded,
         )
         for number, draws in enumerate(chunks):

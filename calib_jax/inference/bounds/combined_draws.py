@@ -1,4 +1,4 @@
-r"""Many draws of a calibrated model's outcomes for the price of a few: blocks of rows, combined.
+r"""Fast draws of a calibrated model's outcomes, combined from a few draws of blocks of rows.
 
 A thousand draws of the labels of 50,000 examples are 5e7 random labels. Here the examples are
 divided at random into blocks, each block is drawn some 80 times, and a draw of all examples takes
@@ -15,11 +15,11 @@ $$p = \frac{1 + \#\{T(g_r X) \ge T(X)\}}{R + 1}$$
 
 is at most $\alpha$ with probability at most $\alpha$: replace X by hX, with h uniform on G, which
 keeps its law; $h, g_1 h, \ldots, g_R h$ are then independent and uniform given X, so the rank of
-the first is uniform. The shifts must be able to pick the data, so a few blocks of each of these
-draws are the data's own. Evidence in one block alone, such as a single mistake of a model that is
+the first is uniform. The shifts must be able to pick the data, so each of these draws takes a
+few blocks from the data. Evidence in one block alone, such as a single mistake of a model that is
 always certain, therefore has a p-value of about 1 / (J + 1) or more.
 
-Few examples are one block with one version per draw: independent draws.
+Few examples form one block with one version per draw, so these draws are independent.
 
 References:
   Hemerik and Goeman, Exact testing with random permutations, TEST 2018, theorem 2.
@@ -38,7 +38,7 @@ from calib_jax.core.binning import uniform_edges
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds.null_draws import draw_hits, host_generator
 
-_OUTCOMES = 2**22  # drawn at least, if so many are asked for; labels of classes at a time
+_OUTCOMES = 2**22  # drawn at least, if so many are requested; labels of classes at a time
 _VERSIONS = 63  # of a block at least
 _BLOCKS = 256
 _COUNTED = 2**17  # outcomes counted at a time, which stay in the processor's cache
@@ -57,11 +57,11 @@ class Draws(NamedTuple):
 
 
 class _Plan(NamedTuple):
-    """The blocks, and the version of each that every draw takes.
+    """The blocks, and the version of every block in each draw.
 
     Attributes:
-      rows: the examples of every block; -1 beyond the last of them.
-      num_versions: drawn of each block.
+      rows: the examples of every block; -1 after the last example.
+      num_versions: number of versions drawn of each block.
       fresh: the version of every block in each draw, among 1 to `num_versions`.
       ranked: as `fresh`, but a share of 1 / (`num_versions` + 1) is version 0, the data.
     """
@@ -126,11 +126,11 @@ def class_draws(
       key: PRNG key.
       p: probabilities.
       order: the order of the rows, in which they receive their random numbers.
-      labels: in this order.
+      labels: the labels in this order.
       num_bins: number of bins of equal width.
       num_resamples: number of draws.
-      draws_at_a_time: the draws of each of the results.
-      rest: the class that receives what the probabilities of a row lack of 1.
+      draws_at_a_time: number of draws in each result.
+      rest: the class that receives 1 minus the sum of a row's probabilities.
     """
     generator = host_generator(key)
     plan = _plan(generator, len(p), num_resamples)
@@ -139,7 +139,7 @@ def class_draws(
     starts = range(0, num_blocks, step)
     seed = int(generator.integers(2**63))
 
-    # One group of blocks is kept; several are drawn again, and are the same.
+    # Cache one group of blocks; several groups are drawn again, with the same values.
     @functools.lru_cache(1)
     def versions_of(start: int) -> Integer[np.ndarray, "versions blocks size"]:
         generator = np.random.Generator(np.random.SFC64(np.array([seed, start])))
@@ -178,8 +178,8 @@ def _cells_of_versions(
         index = np.arange(len(block))[:, None]
         chances = of_rows.astype(np.float64)
         chances[:, rest] += np.maximum(1 - np.sum(chances, axis=1), 0)
-        # One search in the running sums of all rows, each of which is shifted by its index. The
-        # last class takes what rounding leaves of the total.
+        # Search the running sums of all rows at once, each row shifted by its index. The last
+        # class takes the rest of the total after rounding.
         below = np.cumsum(chances, axis=1)[:, :-1] + index
         shots = generator.random((len(block), num_versions)) + index
         drawn = np.searchsorted(np.minimum(below, index + 1).reshape(-1), shots, side="right")

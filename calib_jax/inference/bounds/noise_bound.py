@@ -6,19 +6,19 @@ r"""How large is a binned calibration error, and is it larger than noise?
     bound.p_value                          0.43, exact, of "the model is calibrated"
 
 The interval contains the value, and it is valid when the true error is 0, where every bootstrap
-interval fails. The vector of measured gaps is $m = d + e$, of the true gaps d and noise e, and the
-metric is a norm N of it. Two inequalities hold for every d:
+interval fails. The measured gaps are $m = d + e$, the true gaps d plus noise e, and the metric
+is a norm N of m. Two inequalities hold for every d:
 
 $$N(m) - N(d) \le N(e), \qquad N(m) \ge \langle g, m \rangle
   \ \text{where}\ \langle g, d \rangle = N(d) .$$
 
 The first bounds the truth from below by a quantile of the noise. In bins whose gap is certainly
 not 0, only the noise in the direction of the gap counts. The second says that noise increases the
-value on average, so the upper end needs no correction: it is that of a mean, with Wilson's terms,
-which matter if errors are rare. The lower end is 0 unless the exact test rejects at half of
+value on average, so the upper end needs no correction: it is the upper end of a mean, with Wilson's
+terms, which matter if errors are rare. The lower end is 0 unless the exact test rejects at half of
 1 - level, so the interval and the p-value never contradict each other.
 
-The true error is that of the same bins, given the confidences. An error that changes its sign
+The true error is the error in the same bins, given the confidences. An error that changes its sign
 inside a bin is larger without bins. Bins of equal mass are chosen from the confidences alone.
 """
 
@@ -153,7 +153,7 @@ class _Norm(NamedTuple):
     Attributes:
       combine: "sum", "max" or "root".
       scale: the factor of every bin, from its share of the examples.
-      size: the size of a gap; positive parts are sublinear, which is all that the bound needs.
+      size: the size of a gap; positive parts are sublinear, which suffices for the bound.
     """
 
     combine: str
@@ -194,7 +194,7 @@ def _value(norm: _Norm, scale: Cells, gap: Any) -> Any:
 def _by_chunk(
     function: Callable[[Draws], Float[np.ndarray, " draws"]], draws: Draws
 ) -> Float[np.ndarray, " draws"]:
-    """Apply a function to few draws at a time: of all, the intermediate arrays would be large."""
+    """Apply a function to few draws at a time, to keep the intermediate arrays small."""
     step = max(1, _ENTRIES // draws.shape[1])
     parts = [function(draws[start : start + step]) for start in range(0, len(draws), step)]
     return np.concatenate(parts)
@@ -224,7 +224,7 @@ def _excess(norm: _Norm, scale: Cells, gaps: BinGaps) -> Float[np.ndarray, " dra
 
 def _upper_end(norm: _Norm, scale: Cells, gaps: BinGaps, value: float, z: float) -> float:
     sign = np.sign(gaps.gap)
-    if norm.combine == "max":  # a bound for every bin, of which one is the truth's
+    if norm.combine == "max":  # a bound for every bin; one bin attains the true maximum
         sizes, largest = scale * norm.size(gaps.gap), scale * gaps.design
         return float(np.max(_wilson(sizes, scale**2 * gaps.moment, largest, gaps.num_rows, z)))
     if norm.combine == "sum":
@@ -238,7 +238,7 @@ def _upper_end(norm: _Norm, scale: Cells, gaps: BinGaps, value: float, z: float)
 
 
 def _wilson(value: Any, moment: Any, largest: Any, num_rows: int, z: float) -> Any:
-    """Compute the upper end of a mean of terms of at most `largest`, and of this second moment."""
+    """Compute the upper end of a mean of terms up to `largest` with the second moment `moment`."""
     half = largest * z / (2 * num_rows)
     return value + z * (half + np.sqrt(moment + np.square(half)))
 

@@ -53,7 +53,7 @@ def joint_hit_sums(
 ) -> Float[np.ndarray, "draws columns"]:
     """Draw hits and sum them as `hit_sums`; the examples of a cluster share one random number.
 
-    They depend on each other as strongly as their confidences allow.
+    The hits of a cluster depend on each other as strongly as their confidences allow.
     """
     generator = host_generator(key)
     _, member = np.unique(cluster, return_inverse=True)
@@ -91,7 +91,7 @@ def host_generator(key: Array) -> np.random.Generator:
 def draw_hits(
     generator: np.random.Generator, confidence: Float[np.ndarray, " rows"], num_resamples: int
 ) -> Bool[np.ndarray, "draws rows"]:
-    """Draw hits by 16 random bits each, and a further number where they equal the confidence's.
+    """Draw hits by 16 random bits each, and a further number on ties with the confidence's bits.
 
     Confidences next to 1 therefore keep their few errors.
     """

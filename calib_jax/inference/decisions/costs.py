@@ -38,13 +38,13 @@ class DecisionCost(NamedTuple):
 
     Attributes:
       examples: number of examples with this decision.
-      stated: their mean expected cost.
-      realized: their mean cost on the labels.
-      difference: realized minus stated; positive if the model promises too much.
+      stated: mean expected cost of these examples.
+      realized: mean cost of these examples on the labels.
+      difference: realized minus stated; positive if the decisions cost more than stated.
       low: lower end of the interval of the difference.
-      high: upper end of it.
-      p_value: two-sided, of the hypothesis that the model is calibrated; asymptotic, and NaN if it
-        could not vary.
+      high: upper end of the interval of the difference.
+      p_value: two-sided, of the hypothesis that the model is calibrated; asymptotic, and NaN if the
+        difference cannot vary.
     """
 
     examples: int
@@ -63,7 +63,7 @@ class BestThreshold(NamedTuple):
       threshold: answer, or take decision 1, where the score is greater.
       low: lower end of its interval.
       high: upper end of its interval.
-      cost: the mean cost at the threshold, on these examples, on which it was chosen.
+      cost: the mean cost at the threshold, on the examples on which the threshold was chosen.
     """
 
     threshold: float
@@ -92,18 +92,18 @@ def decision_calibration(
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       costs: `[classes, decisions]`, see `expected_cost`.
-      abstain_cost: see `expected_cost`; abstention costs what it states, and is left out.
+      abstain_cost: see `expected_cost`; abstention costs as much as stated, and is left out.
       level: the nominal coverage of the intervals, a fraction.
       clusters: `[*batch]`, the cluster of each example; examples of different clusters are
         independent. Use some 30 or more; intervals and p-values are NaN below 10.
 
     Returns:
-      For each decision with examples; correct p-values for the number of decisions.
+      One `DecisionCost` per decision with examples; correct p-values for the number of decisions.
 
     References:
       Zhao et al., Calibrating predictions to decisions, NeurIPS 2021.
 
-    A forecast of 80 % on 30 days, of which 18 are rainy:
+    The forecast is 80 % rain on each of 30 days, and 18 of the days are rainy:
 
     >>> from calib_jax import inference
     >>> import jax.numpy as jnp
@@ -129,7 +129,7 @@ def decision_calibration(
         of_null = float(np.sum(variance[chosen], dtype=np.float64))
         num = len(gap)
         if cluster is None:
-            # The interval needs the spread of this model, the test that of a calibrated one.
+            # The interval needs the spread of this model, the test the spread of a calibrated one.
             spread = float(np.maximum(of_null, np.sum(np.square(gap - np.mean(gap)))))
         else:
             _, ids = np.unique(cluster[chosen], return_inverse=True)
@@ -169,8 +169,8 @@ def best_threshold(
     the top label, the others cost `abstain_cost`. Without, it is a threshold of the probability of
     class 1 of two classes, above which decision 1 is taken instead of decision 0.
 
-    The cost is that of the examples on which the threshold was chosen, so the cost on others is
-    higher on average. Where costs hardly depend on the threshold, the interval is wide.
+    The cost is measured on the examples on which the threshold was chosen, so the cost on other
+    examples is higher on average. Where costs hardly depend on the threshold, the interval is wide.
 
     Args:
       logits: `[*batch, classes]`.

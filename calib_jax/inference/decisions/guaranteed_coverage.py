@@ -40,7 +40,7 @@ class GuaranteedCoverage(NamedTuple):
     Attributes:
       threshold: answer the predictions whose confidence is greater; 0 answers all, 1 none.
       coverage: the share of these examples above the threshold.
-      risk: their error rate; NaN if there are none.
+      risk: the error rate of the examples above the threshold; NaN if there are none.
     """
 
     threshold: float
@@ -103,7 +103,7 @@ def _grid(num_classes: int) -> tuple[np.ndarray, list[int]]:
     log_odds = _HIGHEST - np.arange(number) / _STEPS_PER_UNIT
     starts = range(0, number, _STEPS_PER_UNIT * _UNITS_BETWEEN_STARTS)
     thresholds = np.append(1 / (1 + np.exp(-log_odds)), 0.0)
-    # Rounded as confidences are, so that a comparison in float32 selects the same examples.
+    # Rounded like confidences, so that a comparison in float32 selects the same examples.
     return thresholds.astype(np.float32).astype(np.float64), list(starts)
 
 

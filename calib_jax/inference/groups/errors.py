@@ -5,7 +5,7 @@ r"""Which classes and which groups of examples are miscalibrated?
 
 Every class and every group has the binned error of `ece`, the noise floor of its size, and an
 exact p-value by draws of a calibrated model. Small groups have large errors by noise alone, so
-errors of groups of different sizes are not compared with each other, but each with its floor.
+compare each error with its floor, not with the error of a group of another size.
 `p_holm` is corrected for the number of classes or groups: if all values below 5 % are called
 miscalibrated, the probability of one mistake or more is at most 5 %.
 """
@@ -36,7 +36,7 @@ class PartError(NamedTuple):
 
     Attributes:
       name: the name of the class or group.
-      size: the number of its examples.
+      size: the number of examples of the class or group.
       gap: mean probability minus share of occurrences; positive if overconfident.
       error: the binned calibration error.
       floor: the mean error of a calibrated model.

@@ -1,11 +1,11 @@
 r"""In which groups of examples is the model the most over- or underconfident?
 
-The groups are the values of given columns, and all pairs of values of two columns. Whoever looks
-for the largest of many gaps finds one in noise, so the examples are split at random:
+The groups are the values of given columns, and all pairs of values of two columns. The largest
+of many gaps may be noise, so the examples are split at random:
 
 1. On the first half, every group of at least `least` examples gets the score
    $|\sum_i (c_i - a_i)| / \sqrt{\sum_i c_i (1 - c_i)}$, and the groups of the largest scores are
-   kept. A group of the same examples as a kept one is left out.
+   kept. A group of the same examples as a kept group is left out.
 2. On the second half, which the search has not seen, the kept groups get a gap and an exact
    p-value of $\sum_i (c_i - a_i)$ by draws of a calibrated model, corrected by Holm.
 """
@@ -37,9 +37,9 @@ class WorstGroup(NamedTuple):
 
     Attributes:
       conditions: the value of each column of the group.
-      size: the number of examples on which it was tested.
-      gap: mean confidence minus accuracy of these; positive if overconfident.
-      p_value: two-sided, of the hypothesis that the model is calibrated there; NaN without one.
+      size: the number of examples on which the group was tested.
+      gap: mean confidence minus accuracy of these examples; positive if overconfident.
+      p_value: two-sided, of the hypothesis that the model is calibrated; NaN without examples.
       p_holm: the p-value corrected for the number of kept groups.
       gap_in_search: the gap on the examples of the search, which is too large on average.
     """
@@ -81,8 +81,8 @@ def worst_groups(
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the split and of the draws.
       num_groups: the largest number of groups to keep.
-      least: the fewest examples of a group, among those of the search.
-      num_resamples: number of draws; the smallest `p_holm` is the number of groups over it.
+      least: the fewest examples of a group, among the examples of the search.
+      num_resamples: number of draws; the smallest `p_holm` is the number of groups / draws.
       clusters: `[*batch]`, the cluster of each example, as integers or strings, if examples depend
         on each other. Whole clusters are in one half, and draws flip their signs.
 
@@ -155,7 +155,7 @@ def worst_groups(
 
 
 class _Levels(NamedTuple):
-    """A column as the number of its value, and the names of the values."""
+    """A column as the number of each row's value, and the names of the values."""
 
     code: Integer[np.ndarray, " rows"]
     names: list[str]

@@ -1,7 +1,8 @@
 r"""How much do the ECEs of two models differ? An interval that covers, at the cost of its width.
 
-No bootstrap interval of the difference of two plug-in errors covers it: noise raises both, by
-amounts that depend on the sharpness of each. For one model with the gaps $m = d + e$ of noise e,
+No bootstrap interval of the difference of two plug-in errors covers the truth: noise raises both
+errors, by amounts that depend on the models' sharpness. For one model with the measured gaps
+$m = d + e$, true gaps d plus noise e,
 
 $$\sum_b \operatorname{sign}(d_b) e_b \le \sum_b |m_b| - \sum_b |d_b|
   \le \sum_{b\ \text{certain}} \operatorname{sign}(m_b) e_b + \sum_{b\ \text{uncertain}} |e_b|,$$
@@ -9,7 +10,7 @@ $$\sum_b \operatorname{sign}(d_b) e_b \le \sum_b |m_b| - \sum_b |d_b|
 where a bin is certain if its gap is far from 0. Both bounds are resampled, with the same examples
 for both models, and their quantiles give the interval. It is honest and wide: `compare_calibration`
 is the test. The bins are fixed by the confidences, so bins of equal mass have the same bounds. The
-mean error of several runs is a sum of norms, and its bounds are the means of theirs.
+mean error of several runs is a sum of norms, and its bounds are the means of the runs' bounds.
 """
 
 from __future__ import annotations
@@ -65,8 +66,8 @@ class Units(NamedTuple):
       size: number of examples of each unit.
       gap: the measured gaps, divided by the number of all examples.
       drawn: the variance of the resampled gaps.
-      variance: the variance of the gaps, the larger of the empirical one and that of a calibrated
-        model.
+      variance: the variance of the gaps, the larger of the empirical variance and the variance of a
+        calibrated model.
     """
 
     sums: Float[np.ndarray, "units bins"]
@@ -105,7 +106,7 @@ def compare_ece(
 
     Args:
       logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean ECE is compared. The
-        interval is that of these runs, and does not cover the choice of seeds.
+        interval holds for these runs, and does not cover the choice of seeds.
       logits_b: the logits of the other model; the numbers of classes and of runs may differ.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
@@ -115,7 +116,7 @@ def compare_ece(
       level: the nominal coverage of the interval, a fraction.
       num_resamples: number of resamples.
       clusters: `[*batch]`, the cluster of each example, as integers or strings. Intervals
-        covered in simulations of 50 clusters; the ends are -1 and 1 with one.
+        covered in simulations of 50 clusters; the ends are -1 and 1 with one cluster.
 
     >>> from calib_jax import inference
     >>> import jax.numpy as jnp
@@ -161,7 +162,7 @@ def difference_of_eces(
 def _in_common_order(runs: Sequence[Units]) -> list[Units]:
     """Sort the units of all runs, so that the draws ignore the order of the rows and of the models.
 
-    The sums of a unit under all runs are sorted first, and only ties look at which run has which.
+    The sums of a unit under all runs are sorted first; ties are broken by which run has which sum.
     """
     position = np.arange(1, runs[0].sums.shape[1] + 1)
     of_runs = np.array(

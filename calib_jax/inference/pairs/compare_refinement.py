@@ -15,7 +15,7 @@ of the pairs $(s_A, s_B)$ that the data do not reject, so it excludes 0 exactly 
 is below 1 - level.
 
 In 400 simulated sets of 1,000 examples the test rejected 0 to 5.3 % of true hypotheses at 5 %, and
-the 90 % interval contained the truth in 90 to 99.5 %. Its power was that of a paired test of the
+the 90 % interval contained the truth in 90 to 99.5 %. It had the power of a paired test of the
 parts over five folds, which is degenerate for calibrated models.
 """
 
@@ -47,13 +47,13 @@ _ANGLES = np.linspace(0, 2 * np.pi, 3600, endpoint=False)
 class RefinementDifference(NamedTuple):
     """The change of the NLL and of its two parts from model a to model b.
 
-    Each has a value (of b minus that of a), the ends low and high of its interval, and a two-sided
-    p_value.
+    Each attribute has a value (b minus a), the ends `low` and `high` of its interval, and a
+    two-sided `p_value`.
 
     Attributes:
-      nll: of the NLL: a comparison of scores, which is no test of calibration.
-      refinement: of the part that remains after calibration; negative if b will be better.
-      calibration: of the part that calibration removes; negative if b is better calibrated.
+      nll: change of the NLL, a comparison of scores and no test of calibration.
+      refinement: change of the part that remains after calibration; negative if b will be better.
+      calibration: change of the part that calibration removes; negative if b is better calibrated.
     """
 
     nll: NormalTest
@@ -124,7 +124,7 @@ class _Fit(NamedTuple):
 
     Attributes:
       loss: the NLL of every example.
-      refined: the same after the temperature of the other examples.
+      refined: the NLL of every example after the temperature of the other examples.
       root: the signed root s of the NLL that the temperature removes.
       deviance: the influence of each example on s; None without an optimum.
     """
@@ -172,7 +172,7 @@ def _calibration(a: _Fit, b: _Fit, cluster: Clusters | None, level: float) -> No
     for sign in (1, -1):
         factors = np.array([-sign, 1.0])
         variance = float(factors @ covariance @ factors)
-        # Equal models have no variance but that of rounding.
+        # Equal models have no variance except from rounding.
         deviation = math.sqrt(variance) if variance > _ROUNDING * np.trace(covariance) else 0.0
         total = b.root - sign * a.root
         p_values.append(p_of_z(total if deviation or abs(total) > _ROUNDING else 0.0, deviation))

@@ -1,4 +1,4 @@
-"""Which of two models predicts better, by a proper score or by its error? Not: is it calibrated?
+"""Which of two models predicts better, by a proper score or by its error?
 
 A proper score mixes calibration with sharpness. Two calibrated models of different sharpness have
 different scores, and no test of scores is a test of calibration.
@@ -27,12 +27,12 @@ class ScoreDifference(NamedTuple):
     """The change of a mean score from model a to model b; a smaller score is better.
 
     Attributes:
-      value: mean score of b minus that of a; negative if b predicts better.
-      low: lower end of its interval.
-      high: upper end of its interval.
-      p_value: two-sided, of equal scores; 1 for equal predictions. It and the ends are asymptotic,
-        and NaN with fewer than 10 examples or clusters.
-      score: its name.
+      value: mean score of b minus mean score of a; negative if b predicts better.
+      low: lower end of the interval of the value.
+      high: upper end of the interval of the value.
+      p_value: two-sided, of equal scores; 1 for equal predictions. The p-value and the ends are
+        asymptotic, and NaN with fewer than 10 examples or clusters.
+      score: the name of the score.
     """
 
     value: float
@@ -54,7 +54,7 @@ def compare_scores(
 ) -> ScoreDifference:
     """Compare a proper score, or the error, of two models on the same examples.
 
-    It is the paired test of the mean difference. It compares predictions and not calibration: a
+    The paired test of the mean difference compares predictions and not calibration: a
     sharper model has a better score, however well both are calibrated. If a true class has
     probability 0, the NLL is infinite and the result NaN or infinite.
 

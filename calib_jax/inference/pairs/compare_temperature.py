@@ -4,7 +4,7 @@ The temperature T minimises the NLL of logits z / T: at $\beta = 1 / T$ the mean
 \mathrm{E}_{p_i} z - z_{i y}$ is 0. With $h_i = \operatorname{Var}_{p_i} z$, an example changes
 $\beta$ by $\psi_i = -g_i / \sum_j h_j$ to first order. So $\beta_a - \theta \beta_b$ of two models
 on the same examples is asymptotically normal for every $\theta$, with the variance of the sum of
-$\psi^a_i - \theta \psi^b_i$. The p-value is that of $\theta = 1$, and the interval of $T_b / T_a$
+$\psi^a_i - \theta \psi^b_i$. The p-value tests $\theta = 1$, and the interval of $T_b / T_a$
 contains every $\theta$ that is not rejected (Fieller). Log T itself is far from normal for a model
 whose logits are nearly constant: a test on that scale rejected 13 % of true hypotheses at 5 %.
 """
@@ -34,8 +34,8 @@ class TemperatureDifference(NamedTuple):
       value: log T of model b minus log T of model a.
       low: the lower end of the interval of the value.
       high: the upper end of the interval of the value.
-      p_value: two-sided, of equal temperatures; asymptotic. It and the ends are NaN with fewer
-        than 10 examples or clusters. The ends are infinite where the data do not bound them.
+      p_value: two-sided, of equal temperatures; asymptotic. The p-value and the ends are NaN with
+        fewer than 10 examples or clusters. The ends are infinite where the data do not bound them.
       temperature_a: the temperature of model a; above 1 if a is overconfident as a whole.
       temperature_b: the temperature of model b; above 1 if b is overconfident as a whole.
     """
@@ -59,7 +59,7 @@ def compare_temperature(
 ) -> TemperatureDifference:
     """Compare the temperatures that two models need on the same examples.
 
-    It is the strongest comparison of over- and underconfidence, and blind to errors that no
+    It is the strongest comparison of over- and underconfidence, and does not detect errors that no
     temperature changes. A model that needs T = 1.3 and one that needs T = 1 / 1.3 differ here,
     although their calibration errors may be equal. No calibrator may have been fitted on these
     examples.
@@ -133,7 +133,7 @@ def _ratio_test(
     if first > 0:
         low, high = (middle - root) / first, (middle + root) / first
         return _log(low), _log(high), p_value
-    # Beta_b may be 0: no upper end, and a lower one only if beta_a is not 0.
+    # Beta_b may be 0: no upper end, and a lower end only if beta_a is not 0.
     return _log((middle - root) / first) if last > 0 > first else -math.inf, math.inf, p_value
 
 

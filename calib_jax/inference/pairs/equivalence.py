@@ -16,8 +16,8 @@ class Equivalence(NamedTuple):
     Attributes:
       margin: as given, in units of the difference.
       equivalent: whether the models are shown to differ by less than the margin.
-      no_larger: whether b is shown to exceed a by less than the margin: of an error or a loss, b
-        is not worse.
+      no_larger: whether b is shown to exceed a by less than the margin; in an error or a loss, b
+        is then not worse.
       no_smaller: whether b is shown to lie below a by less than the margin.
     """
 

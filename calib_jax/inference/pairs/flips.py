@@ -41,8 +41,8 @@ class McNemar(NamedTuple):
       to_right: examples that only model b predicts right.
       to_wrong: examples that only model a predicts right.
       p_value: exact and two-sided; 1 if no example distinguishes the models.
-      mid_p: with half the probability of the observed outcome. It is less conservative, and its
-        size exceeds the nominal one slightly at times.
+      mid_p: the p-value with half the probability of the observed outcome. It is less conservative,
+        and the size of the test exceeds the nominal size slightly at times.
     """
 
     to_right: int
@@ -78,12 +78,12 @@ def flips(logits_a: Any, logits_b: Any, labels: Any, weights: Any = None) -> Fli
 def mcnemar(logits_a: Any, logits_b: Any, labels: Any, weights: Any = None) -> McNemar:
     r"""Test whether two models have the same accuracy on the same, independent examples.
 
-    Only the m examples that one model alone predicts right tell the models apart. If the accuracies
-    are equal, each of them favors either model with probability 1/2:
+    Only the m examples that one model alone predicts right distinguish the models. If the
+    accuracies are equal, each of these examples favors either model with probability 1/2:
 
     $$p = \min(1, 2 P(\mathrm{Bin}(m, 1/2) \le \min(n_{01}, n_{10})))$$
 
-    It says nothing about calibration. For examples in clusters use `compare_scores` with
+    It does not test calibration. For examples in clusters use `compare_scores` with
     `score="error"`.
 
     Args:

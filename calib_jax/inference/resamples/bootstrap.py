@@ -134,7 +134,7 @@ def bootstrap(
       metrics: one metric, or several by name.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
-      weights: `[*batch]`; resampled examples keep theirs; examples of weight 0 are never drawn.
+      weights: `[*batch]`; resampled examples keep their weights, and weight 0 is never drawn.
       key: PRNG key; it determines the resamples of a given number of examples.
       num_resamples: number of resamples.
       scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example
@@ -279,10 +279,10 @@ def estimates(
     clusters: Any = None,
     max_bytes: int = 2**28,
 ) -> dict[str, Estimate]:
-    """Compute metrics with intervals; the value is that of the data, never a bootstrap mean.
+    """Compute metrics with intervals; the value comes from the data, never from a bootstrap mean.
 
-    A bootstrap interval of a binned calibration error does not contain the truth of a calibrated
-    model. Such metrics get the interval of `noise_bound` with its noise floor and p-value, unless
+    For a calibrated model, a bootstrap interval of a binned calibration error does not contain the
+    true error. Such metrics get the interval of `noise_bound`, a noise floor and a p-value, unless
     `by_class` is given or the weights are not counts 0, 1, 2, ...; the field `interval` names the
     kind.
 
@@ -489,8 +489,8 @@ def _measurable(
 ) -> tuple[Array, Array, Array, Int[np.ndarray, " kept"]]:
     """Validate the values, and keep the rows of positive weight.
 
-    These come first, and their indices are also returned. Rows of weight 0 follow, as many as make
-    a size that other sets share, but never more rows than there were.
+    The kept rows come first, and their indices are also returned. Rows of weight 0 follow as
+    padding, up to a size that other sets share, but never more rows than there were.
     """
     name = "bootstrap"
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
@@ -512,7 +512,7 @@ def _measurable(
 def _first_rows(
     logits: Array, labels: Array, weights: Array, rows: Array, number: Number
 ) -> tuple[Array, Array, Array]:
-    """Take rows, and make those after the first ones absent."""
+    """Take rows, and make the rows after the first ones absent."""
     weights = jnp.where(jnp.arange(len(rows)) < number, weights[rows], 0)
     return present(logits[rows], labels[rows], weights)
 
@@ -522,7 +522,7 @@ def _classes_of_clusters(
     first: Int[np.ndarray, " clusters"],
     cluster: Int[np.ndarray, " rows"],
 ) -> Integer[np.ndarray, " clusters"]:
-    """Return the class of each cluster, whose examples must all have the same."""
+    """Return the class of each cluster, whose examples must all have the same class."""
     class_of_cluster = labels[first]
     num_mixed = len(np.unique(cluster[labels != class_of_cluster[cluster]]))
     if num_mixed:

@@ -1,4 +1,4 @@
-r"""Metrics of pixels, with intervals over whole images, in memory of one statistic per image.
+r"""Metrics of pixels, with intervals over whole images, from one statistic per image.
 
     stream = inference.ImageStream({"mean_iou": metrics.mean_iou, "ece": metrics.ece})
     for logits, labels, weights in batches:      # [images, height, width, classes], ...
@@ -7,7 +7,7 @@ r"""Metrics of pixels, with intervals over whole images, in memory of one statis
     stream.per_image()                            computed for every image, and averaged
     stream.estimates(key=jax.random.key(0))       pooled, with intervals by image
 
-The pixels of an image depend on each other, so images are drawn, not pixels. A statistic that is a
+The pixels of an image depend on each other, so whole images are drawn. A statistic that is a
 sum merges over images, so drawing images needs the statistic of each image and no pixel.
 """
 
@@ -48,7 +48,7 @@ class ImageStream:
     {'accuracy': 0.75}
 
     Args:
-      metrics: metrics by name, whose statistics are sums: those that rank their examples, such as
+      metrics: metrics by name, whose statistics are sums: metrics that rank examples, such as
         `aurc`, would need every pixel.
     """
 
@@ -65,12 +65,12 @@ class ImageStream:
         return jax.tree.map(lambda *parts: np.concatenate(parts), *self._parts)
 
     def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
-        """Add images; raise on values that would make a metric NaN, and add nothing then.
+        """Add images; if values would make a metric NaN, raise and add nothing.
 
         Args:
           logits: `[images, ..., classes]`.
           labels: `[images, ...]`.
-          weights: the shape of the labels; weight 0 is absent, such as a void pixel.
+          weights: the shape of the labels; a pixel of weight 0, such as a void pixel, is absent.
         """
         name = ", ".join(self.metrics)
         logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
@@ -104,8 +104,8 @@ class ImageStream:
     def per_image(self) -> dict[str, Any]:
         """Compute every metric of each image, and average over the images where it is defined.
 
-        The calibration error of an image has the noise of its few pixels, so the mean over images
-        is larger than the pooled error of a calibrated model.
+        The calibration error of an image has the noise of its few pixels, so for a calibrated model
+        the mean over images is larger than the pooled error.
         """
         values = _values_of_each(self._members, self.stats)
         return jax.tree.map(_mean_of_defined, values)
@@ -121,11 +121,11 @@ class ImageStream:
         """Compute every pooled metric with a bootstrap interval over images.
 
         An interval needs some 30 images. Noise alone raises a calibration error, and resampling
-        raises it further (`metric.biased`): its "percentile" interval lies too high, "basic" less.
+        raises it further (`metric.biased`): "percentile" intervals lie too high, "basic" less so.
 
         Args:
           key: PRNG key of the drawn images.
-          num_resamples: number of draws of as many images as there are, with replacement.
+          num_resamples: number of resamples, each of as many images as there are, with replacement.
           level: the nominal coverage, a fraction.
           method: "percentile" or "basic"; see `interval`.
         """
@@ -157,7 +157,7 @@ def _stats_of_images(
 
 
 def _over_images(invalid: InvalidValues) -> InvalidValues:
-    """Add up the numbers of invalid pixels, with the label of the first image with a wrong one."""
+    """Sum the numbers of invalid pixels; keep the label of the first image with a wrong label."""
     first = jnp.argmax(invalid.wrong_label > 0)
     totals = jax.tree.map(jnp.sum, invalid)
     return totals._replace(a_wrong_label=invalid.a_wrong_label[first])

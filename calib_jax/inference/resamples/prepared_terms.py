@@ -1,6 +1,6 @@
 r"""Terms prepared for repeated weighting by the bootstrap.
 
-Each kind of terms has a `design`, whose product with the multiplicities of a resample gives its
+Each kind of terms has a `design`, whose product with the multiplicities of a resample gives the
 sums; `stats`, the statistics of a chunk of resamples; and `values`, the metric of each resample.
 """
 
@@ -101,7 +101,7 @@ class _Narrow:
 
 
 def _large(dtype: jnp.dtype) -> float:
-    """Return a power of two that replaces infinity in a matrix product; twice it overflows."""
+    """Return a power of two that replaces infinity in a matrix product; twice this overflows."""
     return 2.0 ** (int(jnp.finfo(dtype).maxexp) - 1)
 
 
@@ -259,7 +259,7 @@ def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> _Gaps:
 @dataclasses.dataclass(frozen=True)
 class _Ranking:
     ranked: Ranked | RankedClasses
-    order: Integer[Array, " rows"] | None  # of the rows; None if their weights are not sorted
+    order: Integer[Array, " rows"] | None  # order of the rows; None if the weights are not sorted
 
     @property
     def design(self) -> Float[Array, "rows columns"]:

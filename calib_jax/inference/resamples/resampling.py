@@ -6,9 +6,9 @@ of exactly n examples, the counts are Poisson with a mean slightly below 1, and 
 examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
 total, and they remain so when uniform draws are added.
 
-Rows may be padded: only the first `number` of them are drawn. Their number is an argument of the
-compiled program, so that sets of several sizes share one, and the draws of the first rows are the
-same as without padding.
+Rows may be padded: only the first `number` rows are drawn. This number is an argument of the
+compiled program, so that sets of several sizes share a program, and the draws of the first rows
+are the same as without padding.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Drawn(NamedTuple):
 
     Attributes:
       number: the number of rows that are drawn; the other rows are padding.
-      thresholds: the 16 random bits of a row give the count k if they reach the first k of these.
+      thresholds: the 16 random bits of a row give the count k if they reach the first k thresholds.
     """
 
     number: Any
@@ -40,21 +40,20 @@ class Drawn(NamedTuple):
 
 
 def drawn(number: int, scheme: str) -> Drawn:
-    """Prepare the draws of so many rows, on the host."""
+    """Prepare the draws of `number` rows, on the host."""
     return Drawn(np.int32(number), np.array(_thresholds(_mean(number, scheme)), np.int32))
 
 
 def multiplicities(
     keys: Array, size: int, scheme: str, classes: Labels | None, which: Drawn | None = None
 ) -> Float[Array, "resamples rows"]:
-    """Draw two resamples per key, ordered by the first of every pair, then the second.
+    """Draw two resamples per key: the first of every pair, then the second of every pair.
 
     Args:
       keys: one key per pair; its draws do not depend on the other keys.
       size: number of rows.
       scheme: "multinomial": exactly as many examples as there are; "poisson": about as many.
-      classes: if given, every class keeps its number of examples; that of padding is a class of its
-        own.
+      classes: if given, every class keeps its number of examples; padding is a separate class.
       which: the rows that are drawn; all if None.
     """
     if classes is not None:
@@ -74,7 +73,7 @@ def _both(keys: Array) -> Array:
 def _mean(number: int, scheme: str) -> float:
     """Return the mean of a row's Poisson count.
 
-    That of "multinomial" is six standard deviations below 1, so that the total exceeds the number
+    For "multinomial" it is six standard deviations below 1, so that the total exceeds the number
     of rows once in 1e9 resamples.
     """
     return 1.0 if scheme == "poisson" else max(0.0, 1 - 6 / math.sqrt(number))
@@ -82,7 +81,7 @@ def _mean(number: int, scheme: str) -> float:
 
 @functools.cache
 def _thresholds(mean: float) -> list[int]:
-    """Return the inverse CDF of a Poisson count at 16 bits, as many as a mean of 1 needs."""
+    """Return the inverse CDF of a Poisson count at 16 bits, as long as a mean of 1 needs."""
     thresholds, probability, below = [], math.exp(-mean), 0.0
     for count in range(1, 9):
         below += probability

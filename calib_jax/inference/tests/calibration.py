@@ -11,7 +11,7 @@ used. A large p-value does not prove calibration.
 
 Tests with a key rank the statistic among draws of a calibrated model: they are exact for any
 number of examples. The others are asymptotic, and NaN where a calibrated model would have less
-than one unit of variance in its number of hits, because their p-value would mean nothing.
+than one unit of variance in its number of hits, because the p-value would be meaningless.
 
 With `clusters`, whole clusters are independent instead of examples. Draws then flip the signs of
 the clusters' sums, and asymptotic tests use the variance between clusters. Both are approximate:
@@ -79,9 +79,9 @@ def calibration_test(
     """Test whether a model is calibrated.
 
     Args:
-      name: one of `calibration_tests()`. "ece" asks the question of the reported ECE, "kuiper" is
-        stronger against over- and underconfidence and has no bins, "temperature" is the strongest
-        against a wrong temperature and blind to the rest.
+      name: one of `calibration_tests()`. "ece" tests the reported ECE, "kuiper" is stronger
+        against over- and underconfidence and has no bins, "temperature" is the strongest against a
+        wrong temperature and does not detect other errors.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
@@ -168,8 +168,8 @@ def squared_error(
 ) -> CalibrationTest:
     """Test by the debiased squared error, against draws of a calibrated model.
 
-    Its distribution is skewed, so a normal approximation would reject too often. It is NaN if no
-    bin has two examples, or with clusters two of these.
+    The error has a skewed distribution, so a normal approximation would reject too often. It is NaN
+    if no bin has two examples, or two clusters where clusters are given.
     """
     key = key_given("squared_error", key)
     bins = binned(logits, labels, cluster, num_bins=num_bins)
@@ -178,8 +178,8 @@ def squared_error(
     if bins.in_clusters is not None:
         totals = flipped(key, num_resamples, bins.in_clusters[0])
         return _by_squared_error(bins, debiased_in_clusters(*bins.in_clusters, totals))
-    # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a. The draws are those of
-    # sorted rows, so that they ignore the order of the rows.
+    # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a. The rows are
+    # sorted, so that the draws do not depend on the order of the rows.
     order = in_order(bins.confidence, bins.residual)
     c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
     hits = null_draws.hit_sums(
@@ -193,7 +193,7 @@ def squared_error(
 def _by_squared_error(bins: Binned, draws: np.ndarray) -> CalibrationTest:
     """Compare the sum of squares with its draws: a mean over many examples is as small as rounding.
 
-    Confident models differ from calibrated ones by less than 1e-6 there.
+    In the mean, confident models differ from calibrated models by less than 1e-6.
     """
     num_rows = len(bins.residual)
     p_value = null_draws.p_of_draws(num_rows * bins.value, num_rows * draws)
@@ -269,13 +269,12 @@ def _survival_of_range(x: float) -> float:
 def spiegelhalter(
     logits: Logits, labels: Labels, *, cluster: Clusters | None = None
 ) -> CalibrationTest:
-    r"""Test by Spiegelhalter's z, the expectation of the top label's Brier score minus that score.
+    r"""Test by Spiegelhalter's z, the expected Brier score of the top label minus the score.
 
     $$z = \frac{\sum (1 - 2 c) (c - a)}{\sqrt{\sum (1 - 2 c)^2 c (1 - c)}}$$
 
-    The sign is opposite to that of the usual Z: above a confidence of 1/2, it is negative for
-    overconfident models and positive for underconfident ones. It is NaN if all confidences are
-    1/2 as well.
+    The usual Z has the opposite sign: above a confidence of 1/2, z is negative for overconfident
+    models and positive for underconfident models. It is also NaN if all confidences are 1/2.
 
     References:
       Spiegelhalter, Probabilistic prediction in patient management and clinical trials, 1986.
@@ -359,7 +358,7 @@ def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> Cali
     if len(scores) < LEAST_UNITS:
         return CalibrationTest(math.nan, math.nan)
     total = np.sum(scores, axis=0)
-    # Equal confidences have one score, and the pseudo-inverse leaves the other out.
+    # With equal confidences only one score varies; the pseudo-inverse leaves out the other.
     inverse, rank = np.linalg.pinv(scores.T @ scores, 1e-9), np.linalg.matrix_rank(scores, 1e-5)
     statistic = float(total @ inverse @ total)
     if rank == 2:

@@ -1,4 +1,4 @@
-"""Several tests at once: p-values that stay valid for all of them together."""
+"""Several tests at once: p-values that are valid for all tests together."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-r"""Are the probabilities of all classes calibrated together? The kernel test of small sets.
+r"""Are the probabilities of all classes calibrated together? A kernel test for small data sets.
 
 The squared kernel calibration error compares every pair of examples:
 
@@ -110,7 +110,7 @@ def _values(
     def value(labels: Array) -> Array:
         equal = jnp.where(labels[:, None] == labels[None], kernel, 0)
         crossed = jnp.take_along_axis(smoothed, labels[:, None], axis=1)[:, 0]
-        # Summed by row first: the rows' sums are small, and so is their rounding.
+        # Sum by row first: the sums of rows are small, and so are their rounding errors.
         by_row = jnp.sum(equal, axis=1) - 2 * crossed + of_p
         return jnp.sum(by_row)
 
@@ -119,7 +119,7 @@ def _values(
 
 @functools.partial(jax.jit, static_argnums=(3, 4))
 def _of_draws(key: Array, kernel: Array, p: Array, num_chunks: int, chunk: int) -> Array:
-    below = jnp.cumsum(p, axis=1)[:, :-1]  # the last class takes what rounding leaves
+    below = jnp.cumsum(p, axis=1)[:, :-1]  # the last class takes the rest after rounding
 
     def of_chunk(_: None, key: Array) -> tuple[None, Array]:
         uniform = jax.random.uniform(key, (chunk, len(p), 1), p.dtype)

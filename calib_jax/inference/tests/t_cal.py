@@ -2,7 +2,8 @@ r"""Is the top label calibrated, whatever the scale of its errors? Adaptive T-Ca
 
 Few bins average errors that change their sign, and many bins have too few examples each. T-Cal
 computes the debiased squared error on $2^b$ bins of equal width for every b up to
-$2 \log_2 (n / \sqrt{\log n})$. Each is divided by its standard deviation for a calibrated model,
+$2 \log_2 (n / \sqrt{\log n})$. Each error is divided by its standard deviation for a calibrated
+model,
 
 $$\operatorname{var} = \frac{2}{n^2} \sum_{b : n_b \ge 2}
   \frac{(\sum_i s_i)^2 - \sum_i s_i^2}{(n_b - 1)^2}, \quad s_i = c_i (1 - c_i),$$
@@ -58,7 +59,7 @@ class _Scale(NamedTuple):
     """The bins of one width that contain examples.
 
     Attributes:
-      starts: the first bin of the next finer scale in each bin; at the finest, the first row.
+      starts: the first bin of the next finer scale in each bin; at the finest scale, the first row.
       factor: 1 / (n_b - 1) over the standard deviation, 0 in bins of one example.
       of_row: the factor of each row's bin.
     """
