@@ -4,8 +4,8 @@
     losses.objective("adafocal")                         a loss with its state, for any loop
     losses.catalogue()                                   every objective by its paper's name
 
-Every file of this folder is one family of losses. `released` holds those that only a paper's
-released code defines. The public names of a new file are imported and listed below.
+Every file of this folder is one family of losses. `released` contains the losses that only a
+paper's released code defines. The public names of a new file are imported and listed below.
 """
 
 from typing import TYPE_CHECKING, Any
@@ -111,7 +111,7 @@ __all__ = [
     "weighted_cross_entropy",
 ]
 
-# Files whose objectives have no function of their own register them when they are imported.
+# Importing these files registers their objectives, which have no public function.
 _REGISTERED = (_focal_of_mean, _hard_examples)
 
 

@@ -134,7 +134,7 @@ def adafocal_rule(
       \gamma' \to -S \operatorname{sign}(\gamma') \text{ if } |\gamma'| < S$$
 
     The result is then clipped to the bounds. In an over-confident bin (E > 0) a positive gamma
-    grows and a negative one shrinks, which lowers confidence more. A gamma of size below S
+    grows and a negative gamma shrinks, which lowers confidence more. A gamma of size below S
     changes sign, which switches between focal and inverse focal loss, and gets size S.
 
     Args:
@@ -176,7 +176,7 @@ def adafocal_update(
       **rule_options: the options of `adafocal_rule`.
 
     Returns:
-      The new state, or the old one if there is no validation data.
+      The new state, or the old state if there is no validation data.
     """
     checks.one_of("binning", binning, BINNINGS)
     if not rows["weight"].size:
@@ -216,7 +216,7 @@ def _adafocal(
       rate: $\lambda$, the factor of the calibration gap in the exponent of an update.
       switch: S; a gamma of size below S changes its sign, which switches between focal and inverse
         focal loss, and gets size S. 0 disables the switch.
-      gamma_min: the smallest gamma; inverse focal loss has negative ones.
+      gamma_min: the smallest gamma; negative gammas give inverse focal loss.
       gamma_max: the largest gamma.
       rule: "released", the update with switch and bounds; "slides" multiplies each gamma by
         $e^{\lambda E}$ alone, and `switch`, `gamma_min` and `gamma_max` have no effect.

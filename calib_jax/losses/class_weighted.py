@@ -41,7 +41,7 @@ def class_weights(
       class_counts: $n_k$, the number of training examples of each class.
       balancing: "effective", "inverse" or "median".
       volume: N, the number of distinct examples that a class can have; 1 gives every class the
-        same weight, and the more, the closer to "inverse". The total of the counts gives the
+        same weight, and larger values approach "inverse". The total of the counts gives the
         balanced cross-entropy in the released code of Tian et al. 2021.
 
     References:

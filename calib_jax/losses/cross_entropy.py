@@ -46,7 +46,7 @@ unchecked_cross_entropy = checks.unchecked(cross_entropy)
 
 
 def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
-    """Build cross-entropy times `cross_entropy_scale`, beside which objectives add a penalty."""
+    """Build cross-entropy times `cross_entropy_scale`, to which objectives add a penalty."""
 
     def scaled(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
         losses = unchecked_cross_entropy(logits, labels)

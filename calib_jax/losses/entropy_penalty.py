@@ -29,7 +29,7 @@ def entropy_penalty(
     $$-(1 - p_y)^\gamma \, H(p), \qquad H(p) = -\sum_k p_k \log p_k$$
 
     Add it to a loss with `regularized`. It penalises confident predictions whatever the label;
-    with $\gamma > 0$ (gamma = 1 in the released code) mostly wrong ones.
+    with $\gamma > 0$ (gamma = 1 in the released code) mostly wrong predictions.
 
     Args:
       logits: unnormalised log-probabilities.

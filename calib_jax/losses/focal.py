@@ -99,8 +99,9 @@ def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
 
     $$g(p, \gamma) = (1-p)^\gamma - \gamma p (1-p)^{\gamma-1} \log p,$$
 
-    so that the gradient of the focal loss is $g(p_y, \gamma)$ times that of cross-entropy. It
-    is above 1 for p below $p_0(\gamma)$ and below 1 for p above it; see `gamma_for`.
+    so that the gradient of the focal loss is $g(p_y, \gamma)$ times the gradient of
+    cross-entropy. g is above 1 for $p < p_0(\gamma)$ and below 1 for $p > p_0(\gamma)$; see
+    `gamma_for`.
 
     References:
       Mukhoti et al. 2020, Proposition 1.

@@ -1,4 +1,4 @@
-"""Losses of whole images: a value of the pixels of each image, averaged over the images."""
+"""Losses of whole images: one value per image from its pixels, averaged over the images."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from calib_jax.core.types import Array, AxisName, Labels, Logits, Scalar, SoftLa
 
 
 def check_images(pixels: Array) -> None:
-    """Raise an error for an array without an axis of images and one of pixels."""
+    """Raise an error for an array without an axis of images and an axis of pixels."""
     if pixels.ndim < 2:
         raise ValueError(
             f"per_image needs labels of shape [images, pixels], got {pixels.shape}: give the pixels"
@@ -21,7 +21,7 @@ def check_images(pixels: Array) -> None:
 
 
 def weights_or_ones(weights: Weights | None, pixels: Array, dtype: jnp.dtype) -> Array:
-    """Return the weights in this dtype; 1 for every pixel if there are none."""
+    """Return the weights in this dtype; 1 for every pixel if `weights` is None."""
     return jnp.ones(pixels.shape, dtype) if weights is None else weights.astype(dtype)
 
 

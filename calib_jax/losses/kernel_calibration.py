@@ -2,7 +2,7 @@ r"""MMCE: a trainable calibration error, the norm of an embedding in a kernel sp
 
 Every variant is a bilinear form $\sum_{ij} x_i x_j k(c_i, c_j)$ with the Laplacian kernel on
 confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confidences lie in
-[0, 1], it needs a sort and one running sum instead of all pairs of examples.
+[0, 1], the form needs a sort and one running sum instead of all pairs of examples.
 """
 
 from __future__ import annotations
@@ -97,7 +97,7 @@ def mmce_weighted_penalty(
     r"""Compute the weighted MMCE, in which right and wrong predictions have equal weight.
 
     With $S_{11}, S_{00}, S_{10}$ the sums of $(1-c_i)(1-c_j)k$ over the m right predictions, of
-    $c_i c_j k$ over the n wrong ones, and of $(1-c_i) c_j k$ across,
+    $c_i c_j k$ over the n wrong predictions, and of $(1-c_i) c_j k$ across,
 
     $$\sqrt{\frac{S_{11}}{m^2} + \frac{S_{00}}{n^2} - \frac{2 S_{10}}{mn} + 10^{-10}}$$
 
@@ -122,7 +122,7 @@ def mmce_weighted_penalty(
     confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
     sides = jnp.stack([hit, 1 - hit], axis=1)
     counts = jnp.sum(weight[:, None] * sides, axis=0)
-    both = ~jnp.any(counts == 0)  # NaN, of a label out of range, stays
+    both = ~jnp.any(counts == 0)  # propagates the NaN of a label out of range
     counts = jnp.where(both, counts, 1)
 
     distance = jnp.stack([1 - confidence, -confidence], axis=1)
@@ -176,7 +176,7 @@ def _kernel_gram(
     equal = grouped(jnp.ones_like(confidence))
     rising, falling = grouped(jnp.exp(moved)), grouped(jnp.exp(-moved))
     places = jnp.zeros_like(place).at[group].set(place, indices_are_sorted=True)
-    steps = jnp.maximum(jnp.diff(places), 0)  # empty groups follow the last one
+    steps = jnp.maximum(jnp.diff(places), 0)  # empty groups follow the last group
     below = _faded_sums(jnp.exp(-steps / bandwidth)[:, None], rising[:-1])
     across = product(falling[1:], below)
     return product(equal, equal) + across + across.T

@@ -24,7 +24,7 @@ def label_smoothing(
       logits: unnormalised log-probabilities.
       labels: the true classes, or distributions, which are smoothed in the same way.
       alpha: the probability taken from the true class; the papers use 0.05 and 0.1.
-      spread: the classes that receive it equally. "others": the wrong classes, as in the papers.
+      spread: the classes that share it equally. "others": the wrong classes, as in the papers.
         "all": every class including the true one, as in optax; "all" with $\alpha K / (K-1)$
         equals "others" with $\alpha$.
 

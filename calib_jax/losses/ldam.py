@@ -36,12 +36,12 @@ def _ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
     $$\Delta_j = C / n_j^{1/4}$$
 
     where $n_j$ is the number of training examples of class j, and C makes the largest margin
-    `max_margin`. A class without examples has this margin, too. `init` needs the class counts.
+    `max_margin`. A class without examples has margin `max_margin`. `init` needs the class counts.
 
     Args:
       max_margin: the margin of the rarest class.
-      scale: s; 30 is meant for logits that are cosines, from -1 to 1. With 1 and without a margin
-        it is cross-entropy.
+      scale: s; 30 is meant for logits that are cosines, from -1 to 1. With s = 1 and without
+        a margin the loss is cross-entropy.
 
     References:
       Cao et al. 2019, Learning Imbalanced Datasets with Label-Distribution-Aware Margin Loss,

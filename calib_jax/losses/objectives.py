@@ -11,8 +11,8 @@ loop is the same for all losses, stateless ones included:
     evidence = objective.evidence(state, logits, labels, weights).all_reduce(axis_name)
     state = objective.update(state, evidence, Progress(steps, epochs, num_epochs))
 
-The functions of an objective validate their arguments once. The losses behind them are called
-without their own checks.
+The functions of an objective validate their arguments once, and call the losses without further
+checks.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ class Objective(NamedTuple):
     """A loss with its state, as a tuple of functions.
 
     Attributes:
-      init: `(num_classes, class_counts=None) -> state`; `()` when stateless. `class_counts`, the
-        number of training examples of each class, is needed by few: `class_weighted`,
-        `ldam` and `logit_adjusted`.
+      init: `(num_classes, class_counts=None) -> state`; `()` when stateless. Of the objectives
+        here only `class_weighted`, `ldam` and `logit_adjusted` need `class_counts`, the number of
+        training examples of each class.
       value: `(state, logits, labels, weights, *, axis_name=None) -> [*batch]`. Terms before
-        weighting; a row of weight 0 gives 0. State gets no gradient. A penalty's scalar is
+        weighting; a row of weight 0 gives 0. The state gets no gradient. A penalty's scalar is
         added to every term, so that the weighted sum and the weighted mean of the terms are
         both the papers' objective.
       evidence: `(state, logits, labels, weights) -> Stat`, the statistics for `update`.
@@ -87,7 +87,7 @@ class Objective(NamedTuple):
         the state), "epoch" (evidence is empty), "validation" (evidence of a validation pass).
       table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
         it was computed from; empty for most objectives.
-      name: the name and the options, for people.
+      name: the name and the options, for display.
     """
 
     init: Callable[..., State]
@@ -116,7 +116,7 @@ def make_objective(
     table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {},
     soft_labels: TakesSoft = False,
 ) -> Objective:
-    """Make an objective with a state, or one whose terms depend on the whole batch.
+    """Build an objective with a state, or with terms that depend on the whole batch.
 
     Args:
       value: `(state, logits, labels, weights, *, axis_name) -> [*batch]`; it may leave out the
@@ -125,7 +125,7 @@ def make_objective(
       init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too, and
         `init` needs a parameter `class_counts` only if it uses it.
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
-        a row of them may also be 0 for every class.
+        a row may also be 0 for every class.
 
     >>> from calib_jax import losses
     >>> def value(state, logits, labels):
@@ -156,7 +156,7 @@ def make_objective(
 
 
 def _check_state(state: State, has_state: bool) -> None:
-    """Raise an error if an objective with a state is called with none."""
+    """Raise an error if an objective with a state is called without a state."""
     if has_state and type(state) is tuple and not state:
         raise TypeError(
             "the objective has a state: call init(num_classes), with class_counts where it needs"
@@ -185,7 +185,7 @@ def _counted(init: Callable[..., State]) -> Callable[..., State]:
 
 
 def needed_counts(name: str, class_counts: Any) -> Any:
-    """Return the class counts for an objective that cannot do without."""
+    """Return the class counts; raise ValueError if they are None."""
     if class_counts is None:
         raise ValueError(
             f"{name} needs the number of training examples of each class: give class_counts to"
@@ -201,7 +201,7 @@ def _checked(
     *,
     has_state: bool = False,
 ) -> Callable[..., Array]:
-    """Wrap a function in what every objective does about arguments, weights and gradients.
+    """Wrap a function with every objective's handling of arguments, weights and gradients.
 
     A label out of range gives NaN, also where the function would wrap it around to a class.
     """
@@ -222,7 +222,7 @@ def _checked(
 
 
 def _of_batch(value: Callable[..., Array]) -> Callable[..., Array]:
-    """Let a function be called with weights and `axis_name`, also if it does not take them."""
+    """Wrap a function to accept weights and `axis_name`, even if it does not take them."""
     parameters = inspect.signature(value).parameters.values()
     positional = [p for p in parameters if p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)]
     takes_weights = len(positional) > 3 or any(p.kind is p.VAR_POSITIONAL for p in parameters)
@@ -238,7 +238,7 @@ def _of_batch(value: Callable[..., Array]) -> Callable[..., Array]:
 
 
 def as_objective(loss: Callable[..., Array]) -> Objective:
-    """Make an objective of a loss, a function of `(logits, labels)`; see also `make_objective`.
+    """Build an objective from a loss `(logits, labels) -> [*batch]`; see also `make_objective`.
 
     >>> from calib_jax import losses
     >>> sharp = losses.as_objective(lambda logits, labels: losses.focal(logits, labels, gamma=5.0))
@@ -282,7 +282,7 @@ def catalogue() -> Catalogue[Callable[..., Objective]]:
 
 
 def register(name: str) -> Callable[[_Factory], _Factory]:
-    """Decorate a factory of your own so that `objective` and `catalogue` have it.
+    """Register the decorated factory for `objective` and `catalogue`.
 
     The factory returns an `Objective`. All its options are keywords with defaults.
 
@@ -341,7 +341,7 @@ def register_loss(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
     """Register a function `(logits, labels, *, options)` as a stateless objective.
 
     Args:
-      name: its name in the catalogue.
+      name: the name in the catalogue.
       loss: the function.
       **fixed: options that are fixed for this name; the others stay options of the objective.
     """

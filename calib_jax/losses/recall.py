@@ -79,8 +79,8 @@ def _of_class(values: Float[Array, " classes"], labels: Labels) -> PerExample:
 def _log_rest(logits: Logits, predicted: Labels) -> PerExample:
     """Compute the logarithm of 1 - p of the predicted class, however far it leads.
 
-    The prepared view bounds it at -84, which no weight shows; here it is the loss itself. Where all
-    other logits are -inf it is -inf, with gradient 0.
+    The prepared view bounds it at -84, which changes no weight; here it is the loss itself. Where
+    all other logits are -inf the result is -inf, with gradient 0.
     """
     rows = at_least_float32(logits)
     rows = rows - lax.stop_gradient(jnp.max(rows, axis=-1, keepdims=True))
@@ -99,9 +99,9 @@ def _moved(
     alpha: Number,
     counters: str,
 ) -> Float[Array, " classes"]:
-    """Update the moving averages of the error rates with those of a batch."""
+    """Update the moving averages of the error rates with the error rates of a batch."""
     if counters == "released":
-        # Both counters start at one: an absent class has rate 1, a perfect one 1 / count.
+        # Both counters start at one: an absent class has rate 1, a perfect class 1 / count.
         batch = jnp.maximum(errors, 1) / jnp.maximum(count, 1)
         moved = alpha * batch + (1 - alpha) * rate
         # A batch without examples leaves the rates unchanged.
@@ -116,9 +116,9 @@ def _wide(logits: Logits) -> jnp.dtype:
 
 
 def _counts(logits: Logits, weights: Weights | None) -> PerExample:
-    """Compute how often each example counts; one of NaN logits or an unusable weight gives NaN.
+    """Compute how often each example counts; NaN for NaN logits or an unusable weight.
 
-    The largest of NaN logits is class 0, so that such an example would count as a prediction of it.
+    The argmax of NaN logits is class 0, so the example would count as a prediction of class 0.
     """
     unknown = jnp.any(jnp.isnan(logits), axis=-1)
     return weigh(jnp.where(unknown, jnp.nan, 1).astype(_wide(logits)), weights)
@@ -141,7 +141,7 @@ def _recall(
     r"""Recall loss with a moving average, $R \leftarrow \alpha R_{batch} + (1 - \alpha) R$.
 
     Args:
-      alpha: 1 is the recall of the batch itself; the paper uses less for iNaturalist. R starts
+      alpha: 1 gives the recall of the batch; the paper uses less than 1 for iNaturalist. R starts
         at 0, and a class that is absent from a batch keeps its value.
       counters: "recall", or "released": errors and counts of at least one per class, so that
         no weight is ever 0 and an absent class has weight 1.

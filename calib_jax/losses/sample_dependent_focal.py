@@ -88,7 +88,7 @@ def gamma_by_probability(
 
 
 def gamma_for(p0: Any) -> np.ndarray:
-    r"""Compute the gamma for which the focal gradient equals that of cross-entropy at $p_0$.
+    r"""Compute the gamma for which focal loss and cross-entropy have equal gradients at $p_0$.
 
     With $L = \log(1 - p_0)$ and $A = -p_0 \log p_0 / (1 - p_0)$ it is the positive root of
 
@@ -96,7 +96,7 @@ def gamma_for(p0: Any) -> np.ndarray:
       \gamma = \frac{1}{A} \Bigl(\frac{W_{-1}(s e^s)}{s} - 1\Bigr), \quad s = \frac{L}{A},$$
 
     where $W_{-1}$ is the lower branch of Lambert's function. Examples with $p_y > p_0$ then have
-    smaller gradients than with cross-entropy and those below have larger ones. For
+    smaller gradients than with cross-entropy, examples below $p_0$ larger gradients. For
     $p_0 \ge 1/2$ there is no positive root and the result is 0.
 
     The closed form loses precision near 1/2, where s approaches the branch point -1. The root is
@@ -134,7 +134,7 @@ def gamma_for(p0: Any) -> np.ndarray:
 
 FLSD53 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
 FLSD532 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 2.0)}
-TEXT = {"thresholds": (0.19, 0.5)}  # of the released text experiments
+TEXT = {"thresholds": (0.19, 0.5)}  # as in the released text experiments
 register_loss("flsd53", flsd, **FLSD53)
 register_loss("flsd53_text", flsd, **FLSD53 | TEXT)
 register_loss("flsd532", flsd, **FLSD532)

@@ -64,7 +64,7 @@ def soft_ece_penalty(
       A scalar, 0 for an empty batch.
 
     References:
-      Bohdal, Yang and Hospedales 2023, Meta-Calibration (DECE); the parameters are those of
+      Bohdal, Yang and Hospedales 2023, Meta-Calibration (DECE); the parameters are from
       the code of Lin et al. 2025.
 
     >>> import jax.numpy as jnp

@@ -43,7 +43,7 @@ def weighted_cross_entropy(
 
     $$\ell = u(p, y) \cdot (-\log p_y)$$
 
-    With `weighting="loss"` the gradient is that of the product, as in the focal family. With
+    With `weighting="loss"` the whole product is differentiated, as in the focal family. With
     `weighting="gradient"` the value is the same but u is a constant in the backward pass: the
     gradient of cross-entropy is scaled by u and keeps its direction,
 

@@ -46,7 +46,7 @@ class EceWeightedState(NamedTuple):
 
     Attributes:
       fixed_gap: confidence minus accuracy in bins of equal width.
-      mass_gap: the same in bins of equal mass.
+      mass_gap: confidence minus accuracy in bins of equal mass.
       class_error: the calibration error of each class.
       blend: the share of plain cross-entropy, from 1 at the start of training to 0 at its end.
     """
@@ -81,7 +81,7 @@ def ece_weighted(
       logits: unnormalised log-probabilities.
       labels: the true classes.
       state: from the objective's `update`.
-      weights: the weight of each example; those of weight 0 have no rank.
+      weights: the weight of each example; examples of weight 0 have no rank.
       classwise_scale: the factor of the class error.
       axis_name: a device axis, over which the batch is ranked.
 

@@ -26,7 +26,7 @@ from calib_jax.losses.objectives import Objective, make_objective, register
 def _focal_of_mean(*, gamma: Numbers = 2.0) -> Objective:
     r"""Focal loss of the mean cross-entropy m of the batch, $(1 - e^{-m})^\gamma \, m$.
 
-    Every example's term is this value, so that their mean is it, too. All examples have the same
+    Every example's term is this value, and so is the mean of the terms. All examples have the same
     weight: unlike the focal loss, it only scales the gradient of the batch.
 
     Args:

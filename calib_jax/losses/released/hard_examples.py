@@ -28,9 +28,10 @@ from calib_jax.losses.objectives import Objective, make_objective, register
 def _threshold_and_share(
     losses: Float[Array, " rows"], weights: Float[Array, " rows"], kept: Number
 ) -> tuple[Array, Array]:
-    """Return the smallest loss among the hardest of total weight `kept`, and its share of them.
+    """Return the smallest loss that is kept, and the kept share of the examples with this loss.
 
-    Examples of equal loss share what is left of `kept`, so weight k equals k copies.
+    The hardest examples of total weight `kept` are kept. Examples of equal loss share the rest of
+    `kept`, so weight k equals k copies.
     """
     if not len(losses):
         return jnp.zeros((), losses.dtype), jnp.zeros((), losses.dtype)
@@ -86,7 +87,7 @@ def _bootstrapped(*, count: Number = 512, per_image: bool = False) -> Objective:
     It is the mean of the terms over the batch. The selection is a constant for differentiation.
 
     Args:
-      count: the total weight of the examples that are kept; a batch of less is kept whole.
+      count: the total weight of the examples that are kept; a batch of less weight is kept whole.
       per_image: keep the hardest pixels of every image, the leading axis of the labels, and
         average over the images that have a label; `count` is then for one image.
 

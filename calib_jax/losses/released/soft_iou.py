@@ -1,4 +1,4 @@
-"""Soft intersection over union: the IoU of every class with probabilities for predictions."""
+"""Soft intersection over union: the IoU of every class with probabilities as predictions."""
 
 from __future__ import annotations
 
@@ -59,8 +59,8 @@ def soft_iou_penalty(
     References:
       Rahman and Wang 2016, Optimizing Intersection-Over-Union in Deep Neural Networks for Image
       Segmentation. The released code of Tian et al. 2021 has the same gradient per image, and the
-      value minus 1; its void pixels, though, count in the union as probability, which one gets
-      here by giving them weight 1 and a distribution of zeros.
+      value minus 1. Its void pixels count in the union as probability: for the same result, give
+      them weight 1 and a distribution of zeros.
 
     >>> import jax.numpy as jnp
     >>> logits = jnp.log(jnp.array([[0.8, 0.2], [0.2, 0.8]]))
@@ -98,7 +98,7 @@ def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) 
     counted = union != 0  # a NaN counts, so that the value is NaN
     union = jnp.where(counted, union, 1)
     # The derivative of a quotient squares the divisor, which is 0 for tiny unions: both are scaled
-    # by a power of two. Divided by the union itself, XLA would join the quotients to such a square.
+    # by a power of two. After a division by the union, XLA would join the quotients to this square.
     scale = jnp.exp2(-jnp.floor(jnp.log2(lax.stop_gradient(union))))
     iou = jnp.where(counted, (shared * scale) / (union * scale), 0)
     count = jnp.sum(counted)
