@@ -35,7 +35,7 @@ class RecallState(NamedTuple):
 
 
 class RecallPrecisionState(NamedTuple):
-    """The miss rate of each class, 1 - recall, and the error rate of its predictions."""
+    """The miss rate of each class, 1 - recall, and the error rate of the class's predictions."""
 
     miss_rate: Float[Array, " classes"]
     false_rate: Float[Array, " classes"]
@@ -194,7 +194,7 @@ def _recall_precision(
       + \frac{\sum_{\hat y_n \ne y_n} v_{\hat y_n} (-\log(1 - p_{n \hat y_n} + \epsilon))}
              {\sum_{\hat y_n \ne y_n} v_{\hat y_n}}$$
 
-    with w the miss rate of a class and v the share of its predictions that are wrong. This sum
+    with w the miss rate of a class and v the share of wrong predictions of the class. This sum
     is the weighted mean of the terms.
 
     Args:

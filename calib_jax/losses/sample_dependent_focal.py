@@ -104,7 +104,7 @@ def gamma_for(p0: Any) -> np.ndarray:
     from an upper bound, in float64 on the host, whatever the precision of the caller.
 
     Args:
-      p0: a probability or an array of them; not traced.
+      p0: a probability or an array of probabilities; not traced.
 
     Returns:
       gamma, a float64 array of the same shape.

@@ -38,7 +38,7 @@ def brier_decomposition(
     within-bin variance of the confidence minus twice the within-bin covariance of confidence
     and hit. This difference goes to 0 with the width of the bins.
 
-    The score is that of the predicted class alone, in [0, 1]; `brier` sums over all classes.
+    The score uses the predicted class alone, in [0, 1]; `brier` sums over all classes.
     The reliability is the square of `rms_calibration_error` (lower is better). The resolution
     measures how well the confidence separates right from wrong predictions (higher is better).
     The uncertainty depends on the accuracy alone.

@@ -6,7 +6,7 @@ r"""Metrics over batches, in memory that does not grow with the number of batche
     stream.compute()
 
 Statistics are summed over batches; metric values are not averaged. For 2,000 calibrated points the
-pooled ECE is 0.013, but the mean ECE of 50 batches of them is 0.131. The sums are in float64 on the
+pooled ECE is 0.013, but the mean ECE of 50 batches is 0.131. The sums are in float64 on the
 host, because a float32 count stops at 16.8 million.
 
 Metrics that rank examples keep one row per example. Above `row_limit` rows they switch to a fine

@@ -41,10 +41,10 @@ Key = tuple[Any, ...]
 
 
 class BinGaps(NamedTuple):
-    """The sum of confidence minus hit over the examples of every bin, divided by all n of them.
+    """The sum of confidence minus hit over the examples of every bin, divided by n.
 
     Attributes:
-      num_rows: n.
+      num_rows: n, the number of all examples.
       num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
       gap: the measured gaps.
       share: the share of the examples in each bin.
@@ -138,7 +138,7 @@ def _in_clusters(
     key: Array,
     num_resamples: int,
 ) -> BinGaps:
-    """Replace the draws and moments of independent examples by those of clusters.
+    """Replace the draws and moments of independent examples by draws and moments of clusters.
 
     Args:
       rows: the rows of independent examples, without draws.

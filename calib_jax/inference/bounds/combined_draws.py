@@ -2,7 +2,7 @@ r"""Fast draws of a calibrated model's outcomes, combined from a few draws of bl
 
 A thousand draws of the labels of 50,000 examples are 5e7 random labels. Here the examples are
 divided at random into blocks, each block is drawn some 80 times, and a draw of all examples takes
-one of these versions of every block, at random. Every such draw has the law of a calibrated
+one of these versions of every block, at random. Every draw has the distribution of a calibrated
 model's outcomes, so noise floors are unbiased. Draws share versions, which adds a part of 1/J to
 the variance of their mean, for J versions.
 
@@ -120,7 +120,7 @@ def class_draws(
     draws_at_a_time: int,
     rest: int = -1,
 ) -> Iterator[Draws]:
-    """Draw labels from the probabilities; count them per class and bin of its probability.
+    """Draw labels from the probabilities; count them per class and bin of the class probability.
 
     Args:
       key: PRNG key.

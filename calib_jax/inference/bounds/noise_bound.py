@@ -87,7 +87,7 @@ def noise_bound(
     Args:
       metrics: one metric, or several by name: `ece`, `adaptive_ece`, `mce`, `adaptive_mce`, `ace`,
         `rms_calibration_error`, `overconfidence`, `underconfidence` or `classwise_ece`, with any
-        options but those of released code.
+        options except the options of released code.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.

@@ -1,4 +1,4 @@
-r"""Draws of a calibrated model's outcomes, with its probabilities held fixed.
+r"""Draws of a calibrated model's outcomes, with the probabilities held fixed.
 
 If the model is calibrated and its examples are independent, the hits $a_i$ are independent
 Bernoulli($c_i$) given all confidences, and the labels are Categorical($p_i$). A statistic of the

@@ -61,8 +61,8 @@ class BestThreshold(NamedTuple):
 
     Attributes:
       threshold: answer, or take decision 1, where the score is greater.
-      low: lower end of its interval.
-      high: upper end of its interval.
+      low: lower end of the interval of the threshold.
+      high: upper end of the interval of the threshold.
       cost: the mean cost at the threshold, on the examples on which the threshold was chosen.
     """
 

@@ -10,8 +10,8 @@ The candidates are a grid of thresholds that does not depend on the examples. Gi
 examples above a fixed threshold, their errors are Binomial(m, R), so R > r is rejected at the error
 $\alpha$ if $P(\mathrm{Bin}(m, r) \le \text{errors}) \le \alpha$, the test of Clopper and Pearson.
 The thresholds are tested in a fixed order, from the highest down, until one is not rejected: the
-first true hypothesis in this order is rejected with a probability of at most $\alpha$, whatever
-their number. Because too few examples lie above the highest thresholds, J chains start at J
+first true hypothesis in this order is rejected with a probability of at most $\alpha$, for any
+number of thresholds. Because too few examples lie above the highest thresholds, J chains start at J
 thresholds, each at $\alpha = (1 - \text{level}) / J$.
 
 Geifman and El-Yaniv search the threshold by bisection at $(1 - \text{level}) / \lceil \log_2 n

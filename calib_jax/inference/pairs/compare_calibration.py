@@ -1,7 +1,8 @@
 r"""Does one of two models have the larger calibration error, on the same examples?
 
 The plug-in error of a calibrated model depends on its sharpness, so a difference of plug-in errors
-is not centered at 0 and no test of it keeps its level. The debiased squared errors are centered.
+is not centered at 0, and no test of the difference keeps its level. The debiased squared errors are
+centered.
 Their difference D is asymptotically normal with the variance $V_1$ of the linear terms if an
 error is not 0. If both are 0, it is a degenerate U-statistic with variance $V_2$, and there
 $V_1$ is on average $2 V_2$. Hence $\max(V_1 - V_2, V_2)$ is the variance in both cases; `residuals`

@@ -8,7 +8,7 @@ $$\sum_b \operatorname{sign}(d_b) e_b \le \sum_b |m_b| - \sum_b |d_b|
   \le \sum_{b\ \text{certain}} \operatorname{sign}(m_b) e_b + \sum_{b\ \text{uncertain}} |e_b|,$$
 
 where a bin is certain if its gap is far from 0. Both bounds are resampled, with the same examples
-for both models, and their quantiles give the interval. It is honest and wide: `compare_calibration`
+for both models, and their quantiles give the interval. It covers and is wide: `compare_calibration`
 is the test. The bins are fixed by the confidences, so bins of equal mass have the same bounds. The
 mean error of several runs is a sum of norms, and its bounds are the means of the runs' bounds.
 """

@@ -70,7 +70,7 @@ class _Scale(NamedTuple):
 
 
 def _scales(confidence: Column) -> list[_Scale]:
-    """Return the scales from the finest to the coarsest, without those of equal bins."""
+    """Return the scales from the finest to the coarsest, without scales of equal bins."""
     num_rows = len(confidence)
     if num_rows < 2:
         return []
