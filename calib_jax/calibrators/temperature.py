@@ -48,8 +48,8 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
       logits: held-out logits, `[*batch, classes]`.
       labels: the true classes.
       weights: weight 0 drops an example, weight k counts it k times.
-      max_iterations: the largest number of steps; about ten are needed. If they do
-        not suffice, the state is `stopped`.
+      max_iterations: the largest number of steps; about ten are needed. If the
+        number does not suffice, the state is `stopped`.
 
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.

@@ -8,7 +8,7 @@ import numpy as np
 from calib_jax.plots.style import count, of_same_length, vector
 
 FEW = 10  # bins with fewer examples are drawn faint
-NARROW = 0.002  # bins of less width look like a line, or like nothing
+NARROW = 0.002  # narrower bins look like a line, or are invisible
 
 
 @runtime_checkable
@@ -32,11 +32,11 @@ class BinTable(Protocol):
 
     @property
     def confidence(self) -> Any:
-        """Their mean confidence; ignored in an empty bin."""
+        """Mean confidence of the examples; ignored in an empty bin."""
 
     @property
     def accuracy(self) -> Any:
-        """The share of hits among them; ignored in an empty bin."""
+        """The share of hits among the examples; ignored in an empty bin."""
 
 
 class Bins(NamedTuple):
@@ -49,7 +49,7 @@ class Bins(NamedTuple):
       confidence: mean confidence.
       accuracy: share of hits.
       low: lower end of the accuracy's interval.
-      high: upper end.
+      high: upper end of the accuracy's interval.
     """
 
     lower: Any
@@ -131,13 +131,13 @@ class CheckedBins(NamedTuple):
 
     @property
     def _differ_by_rounding(self) -> bool:
-        """Whether the weights are counts of examples that can be shared out no more evenly."""
+        """Whether the weights are counts that are as equal as whole numbers allow."""
         counts = np.array_equal(self.weight, np.round(self.weight)) and np.all(self.filled)
         return bool(counts and np.ptp(self.weight) <= 1)
 
 
 def note_on_narrow(panels: Mapping[str, CheckedBins]) -> str:
-    """Count the bins of each panel that are too narrow to see, such as of equal mass next to 1."""
+    """Count the bins of each panel that are too narrow to see, such as equal-mass bins near 1."""
     notes = []
     for name, bins in panels.items():
         narrow = bins.filled & (bins.upper - bins.lower < NARROW)

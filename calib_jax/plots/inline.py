@@ -1,4 +1,4 @@
-"""Figures as SVG elements of a page, with colors that follow it and values under the pointer."""
+"""Figures as SVG elements that follow the colors of a page, with values under the pointer."""
 
 import html
 import io
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 
-# A page for dark screens replaces the colors of the figures by these; all others stay.
+# A page for dark screens replaces colors of the figures by these; all other colors stay.
 DARK_COLORS = {
     "#ffffff": "#15181d",
     style.BLACK: "#e6e6e6",
@@ -58,7 +58,7 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
     _, _, body = body.partition(">")
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = body.replace("xlink:href=", "href=")
-    # In tags alone: a name in the figure may contain what looks like a color.
+    # Only in tags: a name in the figure may contain text that looks like a color.
     body = re.sub(r"<[^>]*>", lambda tag: _with_variables(tag[0]), _with_prefixed_ids(body, name))
     body = re.sub(r"(font: [^;\"']*px) '[^;\"]*", r"\1 'DejaVu Sans', Verdana, sans-serif", body)
     width, height = (72 * inches for inches in figure.get_size_inches())
@@ -69,7 +69,7 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
 
 
 def _with_prefixed_ids(body: str, name: str) -> str:
-    """Drop identifiers that nothing refers to, and prefix the others with the figure's name."""
+    """Drop unreferenced identifiers, and prefix the others with the figure's name."""
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", body))
 
     def identifier(match: re.Match[str]) -> str:

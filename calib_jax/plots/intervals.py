@@ -97,7 +97,7 @@ def intervals(
 def _legend(
     triples: list[tuple[float, float | None, float | None]], level: float | None, n: float | None
 ) -> str:
-    """Say what points and bars show, with the level and the number of examples."""
+    """Describe what points and bars show, with the level and the number of examples."""
     text = "Point: value"
     if any(low is not None for _, low, _ in triples):
         text += f"; bar: {style.interval_label(level)}"

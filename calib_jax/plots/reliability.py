@@ -39,7 +39,7 @@ def reliability_diagram(
     Args:
       table: an object with the fields of `BinTable`: the result of `metrics.reliability` or
         `metrics.adaptive_reliability`, or a `Bins`.
-      ece: ECE for the caption, a number or (value, low, high); if None, that of the table.
+      ece: ECE for the caption, a number or (value, low, high); if None, the ECE of the table.
       title: a line above the caption.
       level: nominal coverage of the table's intervals, for the legend.
       width: width of the figure, in inches.
@@ -98,7 +98,7 @@ def reliability_grid(
 
     Args:
       tables: tables by name, each as in `reliability_diagram`.
-      ece: ECEs for the captions, by the same names; if None, those of the tables.
+      ece: ECEs for the captions, by the same names; if None, the ECEs of the tables.
       columns: diagrams per row.
       title: title of the figure.
       level: nominal coverage of the tables' intervals, for the legend.
@@ -207,7 +207,7 @@ def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | Non
                 alpha=alpha,
                 label=label,
             )
-    handles.append(points)  # the strong ones, where there are any
+    handles.append(points)  # the strong points, if there are any
     if np.any(few):
         handles.append(_write_few(axes, bins))
     axes.set(xlim=(0, 1), ylim=(0, 1))
@@ -218,7 +218,7 @@ def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | Non
 
 
 def _strong(bars: Any, label: str, look: Mapping[str, Any]) -> Any:
-    """Return a legend handle in full strength, also where the first bar is faint."""
+    """Return a legend handle in full strength, even if the first bar is faint."""
     from matplotlib.patches import Patch
 
     return bars if bars.patches[0].get_alpha() is None else Patch(label=label, **look)
@@ -232,7 +232,7 @@ def _write_few(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> Any:
     high = bins.accuracy if bins.high is None else bins.high
     for number in np.flatnonzero(bins.few):
         center = (bins.lower[number] + bins.upper[number]) / 2
-        # At the top, or where the interval leaves more room, at the bottom.
+        # At the top, or at the bottom if the interval leaves more room there.
         top = 1 - high[number] >= min(low[number], bins.confidence[number])
         axes.text(
             center,

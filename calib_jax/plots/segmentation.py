@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 _PANELS = ("image", "label", "prediction", "confidence", "error")
-_WIDTH = 2.4  # of a panel, in inches
+_WIDTH = 2.4  # width of a panel, in inches
 _NONE = (255, 255, 255)
 _RIGHT, _WRONG = (225, 225, 225), (213, 94, 0)
 
@@ -75,7 +75,7 @@ def segmentation(
         axes.set_axis_off()
         if name == "confidence":
             drawn = axes.imshow(confidence, vmin=0, vmax=1, cmap="viridis", interpolation="nearest")
-            # Below the panel, which keeps its place beside the others.
+            # Below the panel, which keeps its position beside the others.
             figure.colorbar(
                 drawn, cax=axes.inset_axes((0, -0.09, 1, 0.04)), orientation="horizontal"
             )

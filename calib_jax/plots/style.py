@@ -101,7 +101,7 @@ def settings(**more: Any) -> AbstractContextManager[None]:
     import matplotlib
 
     chosen: Any = {**dict(matplotlib.rcParamsDefault), **_SETTINGS, **more}
-    # Setting it would choose a backend for the caller.
+    # Setting the backend here would choose it for the caller.
     del chosen["backend"]
     return matplotlib.rc_context(chosen)
 
@@ -128,7 +128,7 @@ def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
 
     checks.above("width", width, 0)
     figure = Figure(figsize=(width, height), layout="constrained")
-    # Notebooks call this method; on their own they show figures only if pyplot is loaded.
+    # Notebooks call this method; without it they show figures only if pyplot is loaded.
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)
     return figure
 
@@ -150,11 +150,11 @@ def curve_look(place: int) -> dict[str, Any]:
 
 
 def curve_marks(place: int, points: int) -> dict[str, Any]:
-    """Return the marker of a curve; it stands at about eight of its points, or at all of a few.
+    """Return the marker of a curve, placed at about eight points, or all points of a short curve.
 
     Args:
-      place: the place of the curve, as in `curve_look`.
-      points: their number.
+      place: the index of the curve, as in `curve_look`.
+      points: the number of points of the curve.
     """
     step = max(-(-points // MARKS_PER_CURVE), 1)
     return {
@@ -168,7 +168,7 @@ class HoverBox(NamedTuple):
     """A box of a figure with the text that a page shows under the pointer.
 
     Attributes:
-      axes: whose coordinates these are.
+      axes: the axes whose coordinates the edges use.
       left: left edge in the axes' data coordinates; None is the edge of the axes.
       right: right edge, or None.
       bottom: lower edge, or None.
@@ -196,7 +196,7 @@ def add_hover(
     """Attach a text to a box of a figure; `inline_svg` shows it under the pointer.
 
     Args:
-      axes: whose data coordinates the edges have.
+      axes: the axes whose data coordinates the edges use.
       text: lines of text.
       left: left edge; None is the edge of the axes.
       right: right edge, or None.
@@ -252,7 +252,7 @@ def label_grid(axes: np.ndarray, panels: int, *, x: str, y: str = "") -> None:
 
     Args:
       axes: `[rows, columns]`.
-      panels: their number.
+      panels: the number of panels.
       x: label below the last panel of every column.
       y: label beside the first panel of every row, if not empty.
     """
@@ -286,7 +286,7 @@ def characters(width: float) -> float:
 
 
 _FORMULA = re.compile(r"(?<!\\)\$[^$]*(?<!\\)\$")
-_BLANK = "\x00"  # of a formula, where no line breaks
+_BLANK = "\x00"  # a space inside a formula, where no line breaks
 
 
 def wrapped(text: str, width: float) -> str:

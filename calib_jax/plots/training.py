@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 
-# The first fifth of at least five epochs may leave its panel, if it would fill two thirds of it.
+# The first fifth of at least five epochs may leave the panel if it would fill two thirds of it.
 _FIRST, _LEAST_EPOCHS, _SPIKE = 0.2, 5, 3.0
-_MOST_HOVER_BOXES = 100  # of a panel
+_MOST_HOVER_BOXES = 100  # per panel
 
 
 @style.drawn
@@ -30,7 +30,7 @@ def training_curves(
 ) -> "matplotlib.figure.Figure":
     """Draw one panel per metric, with each method's mean over runs and its range.
 
-    Large values of the first fifth of the epochs do not stretch a panel; a note says if a curve
+    Large values of the first fifth of the epochs do not stretch a panel; a note is added if a curve
     leaves its panel.
 
     Args:
@@ -110,7 +110,7 @@ def _panel(
 
 
 def _without_spike(methods: list[np.ndarray]) -> tuple[float, float] | None:
-    """Return limits of a panel that leave out a spike of the first epochs; None without one."""
+    """Return limits of a panel that exclude a spike in the first epochs; None without a spike."""
     values = np.concatenate(methods)
     num_epochs = values.shape[1]
     if num_epochs < _LEAST_EPOCHS:
@@ -126,7 +126,7 @@ def _without_spike(methods: list[np.ndarray]) -> tuple[float, float] | None:
 
 
 def _note(panels: Mapping[str, Mapping[str, np.ndarray]], leaves_panel: bool) -> str:
-    """Describe the bands, and say if a curve leaves its panel."""
+    """Describe the bands, and report curves that leave their panel."""
     counts = {len(values) for methods in panels.values() for values in methods.values()}
     notes = []
     if max(counts) > 1:
@@ -144,9 +144,9 @@ def _add_hover(
     epochs: np.ndarray,
     axis: str,
 ) -> None:
-    """Attach the values of all methods to a strip around each epoch, or around some of many."""
+    """Attach the values of all methods to strips around the epochs, or around some of many."""
     step = -(-len(epochs) // _MOST_HOVER_BOXES)
-    shown = np.arange((len(epochs) - 1) % step, len(epochs), step)  # with the last one
+    shown = np.arange((len(epochs) - 1) % step, len(epochs), step)  # includes the last epoch
     between = (epochs[shown][:-1] + epochs[shown][1:]) / 2
     edges = [None, *between, None]
     for left, right, place in zip(edges[:-1], edges[1:], shown, strict=True):

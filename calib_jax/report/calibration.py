@@ -29,7 +29,7 @@ SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 def registered(name: str | None) -> str | None:
     """Register the calibrator of an import path MODULE:NAME, and return its name.
 
-    Options that follow are kept. Other names, and None, are returned as they are.
+    Options in the text are kept. Other names, and None, are returned unchanged.
     """
     if not name:
         return name
@@ -121,7 +121,7 @@ def calibrated(
 ) -> tuple[Logits, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit.
 
-    Folds contain whole clusters, so no fold is fitted on examples that depend on it.
+    Folds contain whole clusters, so no fold is fitted on examples that depend on its examples.
     """
     # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
     logits, *_ = rows.present(logits, labels, weights)
@@ -171,7 +171,7 @@ def fitted(
 
 
 def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
-    """Name the column of each criterion: by the calibrator, or by the criteria if they are several.
+    """Name the column of each criterion: the calibrator, or the criteria if there are several.
 
     Criteria that the calibrator cannot minimise raise an error, before anything is fitted.
 
@@ -191,7 +191,7 @@ def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
 
 
 def sentence(calibrator: dict[str, Any]) -> str:
-    """Format the calibrator's name and the data of its fit; for temperature scaling also T.
+    """Format the name of the calibrator, the data of the fit, and T for temperature scaling.
 
     A fit that did not converge is followed by its state.
 
@@ -212,7 +212,7 @@ def sentence(calibrator: dict[str, Any]) -> str:
 
 
 def source(calibrator: dict[str, Any]) -> str:
-    """Describe the examples of a fit, and name their file if they are of one."""
+    """Describe the examples of a fit, and name the file if they come from one."""
     file = calibrator.get("file")
     return f"{calibrator['fitted_on']} of {file}" if file else str(calibrator["fitted_on"])
 
@@ -225,12 +225,12 @@ def temperature(calibrator: dict[str, Any]) -> str:
 
 
 def states(calibrator: dict[str, Any]) -> str:
-    """List how the fits ended; empty for a calibrator that does not say."""
+    """List how the fits ended; empty for a calibrator that does not report it."""
     return ", ".join(dict.fromkeys(_ends(calibrator)))
 
 
 def unsettled(calibrator: dict[str, Any]) -> str:
-    """List how the fits ended that did not converge; empty if all did.
+    """List the states of the fits that did not converge; empty if all did.
 
     >>> fold = {"temperature": 3e-4, "state": {"name": "no_optimum"}}
     >>> unsettled({"name": "temperature", "params": [fold, fold]})
@@ -271,7 +271,7 @@ def _described(name: str, criterion: str, fitted_on: str, params: Any) -> dict[s
 
 
 def _parsed(criterion: str) -> tuple[str, float | None]:
-    """Split a criterion into the metric and the step of the grid; None is no grid."""
+    """Split a criterion into the metric and the step of the grid; None means no grid."""
     if criterion == EXACT:
         return criterion, None
     metric, colon, text = criterion.partition(":")

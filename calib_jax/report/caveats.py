@@ -39,7 +39,7 @@ _NO_P = (
 )
 ENOUGH_CLUSTERS = 30
 ENOUGH_EXAMPLES = 10
-# Metrics whose value hangs on each class's examples, or on the right and wrong predictions.
+# Metrics whose value depends on each class's examples, or on the right and wrong predictions.
 BY_CLASS = (
     *("auroc", "average_precision", "mean_recall", "mean_precision", "mean_iou"),
     *("per_class_recall", "per_class_precision", "per_class_iou"),
@@ -80,7 +80,7 @@ def noise_floor(level: float) -> str:
     """Explain the noise floor and p of a binned calibration error.
 
     Args:
-      level: nominal coverage of its interval, a fraction.
+      level: nominal coverage of the interval, a fraction.
 
     >>> noise_floor(0.9)[-67:]
     'The lower end of the interval is 0 unless this test rejects at 5 %.'
@@ -140,8 +140,8 @@ def star(baseline: str, what: str) -> str:
     """Explain the star of a table of several comparisons with a baseline.
 
     Args:
-      baseline: its name.
-      what: what is compared with it, in the plural.
+      baseline: the name of the baseline.
+      what: the models that are compared with the baseline, in the plural.
     """
     return (
         f"* p < .05 against {baseline} on the same examples, after Holm's correction for all"
@@ -165,13 +165,13 @@ def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
 
 
 def few_examples(counts: Mapping[str, int], names: Iterable[str], most: int = 5) -> list[str]:
-    """Warn of metrics that hang on very few examples; return an empty list if there are none.
+    """Warn of metrics that depend on very few examples; return an empty list if there are none.
 
     Args:
-      counts: the number of examples of a class, of right or of wrong predictions, by what they are;
-        those without an example are left out.
-      names: the metrics that hang on them and have a bootstrap interval.
-      most: how many of the counts are listed.
+      counts: the number of examples by name: of a class, of right or of wrong predictions. Names
+        without an example are left out.
+      names: the metrics that depend on these examples and have a bootstrap interval.
+      most: the number of counts to list.
 
     >>> few_examples({"class 0": 990, "class 1": 4}, ["mean_recall"])[0][:61]
     'Fewer than 10 examples (class 1: 4): the bootstrap intervals '
@@ -195,7 +195,7 @@ def p_of(p_value: float | None, least: float = 0.0) -> str:
 
     Args:
       p_value: the p-value.
-      least: the smallest one that the test can give.
+      least: the smallest p-value that the test can return.
 
     >>> p_of(0.0342), p_of(2 / 1001, 2 / 1001), p_of(1.0), p_of(1e-9), p_of(None)
     ('= .034', '<= .002', '= 1.000', '<= .001', '')
@@ -209,7 +209,7 @@ def p_of(p_value: float | None, least: float = 0.0) -> str:
 
 
 def holm_of(p_value: float | None, p_holm: float | None, least: float = 0.0) -> str:
-    """Format an adjusted p-value, which is a bound where the p-value itself is one.
+    """Format an adjusted p-value, which is a bound if the p-value itself is a bound.
 
     >>> holm_of(0.002, 0.008, 0.002), holm_of(0.01, 0.04, 0.002), holm_of(None, None)
     ('<= .008', '= .040', '')

@@ -1,7 +1,7 @@
 """Match the classes of two files of predictions by their names.
 
-Files of the same classes may list them in different orders, as when one table was written by a
-data frame that sorts its columns. Columns and labels are then put into the order of the first file.
+Files of the same classes may list them in different orders, for example when a data frame sorted
+the columns of one table. Columns and labels are put into the order of the first file.
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ def match_classes(
 ) -> Predictions:
     """Put the columns and labels of predictions into the order of another file's classes.
 
-    Raise an error for other classes. Files of which one does not name its classes are matched by
-    position, which `notes` says.
+    Raise an error for other classes. If one of the files does not name its classes, match them by
+    position; `notes` reports this.
 
     Args:
-      contents: the predictions to put into order.
-      baseline: the predictions whose order is taken.
+      contents: the predictions to reorder.
+      baseline: the predictions whose order is used.
       name: the name of the first file, for messages.
       baseline_name: the name of the other file, for messages.
-      probabilities: whether the files hold probabilities; a single column is then that of class 1.
+      probabilities: whether the files hold probabilities; a single column then belongs to class 1.
 
     >>> ours = Predictions(np.array([[2.0, 0.0]]), np.array([0]), class_names=("cat", "dog"))
     >>> theirs = Predictions(np.array([[0.5, 3.0]]), np.array([1]), class_names=("dog", "cat"))
@@ -82,14 +82,14 @@ def _names(contents: Predictions) -> tuple[str, ...]:
 
 
 def _completed(names: tuple[str, ...], others: Sequence[str]) -> tuple[str, ...]:
-    """Name the class without a name by the only other one of two."""
+    """Name the unnamed class of two by elimination, from the classes of the other file."""
     if names[0] or len(others) != 2 or names[1] not in others:
         return names
     return (next(other for other in others if other != names[1]), names[1])
 
 
 def _check_same(names: Sequence[str], wanted: Sequence[str], name: str, baseline_name: str) -> None:
-    """Raise an error for other classes, and for a class that cannot be told from another."""
+    """Raise an error for other classes, and for a class that could be confused with another."""
     ways_out = "Give predictions of the same classes, under the same names."
     for these, those, owner, other in (
         (names, wanted, name, baseline_name),

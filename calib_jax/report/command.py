@@ -47,7 +47,7 @@ from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import DEFAULT_METRICS, INTERVALS, Report, score
 
 PROGRAM = "calib-score"
-# Errors of the request: a file, a value or a name. Others are bugs and keep their traceback.
+# Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
 _AVERAGED = "mean of {}"
 
@@ -79,7 +79,7 @@ def score_files(
 ) -> Report:
     r"""Read files of predictions and score them.
 
-    Each option is one of the command; `calib-score --help` explains all of them.
+    Each option is an option of the command; `calib-score --help` explains all of them.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -113,7 +113,7 @@ def score_files(
     baseline = models[0]
 
     def in_order(file: str, contents: Predictions) -> Predictions:
-        """Put the classes of a file into the order of the first one."""
+        """Reorder the classes of a file to match the first file."""
         return match_classes(
             contents, baseline, name=file, baseline_name=scored[0], probabilities=probabilities
         )
@@ -225,7 +225,7 @@ def _separated(text: str) -> list[str]:
 
 
 def _parser(program: str) -> _Parser:
-    """Build the parser of the command line, whose options are those of `score_files` and more."""
+    """Build the parser of the command line: the options of `score_files` and more."""
     parser = _Parser(
         program,
         description=__doc__,
@@ -375,8 +375,8 @@ def _run(
 
     Args:
       out, markdown, cache: see the help of the command.
-      command: how the command was called, for the report.
-      **options: of `score_files`.
+      command: the command line, for the report.
+      **options: options of `score_files`.
     """
     started = time.perf_counter()
     folder = compiled.keep_programs(cache)
@@ -398,8 +398,8 @@ def _run(
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
     """Run the command, and return its exit code.
 
-    It is 0, or 2 after one sentence on a mistake. As in a shell, it is 128 plus the number of a
-    signal after Ctrl-C, and where the reader of the output (`calib-score run.npz | head`) has left.
+    The code is 0, or 2 after one sentence about a mistake. As in a shell, it is 128 plus the number
+    of a signal after Ctrl-C, or when the reader of the output (`calib-score run.npz | head`) quits.
     """
     try:
         code = _code_of(sys.argv[1:] if arguments is None else arguments, program)
@@ -417,7 +417,7 @@ def _code_of(arguments: Sequence[str], program: str) -> int:
     options = _parsed(arguments, program)
     try:
         _run(**options, command=f"{program} {shlex.join(arguments)}")
-    except BrokenPipeError:  # no mistake: the reader has read enough
+    except BrokenPipeError:  # not an error: the reader has read enough
         raise
     except MISTAKES as error:
         print(f"error: {escaping.printable(str(error))}", file=sys.stderr)
@@ -426,7 +426,7 @@ def _code_of(arguments: Sequence[str], program: str) -> int:
 
 
 def _files(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Replace folders by the files in them, and name these by their models."""
+    """Replace folders by the files in them, and name these files by their models."""
     files: list[str] = []
     names: dict[str, str] = {}
     for name in given:
@@ -444,9 +444,9 @@ def _examples(contents: Predictions) -> tuple[np.ndarray, np.ndarray, np.ndarray
 
 
 def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -> list[list[int]]:
-    """Choose the places of the files that each model is fitted on, in the order of the models.
+    """Choose the indices of the files that each model is fitted on, in the order of the models.
 
-    An average of several files is fitted on one file, or on the average of as many.
+    An average of several files is fitted on one file, or on the average of as many files.
 
     >>> _paired(["v"], ["a"], ["b"]), _paired(["v", "w"], ["a"], ["b"])
     ([[0]], [[0], [1]])
@@ -492,9 +492,9 @@ def _mean_of(models: Sequence[Predictions], probabilities: bool) -> np.ndarray:
 
 
 def _names(files: Sequence[str], models: Sequence[str | None], chosen: Sequence[str]) -> list[str]:
-    """Name the columns: as chosen, by their models, or by the names of the files.
+    """Name the columns: by the chosen names, the models, or the names of the files.
 
-    A single column without a chosen name has no name here.
+    A single column without a chosen name stays unnamed here.
 
     >>> _names(["a/x.npz", "b/y.npz"], ["", None], ["ours"])
     ['ours', 'y.npz']

@@ -9,9 +9,9 @@ writes OUT/NAME/samples_arc_easy_DATE.jsonl, one JSON object for each question:
 
 `filtered_resps` has the log-likelihood of each choice, and whether greedy decoding writes it.
 `target` is the number of the right choice, or its text. Here the logits of a question are the
-log-likelihoods of its choices, so that the prediction is that of the harness's metric `acc`
-(`acc_norm` divides by the length of the choice). A question with fewer choices than others has
-logits of -inf, which are probabilities of 0.
+log-likelihoods of the choices, so the prediction equals the prediction of the harness's metric
+`acc` (`acc_norm` divides by the length of the choice). A question with fewer choices than others
+has logits of -inf, which are probabilities of 0.
 """
 
 import json
@@ -38,7 +38,7 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
-    lines: dict[str, int] = {}  # of the documents
+    lines: dict[str, int] = {}  # line numbers of the documents
     ambiguous = 0
     with reading.opened(path, _KIND) as file:
         number = 0
@@ -55,7 +55,7 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             name = str(sample.get("filter", "none"))
             filters[name] = filters.get(name, 0) + 1
             if name != next(iter(filters)):
-                continue  # the same documents again, after another filter
+                continue  # the same documents after another filter
             logits = _log_likelihoods(sample, where)
             if (document := sample.get("doc_id")) is not None:
                 first = lines.setdefault(str(document), number)
@@ -130,7 +130,7 @@ def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
 
 
 def _is_ambiguous(sample: Mapping[str, Any]) -> bool:
-    """Check whether a target is the number of a choice, and also the text of another one."""
+    """Check whether a target is both the number of one choice and the text of another."""
     target = sample.get("target")
     text = str(target).strip()
     is_text = isinstance(target, str) and text.isdecimal()

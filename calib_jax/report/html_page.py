@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 Table = list[list[str]]  # the first row is the header
 _MEANINGS = "What the numbers mean"
 _POINTS_TO_PIXELS = 96 / 72
-_SMALLEST = 0.8  # of its own size; a narrower screen scrolls a figure instead
+_SMALLEST = 0.8  # share of the full size; on a narrower screen a figure scrolls
 
 
 @dataclasses.dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Page:
       facts: numbers of examples, level, bins, versions and others, by name.
       sections: tables by title.
       notes: what is needed to interpret the tables, one line each.
-      figures: by name.
+      figures: figures by name.
       texts: preformatted texts by title.
       links: other pages by their titles, as relative paths.
       metrics: names of metrics to explain.
@@ -100,7 +100,7 @@ def _facts(facts: Mapping[str, Any]) -> str:
 
 
 def _fact(value: Any) -> str:
-    """Write a fact; a mapping, such as that of versions, becomes a list.
+    """Write a fact; a mapping, such as the versions, becomes a list.
 
     >>> _fact(12345), _fact({"jax": "0.10.2", "numpy": "2.3"})
     ('12,345', 'jax 0.10.2, numpy 2.3')
@@ -169,7 +169,7 @@ def _meanings(metrics: Sequence[str]) -> str:
 
 
 def definition(name: str) -> str:
-    """Return what a metric computes, by its documentation; empty for metrics of a user."""
+    """Return what a metric computes, from its docstring; empty for user metrics."""
     try:
         metric = metrics_package.named(name)
     except (ValueError, LookupError, TypeError):

@@ -7,7 +7,7 @@ from calib_jax.report.paired_tests import NO_INTERVAL, NOISE_BOUND
 
 
 class Shown(NamedTuple):
-    """The interval that a table shows: its ends, NaN without one, and its kind."""
+    """The interval that a table shows: both ends (NaN without an interval) and the kind."""
 
     low: float
     high: float
@@ -15,10 +15,10 @@ class Shown(NamedTuple):
 
 
 def shown(value: float, low: float, high: float, kind: str) -> Shown:
-    """Return an interval as it is shown; none if all resamples have the estimate's value.
+    """Return the interval to show; none if all resamples have the value of the estimate.
 
-    An accuracy of 1 on 18 examples is 1 in every resample, which does not make it certain. A noise
-    bound comes from a test, and stays.
+    An accuracy of 1 on 18 examples is 1 in every resample, but this does not make it certain. A
+    noise bound comes from a test, and is kept.
 
     >>> shown(1.0, 1.0, 1.0, "percentile")
     Shown(low=nan, high=nan, kind='none')

@@ -70,7 +70,7 @@ class OutOfDistribution:
       settings: numbers of examples, level, resamples, seed.
       rows: the metrics.
       curves: the ROC curves, by set, predictions and score.
-      calibrator: its name, parameters and the data of its fit; empty without a calibrator.
+      calibrator: name and parameters of the calibrator, and data of the fit; empty without one.
       notes: why a score was left out.
     """
 
@@ -197,7 +197,7 @@ class OutOfDistribution:
 
 
 def _file_names(sets: Iterable[str]) -> dict[str, str]:
-    """Name the figure of each set; a set has any name, and a file a portable one of its own.
+    """Name the figure of each set; set names may be any text, file names are portable and unique.
 
     >>> _file_names(["svhn", "a/b", "a b"])
     {'svhn': 'roc_svhn', 'a/b': 'roc_a_b', 'a b': 'roc_a_b_2'}
@@ -213,7 +213,7 @@ def _file_names(sets: Iterable[str]) -> dict[str, str]:
     return names
 
 
-@judged()  # `as_logits` checks all rows of what is given
+@judged()  # `as_logits` checks all rows of the input
 def out_of_distribution(
     inside: Any,
     outside: Mapping[str, Any],
@@ -236,21 +236,21 @@ def out_of_distribution(
       inside: logits of the test set, `[n, classes]`.
       outside: logits of the out-of-distribution sets, by name.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
-      fit_on: logits, labels and, if there are any, weights to fit the calibrator on. It is never
-        fitted on the examples that are scored.
+      fit_on: logits, labels and optionally weights to fit the calibrator on. The calibrator is
+        never fitted on the examples that are scored.
       criterion: what a temperature minimises; see `score`.
       scores: any of "entropy", "max_confidence" and "energy", by default all of them that the
         logits allow. The energy, -logsumexp of the logits, needs the offset of each row, so
-        log-probabilities have none, and neither has the output of a calibrator that removes
-        offsets. It is then left out, and `notes` says why; if `scores` contains it and the given
-        logits have none, it is an error.
+        log-probabilities have no energy, and neither has the output of a calibrator that removes
+        offsets. The energy is then left out, and `notes` gives the reason; if `scores` contains
+        "energy" and the given logits have none, an error is raised.
       level: nominal coverage of the intervals, a fraction.
       method: "percentile" or "basic" intervals.
       num_resamples: number of bootstrap resamples; each set keeps its size.
       seed: seed of the bootstrap.
-      clusters: the cluster of each row of `inside`, such as the image of a pixel, and those of each
-        of `outside` by name, as integers. Whole clusters are resampled, and each set keeps their
-        number.
+      clusters: the cluster of each row of `inside`, such as the image of a pixel, and the clusters
+        of each set in `outside` by name, as integers. Whole clusters are resampled, and each set
+        keeps its number of clusters.
       probabilities: whether all given predictions are probabilities.
       floor: smaller probabilities are raised to this value.
 
@@ -391,12 +391,12 @@ def _check_clusters(clusters: Any, outside: Mapping[str, Any]) -> None:
 
 
 def _check_other_examples(fit_on: tuple[Any, Any], inside: Any, outside: Mapping[str, Any]) -> None:
-    """Raise an error if a set that is scored has the rows of the fit; sets have no labels.
+    """Raise an error if a scored set contains the rows of the fit; sets have no labels.
 
     Args:
       fit_on: logits or probabilities as given, and weights or None.
-      inside: those of the test set.
-      outside: those of the other sets.
+      inside: logits or probabilities of the test set.
+      outside: logits or probabilities of the other sets.
     """
     fit_rows, weights = fit_on
     sets = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
@@ -423,7 +423,7 @@ def _normalised(logits: Logits) -> bool:
 def _removes_offsets(apply: Callable[[Logits], Logits], logits: Logits) -> bool:
     """Check whether a calibrator gives equal results with and without the offset of each row."""
     logits = at_least_float32(logits)
-    # Subtraction of the maximum cannot overflow, and such calibrators begin with it.
+    # Subtracting the maximum cannot overflow, and such calibrators begin with it.
     below = logits - jnp.max(logits, axis=-1, keepdims=True)
     if jnp.array_equal(logits, below):
         return False  # the given rows have no offsets that could be removed

@@ -35,7 +35,7 @@ def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, n
 
 
 def _digests(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Hash each row with its label to 64 bits, by random multiples of their bits."""
+    """Hash each row with its label to 64 bits, by random multiples of the bits."""
     multiples = np.random.default_rng(0).integers(2**64, size=rows.shape[1] + 1, dtype=np.uint64)
     bits = np.ascontiguousarray(rows + 0.0).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
     digests = labels.astype(np.uint64) * multiples[-1]

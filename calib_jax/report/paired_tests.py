@@ -1,13 +1,15 @@
 """Intervals and tests of differences, and their correction for several comparisons.
 
-A regular metric, such as the error or a proper score, is tested by the paired bootstrap of its
-difference. A plug-in calibration error cannot be: noise raises it, by an amount that depends on the
-sharpness of the model. The difference of the debiased squared errors of the same top labels is
-tested instead, see `inference.compare_calibration`. The interval of a difference of ECEs, over bins
-of equal width or mass, is that of `inference.compare_ece`; root mean square errors have none.
+A regular metric, such as the error or a proper score, is tested by the paired bootstrap of the
+difference. A plug-in calibration error cannot be tested this way: noise raises it, by an amount
+that depends on the sharpness of the model. The test uses the difference of the debiased squared
+errors of the same top labels instead, see `inference.compare_calibration`. The interval of a
+difference of ECEs, over bins of equal width or mass, comes from `inference.compare_ece`; root mean
+square errors have no interval.
 
-Over several runs, such as seeds, test and interval are of the difference of the runs' mean errors,
-over the test examples. They hold for these trained runs, and do not cover the choice of seeds.
+Over several runs, such as seeds, the test and the interval concern the difference of the runs' mean
+errors, over the test examples. They hold for these trained runs, and do not cover the choice of
+seeds.
 """
 
 from __future__ import annotations
@@ -68,7 +70,7 @@ class Difference(NamedTuple):
       value: point estimate.
       low: lower end of the interval; NaN without one.
       high: upper end of the interval; NaN without one.
-      interval: its kind: "percentile", "basic", "noise bound" or "none".
+      interval: kind of the interval: "percentile", "basic", "noise bound" or "none".
       p_value: two-sided; None without a valid test.
     """
 
@@ -100,8 +102,8 @@ def residuals_of(
       weights: `[n]`.
       clusters: `[n]`.
       num_bins: number of bins of the debiased squared error.
-      key: the key of the resamples, the same for all runs that are compared.
-      number: the number of the run, among all that are compared.
+      key: the key of the resamples, the same for all compared runs.
+      number: the number of the run among all compared runs.
       num_resamples: number of resamples.
     """
     if not are_counts(weights):
@@ -136,11 +138,11 @@ def difference(
     Args:
       name: the name of the metric in `Residuals.excesses`.
       metric: the metric.
-      before: whose value is subtracted.
-      after: from whose value it is subtracted.
+      before: the model whose value is subtracted.
+      after: the model from whose value it is subtracted.
       level: nominal coverage of the interval, a fraction.
       method: "valid" for the noise bounds of ECEs and percentiles of other metrics; "percentile"
-        or "basic" for bootstrap intervals of all.
+        or "basic" for bootstrap intervals of all metrics.
     """
     kind = "percentile" if method == "valid" else method
     change = inference.difference(before[:2], after[:2], level=level, method=kind)

@@ -64,8 +64,8 @@ def drawable(
     """Group (method, metric, (value, low, high)) for `plots.intervals`.
 
     Returns:
-      The finite estimates by method and metric (only the value if its interval is not finite), and
-      a note that names the omitted estimates, None if there are none.
+      The finite estimates by method and metric (only the value if the interval is not finite), and
+      a note that names the omitted estimates; None if there are none.
     """
     by_method: dict[str, dict[str, float | Triple]] = {}
     left_out = []

@@ -35,7 +35,7 @@ from calib_jax.report.prediction_tables import (
 
 _KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl")
-_OF_WEIGHTS = ("checkpoint", "step")  # which weights of a network the predictions are of
+_OF_WEIGHTS = ("checkpoint", "step")  # identify the weights of a network behind the predictions
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
 
@@ -263,7 +263,7 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
     _check_finite(name, logits, weights)
     num_classes = 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
     labels = _from_zero(name, labels, weights, num_classes, first_label)
-    # One column of logits is that of class 1, and has no name for the other class.
+    # One column of logits belongs to class 1, and does not name the other class.
     named = class_names if len(class_names) == num_classes else ()
     of_one = class_names[0] if len(class_names) == 1 else ""
     if class_names and not named and not of_one:
@@ -345,11 +345,11 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
     """List the files of predictions in a folder, one for each model, by the name of the model.
 
     A file RUN.csv, RUN.npz, RUN.parquet or RUN.npy with logits is the model RUN; all .npy files
-    share labels.npy. A folder inside, such as one of lm-evaluation-harness, is the model of its
-    name if it holds one file.
+    share labels.npy. A folder inside, such as a folder of lm-evaluation-harness, is a model with
+    the name of the folder if it holds one file.
 
     Returns:
-      what `read_predictions` takes for each model, in alphabetic order.
+      the argument of `read_predictions` for each model, in alphabetic order.
     """
     models = _files_in(folder)
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
@@ -372,7 +372,7 @@ def _files_in(folder: pathlib.Path) -> dict[str, str]:
     models: dict[str, str] = {}
     for path in sorted(folder.iterdir()):
         kind = path.suffix.lower()
-        # The table that `Report.save` writes is none of predictions.
+        # The table that `Report.save` writes contains no predictions.
         if path.name in (labels.name, "report.csv") or path.name.startswith("."):
             continue
         if path.is_file() and (kind in _ENDINGS or kind == ".npy"):

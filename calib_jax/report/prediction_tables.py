@@ -24,7 +24,7 @@ _LINES_AT_ONCE = 1000
 
 _PREFIXED = re.compile(r"(logit|probability)(?:_(.*))?", re.IGNORECASE)
 _SEPARATORS = {"\t": "tab", ";": "semicolon"}  # besides the comma
-# The last two are the index of pandas.
+# The last two names are index columns of pandas.
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
 
 
@@ -52,7 +52,7 @@ def roles_of(
       names: the columns or arrays of a file.
       wanted: the roles that the caller reads.
       where: name of the file, for messages.
-      clusters: the column or array that has the role `clusters`; by default the one of this name.
+      clusters: the column or array with the role `clusters`; by default the column of that name.
     """
     cluster_role = _role_of("clusters" if clusters is None else clusters)
     if cluster_role in wanted and cluster_role not in ("clusters", "groups"):
@@ -81,7 +81,7 @@ def _role_of(name: str) -> str:
 
 
 def looks_like_labels(name: str) -> bool:
-    """Check whether a name is a common one for labels.
+    """Check whether a name is a common name for labels.
 
     >>> looks_like_labels("targets"), looks_like_labels("y_true"), looks_like_labels("preds")
     (True, True, False)
@@ -139,7 +139,7 @@ class _Classes(NamedTuple):
     Attributes:
       places: positions in a line, in the order of the classes.
       names: the names of the classes; empty if they are numbered.
-      bare: whether the names have no prefix, so that another column could be a class, too.
+      bare: whether the names have no prefix, so that another column could also be a class.
     """
 
     places: list[int]
@@ -297,7 +297,7 @@ def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label
 
 
 def _numbers_of(class_names: Sequence[str], first_label: int) -> dict[str, int]:
-    """Number the classes by their names; a single column is that of the second class."""
+    """Number the classes by their names; a single column belongs to the second class."""
     start = first_label + 1 if len(class_names) == 1 else first_label
     return {name: number for number, name in enumerate(class_names, start=start)}
 
@@ -327,7 +327,7 @@ def _classes(
     by_kind: dict[str, dict[int, str]] = {"logit": {}, "probability": {}}
     for place in free:
         if prefixed := _PREFIXED.fullmatch(names[place]):
-            # A column without a number is the only one, of class 1.
+            # A column without a number is the only column, for class 1.
             text = prefixed[2]
             by_kind[prefixed[1].lower()][place] = str(first_label + 1) if text is None else text
     kind = "probability" if probabilities and by_kind["probability"] else "logit"
@@ -403,7 +403,7 @@ def _columns(
     """Read all lines: the numbers of the classes, and the other columns as text."""
     numbers = array.array("d")
     texts: dict[str, list[str]] = {role: [] for role in roles}
-    line = rows.line_num  # of `first`, which is already read
+    line = rows.line_num  # the line of `first`, which is already read
     following = itertools.chain([first], rows)
     while several := list(itertools.islice(following, _LINES_AT_ONCE)):
         try:
@@ -418,7 +418,7 @@ def _columns(
 
 
 def _floats(rows: list[list[str]], places: list[int], num_fields: int) -> array.array:
-    """Parse the fields at some places of lines; the ValueError for bad fields has no message."""
+    """Parse the fields at some positions of lines; the ValueError for bad fields has no message."""
     if any(len(row) != num_fields for row in rows):
         raise ValueError
     pick = itemgetter(*places) if len(places) > 1 else itemgetter(slice(places[0], places[0] + 1))

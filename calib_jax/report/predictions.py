@@ -88,7 +88,7 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
 
 
 def _no_probabilities(rows: np.ndarray, right: np.ndarray, one_column: bool) -> str:
-    """Show the first of the rows that are no probabilities, and say what they may be."""
+    """Show the first row that is not probabilities, and suggest what the row may be."""
     wrong = rows[np.argmin(right)]
     values = rows[:, 1] if one_column else wrong
     hint = ""

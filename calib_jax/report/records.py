@@ -16,9 +16,9 @@ class Row:
     """A metric of one set of predictions, and its interval.
 
     Attributes:
-      metric: its name.
-      predictions: name of the predictions: their own ("as given" by default), the calibrator's
-        after calibration, or that of the other predictions in a comparison.
+      metric: name of the metric.
+      predictions: name of the predictions: their own name ("as given" by default), the name of the
+        calibrator after calibration, or the name of the other predictions in a comparison.
       value: point estimate.
       low: lower end of the interval; NaN if all resamples are equal.
       high: upper end of the interval; NaN if all resamples are equal.
@@ -45,18 +45,18 @@ class Change:
     """The difference of a metric between two sets of predictions of the same examples.
 
     Attributes:
-      metric: its name.
+      metric: name of the metric.
       before: name of the predictions whose value is subtracted.
       after: name of the predictions from whose value it is subtracted.
       value: point estimate.
       low: lower end of the interval; NaN without one.
       high: upper end of the interval; NaN without one.
-      p_value: two-sided, of the paired bootstrap; for top-label calibration errors in bins that of
-        `inference.compare_calibration`; None for other `biased` metrics, which have no valid test,
-        and after a calibrator whose fit did not converge.
-      p_holm: the same, adjusted for all comparisons of this metric in the report.
-      interval: kind of the interval: "percentile" or "basic"; "noise bound", that of
-        `inference.compare_ece`; "none" where no valid one exists.
+      p_value: two-sided, from the paired bootstrap; for top-label calibration errors in bins, from
+        `inference.compare_calibration`; None for other `biased` metrics, which have no valid
+        test, and after a calibrator whose fit did not converge.
+      p_holm: the p-value, adjusted for all comparisons of this metric in the report.
+      interval: kind of the interval: "percentile" or "basic"; "noise bound", from
+        `inference.compare_ece`; "none" where no valid interval exists.
     """
 
     metric: str
@@ -76,8 +76,8 @@ class Part:
 
     Attributes:
       part: name of the class or group.
-      examples: their number.
-      metric: its name.
+      examples: number of examples of the subset.
+      metric: name of the metric.
       predictions: name of the predictions.
       value: point estimate.
       low: lower end of the interval; NaN if all resamples are equal.
@@ -107,8 +107,8 @@ class Worst:
     """A group that a search on half of the examples found, tested on the other half.
 
     Attributes:
-      part: the values of its columns.
-      examples: the number of those on which it was tested.
+      part: the values of the columns that define the group.
+      examples: the number of examples on which the group was tested.
       predictions: name of the predictions.
       gap: mean confidence minus accuracy.
       p_value: the p-value of the hypothesis that the model is calibrated there.
@@ -157,7 +157,7 @@ class Results:
 
     @property
     def unsettled(self) -> dict[str, str]:
-        """How fits ended that did not converge, by the name of the calibrated predictions."""
+        """The states of fits that did not converge, by the name of the calibrated predictions."""
         states = {name: calibration.unsettled(fit) for name, fit in self.calibrators.items()}
         return {name: state for name, state in states.items() if state}
 

@@ -51,7 +51,7 @@ class Report(Results):
         return files.save(self, folder)
 
 
-@judged()  # `as_logits` checks all rows of what is given; groups and folds are parts
+@judged()  # `as_logits` checks all rows of the input; groups and folds are parts
 def score(
     logits: Any,
     labels: Any,
@@ -94,12 +94,13 @@ def score(
         of one cluster may depend on each other. Intervals need some 30 clusters or more.
       calibrate: a calibrator's name; metrics are reported before and after calibration.
       fit_on: held-out logits, labels and optionally weights of the same model, to fit the
-        calibrator on. It is never fitted on the examples that are scored. A mapping from `name` and
-        names of `compare` gives those of each model, and calibrates each by its own.
+        calibrator on. The calibrator is never fitted on the examples that are scored. A mapping
+        from `name` and names of `compare` gives the held-out examples of each model, and
+        calibrates each model by its own.
       cross_fit: without `fit_on`, the number of folds for cross-fitting.
       criterion: what a temperature minimises: "nll", a metric's name to search the papers' grid
-        0.1, 0.2, ..., 10, or METRIC:STEP for another step: "adaptive_ece:0.01" is AdaFocal's. A
-        list of several puts these temperatures side by side.
+        0.1, 0.2, ..., 10, or METRIC:STEP for another step: AdaFocal uses "adaptive_ece:0.01". A
+        list of several criteria puts their temperatures side by side.
       compare: other predictions of the same examples, for a paired comparison; or a mapping from
         names to several of them.
       name: name of the predictions, used as column heading.
@@ -107,14 +108,14 @@ def score(
       metrics: metrics or their names, or a mapping from names to metrics.
       num_bins: number of bins of every metric that has bins.
       costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
-        model's decisions, `metrics.expected_cost`, and the cost that it states.
+        model's decisions, `metrics.expected_cost`, and the cost that the model states.
       abstain_cost: the cost of leaving an example undecided, in the same unit.
       per_class: whether to add metrics per class.
       class_names: one name per class for these metrics; without them classes have numbers.
       level: nominal coverage of the intervals, a fraction.
       method: "valid" for noise bounds of binned calibration errors and percentiles of all other
-        metrics, see `inference.estimates`, and for differences of ECEs that of
-        `inference.compare_ece`; "percentile" or "basic" for bootstrap intervals of all.
+        metrics, see `inference.estimates`, and intervals of `inference.compare_ece` for
+        differences of ECEs; "percentile" or "basic" for bootstrap intervals of all metrics.
       num_resamples: number of bootstrap resamples.
       seed: seed of the bootstrap and of the folds.
       probabilities: whether all given predictions are probabilities.
@@ -183,7 +184,7 @@ def score(
     fits: dict[str, dict[str, Any]] = {}
 
     def add(model: str, given: Any, logits: Logits) -> None:
-        """Add a model, and the same after its calibrators."""
+        """Add a model, and the same model after its calibrators."""
         models[model] = logits
         if calibrate is None or model not in calibrated:
             return
@@ -331,7 +332,7 @@ def _untested(rows: Sequence[Row], models: Collection[str]) -> list[Row]:
 
 
 def _untested_parts(parts: Sequence[Part], models: Collection[str]) -> list[Part]:
-    """Do the same for classes and groups, whose p-values are adjusted."""
+    """Remove the p-values and adjusted p-values of these models for classes and groups."""
     return [
         dataclasses.replace(part, p_value=None, p_holm=None) if part.predictions in models else part
         for part in parts
@@ -349,7 +350,7 @@ def _check_fitted(calibrated: Sequence[str], models: Sequence[str]) -> None:
 
 
 def _check_weights(weights: Any) -> None:
-    """Raise an error for weights that are no numbers, or negative, infinite or NaN."""
+    """Raise an error for weights that are not numbers, or negative, infinite or NaN."""
     if weights is None:
         return
     given = np.asarray(weights)
@@ -376,7 +377,7 @@ def _check_labels(labels: np.ndarray, weights: Any, num_classes: int) -> None:
 
 
 def _shown(value: Any, ends: Any, kind: str) -> tuple[tuple[float, float, float], str]:
-    """Return value and ends as floats, and the kind; without ends if all resamples are equal."""
+    """Return value and ends as floats, and the kind; no ends if all resamples are equal."""
     low, high, kind = intervals.shown(float(value), float(ends.low), float(ends.high), kind)
     return (float(value), low, high), kind
 
@@ -392,7 +393,7 @@ def _check_numbers(values: Mapping[str, Any]) -> None:
 
 
 def _distinct(class_names: Sequence[str] | None, num_classes: int) -> list[str]:
-    """Name every class; names that several classes have are followed by the class number.
+    """Name every class; append the class number to names that several classes share.
 
     >>> _distinct(["crane", "dog", "crane"], 3)
     ['crane (0)', 'dog', 'crane (2)']
@@ -424,7 +425,7 @@ def convention_of(metric: Metric[..., Any]) -> str:
 def chosen_metrics(
     metrics: Sequence[str | Metric[..., Any]] | Metrics, num_bins: int
 ) -> dict[str, Metric[..., Any]]:
-    """Return metrics by name, and set `num_bins` for those given by name that have this option."""
+    """Return metrics by name, and set `num_bins` for metrics given by name with this option."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
     if isinstance(metrics, str):
@@ -596,7 +597,7 @@ def _on_few_examples(
     columns: Mapping[str, np.ndarray],
     class_names: Sequence[str],
 ) -> list[str]:
-    """Warn of metrics with a bootstrap interval that hang on very few examples, in groups too."""
+    """Warn of metrics with a bootstrap interval that depend on very few examples, in groups too."""
     true = np.asarray(labels)
     present = np.ones(len(true), bool) if weights is None else np.asarray(weights) > 0
     subsets = {"": present}

@@ -52,7 +52,7 @@ def as_markdown(report: Results) -> str:
 
 
 def as_model_card(report: Results) -> str:
-    """Format a section of a model card: the tables, the notes, and the command that made them."""
+    """Format a section of a model card: tables, notes, and the command that produced them."""
     command = report.settings.get("command")
     how = f" with {escaping.in_markdown_code(command)}" if command else ""
     parts = [
@@ -248,7 +248,7 @@ def titled(report: Results) -> list[tuple[str, Table]]:
 
 
 def _fits(report: Results) -> Table:
-    """List how each of several calibrators was fitted, and on which examples if these differ."""
+    """List how each of several calibrators was fitted, and on which examples if they differ."""
     fits = list(report.calibrators.values())
     heads = _shortened(list(report.calibrators))
     of_temperature = fits[0]["name"] == "temperature"
@@ -298,7 +298,7 @@ def _metrics(report: Results) -> list[Table]:
 
 
 def _with_state(report: Results, model: str, text: str) -> str:
-    """Add how the fit of a calibrator ended, if it did not converge."""
+    """Append the state of a calibrator's fit if the fit did not converge."""
     state = report.unsettled.get(model)
     return f"{text} ({state})" if state else text
 
@@ -310,7 +310,7 @@ def _floor(row: Row, least: float) -> str:
 
 
 def _floors(rows: dict[str, dict[str, Row]], heads: list[str], least: float) -> list[Table]:
-    """List the noise floors of several predictions, and the p-values of their calibration."""
+    """List the noise floors and calibration p-values of several predictions."""
     lines = [
         [metric, *(_floor(row, least) for row in of.values())]
         for metric, of in rows.items()
@@ -410,7 +410,7 @@ def in_markdown(table: Table, *, is_markup: bool = False) -> str:
 
     Args:
       table: its cells.
-      is_markup: whether the cells are Markdown already, such as links; else they are plain text.
+      is_markup: whether the cells are already Markdown, such as links; otherwise plain text.
     """
     escaped = [
         [cell.replace("|", r"\|") if is_markup else escaping.in_markdown_cell(cell) for cell in row]

@@ -252,7 +252,7 @@ class FunctionOfParams(Protocol[_Own, _Rest, _Value]):
 def takes(
     kind: type[_Own],
 ) -> Callable[[Callable[Concatenate[Any, _Rest], _Value]], FunctionOfParams[_Own, _Rest, _Value]]:
-    """Decorate a function of a calibrator's parameters: other parameters raise an error."""
+    """Decorate a function of a calibrator's parameters; another calibrator's raise an error."""
 
     def decorate(
         function: Callable[Concatenate[Any, _Rest], _Value],

@@ -233,7 +233,7 @@ def _improved(
     done: Bool[Array, ""],
     left: Number,
 ) -> tuple[tuple[Array, Array], Bool[Array, ""]]:
-    """Continue a fit by Newton's method, which is exact where rounding ends a line search.
+    """Continue a fit by Newton's method, whose steps are exact where rounding ends a line search.
 
     Args:
       local: the criterion and its derivatives.
