@@ -49,6 +49,7 @@ def small_resnet(
 
     >>> import jax, jax.numpy as jnp
     >>> images = jnp.zeros((2, 32, 32, 3))
+    >>> from functools import partial
     >>> init = partial(resnet20().init, train=False)
     >>> variables = jax.eval_shape(init, jax.random.key(0), images)
     >>> sum(leaf.size for leaf in jax.tree.leaves(variables["params"]))
