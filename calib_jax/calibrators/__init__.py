@@ -9,7 +9,7 @@
     calibrators.save("t.npz", "temperature", params);  name, params = calibrators.load("t.npz")
 
 Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator (see
-`contract.py`). `register` adds one of your own.
+`contract.py`). `register` adds a calibrator of yours.
 """
 
 import functools

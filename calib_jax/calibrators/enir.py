@@ -3,7 +3,7 @@ r"""ENIR: an average over the path of near-isotonic regressions, weighted by the
 Over examples sorted by probability, the near-isotonic regression minimises
 $\tfrac12 \sum_n w_n (\beta_n - y_n)^2 + \lambda \sum_n (\beta_n - \beta_{n+1})_+$. It is the data
 at $\lambda = 0$ and isotonic regression at large $\lambda$. In between neighbours join at certain
-$\lambda$, and each of them gives a model. Each class is calibrated against the rest, and the K
+$\lambda$, and each such value gives a model. Each class is calibrated against the rest, and the K
 probabilities are divided by their sum; two classes have one question, about class 1.
 """
 
@@ -84,7 +84,7 @@ class _Path(NamedTuple):
       falling: at the start of a block, whether the block before it has a larger value.
       penalty: lambda.
       log_score: the largest log score of a model.
-      total: the sum of scores, relative to the largest one.
+      total: the sum of scores, relative to the largest score.
       values: the sum of scores times values.
     """
 

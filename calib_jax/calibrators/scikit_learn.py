@@ -362,7 +362,7 @@ def _log_scores(scores: Any, method: str) -> np.ndarray:
 
 
 def _log_floor(logs: np.ndarray) -> float:
-    """Compute the floor of the log-probabilities from those of the fit."""
+    """Compute the floor of the log-probabilities from the log-probabilities of the fit."""
     positive = logs >= ABSENT
     highest = LOG_UNDERFLOW if positive.all() else LOG_FLOOR
     return float(np.min(logs, where=positive, initial=highest))

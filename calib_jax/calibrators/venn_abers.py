@@ -1,6 +1,6 @@
 r"""Venn-Abers calibration: an interval for the probability from two isotonic regressions.
 
-A new example joins the fitted ones twice, with the answers 0 and 1. The isotonic regressions of
+A new example joins the fitted examples twice, with the answers 0 and 1. The isotonic regressions of
 both sets, evaluated at its score, are $p_0$ and $p_1$: one of them is a valid probability without
 any assumption on the model, and $p_1 / (1 - p_0 + p_1)$ is the single probability closest to both
 in the log loss.

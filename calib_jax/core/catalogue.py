@@ -1,4 +1,4 @@
-"""Catalogues: members are registered by name, so that adding one edits no list.
+"""Catalogues: members are registered by name, so a new member needs no edit of a list.
 
 A subpackage creates a catalogue, the files of the subpackage register their members with a
 decorator, and `__init__` imports every file.

@@ -1,4 +1,4 @@
-"""Near names: an error about an unknown name suggests the nearest known one."""
+"""Near names: an error about an unknown name suggests the nearest known name."""
 
 import difflib
 from collections.abc import Collection
@@ -22,7 +22,7 @@ def _folded(name: str) -> str:
 
 
 def nearest(name: str, choices: Collection[str]) -> str:
-    """Return the end of an error message: the choice nearest to `name`, if one is similar."""
+    """Return the end of an error message: the choice nearest to `name`, if any is similar."""
     matches = closest(name, choices)
     return f"; did you mean {matches[0]!r}?" if matches else "."
 

@@ -21,12 +21,12 @@ def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
 
 
 def of_classes(number: Number) -> Number:
-    """Add the axis of the classes to an option of each example; return a number unchanged."""
+    """Add the class axis to an option with one value per example; return a number unchanged."""
     return jnp.asarray(number)[..., None] if jnp.ndim(number) else number
 
 
 def tempered(logits: Logits, temperature: Number) -> Logits:
-    """Subtract the largest logit of each row and divide by a temperature, or one for each row.
+    """Subtract the largest logit of each row and divide by a temperature, or one per row.
 
     The maximum is subtracted first. Otherwise XLA fuses the product with 1/T into a later
     subtraction of the maximum, and `z/T - max(z/T)` is not 0 at the maximum but as large as the

@@ -30,7 +30,7 @@ def is_outside(value: float, low: float | None, high: float | None) -> bool:
 
 
 def mark(value: float, low: float | None, high: float | None) -> str:
-    """Return the mark of a value outside its interval, or an empty string for one inside."""
+    """Return the mark of a value outside its interval; an empty string if the value is inside."""
     return MARK if is_outside(value, low, high) else ""
 
 

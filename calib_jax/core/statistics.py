@@ -179,7 +179,7 @@ NOTHING = Sums({})  # the evidence of a stateless objective
 def gather(rows: Any, axis_name: AxisName) -> Any:
     """Concatenate the rows of all devices; gradients flow back to the device of each row.
 
-    Under `shard_map` with its default check the result is replicated, like that of `psum`.
+    Under `shard_map` with its default check the result is replicated, like a `psum`.
     """
     if axis_name is None:
         return rows

@@ -80,7 +80,7 @@ def fit_nll(
     are no better than chance (it falls as T -> infinity). The result is then the best T visited,
     with `converged` False.
 
-    The NLL of `logits / temperature`, in the precision of the logits, is at most that of the
+    The NLL of `logits / temperature`, in the precision of the logits, is at most the NLL of the
     logits: T stays 1 where rounding the quotients costs more than the fit gains.
 
     A logit of -inf is a class of probability 0 at every T. If it is the true class, the NLL of

@@ -35,7 +35,7 @@ Vector: TypeAlias = Float[Array, " rows"]
 
 # A number that may be traced: hyperparameters are arguments, so one compilation serves many.
 Number: TypeAlias = float | int | Array
-# An option of a loss: a number, or one for each example.
+# An option of a loss: a number, or one number per example.
 Numbers: TypeAlias = Number | np.ndarray | list[Any] | tuple[Any, ...]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None

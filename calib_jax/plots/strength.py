@@ -22,7 +22,7 @@ _UNITS = {"percent": "examples, %", "count": "examples"}
 def bin_strength(
     tables: Any, *, unit: str = "percent", columns: int = 3, width: float | None = None
 ) -> "matplotlib.figure.Figure":
-    """Draw the number of examples in each bin, right ones below and wrong ones on top.
+    """Draw the number of examples in each bin: right predictions below, wrong predictions on top.
 
     Args:
       tables: an object with the fields of `BinTable`; or several by name, such as one per epoch,
@@ -127,7 +127,7 @@ def confidence_histogram(
         sums = np.bincount(cell[chosen], weight[chosen], num_bins)
         mean = f", mean {np.average(confidence[chosen], weights=weight[chosen]):.3f}" if n else ""
         label = f"{name}: n = {style.count(n)}{mean}"
-        # The histograms overlap, so the one in front has hatching and no fill.
+        # The histograms overlap, so the front histogram has hatching and no fill.
         clear = look if value else {**look, "facecolor": "none", "linewidth": 1.2}
         axes.stairs(100 * sums / (total or 1), edges, fill=True, label=label, **clear)
     axes.set(xlim=(0, 1), ylim=(0, None), xlabel="confidence", ylabel=labels[unit])

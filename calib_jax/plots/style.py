@@ -37,7 +37,7 @@ WINE = "#882255"
 OLIVE = "#999933"
 BROWN = "#7F4F24"
 
-# Ten of each, so that ten curves differ in the color, the line and the marker.
+# Ten of each, so that ten curves differ in color, line style and marker.
 _CURVE_COLORS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY, WINE, OLIVE, BROWN)
 _CURVE_DASHES = (
     "-",
@@ -248,7 +248,7 @@ def legend_below(
 
 
 def label_grid(axes: np.ndarray, panels: int, *, x: str, y: str = "") -> None:
-    """Label the outer axes of a grid and remove those beyond the last panel.
+    """Label the outer axes of a grid and remove the axes beyond the last panel.
 
     Args:
       axes: `[rows, columns]`.

@@ -218,7 +218,7 @@ def source(calibrator: dict[str, Any]) -> str:
 
 
 def temperature(calibrator: dict[str, Any]) -> str:
-    """Format the fitted temperature, or the smallest and largest one of several folds."""
+    """Format the fitted temperature, or the smallest and largest temperature of several folds."""
     temperatures = [fold["temperature"] for fold in _folds(calibrator)]
     ends = dict.fromkeys(f"{end:.4g}" for end in (min(temperatures), max(temperatures)))
     return " to ".join(ends)

@@ -75,7 +75,7 @@ def _is_one_column(contents: Predictions) -> bool:
 
 
 def _names(contents: Predictions) -> tuple[str, ...]:
-    """Name the classes; a single column names class 1 alone, and class 0 is then ''."""
+    """Name the classes; a single column names only class 1, and class 0 is then ''."""
     if not contents.class_names and contents.name_of_one:
         return ("", contents.name_of_one)
     return contents.class_names

@@ -1,4 +1,4 @@
-"""The rule that equal resamples give no interval, for every table of estimates."""
+"""The rule that equal resamples have no interval, for every table of estimates."""
 
 import math
 from typing import NamedTuple

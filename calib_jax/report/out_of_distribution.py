@@ -41,7 +41,7 @@ _NORMALISED = 1e-3
 
 @dataclasses.dataclass(frozen=True)
 class Detection:
-    """One detection metric of one out-of-distribution set.
+    """A detection metric for one out-of-distribution set.
 
     Attributes:
       outside: the name of the set.
@@ -239,7 +239,7 @@ def out_of_distribution(
       fit_on: logits, labels and optionally weights to fit the calibrator on. The calibrator is
         never fitted on the examples that are scored.
       criterion: what a temperature minimises; see `score`.
-      scores: any of "entropy", "max_confidence" and "energy", by default all of them that the
+      scores: any of "entropy", "max_confidence" and "energy", by default all scores that the
         logits allow. The energy, -logsumexp of the logits, needs the offset of each row, so
         log-probabilities have no energy, and neither has the output of a calibrator that removes
         offsets. The energy is then left out, and `notes` gives the reason; if `scores` contains

@@ -11,8 +11,8 @@ def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> boo
     """Check whether two sets hold the same rows of positive weight, in any order.
 
     Args:
-      one: logits or probabilities, labels, and weights or None, of one set.
-      other: logits or probabilities, labels, and weights or None, of the other set.
+      one: logits or probabilities, labels, and weights or None, of the first set.
+      other: logits or probabilities, labels, and weights or None, of the second set.
     """
     rows, labels = _present_rows(*one)
     others, other_labels = _present_rows(*other)

@@ -50,7 +50,7 @@ class Residuals(NamedTuple):
 
 
 class Side(NamedTuple):
-    """A metric of one of the two models of a difference.
+    """A metric of one model in a difference of two models.
 
     Attributes:
       value: the mean over the runs.

@@ -318,7 +318,7 @@ def _from_zero(
     num_classes: int,
     first_label: int,
 ) -> np.ndarray:
-    """Count labels from 0; raise an error if one is out of range, compared in its own dtype."""
+    """Count labels from 0; raise an error for a label out of range, compared in its own dtype."""
     whole = labels.dtype.kind == "f" and np.all(np.isfinite(labels) & (labels == np.rint(labels)))
     if labels.dtype.kind not in "iu" and not whole:
         raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")

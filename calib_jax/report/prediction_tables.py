@@ -435,7 +435,7 @@ def _whole_lines(
     places: list[int],
     line: int,
 ) -> list[list[str]]:
-    """Drop blank lines and raise an error for the first bad one; `line` numbers `rows[0]`."""
+    """Drop blank lines and raise an error for the first bad line; `line` numbers `rows[0]`."""
     for number, row in enumerate(rows, start=line):
         if _blank(row):
             continue

@@ -489,7 +489,7 @@ def _class_tests(
 
 
 def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
-    """Return the columns of groups by name; one column has no name."""
+    """Return the columns of groups by name; a single column is unnamed."""
     if groups is None:
         return {}
     columns = {}

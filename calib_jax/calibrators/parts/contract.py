@@ -122,7 +122,7 @@ def unusable_rows(
     logits: Float[Array, "rows classes"], labels: Integer[Array, " rows"]
 ) -> Bool[Array, " rows"]:
     """Mark rows with a label out of range, with NaN, or whose differences overflow."""
-    # If a difference of two logits overflows, so does 2 z for one of them, and 0 * inf is NaN.
+    # If a difference of two logits overflows, 2 z overflows for one of the two, and 0 * inf is NaN.
     wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
     wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
     return wrong | ~valid(labels, logits.shape[1])

@@ -7,7 +7,7 @@ from typing import Any
 
 # Joiners are invisible, but words of several scripts and many emoji need them.
 _JOINERS = "\u200c\u200d"
-# Controls, formats such as those that reverse a line, surrogates, and separators of lines.
+# Controls, formats such as reversals of a line, surrogates, and line separators.
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
 # Tags, entities, links and images.
 _MARKUP = (

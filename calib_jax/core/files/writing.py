@@ -24,7 +24,7 @@ _ENDING = ".partial"
 
 @contextlib.contextmanager
 def staged(folder: Path) -> Iterator[Path]:
-    """Yield a new folder whose files replace those of `folder` together when the block ends.
+    """Yield a new folder; at the end of the block its files replace the files of `folder` together.
 
     Other files of the folder stay. If two processes replace files, one waits for the other, so all
     files come from one process.
@@ -48,7 +48,7 @@ def staged(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a new file, which replaces the old one when the block ends."""
+    """Yield the path of a new file, which replaces the old file when the block ends."""
     remove_leftovers(path.parent, path.name)
     temporary = _named(path.parent, path.name)
     try:

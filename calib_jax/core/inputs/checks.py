@@ -445,7 +445,7 @@ def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Validate that a name is among the choices; the error lists them or the nearest ones."""
+    """Validate that a name is among the choices; the error lists all or the nearest choices."""
     if value in choices:
         return
     hint = nearest(str(value), choices)
