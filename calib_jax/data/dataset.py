@@ -61,7 +61,7 @@ class Dataset:
     """Three sources of examples and the metadata that a training loop needs.
 
     Attributes:
-      name: its name in the catalogue.
+      name: the name in the catalogue.
       class_names: one name per class, in the order of the labels.
       train, validation, test: the parts.
       description: sizes, split rule and licence, as human-readable text.
@@ -77,7 +77,7 @@ class Dataset:
         given as a fraction of it.
       embedding: for words, the initial value of the network's layer "embedding": a vector for each
         number. None starts from random vectors.
-      vocabulary: for words or word pieces, those of the numbers.
+      vocabulary: for words or word pieces, the words or pieces by number.
       texts: for translation, the sentences of the validation and the test part, `(source, target)`.
     """
 

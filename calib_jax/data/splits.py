@@ -81,7 +81,7 @@ def shuffled(count: int, *, seed: int = 1) -> np.ndarray:
 def some_of_each(
     labels: np.ndarray, class_names: Sequence[str], per_class: int, *, name: str, seed: int = 0
 ) -> np.ndarray:
-    """Draw per_class examples of every class, for validation; others must be left.
+    """Draw per_class examples of every class, for validation; every class must have more.
 
     Args:
       labels: the class of each example.
@@ -159,13 +159,13 @@ class Subset:
 
     @property
     def labels(self) -> np.ndarray | None:
-        """The labels of the examples, if the source knows its labels."""
+        """The labels of the examples, or None if the source has none."""
         labels = labels_of(self.source)
         return None if labels is None else labels[self.index]
 
     @property
     def weights(self) -> np.ndarray | None:
-        """The weights of the labels, if the source knows them."""
+        """The weights of the labels, or None if the source has none."""
         weights = getattr(self.source, "weights", None)
         return None if weights is None else np.asarray(weights)[self.index]
 

@@ -1,7 +1,7 @@
 """Models: Flax networks, called `module(x, *, train, mask=None) -> logits [*batch, classes]`.
 
     models.resnet20(num_classes=100)                     a Flax module
-    models.named("resnet20", num_classes=100)            the same by name, for configs
+    models.named("resnet20", num_classes=100)            a network by name, for configs
     models.catalogue()                                   every network by name
 
 Every file of this subpackage is one family. To add a family, add one file and import its public

@@ -27,7 +27,7 @@ class Table(nn.Module):
     """A learnt vector for each number.
 
     Attributes:
-      count: the number of vectors. A number out of range has the vector of the nearest one.
+      count: the number of vectors. A number out of range gets the vector of the nearest one.
       width: the size of a vector.
       dtype: the compute dtype.
       start: the initialiser of the vectors; None takes the one of `initializer`.
@@ -93,9 +93,9 @@ class Attention(nn.Module):
         """Attend.
 
         Args:
-          x: the tokens with a query each; self-attention has `context` equal to it.
+          x: the tokens with a query each; self-attention passes them as `context`, too.
           context: the tokens with a key and a value each; None uses the cached keys and values.
-          visible: which tokens of the context each query sees. A query that sees none has the
+          visible: which tokens of the context each query sees. A query that sees none gets the
             mean of all values.
           train: whether to apply dropout.
           keys: one key per example, for dropout.
@@ -122,7 +122,7 @@ class Attention(nn.Module):
         scores = jnp.einsum("bqhf,bkhf->bhqk", query, key) * query.shape[-1] ** -0.5
         # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
         scores = scores.astype(at_least_single(self.dtype))
-        # The lowest finite number and not -inf: a row without visible tokens would become NaN.
+        # Use the lowest finite number: with -inf, a row without visible tokens would become NaN.
         scores = jnp.where(visible, scores, jnp.finfo(scores.dtype).min)
         shares = jax.nn.softmax(scores).astype(self.dtype)
         shares = Dropout(self.dropout, name="drop_shares")(shares, train, keys)

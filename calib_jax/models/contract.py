@@ -10,7 +10,7 @@
 A network is a Flax module with the attributes `num_classes` and `dtype`, and with `axis_name` if
 it uses batch norm. It is called `module(x, *, train, mask=None) -> logits`. The mask is True for
 real examples and False for padding; padding does not affect the logits of real examples, the
-gradients or the statistics. `example_inputs()` draws inputs that it accepts: an array or a tree of
+gradients or the statistics. `example_inputs()` draws valid inputs: an array or a tree of
 arrays, of integers too. A network with the attribute `dropout` is called
 `module(x, *, train, mask=None, keys=None)` and draws the dropout mask of each example from the
 key of that example.

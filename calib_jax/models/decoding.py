@@ -68,7 +68,7 @@ def greedy_search(
         place: Array
         tokens: Tokens
         scores: Float[Array, " rows"]
-        sizes: Int[Array, " rows"]  # tokens written; the tokens cannot tell token 0 from padding
+        sizes: Int[Array, " rows"]  # tokens written, since token 0 equals padding
         open: Bool[Array, " rows"]
         past: PyTree
 
@@ -126,7 +126,7 @@ def beam_search(
     $$\frac{\sum_t \log p(y_t \mid y_{<t}, x)}{\mathrm{lp}(y)}, \qquad
       \mathrm{lp}(y) = \left(\frac{5 + |y|}{6}\right)^\alpha,$$
 
-    or the most probable candidate if none has ended. With `beam=1` it is that of `greedy_search`.
+    or the most probable candidate if none has ended. With `beam=1` it equals `greedy_search`.
 
     Args:
       step, past, context: the model, see above; it is called with `rows * beam` rows.
@@ -156,7 +156,7 @@ def beam_search(
         past: PyTree
 
     def open_rows(state: State) -> Bool[Array, " rows"]:
-        # A log-probability only falls, and the penalty is largest at the full length.
+        # Log-probabilities only fall, and the penalty is largest at the full length.
         highest = jnp.max(state.log_p, axis=-1) / _penalty(length, length_penalty)
         return (state.ended < beam) & (highest > state.best.scores)
 
@@ -202,7 +202,7 @@ def beam_search(
     start = State(
         jnp.zeros((), int),
         _nothing((rows, beam, length)),
-        # The candidates are alike at first: all but one would be copies.
+        # All candidates are equal at first, so keep one.
         jnp.broadcast_to(jnp.where(jnp.arange(beam) == 0, 0.0, _NEVER), (rows, beam)),
         Decoded(_nothing((rows, length)), jnp.full(rows, _NEVER)),
         jnp.zeros(rows, int),
@@ -227,7 +227,7 @@ def translate(
     length_penalty: Number = 0.6,
     temperature: Number = 1.0,
 ) -> Decoded:
-    """Translate sentences with a Transformer: its keys and values are computed once per token.
+    """Translate sentences with a Transformer, computing keys and values once per token.
 
     Args:
       network: a network of `models.transformer`.
@@ -286,7 +286,7 @@ def _translated(
     memory = network.apply(variables, source, method="encode")
     visible = (source != PADDING)[:, None, None, :]
     apply = functools.partial(network.apply, method="step")
-    # The first token, whose keys and values the search computes again, makes the collections.
+    # Compute the first token once to create the collections; the search computes it again.
     first = (variables, jnp.full(rows, BEGIN), 0, memory, visible)
     _, kept = apply(*first, mutable=[PAST, CONTEXT])
 

@@ -37,7 +37,7 @@ Features = Float[Array, "batch _ _ _"]  # of any size and number of channels
 class DeepLab(Network):
     """A residual network with dilated convolutions, a spatial pyramid and, in V3+, a decoder.
 
-    See `deeplab` for the attributes that are its options.
+    See `deeplab` for the other attributes.
 
     Attributes:
       low_channels: the channels to which the decoder reduces the features of the first stage.
@@ -106,7 +106,7 @@ class DeepLab(Network):
         return nn.relu(normalize(x, train=train, mask=mask, **of_norm))
 
     def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
-        """Return the features of the first stage and those of the last."""
+        """Return the features of the first and the last stage."""
         x = self._convolved(x, self.width, 7, "stem", train, mask, stride=2)
         x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock

@@ -50,7 +50,7 @@ def rows_times(
 
 
 def _product(x: Array, kernel: Array, dimension_numbers: Any, **options: Any) -> Array:
-    """Compute what `nn.Dense` asks of `lax.dot_general`, whose dimensions are always the same."""
+    """Replace `lax.dot_general` in `nn.Dense`, which always contracts the same dimensions."""
     return rows_times(x, kernel)
 
 

@@ -37,7 +37,7 @@ def waves(places: int, width: int) -> np.ndarray:
 
 
 class Stack(nn.Module):
-    """Some blocks one after the other, with a last layer norm if they are pre-normalised."""
+    """A sequence of blocks, with a last layer norm if the blocks are pre-normalised."""
 
     depth: int
     remat: bool
@@ -124,8 +124,8 @@ class Transformer(Network):
     ) -> Float[Array, "rows classes"]:
         """Compute the logits after one more token, for a network with the attribute `past`.
 
-        The keys and values of earlier tokens are in the collection `PAST`, those of the source in
-        `CONTEXT`; the first call, with `memory`, fills the latter.
+        The collection `PAST` has the keys and values of earlier tokens, and `CONTEXT` has the keys
+        and values of the source; the first call, with `memory`, fills `CONTEXT`.
         """
         visible = (jnp.arange(self.past) <= place)[None, None, None, :]
         x = self._embedded(tokens[:, None], place)
@@ -133,7 +133,7 @@ class Transformer(Network):
         return self.table.products(hidden)[:, 0]
 
     def _embedded(self, tokens: Numbers, place: Any = 0) -> Memory:
-        """Add the vectors of tokens and of their places, of which the first is `place`."""
+        """Add the vectors of tokens and of their places, which start at `place`."""
         length = tokens.shape[1]
         of_places = lax.dynamic_slice_in_dim(jnp.asarray(self._waves), place, length)
         vectors: Array = self.table(tokens) * math.sqrt(self.width)
@@ -194,7 +194,7 @@ def transformer(
 
     Inputs are a dictionary of tokens, "source" and "target" `[batch, length]`, where 0 is padding
     and is not attended to. The target begins with a token that marks its beginning, and the logits
-    at a place are those of the next token. `models.translate` writes translations.
+    at a place predict the next token. `models.translate` writes translations.
 
     Args:
       num_classes: the size of the vocabulary.

@@ -29,7 +29,7 @@ _SIDES = ("l", "r")
 
 
 class Affine(nn.Module):
-    """The weights of a dense layer, which are applied together with those of other layers."""
+    """The weights of a dense layer, which are applied with the weights of other layers."""
 
     features: int
     dtype: DType
@@ -133,7 +133,7 @@ class TreeLSTM(OfTrees):
 
 
 class ChildSumTreeLSTM(OfTrees):
-    """States of words, each from those of its dependents; see `child_sum_tree_lstm`."""
+    """States of words, each computed from its dependents; see `child_sum_tree_lstm`."""
 
     memory: int = 168
 
@@ -146,7 +146,7 @@ class ChildSumTreeLSTM(OfTrees):
         return self._classified(self._composed(words, parents), train, keys)
 
     def _composed(self, words: Array, parents: Array) -> Array:
-        """Compute the hidden states of all words, each after those of its dependents."""
+        """Compute the hidden states of all words, dependents first."""
         dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
         of_word = dense(words, 4 * self.memory, name="gates_of_word")
         of_word, forget_of_word = jnp.split(of_word, [3 * self.memory], axis=-1)
@@ -166,7 +166,7 @@ class ChildSumTreeLSTM(OfTrees):
             memory = jax.nn.sigmoid(update) * jnp.tanh(new) + memory_sum[:, number]
             hidden = jax.nn.sigmoid(output) * jnp.tanh(memory)
             forget = forget_of_word[rows, parent] + hidden @ forget_kernel + forget_bias[None]
-            # The root is its own parent: its sums are not read again.
+            # The root is its own parent, and the sums of the root are not read again.
             hidden_sum = hidden_sum.at[rows, parent].add(hidden)
             memory_sum = memory_sum.at[rows, parent].add(jax.nn.sigmoid(forget) * memory)
             return (hidden_sum, memory_sum), hidden

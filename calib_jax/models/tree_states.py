@@ -40,9 +40,9 @@ def _of_gates(gates: Array, below: Array) -> Array:
 
 
 class _Blocks(NamedTuple):
-    """The nodes of all trees, sorted by height and cut into blocks of as many as trees.
+    """The nodes of all trees, sorted by height and cut into blocks of `batch` nodes.
 
-    The nodes of a block depend on those of the blocks before it alone. A tree of the SST has 19
+    The nodes of a block depend only on nodes of earlier blocks. A tree of the SST has 19
     words, padded to 56, and 18 inner nodes at 10 heights.
 
     Attributes:
@@ -100,7 +100,7 @@ def _blocks(children: Array) -> _Blocks:
 
 
 def hidden_states(weights: Weights, vectors: Array, children: Array) -> Array:
-    """Compute the hidden states of all nodes, `[batch, nodes, memory]`; those of padding are 0.
+    """Compute the hidden states of all nodes, `[batch, nodes, memory]`; padding has state 0.
 
     Args:
       weights: the weights.
@@ -117,8 +117,8 @@ def hidden_states(weights: Weights, vectors: Array, children: Array) -> Array:
 def _composed(weights: Weights, vectors: Array, children: Array) -> Array:
     """Compute the hidden states of trees with inner nodes.
 
-    Its gradient is written out, because the number of steps of its loops depends on the trees, and
-    such a loop has no derivative of its own.
+    The gradient is written out, because the number of loop steps depends on the trees, and JAX has
+    no reverse-mode derivative of such a loop.
     """
     return _forward(weights, vectors, children)[0]
 
@@ -146,7 +146,7 @@ def _forward(weights: Weights, vectors: Array, children: Array) -> tuple[Array, 
 
 
 def _backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
-    """Add the gradient of each node to those of its children, from the root down."""
+    """Propagate the gradient of each node to its children, from the root down."""
     weights, vectors, states, blocks = saved
     (batch, count, _), flat = vectors.shape, vectors.reshape(-1, vectors.shape[-1])
     upward = weights.kernel.T
@@ -214,7 +214,7 @@ def _halves(states: Array) -> tuple[Array, Array]:
 
 
 def _word_rows(nodes: Array, inner: int) -> Array:
-    """Return the rows of words among the words of all trees, from those among all nodes."""
+    """Convert rows of the array of all nodes to rows of the array of all words."""
     return nodes - nodes // (2 * inner + 1) * inner
 
 

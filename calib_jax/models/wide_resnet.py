@@ -165,8 +165,8 @@ def wide_resnet26_10(
 ) -> nn.Module:
     """Build the WRN-26-10 that the calibration papers released, with 36.5 million parameters.
 
-    Its blocks are those of `resnet`, with batch norm and ReLU after the convolutions, and it has
-    no dropout. See `wide_resnet` for the original form.
+    The blocks are the same as in `resnet`, with batch norm and ReLU after the convolutions and
+    without dropout. See `wide_resnet` for the original form.
 
     Args:
       num_classes: the number of logits per example.

@@ -16,7 +16,7 @@ class WordVectors(nn.Module):
     """A vector for each word number; the number 0 is padding, and its vector is always zero.
 
     Attributes:
-      words: the size of the vocabulary with padding. A number out of range has the vector of the
+      words: the size of the vocabulary with padding. A number out of range gets the vector of the
         nearest one.
       width: the size of a vector.
       dtype: the compute dtype.

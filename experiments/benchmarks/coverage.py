@@ -71,7 +71,7 @@ class Question(NamedTuple):
 
     Attributes:
       title: the title of its tables.
-      note: in plain words, above them.
+      note: the text above the tables.
       cases: kinds of models, by name.
       null: the cases in which the tested hypothesis is true.
       measure: `(key, rows, classes, case, draws) -> Outcomes`, for one data set.
@@ -105,7 +105,7 @@ OF_ALL_PAIRS = ("skce",)  # tests that compare all pairs of examples
 
 
 def _truth_of(name: str, classes: int, temperature: float, logits: Any) -> float:
-    """Return the true value; that of the MCE is of the bins that contain examples."""
+    """Return the true value; the MCE is over the bins that contain examples."""
     truth = simulations.truth(classes, temperature)
     if name != "mce":
         return truth.values[name]
@@ -203,7 +203,7 @@ def by_test(
     all_pairs: bool = False,
     dependent: bool = False,
 ) -> Outcomes:
-    """Compute the p-values of tests by name; those of binned errors stand beside their bounds."""
+    """Compute p-values by test name; the noise bounds have the p-values of binned errors."""
     data_key, key = jax.random.split(key)
     data = simulations.one_model(data_key, rows, classes, dependent, TEMPERATURES[case])
     by_name = {}
@@ -498,7 +498,7 @@ class Results:
         return f"{self._path.name}, measured {counted}"
 
     def lacks(self, cell: Cell) -> bool:
-        """Check whether a cell is missing, or has fewer sets than asked for."""
+        """Check whether a cell is missing, or has fewer sets than requested."""
         return not any(
             _place(row) == cell.place and row["sets"] >= cell.sets for row in self.rows()
         )
@@ -519,7 +519,7 @@ def _place(row: tables.Row) -> tuple[Any, ...]:
 
 
 def pool_of(processes: int) -> concurrent.futures.ProcessPoolExecutor:
-    """Return a pool whose processes end with this one, also if it is killed."""
+    """Return a pool whose workers end with the parent process, even if it is killed."""
     return concurrent.futures.ProcessPoolExecutor(
         processes, multiprocessing.get_context("spawn"), initializer=_watch_parent
     )
@@ -530,7 +530,7 @@ def _watch_parent() -> None:
 
 
 def _end_with_parent() -> None:
-    """Wait until the parent process is gone, and end this one at once."""
+    """Wait until the parent process has ended, then exit at once."""
     parent = multiprocessing.parent_process()
     if parent is not None:
         multiprocessing.connection.wait([parent.sentinel])

@@ -1,4 +1,4 @@
-"""Other implementations: metrics in NumPy, and those of installed libraries."""
+"""Other implementations of the metrics: NumPy code and installed libraries."""
 
 import importlib.util
 from collections.abc import Callable, Iterator

@@ -17,7 +17,7 @@ COLLECTIVES = {
 
 
 def analysis(compiled: Any) -> dict[str, Any]:
-    """Return XLA's plan of a program, with None for what the backend does not know.
+    """Return XLA's plan of a program, with None for values that the backend does not report.
 
     Returns:
       "memory", the bytes of temporaries and of new results, and "flops", which counts the body of a

@@ -2,7 +2,8 @@ r"""Data sets whose calibration error is known: one model or two, independent ro
 
 A calibrated model has logits $z \sim s N(0, I)$ and labels drawn from softmax(z); its logits times
 T are overconfident if T > 1. The true value of a metric is its expectation over the labels, on a
-million logits, in float64 NumPy. `confident` draws probabilities instead, and knows its errors.
+million logits, in float64 NumPy. `confident` draws probabilities, with errors
+known in advance.
 """
 
 import functools
@@ -42,7 +43,7 @@ def confident(key: jax.Array, rows: int, classes: int, gap: float) -> tuple[jax.
     """Draw a confident model, all of whose examples lie in one bin, with the gap in it.
 
     The confidence c is uniform, and the answer is right with probability c - gap; the other classes
-    share what is left. So every top-label error over bins is the gap, and its square the squared
+    share the remainder. So every top-label error over bins is the gap, and its square the squared
     error.
     """
     of_confidence, of_class, coin = jax.random.split(key, 3)
@@ -60,7 +61,7 @@ def confident(key: jax.Array, rows: int, classes: int, gap: float) -> tuple[jax.
 def constant(
     key: jax.Array, rows: int, classes: int, confidence: float, accuracy: float
 ) -> tuple[jax.Array, jax.Array]:
-    """Draw a model that predicts class 0 with one confidence; the others share what is left.
+    """Draw a model that predicts class 0 with one confidence; the others share the remainder.
 
     All examples lie in one bin, so the gap in it is every top-label error over bins.
     """
@@ -94,7 +95,7 @@ def equal_errors(
     of_a, of_b, coin = jax.random.split(key, 3)
     scale = scale_of(classes)
     part_a, part_b = (scale * jax.random.normal(k, (rows, STATES, classes)) for k in (of_a, of_b))
-    # Part 0 of both is the true one; the model that sees it averages over those of the other.
+    # State 0 of both parts is true. A sees part a and averages over part b; B does the reverse.
     log_p_a = jax.nn.log_softmax(part_a[:, :1] + part_b)
     log_p_b = jax.nn.log_softmax(part_a + part_b[:, :1])
     logits_a, logits_b = (1.5 * jax.nn.logsumexp(p, axis=1) for p in (log_p_a, log_p_b))

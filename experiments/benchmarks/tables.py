@@ -168,7 +168,7 @@ def _flags_of(function: Callable[..., Any]) -> dict[str, flags.FlagHolder[Any]]:
 
 
 def run(main: Callable[..., Report]) -> None:
-    """Call a function with its parameters from the command line, and write what it returns.
+    """Call a function with its parameters from the command line, and write its report.
 
     Args:
       main: its parameters become flags, with their default values and the help in `Annotated`.

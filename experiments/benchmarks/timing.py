@@ -76,7 +76,7 @@ def compared(
     """Return a row for each call: median time, and the ratio of its time to that of another call.
 
     Args:
-      seconds: as `interleaved` returns them.
+      seconds: the result of `interleaved`.
       base: the other call.
       against: the other call of some calls, by name.
       targets: {"at_most": x} or {"at_least": x} for the ratios of some calls.

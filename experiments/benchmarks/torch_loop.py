@@ -27,7 +27,7 @@ from experiments.benchmarks import torch_translation, torch_trees
 
 # Blocks of each stage, and the width of the first; only resnet50 has bottlenecks and projections.
 PLANS = {"resnet20": ((3, 3, 3), 16), "resnet50": ((3, 4, 6, 3), 64)}
-MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # Of CIFAR-10, as released.
+MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)  # The released values for CIFAR-10.
 BEAM_SEARCH = "beam search"  # in place of a network's name: no training
 PADDING = 4
 CLIP_NORM = 2.0

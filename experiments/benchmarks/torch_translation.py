@@ -1,6 +1,6 @@
 """A Transformer in plain PyTorch, for comparison with calib_jax: training, and beam search.
 
-The network is that of configs/multi30k_transformer_small.py, of PyTorch's own layers. Beam search
+The network equals configs/multi30k_transformer_small.py, built from PyTorch's layers. Beam search
 runs the decoder over all earlier tokens for each new one, as these layers keep no keys and values.
 """
 
@@ -43,7 +43,7 @@ class Network(nn.Module):
         return self.encoder(self._embedded(source), src_key_padding_mask=padding)
 
     def decode(self, target: Any, memory: Any, source: Any) -> Any:
-        """Compute the vectors of the target tokens, each from those before it."""
+        """Compute the vectors of the target tokens with causal attention."""
         length = target.shape[1]
         later = torch.triu(torch.ones(length, length, dtype=torch.bool, device=target.device), 1)
         return self.decoder(
@@ -106,7 +106,7 @@ class Translation:
         memory = self.network.encode(self._source).repeat_interleave(BEAM, 0)
         tokens = torch.full((count * BEAM, 1), random_pairs.BEGIN, device=source.device)
         scores = torch.zeros(count, BEAM, device=source.device)
-        scores[:, 1:] = -1e9  # The candidates of a sentence begin alike.
+        scores[:, 1:] = -1e9  # All candidates of a sentence start equal.
         first = BEAM * torch.arange(count, device=source.device)[:, None]
         for _ in range(TOKENS):
             hidden = self.network.decode(tokens, memory, source)[:, -1]

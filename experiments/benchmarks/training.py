@@ -82,7 +82,7 @@ class Parts(NamedTuple):
     def _rows(
         self, task: str, spent: Any, base: str, targets: Targets, calls: Calls, speed: bool = True
     ) -> Timings:
-        """Return the time and the speed of every call, and what is known about its program."""
+        """Return the time and the speed of every call, and the statistics of its program."""
         work = self.work
         size: tables.Row = {"batch_size": work.batch_size, "steps": work.steps}
         rows = timing.compared(spent, base, targets=targets, speed=speed, task=task, **size)

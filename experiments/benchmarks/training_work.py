@@ -31,10 +31,10 @@ class Work:
     """The papers' recipe for a network and a loss, on random images for `steps` steps an epoch."""
 
     model: str
-    batch_size: int  # Over all devices.
+    batch_size: int  # Summed over all devices.
     steps: int
     loss: str = "cross_entropy"
-    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # Of the model.
+    options: dict[str, Any] = dataclasses.field(default_factory=dict)  # Options of the model.
     stored: bool = False  # Whether images are bytes, which the device normalizes.
     augmented: bool = False  # Whether the device crops and flips them.
     over: str = "map"  # How several runs are arranged on the devices.

@@ -43,8 +43,8 @@ def read(
     """Read the parts of a data set; return them and the form that was found.
 
     Args:
-      name: its name in the catalogue.
-      about: its metadata, which contains the names of its files.
+      name: the name of the data set in the catalogue.
+      about: the metadata of the data set, which contains the file names.
       data_dir: the folder of the data sets, see `tfds.root`.
       source: the form to read; None tries TFDS first, then the authors' files.
       readers: for each form, the function that reads a file or folder in it.
@@ -80,7 +80,7 @@ def find(
 def readers(
     official: Reader, num_classes: int, parts: tuple[str, ...] = ("train", "test")
 ) -> dict[str, Reader]:
-    """Return the readers of images of 32 x 32 pixels: that of TFDS, and that of the authors'."""
+    """Return the readers of images of 32 x 32 pixels, for TFDS and for the authors' files."""
     prepared = functools.partial(
         tfds.images, parts=parts, shape=(32, 32, 3), num_classes=num_classes
     )
@@ -141,9 +141,9 @@ def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:
 
 
 def given(path: str | os.PathLike[str], name: str, data_dir: str | None) -> pathlib.Path:
-    """Find a file or folder that an option names: as it is, or in the folder of the data sets.
+    """Find a file or folder that an option names: as a path, or in the folder of the data sets.
 
-    Configs that name it in the latter way hold on every machine.
+    A config with a path in the folder of the data sets works on every machine.
 
     Args:
       path: the file or folder.

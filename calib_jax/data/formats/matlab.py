@@ -78,7 +78,7 @@ def _unpacked(file: BinaryIO, kind: int, size: int, at_most: int) -> bytes:
 def _array(
     content: memoryview, wanted: Collection[str] | None = None, depth: int = 0
 ) -> dict[str, Any]:
-    """Read an array, by its name; nothing if it is not wanted."""
+    """Read an array, by its name; skip an array that is not requested."""
     if depth > _DEEPEST:
         raise ValueError("it is nested too deeply")
     first, second, third, *rest = _parts(content)

@@ -1,10 +1,10 @@
 """Augmentation on the device: pure functions of a key and one stored image or example.
 
 A training step takes a function `(key, Examples) -> Examples` of one example, and maps it over the
-batch with one key per example. `on_inputs` and `on_pairs` make one of a function of an image:
+batch with one key per example. `on_inputs` and `on_pairs` convert a function of an image:
 
     crop = compose(random_crop(padding=4), random_flip())
-    examples = jax.vmap(on_inputs(crop))(keys, examples)  # the labels stay as they are
+    examples = jax.vmap(on_inputs(crop))(keys, examples)  # the labels do not change
     examples = jax.vmap(on_pairs(crop))(keys, examples)   # label maps are cropped like the images
 
 Mixup combines examples of the whole batch, so `mixup(0.2)` returns a function of the batch.

@@ -33,7 +33,7 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
 def fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
     """Compute a digest of the names, sizes and modification times of files, in their order.
 
-    It goes into the key of `cached`, so that what was read from other files is not used.
+    The digest is part of the key of `cached`, so that a cache of other files is not used.
 
     Args:
       folder: the folder of the files.
@@ -50,7 +50,7 @@ def fingerprint(folder: pathlib.Path, names: Iterable[str]) -> str:
 
 
 def name(*shape: int) -> str:
-    """Name the cache of arrays of a chosen shape: every one has its own, so that runs share."""
+    """Name the cache of arrays of a shape: each shape has its own cache, which runs share."""
     chosen = "x".join(map(str, shape))
     return f"{NAME.removesuffix('.npz')}_{chosen}.npz" if chosen else NAME
 

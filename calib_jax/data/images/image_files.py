@@ -16,7 +16,7 @@ def opened(
 
     Args:
       coded: the contents of the file.
-      formats: the formats by Pillow's names; None allows all that Pillow knows.
+      formats: the formats by Pillow's names; None allows all that Pillow supports.
       most_pixels: the limit on width x height; a file of a few bytes can decode to gigabytes.
 
     Raises:

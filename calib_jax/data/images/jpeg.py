@@ -37,7 +37,7 @@ class Coded(Protocol):
         ...
 
     def name(self, number: int) -> str:
-        """Return the name of that file, for error messages."""
+        """Return the name of the file of a photograph, for error messages."""
         ...
 
 

@@ -51,7 +51,7 @@ def opened_image(name: str, coded: bytes) -> Any:
 def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
     """Decode the classes of all pixels, as a grey image of Pillow.
 
-    The value of a pixel is that of a grey image, the index of a palette image, or the first channel
+    The value of a pixel is the grey value, the index of a palette image, or the first channel
     of a color image of 16 bits, whose other channels number the objects.
 
     Args:
@@ -98,7 +98,7 @@ def resized_image(image: Any, size: Size | None, box: Box | None = None) -> np.n
 
 
 def resized_labels(image: Any, size: Size | None, box: Box | None = None) -> np.ndarray:
-    """Resize a label map by the nearest pixel, so that classes stay as they are."""
+    """Resize a label map by the nearest pixel, so that classes do not mix."""
     from PIL import Image
 
     return np.asarray(_resized(image, size, box, Image.Resampling.NEAREST))

@@ -52,10 +52,10 @@ class Scenes:
 
     Attributes:
       pairs: all coded images and label maps.
-      index: the numbers of those in this source.
+      index: the numbers of the pairs in this source.
       table: the class of each value of a label map, see `label_maps.table_of`.
       void: the label of pixels without a class; they have weight 0.
-      size: the height and width to which whole scenes are resized; None keeps those of the files.
+      size: the height and width to which whole scenes are resized; None keeps the stored size.
       crop: the height and width of a random window; None draws whole scenes.
       scales: the factors by which a random window is enlarged, equally likely.
     """
@@ -104,7 +104,7 @@ class Scenes:
         if draw is None:
             whole = label_maps.resized_image(image, self.size)
             return whole, label_maps.resized_labels(labels, self.size)
-        # The last word separates these draws from those that order the epoch.
+        # The last word separates these draws from the shuffle of the epoch.
         words = [draw.seed, draw.epoch, number, 1 + draw.copy]
         return self._window(image, labels, stored, np.random.default_rng(words))
 
@@ -131,8 +131,8 @@ def window(
 
     Args:
       stored: the height and width of the stored scene.
-      whole: those of the scene before it is scaled.
-      crop: those of the window.
+      whole: the height and width of the scene before it is scaled.
+      crop: the height and width of the window.
       factor: scales the scene.
       places: where the window lies between the first and the last place, in [0, 1) for each axis.
 

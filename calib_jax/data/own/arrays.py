@@ -32,7 +32,7 @@ def from_arrays(
     prepare: Callable[[PyTree], PyTree] | None = None,
     name: str = "arrays",
 ) -> Dataset:
-    """Make a data set of arrays in memory.
+    """Build a data set from arrays in memory.
 
     Args:
       inputs: an array whose first axis numbers the examples, or a tree of such arrays. Pixels of
@@ -47,7 +47,7 @@ def from_arrays(
         in `labels`, or the numbers up to the largest label.
       seed: seed of the split.
       augment: see `Dataset.augment`, such as `on_inputs(random_flip())`.
-      prepare: see `Dataset.prepare`; None normalises pixels, and leaves other inputs as they are.
+      prepare: see `Dataset.prepare`; None normalises pixels and does not change other inputs.
       name: name of the data set.
 
     >>> pixels = np.zeros((20, 8, 8), np.uint8)
@@ -98,7 +98,7 @@ def assembled(
     augment: Augment | None = None,
     prepare: Callable[[PyTree], PyTree] | None = None,
 ) -> Dataset:
-    """Make a data set of three sources; pixels are normalised by the training part.
+    """Build a data set from three sources; pixels are normalised by the training part.
 
     Args:
       name, class_names, augment: see `Dataset`.
@@ -222,7 +222,7 @@ def _no_part(part: str, value: Any) -> ValueError:
 
 
 def _check_inputs(part: str, inputs: PyTree, training: PyTree) -> None:
-    """Validate that the inputs of a part have the tree, dtypes and shapes of the training's."""
+    """Validate that a part has the tree, dtypes and shapes of the training inputs."""
     trees: list[Any] = [jax.tree.structure(inputs), jax.tree.structure(training)]
     tree, expected_tree = trees
     if tree != expected_tree:

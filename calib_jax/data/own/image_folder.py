@@ -71,7 +71,7 @@ def from_folder(
       csv_file: the name of a CSV file in the folder with columns `file` (a path in the folder),
         `label` and optionally `split` (train, val or test); it replaces the folders of classes.
         It lists each image once.
-      height, width: of the result, in pixels.
+      height, width: the size of the result, in pixels.
       channels: 3 for colour, 1 for grey.
       classes: the names of the classes in the order of their numbers; others are an error.
       validation, test: the fraction of each class that is held out, at least one image, unless the
@@ -159,7 +159,7 @@ def _of_classes(place: pathlib.Path) -> Iterator[Listed]:
 
 
 def _is_image(path: pathlib.Path, folder: pathlib.Path) -> bool:
-    """Check for an image that is not hidden, as the copies of notebooks and of macOS are."""
+    """Check that a path is an image and not hidden, unlike copies by notebooks and macOS."""
     hidden = any(part.startswith(".") for part in path.relative_to(folder).parts)
     return path.suffix.lower() in ENDINGS and not hidden and path.is_file()
 
@@ -193,7 +193,7 @@ def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
 def _cached(
     place: pathlib.Path, images: Sequence[Listed], shape: tuple[int, int, int]
 ) -> np.ndarray:
-    """Decode the images, or read them as they were decoded before."""
+    """Decode the images, or read the decoded pixels from the cache."""
 
     def decode() -> dict[str, np.ndarray]:
         pixels = np.empty((len(images), *shape), np.uint8)

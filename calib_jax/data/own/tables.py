@@ -142,7 +142,7 @@ def parts_of(
 
 
 def _content(path: pathlib.Path, column: str) -> str:
-    """Read the file as UTF-8, and name the line of a byte that is none."""
+    """Read the file as UTF-8; an error names the line of an invalid byte."""
     coded = reading.content(path, f"a table of {column}s", "give a CSV file", at_most=_LONGEST)
     coded = coded.removeprefix(codecs.BOM_UTF8)
     try:

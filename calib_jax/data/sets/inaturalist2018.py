@@ -102,7 +102,7 @@ def inaturalist2018(
 
 
 def _listed(place: pathlib.Path, name: str) -> tuple[Listed, tuple[str, ...]]:
-    """Read a list in the form of COCO; return its photographs and the names of the classes."""
+    """Read a list in the COCO format; return its photographs and the names of the classes."""
     path = place / name
     content = reading.json_mapping(path, _KIND, _ADVICE, at_most=_MAX_BYTES)
     with reading.guard(path, _KIND, _ADVICE):

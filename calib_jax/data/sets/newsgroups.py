@@ -157,7 +157,8 @@ def newsgroups_19997(
 def papers_parts(count: int, *, seed: int = 1) -> dict[str, np.ndarray]:
     """Split messages as the released code of Mukhoti et al. 2020 does.
 
-    A fifth of the messages, rounded down, is for test, and 4.5 % are for validation: their 900.
+    A fifth of the messages, rounded down, is for test, and 4.5 % are for validation (900, as in
+    that code).
 
     >>> {part: len(index) for part, index in papers_parts(19_997).items()}
     {'train': 15098, 'validation': 900, 'test': 3999}
@@ -235,7 +236,7 @@ def _dataset(
 
 
 class _Numbered(NamedTuple):
-    """The messages of each part in numbers, and what a description says of them."""
+    """The messages of each part in numbers, and the text for the description."""
 
     inputs: dict[str, Any]
     vocabulary: Vocabulary | WordPiece
@@ -311,7 +312,7 @@ def _messages(path: pathlib.Path) -> Iterator[tuple[_Place, _Message]]:
     for name, content in contents:
         place = tuple(name.split("/")[-3:])
         if len(place) == 3 and place[1] in GROUPS:
-            # The messages of 1993 name no encoding; latin-1 maps every byte to one character.
+            # The messages of 1993 declare no encoding; latin-1 maps every byte to one character.
             yield place, (content().decode("latin-1"), GROUPS.index(place[1]))
 
 

@@ -1,6 +1,6 @@
 """Places-LT: a long-tailed selection of Places365, photographs of 365 kinds of places, streamed.
 
-The photographs are those of Places365-Standard with small images (256 x 256), at
+The photographs come from Places365-Standard with small images (256 x 256), at
 http://places2.csail.mit.edu/download.html: train_256_places365standard.tar (24 GB, its folder is
 `data_256`) and val_256.tar (501 MB). The lists Places_LT_train.txt, Places_LT_val.txt and
 Places_LT_test.txt are those of Liu et al. 2019, https://github.com/zhmiao/OpenLongTailRecognition-OLTR.
@@ -51,7 +51,7 @@ def places_lt(
 ) -> Dataset:
     """Stream Places-LT: 62,500 photographs to train (5 to 4,980 a class), 7,300 and 36,500.
 
-    The parts are those of the published lists; validation and test have equal classes. Training
+    The published lists define the parts; validation and test have equal classes. Training
     crops a random window, resizes it to `size` and mirrors it half of the time; its brightness,
     contrast and saturation change on the device. Evaluation resizes the shorter side to `resize`
     and crops the center. Photographs are normalized by ImageNet's statistics. With

@@ -58,7 +58,7 @@ def sst(
     With `dependencies`, inputs are "words" `[leaves]` and "parents" `[leaves]`, as
     `models.child_sum_tree_lstm` takes them, and labels are `[leaves]`. A word has the label of its
     phrase, that is of the word and all that depend on it, if the binary tree has this phrase; the
-    root has that of the sentence. Otherwise its weight is 0.
+    root has the label of the sentence. All other words have weight 0.
 
     With `pieces`, the sentences have no trees: inputs are a dictionary of "tokens", the numbers of
     the word pieces between [CLS] and [SEP] with padding of 0 at the end, as `models.bert` takes

@@ -26,7 +26,7 @@ CLASSES = {
     **{8: "car", 9: "traffic sign", 10: "pedestrian", 11: "bicycle", 12: "lane marking"},
     15: "traffic light",
 }
-_VOID = (0, 13, 14)  # void, and two numbers that are reserved
+_VOID = (0, 13, 14)  # void, and two reserved numbers
 _PREFIX = "SYNTHIA-SEQS-"
 _IMAGES, _LABELS = "RGB", "GT/LABELS"
 _HOW = (

@@ -1,4 +1,4 @@
-"""Dependency trees in the form CoNLL-U, in which each word names the word it depends on."""
+"""Dependency trees in the CoNLL-U format, which lists the head of each word."""
 
 import pathlib
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ class DependencyTree(NamedTuple):
 
 
 def read_dependencies(path: str | pathlib.Path) -> list[DependencyTree]:
-    """Read a file in the form CoNLL-U; multiword tokens and empty nodes are left out.
+    """Read a file in the CoNLL-U format; multiword tokens and empty nodes are left out.
 
     A sentence has a line of ten columns for each word, separated by tabs, and ends with an empty
     line. Column 1 counts the words from 1, column 2 is the word, and column 7 the number of the
@@ -89,8 +89,8 @@ class Ordered(NamedTuple):
     """A dependency tree with labels, whose words come after their dependents.
 
     Attributes:
-      order: the place in the sentence of each word, the root's last.
-      parents: for each word its parent's place in the order; the root is its own.
+      order: the place in the sentence of each word; the root is last.
+      parents: for each word the place of its parent in the order; the root is its own parent.
       labels: the labels of the phrase of each word and all its dependents.
       labeled: whether the constituency tree has the phrase.
     """

@@ -38,7 +38,7 @@ class Parallel(NamedTuple):
 
 
 def read_lines(path: pathlib.Path) -> Lines:
-    """Read the lines of a text file, or of one packed by gzip."""
+    """Read the lines of a text file, which may be compressed by gzip."""
     with reading.guard(path, _KIND, _ADVICE):
         content = files.content(path, _KIND, _ADVICE, at_most=_MAX_BYTES)
         lines = content.decode("utf-8-sig").split("\n")

@@ -71,7 +71,7 @@ class Subwords:
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Subwords":
-        """Read a file of `write`."""
+        """Read a file that `write` wrote."""
         with reading.guard(path, _KIND, _ADVICE):
             *pieces, end = reading.text(path, _KIND, _ADVICE).split("\n")
             if end:
@@ -128,7 +128,7 @@ class Subwords:
 
 
 def learned_pieces(name: str, sentences: Iterable[str], size: int) -> tuple[str, ...]:
-    """Learn the pieces of `Subwords.of`; an error calls the size by its name in the caller."""
+    """Learn the pieces of `Subwords.of`; errors use the caller's name of the size option."""
     counts = collections.Counter(word for text in sentences for word in _words(text))
     characters = sorted({character for word in counts for character in word})
     start = [*_SPECIAL, *characters]

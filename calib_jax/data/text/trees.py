@@ -12,7 +12,7 @@ class Tree(NamedTuple):
     """A binary tree of words.
 
     Nodes are numbered: the words from left to right first, then every inner node after its two
-    children. The last number is the root's, also of a single word.
+    children. The root has the last number, also in a tree of one word.
 
     Attributes:
       words: the words.
@@ -143,7 +143,8 @@ def padded(trees: Sequence[Tree], leaves: int) -> Nodes:
     """Pad trees to `leaves` words and `leaves` - 1 inner nodes.
 
     The words have the numbers 0 to `leaves` - 1, the inner nodes `leaves` and more. The structure
-    is "children", `[trees, leaves - 1, 2]`; padded inner nodes have the first word as both.
+    is "children", `[trees, leaves - 1, 2]`; padded inner nodes have the first word
+    as both children.
     """
     longest = max((len(tree.words) for tree in trees), default=0)
     checks.at_least("leaves", leaves, max(longest, 2))

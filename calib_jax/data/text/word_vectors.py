@@ -1,4 +1,4 @@
-"""Files of word vectors in the form of GloVe: a word and its numbers in each line."""
+"""Files of word vectors in the GloVe format: a word and its numbers in each line."""
 
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -37,7 +37,7 @@ def read_vectors(
     Args:
       path: the file.
       words: the words, in the order of the rows of the table.
-      width: the size of a vector; None takes that of the file.
+      width: the size of a vector; None takes the size in the file.
     """
     row_of = {word: row for row, word in enumerate(words)}
     rows: dict[int, np.ndarray] = {}
@@ -72,7 +72,7 @@ def read_vectors(
 
 
 def write_vectors(path: str | pathlib.Path, vectors: Mapping[str, np.ndarray]) -> None:
-    """Write the vector of each word, in the form that `read_vectors` reads."""
+    """Write the vector of each word, in the format that `read_vectors` reads."""
     with open(path, "w", encoding="utf-8") as file:
         for word, vector in vectors.items():
             file.write(" ".join([word, *(f"{number:.6g}" for number in vector)]) + "\n")

@@ -35,8 +35,8 @@ _CJK = (
 class WordPiece:
     """Pieces of words with their numbers, as BERT numbers them; 0 is padding.
 
-    Characters have the Unicode categories of this Python. The package `tokenizers` has those of
-    Unicode 7.0, and splits 815 of the million characters differently: newer ones, and five whose
+    Characters have the Unicode categories of this Python. The package `tokenizers` uses Unicode
+    7.0, and splits 815 of the million characters differently: newer characters, and five whose
     category has changed.
 
     Attributes:

@@ -20,7 +20,7 @@ from calib_jax.models.initializers import recipe
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _KIND, _ADVICE = "a configuration of BERT", "get the folder of the network anew"
 _ENCODER, _HEAD, _POOLER = "bert.", "classifier.", "bert.pooler."
-# The options of `bert` that a config holds, under their names there, with BERT's defaults.
+# Each option of `bert` in a config: the name in the config and BERT's default.
 _FIELDS = {
     "words": ("vocab_size", 30_522),
     "width": ("hidden_size", 768),
@@ -44,7 +44,7 @@ _FIXED = {
 }
 # Names of TensorFlow, which the first published checkpoints keep.
 _FORMER = {"LayerNorm.gamma": "LayerNorm.weight", "LayerNorm.beta": "LayerNorm.bias"}
-# Of pretraining, and a buffer that counts positions.
+# Layers of pretraining, and a buffer that counts positions.
 _UNUSED = ("cls.", "bert.embeddings.position_ids")
 
 
@@ -62,7 +62,7 @@ def read_bert(
     Args:
       folder: the folder.
       num_classes: the number of logits per text; None takes the number of the folder's last layer.
-      key: draw a new last layer from this key; None reads the folder's.
+      key: draw a new last layer from this key; None reads the last layer of the folder.
       **options: other options of `bert`, such as `pool` and `dtype`; they replace those of the
         config.
 
@@ -99,7 +99,7 @@ def write_bert(folder: str | os.PathLike[str], network: nn.Module, variables: Py
     `transformers` takes `vocab.txt` from the same folder: copy it there.
 
     Args:
-      folder: the folder; it is made if it does not exist.
+      folder: the folder; created if it does not exist.
       network: the network, as of `bert` or `read_bert`.
       variables: its variables.
     """
