@@ -22,8 +22,8 @@ class BatchNorm(nn.Module):
       \quad n = \sum_i m_i$$
 
     with mask m, summed over examples and positions. With `axis_name`, sums and counts (not means)
-    are reduced over the devices, so the result equals that of one device with all examples, even
-    if the devices hold unequal numbers of real examples. The variance sums squared deviations
+    are reduced over the devices, so the result equals the result of one device with all examples,
+    even if the devices hold unequal numbers of real examples. The variance sums squared deviations
     from the mean, because the difference of two large sums would lose precision. Training updates
     `mean` and `var` in the collection `batch_stats`; `train=False` normalises by these instead of
     the batch statistics. A batch of only padding leaves them unchanged.
@@ -63,7 +63,7 @@ class BatchNorm(nn.Module):
         Args:
           x: the inputs, with channels as the last axis.
           train: whether to use the batch statistics instead of the running ones.
-          mask: True for real values, False for padding. Its shape is that of one or more leading
+          mask: True for real values, False for padding. The shape equals one or more leading
             axes of `x`.
         """
         precise = at_least_single(self.dtype)

@@ -127,7 +127,7 @@ class Network(nn.Module):
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules | None:
-        """Return the rules that map layer names to those of the released PyTorch code, if any."""
+        """Return the rules that map layer names to released PyTorch names, if any."""
         return None
 
     @nn.nowrap

@@ -132,7 +132,7 @@ class DenseNet(Network):
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
-        """Return the layer names of the released code for CIFAR, or those of torchvision."""
+        """Return the layer names of the released code for CIFAR, or of torchvision."""
         final = self.torch_final_norm
         if final == "bn":
 
@@ -185,7 +185,7 @@ def densenet(
       new: whether a layer puts its new channels "first", before the old ones, or "last". Use the
         order of the pretrained weights.
       final_norm: the name of the last batch norm in PyTorch weights: "bn" selects the layer names
-        of the calibration papers' code; "norm5" and "norm_final" select those of torchvision.
+        of the calibration papers' code; "norm5" and "norm_final" select torchvision's names.
       num_classes: the number of logits per example.
       axis_name: the device axis over which batch norm sums its statistics.
       dtype: the compute dtype of all layers but the last (see `Network`).

@@ -188,7 +188,7 @@ def transformer(
     r"""Build the Transformer for translation, by default of the size of Transformer-Base.
 
     Both languages share a vocabulary. A token is its vector, times $\sqrt d$, and the waves of its
-    place. Blocks of self-attention and of a perceptron with ReLU encode the source; those of the
+    place. Blocks of self-attention and of a perceptron with ReLU encode the source; blocks of the
     decoder attend only to earlier tokens, and also to the encoded source. The logits are products
     with the vectors of all tokens, so input and output have the same parameters.
 

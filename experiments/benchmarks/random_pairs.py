@@ -1,4 +1,4 @@
-"""Random sentence pairs as long as those of Multi30k, for processes with and without JAX."""
+"""Random sentence pairs with the lengths of Multi30k, for processes with and without JAX."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Random binary trees as long as the sentences of the SST, for processes with and without JAX."""
+"""Random binary trees with the sentence lengths of the SST, for processes with and without JAX."""
 
 from typing import NamedTuple
 

@@ -47,7 +47,7 @@ class Report(NamedTuple):
 
 
 def text(key: str) -> Cell:
-    """Format a value as it is."""
+    """Format a value by `str`."""
     return lambda row: str(row.get(key, ""))
 
 

@@ -73,7 +73,7 @@ def compared(
     speed: bool = False,
     **more: Any,
 ) -> list[dict[str, Any]]:
-    """Return a row for each call: median time, and the ratio of its time to that of another call.
+    """Return a row for each call: median time, and the ratio of this time to another call's time.
 
     Args:
       seconds: the result of `interleaved`.

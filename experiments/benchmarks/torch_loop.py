@@ -3,7 +3,7 @@
     python -m experiments.benchmarks.torch_loop '{"name": "resnet20", "batch_size": 8, ...}'
 
 builds a loop by `loop`, and trains an epoch for each line of input, in a process without JAX's
-threads and memory. The computation equals that of calib_jax: cross-entropy summed
+threads and memory. The computation is the same as in calib_jax: cross-entropy summed
 over the batch, the norm of the gradient clipped at 2, SGD with momentum 0.9 and weight decay 5e-4
 on all parameters.
 
@@ -116,7 +116,7 @@ class _Images:
 
 
 def _normalized(images: Any) -> Any:
-    """Normalize bytes `[..., channels, height, width]`; return floats as they are."""
+    """Normalize bytes `[..., channels, height, width]`; return floats unchanged."""
     if images.dtype != torch.uint8:
         return images
     mean, std = (torch.tensor(row, device=images.device)[:, None, None] for row in (MEAN, STD))

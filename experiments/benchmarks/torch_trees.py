@@ -1,6 +1,6 @@
 """The binary Tree-LSTM as a plain PyTorch loop over nodes, for comparison with calib_jax.
 
-The computation equals that of configs/sst_tree_lstm.py: cross-entropy at every node, summed over a
+The computation follows configs/sst_tree_lstm.py: cross-entropy at every node, summed over a
 tree and averaged over 25 trees, AdaGrad for the network and SGD for the word vectors.
 
 References:

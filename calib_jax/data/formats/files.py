@@ -88,7 +88,7 @@ def readers(
 
 
 def content(path: pathlib.Path, kind: str, advice: str, *, at_most: int) -> bytes:
-    """Read a whole file, unpacked if its name ends in .gz; the arguments are those of `reading`."""
+    """Read a whole file, unpacked if its name ends in .gz; the arguments are as in `reading`."""
     with reading.guard(path, kind, advice):
         whole = reading.content(path, kind, advice, at_most=at_most)
         if path.suffix == ".gz":

@@ -246,8 +246,8 @@ def mixup(alpha: Number) -> Callable[..., tuple[PyTree, Array, Array]]:
 
     Returns:
       `(key of the step, keys of the examples, mask, inputs, labels, axis_name)` -> mixed inputs,
-      the labels of the partners b, $\lambda$. Called with weights as labels it returns those of
-      the same partners.
+      the labels of the partners b, $\lambda$. Called with weights as labels, it returns the
+      weights of the same partners.
 
     References:
       Zhang et al. 2018, mixup: Beyond Empirical Risk Minimization.
@@ -321,7 +321,7 @@ def mixup_partners(
 
 
 def mixed(inputs: PyTree, partner_inputs: PyTree, lam: Number) -> PyTree:
-    r"""Mix inputs or one-hot labels with those of their partners, $\lambda a + (1 - \lambda) b$.
+    r"""Mix inputs or one-hot labels with their partners, $\lambda a + (1 - \lambda) b$.
 
     Args:
       inputs: prepared inputs, or labels as distributions: a tree of floating-point arrays.

@@ -110,7 +110,7 @@ def papers_dataset(
       seed: seed of the split.
       training_size: use only the first training_size examples of the training part; None uses all.
       augment: augmentation of the training images.
-      imbalance: size of the largest class of the training part over that of the smallest, see
+      imbalance: size of the largest over the smallest class of the training part, see
         `long_tailed`; None keeps all classes. The other parts do not change.
     """
     index = splits.split_in_two(name, len(train.labels), validation=validation, seed=seed)

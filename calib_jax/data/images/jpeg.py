@@ -97,7 +97,7 @@ def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.nd
 
     The window is drawn by `window`. If both sides of the window are at least twice `size`, the JPEG
     is decoded at 1/2, 1/4 or 1/8 of its resolution, which is faster. The result is then resized by
-    a bilinear antialiased filter. Pixels differ slightly from those of a full decoding; the window
+    a bilinear antialiased filter. Pixels differ slightly from a full decoding; the window
     is the same.
     """
     from PIL import ImageOps

@@ -359,7 +359,7 @@ def arrays_of(
       labels: the key or the position of the labels.
       size: height and width to which images of Pillow are resized; needed if they differ. Grey ones
         among images in colour get three equal channels, and 16 bits become 8.
-      channels_first: whether images are `[channels, height, width]`, as those of torch.
+      channels_first: whether images are `[channels, height, width]`, as in torch.
 
     >>> rows = [{"pixels": [[0.0, 1.0]], "label": 1}, {"pixels": [[2.0, 3.0]], "label": 0}]
     >>> x, y = arrays_of(rows, inputs="pixels", labels="label")

@@ -66,7 +66,7 @@ def from_folder(
     folder by their shape, as calib_jax_decoded_32x32x3.npz, so that they are decoded once.
 
     Args:
-      folder: the folder of the images, as it is or in the folder of the data sets.
+      folder: the folder of the images, as a path or in the folder of the data sets.
       data_dir: the folder of the data sets, see `cifar10`.
       csv_file: the name of a CSV file in the folder with columns `file` (a path in the folder),
         `label` and optionally `split` (train, val or test); it replaces the folders of classes.

@@ -90,7 +90,7 @@ def class_names(
     """Name the classes in the order of their numbers.
 
     Args:
-      labels: where each label stands first, for the message.
+      labels: the first place of each label, for the message.
       classes: the names as given; none if the labels are the names.
       place: the file or folder of the data set.
     """
@@ -123,7 +123,7 @@ def parts_of(
     """Return the rows of each part, and the fractions of the parts that are held out.
 
     Args:
-      given: the part of each row, as the table or the folders state.
+      given: the part of each row, from the table or the folders.
       labels: the class of each row.
       names: the names of the classes.
       fractions: the fraction that is held out for each part without a row.

@@ -46,7 +46,7 @@ def from_texts(
     punctuation (`words_of`), so texts of a language without spaces need spaces between the words.
 
     Args:
-      csv_file: the file, as it is or in the folder of the data sets. It is encoded in UTF-8. Values
+      csv_file: the file, as a path or in the folder of the data sets. The encoding is UTF-8. Values
         with commas or line breaks are in double quotes, and a quote inside them is written twice.
       data_dir: the folder of the data sets, see `cifar10`.
       length: the number of words of a text; the network `global_pooling_cnn` needs at least 21.

@@ -88,7 +88,7 @@ def newsgroups(
       strip: parts of a message that are left out: "headers" (as in the released code), "footers"
         (signatures) and "quotes" (of other messages). All three name the group or its members, so
         that a network can recognise them instead of the subject.
-      vocabulary: the messages whose words are counted: those of "train", or "all" as in the
+      vocabulary: the messages whose words are counted: "train", or "all" as in the
         released code, test messages too.
       vectors: a file of word vectors, also in `data_dir`, for the initial values of the network's
         layer "embedding".
@@ -135,7 +135,7 @@ def newsgroups_19997(
 
     All messages are shuffled; the first 15,098 are for training, the next 900 for validation and
     the last 3,999 for test. The version contains duplicates, so a test message may also be in the
-    training part. The arguments are those of `newsgroups`.
+    training part. The arguments are as in `newsgroups`.
 
     Args:
       data_dir, length, words, cut, strip, vocabulary, vectors, pieces, seed: as for `newsgroups`.

@@ -3,7 +3,7 @@
 The photographs come from Places365-Standard with small images (256 x 256), at
 http://places2.csail.mit.edu/download.html: train_256_places365standard.tar (24 GB, its folder is
 `data_256`) and val_256.tar (501 MB). The lists Places_LT_train.txt, Places_LT_val.txt and
-Places_LT_test.txt are those of Liu et al. 2019, https://github.com/zhmiao/OpenLongTailRecognition-OLTR.
+Places_LT_test.txt are by Liu et al. 2019, https://github.com/zhmiao/OpenLongTailRecognition-OLTR.
 """
 
 import functools

@@ -62,7 +62,7 @@ def sst(
 
     With `pieces`, the sentences have no trees: inputs are a dictionary of "tokens", the numbers of
     the word pieces between [CLS] and [SEP] with padding of 0 at the end, as `models.bert` takes
-    them, and labels are those of the roots, negative (0) and positive (1).
+    them, and labels are the root labels, negative (0) and positive (1).
 
     Args:
       data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
@@ -199,7 +199,7 @@ def _is_polar(tree: Tree) -> bool:
 
 
 def _of_dependencies(path: pathlib.Path, parsed: list[Tree], leaves: int) -> Nodes:
-    """Read the dependency trees of all sentences, and keep those of polar roots."""
+    """Read the dependency trees of all sentences, and keep the trees with polar roots."""
     sentences = read_dependencies(path)
     if len(sentences) != len(parsed):
         raise reading.Unreadable(

@@ -30,7 +30,7 @@ _ESCAPES = {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}
 
 
 def plain(text: str) -> str:
-    r"""Write words of a treebank as in ordinary text.
+    r"""Convert words of a treebank to ordinary text.
 
     >>> plain(r"-LRB- comedy\/drama -RRB-")
     '( comedy/drama )'

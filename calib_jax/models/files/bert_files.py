@@ -63,7 +63,7 @@ def read_bert(
       folder: the folder.
       num_classes: the number of logits per text; None takes the number of the folder's last layer.
       key: draw a new last layer from this key; None reads the last layer of the folder.
-      **options: other options of `bert`, such as `pool` and `dtype`; they replace those of the
+      **options: other options of `bert`, such as `pool` and `dtype`; they replace options of the
         config.
 
     Returns:
