@@ -11,7 +11,7 @@ import jax
 # JAX keeps every program that it compiles, each of 1.5 MB at least: without a bound a worker of
 # pytest grows to 5 GB. To drop them costs seconds, since common ones have to be loaded again, so
 # they are dropped only after a growth.
-MOST, GROWTH = 2.2e9, 0.8e9
+MOST, GROWTH = 2.7e9, 0.3e9
 # Linux gives a process 65,530 mappings of memory by default, and a program takes several. XLA
 # crashes when there are none left.
 MAPPINGS = 45_000
