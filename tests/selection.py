@@ -1,4 +1,4 @@
-"""Which cases of a test run by default: of many alike a few, the others are slow."""
+"""Select the cases of a parametrized test that run by default; the other cases are slow."""
 
 import inspect
 from collections.abc import Callable, Collection, Iterable
@@ -35,16 +35,16 @@ def _of_tuples(by_default: Choice) -> Choice:
 
 
 def every_case(test: Callable[..., None]) -> Callable[..., None]:
-    """Let all cases of a test run by default, since none of them is like another."""
+    """Run all cases of a test by default, because each case tests another fault."""
     test.every_case = True
     return test
 
 
 def mark_many_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark all but two cases of each test as slow: the first and the last stay.
+    """Mark the cases of each test as slow, except the first and the last.
 
-    Tests whose cases are marked by hand stay as they are, and tests of refusals keep all cases,
-    since each is another mistake.
+    Skip tests whose cases are marked by hand, and tests of refusals, where each case is another
+    mistake.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
@@ -60,5 +60,5 @@ def mark_many_cases(items: Iterable[pytest.Item]) -> None:
 
 
 def _refuses(test: Callable[..., None]) -> bool:
-    """Decide whether a test is one of refusals."""
+    """Check whether a test expects an error."""
     return "raises(" in inspect.getsource(test)

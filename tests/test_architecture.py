@@ -327,7 +327,7 @@ def test_a_subpackage_imports_all_its_files(subpackage):
 
 @pytest.mark.parametrize("subpackage", ["calibrators", "metrics", "models"])
 def test_members_of_a_catalogue_are_public(subpackage):
-    """What has a name in the catalogue has the same name in the subpackage."""
+    """Every member of a catalogue is a public name of the subpackage."""
     program = f"""
 from calib_jax import {subpackage} as package
 print(*(name for name in package.catalogue() if name not in package.__all__))
