@@ -4,6 +4,7 @@ import re
 from pathlib import Path
 
 from setuptools import find_packages, setup
+from setuptools.command.sdist import sdist
 
 ROOT = Path(__file__).resolve().parent
 
@@ -15,6 +16,26 @@ def version() -> str:
     if found is None:
         raise RuntimeError('calib_jax/__init__.py has no line of the form __version__ = "1.2.3".')
     return found.group(1)
+
+
+class SourceDistribution(sdist):
+    """A source distribution that also runs `python -m experiments.train` and the tests."""
+
+    FOLDERS = ("configs", "experiments", "tests")
+    PAGES = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md")
+    # Records of single trainings, 40 MB: only `experiments.papers --recompute` reads them.
+    LEFT_OUT = ("experiments/results/papers/runs",)
+
+    def make_distribution(self) -> None:
+        """Add the folders beside the package, then build the archive."""
+        folders = (path for name in self.FOLDERS for path in sorted((ROOT / name).rglob("*")))
+        files = (path.relative_to(ROOT).as_posix() for path in folders if path.is_file())
+        self.filelist.extend(
+            name
+            for name in (*files, *self.PAGES)
+            if "__pycache__" not in name and not name.startswith(self.LEFT_OUT)
+        )
+        super().make_distribution()
 
 
 REQUIRED = [
@@ -59,8 +80,11 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     python_requires=">=3.11",
-    # The wheel holds the library alone: configs and experiments are run from a checkout.
+    # The wheel holds the library alone: configs and experiments run from a checkout or an
+    # unpacked source distribution.
     packages=find_packages(str(ROOT), include=["calib_jax", "calib_jax.*"]),
+    # With this, an editable install is one line in a .pth file, which editors can follow.
+    package_dir={"": "."},
     package_data={
         "calib_jax": [
             *("py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt", "**/*.html"),
@@ -69,6 +93,7 @@ setup(
     },
     entry_points={"console_scripts": ["calib-score = calib_jax.score_command:main"]},
     zip_safe=False,
+    cmdclass={"sdist": SourceDistribution},
     install_requires=REQUIRED,
     extras_require={
         "test": TEST,

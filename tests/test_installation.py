@@ -15,6 +15,7 @@ import pytest
 import calib_jax
 
 ROOT = Path(__file__).resolve().parent.parent
+RECORDS = "experiments/results/papers/runs"
 BUILD = "import sys; from setuptools import build_meta as b; print(getattr(b, sys.argv[1])('.'))"
 
 
@@ -35,17 +36,17 @@ def build(source, kind):
 
 @pytest.fixture(scope="module")
 def distributions(tmp_path_factory):
-    """The wheel of the tracked files, their source distribution, and its own wheel."""
+    """Wheel and source distribution, the latter's own wheel, and the folders of both sources."""
     folder = tmp_path_factory.mktemp("distributions")
     source, unpacked = folder / "source", folder / "unpacked"
-    for name in ("calib_jax", "setup.py", "pyproject.toml", "README.md", "LICENSE"):
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        source.mkdir(exist_ok=True)
-        copy(ROOT / name, source / name)
+    for name in run("git", "ls-files", folder=ROOT).splitlines():
+        if not name.startswith(RECORDS):
+            (source / name).parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy(ROOT / name, source / name)
     wheel, archive = build(source, "build_wheel"), build(source, "build_sdist")
     shutil.unpack_archive(archive, unpacked, filter="data")
     (content,) = unpacked.iterdir()
-    return wheel, archive, build(content, "build_wheel")
+    return wheel, archive, build(content, "build_wheel"), source, content
 
 
 def files(wheel):
@@ -56,7 +57,7 @@ def files(wheel):
 
 @pytest.mark.slow
 def test_both_distributions_have_the_same_files(distributions):
-    wheel, _, again = distributions
+    wheel, _, again, *_ = distributions
     assert files(wheel) == files(again)
     tracked = run("git", "ls-files", "calib_jax", folder=ROOT).splitlines()
     pages = {name for name in tracked if name.endswith(".md")}
@@ -66,7 +67,7 @@ def test_both_distributions_have_the_same_files(distributions):
 
 @pytest.mark.slow
 def test_they_install_and_score_predictions_outside_the_checkout(distributions, tmp_path):
-    wheel, archive, _ = distributions
+    wheel, archive, *_ = distributions
     venv.create(tmp_path / "env", with_pip=True)
     programs = tmp_path / "env" / "bin"
     random = np.random.default_rng(0)
@@ -86,3 +87,21 @@ def test_they_install_and_score_predictions_outside_the_checkout(distributions, 
         assert shown == calib_jax.__version__
         assert Path(place).is_relative_to(tmp_path)
     assert "No broken requirements" in run(programs / "python", "-m", "pip", "check", folder=".")
+
+
+@pytest.mark.slow
+def test_a_source_distribution_trains(distributions, tmp_path):
+    *_, content = distributions
+    train = ["-m", "experiments.train", "--config=configs/digits.py", "--config.num_epochs=1"]
+    run(sys.executable, *train, f"--workdir={tmp_path}", folder=content)
+    assert (tmp_path / "config.json").exists()
+    assert not (content / RECORDS).exists()
+
+
+@pytest.mark.slow
+def test_editors_follow_an_editable_installation(distributions):
+    """They read lines of .pth files, but not import hooks."""
+    *_, source, _ = distributions
+    with zipfile.ZipFile(build(source, "build_editable")) as archive:
+        (name,) = [name for name in archive.namelist() if name.endswith(".pth")]
+        assert Path(archive.read(name).decode().strip()) == source
