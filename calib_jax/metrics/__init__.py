@@ -48,6 +48,7 @@ from calib_jax.metrics.contract.terms import (
     Vectors,
 )
 from calib_jax.metrics.costs import expected_cost, stated_cost
+from calib_jax.metrics.cumulative import cutoff_error, ecce, ks_error
 from calib_jax.metrics.debiased import (
     adaptive_debiased_rms_calibration_error,
     debiased_rms_calibration_error,
@@ -63,7 +64,6 @@ from calib_jax.metrics.fixed_bins import (
     underconfidence,
 )
 from calib_jax.metrics.kernel import kde_calibration_error
-from calib_jax.metrics.kolmogorov_smirnov import ks_error
 from calib_jax.metrics.one_vs_rest import auroc, average_precision
 from calib_jax.metrics.ood import (
     RocCurve,
@@ -90,6 +90,7 @@ from calib_jax.metrics.selective import (
     ConfidentSet,
     augrc,
     aurc,
+    confidence_auroc,
     confident_set,
     coverage_at_risk,
     excess_aurc,
@@ -146,10 +147,13 @@ __all__ = [
     "catalogue",
     "classwise_ece",
     "classwise_reliability",
+    "confidence_auroc",
     "confident_set",
     "confusion_counts",
     "coverage_at_risk",
+    "cutoff_error",
     "debiased_rms_calibration_error",
+    "ecce",
     "ece",
     "error",
     "estimates",

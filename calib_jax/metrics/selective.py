@@ -15,7 +15,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract import ranked_weights
-from calib_jax.metrics.contract.curves import points
+from calib_jax.metrics.contract.curves import area_under_roc, points
 from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
@@ -145,6 +145,28 @@ def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     answered, errors = _answered_and_errors(ranked)
     total = answered[-1]
     return jnp.trapezoid(ratio(errors, total), ratio(answered, total))
+
+
+@metric(confidences)
+def confidence_auroc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
+    r"""Compute the probability that a right prediction is more confident than a wrong one.
+
+    $$P(c_i > c_j) + \tfrac12 P(c_i = c_j), \quad \hat y_i = y_i, \ \hat y_j \ne y_j$$
+
+    This is the AUROC of failure prediction. It measures the ranking alone: it does not change if
+    an increasing function is applied to all confidences, and it rewards no accuracy, which `augrc`
+    does. NaN without hits or without errors.
+
+    References:
+      Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
+      examples in neural networks, ICLR 2017.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> metrics.confidence_auroc(logits, jnp.array([0, 1, 1]))
+    Array(0.5, dtype=float32)
+    """
+    return area_under_roc(ranked, ranked["hit"])
 
 
 @metric(confidences)

@@ -128,6 +128,22 @@ def test_the_estimators_agree_on_many_examples():
     assert actual["sele"] < actual["sample"]
 
 
+def test_the_auroc_of_the_confidence_counts_pairs():
+    logits, labels = sample(2)
+    confidence, hit = top_label(logits, labels)
+    confidence = np.round(confidence, 6)
+    right, wrong = confidence[hit == 1][:, None], confidence[hit == 0]
+    wanted = np.mean((right > wrong) + (right == wrong) / 2)
+    assert 0 < np.mean(right == wrong) < 1
+    actual = value_of(metrics.confidence_auroc, logits, labels)
+    np.testing.assert_allclose(actual, wanted, rtol=1e-5)
+    # The relation in the docstring of `augrc`.
+    accuracy = np.mean(hit)
+    area = (1 - wanted) * accuracy * (1 - accuracy) + (1 - accuracy) ** 2 / 2
+    np.testing.assert_allclose(value_of(metrics.augrc, logits, labels), area, rtol=1e-5)
+    assert_laws(metrics.confidence_auroc, logits, labels)
+
+
 def test_the_definitions_of_torch_uncertainty():
     """Its trapezoids and its coverage, in NumPy, on examples without equal confidences."""
     wrong, n = 1 - GOLDEN_HIT[::-1], 12

@@ -1,9 +1,11 @@
-"""The KS calibration error, against the sums below every confidence."""
+"""The calibration errors of running sums, against the sums of every interval of confidences."""
+
+import itertools
 
 import numpy as np
 import pytest
 
-from calib_jax import metrics
+from calib_jax import inference, metrics
 
 from .laws import assert_laws, value_of
 from .reference import logits_of, sample, top_label
@@ -23,8 +25,29 @@ def test_equals_the_largest_drift():
     np.testing.assert_allclose(value_of(metrics.ks_error, logits, labels), wanted, rtol=1e-5)
 
 
-def test_laws():
-    assert_laws(metrics.ks_error, *sample(1))
+def test_ecce_is_the_largest_drift_of_an_interval():
+    logits, labels = sample()
+    confidence, hit = top_label(logits, labels)
+    ends = [-1, *np.unique(confidence) + 1e-6]
+    wanted = max(
+        abs(np.sum((confidence - hit)[(confidence > low) & (confidence <= high)])) / len(hit)
+        for low, high in itertools.combinations(ends, 2)
+    )
+    np.testing.assert_allclose(value_of(metrics.ecce, logits, labels), wanted, rtol=1e-5)
+    kuiper = inference.calibration_test("kuiper", logits, labels)
+    np.testing.assert_allclose(kuiper.statistic, wanted, rtol=1e-5)
+
+
+@pytest.mark.parametrize("metric", [metrics.ks_error, metrics.ecce])
+def test_laws(metric):
+    assert_laws(metric, *sample(1))
+
+
+@pytest.mark.parametrize("metric", [metrics.ks_error, metrics.ecce])
+def test_one_nan_among_many_rows_is_nan(metric):
+    logits = np.tile(np.float32([2, 0]), (300, 1))
+    logits[7] = np.nan
+    assert np.isnan(value_of(metric, logits, np.zeros(300, int)))
 
 
 @pytest.mark.parametrize("wrong", [False, True])
