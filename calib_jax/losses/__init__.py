@@ -30,6 +30,8 @@ from calib_jax.losses.label_smoothing import label_smoothing, smooth
 from calib_jax.losses.ldam import LDAMState
 from calib_jax.losses.logit_adjusted import LogitAdjustedState
 from calib_jax.losses.lovasz import lovasz_penalty
+from calib_jax.losses.margin_smoothing import margin_smoothing
+from calib_jax.losses.mdca import mdca_penalty
 from calib_jax.losses.objectives import (
     Clock,
     Objective,
@@ -95,6 +97,8 @@ __all__ = [
     "label_smoothing",
     "lovasz_penalty",
     "make_objective",
+    "margin_smoothing",
+    "mdca_penalty",
     "mmce_penalty",
     "mmce_weighted_penalty",
     "nll",

@@ -24,6 +24,7 @@ CHOICES = {
     "reading": ("norm", "sum"),
     "beta": (1.0, 1.5, 2.0),
     "spread": ("others", "all"),
+    "class_reduction": ("mean", "sum"),
     "form": ("scaled", "unscaled", "no_minus", "pure"),
     "double_normalization": (False, True),
     "counters": ("recall", "released"),

@@ -16,12 +16,13 @@ from .members import DEFAULTS, MEMBERS, every, initial_state
 from .test_laws import TAKE_SOFT_LABELS, assert_close, is_coupled
 
 # Numbers of the formula of one example. Others are of the batch, the state or its update.
-OF_EXAMPLES = {"gamma", "beta", "tau", "temperature", "scale", "cross_entropy_scale"}
+OF_EXAMPLES = {"gamma", "beta", "tau", "temperature", "scale", "cross_entropy_scale", "margin"}
+OF_EXAMPLES_TOO = {"label_smoothing": {"alpha"}, "margin_smoothing": {"alpha"}}
 
 
 def options_of(member):
     """List the numeric options that may have one number for each example."""
-    names = OF_EXAMPLES | ({"alpha"} if "label_smoothing" in member.name else set())
+    names = OF_EXAMPLES | OF_EXAMPLES_TOO.get(member.name, set())
     numbers = {name: value for name, value in member.defaults.items() if isinstance(value, float)}
     return {name: numbers[name] for name in numbers if name in names}
 
