@@ -40,11 +40,10 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
-from calib_jax import report, train
+from calib_jax import train
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.train.folder import files, journal
-from calib_jax.train.folder.changes import Changes
+from calib_jax.train.folder import changes, files, journal
 from calib_jax.train.folder.journal import read_rows
 from calib_jax.train.folder.lock import EVALUATION, only_one
 from experiments.reports import evaluation_record, excluded, streamed_scores, summary, summary_text
@@ -53,6 +52,7 @@ from experiments.running import (
     building,
     cli,
     data_identity,
+    finished,
     imports,
     initial,
     provenance,
@@ -139,20 +139,7 @@ class Member(NamedTuple):
 
     def read(self) -> summary.Run:
         """Read the predictions or the streamed values of the run, and its log."""
-        rows = read_rows(self.folder / "metrics.jsonl")
-        streamed = streamed_scores.read(self.folder)
-        if streamed:
-            return summary.Run(self.loss, self.seed, (), (), rows, streamed)
-        evaluation_record.check(self.folder)
-        validation, test = (
-            report.read_predictions(str(self.folder / f"predictions_{part}.npz")).weighted
-            for part in ("validation", "test")
-        )
-        validation, test = (
-            (excluded.without(logits, self.config), *others)
-            for logits, *others in (validation, test)
-        )
-        return summary.Run(self.loss, self.seed, validation, test, rows)
+        return finished.read_run(self.loss, self.seed, self.folder, self.config)
 
 
 def built(config: ConfigDict) -> building.Experiment:
@@ -182,12 +169,11 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
         if result := member.result():
             _check_kept(member, result)
             rows = read_rows(member.folder / "metrics.jsonl")
-            changes = Changes(may_change[member.loss])
-            step = rows[-1]["step"] if rows else 0
-            changed = changes.fixed(result["config"], cli.plain(member.config), step)
-            if changed:
+            step, free = rows[-1]["step"] if rows else 0, may_change[member.loss]
+            now = cli.plain(member.config)
+            if keys := changes.forbidden(result["config"], now, step, free):
                 raise ValueError(
-                    f"{folder} holds a sweep of another config ({'; '.join(changed[:5])}): choose"
+                    f"{folder} holds a sweep of another config ({changes.listed(keys)}): choose"
                     " another folder, or use the old values."
                 )
     missing = next((member for member in requested if not member.result()), None)
@@ -243,15 +229,12 @@ def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
 
 def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.TrainState]:
     """Restore the checkpoint to evaluate, and return its name and its state."""
-    checkpoints = initial.opened(str(member.folder))
-    try:
+    with initial.opened(member.folder) as checkpoints:
         name = _CHECKPOINT.value or initial.chosen(checkpoints)
         step = initial.step_of(checkpoints, name)
         if step is None:
             return name, outcome.state
         return name, checkpoints.read(outcome.state, step).state
-    finally:
-        checkpoints.close()
 
 
 def finish(

@@ -104,3 +104,13 @@ def the_only(states):
 def objectives():
     """Every name of the catalogue."""
     return list(losses.catalogue())
+
+
+def differing(tree):
+    """List the leaves whose copies are not bitwise equal on all devices."""
+    paths = []
+    for path, leaf in jax.tree.leaves_with_path(tree):
+        copies = [np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards]
+        if len(set(copies)) > 1:
+            paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
+    return paths

@@ -92,7 +92,7 @@ def trained(names, source, *, num_devices, steps, tx, dtype):
         stop = min(4, steps - 4 * epoch)
         states, result = runner(states, [0], [stop])
         measured += runner.measured_in(result, [0], [stop])
-    assert train.differing(states) == []
+    assert tasks.differing(states) == []
     state = tasks.the_only(states)
     each = {
         name: {
@@ -163,7 +163,7 @@ def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(a
             accumulate=accumulate,
             network=network,
         )
-        assert train.differing(states) == []
+        assert tasks.differing(states) == []
         return tasks.the_only(states).params
 
     one = parameters(1, by_example=True)
@@ -285,7 +285,7 @@ def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64
         states = arrangement.place([state])
         for start in range(3):
             states, _ = runner(states, [0], [1])
-            assert train.differing(states) == [], start
+            assert tasks.differing(states) == [], start
         return tasks.the_only(states)
 
     plain, padded, eight = trained(1, 1), trained(1, 16), trained(8, 8)

@@ -6,20 +6,21 @@ import itertools
 import pytest
 
 from calib_jax.train import Plan
-from calib_jax.train.loop.timetable import CHUNK_SECONDS, Chunk, RunStatus, Timetable
+from calib_jax.train.loop.timetable import CHUNK_SECONDS, Chunk, Timetable
 
 PLAN = Plan(num_epochs=9, batch_size=1, checkpoint_every_epochs=2, checkpoint_every_minutes=10)
-QUIET = RunStatus(15, failed=False, better=False, ended=False, seconds=1.0)
+QUIET = {"step": 15, "failed": False, "better": False, "ended": False, "seconds": 1.0}
 
 
-def is_saved(run, plan=PLAN):
-    return Timetable(plan, epoch_steps=5).is_saved(run)
+def is_saved(plan=PLAN, **change):
+    return Timetable(plan, epoch_steps=5).is_saved(**QUIET | change)
 
 
 def test_a_failed_run_is_never_saved():
     truths = itertools.product((0, 10, 15), *[(False, True)] * 2, (0.0, 1e9))
     for step, better, ended, seconds in truths:
-        assert not is_saved(RunStatus(step, True, better, ended, seconds))
+        change = {"step": step, "better": better, "ended": ended, "seconds": seconds}
+        assert not is_saved(failed=True, **change)
 
 
 @pytest.mark.parametrize(
@@ -36,12 +37,12 @@ def test_a_failed_run_is_never_saved():
     ],
 )
 def test_what_a_run_is_saved_for(change, saved):
-    assert is_saved(QUIET._replace(**change)) == saved
+    assert is_saved(**change) == saved
 
 
 def test_epochs_that_are_kept_for_good_are_saved():
     rarely = dataclasses.replace(PLAN, checkpoint_every_epochs=0, keep_every_epochs=3)
-    steps = [step for step in range(5, 50, 5) if is_saved(QUIET._replace(step=step), rarely)]
+    steps = [step for step in range(5, 50, 5) if is_saved(rarely, step=step)]
     assert steps == [15, 30, 45]
 
 

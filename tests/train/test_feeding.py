@@ -152,9 +152,9 @@ def test_rows_are_dealt_so_that_parts_stay_whole():
 def test_copies_that_differ_are_named():
     devices = train.local_devices(3)
     same = train.replicate({"a": np.ones(2), "b": np.zeros(2)}, devices)
-    assert train.differing(same) == []
+    assert tasks.differing(same) == []
     other = train.split({"a": np.ones((3, 2)), "b": np.arange(3.0)}, devices)
-    assert train.differing(other) == ["b"]
+    assert tasks.differing(other) == ["b"]
 
 
 def test_what_comes_to_the_host_is_not_a_view_of_the_device():

@@ -159,12 +159,7 @@ def test_a_process_reads_its_own_rows_only():
     assert sorted(read) == list(range(24))
 
 
-def test_orders_that_cannot_be_shared_are_refused():
-    order = train.in_batches(np.arange(10), 5)
-    with pytest.raises(ValueError, match="3 processes cannot share batches of 5 rows in 1 parts"):
-        ordering.of_process(order, 0, 3)
-    with pytest.raises(ValueError, match=r"process must lie in \[0, 2\], got 3"):
-        ordering.of_process(order, 3, 3)
+def test_feeds_that_cannot_run_are_refused():
     with pytest.raises(ValueError, match="threads must be at least 1, got 0"):
         train.feed(Numbers(4), ONE, threads=0)
     side_by_side = train.Arrangement(train.local_devices(1), 2, "vmap")

@@ -89,7 +89,7 @@ def ten_steps(kind, name, *, num_devices, reduction, feed=train.Resident, wrap=l
         runner.begin(train.in_batches(order, 4, multiple=num_devices), 0)
         states, values = runner(states, [0], [5])
         measured += runner.measured_in(values, [0], [5])
-    assert train.differing(states) == []
+    assert tasks.differing(states) == []
     return tasks.the_only(states), measured
 
 

@@ -274,20 +274,20 @@ def test_a_step_that_does_not_fit_says_what_would(monkeypatch, tmp_path):
         alias_size_in_bytes=2_000_000,
         argument_size_in_bytes=4_000_000,
     )
-    need = memory.Need(types.SimpleNamespace(memory_analysis=lambda: result), rows=100)
-    text = need.check(50e6, sharing=2)
+    compiled = types.SimpleNamespace(memory_analysis=lambda: result)
+    text = memory.check_step(compiled, 100, 50e6, 2)
     assert text == (
         "a step needs 4 MB of memory for its inputs (network, optimizer, data) and 10 MB more while"
         " it runs; 50 MB are free: batches of up to about 1,000 examples would fit."
     )
     with pytest.raises(memory.DoesNotFit, match=r"smaller batch_size \(about 100 would fit\)"):
-        need.check(5e6, sharing=2)
+        memory.check_step(compiled, 100, 5e6, 2)
 
     def no_answer():
         raise NotImplementedError("not on this backend")
 
-    need = memory.Need(types.SimpleNamespace(memory_analysis=no_answer), rows=100)
-    assert need.check(5e6, sharing=2) == "this device does not report the memory that a step needs."
+    text = memory.check_step(types.SimpleNamespace(memory_analysis=no_answer), 100, 5e6, 2)
+    assert text == "this device does not report the memory that a step needs."
     monkeypatch.setattr(memory, "free", lambda devices: 1e5)
     with pytest.raises(memory.DoesNotFit, match=r"a step needs .* on a device, which has 100 kB"):
         together(

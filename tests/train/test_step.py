@@ -150,7 +150,7 @@ def test_the_optimizer_gets_the_same_loss_on_every_device(accumulate, x64):
     source = tasks.examples(38)  # the last batch has 8 rows, so devices hold unequal numbers
     for num_devices in (1, 4):
         states, measured = tasks.trained(CROSS_ENTROPY, source, num_devices=num_devices, **options)
-        assert train.differing(states) == []
+        assert tasks.differing(states) == []
         mean = measured["loss"][-1] / measured["weight"][-1]
         assert tasks.the_only(states).opt_state[0] == pytest.approx(mean, rel=1e-12)
 

@@ -69,49 +69,52 @@ def plan_of(compiled: Any) -> Any:
         return None
 
 
-class Need:
-    """The memory a compiled training program needs on a device, besides its arguments.
+def check_step(compiled: Any, rows: int, left: float, sharing: int) -> str:
+    """Return a message about the memory of a training step; raise `DoesNotFit` if it is too large.
 
     Args:
       compiled: the program.
       rows: the number of examples of a batch on one device.
+      left: the free bytes of a device.
+      sharing: the number of devices that share a batch.
     """
-
-    def __init__(self, compiled: Any, rows: int) -> None:
-        plan = plan_of(compiled)
-        self.known = plan is not None
-        self.rows = rows
-        if self.known:
-            made = plan.output_size_in_bytes - plan.alias_size_in_bytes
-            self.arguments = plan.argument_size_in_bytes
-            self.temporaries = max(plan.temp_size_in_bytes + made, 1)
-
-    def check(self, left: float, sharing: int) -> str:
-        """Return a message about the memory of a step, or raise `DoesNotFit`.
-
-        Args:
-          left: the free bytes of a device.
-          sharing: the number of devices that share a batch.
-        """
-        if not self.known:
-            return "this device does not report the memory that a step needs."
-        largest = int(min(self.rows * left / self.temporaries, 1e12)) * sharing
-        if self.temporaries > left:
-            fits = f" (about {largest:,} would fit)" if largest else ""
-            raise DoesNotFit(
-                f"a step needs {text_of(self.temporaries)} on a device, which has {text_of(left)}"
-                f" left: take a smaller batch_size{fits}, the same one in parts (accumulate), fewer"
-                " runs at once, or a smaller network."
-            )
-        needed, stays = text_of(self.temporaries), text_of(self.arguments)
-        text = (
-            f"a step needs {stays} of memory for its inputs (network, optimizer, data) and {needed}"
-            " more while it runs"
+    plan = plan_of(compiled)
+    if plan is None:
+        return "this device does not report the memory that a step needs."
+    made = plan.output_size_in_bytes - plan.alias_size_in_bytes
+    temporaries = max(plan.temp_size_in_bytes + made, 1)
+    largest = int(min(rows * left / temporaries, 1e12)) * sharing
+    if temporaries > left:
+        fits = f" (about {largest:,} would fit)" if largest else ""
+        raise DoesNotFit(
+            f"a step needs {text_of(temporaries)} on a device, which has {text_of(left)} left: take"
+            f" a smaller batch_size{fits}, the same one in parts (accumulate), fewer runs at once,"
+            " or a smaller network."
         )
-        if math.isinf(left):
-            return text + "."
-        few = f"{float(f'{largest:.2g}'):,.0f}"
-        return f"{text}; {text_of(left)} are free: batches of up to about {few} examples would fit."
+    text = (
+        f"a step needs {text_of(plan.argument_size_in_bytes)} of memory for its inputs (network,"
+        f" optimizer, data) and {text_of(temporaries)} more while it runs"
+    )
+    if math.isinf(left):
+        return text + "."
+    few = f"{float(f'{largest:.2g}'):,.0f}"
+    return f"{text}; {text_of(left)} are free: batches of up to about {few} examples would fit."
+
+
+def check_joined(subject: str, size: int, way_out: str) -> None:
+    """Raise `DoesNotFit` if the host has no memory to join the rows of all batches.
+
+    Args:
+      subject: the start of the error message.
+      size: the bytes of all rows.
+      way_out: what the user can do.
+    """
+    left = machine.free_memory()
+    if size * COPIES > left:
+        raise DoesNotFit(
+            f"{subject} take {text_of(size)}, {COPIES} times while batches are joined, and"
+            f" {text_of(left)} are free: {way_out}."
+        )
 
 
 def text_of(count: float) -> str:

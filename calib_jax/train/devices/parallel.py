@@ -165,13 +165,3 @@ def first(tree: PyTree) -> PyTree:
 def of_every_device(tree: PyTree) -> PyTree:
     """Copy the values of every device of this process to the host."""
     return jax.tree.map(lambda leaf: np.array(leaf, copy=True), tree)
-
-
-def differing(tree: PyTree) -> list[str]:
-    """List the leaves whose copies are not bitwise equal on all devices."""
-    paths = []
-    for path, leaf in jax.tree.leaves_with_path(tree):
-        copies = [np.asarray(shard.data).tobytes() for shard in leaf.addressable_shards]
-        if len(set(copies)) > 1:
-            paths.append(jax.tree_util.keystr(path, simple=True, separator="/"))
-    return paths

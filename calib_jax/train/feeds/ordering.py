@@ -134,18 +134,10 @@ def of_process(order: Order, process: int, num_processes: int, *, accumulate: in
     >>> [of_process(order, process, 2, accumulate=2).examples.tolist() for process in (0, 1)]
     [[[0, 1, 4, 5]], [[2, 3, 6, 7]]]
     """
-    checks.at_least("num_processes", num_processes, 1)
-    checks.between("process", process, 0, num_processes - 1)
-    steps, rows = order.examples.shape
-    if rows % (accumulate * num_processes):
-        raise ValueError(
-            f"{num_processes} processes cannot share batches of {rows} rows in {accumulate} parts"
-            " evenly: build the order with multiple= the number of all devices."
-        )
 
     def share(leaf: np.ndarray) -> np.ndarray:
-        parts = leaf.reshape(steps, accumulate, num_processes, -1)
-        return parts[:, :, process].reshape(steps, -1)
+        parts = leaf.reshape(order.num_steps, accumulate, num_processes, -1)
+        return parts[:, :, process].reshape(order.num_steps, -1)
 
     return Order(*map(share, order))
 

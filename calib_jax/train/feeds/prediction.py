@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core import machine
 from calib_jax.core.examples import Examples, Source
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
@@ -141,11 +140,8 @@ def _check_memory(
     weights = with_weights(np.ones(1, np.float32), label_weights)
     step = make_eval_step(forward, {"all": Everything}, prepare=prepare)
     of_one = jax.eval_shape(step, states[0], Batch(inputs, labels, weights, np.arange(1)))
-    logits = memory.size(of_one["metrics"]["all"]["logits"]) * len(source) * len(states)
-    left = machine.free_memory()
-    if logits * memory.COPIES > left:
-        raise memory.DoesNotFit(
-            f"the logits of {len(source):,} examples take {memory.text_of(logits)},"
-            f" {memory.COPIES} times while batches are joined, and {memory.text_of(left)} are free:"
-            " take fewer networks at once, or train.predict_blocks (--logits=none or float16)."
-        )
+    memory.check_joined(
+        f"the logits of {len(source):,} examples",
+        memory.size(of_one["metrics"]["all"]["logits"]) * len(source) * len(states),
+        "take fewer networks at once, or train.predict_blocks (--logits=none or float16)",
+    )

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping
-from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 from flax import traverse_util
 
@@ -19,34 +18,15 @@ class AnotherConfig(ValueError):
     """Raised when the folder holds a run of another config or of a newer version."""
 
 
-class Changes(NamedTuple):
-    """The config changes with which a run may resume.
+def forbidden(before: Config, now: Config, step: int, free: Free) -> list[str]:
+    """List the changed keys that must not change, because the first `step` steps depend on them."""
+    return differences(before, now, free=free(before, now, step) if callable(free) else free)
 
-    Attributes:
-      free: the keys that may change, such as "run" or "schedule.milestones".
-    """
 
-    free: Free = ()
-
-    def fixed(self, before: Config, now: Config, step: int) -> list[str]:
-        """List the changed keys that must not change, because the first steps depend on them."""
-        free = self.free(before, now, step) if callable(self.free) else self.free
-        return differences(before, now, free=free)
-
-    def all(self, before: Config, now: Config) -> list[str]:
-        """List all keys that differ."""
-        return differences(before, now)
-
-    def check(self, folder: Path, before: Config, now: Config, step: int) -> None:
-        """Raise `AnotherConfig` if the config in a folder differs in a key that must not change."""
-        fixed = self.fixed(before, now, step)
-        if fixed:
-            listed = "; ".join(fixed[:SHOWN])
-            listed += f"; and {len(fixed) - SHOWN} more keys" if len(fixed) > SHOWN else ""
-            raise AnotherConfig(
-                f"{folder} holds a run of another config ({listed}): choose another folder, or the"
-                " old values."
-            )
+def listed(changed: Sequence[str]) -> str:
+    """Format the first changed keys, and count the others."""
+    more = f"; and {len(changed) - SHOWN} more keys" if len(changed) > SHOWN else ""
+    return "; ".join(changed[:SHOWN]) + more
 
 
 def differences(before: Config, now: Config, *, free: Collection[str] = ()) -> list[str]:

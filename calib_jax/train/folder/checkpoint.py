@@ -46,8 +46,8 @@ class CannotSave(OSError):
     """Raised when a checkpoint cannot be written; earlier ones are unchanged."""
 
 
-class Checkpoints:
-    """The checkpoints of one folder, by optimizer step.
+class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
+    """The checkpoints of one folder, by optimizer step; a `with` block closes them.
 
     Args:
       folder: the folder; created if it does not exist.
@@ -192,6 +192,9 @@ class Checkpoints:
         except Exception as error:  # from a write in progress; `wait` may have raised it already
             if not self._failed:
                 raise self._cannot_save(error) from error
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _about(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read the JSON object of a checkpoint, and the checksums of its arrays."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -65,15 +65,21 @@ def set_aside(path: Path) -> str:
     return aside.name
 
 
-def no_file(path: Path) -> str:
-    """Return why a path cannot be read as a file; "" if it can be read or does not exist."""
+def content_or_damage(
+    path: Path, read: Callable[[Path, str], Any] = reading.content
+) -> tuple[Any, str]:
+    """Read a file by a function of `reading`.
+
+    Returns:
+      The content, or None if the file is missing or damaged; and a phrase that describes the
+      damage, or "".
+    """
     try:
-        with reading.opened(path, "a file"):
-            return ""
+        return read(path, "a file of a run"), ""
     except FileNotFoundError:
-        return ""
+        return None, ""
     except reading.Unreadable as error:
-        return reading.reason(error.__cause__ or error)
+        return None, reading.reason(error.__cause__ or error)
 
 
 class LoggedRows(NamedTuple):
@@ -88,12 +94,9 @@ def json_rows(path: Path) -> LoggedRows:
 
     A last line without a newline was left by a killed process and is not counted as damage.
     """
-    try:
-        content = reading.content(path, "rows", TRAIN_AGAIN)
-    except FileNotFoundError:
-        return LoggedRows([], "")
-    except reading.Unreadable as error:
-        return LoggedRows([], reading.reason(error.__cause__ or error))
+    content, damage = content_or_damage(path)
+    if content is None:
+        return LoggedRows([], damage)
     rows, damaged = [], []
     *lines, begun = content.split(b"\n")
     if begun and (begun[:1] != b"{" or b"\0" in begun):  # not a partial write

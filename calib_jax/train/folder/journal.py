@@ -81,92 +81,81 @@ class Journal:
           One remark per damaged file; empty if a process was only killed.
         """
         log = log or {}
-        starts, starts_damage = files.json_rows(self._folder / ENVIRONMENT)
-        remarks = [
-            self._set_aside(SPOKEN, files.no_file(self._folder / SPOKEN)),
-            self._set_aside(ENVIRONMENT, starts_damage),
-        ]
-        if starts_damage:
-            files.replace(self._folder / ENVIRONMENT, json_lines(starts))
+        remarks = self._mend(SPOKEN, files.content_or_damage(self._folder / SPOKEN)[1])
+        starts, damage = files.json_rows(self._folder / ENVIRONMENT)
+        remarks += self._mend(ENVIRONMENT, damage, json_lines(starts) if damage else None)
         for name in (ROWS, LOSS_STATE, GRADIENT_NORMS):
             lines = log.get(name, "").splitlines(keepends=True)
-            remarks.append(self._restore(name, "".join(lines), "".join(lines[:-1])))
+            remarks += self._restore(name, "".join(lines), "".join(lines[:-1]))
         rows = [json.loads(line) for line in log.get(ROWS, "").splitlines()]
         self._columns = _columns_of(rows)
-        remarks.append(self._restore(TABLE, _csv_lines(rows), _csv_lines(rows[:-1])))
-        return [remark for remark in remarks if remark]
+        return remarks + self._restore(TABLE, _csv_lines(rows), _csv_lines(rows[:-1]))
 
-    def _restore(self, name: str, text: str, without_last: str) -> str:
+    def _restore(self, name: str, text: str, without_last: str) -> list[str]:
         """Restore a file to the text of a checkpoint, and return a remark if the file is damaged.
 
         After a kill the last row may be missing or incomplete, or the file may hold later rows.
         """
-        path, content, damage = self._folder / name, b"", ""
-        try:
-            content = reading.content(path, "rows", files.TRAIN_AGAIN)
-        except FileNotFoundError:
-            pass
-        except reading.Unreadable as error:
-            damage = reading.reason(error.__cause__ or error)
-        whole, most = text.encode(), without_last.encode()
+        path = self._folder / name
+        read, damage = files.content_or_damage(path)
+        content, whole, most = read or b"", text.encode(), without_last.encode()
         last_row_is_cut = content.startswith(most) and whole.startswith(content)
         if not (damage or content.startswith(whole) or content == most or last_row_is_cut):
-            damage = "it has not the rows of the checkpoint"
+            damage = "its rows are not those of the checkpoint"
         if content and not text and b"step" not in content.partition(b"\n")[0]:
             damage = "it has no rows of a run"
-        exists = os.path.lexists(path)
-        aside = f"kept as {files.set_aside(path)}" if damage and exists else ""
-        if text or exists:
+        needed = text if text or os.path.lexists(path) else None
+        return self._mend(name, damage, needed, restored=bool(text))
+
+    def _mend(
+        self, name: str, damage: str, text: str | None = None, *, restored: bool = False
+    ) -> list[str]:
+        """Rename a damaged file, and return a remark for the log; empty without damage.
+
+        Args:
+          name: the file name.
+          damage: a phrase that describes the damage.
+          text: the text to write in place of the file; None writes nothing.
+          restored: whether the text is from the checkpoint.
+        """
+        path, phrases = self._folder / name, [damage]
+        if damage and os.path.lexists(path):
+            phrases.append(f"kept as {files.set_aside(path)}")
+        if text is not None:
             files.replace(path, text)
-        restored = "restored from the checkpoint" if damage and text else ""
-        return _remark(name, [damage, aside, restored])
+        if restored:
+            phrases.append("restored from the checkpoint")
+        return [f"{name}: {', '.join(phrases)}"] if damage else []
 
     def write_format(self) -> list[str]:
         """Write format.json unless it exists; return remarks for the log."""
-        path = self._folder / FORMAT_FILE
         number, damage = format_of(self._folder)
-        remark = self._set_aside(FORMAT_FILE, damage)
-        if number != FORMAT:
-            files.replace(path, json.dumps({"format": FORMAT}, indent=1) + "\n")
-        return [remark] if remark else []
+        text = None if number == FORMAT else json.dumps({"format": FORMAT}, indent=1) + "\n"
+        return self._mend(FORMAT_FILE, damage, text)
 
     def describe(self, config: Mapping[str, Any]) -> list[str]:
         """Write config.json, and return remarks for the log; the checkpoints hold the config too.
 
         In a folder without a format number, a config.json with other text is from another program.
         """
-        path, text = self._folder / CONFIG, json.dumps(config, indent=1) + "\n"
-        damage = files.no_file(path)
-        if not (damage or format_of(self._folder)[0]) and path.exists():
-            # If the text is equal, this run was killed before it wrote format.json.
-            damage = "" if path.read_bytes() == text.encode() else "it is not that of a run"
-        remark = self._set_aside(CONFIG, damage)
-        files.replace(path, text)
-        return [remark] if remark else []
+        text = json.dumps(config, indent=1) + "\n"
+        content, damage = files.content_or_damage(self._folder / CONFIG)
+        # If the text is equal, this run was killed before it wrote format.json.
+        if content not in (None, text.encode()) and not format_of(self._folder)[0]:
+            damage = "it is not the config of a run"
+        return self._mend(CONFIG, damage, text)
 
     def redescribe(
         self, config: Mapping[str, Any], fits: Callable[[Mapping[str, Any]], bool]
     ) -> list[str]:
         """Restore config.json from the checkpoint unless it matches; return remarks for the log."""
-        path, damage = self._folder / CONFIG, "it is not that of the checkpoint"
-        aside = ""
-        try:
-            if fits(reading.json_mapping(path, "a config")):
-                return []
-        except FileNotFoundError:
-            damage = "it was missing"
-        except reading.Unreadable as error:
-            damage = reading.reason(error.__cause__ or error)
-        if os.path.lexists(path):
-            aside = f"kept as {files.set_aside(path)}"
-        self.describe(config)
-        return [_remark(CONFIG, [damage, aside, "restored from the checkpoint"])]
-
-    def _set_aside(self, name: str, damage: str) -> str:
-        """Rename a damaged file, and return a remark for the log."""
+        there, damage = files.content_or_damage(self._folder / CONFIG, reading.json_mapping)
+        if there is not None and fits(there):
+            return []
         if not damage:
-            return ""
-        return _remark(name, [damage, f"kept as {files.set_aside(self._folder / name)}"])
+            damage = "it was missing" if there is None else "it is not the config of the checkpoint"
+        text = json.dumps(config, indent=1) + "\n"
+        return self._mend(CONFIG, damage, text, restored=True)
 
     def write(self, row: Row, tables: Mapping[str, Row] | None = None) -> None:
         """Append the row of an evaluation; `tables` holds rows for other files, by file name."""
@@ -192,12 +181,10 @@ class Journal:
 
 def format_of(folder: Path) -> tuple[int, str]:
     """Return the format number of a folder, 0 if it has none, and the damage of its file."""
-    try:
-        number = reading.json_mapping(folder / FORMAT_FILE, "a format").get("format")
-    except FileNotFoundError:
-        return 0, ""
-    except reading.Unreadable as error:
-        return 0, reading.reason(error.__cause__ or error)
+    content, damage = files.content_or_damage(folder / FORMAT_FILE, reading.json_mapping)
+    if content is None:
+        return 0, damage
+    number = content.get("format")
     return (number, "") if type(number) is int else (0, "it has no format number")
 
 
@@ -276,12 +263,6 @@ def last_table(folder: Path | str) -> str:
     """Format the newest table of the objective's state in a folder; "" if there is none."""
     rows = read_rows(Path(folder) / LOSS_STATE)
     return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
-
-
-def _remark(name: str, phrases: Sequence[str]) -> str:
-    """Join the non-empty remarks about a file; return "" if there are none."""
-    parts = [phrase for phrase in phrases if phrase]
-    return f"{name}: {', '.join(parts)}" if parts else ""
 
 
 def _strict(value: Any) -> Any:

@@ -19,7 +19,8 @@ import numpy as np
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices.parallel import canonical
 from calib_jax.train.devices.processes import Processes
-from calib_jax.train.folder.changes import AnotherConfig, Changes
+from calib_jax.train.folder import changes
+from calib_jax.train.folder.changes import AnotherConfig, Free
 from calib_jax.train.folder.checkpoint import Checkpoints
 from calib_jax.train.folder.files import Row, writing
 from calib_jax.train.folder.journal import ROWS, Journal, json_lines, newer_format
@@ -74,7 +75,7 @@ class Record:
     Args:
       run: the run.
       plan: the plan of all runs.
-      changes: the changes of the config with which the run may resume.
+      free: the config keys that may change when the run resumes.
       processes: the communication between processes.
       console: the console to print to.
       claim: the lock of the folder, in process 0.
@@ -85,7 +86,7 @@ class Record:
         self,
         run: Run,
         plan: Plan,
-        changes: Changes,
+        free: Free,
         processes: Processes,
         console: Console,
         *,
@@ -95,7 +96,7 @@ class Record:
         self.run = run
         self.folder = Path(run.folder)
         self.plan = plan
-        self.changes = changes
+        self.free = free
         self.processes = processes
         self.console = console
         self.ledger = Ledger()
@@ -181,7 +182,11 @@ class Record:
             return None, template
         about = self._checkpoints.about()
         config, now = about["config"], self.run.config
-        self.changes.check(self.folder, config, now, max(self._checkpoints.steps))
+        if keys := changes.forbidden(config, now, max(self._checkpoints.steps), self.free):
+            raise AnotherConfig(
+                f"{self.folder} holds a run of another config ({changes.listed(keys)}): choose"
+                " another folder, or the old values."
+            )
         self._check_steps(about.get("steps", {}))
         saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
@@ -194,10 +199,10 @@ class Record:
         remarks = self._journal.rewind(ledger["log"])
         remarks += self._journal.write_format()
         remarks += self._journal.redescribe(
-            config, lambda there: not self.changes.fixed(config, there, step)
+            config, lambda there: not changes.forbidden(config, there, step, self.free)
         )
         self._mend(remarks)
-        if changed := self.changes.all(config, now):
+        if changed := changes.differences(config, now):
             self._journal.describe(now)
             self.note(f"changed from step {step} on: {'; '.join(changed)}.")
         ledger = Ledger(**ledger)

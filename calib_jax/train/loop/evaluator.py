@@ -8,7 +8,6 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core import machine
 from calib_jax.core.examples import Examples
 from calib_jax.core.statistics import NOTHING, Rows
 from calib_jax.core.types import Array, PyTree
@@ -50,14 +49,12 @@ def check_memory(task: Task, num_runs: int) -> None:
         )
         stats = {metric: jax.eval_shape(one.stat, *seen) for metric, one in task.metrics.items()}
         kept = {metric: stat for metric, stat in stats.items() if isinstance(stat, Rows)}
-        needed, left = memory.size(kept) * len(source) * num_runs, machine.free_memory()
-        if needed * memory.COPIES > left:
-            raise memory.DoesNotFit(
-                f"{', '.join(kept)}: rows of the {number:,} labels of {name} take"
-                f" {memory.text_of(needed)}, {memory.COPIES} times while batches are joined, and"
-                f" {memory.text_of(left)} are free: measure them after training, by"
-                " experiments.evaluate or metrics.Stream, which need a fraction."
-            )
+        memory.check_joined(
+            f"{', '.join(kept)}: rows of the {number:,} labels of {name}",
+            memory.size(kept) * len(source) * num_runs,
+            "measure them after training, by experiments.evaluate or metrics.Stream, which need a"
+            " fraction",
+        )
 
 
 class Evaluator:

@@ -33,7 +33,7 @@ from calib_jax.train.loop.console import Console
 from calib_jax.train.loop.interruption import Interruption
 from calib_jax.train.loop.plan import Outcome, Task
 from calib_jax.train.loop.profiling import Profile
-from calib_jax.train.loop.timetable import Chunk, RunStatus, Timetable
+from calib_jax.train.loop.timetable import Chunk, Timetable
 from calib_jax.train.step import diagnosis
 from calib_jax.train.step.last_layer import EDGES
 from calib_jax.train.step.programs import Programs
@@ -185,9 +185,8 @@ class Loop:
         self.memory_checked = True
         sharing = self.arrangement.sharing
         rows = -(-self.timetable.plan.batch_size // sharing)
-        need = memory.Need(runner.compiled(states), rows)
         (used,) = self.processes.largest([-memory.free(self.arrangement.devices)])
-        text = need.check(-used, sharing)
+        text = memory.check_step(runner.compiled(states), rows, -used, sharing)
         self.console.say(text)
         for _, record in self._of(self._active()):
             record.note(text)
@@ -237,11 +236,17 @@ class Loop:
         """Copy the states to save to the host, in process 0."""
         now = time.monotonic()
 
-        def status(number: int, record: Record) -> RunStatus:
-            ended, seconds = record.ledger.done, now - record.last_save
-            return RunStatus(record.step, bool(record.failed), number in better, ended, seconds)
-
-        saved = [n for n, record in self._of(active) if self.timetable.is_saved(status(n, record))]
+        saved = [
+            number
+            for number, record in self._of(active)
+            if self.timetable.is_saved(
+                record.step,
+                failed=bool(record.failed),
+                better=number in better,
+                ended=record.ledger.done,
+                seconds=now - record.last_save,
+            )
+        ]
         for _, record in self._of(saved):
             record.last_save = now
         if not (saved and self.processes.leads):

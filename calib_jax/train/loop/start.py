@@ -16,7 +16,7 @@ from calib_jax.train.devices import memory, parallel
 from calib_jax.train.devices.parallel import Devices
 from calib_jax.train.devices.processes import Processes
 from calib_jax.train.feeds.ordering import steps_per_epoch
-from calib_jax.train.folder.changes import Changes, Free
+from calib_jax.train.folder.changes import Free
 from calib_jax.train.folder.files import writing
 from calib_jax.train.folder.lock import Claim, only_one
 from calib_jax.train.folder.record import Record
@@ -135,7 +135,6 @@ def fit_all(
     epoch_steps = steps_per_epoch(len(first_epoch), plan.batch_size, drop_last=plan.drop_last)
     timetable = Timetable(plan, epoch_steps)
     facts = _facts(task, plan, arrangement, first_epoch)
-    changes = Changes(free)
     records: list[Record] = []
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(recorded_signals())
@@ -149,9 +148,7 @@ def fit_all(
         def open_records() -> bytes:
             for run in runs:
                 claim = stack.enter_context(_claimed(Path(run.folder))) if processes.leads else None
-                record = Record(
-                    run, plan, changes, processes, console, claim=claim, writers=writers
-                )
+                record = Record(run, plan, free, processes, console, claim=claim, writers=writers)
                 stack.callback(record.close)
                 records.append(record)
             return facts

@@ -12,24 +12,6 @@ from calib_jax.train.loop.plan import Plan
 CHUNK_SECONDS = 8.0
 
 
-class RunStatus(NamedTuple):
-    """The status of one run after a chunk of training.
-
-    Attributes:
-      step: the number of optimizer steps done.
-      failed: whether the loss, gradient or state is not finite.
-      better: whether the evaluation at this step was the best by some metric.
-      ended: whether all planned steps are done or patience has run out.
-      seconds: the time since the last save.
-    """
-
-    step: int
-    failed: bool
-    better: bool
-    ended: bool
-    seconds: float
-
-
 class Timetable(NamedTuple):
     """The steps at which epochs end and at which runs are evaluated and saved.
 
@@ -77,14 +59,22 @@ class Timetable(NamedTuple):
         """Return the training progress after a number of steps, which may be traced."""
         return Progress(step, step // self.epoch_steps, self.plan.num_epochs)
 
-    def is_saved(self, run: RunStatus) -> bool:
-        """Return whether to save the state of a run now; a failed run is never saved."""
-        if run.failed:
-            return False
+    def is_saved(
+        self, step: int, *, failed: bool, better: bool, ended: bool, seconds: float
+    ) -> bool:
+        """Return whether to save the state of a run after a chunk of training.
+
+        Args:
+          step: the number of optimizer steps done.
+          failed: whether the loss, gradient or state is not finite; such a run is never saved.
+          better: whether the evaluation at this step was the best by some metric.
+          ended: whether all planned steps are done or patience has run out.
+          seconds: the time since the last save.
+        """
         intervals = self.plan.checkpoint_every_epochs, self.plan.keep_every_epochs
-        late = run.seconds > 60 * self.plan.checkpoint_every_minutes
-        regular = any(n and run.step % (n * self.epoch_steps) == 0 for n in intervals)
-        return late or run.better or run.ended or regular
+        late = seconds > 60 * self.plan.checkpoint_every_minutes
+        regular = any(n and step % (n * self.epoch_steps) == 0 for n in intervals)
+        return not failed and (late or better or ended or regular)
 
 
 class Chunk:

@@ -192,20 +192,18 @@ def clipped(max_norm: float) -> optax.GradientTransformation:
     return optax.GradientTransformation(lambda params: optax.EmptyState(), update)
 
 
-def _before(weight_decay: float, clip_norm: float) -> tuple[optax.GradientTransformation, ...]:
-    """Clip, then add weight decay."""
-    checks.at_least("weight_decay", weight_decay, 0)
-    checks.at_least("clip_norm", clip_norm, 0)
-    return (
-        clipped(clip_norm) if clip_norm else optax.identity(),
-        optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity(),
-    )
-
-
 def _chain(
     rule: optax.GradientTransformation, rate: Rate, weight_decay: float, clip_norm: float
 ) -> optax.GradientTransformation:
-    return optax.chain(*_before(weight_decay, clip_norm), rule, optax.scale_by_learning_rate(rate))
+    """Clip, add weight decay, apply a rule, and scale by the rate."""
+    checks.at_least("weight_decay", weight_decay, 0)
+    checks.at_least("clip_norm", clip_norm, 0)
+    return optax.chain(
+        clipped(clip_norm) if clip_norm else optax.identity(),
+        optax.add_decayed_weights(weight_decay) if weight_decay else optax.identity(),
+        rule,
+        optax.scale_by_learning_rate(rate),
+    )
 
 
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
