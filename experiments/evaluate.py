@@ -155,12 +155,10 @@ def restored(
     trained: list[Trained] = []
     folders = list(folders)
     for folder in folders:
-        checkpoints = initial.opened(str(folder))
-        if len(folders) > 1 and not checkpoints.steps:  # the seed failed in its first epoch
-            initial.warn(f"{folder} has no checkpoint, and is left out.")
-            checkpoints.close()
-            continue
-        try:
+        with initial.opened(folder) as checkpoints:
+            if len(folders) > 1 and not checkpoints.steps:  # the seed failed in its first epoch
+                initial.warn(f"{folder} has no checkpoint, and is left out.")
+                continue
             name = checkpoint or initial.chosen(checkpoints)
             step = initial.step_of(checkpoints, name)
             config = initial.config_of(checkpoints)
@@ -184,8 +182,6 @@ def restored(
                 state = checkpoints.latest(template, say=initial.warn).state
             else:
                 state = checkpoints.read(template, step).state
-        finally:
-            checkpoints.close()
         trained.append(Trained(folder, state, name))
     if experiment is None:
         raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")

@@ -24,7 +24,7 @@ import os
 import pathlib
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import jax
@@ -57,37 +57,66 @@ class Outcome(NamedTuple):
 
 
 Outcomes = dict[str, Outcome]
+Data = tuple[jax.Array, ...]  # logits and labels; two logits and labels for two models
 
 
-def _outcome(result: Any, truth: float = math.nan) -> Outcome:
+def _outcome(result: Any) -> Outcome:
     """Take the fields of a result of calibration inference."""
+    ends = map(float, (result.value, result.low, result.high))
     p_value = getattr(result, "p_value", None)
-    value, low, high = map(float, (result.value, result.low, result.high))
-    return Outcome(value, low, high, math.nan if p_value is None else float(p_value), truth)
+    return Outcome(*ends, math.nan if p_value is None else float(p_value))
 
 
 class Question(NamedTuple):
-    """One measurement: its models, its function and the sizes for which it runs.
+    """One measurement: its models, its methods and the sizes for which it runs.
 
     Attributes:
       title: the title of its tables.
       note: the text above the tables.
-      cases: kinds of models, by name.
+      cases: kinds of models, by name, with the last argument of `draw` and `truth`.
       null: the cases in which the tested hypothesis is true.
-      measure: `(key, rows, classes, case, draws) -> Outcomes`, for one data set.
-      share: `(rows, classes) -> share of the sets`, less where a set is expensive.
+      draw: `(key, rows, classes, dependent, case) -> Data`.
+      methods: `(data, key, draws, clusters) -> Outcomes` without truth; `clusters` holds the option
+        of this name for dependent examples.
+      truth: `(name, classes, case, data) -> the true value`; NaN for tests.
+      dependent: whether examples form clusters; the methods then run with clusters and without.
+      share: a share of the sets, for questions that need few or are expensive.
+      is_costly: whether the cost of a set grows with its logits.
       fewest: the fewest examples.
       most: the most examples.
     """
 
     title: str
     note: str
-    cases: Sequence[str]
+    cases: Mapping[str, Any]
     null: Sequence[str]
-    measure: Callable[[jax.Array, int, int, str, int], Outcomes]
-    share: Callable[[int, int], float]
+    draw: Callable[[jax.Array, int, int, bool, Any], Data]
+    methods: Callable[[Data, jax.Array, int, dict[str, Any]], Outcomes]
+    truth: Callable[[str, int, Any, Data], float] = lambda *_: math.nan
+    dependent: bool = False
+    share: float = 1.0
+    is_costly: bool = False
     fewest: int = 0
     most: int = 10**9
+
+    def measure(self, key: jax.Array, rows: int, classes: int, name: str, draws: int) -> Outcomes:
+        """Draw one data set, and apply the methods."""
+        case, (data_key, key) = self.cases[name], jax.random.split(key)
+        data = self.draw(data_key, rows, classes, self.dependent, case)
+        clusterings: dict[str, dict[str, Any]] = {"": {}}
+        if self.dependent:
+            clusters = {"clusters": simulations.clusters_of(rows)}
+            clusterings = {"": clusters, ", clusters ignored": {}}
+        return {
+            method + suffix: outcome._replace(truth=self.truth(method, classes, case, data))
+            for suffix, clusters in clusterings.items()
+            for method, outcome in self.methods(data, key, draws, clusters).items()
+        }
+
+    def sets(self, sets: int, rows: int, classes: int) -> int:
+        """Return the number of data sets at one size, at least 2."""
+        affordable = min(1.0, max(0.1, 1e5 / (rows * classes))) if self.is_costly else 1.0
+        return max(2, round(sets * self.share * affordable))
 
 
 # --------------------------------------------------------------------------------------------
@@ -104,108 +133,60 @@ BOOTSTRAPPED = {
 OF_ALL_PAIRS = ("skce",)  # tests that compare all pairs of examples
 
 
-def _truth_of(name: str, classes: int, temperature: float, logits: Any) -> float:
-    """Return the true value; the MCE is over the bins that contain examples."""
+def of_scaled_logits(name: str, classes: int, temperature: float, data: Data) -> float:
+    """Return the true value of a metric; the MCE is over the bins that contain examples."""
     truth = simulations.truth(classes, temperature)
     if name != "mce":
         return truth.values[name]
-    p = reference.softmax(np.asarray(logits, np.float64))
+    p = reference.softmax(np.asarray(data[0], np.float64))
     return float(np.max(np.abs(truth.bin_gaps[np.unique(reference.bins(p.max(axis=1)))])))
 
 
-def bounds(
-    key: jax.Array, rows: int, classes: int, case: str, draws: int, dependent: bool = False
-) -> Outcomes:
+def of_one_bin(name: str, classes: int, gap: Any, data: Data) -> float:
+    """Return the true error of a model whose examples lie in one bin: the gap, or its square."""
+    gap = abs(gap[0] - gap[1]) if isinstance(gap, tuple) else gap
+    return gap**2 if name == "squared_error" else gap
+
+
+def confident(key: jax.Array, rows: int, classes: int, _: bool, gap: float) -> Data:
+    """Draw a model with high confidences, all in one bin."""
+    return simulations.confident(key, rows, classes, gap)
+
+
+def of_rare_errors(key: jax.Array, rows: int, classes: int, _: bool, case: Any) -> Data:
+    """Draw a model with one confidence, whose errors or whose hits are rare."""
+    return simulations.constant(key, rows, classes, *case)
+
+
+def bounds(data: Data, key: jax.Array, draws: int, clusters: dict[str, Any]) -> Outcomes:
     """Compute noise bounds of binned errors, and the interval of the squared error."""
-    temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
-    data = simulations.one_model(data_key, rows, classes, dependent, temperature)
-    true = functools.partial(_truth_of, classes=classes, temperature=temperature, logits=data[0])
-    return _bounds_of(data, key, draws, _clusterings(rows, dependent), true)
+    options: dict[str, Any] = {"level": LEVEL, **clusters}
+    by_name = inference.noise_bound(TOP_LABEL, *data, key=key, num_resamples=draws, **options)
+    error = inference.debiased_squared_error(*data, **options)
+    squared = _outcome(error)._replace(p_value=math.nan)  # a test of its own, see `by_test`
+    return {**{name: _outcome(bound) for name, bound in by_name.items()}, "squared_error": squared}
 
 
-def of_confident(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
-    """Compute the outcomes of a model whose examples lie in one bin."""
-    data_key, key = jax.random.split(key)
-    gap = GAPS[case]
-    return _of_one_bin(simulations.confident(data_key, rows, classes, gap), key, draws, gap)
-
-
-def of_rare_errors(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
-    """Compute the outcomes of a model with one confidence, whose errors or whose hits are rare."""
-    data_key, key = jax.random.split(key)
-    confidence, accuracy = RARE[case]
-    data = simulations.constant(data_key, rows, classes, confidence, accuracy)
-    return _of_one_bin(data, key, draws, abs(confidence - accuracy))
-
-
-def _of_one_bin(
-    data: tuple[jax.Array, jax.Array], key: jax.Array, draws: int, gap: float
-) -> Outcomes:
-    """Compute the outcomes of a model whose examples lie in one bin, with this true gap."""
-
-    def true(name: str) -> float:
-        return gap**2 if name == "squared_error" else gap
-
-    return _bounds_of(data, key, draws, [("", {})], true)
-
-
-def _bounds_of(
-    data: tuple[jax.Array, jax.Array],
-    key: jax.Array,
-    draws: int,
-    clusterings: Sequence[tuple[str, dict[str, Any]]],
-    true: Callable[[str], float],
-) -> Outcomes:
-    by_name: Outcomes = {}
-    for suffix, clusters in clusterings:
-        bound = inference.noise_bound(
-            TOP_LABEL, *data, key=key, level=LEVEL, num_resamples=draws, **clusters
-        )
-        for name, part in bound.items():
-            ends = part.value, part.low, part.high
-            by_name[name + suffix] = Outcome(*ends, part.p_value, true(name))
-        error = inference.debiased_squared_error(*data, level=LEVEL, **clusters)
-        ends = error.value, error.low, error.high
-        by_name["squared_error" + suffix] = Outcome(*ends, truth=true("squared_error"))
-    return by_name
-
-
-def classwise(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+def classwise(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
     """Compute the noise bound of the classwise ECE."""
-    temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
-    data = simulations.one_model(data_key, rows, classes, False, temperature)
-    bound = inference.noise_bound(
-        metrics.classwise_ece, *data, key=key, level=LEVEL, num_resamples=draws
-    )
-    true = simulations.truth(classes, temperature).values["classwise_ece"]
-    ends = bound.value, bound.low, bound.high
-    return {"classwise_ece": Outcome(*ends, bound.p_value, true)}
+    options = {"key": key, "level": LEVEL, "num_resamples": draws}
+    return {
+        "classwise_ece": _outcome(inference.noise_bound(metrics.classwise_ece, *data, **options))
+    }
 
 
-def bootstrapped(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+def bootstrapped(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
     """Compute percentile intervals of binned errors, for which they fail, and of means."""
-    temperature, (data_key, key) = TEMPERATURES[case], jax.random.split(key)
-    data = simulations.one_model(data_key, rows, classes, False, temperature)
-    true = simulations.truth(classes, temperature).values
     several = inference.estimates(
         BOOTSTRAPPED, *data, key=key, level=LEVEL, method="percentile", num_resamples=draws
     )
-    return {name: _outcome(estimate, true[name]) for name, estimate in several.items()}
+    return {name: _outcome(estimate) for name, estimate in several.items()}
 
 
 def by_test(
-    key: jax.Array,
-    rows: int,
-    classes: int,
-    case: str,
-    draws: int,
-    *,
-    all_pairs: bool = False,
-    dependent: bool = False,
+    data: Data, key: jax.Array, draws: int, clusters: dict[str, Any], *, all_pairs: bool = False
 ) -> Outcomes:
     """Compute p-values by test name; the noise bounds have the p-values of binned errors."""
-    data_key, key = jax.random.split(key)
-    data = simulations.one_model(data_key, rows, classes, dependent, TEMPERATURES[case])
     by_name = {}
     for name, test in inference.calibration_tests().items():
         taken = inspect.signature(test).parameters
@@ -213,11 +194,9 @@ def by_test(
             continue
         given = {"key": key, "num_resamples": draws}
         options: dict[str, Any] = {option: given[option] for option in given if option in taken}
-        for suffix, clusters in _clusterings(rows, dependent):
-            if not clusters or "cluster" in taken:
-                p_value_of = functools.partial(inference.calibration_test, name, *data)
-                result = p_value_of(**clusters, **options)
-                by_name[name + suffix] = Outcome(p_value=result.p_value)
+        if not clusters or "cluster" in taken:
+            result = inference.calibration_test(name, *data, **clusters, **options)
+            by_name[name] = Outcome(p_value=result.p_value)
     return by_name
 
 
@@ -225,134 +204,105 @@ def by_test(
 # Two models.
 
 SHARPER, EQUAL = "both calibrated, B sharper", "equal errors"
-PAIRS: dict[str, Callable[..., Any]] = {
+# Without a temperature, the true errors of both models are equal.
+PAIRS: dict[str, Any] = {
     SHARPER: simulations.sharper,
     EQUAL: simulations.equal_errors,
-    "A calibrated, B T = 1.15": functools.partial(simulations.less_calibrated, temperature=1.15),
-    "A calibrated, B T = 1.5": functools.partial(simulations.less_calibrated, temperature=1.5),
+    "A calibrated, B T = 1.15": 1.15,
+    "A calibrated, B T = 1.5": 1.5,
 }
 
 
-def _true_differences(case: str, classes: int) -> dict[str, float]:
-    """Return the true changes from A to B; the errors and temperatures are equal in two cases."""
-    if case in (SHARPER, EQUAL):
-        return {"squared_error": 0.0, "ece": 0.0, "log T": 0.0}
-    temperature = PAIRS[case].keywords["temperature"]  # type: ignore[attr-defined]
-    true = simulations.truth(classes, temperature).values
-    of_metrics = {name: true[name] for name in ("squared_error", "ece")}
-    return {**of_metrics, "log T": math.log(temperature)}
+def two_models(key: jax.Array, rows: int, classes: int, dependent: bool, case: Any) -> Data:
+    """Draw the logits of two models, and labels."""
+    if callable(case):
+        return case(key, rows, classes, dependent)
+    return simulations.less_calibrated(key, rows, classes, dependent, case)
 
 
-def pairs(
-    key: jax.Array, rows: int, classes: int, case: str, draws: int, dependent: bool = False
-) -> Outcomes:
+def of_difference(name: str, classes: int, case: Any, data: Data) -> float:
+    """Return the true change from A to B."""
+    if name == "calibration part of the NLL":  # only tested
+        return math.nan
+    if callable(case):
+        return 0.0
+    return math.log(case) if name == "log T" else simulations.truth(classes, case).values[name]
+
+
+def pairs(data: Data, key: jax.Array, draws: int, clusters: dict[str, Any]) -> Outcomes:
     """Compare the squared errors, the ECEs, the temperatures and the NLLs of two models."""
-    data_key, key = jax.random.split(key)
-    data = PAIRS[case](data_key, rows, classes, dependent)
-    true, by_name = _true_differences(case, classes), {}
-    for suffix, clusters in _clusterings(rows, dependent):
-        options: dict[str, Any] = {"level": LEVEL, **clusters}
-        squared = inference.compare_calibration(*data, **options)
-        by_name["squared_error" + suffix] = _outcome(squared, true["squared_error"])
-        error = inference.compare_ece(*data, key=key, num_resamples=draws, **options)
-        by_name["ece" + suffix] = _outcome(error, true["ece"])
-        of_log = inference.compare_temperature(*data, **options)
-        by_name["log T" + suffix] = _outcome(of_log, true["log T"])
-        parts = inference.compare_refinement(*data, **options)
-        p_value = parts.calibration.p_value
-        by_name["calibration part of the NLL" + suffix] = Outcome(p_value=p_value)
-    return by_name
+    options: dict[str, Any] = {"level": LEVEL, **clusters}
+    ece = inference.compare_ece(*data, key=key, num_resamples=draws, **options)
+    refinement = inference.compare_refinement(*data, **options)
+    return {
+        "squared_error": _outcome(inference.compare_calibration(*data, **options)),
+        "ece": _outcome(ece),
+        "log T": _outcome(inference.compare_temperature(*data, **options)),
+        "calibration part of the NLL": Outcome(p_value=refinement.calibration.p_value),
+    }
 
 
-def paired_bootstrap(key: jax.Array, rows: int, classes: int, case: str, draws: int) -> Outcomes:
+def paired_bootstrap(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
     """Compute the p-value of the resampled difference of two ECEs, which is not valid."""
-    data_key, key = jax.random.split(key)
-    a, b, labels = PAIRS[case](data_key, rows, classes, False)
     change = inference.paired_bootstrap(
-        metrics.ece, a, b, labels, key=key, level=LEVEL, num_resamples=draws
+        metrics.ece, *data, key=key, level=LEVEL, num_resamples=draws
     )
     return {"ece": Outcome(*map(float, change[:4]))}
 
 
 # --------------------------------------------------------------------------------------------
-# Dependent examples.
-
-
-def _clusterings(rows: int, dependent: bool) -> list[tuple[str, dict[str, Any]]]:
-    """Return the options of the calls, with a suffix of their names."""
-    if not dependent:
-        return [("", {})]
-    return [("", {"clusters": simulations.clusters_of(rows)}), (", clusters ignored", {})]
-
-
-def _cost(rows: int, classes: int) -> float:
-    """Return a share of the sets that keeps large sets affordable."""
-    return min(1.0, max(0.1, 1e5 / (rows * classes)))
-
+# The questions.
 
 T1 = ("T = 1",)
+ONE, TWO = simulations.one_model, two_models
+DEPENDENT: dict[str, Any] = {"dependent": True, "fewest": 600}
+TWO_TEMPERATURES = {name: TEMPERATURES[name] for name in ("T = 1", "T = 1.5")}
+NULL_PAIRS = {name: PAIRS[name] for name in (SHARPER, EQUAL)}
 QUESTIONS = {
     "bounds": Question(
         "Intervals and tests of binned errors",
         "`inference.noise_bound` of three metrics, and `inference.debiased_squared_error`. At T = 1"
         " the model is calibrated and its true error is 0.",
-        tuple(TEMPERATURES),
-        T1,
-        bounds,
-        lambda rows, classes: 1.0,
+        *(TEMPERATURES, T1, ONE, bounds, of_scaled_logits),
     ),
     "confident": Question(
         "Intervals and tests of binned errors of confident models",
         f"The same for models with confidences of {simulations.LEAST:g} to {simulations.MOST:g},"
         " all in one of 15 bins, that are right less often by the gap. The gap is their true error,"
         " and its square the true squared error.",
-        tuple(GAPS),
-        ("gap 0",),
-        of_confident,
-        lambda rows, classes: 0.5,
+        *(GAPS, ("gap 0",), confident, bounds, of_one_bin),
+        share=0.5,
     ),
     "rare_errors": Question(
         "Intervals of binned errors of accurate models, whose errors are rare",
         "The same for models with one confidence. Most of them are under-confident: of 200 examples"
         " often none is wrong, and the variance of what was observed is then 0.",
-        tuple(RARE),
-        (),
-        of_rare_errors,
-        lambda rows, classes: 1.0,
+        *(RARE, (), of_rare_errors, bounds, of_one_bin),
     ),
     "classwise": Question(
         "Intervals and tests of the classwise error",
         "`inference.noise_bound` of `classwise_ece`.",
-        tuple(TEMPERATURES),
-        T1,
-        classwise,
-        _cost,
+        *(TEMPERATURES, T1, ONE, classwise, of_scaled_logits),
+        is_costly=True,
     ),
     "bootstrap": Question(
         "Intervals of the bootstrap",
         "Percentile intervals: they hold for means, the AURC, the AUGRC and the risk at a coverage."
         " They fail for binned errors and for `coverage_at_risk`, the largest of many coverages.",
-        tuple(TEMPERATURES),
-        T1,
-        bootstrapped,
-        lambda rows, classes: 0.25,
+        *(TEMPERATURES, T1, ONE, bootstrapped, of_scaled_logits),
+        share=0.25,
     ),
     "tests": Question(
         "Tests of calibration",
         "`inference.calibration_test(name, ...)`. At T = 1 the hypothesis is true; the other"
         " columns show power.",
-        tuple(TEMPERATURES),
-        T1,
-        by_test,
-        lambda rows, classes: 1.0,
+        *(TEMPERATURES, T1, ONE, by_test),
     ),
     "all_pairs": Question(
         "Tests of calibration that compare all pairs of examples",
         "They cost the square of the number of examples, so they are measured up to 1,000.",
-        tuple(TEMPERATURES),
-        T1,
-        functools.partial(by_test, all_pairs=True),
-        lambda rows, classes: 0.1,
+        *(TEMPERATURES, T1, ONE, functools.partial(by_test, all_pairs=True)),
+        share=0.1,
         most=1000,
     ),
     "pairs": Question(
@@ -360,46 +310,38 @@ QUESTIONS = {
         "`inference.compare_calibration` of squared errors, `compare_ece`, `compare_temperature`"
         " and `compare_refinement`. The hypothesis is true in the first two kinds of pairs. In"
         " the others the logits of B are those of A times T, so the change of log T is exact.",
-        tuple(PAIRS),
-        (SHARPER, EQUAL),
-        pairs,
-        _cost,
+        *(PAIRS, tuple(NULL_PAIRS), TWO, pairs, of_difference),
+        is_costly=True,
     ),
     "paired_bootstrap": Question(
         "The bootstrap of a difference, which is not a test of calibration",
         "`inference.paired_bootstrap` of the ECE rejects because sharpness changes the bias.",
-        (SHARPER, EQUAL),
-        (SHARPER, EQUAL),
-        paired_bootstrap,
-        lambda rows, classes: 0.1,
+        *(NULL_PAIRS, tuple(NULL_PAIRS), TWO, paired_bootstrap),
+        share=0.1,
     ),
     "clusters": Question(
         "Dependent examples, one model",
         f"Clusters of {simulations.CLUSTER_SIZE} examples with a correlation of"
         f" {simulations.CORRELATION}; with `clusters=` and without.",
-        ("T = 1", "T = 1.5"),
-        T1,
-        functools.partial(bounds, dependent=True),
-        lambda rows, classes: 0.25,
-        fewest=600,
+        *(TWO_TEMPERATURES, T1, ONE, bounds, of_scaled_logits),
+        share=0.25,
+        **DEPENDENT,
     ),
     "clustered_tests": Question(
         "Dependent examples, tests of calibration",
         "The same clusters, with `inference.calibration_test`.",
-        ("T = 1", "T = 1.5"),
-        T1,
-        functools.partial(by_test, dependent=True),
-        lambda rows, classes: 0.25,
-        fewest=600,
+        *(TWO_TEMPERATURES, T1, ONE, by_test),
+        share=0.25,
+        **DEPENDENT,
     ),
     "clustered_pairs": Question(
         "Dependent examples, two models",
         "The same clusters, with the comparisons of two models.",
-        (SHARPER, EQUAL, "A calibrated, B T = 1.5"),
-        (SHARPER, EQUAL),
-        functools.partial(pairs, dependent=True),
-        lambda rows, classes: 0.25 * _cost(rows, classes),
-        fewest=600,
+        *({**NULL_PAIRS, "A calibrated, B T = 1.5": 1.5}, tuple(NULL_PAIRS)),
+        *(TWO, pairs, of_difference),
+        share=0.25,
+        is_costly=True,
+        **DEPENDENT,
     ),
 }
 
@@ -464,7 +406,7 @@ def cells_of(
 ) -> list[Cell]:
     """List the cells of the chosen parts, small ones first."""
     return [
-        Cell(part, n, k, case, max(2, round(sets * QUESTIONS[part].share(n, k))))
+        Cell(part, n, k, case, QUESTIONS[part].sets(sets, n, k))
         for n in examples
         for part in parts
         if QUESTIONS[part].fewest <= n <= QUESTIONS[part].most

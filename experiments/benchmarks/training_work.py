@@ -146,16 +146,8 @@ class PixelWork(Work):
         pixels = draw.integers(256, size=(*shape, 3)).astype(np.uint8)
         labels = draw.integers(12, size=shape).astype(np.int32)
         part = InMemory(pixels, labels, (labels < 11).astype(np.float32))
-        dataset = data.Dataset(
-            name="random pixels",
-            class_names=tuple(map(str, range(11))),
-            train=part,
-            validation=part,
-            test=part,
-            description="Random images whose pixels have classes.",
-            prepare=image_sets.normalized(image_sets.IMAGENET),
-        )
-        return building.assemble(config, dataset)
+        prepare = image_sets.normalized(image_sets.IMAGENET)
+        return building.assemble(config, _dataset(11, part, part, prepare=prepare))
 
 
 def _tree(tree: random_trees.RandomTree) -> trees.Tree:

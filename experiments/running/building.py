@@ -1,5 +1,7 @@
 """Build the data set, network, objective, optimizer and plan that a config names."""
 
+import dataclasses
+import inspect
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -170,25 +172,9 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     checks.at_least("num_seeds", config.num_seeds, 1)
     checks.seed(config.seed, config.num_seeds)
     checks.one_of("run.over", config.run.over, arrangement.WAYS)
-    plan = train.Plan(
-        num_epochs=config.num_epochs,
-        batch_size=config.batch_size,
-        seed=config.seed,
-        drop_last=config.drop_last,
-        accumulate=config.accumulate,
-        warm_up_epochs=config.warm_up_epochs,
-        eval_every_steps=config.eval_every_steps,
-        resident_bytes=config.run.resident_bytes,
-        threads=config.run.threads,
-        keep=config.run.keep,
-        checkpoint_every_epochs=config.run.checkpoint_every_epochs,
-        checkpoint_every_minutes=config.run.checkpoint_every_minutes,
-        keep_every_epochs=config.run.keep_every_epochs,
-        best=best_of(config),
-        average=config.average,
-        patience=config.patience,
-        patience_for=config.patience_for,
-    )
+    keys = {**config, **config.run, "best": best_of(config)}
+    names = [field.name for field in dataclasses.fields(train.Plan) if field.name in keys]
+    plan = train.Plan(**{name: keys[name] for name in names})
     return Experiment(config, dataset, module, task, plan, epoch_steps)
 
 
@@ -316,31 +302,22 @@ def chosen_metrics(config: ConfigDict) -> dict[str, metrics.Metric[..., Any]]:
 
 def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     """Build the learning rate schedule as a function of the step."""
-    name, peak = config.schedule.name, config.optimizer.learning_rate
-    options: dict[str, dict[str, Any]] = {
-        "constant": {},
-        "multi_step": {
-            "milestones": tuple(config.schedule.milestones),
-            "factor": config.schedule.factor,
-        },
-        "exponential": {"factor": config.schedule.factor},
-        "cosine": {"num_epochs": config.num_epochs},
-        "poly": {"num_epochs": config.num_epochs, "power": config.schedule.power},
-        "linear": {"num_epochs": config.num_epochs, "start": config.schedule.get("start", 0.0)},
-        "inverse_sqrt": {
-            "start": config.schedule.warm_up_epochs
-            or config.schedule.get("warm_up_steps", 0) / steps_per_epoch
-            or 1
-        },
-    }
-    checks.one_of("schedule", name, options)
-    schedule, factor = train.schedule(name, peak, **options[name]), config.schedule.warm_up_factor
-    if warm_up_steps := config.schedule.get("warm_up_steps", 0):
-        if config.schedule.warm_up_epochs:
+    settings = config.schedule
+    name, factor, epochs = settings.name, settings.warm_up_factor, settings.warm_up_epochs
+    warm_up_steps = settings.get("warm_up_steps", 0)
+    checks.one_of("schedule", name, train.SCHEDULES)
+    values = {**settings, "milestones": tuple(settings.milestones), "num_epochs": config.num_epochs}
+    if name == "inverse_sqrt":
+        values["start"] = epochs or warm_up_steps / steps_per_epoch or 1
+    known = list(inspect.signature(train.SCHEDULES[name]).parameters)[1:]  # without the rate
+    options = {key: values[key] for key in known if key in values}
+    schedule = train.schedule(name, config.optimizer.learning_rate, **options)
+    if warm_up_steps:
+        if epochs:
             raise ValueError("set schedule.warm_up_steps or schedule.warm_up_epochs, not both.")
         rate = train.of_steps(schedule, steps_per_epoch)
         return train.warmed_up(rate, steps=warm_up_steps, factor=factor)
-    schedule = train.warmed_up(schedule, epochs=config.schedule.warm_up_epochs, factor=factor)
+    schedule = train.warmed_up(schedule, epochs=epochs, factor=factor)
     return train.of_steps(schedule, steps_per_epoch)
 
 

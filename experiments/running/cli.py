@@ -15,11 +15,9 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
-
-from experiments.running import flag_files
 
 flags.disclaim_key_flags()  # a flag defined here belongs to the calling module
 
@@ -129,8 +127,9 @@ def _parsed(
 ) -> Sequence[str]:
     """Parse flags, and report a config that cannot be built as a user's mistake."""
     try:
-        # ml_collections and `imports` read the flags of the config's keys from sys.argv.
-        sys.argv[:] = _config_first(flag_files.expanded(arguments))
+        # ml_collections and `imports` read the flags of the config's keys from sys.argv, also those
+        # of a --flagfile=FILE: one flag a line without quotes, # for comments, the later flag wins.
+        sys.argv[:] = _config_first(flags.FLAGS.read_flags_from_files(list(arguments)))
         selected = select(sys.argv)
         for argument in selected:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
@@ -140,9 +139,9 @@ def _parsed(
         name = error.flagname
         inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
         hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
-        sys.exit(_say(sentence(error) + hint, REFUSED))
+        refuse(sentence(error) + hint)
     except (flags.Error, SyntaxError, *MISTAKES) as error:
-        sys.exit(_say(error, REFUSED))
+        refuse(error)
 
 
 def _config_first(arguments: Sequence[str]) -> list[str]:
@@ -183,6 +182,11 @@ def _config_file(name: str, loss: str = "") -> None:
     raise FileNotFoundError(f"there is no config file {shown}; {hint}")
 
 
+def refuse(error: BaseException | str) -> NoReturn:
+    """Print an error, and exit, because the request is invalid."""
+    sys.exit(_say(error, REFUSED))
+
+
 def _say(error: BaseException | str, code: int) -> int:
     message = error if isinstance(error, str) else _message(error)
     sys.stdout.flush()  # prints earlier results before the error, also in a pipe
@@ -217,6 +221,7 @@ _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']
 def sentence(error: BaseException) -> str:
     """Format an error as one line; keep only the last error of a quoted traceback."""
     text = str(error.args[0] if isinstance(error, KeyError) and error.args else error)
+    text = text.removeprefix("ERROR:: ")  # absl's, of a flag file
     if "Traceback (most recent call last)" in text:
         raised = re.findall(r"^\s*[\w.]*(?:Error|Exception): (.*)$", text, re.MULTILINE)
         text = raised[-1] if raised else text

@@ -52,8 +52,7 @@ class Part(NamedTuple):
       examples: the number of examples.
       labels: the CRC of the labels; None if they are unknown.
       input_means: the rounded mean input of some examples; None if unknown.
-      input_sums: weighted sums of the inputs of some examples, concatenated; None if unknown, as in
-        folders of older versions.
+      input_sums: weighted sums of the inputs of some examples, concatenated; None if unknown.
     """
 
     examples: int
@@ -141,8 +140,8 @@ def _are_pixels(inputs: np.ndarray) -> bool:
 def keep(folders: Collection[pathlib.Path], config: ConfigDict, dataset: data.Dataset) -> None:
     """Save the data identity of runs that start, and check the identity of runs that resume.
 
-    If an older run without the file resumes, the file is added. A folder with another config is not
-    changed, because training refuses it.
+    If a run resumes whose file was removed, the file is written again. A folder with another config
+    is not changed, because training refuses it.
     """
     if jax.process_index() > 0:  # only process 0 writes
         return
@@ -150,8 +149,8 @@ def keep(folders: Collection[pathlib.Path], config: ConfigDict, dataset: data.Da
     for folder in folders:
         check_resumed(folder, config, identity)
     for folder in folders:
-        older = _same_data(folder, config) is True and not (folder / NAME).exists()
-        if older or not _has_checkpoint(folder):
+        removed = _same_data(folder, config) is True and not (folder / NAME).exists()
+        if removed or not _has_checkpoint(folder):
             _write(folder, identity)
 
 
@@ -187,7 +186,7 @@ def _same_data(folder: pathlib.Path, config: ConfigDict) -> bool | None:
 
 
 def check(folder: pathlib.Path, identity: Identity) -> None:
-    """Raise an error if a run was trained with other data; accept a run without the file."""
+    """Raise an error if a run was trained with other data; accept a run whose file was removed."""
     saved = read(folder)
     if saved is not None and (difference := _difference(saved, identity)):
         raise ValueError(
@@ -228,7 +227,7 @@ def _differ(numbers: list[int] | None, new_numbers: list[int] | None, tolerance:
 
 
 def read(folder: pathlib.Path) -> Identity | None:
-    """Read the identity of a run's data; None if an older version started the run."""
+    """Read the identity of a run's data; None if the file was removed."""
     path, kind = folder / NAME, "the identity of a data set"
     try:
         with reading.guard(path, kind, _REMOVE):

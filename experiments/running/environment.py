@@ -5,13 +5,14 @@
 It also runs if a package is missing, too old or broken, and reports the problem.
 """
 
-import importlib.metadata
 import os
 import pathlib
 import platform
 import re
-import subprocess
 import sys
+
+import calib_jax
+from experiments.running import provenance
 
 CHECKOUT = pathlib.Path(__file__).resolve().parents[2]
 BESIDE = ("jaxlib", "jax-cuda12-plugin", "jax-cuda13-plugin", "libtpu", "tensorflow", "torch")
@@ -26,40 +27,20 @@ def lines() -> list[str]:
     system = f"{platform.system()} {platform.machine()}"
     first = f"Python {platform.python_version()}, {system}, {os.cpu_count()} cores"
     packages = [f"{name} {_state(name, oldest)}" for name, oldest in sorted(required)]
-    beside = [f"{name} {version}" for name in BESIDE if (version := _version(name))]
+    versions = {name: provenance.version(name) for name in BESIDE}
+    beside = [f"{name} {v}" for name, v in versions.items() if v != provenance.NOT_INSTALLED]
     settings = [f"{k}={v}" for k, v in sorted(os.environ.items()) if SETTINGS.match(k)]
-    return [f"calib_jax {_commit()}", first, *packages, *beside, _devices(), *settings]
-
-
-def _version(package: str) -> str:
-    """Return the version of an installed package, or ""."""
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+    checkout = f"calib_jax {calib_jax.__version__}, commit {provenance.commit()}"
+    return [checkout, first, *packages, *beside, _devices(), *settings]
 
 
 def _state(package: str, oldest: str) -> str:
     """Return the version of a required package, and whether it is too old."""
-    version = _version(package)
-    if not version:
+    version = provenance.version(package)
+    if version == provenance.NOT_INSTALLED:
         return f"is not installed, >={oldest} is required"
     numbers, wanted = ([int(n) for n in re.findall(r"\d+", v)] for v in (version, oldest))
     return version if numbers >= wanted else f"{version} is too old, >={oldest} is required"
-
-
-def _commit() -> str:
-    """Return the version of calib_jax and the commit of the checkout."""
-    source = (CHECKOUT / "calib_jax" / "__init__.py").read_text(encoding="utf-8")
-    version = re.findall(r'^__version__ = "(.*)"$', source, re.MULTILINE)[0]
-    command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
-    try:
-        commit = subprocess.run(
-            command, capture_output=True, text=True, check=True, cwd=CHECKOUT
-        ).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        return f"{version}, no commit"
-    return f"{version}, commit {commit}"
 
 
 def _devices() -> str:

@@ -213,19 +213,26 @@ def _checkpoints(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> 
 
 
 def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
-    """Read the predictions or the streamed values of a run, and its log."""
+    """Read a run; raise an error if it was trained on after its evaluation."""
     if stale := evaluation_record.stale(path):
         raise ValueError(
             f"{path} was trained on after step {stale.trained:,}, where it was evaluated: python -m"
             f" experiments.evaluate --workdir={path} evaluates it again."
         )
-    rows, config = journal.read_rows(path / journal.ROWS), _config(path)
-    if streamed := streamed_scores.read(path):
+    return read_run(name, seed, path, _config(path))
+
+
+def read_run(
+    name: str, seed: int, folder: pathlib.Path, config: Mapping[str, Any] | None
+) -> summary.Run:
+    """Read the predictions or the streamed values of a run, and its log."""
+    rows = journal.read_rows(folder / journal.ROWS)
+    if streamed := streamed_scores.read(folder):
         return summary.Run(name, seed, (), (), rows, streamed)
-    evaluation_record.check(path)
+    evaluation_record.check(folder)
 
     def part(file: str) -> tuple[np.ndarray, ...]:
-        logits, *others = report.read_predictions(str(path / file)).weighted
+        logits, *others = report.read_predictions(str(folder / file)).weighted
         return excluded.without(logits, config), *others
 
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)

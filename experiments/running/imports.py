@@ -155,7 +155,10 @@ def define_config(
       flag_values: the flag values in which the flag is defined.
       losses: the name of a flag that lists losses; a config without a loss gets the first.
     """
-    holder = config_flags.DEFINE_config_file("config", None, help_string, flag_values)
+    try:
+        holder = config_flags.DEFINE_config_file("config", None, help_string, flag_values)
+    except (flags.Error, UnicodeDecodeError) as error:  # ml_collections reads a --flagfile here
+        cli.refuse(error)
     flag = flag_values["config"]
     flag.parser = _ConfigParser(flag.parser, losses)
     return holder

@@ -84,11 +84,8 @@ def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTr
 
 
 def _of_run(folder: str, checkpoint: str) -> PyTree:
-    checkpoints = opened(folder)
-    try:
+    with opened(folder) as checkpoints:
         return checkpoints.variables(step_of(checkpoints, checkpoint or "latest"), say=warn)
-    finally:
-        checkpoints.close()
 
 
 def with_embedding(random: PyTree, table: np.ndarray) -> PyTree:
@@ -110,8 +107,8 @@ def with_embedding(random: PyTree, table: np.ndarray) -> PyTree:
     return traverse_util.unflatten_dict({**flat, place: table.astype(flat[place].dtype)}, sep="/")
 
 
-def opened(workdir: str) -> train.Checkpoints:
-    """Open the checkpoints of a run, read-only."""
+def opened(workdir: pathlib.Path | str) -> train.Checkpoints:
+    """Open the checkpoints of a run, read-only; `with` closes them."""
     folder = pathlib.Path(workdir) / "checkpoints"
     if not folder.is_dir():
         raise ValueError(f"there is no run in {workdir}: it has no folder checkpoints.")

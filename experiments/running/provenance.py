@@ -11,17 +11,18 @@ import subprocess
 import sys
 from typing import Any
 
-import jax
-
 PACKAGES = ("calib_jax", "jax", "jaxlib", "flax", "optax", "orbax-checkpoint", "numpy")
+NOT_INSTALLED = "not installed"
 _CHECKOUT = pathlib.Path(__file__).parent
 
 
 def describe() -> dict[str, Any]:
     """Describe this process: command, commit, date, machine, versions."""
+    import jax  # imported here so that `environment` runs if JAX is broken
+
     return {
         "command": shlex.join(["python", "-m", _module(), *sys.argv[1:]]),
-        "commit": _commit(),
+        "commit": commit(),
         "date": datetime.datetime.now().astimezone().isoformat(timespec="seconds"),
         "device": f"{jax.devices()[0].device_kind}, {len(jax.devices())} device(s)",
         "processor": _processor(),
@@ -58,10 +59,11 @@ def version(package: str) -> str:
     try:
         return importlib.metadata.version(package)
     except importlib.metadata.PackageNotFoundError:
-        return "not installed"
+        return NOT_INSTALLED
 
 
-def _commit() -> str:
+def commit() -> str:
+    """Return the commit of the checkout, or "unknown"."""
     command = ["git", "describe", "--always", "--dirty", "--abbrev=12"]
     try:
         process = subprocess.run(command, capture_output=True, text=True, check=True, cwd=_CHECKOUT)

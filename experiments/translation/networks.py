@@ -132,14 +132,11 @@ def restored(
     if several := seed_folders.there(folder):
         first = next(iter(several.values()))
         raise ValueError(f"{folder} holds several seeds: give one of them, such as {first}.")
-    checkpoints = initial.opened(str(folder))
-    try:
+    with initial.opened(folder) as checkpoints:
         name = checkpoint or initial.chosen(checkpoints)
         config = initial.config_of(checkpoints)
         imports.check_allowed(config, folder, allow_imports=allow_imports)
         variables = checkpoints.variables(initial.step_of(checkpoints, name), say=initial.warn)
-    finally:
-        checkpoints.close()
     network = building.network(config, 1)
     if not hasattr(network, "places") or "table" not in variables["params"]:
         raise ValueError(

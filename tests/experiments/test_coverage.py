@@ -145,8 +145,8 @@ def test_every_part_measures_what_its_title_says():
     tested = set(inference.calibration_tests()) - set(metrics.catalogue())
     chosen = {
         name
-        for all_pairs in (False, True)
-        for name in coverage.by_test(jax.random.key(0), 200, 2, "T = 1", 39, all_pairs=all_pairs)
+        for part in ("tests", "all_pairs")
+        for name in coverage.QUESTIONS[part].measure(jax.random.key(0), 200, 2, "T = 1", 39)
     }
     assert chosen == tested
 

@@ -4,7 +4,7 @@ import importlib.metadata
 
 import jax
 
-from experiments.running import environment
+from experiments.running import environment, provenance
 
 
 def test_every_required_package_and_device_has_a_line():
@@ -17,7 +17,7 @@ def test_every_required_package_and_device_has_a_line():
 
 def test_missing_old_and_broken_packages_are_named(monkeypatch):
     versions = {"jax": "0.9.12", "numpy": "2.10.0"}
-    monkeypatch.setattr(environment, "_version", lambda name: versions.get(name, ""))
+    monkeypatch.setattr(provenance, "version", lambda name: versions.get(name, "not installed"))
 
     def broken():
         raise RuntimeError("no plugin\n  for this driver")
