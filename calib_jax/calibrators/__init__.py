@@ -134,25 +134,6 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     return storage.read(path, {name: member.Params for name, member in _CATALOGUE.items()})
 
 
-for _member in (
-    bbq,
-    beta,
-    bias_corrected_temperature,
-    dirichlet,
-    enir,
-    ensemble_temperature,
-    histogram,
-    isotonic,
-    matrix,
-    platt,
-    sms,
-    svs,
-    temperature,
-    vector,
-    venn_abers,
-):
-    register(_member.__name__.rpartition(".")[2])(_member)
-
 __all__ = [
     "Code",
     "PriorEstimate",
@@ -180,6 +161,10 @@ __all__ = [
     "venn_abers",
     "with_prior",
 ]
+
+for _name in __all__:
+    if isinstance(globals()[_name], types.ModuleType):  # all public modules are calibrators
+        register(_name)(globals()[_name])
 
 
 def __dir__() -> list[str]:

@@ -162,7 +162,7 @@ def _model(
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
     return one_versus_rest.apply("bbq", answers, params, logits, _FLOOR)
 

@@ -88,7 +88,7 @@ def _fit(examples: FitData) -> Params:
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
     num_classes = one_versus_rest.num_classes_of(params.c)
     return contract.on_rows("beta", _apply, params, logits, num_classes)

@@ -121,7 +121,7 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits z / T + b, from rows of logits minus the largest logit of each row.
 
     Large offsets of rows thus cost no precision. The result contains no offsets, so it has no

@@ -64,7 +64,7 @@ def fit(
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
     num_classes = len(params.intercept)
     return contract.on_rows("dirichlet", _apply, params, logits, num_classes, mixes_classes=True)

@@ -173,7 +173,7 @@ def _average(groups: Groups) -> Vector:
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:

@@ -108,7 +108,7 @@ def _fit(examples: FitData) -> Params:
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the log-probabilities of the mixture."""
     logits = contract.logits_for("ensemble_temperature", logits)
     log_mixture = jnp.log(params.mixture)

@@ -98,7 +98,7 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:

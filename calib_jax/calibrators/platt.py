@@ -82,7 +82,7 @@ def _fit(examples: FitData, smoothed: bool) -> Params:
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
     return contract.on_rows(
         "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)

@@ -74,7 +74,7 @@ def fit(
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W x + b."""
     function, num_classes = structured.calibrated, len(params.intercept)
     return contract.on_rows("sms", function, params, logits, num_classes, mixes_classes=True)

@@ -76,7 +76,7 @@ def fit(
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w x + b."""
     return contract.on_rows("svs", structured.calibrated, params, logits, len(params.slope))
 

@@ -180,7 +180,7 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Divide logits by the temperature.
 
     The NLL of the result on the examples of the fit is at most the NLL of the logits, although the

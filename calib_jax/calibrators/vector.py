@@ -104,7 +104,7 @@ def fit_stream(
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w z + b."""
     return contract.on_rows("vector", _apply, params, logits, len(params.slope))
 

@@ -163,13 +163,13 @@ def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
 
 
 @contract.takes(Params)
-def apply(params: Any, logits: Any) -> Logits:
+def apply(params: Params, logits: Any) -> Logits:
     """Compute the calibrated log-probabilities."""
     return _on_rows(_apply, params, logits)
 
 
 @contract.takes(Params)
-def bounds(params: Any, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+def bounds(params: Params, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
     """Compute p0 and p1: for class 1 of two classes, or for the predicted class.
 
     Args:

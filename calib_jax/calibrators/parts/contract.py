@@ -15,7 +15,7 @@ that mix classes raise an error for such logits.
 import enum
 import functools
 from collections.abc import Callable
-from typing import Any, Concatenate, NamedTuple, ParamSpec, Protocol, TypeVar, runtime_checkable
+from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -31,9 +31,7 @@ from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
 _Params = TypeVar("_Params", bound=PyTree)
-_Own = TypeVar("_Own", contravariant=True)
-_Rest = ParamSpec("_Rest")
-_Value = TypeVar("_Value", covariant=True)
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 
 class Code(enum.IntEnum):
@@ -240,27 +238,14 @@ def ended(
     return jax.tree.map(judged, params._replace(state=state))
 
 
-@runtime_checkable
-class FunctionOfParams(Protocol[_Own, _Rest, _Value]):
-    """A public function of a calibrator's own parameters."""
-
-    def __call__(self, params: _Own, *args: _Rest.args, **options: _Rest.kwargs) -> _Value:
-        """Compute the value."""
-        ...
-
-
-def takes(
-    kind: type[_Own],
-) -> Callable[[Callable[Concatenate[Any, _Rest], _Value]], FunctionOfParams[_Own, _Rest, _Value]]:
+def takes(kind: type) -> Callable[[_Function], _Function]:
     """Decorate a function of a calibrator's parameters; another calibrator's raise an error."""
 
-    def decorate(
-        function: Callable[Concatenate[Any, _Rest], _Value],
-    ) -> FunctionOfParams[_Own, _Rest, _Value]:
+    def decorate(function: _Function) -> _Function:
         name = function.__module__.rpartition(".")[2]
 
         @functools.wraps(function)
-        def checked(params: Any, *args: _Rest.args, **options: _Rest.kwargs) -> _Value:
+        def checked(params: Any, *args: Any, **options: Any) -> Any:
             if not isinstance(params, kind):
                 raise TypeError(
                     f"{name}: it needs its own parameters, and these are {owner_of(params)}; use"
@@ -268,7 +253,7 @@ def takes(
                 )
             return function(params, *args, **options)
 
-        return checked
+        return cast(_Function, checked)
 
     return decorate
 
