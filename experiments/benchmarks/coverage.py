@@ -57,14 +57,14 @@ class Outcome(NamedTuple):
 
 
 Outcomes = dict[str, Outcome]
-Data = tuple[jax.Array, ...]  # logits and labels; two logits and labels for two models
+Data = Any  # a tuple of logits and labels, or of the logits of two models and labels
 
 
 def _outcome(result: Any) -> Outcome:
     """Take the fields of a result of calibration inference."""
-    ends = map(float, (result.value, result.low, result.high))
+    value, low, high = map(float, (result.value, result.low, result.high))
     p_value = getattr(result, "p_value", None)
-    return Outcome(*ends, math.nan if p_value is None else float(p_value))
+    return Outcome(value, low, high, math.nan if p_value is None else float(p_value))
 
 
 class Question(NamedTuple):
@@ -169,7 +169,7 @@ def bounds(data: Data, key: jax.Array, draws: int, clusters: dict[str, Any]) -> 
 
 def classwise(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
     """Compute the noise bound of the classwise ECE."""
-    options = {"key": key, "level": LEVEL, "num_resamples": draws}
+    options: dict[str, Any] = {"key": key, "level": LEVEL, "num_resamples": draws}
     return {
         "classwise_ece": _outcome(inference.noise_bound(metrics.classwise_ece, *data, **options))
     }
@@ -195,7 +195,7 @@ def by_test(
         given = {"key": key, "num_resamples": draws}
         options: dict[str, Any] = {option: given[option] for option in given if option in taken}
         if not clusters or "cluster" in taken:
-            result = inference.calibration_test(name, *data, **clusters, **options)
+            result = inference.calibration_test(name, *data, **(clusters | options))
             by_name[name] = Outcome(p_value=result.p_value)
     return by_name
 
@@ -337,8 +337,8 @@ QUESTIONS = {
     "clustered_pairs": Question(
         "Dependent examples, two models",
         "The same clusters, with the comparisons of two models.",
-        *({**NULL_PAIRS, "A calibrated, B T = 1.5": 1.5}, tuple(NULL_PAIRS)),
-        *(TWO, pairs, of_difference),
+        {**NULL_PAIRS, "A calibrated, B T = 1.5": 1.5},
+        *(tuple(NULL_PAIRS), TWO, pairs, of_difference),
         share=0.25,
         is_costly=True,
         **DEPENDENT,
