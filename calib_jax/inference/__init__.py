@@ -2,6 +2,7 @@
 
     inference.estimates({...}, logits, labels, key=key)          values with intervals
     inference.bootstrap(metrics.ece, logits, labels, key=key)    resampled values
+    inference.Evaluation(logits, labels)                         validated once, for many functions
     inference.noise_bound(metrics.ece, logits, labels, key=key)  is an ECE larger than noise?
     inference.calibration_test(name, logits, labels, key=key)    is the model calibrated at all?
     inference.compare_calibration(logits_a, logits_b, labels)    which model is calibrated better?
@@ -25,10 +26,16 @@ from calib_jax.inference.decisions.guaranteed_coverage import (
     GuaranteedCoverage,
     guaranteed_coverage,
 )
+from calib_jax.inference.evaluation import Evaluation
 from calib_jax.inference.groups.errors import PartError, class_errors, group_errors
 from calib_jax.inference.groups.worst_groups import WorstGroup, worst_groups
 from calib_jax.inference.pairs.compare_calibration import CalibrationDifference, compare_calibration
 from calib_jax.inference.pairs.compare_ece import EceDifference, compare_ece
+from calib_jax.inference.pairs.compare_metrics import (
+    BY_SQUARED_ERROR,
+    MetricDifference,
+    compare_metrics,
+)
 from calib_jax.inference.pairs.compare_refinement import RefinementDifference, compare_refinement
 from calib_jax.inference.pairs.compare_scores import ScoreDifference, compare_scores
 from calib_jax.inference.pairs.compare_temperature import TemperatureDifference, compare_temperature
@@ -39,7 +46,6 @@ from calib_jax.inference.resamples.bootstrap import (
     Estimate,
     Interval,
     bootstrap,
-    bounded_estimates,
     difference,
     estimates,
     interval,
@@ -57,6 +63,7 @@ from calib_jax.inference.tests.calibration import (
 from calib_jax.inference.tests.holm import holm
 
 __all__ = [
+    "BY_SQUARED_ERROR",
     "BestThreshold",
     "CalibrationDifference",
     "CalibrationTest",
@@ -65,11 +72,13 @@ __all__ = [
     "EceDifference",
     "Equivalence",
     "Estimate",
+    "Evaluation",
     "Flips",
     "GuaranteedCoverage",
     "ImageStream",
     "Interval",
     "McNemar",
+    "MetricDifference",
     "NoiseBound",
     "PartError",
     "RefinementDifference",
@@ -79,12 +88,12 @@ __all__ = [
     "WorstGroup",
     "best_threshold",
     "bootstrap",
-    "bounded_estimates",
     "calibration_test",
     "calibration_tests",
     "class_errors",
     "compare_calibration",
     "compare_ece",
+    "compare_metrics",
     "compare_refinement",
     "compare_scores",
     "compare_temperature",

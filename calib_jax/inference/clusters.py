@@ -19,8 +19,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.types import Array
-from calib_jax.inference.normal import LEAST_UNITS
-from calib_jax.inference.whole_examples import Column
+from calib_jax.inference.normal import LEAST_UNITS, Column
 
 Clusters: TypeAlias = Integer[np.ndarray, " rows"]  # 0, 1, 2, ..., each of them with an example
 

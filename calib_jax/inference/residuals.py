@@ -41,11 +41,10 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.types import Labels, Logits
 from calib_jax.inference.bounds.bin_gaps import members_of_top_label
-from calib_jax.inference.clusters import Clusters, sums_of
-from calib_jax.inference.normal import LEAST_UNITS
-from calib_jax.inference.whole_examples import Column
+from calib_jax.inference.clusters import sums_of
+from calib_jax.inference.evaluation import Evaluation
+from calib_jax.inference.normal import LEAST_UNITS, Column
 from calib_jax.metrics.fixed_bins import ece
 
 Bins: TypeAlias = Float[np.ndarray, " bins"]
@@ -122,11 +121,15 @@ class Moments(NamedTuple):
         return max(self.linear - self.observed + self.scarcity, self.degenerate, 0.0)
 
 
-def binned(logits: Logits, labels: Labels, cluster: Clusters | None, *, num_bins: int) -> Binned:
-    """Sum the residuals of examples that are `counted`."""
-    (members,), confidence, hit = members_of_top_label(
-        [ece.with_options(num_bins=num_bins)], logits, labels
-    )
+def binned(evaluation: Evaluation, *, num_bins: int) -> Binned:
+    """Sum the residuals of the examples of an evaluation in bins of equal width, once."""
+    return evaluation.once(("binned", num_bins), lambda: _binned(evaluation, num_bins))
+
+
+def _binned(evaluation: Evaluation, num_bins: int) -> Binned:
+    (members,) = members_of_top_label([ece.with_options(num_bins=num_bins)], evaluation)
+    confidence, hit = evaluation.top_label()
+    cluster = evaluation.cluster
     residual = confidence - hit
     columns = (np.ones_like(hit), residual, np.square(residual), confidence * (1 - confidence))
     count, total, square, spread = (column @ members for column in columns)

@@ -22,8 +22,8 @@ from statistics import NormalDist
 from typing import Any, NamedTuple
 
 from calib_jax.core.inputs import checks
+from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.residuals import Binned, binned, moments, wilson_reach
-from calib_jax.inference.whole_examples import counted_in_clusters
 
 
 class SquaredError(NamedTuple):
@@ -49,7 +49,7 @@ class SquaredError(NamedTuple):
 
 def debiased_squared_error(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     num_bins: int = 15,
@@ -94,8 +94,8 @@ def debiased_squared_error(
     (0.0876, 0.21, 0.38)
     """
     checks.level(level)
-    data = counted_in_clusters("debiased_squared_error", logits, labels, weights, clusters)
-    return interval_of([(1.0, binned(*data, num_bins=num_bins))], level)
+    evaluation = evaluated("debiased_squared_error", logits, labels, weights, clusters)
+    return interval_of([(1.0, binned(evaluation, num_bins=num_bins))], level)
 
 
 def interval_of(models: Sequence[tuple[float, Binned]], level: float) -> SquaredError:

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 
-from calib_jax.report import paired_tests
+from calib_jax import inference
+from calib_jax.report import intervals
 
 BY_SQUARED_ERROR = (
     "p of ece, adaptive_ece and other top-label errors in bins: of the difference of debiased"
@@ -112,7 +113,7 @@ def no_p(names: Iterable[str]) -> list[str]:
     names = list(dict.fromkeys(names))
     if not names:
         return []
-    counts = [COUNTS] * any(name in paired_tests.BY_SQUARED_ERROR for name in names)
+    counts = [COUNTS] * any(name in inference.BY_SQUARED_ERROR for name in names)
     return [_NO_P.format(names=", ".join(names)), *counts]
 
 
@@ -122,8 +123,8 @@ def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
     Args:
       kinds: names of metrics, and the kinds of the intervals of their differences.
     """
-    tested = [(name, kind) for name, kind in kinds if name in paired_tests.BY_SQUARED_ERROR]
-    notes = [NOISE_BOUNDS] * any(kind == paired_tests.NOISE_BOUND for _, kind in tested)
+    tested = [(name, kind) for name, kind in kinds if name in inference.BY_SQUARED_ERROR]
+    notes = [NOISE_BOUNDS] * any(kind == intervals.NOISE_BOUND for _, kind in tested)
     names = [name for name, kind in tested if kind in ("percentile", "basic")]
     if names:
         notes.append(_BOOTSTRAP.format(names=", ".join(dict.fromkeys(names))))
@@ -132,7 +133,7 @@ def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
 
 def no_interval(kinds: Iterable[tuple[str, str]]) -> list[str]:
     """Name the metrics whose difference has no valid interval; empty if there are none."""
-    names = [name for name, kind in kinds if kind == paired_tests.NO_INTERVAL]
+    names = [name for name, kind in kinds if kind == intervals.NO_INTERVAL]
     return [_NO_INTERVAL.format(names=", ".join(dict.fromkeys(names)))] if names else []
 
 

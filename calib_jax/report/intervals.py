@@ -1,9 +1,16 @@
-"""The rule that equal resamples have no interval, for every table of estimates."""
+"""Intervals and p-values as tables show them: which exist, adjusted p-values, stars and bounds."""
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
-from calib_jax.report.paired_tests import NO_INTERVAL, NOISE_BOUND
+import numpy as np
+
+from calib_jax import inference
+
+NOISE_BOUND = "noise bound"
+NO_INTERVAL = "none"
+STAR = 0.05
 
 
 class Shown(NamedTuple):
@@ -29,3 +36,33 @@ def shown(value: float, low: float, high: float, kind: str) -> Shown:
     if not kind.startswith(NOISE_BOUND) and max(abs(low - value), abs(high - value)) <= slack:
         return Shown(math.nan, math.nan, NO_INTERVAL)
     return Shown(low, high, kind)
+
+
+def adjusted(p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust p-values by `inference.holm`; None stays None and is not counted.
+
+    >>> adjusted([0.01, None, 0.04])
+    [0.02, None, 0.04]
+    """
+    given = np.array([np.nan if p is None else p for p in p_values], float)
+    corrected = inference.holm(given).tolist()
+    return [None if p is None else q for p, q in zip(p_values, corrected, strict=True)]
+
+
+def starred(p_holm: float | None) -> str:
+    """Return a star for an adjusted p-value below 5 %."""
+    return "*" if p_holm is not None and p_holm < STAR else ""
+
+
+def least_p(metric: str, num_resamples: int) -> float:
+    """Return the smallest possible p-value of a metric's difference; 0 for an asymptotic test."""
+    return 0.0 if metric in inference.BY_SQUARED_ERROR else 2 / (num_resamples + 1)
+
+
+def least_p_of_bound(num_resamples: int, level: float) -> float:
+    """Return the smallest possible p-value of a noise bound, or an upper bound for few resamples.
+
+    >>> least_p_of_bound(num_resamples=199, level=0.9)
+    0.005
+    """
+    return min(1 / (num_resamples + 1), (1 - level) / 2)

@@ -5,8 +5,8 @@ from __future__ import annotations
 import collections
 import dataclasses
 import importlib.metadata
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,11 +18,10 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import as_array, unmasked
 from calib_jax.core.inputs.invalid_values import refuse_labels
 from calib_jax.core.inputs.mistaken_probabilities import judged
-from calib_jax.core.rows import padded_size
-from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.inference.whole_examples import are_counts
+from calib_jax.core.types import Labels, Logits
+from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric
-from calib_jax.report import calibration, caveats, files, intervals, paired_tests, tables
+from calib_jax.report import calibration, caveats, files, intervals, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row, Worst
@@ -35,6 +34,7 @@ PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
 INTERVALS = ("valid", "percentile", "basic")
 
 Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
+_Tested = TypeVar("_Tested", Row, Part)
 
 
 class Report(Results):
@@ -146,7 +146,8 @@ def score(
     ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     called = _distinct(class_names, logits.shape[-1])
     notes = notes_on(given, logits, labels, weights, **understood)
-    if weights is not None and are_counts(weights) and np.max(weights) > 1:
+    evaluation = Evaluation(logits, labels, weights, clusters=ids, name="score")
+    if weights is not None and evaluation.counts and np.max(weights) > 1:
         notes.append(
             "Some weights are larger than 1. Noise bounds take them for copies; percentile"
             " intervals draw whole examples with their weights, and are wider. If they are copies,"
@@ -157,10 +158,11 @@ def score(
         options = {"costs": None if costs is None else np.asarray(unmasked("costs", costs))}
         for cost in ("expected_cost", "stated_cost"):
             several[cost] = metrics_package.named(cost, abstain_cost=abstain_cost, **options)
-    bootstrap: dict[str, Any] = {
+    interval: dict[str, Any] = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,
-        "clusters": ids,
+        "level": level,
+        "method": method,
     }
     columns = calibration.columns(calibrate, criterion) if calibrate else {}
     others: dict[str, Any] = {}
@@ -180,12 +182,15 @@ def score(
         raise ValueError(
             f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
         )
-    models: dict[str, Logits] = {}
+    models: dict[str, Evaluation] = {}
     fits: dict[str, dict[str, Any]] = {}
+
+    def evaluated(logits: Logits) -> Evaluation:
+        return Evaluation(logits, labels, weights, clusters=ids, name="score")
 
     def add(model: str, given: Any, logits: Logits) -> None:
         """Add a model, and the same model after its calibrators."""
-        models[model] = logits
+        models[model] = evaluation if model == name else evaluated(logits)
         if calibrate is None or model not in calibrated:
             return
         held_out = None
@@ -200,9 +205,10 @@ def score(
                     " fitted on these.\nGive other examples, or cross_fit=5."
                 )
         for column, each in names_of_fits[model].items():
-            models[column], fit = calibration.calibrated(
+            applied, fit = calibration.calibrated(
                 calibrate, logits, labels, weights, held_out, cross_fit, each, seed, ids
             )
+            models[column] = evaluated(applied)
             fits[column] = fit | {"predictions": model}
 
     add(name, given, logits)
@@ -221,78 +227,44 @@ def score(
         add(other_name, given_other, other)
     unsettled = {column for column, fit in fits.items() if calibration.unsettled(fit)}
 
-    values = {k: metrics_package.values_of(several, z, labels, weights) for k, z in models.items()}
-    _check_numbers(values[name])
-    samples = {
-        k: inference.bootstrap(several, z, labels, weights, **bootstrap) for k, z in models.items()
+    estimates = {
+        model: inference.estimates(several, each, **interval) for model, each in models.items()
     }
-    kind = "percentile" if method == "valid" else method
-    bounds: dict[str, dict[str, inference.Estimate]] = {}
-    if method == "valid":
-        bounds = {
-            model: inference.bounded_estimates(
-                several, values[model], z, labels, weights, level=level, **bootstrap
-            )
-            for model, z in models.items()
-        }
-    residuals = {}
-    if len(models) > 1:
-        residuals = {
-            model: paired_tests.residuals_of(
-                several,
-                z,
-                labels,
-                weights,
-                ids,
-                num_bins=num_bins,
-                key=bootstrap["key"],
-                number=number,
-                num_resamples=num_resamples,
-            )
-            for number, (model, z) in enumerate(models.items())
-        }
+    _check_numbers(estimates[name])
+    changes_of = {
+        model: inference.compare_metrics(several, evaluation, each, num_bins=num_bins, **interval)
+        for model, each in models.items()
+        if model != name
+    }
     rows, changes = [], []
     for label, metric in several.items():
-        for model in models:
-            value = values[model][label]
-            bound = bounds.get(model, {}).get(label)
-            ends = bound or inference.interval(
-                samples[model][label], level, method=kind, estimate=value
-            )
-            numbers, row_kind = _shown(value, ends, bound.interval if bound else kind)
-            tested = (bound.floor, bound.p_value) if bound else (None, None)
-            row = Row(label, model, *numbers, convention_of(metric), row_kind, *tested)
-            rows.append(row)
+        for model, by_name in estimates.items():
+            numbers, kind = _shown(by_name[label])
+            tested = by_name[label].floor, by_name[label].p_value
+            rows.append(Row(label, model, *numbers, convention_of(metric), kind, *tested))
         of_metric = []
-        for model in list(models)[1:]:
-            before, after = (
-                paired_tests.Side(values[m][label], samples[m][label], [residuals[m]])
-                for m in (name, model)
-            )
-            change = paired_tests.difference(
-                label, metric, before, after, level=level, method=method
-            )
-            ends = (change.value, change.low, change.high)
-            p_value = None if model in unsettled else change.p_value
-            of_metric.append(Change(label, name, model, *ends, p_value, interval=change.interval))
-        p_holm = paired_tests.adjusted([change.p_value for change in of_metric])
+        for model, of_model in changes_of.items():
+            value, low, high = map(float, of_model[label][:3])
+            p_value, kind = of_model[label].p_value, of_model[label].interval
+            p_value = None if p_value is None or model in unsettled else float(p_value)
+            of_metric.append(Change(label, name, model, value, low, high, p_value, interval=kind))
+        p_holm = intervals.adjusted([change.p_value for change in of_metric])
         changes += [
             dataclasses.replace(change, p_holm=p)
             for change, p in zip(of_metric, p_holm, strict=True)
         ]
 
-    interval = {"level": level, "method": method, **bootstrap}
-    num_present = _num_present(labels, weights)
-    by_name = _columns(groups, labels)
-    classes = _per_class(models, labels, weights, num_bins, interval, called) if per_class else []
+    by_column = _columns(groups, labels)
+    classes = _per_class(models, num_bins, interval, called) if per_class else []
     shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
     shown += PER_CLASS if per_class else ()
-    notes += _on_few_examples(shown, models, labels, weights, by_name, called)
+    notes += _on_few_examples(shown, models, by_column, called)
+    curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     return Report(
         settings={
-            "examples": num_present,
-            "left_out": len(labels) - num_present,
-            "clusters": _num_clusters(ids, weights),
+            "examples": int(np.sum(evaluation.present)),
+            "left_out": int(np.sum(~evaluation.present)),
+            "clusters": _num_clusters(evaluation),
             "classes": int(logits.shape[-1]),
             "weighted": weights is not None,
             "level": level,
@@ -304,39 +276,30 @@ def score(
         },
         rows=_untested(rows, unsettled),
         changes=changes,
-        classes=_untested_parts(classes, unsettled),
-        groups=_untested_parts(
-            _per_group(several, models, labels, weights, by_name, interval), unsettled
-        ),
-        reliability={
-            model: metrics_package.reliability(z, labels, weights, num_bins=num_bins, level=level)
-            for model, z in models.items()
-        },
+        classes=_untested(classes, unsettled),
+        groups=_untested(_per_group(several, models, by_column, interval), unsettled),
+        reliability={model: each.values(curve)[curve.name] for model, each in models.items()},
         calibrators=fits,
         notes=notes,
         worst=_worst(
-            {model: z for model, z in models.items() if model not in unsettled},
-            labels,
-            weights,
-            by_name,
+            {model: each for model, each in models.items() if model not in unsettled},
+            by_column,
             interval,
         ),
     )
 
 
-def _untested(rows: Sequence[Row], models: Collection[str]) -> list[Row]:
+def _untested(rows: Sequence[_Tested], models: Collection[str]) -> list[_Tested]:
     """Remove the p-values of these models, whose calibrators did not converge."""
-    return [
-        dataclasses.replace(row, p_value=None) if row.predictions in models else row for row in rows
-    ]
 
+    def untested(row: _Tested) -> _Tested:
+        if row.predictions not in models:
+            return row
+        tests = ["p_value", "p_holm"] if isinstance(row, Part) else ["p_value"]
+        none: dict[str, Any] = dict.fromkeys(tests)
+        return dataclasses.replace(row, **none)
 
-def _untested_parts(parts: Sequence[Part], models: Collection[str]) -> list[Part]:
-    """Remove the p-values and adjusted p-values of these models for classes and groups."""
-    return [
-        dataclasses.replace(part, p_value=None, p_holm=None) if part.predictions in models else part
-        for part in parts
-    ]
+    return [untested(row) for row in rows]
 
 
 def _check_fitted(calibrated: Sequence[str], models: Sequence[str]) -> None:
@@ -376,16 +339,17 @@ def _check_labels(labels: np.ndarray, weights: Any, num_classes: int) -> None:
     refuse_labels("score", labels, weights, num_classes)
 
 
-def _shown(value: Any, ends: Any, kind: str) -> tuple[tuple[float, float, float], str]:
+def _shown(estimate: inference.Estimate) -> tuple[tuple[float, float, float], str]:
     """Return value and ends as floats, and the kind; no ends if all resamples are equal."""
-    low, high, kind = intervals.shown(float(value), float(ends.low), float(ends.high), kind)
-    return (float(value), low, high), kind
+    value, low, high = map(float, estimate[:3])
+    low, high, kind = intervals.shown(value, low, high, estimate.interval)
+    return (value, low, high), kind
 
 
-def _check_numbers(values: Mapping[str, Any]) -> None:
+def _check_numbers(estimates: Mapping[str, inference.Estimate]) -> None:
     """Raise an error for a metric that is more than one number."""
-    for name, value in values.items():
-        if not hasattr(value, "shape") or value.shape:
+    for name, estimate in estimates.items():
+        if not hasattr(estimate.value, "shape") or estimate.value.shape:
             raise TypeError(
                 f"score: a row of the report is one number, and {name} is more: per_class=True adds"
                 " a table of the classes, and inference.estimates takes any metric."
@@ -442,28 +406,23 @@ def chosen_metrics(
 
 
 def _per_class(
-    models: Mapping[str, Logits],
-    labels: Labels,
-    weights: Weights | None,
+    models: Mapping[str, Evaluation],
     num_bins: int,
     interval: Mapping[str, Any],
     class_names: Sequence[str],
 ) -> list[Part]:
     several = chosen_metrics(PER_CLASS, num_bins)
-    class_of_row = np.asarray(labels)
-    present = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
-    ids = interval["clusters"]
     parts = []
-    for model, logits in models.items():
-        estimates = inference.estimates(several, logits, labels, weights, **interval)
-        tests = _class_tests(logits, labels, weights, num_bins, interval)
-        for k in range(logits.shape[-1]):
-            rows = present & (class_of_row == k)
-            count, num_clusters = int(rows.sum()), _num_clusters(ids, rows)
+    for model, evaluation in models.items():
+        estimates = inference.estimates(several, evaluation, **interval)
+        tests = _class_tests(evaluation, num_bins, interval)
+        for k, class_name in enumerate(class_names):
+            rows = evaluation.present & (np.asarray(evaluation.labels) == k)
+            count, num_clusters = int(rows.sum()), _num_clusters(evaluation, rows)
             for name, estimate in estimates.items():
-                ends = inference.Interval(estimate.low[k], estimate.high[k])
-                numbers, _ = _shown(estimate.value[k], ends, estimate.interval)
-                part = Part(class_names[k], count, name, model, *numbers, num_clusters)
+                value, low, high = (end[k] for end in estimate[:3])
+                numbers, _ = _shown(estimate._replace(value=value, low=low, high=high))
+                part = Part(class_name, count, name, model, *numbers, num_clusters)
                 if tests and name == "per_class_ece":
                     floor, p_value, p_holm = tests[k][-3:]
                     part = dataclasses.replace(part, floor=floor, p_value=p_value, p_holm=p_holm)
@@ -472,20 +431,16 @@ def _per_class(
 
 
 def _class_tests(
-    logits: Logits,
-    labels: Labels,
-    weights: Weights | None,
-    num_bins: int,
-    interval: Mapping[str, Any],
+    evaluation: Evaluation, num_bins: int, interval: Mapping[str, Any]
 ) -> list[inference.PartError]:
     """Test the error of every class, if the weights are counts."""
-    if interval["method"] != "valid" or not are_counts(weights):
+    if interval["method"] != "valid" or not evaluation.counts:
         return []
-    num_rows, num_classes = logits.shape
+    num_rows, num_classes = evaluation.logits.shape
     draws = max(interval["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
-    key, clusters = interval["key"], interval["clusters"]
-    options: dict[str, Any] = {"num_bins": num_bins, "num_resamples": draws, "clusters": clusters}
-    return inference.class_errors(logits, labels, weights, key=key, **options)
+    return inference.class_errors(
+        evaluation, key=interval["key"], num_bins=num_bins, num_resamples=draws
+    )
 
 
 def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
@@ -507,72 +462,47 @@ def _columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
     return columns
 
 
+def _groups_of(columns: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name and the mask of every group; columns of floats have none."""
+    for name, column in columns.items():
+        for value in [] if column.dtype.kind == "f" else np.unique(column):
+            yield f"{name}={value}" if name else str(value), column == value
+
+
 def _per_group(
     several: Metrics,
-    models: Mapping[str, Logits],
-    labels: Labels,
-    weights: Any,
+    models: Mapping[str, Evaluation],
     columns: Mapping[str, np.ndarray],
     interval: Mapping[str, Any],
 ) -> list[Part]:
     parts = []
-    for name, column in columns.items():
-        for value in [] if column.dtype.kind == "f" else np.unique(column):
-            part, rows = f"{name}={value}" if name else str(value), np.flatnonzero(column == value)
-            parts += _of_group(several, models, labels, weights, part, rows, interval)
-    tested: dict[tuple[str, str], list[int]] = {}
+    for group, mask in _groups_of(columns):
+        for model, evaluation in models.items():
+            count = int(np.sum(evaluation.present & mask))
+            if not count:
+                continue
+            part = evaluation.part(np.flatnonzero(mask))
+            num_clusters = _num_clusters(part)
+            for name, estimate in inference.estimates(several, part, **interval).items():
+                numbers, _ = _shown(estimate)
+                tested = (num_clusters, estimate.floor, estimate.p_value)
+                parts.append(Part(group, count, name, model, *numbers, *tested))
+    tested_together: dict[tuple[str, str], list[int]] = {}
     for index, each in enumerate(parts):
-        if each.p_value is not None:
-            tested.setdefault((each.metric, each.predictions), []).append(index)
-    for places in tested.values():
-        adjusted = inference.holm([parts[index].p_value for index in places])
-        for index, p_holm in zip(places, adjusted, strict=True):
-            parts[index] = dataclasses.replace(parts[index], p_holm=float(p_holm))
-    return parts
-
-
-def _of_group(
-    several: Metrics,
-    models: Mapping[str, Logits],
-    labels: Labels,
-    weights: Any,
-    part: str,
-    rows: np.ndarray,
-    interval: Mapping[str, Any],
-) -> list[Part]:
-    given = np.ones(len(rows), np.float32) if weights is None else np.asarray(weights)[rows]
-    count = _num_present(rows, given)
-    if not count:
-        return []
-    padding = (0, padded_size(len(rows)) - len(rows))  # groups share compiled programs
-    rows, group_weights = np.pad(rows, padding), np.pad(given, padding)
-    ids = interval["clusters"]
-    group_ids = None if ids is None else ids[rows]
-    num_clusters = _num_clusters(group_ids, group_weights)
-    group_interval = {**interval, "clusters": group_ids}
-    parts = []
-    for model, logits in models.items():
-        estimates = inference.estimates(
-            several, logits[rows], labels[rows], group_weights, **group_interval
-        )
-        for name, estimate in estimates.items():
-            numbers, _ = _shown(estimate.value, estimate, estimate.interval)
-            evidence = (num_clusters, estimate.floor, estimate.p_value)
-            parts.append(Part(part, count, name, model, *numbers, *evidence))
+        tested_together.setdefault((each.metric, each.predictions), []).append(index)
+    for places in tested_together.values():
+        p_holm = intervals.adjusted([parts[index].p_value for index in places])
+        for index, p in zip(places, p_holm, strict=True):
+            parts[index] = dataclasses.replace(parts[index], p_holm=p)
     return parts
 
 
 def _worst(
-    models: Mapping[str, Logits],
-    labels: Labels,
-    weights: Weights | None,
-    columns: Mapping[str, np.ndarray],
-    interval: Mapping[str, Any],
+    models: Mapping[str, Evaluation], columns: Mapping[str, np.ndarray], interval: Mapping[str, Any]
 ) -> list[Worst]:
     """Search for groups with a gap, if the weights are counts."""
-    if not columns or interval["method"] != "valid" or not are_counts(weights):
+    if not columns or interval["method"] != "valid":
         return []
-    drawn = {name: interval[name] for name in ("key", "clusters")}
     return [
         Worst(
             " & ".join(f"{name}={value}" if name else value for name, value in conditions.items()),
@@ -582,30 +512,28 @@ def _worst(
             p_value,
             p_holm,
         )
-        for model, logits in models.items()
+        for model, evaluation in models.items()
+        if evaluation.counts
         for conditions, size, gap, p_value, p_holm, _ in inference.worst_groups(
-            logits, labels, columns, weights, **drawn
+            evaluation, columns=columns, key=interval["key"]
         )
     ]
 
 
 def _on_few_examples(
     shown: Sequence[str],
-    models: Mapping[str, Logits],
-    labels: Labels,
-    weights: Weights | None,
+    models: Mapping[str, Evaluation],
     columns: Mapping[str, np.ndarray],
     class_names: Sequence[str],
 ) -> list[str]:
     """Warn of metrics with a bootstrap interval that depend on very few examples, in groups too."""
-    true = np.asarray(labels)
-    present = np.ones(len(true), bool) if weights is None else np.asarray(weights) > 0
-    subsets = {"": present}
-    for name, column in columns.items():
-        for value in [] if column.dtype.kind == "f" else np.unique(column):
-            part = f"{name}={value}" if name else str(value)
-            subsets[f" in group {part}"] = present & (column == value)
-    hits = {model: np.argmax(np.asarray(z), axis=-1) == true for model, z in models.items()}
+    first = next(iter(models.values()))
+    true = np.asarray(first.labels)
+    subsets = {"": first.present}
+    subsets |= {f" in group {name}": first.present & mask for name, mask in _groups_of(columns)}
+    hits = {
+        model: np.argmax(np.asarray(each.logits), axis=-1) == true for model, each in models.items()
+    }
     of_classes: dict[str, int] = {}
     of_hits: dict[str, int] = {}
     for where, rows in subsets.items():
@@ -621,16 +549,11 @@ def _on_few_examples(
     ]
 
 
-def _num_present(rows: Any, weights: Any) -> int:
-    """Count the examples of positive weight."""
-    return len(rows) if weights is None else int(np.sum(np.asarray(weights) > 0))
-
-
-def _num_clusters(ids: Any, weights: Any) -> int | None:
-    """Count the clusters that have an example of positive weight; return None without clusters."""
-    if ids is None:
+def _num_clusters(evaluation: Evaluation, rows: np.ndarray | None = None) -> int | None:
+    """Count the clusters of the present rows, or of some of them; return None without clusters."""
+    if evaluation.clusters is None:
         return None
-    return len(np.unique(ids if weights is None else ids[np.asarray(weights) > 0]))
+    return len(np.unique(evaluation.clusters[evaluation.present if rows is None else rows]))
 
 
 def _versions() -> dict[str, str]:

@@ -12,14 +12,9 @@ import numpy as np
 
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
+from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
-from calib_jax.report.paired_tests import (
-    BY_SQUARED_ERROR,
-    NO_INTERVAL,
-    least_p,
-    least_p_of_bound,
-    starred,
-)
+from calib_jax.report.intervals import NO_INTERVAL, least_p, least_p_of_bound, starred
 from calib_jax.report.prediction_tables import counted
 from calib_jax.report.records import Change, Part, Results, Row, Worst
 

@@ -26,6 +26,7 @@ intervals, without a p-value over the test examples, and without a reliability d
 """
 
 import dataclasses
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -34,10 +35,8 @@ import numpy as np
 
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core import outside_interval
-from calib_jax.inference.bounds.noise_bound import has_noise_bound, least_draws, noise_bound
-from calib_jax.inference.whole_examples import are_counts
-from calib_jax.report import calibration, caveats, paired_tests
-from calib_jax.report.paired_tests import Residuals
+from calib_jax.report import calibration, caveats
+from calib_jax.report.intervals import NO_INTERVAL, adjusted
 from calib_jax.report.scoring import chosen_metrics
 from experiments.reports.label_rows import label_rows
 from experiments.reports.seed_intervals import SeedInterval, of_bounds, of_samples
@@ -145,7 +144,7 @@ class Cell:
     @property
     def constant(self) -> bool:
         """Whether there is no interval because all resamples have the same value."""
-        return self.interval == paired_tests.NO_INTERVAL
+        return self.interval == NO_INTERVAL
 
     @property
     def notes(self) -> list[str]:
@@ -211,103 +210,55 @@ def summarize(
       say: called with a line of text before each step that takes seconds.
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
-    seeds = {loss: [run.seed for run in runs if run.loss == loss] for loss in losses}
     chosen = chosen_metrics(CELLS, num_bins)
     streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
-    values: dict[tuple[str, str], list[dict[str, float]]] = {}
-    samples: dict[tuple[str, str], dict[str, np.ndarray]] = {}
-    intervals: dict[tuple[str, str], dict[str, SeedInterval]] = {}
-    residuals: dict[tuple[str, str], list[Residuals | None]] = {}
     by_phase = phases_of(criteria)
     if streamed:
         _check_streamed(runs, by_phase, num_bins)
     temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
     unsettled: dict[tuple[str, str], str] = {}
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
-    for number, loss in enumerate(losses, start=1):
+    of_baseline: dict[str, _Phase] = {}
+    by_loss: dict[tuple[str, str], list[Cell]] = {}
+    draws: dict[str, Any] = {"key": jax.random.key(0), "num_resamples": num_resamples}
+    for number, loss in enumerate([baseline, *(other for other in losses if other != baseline)], 1):
         loss_runs = [run for run in runs if run.loss == loss]
         work = f"fitting a temperature and drawing {num_resamples:,} resamples for each run"
         say(f"{number}/{len(losses)}  {loss}: {'streamed values' if loss in streamed else work}")
-        measured = [_measured(run, by_phase, chosen) for run in loss_runs]
+        measured = [_measured(run, by_phase) for run in loss_runs]
         for phase in by_phase:
             temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
             unsettled[loss, phase] = calibration.not_converged(
                 run.states[phase] for run in measured
             )
         for phase in diagrams:
-            values[loss, phase] = [run.values[phase] for run in measured]
-            if loss in streamed:
-                continue
-            answers = [run.logits[phase] for run in measured]
-            _, labels, weights, examples = label_rows(*loss_runs[0].test)
-            label_weights = np.ones(labels.shape, np.float32) if weights is None else weights
-            drawn = [
-                inference.bootstrap(
+            of_loss = _phase([run.results[phase] for run in measured], loss_runs, chosen, draws)
+            if loss == baseline:
+                of_baseline[phase] = of_loss
+            elif of_loss.evaluations and of_baseline[phase].evaluations:
+                changes = inference.compare_metrics(
                     chosen,
-                    logits,
-                    labels,
-                    weights,
-                    key=jax.random.key(0),
-                    num_resamples=num_resamples,
-                    clusters=examples,
-                )
-                for logits in answers
-            ]
-            residuals[loss, phase] = [
-                paired_tests.residuals_of(
-                    chosen,
-                    logits,
-                    labels,
-                    weights,
-                    examples,
+                    of_baseline[phase].evaluations,
+                    of_loss.evaluations,
+                    level=LEVEL,
                     num_bins=num_bins,
-                    key=jax.random.key(0),
-                    number=number * len(runs) + place,
-                    num_resamples=num_resamples,
+                    **draws,
                 )
-                for place, logits in enumerate(answers)
-            ]
-            samples[loss, phase] = {
-                name: np.mean([np.asarray(item[name]) for item in drawn], axis=0) for name in CELLS
-            }
-            bounds = [
-                _bounds(chosen, logits, labels, weights, examples, num_resamples=num_resamples)
-                for logits in answers
-            ]
-            intervals[loss, phase] = {
-                name: of_bounds([bound[name] for bound in bounds])
-                if name in bounds[0]
-                else of_samples(
-                    [run[name] for run in values[loss, phase]],
-                    np.array([item[name] for item in drawn]),
-                    most=MOST.get(name, np.inf),
+                of_loss = of_loss._replace(changes=changes)
+            by_loss[loss, phase] = [
+                _cell(
+                    loss, phase, metric, of_loss, None if loss == baseline else of_baseline[phase]
                 )
-                for name in CELLS
-            }
-            # One diagram pools all seeds; the weights scale its bands to the size of one test set.
-            count = len(answers)
-            diagrams[phase][loss] = metrics.reliability(
-                np.concatenate(answers),
-                np.concatenate([labels] * count),
-                np.concatenate([label_weights * np.float32(1 / count)] * count),
-                num_bins=num_bins,
-            )
-    cells = [
-        _cell(
-            loss,
-            phase,
-            metric,
-            values,
-            samples,
-            intervals,
-            residuals,
-            baseline,
-            paired=seeds[loss] == seeds[baseline],
-        )
-        for phase in diagrams
-        for loss in losses
-        for metric in chosen.values()
-    ]
+                for metric in chosen.values()
+            ]
+            if of_loss.evaluations:
+                diagrams[phase][loss] = _diagram(of_loss.evaluations, num_bins)
+    # The baseline is computed first, and shown at its place.
+    cells = [cell for phase in diagrams for loss in losses for cell in by_loss[loss, phase]]
+    diagrams, temperatures = (
+        {phase: {loss: of[loss] for loss in losses if loss in of} for phase, of in tables.items()}
+        for tables in (diagrams, temperatures)
+    )
     cells = _with_holm([_untested(cell, unsettled, baseline) for cell in cells])
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
@@ -337,29 +288,77 @@ def summarize(
     )
 
 
-def _bounds(
+class _Phase(NamedTuple):
+    """The results of all runs of a loss before or after a temperature.
+
+    Attributes:
+      seeds: the seeds of the runs.
+      values: the metrics of every run.
+      intervals: the intervals of the means over the runs; empty without evaluations.
+      evaluations: the predictions of every run; empty for streamed values.
+      changes: the differences to the baseline; empty for the baseline and without evaluations.
+    """
+
+    seeds: list[int]
+    values: list[dict[str, float]]
+    intervals: dict[str, SeedInterval]
+    evaluations: list[inference.Evaluation]
+    changes: dict[str, inference.MetricDifference]
+
+
+def _phase(
+    results: Sequence[Any],
+    runs: Sequence[Run],
     chosen: Mapping[str, metrics.Metric[..., Any]],
-    logits: Any,
-    labels: Any,
-    weights: Any,
-    examples: Any,
-    *,
-    num_resamples: int,
-) -> dict[str, inference.NoiseBound]:
-    """Compute the noise bounds of a run; empty if the weights are not counts of examples."""
-    if not are_counts(weights):
-        return {}
-    bounded = {name: metric for name, metric in chosen.items() if has_noise_bound(metric)}
-    draws = max(
-        num_resamples, 2 * least_draws(LEVEL)
-    )  # twice the mean p-value of seeds is compared
-    options = {
-        "key": jax.random.key(0),
-        "level": LEVEL,
-        "num_resamples": draws,
-        "clusters": examples,
+    draws: Mapping[str, Any],
+) -> _Phase:
+    """Compute the metrics of runs from logits, with intervals; streamed values are results."""
+    seeds = [run.seed for run in runs]
+    if runs[0].streamed:
+        return _Phase(seeds, list(results), {}, [], {})
+    _, labels, weights, examples = label_rows(*runs[0].test)
+    evaluations = [
+        inference.Evaluation(logits, labels, weights, clusters=examples) for logits in results
+    ]
+    bounded = {name: metric for name, metric in chosen.items() if inference.has_noise_bound(metric)}
+    bounded = bounded if evaluations[0].counts else {}
+    others = {name: metric for name, metric in chosen.items() if name not in bounded}
+    # Twice the mean of the p-values of the seeds is compared with (1 - LEVEL) / 2.
+    least = math.ceil(round(4 / (1 - LEVEL), 6))
+    of_bound = {**draws, "level": LEVEL, "num_resamples": max(draws["num_resamples"], least)}
+    bounds = [
+        inference.noise_bound(bounded, each, **of_bound) if bounded else {} for each in evaluations
+    ]
+    samples = [inference.bootstrap(others, each, **draws) for each in evaluations]
+    values = [
+        {name: float(value) for name, value in each.values(others).items()}
+        | {name: bound.value for name, bound in of_run.items()}
+        for each, of_run in zip(evaluations, bounds, strict=True)
+    ]
+    intervals = {
+        name: of_bounds([of_run[name] for of_run in bounds])
+        if name in bounded
+        else of_samples(
+            [of_run[name] for of_run in values],
+            np.array([of_run[name] for of_run in samples]),
+            most=MOST.get(name, np.inf),
+        )
+        for name in chosen
     }
-    return noise_bound(bounded, logits, labels, weights, **options)
+    return _Phase(seeds, values, intervals, evaluations, {})
+
+
+def _diagram(evaluations: Sequence[inference.Evaluation], num_bins: int) -> metrics.Reliability:
+    """Pool all seeds; the weights scale the bands to the size of one test set."""
+    count = len(evaluations)
+    labels, given = evaluations[0].labels, evaluations[0].weights
+    weights = np.ones(labels.shape, np.float32) if given is None else np.asarray(given)
+    return metrics.reliability(
+        np.concatenate([each.logits for each in evaluations]),
+        np.concatenate([labels] * count),
+        np.concatenate([weights * np.float32(1 / count)] * count),
+        num_bins=num_bins,
+    )
 
 
 def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: str) -> Cell:
@@ -372,46 +371,36 @@ def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: st
 
 def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
     """Adjust the p-values of every metric and phase for the number of losses compared."""
-    adjusted: dict[int, float | None] = {}
+    by_place: dict[int, float | None] = {}
     for column in dict.fromkeys((cell.phase, cell.metric) for cell in cells):
         places = [i for i, cell in enumerate(cells) if (cell.phase, cell.metric) == column]
-        p_holm = paired_tests.adjusted([cells[i].p for i in places])
-        adjusted |= dict(zip(places, p_holm, strict=True))
-    return [dataclasses.replace(cell, p_holm=adjusted[i]) for i, cell in enumerate(cells)]
+        p_holm = adjusted([cells[i].p for i in places])
+        by_place |= dict(zip(places, p_holm, strict=True))
+    return [dataclasses.replace(cell, p_holm=by_place[i]) for i, cell in enumerate(cells)]
 
 
 class _Measured(NamedTuple):
-    """The values of a run by phase, and the logits they are computed from, if kept."""
+    """The logits of a run by phase, or the streamed values, and the fits of the temperatures."""
 
-    values: dict[str, dict[str, float]]
+    results: dict[str, Any]
     temperatures: dict[str, float]
     states: dict[str, str]
-    logits: dict[str, Any]
 
 
-def _measured(
-    run: Run, criteria: Mapping[str, str], chosen: Mapping[str, metrics.Metric[..., Any]]
-) -> _Measured:
-    """Compute the metrics of a run before and after each temperature, or use streamed values."""
+def _measured(run: Run, criteria: Mapping[str, str]) -> _Measured:
+    """Apply each temperature to the logits of a run, or use streamed values."""
     if run.streamed:
         values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
         temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
         states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibration.SETTLED))
-        return _Measured(values, temperatures, states, {})
-    before, labels, weights, _ = label_rows(*run.test)
+        return _Measured(values, temperatures, states)
+    before = label_rows(*run.test).logits
     logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
     for phase, criterion in criteria.items():
         params = calibration.fit_of("temperature", criterion)(*run.validation)
         temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
         logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
-    values = {
-        phase: {
-            name: float(value)
-            for name, value in metrics.values_of(chosen, answer, labels, weights).items()
-        }
-        for phase, answer in logits.items()
-    }
-    return _Measured(values, temperatures, states, logits)
+    return _Measured(logits, temperatures, states)
 
 
 def _check_streamed(runs: Sequence[Run], criteria: Mapping[str, str], num_bins: int) -> None:
@@ -444,47 +433,36 @@ def _cell(
     loss: str,
     phase: str,
     metric: metrics.Metric[..., Any],
-    values: Mapping[tuple[str, str], list[dict[str, float]]],
-    samples: Mapping[tuple[str, str], dict[str, np.ndarray]],
-    intervals: Mapping[tuple[str, str], dict[str, SeedInterval]],
-    residuals: Mapping[tuple[str, str], list[Residuals | None]],
-    baseline: str,
-    *,
-    paired: bool,
+    of_loss: _Phase,
+    of_baseline: _Phase | None,
 ) -> Cell:
+    """Fill a cell of the table; without a baseline it has no difference."""
     name = metric.name
-    loss_values, baseline_values = (
-        np.array([seed_values[name] for seed_values in values[key, phase]])
-        for key in (loss, baseline)
-    )
-    low, high, interval = intervals.get((loss, phase), {}).get(name, (np.nan, np.nan, None))
-    difference = change = p = p_seeds = None
-    if loss != baseline:
-        difference = float(loss_values.mean() - baseline_values.mean())
-        if {(loss, phase), (baseline, phase)} <= samples.keys():
-            # The mean over seeds of resampled differences is the difference of resampled means.
-            before, after = (
-                paired_tests.Side(mean, samples[key, phase][name], residuals[key, phase])
-                for key, mean in ((baseline, baseline_values.mean()), (loss, loss_values.mean()))
-            )
-            change = paired_tests.difference(name, metric, before, after, level=LEVEL)
-            difference, p = change.value, change.p_value
-        if not metric.biased and paired and len(loss_values) >= SEEDS_FOR_A_TEST:
+    values = np.array([of_run[name] for of_run in of_loss.values])
+    low, high, interval = of_loss.intervals.get(name, (np.nan, np.nan, None))
+    difference = p = p_seeds = None
+    change = of_loss.changes.get(name)
+    if of_baseline is not None:
+        baseline_values = np.array([of_run[name] for of_run in of_baseline.values])
+        difference = float(change.value if change else values.mean() - baseline_values.mean())
+        p = None if change is None or change.p_value is None else float(change.p_value)
+        paired = of_loss.seeds == of_baseline.seeds and len(values) >= SEEDS_FOR_A_TEST
+        if paired and not metric.biased:
             import scipy.stats  # imported late: it takes half a second, and only this test needs it
 
-            p_seeds = float(scipy.stats.ttest_rel(loss_values, baseline_values).pvalue)
+            p_seeds = float(scipy.stats.ttest_rel(values, baseline_values).pvalue)
     return Cell(
         loss,
         phase,
         name,
-        value=float(loss_values.mean()),
-        sd=float(loss_values.std(ddof=1)) if len(loss_values) > 1 else float("nan"),
-        n=len(loss_values),
+        value=float(values.mean()),
+        sd=float(values.std(ddof=1)) if len(values) > 1 else float("nan"),
+        n=len(values),
         low=low,
         high=high,
         difference=difference,
-        difference_low=change and _known(change.low),
-        difference_high=change and _known(change.high),
+        difference_low=change and _known(float(change.low)),
+        difference_high=change and _known(float(change.high)),
         p=p,
         p_seeds=p_seeds,
         difference_interval=change and change.interval,

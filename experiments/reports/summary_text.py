@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import metrics, plots
+from calib_jax import inference, metrics, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
-from calib_jax.report import calibration, caveats, html_page, paired_tests, tables
+from calib_jax.report import calibration, caveats, html_page, intervals, tables
 from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name
 from experiments.reports.seed_intervals import WITH_SEEDS
@@ -77,7 +77,7 @@ def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
 
 
 def _with_interval(cell: Cell) -> str:
-    star = paired_tests.starred(cell.p_holm)
+    star = intervals.starred(cell.p_holm)
     mark = outside_interval.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
     ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
@@ -164,7 +164,7 @@ def on_grids(summary: Summary) -> list[str]:
 def notes_of(cells: Sequence[Cell]) -> list[str]:
     """List the caveats for the numbers in these cells, one line each."""
     by_squared_error = any(
-        cell.p is not None and cell.metric in paired_tests.BY_SQUARED_ERROR for cell in cells
+        cell.p is not None and cell.metric in inference.BY_SQUARED_ERROR for cell in cells
     )
     unsettled = {f"{cell.loss} {cell.phase}": cell.unsettled for cell in cells if cell.unsettled}
     return [

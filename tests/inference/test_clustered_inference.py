@@ -112,7 +112,8 @@ def test_errors_of_clusters_against_sums_over_pairs():
     other = (0.4 * logits[:, ::-1]).astype(np.float32)
     sums = [cluster_sums(z, labels, cluster) for z in (logits, other)]
     wanted = moments_of(sums[:1], [1])
-    bins = binned(jnp.asarray(logits), jnp.asarray(labels), cluster, num_bins=5)
+    evaluation = inference.Evaluation(logits, labels, clusters=cluster)
+    bins = binned(evaluation, num_bins=5)
     np.testing.assert_allclose(named(moments([(1.0, bins)])), wanted, rtol=1e-4)
     error = inference.debiased_squared_error(logits, labels, num_bins=5, clusters=cluster)
     z = stats.norm.isf(0.05)

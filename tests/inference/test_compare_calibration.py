@@ -38,8 +38,7 @@ def noise_of_a_bin(confidence, hit, num_bins):
 
 
 def sums(model):
-    logits, labels = golden(model)
-    return moments([(1.0, binned(jnp.asarray(logits), jnp.asarray(labels), None, num_bins=5))])
+    return moments([(1.0, binned(inference.Evaluation(*golden(model)), num_bins=5))])
 
 
 def test_golden_numbers_of_one_model():

@@ -16,14 +16,15 @@ import jax
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.binning import uniform_edges
+from calib_jax.core.binning import BINNING_RULES, uniform_edges
+from calib_jax.core.inputs import checks
 from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.combined_draws import class_draws, hit_draws
 from calib_jax.inference.bounds.null_draws import joint_hit_sums
 from calib_jax.inference.clusters import CLUSTERS_AT_A_TIME, Clusters, signs, sums_of
-from calib_jax.inference.normal import clipped
-from calib_jax.inference.whole_examples import Column, in_order
+from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.normal import Column, clipped
 from calib_jax.metrics.classwise import class_gaps
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions
@@ -80,13 +81,7 @@ def bins_of(metric: Metric[..., Any]) -> Key:
 
 
 def gaps_of(
-    metrics: list[Metric[..., Any]],
-    logits: Logits,
-    labels: Labels,
-    cluster: Clusters | None,
-    *,
-    key: Array,
-    num_resamples: int,
+    metrics: list[Metric[..., Any]], evaluation: Evaluation, *, key: Array, num_resamples: int
 ) -> dict[Key, BinGaps]:
     """Compute the gaps of every kind of bins; bins of the same confidences share the draws."""
     gaps: dict[Key, BinGaps] = {}
@@ -96,18 +91,10 @@ def gaps_of(
         if metric.prepare is not class_gaps:
             of_top_label.setdefault(bins[-1], {})[bins] = metric
         elif bins not in gaps:
-            whole = gaps_of_classes(
-                metric,
-                logits,
-                labels,
-                cluster,
-                key=key,
-                num_resamples=num_resamples,
-                draws_at_a_time=num_resamples,
-            )
-            gaps[bins] = next(whole)
+            draws = {"num_resamples": num_resamples, "draws_at_a_time": num_resamples}
+            gaps[bins] = next(gaps_of_classes(metric, evaluation, key=key, **draws))
     for by_bins in of_top_label.values():
-        parts = _of_top_label(list(by_bins.values()), logits, labels, key, num_resamples, cluster)
+        parts = _of_top_label(list(by_bins.values()), evaluation, key, num_resamples)
         gaps |= dict(zip(by_bins, parts, strict=True))
     return gaps
 
@@ -207,18 +194,13 @@ def members_of_equal_mass(confidence: Column, num_bins: int) -> Memberships:
 
 
 def _of_top_label(
-    metrics: list[Metric[..., Any]],
-    logits: Logits,
-    labels: Labels,
-    key: Array,
-    num_resamples: int,
-    cluster: Clusters | None,
+    metrics: list[Metric[..., Any]], evaluation: Evaluation, key: Array, num_resamples: int
 ) -> list[BinGaps]:
-    unordered, confidence, hit = members_of_top_label(metrics, logits, labels)
+    confidence, hit = evaluation.top_label(bins_of(metrics[0])[-1])
     order = in_order(confidence, hit)
     confidence, hit = confidence[order], hit[order]
-    cluster = None if cluster is None else cluster[order]
-    memberships = [members[order] for members in unordered]
+    cluster = None if evaluation.cluster is None else evaluation.cluster[order]
+    memberships = [members[order] for members in members_of_top_label(metrics, evaluation)]
     num_rows = len(hit)
     spread = confidence * (1 - confidence)
     residual = confidence - hit
@@ -297,30 +279,20 @@ def _in_blocks(
 
 
 def members_of_top_label(
-    metrics: list[Metric[..., Any]], logits: Logits, labels: Labels
-) -> tuple[list[Memberships], Column, Column]:
-    """Return the memberships of every metric's bins, and the confidences and hits."""
-    function = functools.partial(_top_label, tuple(metrics))
-    confidence, hit, cells = of_few_shapes(function, logits, labels)
-    confidence, hit = (part.astype(np.float64) for part in (confidence, hit))
-    memberships = [
-        members_of_equal_mass(confidence, bins_of(metric)[1])
-        if cell is None
-        else members_of_cells(cell, bins_of(metric)[1])
-        for metric, cell in zip(metrics, cells, strict=True)
-    ]
-    return memberships, confidence, hit
-
-
-@functools.partial(jax.jit, static_argnums=0)
-def _top_label(metrics: tuple[Metric[..., Any], ...], logits: Logits, labels: Labels) -> Any:
-    predictions = Predictions(logits, labels)
-    view = predictions.without(bins_of(metrics[0])[-1])
-    cells = [
-        metric.terms_of(predictions).cell if metric.prepare is confidence_bins else None  # type: ignore[attr-defined]
-        for metric in metrics
-    ]
-    return view.confidence, view.hit, cells
+    metrics: list[Metric[..., Any]], evaluation: Evaluation
+) -> list[Memberships]:
+    """Divide the examples into the bins of every metric, in the order of the examples."""
+    memberships = []
+    for metric in metrics:
+        prepare, num_bins, edges, excluded = bins_of(metric)
+        confidence = evaluation.top_label(excluded).confidence
+        checks.num_bins(num_bins)
+        if prepare is confidence_bins:
+            checks.one_of("edges", edges, BINNING_RULES)
+            memberships.append(members_of_cells(_bin(confidence, num_bins, edges), num_bins))
+        else:
+            memberships.append(members_of_equal_mass(confidence, num_bins))
+    return memberships
 
 
 def _rescaled(covariance: np.ndarray, variance: Cells) -> np.ndarray:
@@ -346,9 +318,7 @@ def _moment_of(
 
 def gaps_of_classes(
     metric: Metric[..., Any],
-    logits: Logits,
-    labels: Labels,
-    cluster: Clusters | None,
+    evaluation: Evaluation,
     *,
     key: Array,
     num_resamples: int,
@@ -356,6 +326,7 @@ def gaps_of_classes(
 ) -> Iterator[BinGaps]:
     """Compute the gaps of every class and bin, with some of the draws at a time."""
     num_bins, excluded = bins_of(metric)[1], bins_of(metric)[-1]
+    logits, labels, _, cluster = evaluation.copies
     p = of_few_shapes(functools.partial(_probabilities, metric), logits, labels)
     order = in_order(np.max(p, axis=1), labels)
     classes = np.asarray(labels)[order]
@@ -483,6 +454,10 @@ def _class_sums(
     return count, with_first(sums, large), with_first(squares, np.square(large)), of_others
 
 
-def _bin(values: Column, num_bins: int) -> Integer[np.ndarray, " rows"]:
-    inner = uniform_edges(num_bins)[1:-1]  # as `bin_index`, without a program for each length
-    return np.searchsorted(inner, values.astype(np.float32, copy=False), side="left")
+def _bin(values: Column, num_bins: int, edges: str = "right") -> Integer[np.ndarray, " rows"]:
+    """Compute `BINNING_RULES[edges]` on the host, without a program for each length."""
+    if edges == "ceil":
+        return np.clip(np.ceil(num_bins * values - 1).astype(np.int64), 0, num_bins - 1)
+    inner = uniform_edges(num_bins)[1:-1]
+    values = values.astype(np.float32, copy=False)
+    return np.searchsorted(inner, values, side="left" if edges == "right" else "right")

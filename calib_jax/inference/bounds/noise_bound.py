@@ -36,8 +36,8 @@ from jaxtyping import Float
 from calib_jax.core.inputs import checks
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
+from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.normal import clipped
-from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 _ENTRIES = 2**16  # of draws at a time
@@ -70,7 +70,7 @@ class NoiseBound(NamedTuple):
 def noise_bound(
     metrics: Mapping[str, Metric[..., Any]],
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -118,8 +118,8 @@ def noise_bound(
     checks.whole("num_resamples", num_resamples, least_draws(level), f" at level {level}")
     for metric in metrics.values():
         _check(metric)
-    data = counted_in_clusters("noise_bound", logits, labels, weights, clusters)
-    gaps = gaps_of(list(metrics.values()), *data, key=key, num_resamples=num_resamples)
+    evaluation = evaluated("noise_bound", logits, labels, weights, clusters)
+    gaps = gaps_of(list(metrics.values()), evaluation, key=key, num_resamples=num_resamples)
     return {name: _bound(m, gaps[bins_of(m)], level) for name, m in metrics.items()}
 
 

@@ -25,8 +25,8 @@ import numpy as np
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.clusters import flipped, sums_of
+from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.normal import LEAST_UNITS, normal_test
-from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
 
@@ -74,7 +74,7 @@ class BestThreshold(NamedTuple):
 
 def decision_calibration(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     costs: Any = None,
@@ -114,11 +114,10 @@ def decision_calibration(
     (0.2, 0.4, 0.006)
     """
     checks.level(level)
-    *examples, cluster = counted_in_clusters(
-        "decision_calibration", logits, labels, weights, clusters
-    )
-    matrix = matrix_of(costs, examples[0].shape[-1])
-    columns = _decided(*examples, tuple(map(tuple, matrix.tolist())), abstain_cost)
+    evaluation = evaluated("decision_calibration", logits, labels, weights, clusters)
+    logits, labels, _, cluster = evaluation.copies
+    matrix = matrix_of(costs, logits.shape[-1])
+    columns = _decided(logits, labels, tuple(map(tuple, matrix.tolist())), abstain_cost)
     decision, realized, stated, variance = (np.asarray(column) for column in columns)
     by_decision = {}
     for each in np.unique(decision):
@@ -153,7 +152,7 @@ def decision_calibration(
 @checks.needs_key
 def best_threshold(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -196,8 +195,9 @@ def best_threshold(
     checks.level(level)
     checks.whole("num_resamples", num_resamples)
     check_abstain_cost(abstain_cost)
-    *data, cluster = counted_in_clusters("best_threshold", logits, labels, weights, clusters)
-    num_classes = data[0].shape[-1]
+    evaluation = evaluated("best_threshold", logits, labels, weights, clusters)
+    logits, labels, _, cluster = evaluation.copies
+    num_classes = logits.shape[-1]
     matrix = matrix_of(costs, num_classes)
     if matrix.shape[1] != num_classes:
         raise ValueError(
@@ -209,8 +209,10 @@ def best_threshold(
             f"best_threshold needs two classes, got {num_classes}."
             " Give abstain_cost for a threshold of the confidence."
         )
-    score, predicted = (np.asarray(part) for part in _scores(*data, abstain_cost is not None))
-    true = np.asarray(data[1])
+    score, predicted = (
+        np.asarray(part) for part in _scores(logits, labels, abstain_cost is not None)
+    )
+    true = np.asarray(labels)
     if abstain_cost is None:
         above, below = matrix[true, 1], matrix[true, 0]
     else:

@@ -28,7 +28,7 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.inference import binomial
-from calib_jax.inference.whole_examples import counted, top_labels
+from calib_jax.inference.evaluation import evaluated
 
 # Thresholds in log-odds. Float32 rounds a confidence with log-odds above 16.6 to 1.
 _HIGHEST, _STEPS_PER_UNIT, _UNITS_BETWEEN_STARTS = 16, 64, 2
@@ -49,7 +49,7 @@ class GuaranteedCoverage(NamedTuple):
 
 
 def guaranteed_coverage(
-    logits: Any, labels: Any, weights: Any = None, *, risk: float = 0.05, level: float = 0.9
+    logits: Any, labels: Any = None, weights: Any = None, *, risk: float = 0.05, level: float = 0.9
 ) -> GuaranteedCoverage:
     """Choose the lowest confidence threshold above which the error rate is at most a risk.
 
@@ -79,11 +79,11 @@ def guaranteed_coverage(
     """
     checks.level(level)
     checks.between("risk", risk, 0, 1)
-    logits, labels = counted("guaranteed_coverage", logits, labels, weights)
-    confidence, hit = top_labels(logits, labels)
+    evaluation = evaluated("guaranteed_coverage", logits, labels, weights)
+    confidence, hit = evaluation.top_label()
     order = np.argsort(-confidence, kind="stable")
     errors = np.append(0, np.cumsum(1 - hit[order])).astype(int)
-    thresholds, starts = _grid(logits.shape[-1])
+    thresholds, starts = _grid(evaluation.logits.shape[-1])
     answered = np.searchsorted(-confidence[order], -thresholds, side="left")
     error = (1 - level) / len(starts)
     accepted = [_last_accepted(answered[at:], errors, risk, error) + at for at in starts]

@@ -22,8 +22,8 @@ from calib_jax.core.inputs.array_conversion import unmasked
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.inference.clusters import flipped
+from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.tests.holm import holm
-from calib_jax.inference.whole_examples import counted_in_clusters, counted_rows
 from calib_jax.metrics.classwise import classwise_ece
 from calib_jax.metrics.fixed_bins import ece
 
@@ -56,8 +56,8 @@ class PartError(NamedTuple):
 @checks.needs_key
 def group_errors(
     logits: Any,
-    labels: Any,
-    groups: Any,
+    labels: Any = None,
+    groups: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -95,16 +95,14 @@ def group_errors(
     >>> [(part.name, part.size, round(part.gap, 2), part.p_holm < 0.01) for part in parts]
     [('new', 100, 0.35, True), ('old', 100, -0.02, False)]
     """
-    caller = "group_errors"
     checks.random_key(key)
     checks.num_bins(num_bins)
-    of_row = group_ids("groups", groups, np.shape(labels))
-    rows = counted_rows(caller, logits, labels, weights)[2]
-    logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
-    names, group = np.unique(of_row[rows], return_inverse=True)
-    (members,), confidence, hit = members_of_top_label(
-        [ece.with_options(num_bins=num_bins)], logits, labels
-    )
+    evaluation = evaluated("group_errors", logits, labels, weights, clusters)
+    shape = evaluation.labels.shape if labels is None else np.shape(labels)
+    of_row, cluster = group_ids("groups", groups, shape), evaluation.cluster
+    names, group = np.unique(of_row[evaluation.copies.row], return_inverse=True)
+    (members,) = members_of_top_label([ece.with_options(num_bins=num_bins)], evaluation)
+    confidence, hit = evaluation.top_label()
     cell = group * num_bins + np.argmax(members, axis=1)
     order = np.lexsort((hit, confidence, cell))
     cell, confidence, hit = cell[order], confidence[order], hit[order]
@@ -136,7 +134,7 @@ def group_errors(
 @checks.needs_key
 def class_errors(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -171,16 +169,15 @@ def class_errors(
     """
     checks.random_key(key)
     checks.num_bins(num_bins)
-    logits, labels, cluster = counted_in_clusters("class_errors", logits, labels, weights, clusters)
+    evaluation = evaluated("class_errors", logits, labels, weights, clusters)
+    logits, labels, *_ = evaluation.copies
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]
     null: list[np.ndarray] = []
     ranked: list[np.ndarray] = []
     for gaps in gaps_of_classes(
         metric,
-        logits,
-        labels,
-        cluster,
+        evaluation,
         key=key,
         num_resamples=_num_resamples(num_resamples, num_classes, len(labels)),
         draws_at_a_time=_DRAWS_AT_A_TIME,

@@ -25,9 +25,10 @@ from calib_jax.core.inputs.array_conversion import unmasked
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.clusters import Clusters, flipped, sums_of
+from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.groups.errors import group_ids
+from calib_jax.inference.normal import Column
 from calib_jax.inference.tests.holm import holm
-from calib_jax.inference.whole_examples import Column, counted_in_clusters, counted_rows, top_labels
 
 _QUARTERS = (0.25, 0.5, 0.75)
 
@@ -59,8 +60,8 @@ class WorstGroup(NamedTuple):
 @checks.needs_key
 def worst_groups(
     logits: Any,
-    labels: Any,
-    columns: Mapping[str, Any],
+    labels: Any = None,
+    columns: Mapping[str, Any] | None = None,
     weights: Any = None,
     *,
     key: Any,
@@ -109,10 +110,11 @@ def worst_groups(
         checks.whole(name, value)
     if not isinstance(columns, Mapping) or not columns:
         raise TypeError(f"{caller}: columns must map names to columns, got {columns!r}.")
-    rows = counted_rows(caller, logits, labels, weights)[2]
-    given = {name: _column(name, column, np.shape(labels)) for name, column in columns.items()}
-    logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
-    confidence, hit = top_labels(logits, labels)
+    evaluation = evaluated(caller, logits, labels, weights, clusters)
+    shape = evaluation.labels.shape if labels is None else np.shape(labels)
+    given = {name: _column(name, column, shape) for name, column in columns.items()}
+    rows, cluster = evaluation.copies.row, evaluation.cluster
+    confidence, hit = evaluation.top_label()
     residual, spread = confidence - hit, confidence * (1 - confidence)
 
     key_of_split, key_of_draws = jax.random.split(key)

@@ -23,13 +23,12 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.core.types import Array
 from calib_jax.inference.bounds.bin_gaps import members_of_top_label, with_variance
-from calib_jax.inference.clusters import Clusters, sums_of
+from calib_jax.inference.clusters import sums_of
+from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of
 from calib_jax.inference.normal import clipped
-from calib_jax.inference.pairs.compare_calibration import runs_of
 from calib_jax.inference.resamples import resampling
-from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.equal_mass import adaptive_ece
 from calib_jax.metrics.fixed_bins import ece
@@ -89,7 +88,7 @@ class Excess(NamedTuple):
 def compare_ece(
     logits_a: Any,
     logits_b: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -131,10 +130,8 @@ def compare_ece(
     checks.whole("num_resamples", num_resamples)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
     runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
-    units = []
-    for logits in (*runs_a, *runs_b):
-        data = counted_in_clusters("compare_ece", logits, labels, weights, clusters)
-        units.append(units_of(metric, *data))
+    runs = on_same_examples("compare_ece", [*runs_a, *runs_b], labels, weights, clusters)
+    units = [units_of(metric, run) for run in runs]
     excesses = [
         excess
         for number, of_run in enumerate(_in_common_order(units))
@@ -172,11 +169,11 @@ def _in_common_order(runs: Sequence[Units]) -> list[Units]:
     return [units._replace(sums=units.sums[order], size=units.size[order]) for units in runs]
 
 
-def units_of(
-    metric: Metric[..., Any], logits: Logits, labels: Labels, cluster: Clusters | None
-) -> Units:
-    """Sum the residuals of examples that are `counted`, in the bins of a metric."""
-    (members,), confidence, hit = members_of_top_label([metric], logits, labels)
+def units_of(metric: Metric[..., Any], evaluation: Evaluation) -> Units:
+    """Sum the residuals of the examples or clusters of an evaluation in the bins of a metric."""
+    (members,) = members_of_top_label([metric], evaluation)
+    confidence, hit = evaluation.top_label(dict(metric.options).get("excluded_class"))
+    cluster = evaluation.cluster
     residual, num_rows = confidence - hit, len(hit)
     sums, counts = members * residual[:, None], members
     if cluster is not None:

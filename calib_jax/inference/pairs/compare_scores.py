@@ -14,8 +14,8 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.inference.evaluation import on_same_examples
 from calib_jax.inference.normal import paired_test
-from calib_jax.inference.whole_examples import counted_in_clusters
 from calib_jax.metrics.averages import brier, nll
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions
@@ -45,7 +45,7 @@ class ScoreDifference(NamedTuple):
 def compare_scores(
     logits_a: Any,
     logits_b: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     score: str = "nll",
@@ -77,13 +77,12 @@ def compare_scores(
     """
     checks.level(level)
     checks.one_of("score", score, SCORES)
-    parts = []
-    for logits in (logits_a, logits_b):
-        rows, labels_, cluster = counted_in_clusters(
-            "compare_scores", logits, labels, weights, clusters
-        )
-        parts.append(np.asarray(_terms(score, rows, labels_), np.float64))
-    a, b = parts
+    models = on_same_examples("compare_scores", (logits_a, logits_b), labels, weights, clusters)
+    cluster = models[0].cluster
+    a, b = (
+        np.asarray(_terms(score, model.copies.logits, model.copies.labels), np.float64)
+        for model in models
+    )
     with np.errstate(invalid="ignore"):  # inf - inf
         test = paired_test(b - a, cluster, level)
     return ScoreDifference(*test, score)

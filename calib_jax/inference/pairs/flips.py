@@ -9,7 +9,7 @@ import jax
 import numpy as np
 
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.whole_examples import counted
+from calib_jax.inference.evaluation import on_same_examples
 from calib_jax.metrics.contract.predictions import Predictions
 
 
@@ -51,7 +51,7 @@ class McNemar(NamedTuple):
     mid_p: float
 
 
-def flips(logits_a: Any, logits_b: Any, labels: Any, weights: Any = None) -> Flips:
+def flips(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None) -> Flips:
     """Count the predictions that change from model a to model b.
 
     Args:
@@ -67,15 +67,15 @@ def flips(logits_a: Any, logits_b: Any, labels: Any, weights: Any = None) -> Fli
     Flips(to_right=1, to_wrong=1, between_wrong=0, same=1)
     """
     (class_a, hit_a), (class_b, hit_b) = (
-        map(np.asarray, _predicted(*counted("flips", logits, labels, weights)))
-        for logits in (logits_a, logits_b)
+        map(np.asarray, _predicted(model.copies.logits, model.copies.labels))
+        for model in on_same_examples("flips", (logits_a, logits_b), labels, weights)
     )
     changed = class_a != class_b
     numbers = (~hit_a & hit_b, hit_a & ~hit_b, changed & ~hit_a & ~hit_b, ~changed)
     return Flips(*(int(np.sum(number)) for number in numbers))
 
 
-def mcnemar(logits_a: Any, logits_b: Any, labels: Any, weights: Any = None) -> McNemar:
+def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None) -> McNemar:
     r"""Test whether two models have the same accuracy on the same, independent examples.
 
     Only the m examples that one model alone predicts right distinguish the models. If the

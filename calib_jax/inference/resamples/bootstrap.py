@@ -28,7 +28,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Integer
 
-from calib_jax.core.inputs import checks, invalid_values
+from calib_jax.core.inputs import checks
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree
 from calib_jax.inference.bounds.noise_bound import (
@@ -37,8 +37,13 @@ from calib_jax.inference.bounds.noise_bound import (
     least_draws,
     noise_bound,
 )
+from calib_jax.inference.evaluation import (
+    Evaluation,
+    bytes_of,
+    evaluated,
+    on_same_examples,
+)
 from calib_jax.inference.resamples import prepared_terms, resampling
-from calib_jax.inference.whole_examples import are_counts
 from calib_jax.metrics.contract import blocks
 from calib_jax.metrics.contract.metric import (
     Members,
@@ -46,7 +51,6 @@ from calib_jax.metrics.contract.metric import (
     one_or_several,
     owners,
     terms_of,
-    values_of,
 )
 from calib_jax.metrics.contract.terms import Terms
 
@@ -118,7 +122,7 @@ class Difference(NamedTuple):
 def bootstrap(
     metrics: Mapping[str, Metric[..., Any]],
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -159,11 +163,30 @@ def bootstrap(
     >>> samples.shape
     (1000,)
     """
-    members = tuple(metrics.items())
     _check_draws(key, num_resamples, scheme, by_class, max_bytes)
-    ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
-    logits, labels, weights, kept = _measurable(logits, labels, weights)
+    evaluation = evaluated("bootstrap", logits, labels, weights, clusters)
+    draws = ("samples", *bytes_of(key), num_resamples, scheme, by_class)
+    known: dict[Metric[..., Any], Any] = evaluation.once(draws, dict)
+    missing = {name: metric for name, metric in metrics.items() if metric not in known}
+    if missing:
+        options = (num_resamples, scheme, by_class, max_bytes)
+        samples = _resampled(tuple(missing.items()), evaluation, key, *options)
+        known.update({metric: samples[name] for name, metric in missing.items()})
+    return {name: known[metric] for name, metric in metrics.items()}
 
+
+def _resampled(
+    members: Members,
+    evaluation: Evaluation,
+    key: Array,
+    num_resamples: int,
+    scheme: str,
+    by_class: bool,
+    max_bytes: int,
+) -> dict[str, Any]:
+    """Compute metrics on resamples of the rows of positive weight."""
+    logits, labels, weights, kept = _present(evaluation)
+    ids = evaluation.clusters
     num_rows, padding = len(labels), len(labels) - len(kept)
     num_drawn, size, cluster, classes = len(kept), num_rows, None, None
     if by_class:
@@ -267,7 +290,7 @@ def interval(
 def estimates(
     metrics: Mapping[str, Metric[..., Any]],
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -305,68 +328,36 @@ def estimates(
     checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
     _check_draws(key, num_resamples, scheme, by_class, max_bytes)
-    values = values_of(metrics, logits, labels, weights)
+    evaluation = evaluated("estimates", logits, labels, weights, clusters)
     by_name: dict[str, Estimate] = {}
-    if method == "valid":
-        by_name = bounded_estimates(
-            metrics,
-            values,
-            logits,
-            labels,
-            weights,
-            key=key,
-            level=level,
-            num_resamples=num_resamples,
-            clusters=clusters,
-            by_class=by_class,
-        )
+    if method == "valid" and evaluation.counts and not by_class:
+        bounded = {name: metric for name, metric in metrics.items() if has_noise_bound(metric)}
+        draws = max(num_resamples, least_draws(level))
+        options = {"key": key, "level": level, "num_resamples": draws}
+        bounds = noise_bound(bounded, evaluation, **options) if bounded else {}
+        by_name = {name: _of_bound(bound, evaluation) for name, bound in bounds.items()}
     kind = "percentile" if method == "valid" else method
     others = {name: metric for name, metric in metrics.items() if name not in by_name}
     if others:
+        values = evaluation.values(others)
         samples = bootstrap(
             others,
-            logits,
-            labels,
-            weights,
+            evaluation,
             key=key,
             num_resamples=num_resamples,
             scheme=scheme,
             by_class=by_class,
-            clusters=clusters,
             max_bytes=max_bytes,
         )
-        ends = interval(samples, level, method=kind, estimate={k: values[k] for k in others})
+        ends = interval(samples, level, method=kind, estimate=values)
         by_name |= {k: Estimate(values[k], ends[k].low, ends[k].high, kind) for k in others}
     return {name: by_name[name] for name in metrics}
 
 
-def bounded_estimates(
-    members: Mapping[str, Metric[..., Any]],
-    values: Mapping[str, Any],
-    logits: Any,
-    labels: Any,
-    weights: Any,
-    *,
-    key: Any,
-    level: float,
-    num_resamples: int = 1000,
-    clusters: Any = None,
-    by_class: bool = False,
-) -> dict[str, Estimate]:
-    """Compute the estimates with noise bounds of all metrics and data for which they are valid."""
-    bounded = {name: metric for name, metric in members.items() if has_noise_bound(metric)}
-    if not bounded or by_class or not are_counts(weights):
-        return {}
-    draws = max(num_resamples, least_draws(level))
-    options = {"key": key, "level": level, "num_resamples": draws, "clusters": clusters}
-    bounds = noise_bound(bounded, logits, labels, weights, **options)
-    return {name: _of_bound(values[name], bound) for name, bound in bounds.items()}
-
-
-def _of_bound(value: Any, bound: NoiseBound) -> Estimate:
-    low, high = (jnp.asarray(end, value.dtype) for end in (bound.low, bound.high))
-    ends = jnp.minimum(low, value), jnp.maximum(high, value)  # against float32 rounding
-    return Estimate(value, *ends, "noise bound", bound.floor, bound.p_value)
+def _of_bound(bound: NoiseBound, evaluation: Evaluation) -> Estimate:
+    dtype = jnp.promote_types(evaluation.logits.dtype, jnp.float32)  # as of other metrics
+    value, low, high = (jnp.asarray(number, dtype) for number in bound[:3])
+    return Estimate(value, low, high, "noise bound", bound.floor, bound.p_value)
 
 
 @checks.needs_key
@@ -375,7 +366,7 @@ def paired_bootstrap(
     metrics: Mapping[str, Metric[..., Any]],
     logits_a: Any,
     logits_b: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     key: Any,
@@ -411,17 +402,12 @@ def paired_bootstrap(
         "num_resamples": num_resamples,
         "scheme": scheme,
         "by_class": by_class,
-        "clusters": clusters,
         "max_bytes": max_bytes,
     }
+    models = on_same_examples("paired_bootstrap", (logits_a, logits_b), labels, weights, clusters)
     # The same key draws the same resamples.
-    values, samples = (
-        [of(logits) for logits in (logits_a, logits_b)]
-        for of in (
-            lambda logits: values_of(metrics, logits, labels, weights),
-            lambda logits: bootstrap(metrics, logits, labels, weights, key=key, **options),
-        )
-    )
+    samples = [bootstrap(metrics, model, key=key, **options) for model in models]
+    values = [model.values(metrics) for model in models]
     return {
         name: difference(
             *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
@@ -484,24 +470,16 @@ def _p_value(samples: Any, value: Any, method: str) -> Array:
     return jnp.where(count > 0, p_value, jnp.nan)
 
 
-def _measurable(
-    logits: Any, labels: Any, weights: Any
-) -> tuple[Array, Array, Array, Int[np.ndarray, " kept"]]:
-    """Validate the values, and keep the rows of positive weight.
+def _present(evaluation: Evaluation) -> tuple[Array, Array, Array, Int[np.ndarray, " kept"]]:
+    """Select the rows of positive weight.
 
     The kept rows come first, and their indices are also returned. Rows of weight 0 follow as
     padding, up to a size that other sets share, but never more rows than there were.
     """
-    name = "bootstrap"
-    logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-    if isinstance(labels, jax.core.Tracer) or isinstance(logits, jax.core.Tracer):
-        raise TypeError("bootstrap reads the values of its inputs: call it outside jit.")
-    invalid_values.refuse(
-        name, jax.jit(invalid_values.count_invalid_values)(logits, labels, weights), logits.shape
-    )
+    logits, labels, weights = evaluation.logits, evaluation.labels, evaluation.weights
+    kept = np.flatnonzero(evaluation.present)
     if weights is None:
-        return logits, labels, jnp.ones(labels.shape, jnp.float32), np.arange(len(labels))
-    kept = np.flatnonzero(np.asarray(weights) > 0)
+        return logits, labels, jnp.ones(labels.shape, jnp.float32), kept
     if len(kept) < len(labels):
         rows = np.pad(kept, (0, min(len(labels), padded_size(len(kept))) - len(kept)))
         logits, labels, weights = _first_rows(logits, labels, weights, rows, len(kept))

@@ -32,21 +32,14 @@ import numpy as np
 
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.mistaken_probabilities import judged
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.noise_bound import BOUNDED, noise_bound
 from calib_jax.inference.clusters import Clusters, flipped, signs, sums_of, z_of
-from calib_jax.inference.normal import LEAST_UNITS, clipped, p_of_z
+from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
+from calib_jax.inference.normal import LEAST_UNITS, Column, clipped, p_of_z
 from calib_jax.inference.residuals import Binned, binned, debiased, debiased_in_clusters
-from calib_jax.inference.whole_examples import (
-    Column,
-    counted_in_clusters,
-    hit_variance,
-    in_order,
-    top_labels,
-)
 from calib_jax.metrics.contract.metric import named
 from calib_jax.metrics.contract.predictions import Predictions
 
@@ -70,7 +63,7 @@ register = _TESTS.register  # for tests in files of their own
 def calibration_test(
     name: str,
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     clusters: Any = None,
@@ -103,19 +96,21 @@ def calibration_test(
     test = _TESTS[name]
     if name not in BOUNDED:  # the options of a metric are checked by the metric
         checks.check_options(name, test, options)
-    caller = f"calibration_test({name!r})"
-    logits, labels, cluster = counted_in_clusters(caller, logits, labels, weights, clusters)
-    if cluster is not None:
-        if "cluster" not in checks.options_of(test):
-            raise TypeError(f"{caller} takes no clusters: it needs independent examples.")
-        options["cluster"] = cluster
-    with judged():  # the copies of a row are one row
-        return test(logits, labels, **options)
+    evaluation = evaluated(f"calibration_test({name!r})", logits, labels, weights, clusters)
+    return test(evaluation, **options)
 
 
 def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
-    """Return every test by name."""
+    """Return every test by name, as functions of an `Evaluation` and the options of the test."""
     return _TESTS
+
+
+def independent(name: str, evaluation: Evaluation) -> None:
+    """Raise TypeError for examples in clusters."""
+    if evaluation.cluster is not None:
+        raise TypeError(
+            f"calibration_test({name!r}) takes no clusters: it needs independent examples."
+        )
 
 
 def key_given(name: str, key: Any | None) -> Array:
@@ -126,8 +121,13 @@ def key_given(name: str, key: Any | None) -> Array:
     return key
 
 
+def _hit_variance(confidence: Column) -> float:
+    r"""Compute $\sum c (1 - c)$, the variance of the number of hits of a calibrated model."""
+    return float(np.sum(confidence * (1 - confidence)))
+
+
 def _enough(confidence: Column) -> bool:
-    return hit_variance(confidence) >= 1
+    return _hit_variance(confidence) >= 1
 
 
 # --------------------------------------------------------------------------------------------
@@ -136,19 +136,15 @@ def _enough(confidence: Column) -> bool:
 
 def _of_metric(
     name: str,
-    logits: Logits,
-    labels: Labels,
+    evaluation: Evaluation,
     *,
-    cluster: Clusters | None = None,
     key: Any | None = None,
     num_resamples: int = 1000,
     **options: Any,
 ) -> CalibrationTest:
     """Test by a binned calibration error, against draws of a calibrated model."""
     metric, key = named(name, **options), key_given(name, key)
-    bound = noise_bound(
-        metric, logits, labels, key=key, num_resamples=num_resamples, clusters=cluster
-    )
+    bound = noise_bound(metric, evaluation, key=key, num_resamples=num_resamples)
     return CalibrationTest(bound.value, bound.p_value)
 
 
@@ -158,10 +154,8 @@ for _name in BOUNDED:
 
 @_TESTS.register("squared_error")
 def squared_error(
-    logits: Logits,
-    labels: Labels,
+    evaluation: Evaluation,
     *,
-    cluster: Clusters | None = None,
     key: Array | None = None,
     num_resamples: int = 1000,
     num_bins: int = 15,
@@ -172,7 +166,7 @@ def squared_error(
     if no bin has two examples, or two clusters where clusters are given.
     """
     key = key_given("squared_error", key)
-    bins = binned(logits, labels, cluster, num_bins=num_bins)
+    bins = binned(evaluation, num_bins=num_bins)
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
     if bins.in_clusters is not None:
@@ -206,12 +200,7 @@ def _by_squared_error(bins: Binned, draws: np.ndarray) -> CalibrationTest:
 
 @_TESTS.register("kuiper")
 def kuiper(
-    logits: Logits,
-    labels: Labels,
-    *,
-    cluster: Clusters | None = None,
-    key: Array | None = None,
-    num_resamples: int = 1000,
+    evaluation: Evaluation, *, key: Array | None = None, num_resamples: int = 1000
 ) -> CalibrationTest:
     r"""Test by the range of the cumulative differences of hits and confidences (ECCE-R).
 
@@ -224,7 +213,7 @@ def kuiper(
     References:
       Arrieta-Ibarra et al., Metrics of calibration for probabilistic predictions, JMLR 2022.
     """
-    confidence, hit = top_labels(logits, labels)
+    (confidence, hit), cluster = evaluation.top_label(), evaluation.cluster
     order = np.argsort(confidence, kind="stable")
     confidence, hit = confidence[order], hit[order]
     last = np.append(confidence[1:] > confidence[:-1], True)
@@ -238,7 +227,7 @@ def kuiper(
     if not _enough(confidence):
         return CalibrationTest(statistic, math.nan)
     return CalibrationTest(
-        statistic, _survival_of_range(statistic * len(hit) / math.sqrt(hit_variance(confidence)))
+        statistic, _survival_of_range(statistic * len(hit) / math.sqrt(_hit_variance(confidence)))
     )
 
 
@@ -266,9 +255,7 @@ def _survival_of_range(x: float) -> float:
 
 
 @_TESTS.register("spiegelhalter")
-def spiegelhalter(
-    logits: Logits, labels: Labels, *, cluster: Clusters | None = None
-) -> CalibrationTest:
+def spiegelhalter(evaluation: Evaluation) -> CalibrationTest:
     r"""Test by Spiegelhalter's z, the expected Brier score of the top label minus the score.
 
     $$z = \frac{\sum (1 - 2 c) (c - a)}{\sqrt{\sum (1 - 2 c)^2 c (1 - c)}}$$
@@ -279,16 +266,14 @@ def spiegelhalter(
     References:
       Spiegelhalter, Probabilistic prediction in patient management and clinical trials, 1986.
     """
-    confidence, hit = top_labels(logits, labels)
+    confidence, hit = evaluation.top_label()
     slope = 1 - 2 * confidence
     variance = slope**2 * confidence * (1 - confidence)
-    return _normal(slope * (confidence - hit), variance, confidence, cluster)
+    return _normal(slope * (confidence - hit), variance, confidence, evaluation.cluster)
 
 
 @_TESTS.register("temperature")
-def temperature(
-    logits: Logits, labels: Labels, *, cluster: Clusters | None = None
-) -> CalibrationTest:
+def temperature(evaluation: Evaluation) -> CalibrationTest:
     r"""Test whether the temperature 1 is right, by the score of the NLL with respect to 1/T.
 
     $$z = \frac{\sum_i (\mathrm{E}_{p_i} z - z_{i y})}{\sqrt{\sum_i \operatorname{Var}_{p_i} z}}$$
@@ -296,9 +281,10 @@ def temperature(
     It is positive for overconfident models. It is NaN if all logits of every row are equal.
     """
     score, variance, confidence = (
-        np.asarray(part, np.float64) for part in temperature_terms(logits, labels)
+        np.asarray(part, np.float64)
+        for part in temperature_terms(evaluation.copies.logits, evaluation.copies.labels)
     )
-    return _normal(score, variance, confidence, cluster)
+    return _normal(score, variance, confidence, evaluation.cluster)
 
 
 @jax.jit
@@ -325,7 +311,7 @@ def _normal(
 
 
 @_TESTS.register("cox")
-def cox(logits: Logits, labels: Labels, *, cluster: Clusters | None = None) -> CalibrationTest:
+def cox(evaluation: Evaluation) -> CalibrationTest:
     r"""Test the intercept 0 and slope 1 of hits regressed on the logit of the confidence.
 
     The statistic is the score test of $\operatorname{logit} P(a = 1) = \alpha + \beta
@@ -335,6 +321,7 @@ def cox(logits: Logits, labels: Labels, *, cluster: Clusters | None = None) -> C
     References:
       Cox, Two further applications of a model for binary regression, Biometrika 1958.
     """
+    logits, labels, _, cluster = evaluation.copies
     log_odds, confidence, hit = (np.asarray(part, np.float64) for part in _log_odds(logits, labels))
     if not _enough(confidence):
         return CalibrationTest(math.nan, math.nan)

@@ -21,8 +21,13 @@ from jaxtyping import Float
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws
-from calib_jax.inference.tests.calibration import CalibrationTest, key_given, register
-from calib_jax.inference.whole_examples import in_order
+from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.tests.calibration import (
+    CalibrationTest,
+    independent,
+    key_given,
+    register,
+)
 from calib_jax.metrics.contract.predictions import Predictions
 
 MOST_ROWS = 5000
@@ -32,8 +37,7 @@ _ENTRIES = 2**22
 
 @register("skce")
 def skce(
-    logits: Logits,
-    labels: Labels,
+    evaluation: Evaluation,
     *,
     key: Array | None = None,
     num_resamples: int = 1000,
@@ -45,8 +49,7 @@ def skce(
     with the square of the number of examples.
 
     Args:
-      logits: `[rows, classes]`.
-      labels: `[rows]`.
+      evaluation: the examples.
       key: PRNG key of the draws.
       num_resamples: number of draws.
       kind: "canonical" for all classes jointly, "top_label" for the confidence and the hit.
@@ -57,6 +60,8 @@ def skce(
     """
     key = key_given("skce", key)
     checks.one_of("kind", kind, _KINDS)
+    independent("skce", evaluation)
+    logits, labels, *_ = evaluation.copies
     num_rows = len(labels)
     if num_rows > MOST_ROWS:
         raise ValueError(

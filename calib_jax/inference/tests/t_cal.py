@@ -20,15 +20,21 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.core.types import Array
 from calib_jax.inference.bounds import null_draws
-from calib_jax.inference.tests.calibration import CalibrationTest, key_given, register
-from calib_jax.inference.whole_examples import Column, in_order, top_labels
+from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.normal import Column
+from calib_jax.inference.tests.calibration import (
+    CalibrationTest,
+    independent,
+    key_given,
+    register,
+)
 
 
 @register("t_cal")
 def t_cal(
-    logits: Logits, labels: Labels, *, key: Array | None = None, num_resamples: int = 1000
+    evaluation: Evaluation, *, key: Array | None = None, num_resamples: int = 1000
 ) -> CalibrationTest:
     """Test by the largest standardized squared error over 2, 4, 8, ... bins.
 
@@ -41,7 +47,8 @@ def t_cal(
       models, JMLR 2023.
     """
     key = key_given("t_cal", key)
-    confidence, hit = top_labels(logits, labels)
+    independent("t_cal", evaluation)
+    confidence, hit = evaluation.top_label()
     order = in_order(confidence, hit)
     confidence, hit = confidence[order], hit[order]
     scales = _scales(confidence)

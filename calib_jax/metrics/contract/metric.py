@@ -309,7 +309,7 @@ def values_of(
     logits, labels, weights = checks.flat_rows(_names(by_name), logits, labels, weights)
     if not known(logits, labels, weights):
         return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
-    values, invalid = _checked_values(tuple(by_name.items()), logits, labels, weights)
+    values, invalid = checked_values(tuple(by_name.items()), logits, labels, weights)
     refuse(_names(by_name), invalid, logits.shape)
     return values
 
@@ -351,9 +351,10 @@ def checked_stats(
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def _checked_values(
+def checked_values(
     members: Members, logits: Logits, labels: Labels, weights: Weights | None
 ) -> tuple[dict[str, Any], InvalidValues]:
+    """Compute every metric, and count the invalid inputs of the rows in the same pass."""
     stats, invalid = checked_stats(members, logits, labels, weights)
     return values_of_stats(dict(members), stats), invalid
 

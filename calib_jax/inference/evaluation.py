@@ -1,0 +1,300 @@
+"""The predictions of one model for one set of examples, validated once for many computations.
+
+    evaluation = inference.Evaluation(logits, labels, weights, clusters=image_of_pixel)
+    evaluation.values({"ece": metrics.ece, "nll": metrics.nll})
+    inference.estimates(several, evaluation, key=key)
+    inference.calibration_test("kuiper", evaluation)
+    inference.compare_metrics(several, evaluation, other_evaluation, key=key)
+
+Every function of `(logits, labels, ...)` here builds an `Evaluation`, or takes one in place of the
+logits, and then neither labels nor weights nor clusters. Several computations on the same
+predictions share one `Evaluation`: the values are validated once, and top labels, metrics,
+resampled metrics and the statistics of comparisons are computed once.
+
+Functions of the top label read `top_label` and `cluster`, and no logits.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Integer, Shaped
+
+from calib_jax.core.inputs import checks, invalid_values
+from calib_jax.core.rows import of_few_shapes, padded_size
+from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.inference.normal import Column
+from calib_jax.metrics.contract.metric import Metric, checked_values, members_of
+from calib_jax.metrics.contract.predictions import Predictions
+
+_MOST_ENTRIES = 2**28  # copied logits of 1 GB
+_Value = TypeVar("_Value")
+
+
+class TopLabel(NamedTuple):
+    """The confidence of each prediction, and 1 where the prediction is right, else 0."""
+
+    confidence: Column
+    correct: Column
+
+
+class Copies(NamedTuple):
+    """The examples as tests count them: a row of weight k is k examples.
+
+    Attributes:
+      logits: the logits of each example.
+      labels: the label of each example.
+      row: the row from which each example is copied.
+      cluster: the cluster of each example, numbered from 0; None if all examples are independent,
+        also because every cluster has one example. The copies of a row are in one cluster.
+    """
+
+    logits: Logits
+    labels: Labels
+    row: Integer[np.ndarray, " examples"]
+    cluster: Integer[np.ndarray, " examples"] | None
+
+
+@dataclasses.dataclass(frozen=True, init=False, eq=False, repr=False)
+class Evaluation:
+    """Validated predictions of one model, with all that is computed from them more than once.
+
+    Attributes:
+      logits: `[rows, classes]`.
+      labels: `[rows]`.
+      weights: `[rows]`; None for weight 1 each.
+      clusters: `[rows]`, the names of the clusters; None for independent examples.
+      name: the name of the caller, for error messages.
+
+    >>> from calib_jax import inference, metrics
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
+    >>> evaluation = inference.Evaluation(logits, (jnp.arange(100) < 40).astype(int))
+    >>> evaluation
+    Evaluation(100 rows, 2 classes)
+    >>> evaluation.values(metrics.accuracy)
+    {'accuracy': Array(0.6, dtype=float32)}
+    >>> error = inference.debiased_squared_error(evaluation)
+    >>> test = inference.calibration_test("spiegelhalter", evaluation)
+    """
+
+    logits: Logits
+    labels: Labels
+    weights: Weights | None
+    clusters: Shaped[np.ndarray, " rows"] | None
+    name: str
+    _derived: dict[Hashable, Any]
+
+    def __init__(
+        self,
+        logits: Any,
+        labels: Any,
+        weights: Any = None,
+        *,
+        clusters: Any = None,
+        name: str = "Evaluation",
+    ) -> None:
+        """Validate the examples and store them along one batch axis.
+
+        Args:
+          logits: `[*batch, classes]`.
+          labels: `[*batch]`, integers.
+          weights: `[*batch]`; weight 0 excludes an example.
+          clusters: `[*batch]`, the cluster of each example, as integers or strings; examples of
+            different clusters are independent. None if all examples are independent.
+          name: the name of the caller, for error messages.
+        """
+        ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
+        logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+        if not invalid_values.known(logits, labels, weights):
+            raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
+        invalid_values.refuse(name, _count_invalid(logits, labels, weights), logits.shape)
+        self._store(logits, labels, weights, ids, name)
+
+    def _store(self, *values: Any) -> None:
+        for field, value in zip(dataclasses.fields(self), (*values, {}), strict=True):
+            object.__setattr__(self, field.name, value)
+
+    def __repr__(self) -> str:
+        num_rows, num_classes = self.logits.shape
+        return f"Evaluation({num_rows} rows, {num_classes} classes)"
+
+    def once(self, key: Hashable, compute: Callable[[], _Value]) -> _Value:
+        """Return the value that is stored under a key; compute it on the first call."""
+        if key not in self._derived:
+            self._derived[key] = compute()
+        return cast(_Value, self._derived[key])
+
+    @functools.cached_property
+    def present(self) -> np.ndarray:
+        """`[rows]`, whether the weight of each row is positive."""
+        if self.weights is None:
+            return np.ones(len(self.labels), bool)
+        present: np.ndarray = np.asarray(self.weights) > 0
+        return present
+
+    @functools.cached_property
+    def counts(self) -> bool:
+        """Whether the weights count examples: 0, 1, 2, ..."""
+        weights = np.zeros(1) if self.weights is None else np.asarray(self.weights)
+        return bool(np.all(weights == np.round(weights)))
+
+    @functools.cached_property
+    def copies(self) -> Copies:
+        """The examples as tests count them; raise ValueError if the weights are no counts."""
+        rows = np.arange(len(self.labels))
+        logits, labels = self.logits, self.labels
+        if self.weights is not None:
+            rows = np.repeat(rows, self._counts_of_rows())
+            # On the host, since a gather is compiled again for every number of rows.
+            logits, labels = (jnp.asarray(np.asarray(values)[rows]) for values in (logits, labels))
+        cluster = None
+        if self.clusters is not None:
+            names, cluster = np.unique(self.clusters[rows], return_inverse=True)
+            cluster = None if len(names) == len(cluster) else cluster
+        return Copies(logits, labels, rows, cluster)
+
+    def _counts_of_rows(self) -> Integer[np.ndarray, " rows"]:
+        counts = np.asarray(self.weights)
+        fractions = np.sum(counts != np.round(counts))
+        if fractions:
+            raise ValueError(
+                f"{self.name}: {fractions} of {counts.size} weights are not integers, but a test"
+                " counts examples.\nUse weight 0 for absent examples and k for k copies."
+            )
+        total = np.sum(counts, dtype=np.float64)
+        if total * self.logits.shape[-1] > _MOST_ENTRIES:
+            raise ValueError(
+                f"{self.name}: the weights count {total:,.0f} examples, too many to copy.\nDivide"
+                ' them by a common factor, or use method="percentile", which takes weights of any'
+                " kind."
+            )
+        return counts.astype(np.int64)
+
+    @property
+    def cluster(self) -> Integer[np.ndarray, " examples"] | None:
+        """The cluster of each example of `copies`."""
+        return self.copies.cluster
+
+    def top_label(self, excluded_class: int | None = None) -> TopLabel:
+        """Compute the confidence and the correctness of each example of `copies`, in float64."""
+
+        def compute() -> TopLabel:
+            function = functools.partial(_top_label, excluded_class=excluded_class)
+            columns = of_few_shapes(function, self.copies.logits, self.copies.labels)
+            return TopLabel(*(column.astype(np.float64) for column in columns))
+
+        return self.once(("top label", excluded_class), compute)
+
+    def values(self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]]) -> dict[str, Any]:
+        """Compute metrics by name, as `metrics.values_of` does, each metric once."""
+        by_name = dict(members_of(metrics))
+        known: dict[Metric[..., Any], Any] = self.once("values", dict)
+        missing = {name: metric for name, metric in by_name.items() if metric not in known}
+        if missing:
+            arrays = self.logits, self.labels, self.weights
+            computed, _ = checked_values(tuple(missing.items()), *arrays)
+            known.update({metric: computed[name] for name, metric in missing.items()})
+        return {name: known[metric] for name, metric in by_name.items()}
+
+    def part(self, rows: Integer[np.ndarray, " part"]) -> Evaluation:
+        """Select some rows, which are not validated again.
+
+        Rows of weight 0 are added, so that parts of several sizes share compiled programs.
+        """
+        if not np.any(self.present[rows]):
+            raise ValueError(f"{self.name}: a part needs a row of positive weight.")
+        weights = np.ones(len(rows), np.float32)
+        weights = weights if self.weights is None else np.asarray(self.weights)[rows]
+        padding = (0, padded_size(len(rows)) - len(rows))
+        rows, weights = np.pad(rows, padding), np.pad(weights, padding)
+        clusters = None if self.clusters is None else self.clusters[rows]
+        part = object.__new__(Evaluation)
+        arrays = self.logits[rows], self.labels[rows], jnp.asarray(weights)
+        part._store(*arrays, clusters, self.name)
+        return part
+
+
+def evaluated(
+    name: str, logits: Any, labels: Any, weights: Any = None, clusters: Any = None
+) -> Evaluation:
+    """Return the evaluation that stands in place of the logits, or build one from arrays.
+
+    Args:
+      name: the name of the caller, for error messages.
+      logits: an `Evaluation`, or `[*batch, classes]`.
+      labels: `[*batch]`; None with an evaluation.
+      weights: `[*batch]` or None; None with an evaluation.
+      clusters: `[*batch]` or None; None with an evaluation.
+    """
+    given = {"labels": labels, "weights": weights, "clusters": clusters}
+    if isinstance(logits, Evaluation):
+        extra = [argument for argument, value in given.items() if value is not None]
+        if extra:
+            raise TypeError(
+                f"{name}: an Evaluation holds its labels, weights and clusters: leave out"
+                f" {' and '.join(extra)}."
+            )
+        return logits
+    if labels is None:
+        raise TypeError(f"{name}: logits need labels, or give an Evaluation.")
+    return Evaluation(logits, labels, weights, clusters=clusters, name=name)
+
+
+def on_same_examples(
+    name: str, models: Sequence[Any], labels: Any, weights: Any, clusters: Any = None
+) -> list[Evaluation]:
+    """Apply `evaluated` to several models; evaluations of other examples raise an error."""
+    evaluations = [evaluated(name, model, labels, weights, clusters) for model in models]
+    if labels is None:
+        for other in evaluations[1:]:
+            for field in ("labels", "weights", "clusters"):
+                one, another = (getattr(each, field) for each in (evaluations[0], other))
+                if (one is None) != (another is None) or not np.array_equal(one, another):
+                    raise ValueError(
+                        f"{name}: the evaluations hold different {field}: compare predictions of"
+                        " the same examples in the same order."
+                    )
+    return evaluations
+
+
+def runs_of(model: Any) -> list[Any]:
+    """Return the entries of a list as runs; an evaluation, an array or nested numbers are one run.
+
+    The entries are evaluations, or arrays with two axes or more.
+    """
+    several = (
+        isinstance(model, list | tuple)
+        and len(model) > 0
+        and all(isinstance(run, Evaluation) or getattr(run, "ndim", 0) >= 2 for run in model)
+    )
+    return list(model) if several else [model]
+
+
+def in_order(confidence: Column, labels: Any) -> np.ndarray:
+    """Return the indices that sort examples by confidence, then by label.
+
+    Sorted examples receive the same draws whatever the order in which they are given.
+    """
+    return np.lexsort((np.asarray(labels), confidence))
+
+
+def bytes_of(key: Array) -> tuple[str, bytes]:
+    """Return the content of a PRNG key, by which `Evaluation.once` finds values drawn with it."""
+    return str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()
+
+
+_count_invalid = jax.jit(invalid_values.count_invalid_values)
+
+
+@functools.partial(jax.jit, static_argnames="excluded_class")
+def _top_label(
+    logits: Logits, labels: Labels, *, excluded_class: int | None
+) -> tuple[Array, Array]:
+    view = Predictions(logits, labels).without(excluded_class)
+    return view.confidence, view.hit

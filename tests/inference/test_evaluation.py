@@ -1,0 +1,209 @@
+"""An `Evaluation` in place of logits: the same numbers, validated and computed once."""
+
+import dataclasses
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import inference, metrics, report
+from calib_jax.core.binning import BINNING_RULES
+from calib_jax.core.inputs import invalid_values
+from calib_jax.inference import evaluation as evaluation_file
+from calib_jax.inference.bounds import bin_gaps
+
+KEY = jax.random.key(0)
+GENERATOR = np.random.default_rng(0)
+LABELS = GENERATOR.integers(0, 3, 240)
+LOGITS = GENERATOR.normal(size=(240, 3)).astype(np.float32) + 2 * np.eye(3)[LABELS]
+LOGITS = LOGITS.astype(np.float32)
+OTHER = (1.5 * LOGITS + GENERATOR.normal(size=LOGITS.shape) / 3).astype(np.float32)
+WEIGHTS = GENERATOR.integers(0, 3, 240)
+CLUSTERS = np.repeat(np.arange(60), 4)
+GROUPS = np.where(np.arange(240) % 3 == 0, "a", "b")
+SEVERAL = {name: metrics.named(name) for name in ("ece", "adaptive_ece", "nll", "mce")}
+DRAWN = {"key": KEY, "num_resamples": 60}
+DATA = {"labels": LABELS, "weights": WEIGHTS, "clusters": CLUSTERS}
+
+
+def evaluated(logits=LOGITS, **changes):
+    data = DATA | changes
+    return inference.Evaluation(logits, data.pop("labels"), data.pop("weights"), **data)
+
+
+def arrays_of(result):
+    return [np.asarray(leaf) for leaf in jax.tree.leaves(result) if not isinstance(leaf, str)]
+
+
+ONE = {
+    "bootstrap": lambda *model, **data: inference.bootstrap(SEVERAL, *model, **data, **DRAWN),
+    "estimates": lambda *model, **data: inference.estimates(SEVERAL, *model, **data, **DRAWN),
+    "noise_bound": lambda *m, **data: inference.noise_bound(metrics.ece, *m, **data, **DRAWN),
+    "debiased_squared_error": inference.debiased_squared_error,
+    "calibration_test": lambda *m, **data: [
+        inference.calibration_test(name, *m, **data, **options)
+        for name, options in (("kuiper", DRAWN), ("cox", {}), ("ece", DRAWN), ("temperature", {}))
+    ],
+    "class_errors": lambda *m, **data: inference.class_errors(*m, **data, **DRAWN),
+    "group_errors": lambda *m, **data: inference.group_errors(*m, groups=GROUPS, **data, **DRAWN),
+    "worst_groups": lambda *m, **data: inference.worst_groups(
+        *m, columns={"group": GROUPS}, **data, **DRAWN
+    ),
+    "decision_calibration": inference.decision_calibration,
+    "best_threshold": lambda *m, **data: inference.best_threshold(
+        *m, abstain_cost=0.3, **data, **DRAWN
+    ),
+}
+TWO = {
+    "paired_bootstrap": lambda *m, **d: inference.paired_bootstrap(SEVERAL, *m, **d, **DRAWN),
+    "compare_metrics": lambda *m, **data: inference.compare_metrics(SEVERAL, *m, **data, **DRAWN),
+    "compare_ece": lambda *models, **data: inference.compare_ece(*models, **data, **DRAWN),
+    "compare_calibration": inference.compare_calibration,
+    "compare_refinement": inference.compare_refinement,
+    "compare_scores": inference.compare_scores,
+    "compare_temperature": inference.compare_temperature,
+}
+
+
+@pytest.mark.parametrize("name", [*ONE, *TWO])
+def test_an_evaluation_gives_the_numbers_of_its_arrays(name):
+    function = (ONE | TWO)[name]
+    logits = (LOGITS,) if name in ONE else (LOGITS, OTHER)
+    from_arrays = arrays_of(function(*logits, **DATA))
+    assert from_arrays
+    shared = [evaluated(each) for each in logits]
+    for _ in range(2):  # values stored by the first call do not change the second
+        for wanted, actual in zip(from_arrays, arrays_of(function(*shared)), strict=True):
+            np.testing.assert_array_equal(actual, wanted)
+
+
+def test_functions_without_clusters_take_evaluations():
+    one, other = (inference.Evaluation(logits, LABELS, WEIGHTS) for logits in (LOGITS, OTHER))
+    for function in (inference.flips, inference.mcnemar):
+        assert function(one, other) == function(LOGITS, OTHER, LABELS, WEIGHTS)
+    of_arrays = inference.guaranteed_coverage(LOGITS, LABELS, WEIGHTS, risk=0.4)
+    assert inference.guaranteed_coverage(one, risk=0.4) == of_arrays
+
+
+def test_values_are_those_of_metrics_and_computed_once(monkeypatch):
+    evaluation = evaluated()
+    wanted = metrics.values_of(SEVERAL, LOGITS, LABELS, WEIGHTS)
+    assert evaluation.values(SEVERAL) == wanted
+    monkeypatch.setattr(evaluation_file, "checked_values", None)
+    assert evaluation.values({"again": metrics.ece}) == {"again": wanted["ece"]}
+
+
+def test_top_labels_count_copies():
+    copies, top = evaluated().copies, evaluated().top_label()
+    rows = np.repeat(np.arange(240), WEIGHTS)
+    np.testing.assert_array_equal(copies.row, rows)
+    p = np.exp(LOGITS.astype(np.float64))
+    p /= p.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(top.confidence, p.max(axis=1)[rows], rtol=1e-6)
+    np.testing.assert_array_equal(top.correct, (p.argmax(axis=1) == LABELS)[rows])
+    assert [len(np.unique(part)) for part in (copies.cluster, CLUSTERS[rows])] == [60, 60]
+    single = evaluated(clusters=np.arange(240), weights=None)
+    assert single.cluster is None  # clusters of one example are independent examples
+
+
+def test_a_part_is_the_evaluation_of_its_rows():
+    rows = np.flatnonzero(GROUPS == "a")
+    part = evaluated().part(rows)
+    wanted = inference.Evaluation(
+        LOGITS[rows], LABELS[rows], WEIGHTS[rows], clusters=CLUSTERS[rows]
+    )
+    for function in (
+        lambda each: inference.estimates(SEVERAL, each, **DRAWN),
+        inference.debiased_squared_error,
+        lambda each: each.values(SEVERAL),
+    ):
+        for one, other in zip(arrays_of(function(part)), arrays_of(function(wanted)), strict=True):
+            np.testing.assert_allclose(one, other, rtol=1e-5)
+    with pytest.raises(ValueError, match="a part needs a row of positive weight"):
+        evaluated().part(np.flatnonzero(WEIGHTS == 0))
+
+
+def test_the_values_are_validated_once(monkeypatch):
+    calls = []
+    refuse = invalid_values.refuse
+    monkeypatch.setattr(
+        invalid_values, "refuse", lambda *given, **options: calls.append(refuse(*given, **options))
+    )
+    evaluation = evaluated()
+    for name in ("noise_bound", "debiased_squared_error", "class_errors", "worst_groups"):
+        ONE[name](evaluation)
+    assert len(calls) == 1
+    calls.clear()
+    report.score(LOGITS, LABELS, compare=OTHER, groups=GROUPS, metrics=["ece"], num_resamples=20)
+    assert len(calls) == 2  # one for each model
+
+
+def test_bad_evaluations_are_refused():
+    evaluation = evaluated()
+    with pytest.raises(TypeError, match="holds its labels, weights and clusters: leave out labels"):
+        inference.debiased_squared_error(evaluation, LABELS)
+    with pytest.raises(TypeError, match="logits need labels, or give an Evaluation"):
+        inference.debiased_squared_error(LOGITS)
+    for field, value in (
+        ("labels", LABELS[::-1]),
+        ("weights", None),
+        ("clusters", CLUSTERS // 2),
+    ):
+        with pytest.raises(ValueError, match=f"the evaluations hold different {field}"):
+            inference.compare_calibration(evaluation, evaluated(OTHER, **{field: value}))
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        evaluation.labels = LABELS
+    with pytest.raises(ValueError, match="Evaluation: 1 of 240 rows have NaN"):
+        inference.Evaluation(np.where(np.arange(240)[:, None] == 3, np.nan, LOGITS), LABELS)
+
+
+def test_metrics_are_compared_by_the_method_that_is_valid_for_each():
+    runs = [LOGITS, 0.8 * LOGITS], [OTHER, 1.1 * OTHER]
+    data = {"labels": LABELS, "weights": WEIGHTS, "clusters": CLUSTERS}
+    several = SEVERAL | {"rms": metrics.rms_calibration_error}
+    changes = inference.compare_metrics(several, *runs, **data, **DRAWN)
+    squared = inference.compare_calibration(*runs, **data)
+    for name in ("ece", "adaptive_ece", "rms"):
+        assert changes[name].p_value == squared.p_value
+    for name, change in changes.items():
+        values = [
+            float(np.mean([several[name](run, LABELS, WEIGHTS) for run in side])) for side in runs
+        ]
+        np.testing.assert_allclose(change.value, values[1] - values[0], atol=1e-6)
+    for name in ("ece", "adaptive_ece"):
+        assert changes[name].interval == "noise bound"
+        equal_mass = name == "adaptive_ece"
+        bound = inference.compare_ece(*runs, **data, equal_mass=equal_mass, **DRAWN)
+        np.testing.assert_allclose(changes[name][:3], bound[:3], atol=0.02)
+    assert changes["rms"].interval == "none"
+    assert np.isnan(changes["rms"].low)
+    assert (changes["mce"].interval, changes["mce"].p_value) == ("percentile", None)
+    samples = [
+        np.mean([inference.bootstrap(metrics.nll, run, **data, **DRAWN) for run in side], axis=0)
+        for side in runs
+    ]
+    ends = np.quantile(samples[1] - samples[0], [0.05, 0.95])
+    np.testing.assert_allclose(changes["nll"][1:3], ends, rtol=1e-4)
+
+
+def test_weights_that_are_no_counts_leave_calibration_errors_untested():
+    data = {"labels": LABELS, "weights": WEIGHTS / 3}
+    change = inference.compare_metrics(metrics.ece, LOGITS, OTHER, **data, **DRAWN)
+    assert (change.interval, change.p_value) == ("none", None)
+    by_bootstrap = inference.compare_metrics(
+        metrics.ece, LOGITS, OTHER, method="percentile", **data, **DRAWN
+    )
+    assert by_bootstrap.interval == "percentile"
+    assert by_bootstrap.p_value is None
+
+
+@pytest.mark.parametrize("num_bins", [1, 7, 10, 15, 20])
+def test_bins_on_the_host_are_those_of_the_device(num_bins):
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
+    near = [np.nextafter(edges, np.float32(end)) for end in (-1, 2)]
+    values = np.clip(np.concatenate([edges, *near, GENERATOR.random(99, np.float32)]), 0, 1)
+    for name, rule in BINNING_RULES.items():
+        wanted = np.asarray(rule(jnp.asarray(values), num_bins))
+        actual = bin_gaps._bin(values.astype(np.float64), num_bins, name)
+        np.testing.assert_array_equal(actual, wanted)
