@@ -131,6 +131,7 @@ BOOTSTRAPPED = {
     )
 }
 OF_ALL_PAIRS = ("skce",)  # tests that compare all pairs of examples
+INDEPENDENT = ("t_cal", *OF_ALL_PAIRS)  # tests that take no clusters
 
 
 def of_scaled_logits(name: str, classes: int, temperature: float, data: Data) -> float:
@@ -194,7 +195,7 @@ def by_test(
             continue
         given = {"key": key, "num_resamples": draws}
         options: dict[str, Any] = {option: given[option] for option in given if option in taken}
-        if not clusters or "cluster" in taken:
+        if not clusters or name not in INDEPENDENT:
             result = inference.calibration_test(name, *data, **(clusters | options))
             by_name[name] = Outcome(p_value=result.p_value)
     return by_name
