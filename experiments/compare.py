@@ -35,9 +35,7 @@ _BINS = flags.DEFINE_integer(
     None,
     "Number of bins of every metric that has bins; by default as in the baseline's config.",
 )
-_RESAMPLES = flags.DEFINE_integer(
-    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
-)
+_RESAMPLES = cli.define_resamples()
 _CRITERION = cli.define_criterion()
 flags.register_validator(
     "bins", lambda bins: bins is None or bins > 0, message="must be at least 1"

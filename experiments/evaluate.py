@@ -55,7 +55,7 @@ from ml_collections import ConfigDict
 from calib_jax import report, train
 from calib_jax.core.examples import Examples, Source
 from calib_jax.report import calibration
-from calib_jax.train.folder import lock
+from calib_jax.train.folder import journal, lock
 from calib_jax.train.folder.journal import read_rows
 from calib_jax.train.step.diagnosis import label_out_of_range
 from experiments.reports import (
@@ -84,9 +84,7 @@ from experiments.running import (
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
-_ALLOW_IMPORTS = flags.DEFINE_bool(
-    "allow_imports", False, "Import the code that the config of the run names by import path."
-)
+_ALLOW_IMPORTS = cli.define_allow_imports()
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 _CHECKPOINT = flags.DEFINE_string(
     "checkpoint",
@@ -96,20 +94,13 @@ _CHECKPOINT = flags.DEFINE_string(
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _CRITERION = cli.define_criterion("; --ood uses the first")
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")
-_RESAMPLES = flags.DEFINE_integer(
-    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=20
-)
+_RESAMPLES = cli.define_resamples(20)
 _OOD = flags.DEFINE_list("ood", [], "Out-of-distribution sets: data sets, or gaussian_noise.")
 _TRAINING = flags.DEFINE_bool("training", False, "Evaluate the training set, too.")
 _PICTURES = flags.DEFINE_list(
     "pictures", [], "Numbers of test images whose pixels have classes, to draw, from 0 on."
 )
-_LOGITS = flags.DEFINE_enum(
-    "logits",
-    "keep",
-    streamed_scores.KINDS,
-    "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
-)
+_LOGITS = cli.define_logits(streamed_scores.KINDS)
 _BATCH_SIZE = flags.DEFINE_integer(
     "batch_size", 0, "Examples per step; 0 uses the batch size of training.", lower_bound=0
 )
@@ -177,11 +168,7 @@ def restored(
                 identity = data_identity.of(experiment.dataset)
             subword_files.check(folder, experiment.dataset.vocabulary)
             data_identity.check(folder, identity)
-            template = experiment.template()
-            if step is None:
-                state = checkpoints.latest(template, say=initial.warn).state
-            else:
-                state = checkpoints.read(template, step).state
+            state = checkpoints.restore(experiment.template(), step, warn=initial.warn).state
         trained.append(Trained(folder, state, name))
     if experiment is None:
         raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")
@@ -264,9 +251,7 @@ def _evaluate(
     if _LOGITS.value != "keep":
         scored = [cli.refusing(_score_streamed, experiment, network) for network in trained]
         if several:
-            values = [
-                summary.Run("", 0, (), (), [], streamed=network_scores) for network_scores in scored
-            ]
+            values = [{"validation": (), "test": (), "streamed": scores} for scores in scored]
             _score_all(experiment, folder, several, trained, values)
         return 0
     others = cli.refusing(ood_sets.named, _OOD.value, dataset, building.DATA_DIR.value)
@@ -299,8 +284,7 @@ def _evaluate(
             cli.refusing(run_report.write, network.folder, dataset.description, shown)
     if several:
         values = [
-            summary.Run("", 0, answers["validation"], answers["test"], [])
-            for answers in all_answers
+            {part: answers[part] for part in ("validation", "test")} for answers in all_answers
         ]
         _score_all(experiment, folder, several, trained, values)
     return 0
@@ -400,19 +384,24 @@ def _score_all(
     folder: pathlib.Path,
     several: Mapping[int, pathlib.Path],
     trained: Sequence[Trained],
-    values: Sequence[summary.Run],
+    values: Sequence[dict[str, Any]],
 ) -> None:
-    """Write the report of all seeds together, before and after the temperatures."""
+    """Write the report of all seeds together, before and after the temperatures.
+
+    Args:
+      experiment: the experiment of the seeds.
+      folder: the folder of all seeds.
+      several: the folder of each seed.
+      trained: the networks.
+      values: of each network, the predictions or the streamed values as fields of `summary.Run`.
+    """
     loss = experiment.config.loss.name
     seeds = {path: seed for seed, path in several.items()}
     runs = [
-        dataclasses.replace(
-            run,
-            loss=loss,
-            seed=seeds[network.folder],
-            rows=read_rows(network.folder / "metrics.jsonl"),
+        summary.Run(
+            loss, seeds[network.folder], rows=read_rows(network.folder / journal.ROWS), **parts
         )
-        for run, network in zip(values, trained, strict=True)
+        for parts, network in zip(values, trained, strict=True)
     ]
     dataset = experiment.dataset
     note = excluded.sentence(experiment.config, dataset.class_names)

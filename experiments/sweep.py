@@ -58,6 +58,7 @@ from experiments.running import (
     provenance,
     resuming,
     seed_folders,
+    training,
 )
 
 _CONFIG = imports.define_config(
@@ -80,15 +81,8 @@ _CHECKPOINT = flags.DEFINE_string(
     "latest, or best_NAME; by default latest, or the best where patience has ended a run.",
 )
 _CRITERION = cli.define_criterion()
-_RESAMPLES = flags.DEFINE_integer(
-    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
-)
-_LOGITS = flags.DEFINE_enum(
-    "logits",
-    "keep",
-    streamed_scores.KINDS,
-    "Whether to keep all logits in memory and in files, to write them in blocks, or to drop them.",
-)
+_RESAMPLES = cli.define_resamples()
+_LOGITS = cli.define_logits(streamed_scores.KINDS)
 
 _FLAGS_OF_KEYS = {"loss.name": "losses", "num_seeds": "seeds"}
 
@@ -227,26 +221,57 @@ def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     return {name: direction for name, direction in best.items() if name in wanted}
 
 
-def weights_of(member: Member, outcome: train.Outcome) -> tuple[str, train.TrainState]:
-    """Restore the checkpoint to evaluate, and return its name and its state."""
+def weights_of(member: Member, outcome: train.Outcome) -> tuple[train.TrainState, Evaluated]:
+    """Restore the checkpoint to evaluate, and return its state and its name and step."""
     with initial.opened(member.folder) as checkpoints:
         name = _CHECKPOINT.value or initial.chosen(checkpoints)
-        step = initial.step_of(checkpoints, name)
-        if step is None:
-            return name, outcome.state
-        return name, checkpoints.read(outcome.state, step).state
+        step, state = initial.step_of(checkpoints, name), outcome.state
+        if step is not None:
+            state = checkpoints.restore(state, step).state
+    return state, Evaluated(name, int(state.step))
 
 
-def finish(
-    members: Sequence[Member],
-    experiment: building.Experiment,
-    states: Sequence[train.TrainState],
-    weights: Sequence[Evaluated],
+def run(members: Sequence[Member]) -> list[train.Outcome]:
+    """Train the seeds of one loss in one program, or resume them."""
+    experiment = built(members[0].config)
+    folders = {member.seed: member.folder for member in members}
+    cli.failing(cli.refusing, experiment.check_memory, len(folders))
+    outcomes = training.fit(experiment, folders, quiet=True)
+    trained = [
+        (member, *cli.refusing(weights_of, member, outcome))
+        for member, outcome in zip(members, outcomes, strict=True)
+        if outcome.finished
+    ]
+    with contextlib.ExitStack() as locks:
+        for member, *_ in trained:
+            cli.failing(locks.enter_context, only_one(member.folder, EVALUATION))
+        if trained:
+            cli.failing(_evaluate, trained, experiment)
+    return outcomes
+
+
+def _evaluate(
+    trained: Sequence[tuple[Member, train.TrainState, Evaluated]], experiment: building.Experiment
 ) -> None:
-    """Write the predictions or the streamed values of all seeds of a loss."""
+    """Write the predictions or the streamed values of the runs of a loss, and mark the runs."""
     batch_size = experiment.plan.batch_size
-    if _LOGITS.value != "keep":
-        for member, state in zip(members, states, strict=True):
+    for member, _, weights in trained:
+        evaluation_record.begin(member.folder, weights)
+    parts = ("validation", "test") if _LOGITS.value == "keep" else ()
+    for part in parts:
+        predicted = train.predict_all(
+            experiment.task.forward,
+            [state for _, state, _ in trained],
+            getattr(experiment.dataset, part),
+            prepare=experiment.dataset.prepare,
+            batch_size=batch_size,
+            devices=building.devices(experiment.config),
+        )
+        for (member, _, weights), logits in zip(trained, predicted.logits, strict=True):
+            of_member = predicted._replace(logits=logits)
+            evaluation_record.keep(member.folder, part, of_member, weights)
+    for member, state, weights in trained:
+        if not parts:
             scored = streamed_scores.evaluate_network(
                 experiment,
                 state,
@@ -257,73 +282,15 @@ def finish(
                 batch_size=batch_size,
             )
             scored.save(member.folder / "report")
-        return
-    for part in ("validation", "test"):
-        predicted = train.predict_all(
-            experiment.task.forward,
-            states,
-            getattr(experiment.dataset, part),
-            prepare=experiment.dataset.prepare,
-            batch_size=batch_size,
-            devices=building.devices(experiment.config),
-        )
-        for member, logits, of in zip(members, predicted.logits, weights, strict=True):
-            evaluation_record.keep(member.folder, part, predicted._replace(logits=logits), of)
-
-
-def run(members: Sequence[Member]) -> list[train.Outcome]:
-    """Train the seeds of one loss in one program, or resume them."""
-    config = members[0].config
-    experiment = built(config)
-    folders = {member.seed: member.folder for member in members}
-    cli.failing(cli.refusing, experiment.check_memory, len(folders))
-    runs = cli.failing(cli.refusing, experiment.runs, folders)
-    cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
-    outcomes: list[train.Outcome] = cli.failing(
-        train.fit_all,
-        runs,
-        experiment.task,
-        experiment.plan,
-        free=resuming.free(experiment),
-        environment=provenance.describe(),
-        devices=building.devices(config),
-        over=config.run.over,
-        quiet=True,
-    )
-    through = [
-        (member, *cli.refusing(weights_of, member, outcome))
-        for member, outcome in zip(members, outcomes, strict=True)
-        if outcome.finished
-    ]
-    with contextlib.ExitStack() as locks:
-        for member, *_ in through:
-            cli.failing(locks.enter_context, only_one(member.folder, EVALUATION))
-        _evaluate(through, experiment)
-    return outcomes
-
-
-def _evaluate(
-    through: Sequence[tuple[Member, str, train.TrainState]], experiment: building.Experiment
-) -> None:
-    """Evaluate the trained runs of a loss, whose folders are locked."""
-    if not through:
-        return
-    members, names, states = zip(*through, strict=True)
-    weights = [Evaluated(name, int(state.step)) for name, state in zip(names, states, strict=True)]
-    for member, of in zip(members, weights, strict=True):
-        cli.failing(evaluation_record.begin, member.folder, of)
-    cli.failing(finish, members, experiment, states, weights)
-    parts = ("validation", "test") if _LOGITS.value == "keep" else ()
-    for member, of in zip(members, weights, strict=True):
-        cli.failing(evaluation_record.write, member.folder, of, parts)
+        evaluation_record.write(member.folder, weights, parts)
         record = {
             "config": cli.plain(member.config),
             "asked": _CHECKPOINT.value,
-            "checkpoint": of.checkpoint,
-            "step": of.step,
+            "checkpoint": weights.checkpoint,
+            "step": weights.step,
         }
-        path = member.folder / evaluation_record.OF_SWEEP  # written last, to mark a finished run
-        cli.failing(files.replace, path, json.dumps(record) + "\n")
+        # Written last, to mark a finished run.
+        files.replace(member.folder / evaluation_record.OF_SWEEP, json.dumps(record) + "\n")
 
 
 def main() -> int:

@@ -39,7 +39,6 @@ import json
 import pathlib
 import shlex
 from collections.abc import Mapping
-from typing import Any
 
 import jax
 from absl import flags
@@ -52,12 +51,11 @@ from experiments.reports import best_checkpoints, run_report
 from experiments.running import (
     building,
     cli,
-    data_identity,
     imports,
     processes,
     provenance,
-    resuming,
     seed_folders,
+    training,
 )
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
@@ -71,43 +69,6 @@ _PROFILE = flags.DEFINE_integer(
     lower_bound=0,
 )
 _QUIET = flags.DEFINE_bool("quiet", False, "Print only errors; log.txt is still written.")
-
-
-def start(
-    experiment: building.Experiment,
-    folders: Mapping[int, pathlib.Path],
-    *,
-    quiet: bool = False,
-) -> list[train.Outcome]:
-    """Train the seeds of an experiment in their folders, or resume them."""
-    config = experiment.config
-    devices = cli.refusing(building.devices, config)
-    writers = [name for given in config.run.writers for name in str(given).split(",")]
-    for name in writers:  # the flag's A,B arrives as one text
-        cli.refusing(checks.one_of, "writer", name, train.WRITERS)
-    runs = cli.failing(cli.refusing, experiment.runs, folders)
-    cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
-    return cli.failing(
-        _fit_all,
-        runs,
-        experiment.task,
-        experiment.plan,
-        free=resuming.free(experiment),
-        environment=provenance.describe(),
-        devices=devices,
-        over=config.run.over,
-        quiet=quiet,
-        writers=[train.WRITERS[name] for name in writers],
-        profile=_PROFILE.value,
-    )
-
-
-def _fit_all(*args: Any, **options: Any) -> list[train.Outcome]:
-    """Train; report a folder with another config, or a folder in use, as a user's mistake."""
-    try:
-        return train.fit_all(*args, **options)
-    except (train.AnotherConfig, train.InUse) as error:
-        raise cli.Refused(cli.sentence(error)) from error
 
 
 def main() -> int:
@@ -149,7 +110,12 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     folders = cli.refusing(seed_folders.of_config, workdir, config)
     if jax.process_index() == 0:  # other processes need no folder
         cli.refusing(seed_folders.prepare, workdir)
-    outcomes = dict(zip(folders, start(experiment, folders, quiet=_QUIET.value), strict=True))
+    writers = [name for given in config.run.writers for name in str(given).split(",")]
+    for name in writers:  # the flag's A,B arrives as one text
+        cli.refusing(checks.one_of, "writer", name, train.WRITERS)
+    options = {"writers": [train.WRITERS[name] for name in writers], "profile": _PROFILE.value}
+    trained = training.fit(experiment, folders, quiet=_QUIET.value, **options)
+    outcomes = dict(zip(folders, trained, strict=True))
     stopped = [
         outcome.stopped_by
         for outcome in outcomes.values()

@@ -29,9 +29,7 @@ _LENGTH_PENALTY = flags.DEFINE_float(
 _TEMPERATURE = flags.DEFINE_float("temperature", 1.0, "The logits are divided by it.")
 _LENGTH = flags.DEFINE_integer("length", 64, "Most subwords of a translation.", lower_bound=1)
 _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Sentences at a time.", lower_bound=1)
-_ALLOW_IMPORTS = flags.DEFINE_bool(
-    "allow_imports", False, "Import the code that the config of the run names by import path."
-)
+_ALLOW_IMPORTS = cli.define_allow_imports()
 
 
 def main() -> int:

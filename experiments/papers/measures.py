@@ -301,7 +301,7 @@ class _Run:
             )
         return train.predict_all(
             self._experiment.task.forward,
-            [self._checkpoints.read(template, step).state for step in steps],
+            [self._checkpoints.restore(template, step).state for step in steps],
             source,
             prepare=self.dataset.prepare,
             batch_size=1024,

@@ -265,6 +265,30 @@ def define_criterion(more: str = "") -> flags.FlagHolder[list[str]]:
     )
 
 
+def define_resamples(fewest: int = 100) -> flags.FlagHolder[int]:
+    """Define --resamples."""
+    return flags.DEFINE_integer(
+        "resamples", 1000, "Number of bootstrap resamples.", lower_bound=fewest
+    )
+
+
+def define_allow_imports() -> flags.FlagHolder[bool]:
+    """Define --allow_imports."""
+    return flags.DEFINE_bool(
+        "allow_imports", False, "Import the code that the config of a run names by import path."
+    )
+
+
+def define_logits(kinds: Sequence[str]) -> flags.FlagHolder[str]:
+    """Define --logits."""
+    return flags.DEFINE_enum(
+        "logits",
+        "keep",
+        kinds,
+        "Whether to keep all logits in memory and in files, write them in blocks, or drop them.",
+    )
+
+
 def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
     """Store compiled programs in JAX's configured cache folder, or in `otherwise`.
 

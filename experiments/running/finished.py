@@ -136,10 +136,14 @@ def read(given: Sequence[str]) -> Shared:
                 path = folder.runs[loss][seed]
                 run = _read(folder.name, seed, path)
                 first = first or (path, run)
-                _same_examples(*first, path, run)
                 if not run.streamed:
                     first_with_rows = first_with_rows or (path, run)
-                    _same_examples(*first_with_rows, path, run)
+                for other_path, other in filter(None, (first, first_with_rows)):
+                    if difference := _difference(other, run):
+                        raise ValueError(
+                            f"{other_path} and {path} {difference}: compare runs with the same test"
+                            " examples in the same order."
+                        )
                 shared.runs[loss].append(run)
         shared.configs[loss] = {
             folder.name: _config_of_seeds([folder.runs[loss][seed] for seed in seeds])
@@ -238,46 +242,26 @@ def read_run(
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
 
 
-def _same_examples(
-    path: pathlib.Path, run: summary.Run, other_path: pathlib.Path, other: summary.Run
-) -> None:
-    """Raise an error if two predictions have different test examples.
+def _difference(run: summary.Run, other: summary.Run) -> str:
+    """Describe how two test sets differ, "" if they do not.
 
     Streamed values are compared by the numbers of labels and classes alone.
     """
     if run.streamed or other.streamed:
-        if run.size != other.size:
-            raise ValueError(
-                f"{path} has {run.size} and {other_path} {other.size}: a comparison needs the same"
-                " test set."
-            )
-        return
+        return "" if run.size == other.size else f"have {run.size} and {other.size}"
     (logits, labels, *weights), (others, other_labels, *other_weights) = run.test, other.test
     if len(labels) != len(other_labels):
-        raise ValueError(
-            f"{path} has {len(labels):,} test examples and {other_path} {len(other_labels):,}: a"
-            " paired comparison needs the same ones."
-        )
+        return f"have {len(labels):,} and {len(other_labels):,} test examples"
     if logits.shape[1:] != others.shape[1:]:
-        raise ValueError(
-            f"{path} has {logits.shape[-1]} classes and {other_path} {others.shape[-1]}: a paired"
-            " comparison needs the same ones."
-        )
+        return f"have {logits.shape[-1]} and {others.shape[-1]} classes"
     counts, other_counts = (
         part[0] if part else np.ones(labels.shape) for part in (weights, other_weights)
     )
-    unlike = np.argwhere(counts != other_counts)
-    if len(unlike):
-        raise ValueError(
-            f"{path} and {other_path} differ in the weights of their test labels, first of example"
-            f" {unlike[0][0]}: a paired comparison needs the same ones."
-        )
-    unlike = np.argwhere((labels != other_labels) & (counts > 0))
-    if len(unlike):
-        raise ValueError(
-            f"{path} and {other_path} differ in their test labels, first of example {unlike[0][0]}:"
-            " a paired comparison needs the same examples in the same order."
-        )
+    if len(unlike := np.argwhere(counts != other_counts)):
+        return f"differ in the weights of their test labels, first of example {unlike[0][0]}"
+    if len(unlike := np.argwhere((labels != other_labels) & (counts > 0))):
+        return f"differ in their test labels, first of example {unlike[0][0]}"
+    return ""
 
 
 def _config_of_seeds(paths: Sequence[pathlib.Path]) -> dict[str, Any] | None:

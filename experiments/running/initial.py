@@ -85,7 +85,7 @@ def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTr
 
 def _of_run(folder: str, checkpoint: str) -> PyTree:
     with opened(folder) as checkpoints:
-        return checkpoints.variables(step_of(checkpoints, checkpoint or "latest"), say=warn)
+        return checkpoints.variables(step_of(checkpoints, checkpoint or "latest"), warn=warn)
 
 
 def with_embedding(random: PyTree, table: np.ndarray) -> PyTree:

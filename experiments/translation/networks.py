@@ -136,7 +136,7 @@ def restored(
         name = checkpoint or initial.chosen(checkpoints)
         config = initial.config_of(checkpoints)
         imports.check_allowed(config, folder, allow_imports=allow_imports)
-        variables = checkpoints.variables(initial.step_of(checkpoints, name), say=initial.warn)
+        variables = checkpoints.variables(initial.step_of(checkpoints, name), warn=initial.warn)
     network = building.network(config, 1)
     if not hasattr(network, "places") or "table" not in variables["params"]:
         raise ValueError(

@@ -52,12 +52,8 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Sentences at a time.", low
 _SENTENCES = flags.DEFINE_integer(
     "sentences", 0, "Translate only the first sentences of the test part; 0 translates all."
 )
-_RESAMPLES = flags.DEFINE_integer(
-    "resamples", 1000, "Number of bootstrap resamples.", lower_bound=100
-)
-_ALLOW_IMPORTS = flags.DEFINE_bool(
-    "allow_imports", False, "Import the code that the configs of the runs name by import path."
-)
+_RESAMPLES = cli.define_resamples()
+_ALLOW_IMPORTS = cli.define_allow_imports()
 
 TOKEN_METRICS = ("accuracy", "nll", "ece", "adaptive_ece")
 SHOWN = 10  # translations on the page

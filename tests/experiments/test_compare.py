@@ -211,9 +211,7 @@ def test_streamed_values_stand_beside_rows(folders, tmp_path):
     assert f"The logits of {name} were not kept" in comparison.text(mixed)
     assert "nan" not in comparison.text(mixed)
     scores._replace(num_examples=EXAMPLES - 1).save(folder / "report")
-    with pytest.raises(
-        ValueError, match=r"has 160 test labels in 3 classes and .* 159 test labels"
-    ):
+    with pytest.raises(ValueError, match=r"have 160 test labels in 3 classes and 159 test labels"):
         compared(folders[0], folder)
 
 
@@ -392,11 +390,11 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
         labels[7] = (labels[7] + 1) % CLASSES
         return logits, labels
 
-    refused(changed("fewer", lambda z, y: (z[1:], y[1:])), "has 160 test examples and .*fewer 159")
+    refused(changed("fewer", lambda z, y: (z[1:], y[1:])), "fewer have 160 and 159 test examples")
     refused(changed("others", relabelled), "differ in their test labels, first of example 7")
     refused(
         changed("classes", lambda z, y: (z[:, :2], np.minimum(y, 1))),
-        "has 3 classes and .*classes 2",
+        "classes have 3 and 2 classes",
     )
     diverged = changed("diverged", lambda z, y: (np.where(y[:, None] == 1, np.nan, z), y))
     refused(diverged, r"\d+ examples of .*diverged/predictions_test.npz have NaN or infinite")

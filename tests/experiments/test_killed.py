@@ -33,7 +33,7 @@ def end_of(folder, loss):
     experiment = building.build(config)
     checkpoints = Checkpoints(folder / "checkpoints", read_only=True)
     try:
-        state = checkpoints.latest(experiment.template()).state
+        state = checkpoints.restore(experiment.template()).state
     finally:
         checkpoints.close()
     logits, *_ = train.predict(

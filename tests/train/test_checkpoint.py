@@ -52,7 +52,7 @@ def test_what_is_read_is_what_was_saved(checkpoints):
     about = {"config": {"rate": 0.1, "name": "x"}, "third": 1 / 3}
     checkpoints.save(state, about, 7)
     checkpoints.wait()
-    saved = checkpoints.latest(host_state())
+    saved = checkpoints.restore(host_state())
     assert saved.about == about
     assert jax.tree.structure(saved.state) == jax.tree.structure(state)
     for a, b in zip(jax.tree.leaves(saved.state), jax.tree.leaves(state), strict=True):
@@ -63,17 +63,17 @@ def test_what_is_read_is_what_was_saved(checkpoints):
 def test_nothing_saved_is_nothing(checkpoints):
     assert checkpoints.steps == []
     with pytest.raises(NoCheckpoint, match="there is no checkpoint in"):
-        checkpoints.latest(host_state())
+        checkpoints.restore(host_state())
     with pytest.raises(NoCheckpoint, match="there is no checkpoint in"):
         checkpoints.about()
     with pytest.raises(NoCheckpoint, match=r"no checkpoint 3 in .*; it has none"):
-        checkpoints.read(host_state(), 3)
+        checkpoints.restore(host_state(), 3)
 
 
 def test_the_newest_and_the_named_are_kept(checkpoints):
     save(checkpoints, 1, 2, 3, 4, 5, kept={2})
     assert checkpoints.steps == [2, 4, 5]
-    assert checkpoints.read(host_state(), 2).about == {"s": 2}
+    assert checkpoints.restore(host_state(), 2).about == {"s": 2}
 
 
 # A reader that fails leaves futures behind, which complain when they are collected.
@@ -85,10 +85,10 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(checkpoints, tmp_path
     save(checkpoints, 1, 2)
     damage(tmp_path, 2)
     with pytest.warns(UserWarning, match="checkpoint 2 in .* is damaged and skipped"):
-        saved = checkpoints.latest(host_state())
+        saved = checkpoints.restore(host_state())
     assert saved.about == {"s": 1}
     save(checkpoints, 2)  # the run comes to this step again
-    assert checkpoints.latest(host_state()).about == {"s": 2}
+    assert checkpoints.restore(host_state()).about == {"s": 2}
 
 
 @ignore_the_rest
@@ -99,11 +99,11 @@ def test_a_damaged_checkpoint_does_not_keep_earlier_steps_from_being_saved(tmp_p
         save(first, 10, 30, kept={10})
     damage(tmp_path, 30)
     with contextlib.closing(Checkpoints(folder, keep=1)) as again:
-        again.latest(host_state(), say=lambda text: None)
+        again.restore(host_state(), warn=lambda text: None)
         save(again, 20)
         assert again.steps == [20]
     with contextlib.closing(Checkpoints(folder, keep=1)) as reopened:
-        assert reopened.latest(host_state()).about == {"s": 20}
+        assert reopened.restore(host_state()).about == {"s": 20}
 
 
 @ignore_the_rest
@@ -113,7 +113,7 @@ def test_no_checkpoint_that_can_be_read_is_an_error_and_not_a_fresh_start(checkp
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         with pytest.raises(NoCheckpoint, match=r"none of the 1 checkpoints in .* can be read"):
-            checkpoints.latest(host_state())
+            checkpoints.restore(host_state())
 
 
 def flip(rng, content):
@@ -178,11 +178,11 @@ def test_any_damage_is_harmless_or_noticed(tmp_path, capfd, count, seed):
         done = damage_at_random(rng, folder / "2")
         with contextlib.closing(Checkpoints(folder, read_only=True)) as checkpoints:
             try:
-                saved = checkpoints.read(states[2], 2)
+                saved = checkpoints.restore(states[2], 2)
             except NoCheckpoint:
                 refused += 1
                 warned = []
-                saved = checkpoints.latest(states[1], say=warned.append)
+                saved = checkpoints.restore(states[1], warn=warned.append)
                 assert len(warned) == 1, done
                 assert warned[0].startswith(f"checkpoint 2 in {folder} is damaged and skipped: ")
         step = saved.about["s"]
@@ -216,13 +216,13 @@ def test_another_dtype_of_the_same_bytes_is_noticed():
 def test_another_network_is_named(checkpoints, change, message):
     save(checkpoints, 1)
     with pytest.raises(ValueError, match=message):
-        checkpoints.latest(change(host_state()))
+        checkpoints.restore(change(host_state()))
 
 
 def test_another_optimiser_is_named(checkpoints):
     save(checkpoints, 1)
     with pytest.raises(ValueError, match="another network, optimizer or loss: opt_state"):
-        checkpoints.latest(host_state(tx=optax.adam(0.1)))
+        checkpoints.restore(host_state(tx=optax.adam(0.1)))
 
 
 @pytest.mark.filterwarnings("ignore")
@@ -238,7 +238,7 @@ def test_a_full_disk_leaves_the_checkpoint_before(checkpoints):
     finally:
         resource.setrlimit(resource.RLIMIT_FSIZE, limits)
         signal.signal(signal.SIGXFSZ, handler)
-    assert checkpoints.latest(host_state()).about == {"s": 1}
+    assert checkpoints.restore(host_state()).about == {"s": 1}
 
 
 def test_differences_name_both_values():

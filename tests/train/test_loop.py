@@ -150,7 +150,7 @@ def test_the_validation_clock_makes_the_next_epochs_state(tmp_path):
     checkpoints = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
     source = task.evaluated["validation"]
     for step in (4, 8, 12):
-        saved = checkpoints.read(tasks.state_of(OBJECTIVE), step).state
+        saved = checkpoints.restore(tasks.state_of(OBJECTIVE), step).state
         logits, _, _ = tasks.forward(saved.params, {}, source.inputs, train=False)
         evidence = OBJECTIVE.evidence(state, logits, source.labels, None)
         progress = losses.Progress(step, step // 4, 3)
@@ -174,7 +174,7 @@ def test_the_epoch_clock_serves_the_next_epoch(tmp_path, warm_up, gammas):
     run(tmp_path, objective, plan, task=task)
     checkpoints = train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True)
     template = tasks.state_of(objective)
-    result = [checkpoints.read(template, step).state.loss_state.gamma for step in (4, 8, 12)]
+    result = [checkpoints.restore(template, step).state.loss_state.gamma for step in (4, 8, 12)]
     checkpoints.close()
     wanted = gammas[1:] if not warm_up else [5.0, 1.0, 1.0]
     assert [float(gamma) for gamma in result] == wanted
@@ -565,7 +565,7 @@ def test_a_failed_run_is_not_saved_when_the_timer_is_due(tmp_path, monkeypatch):
     assert pathlib.Path(re.search(r"checkpoint is (\S+):", str(caught.value))[1]).is_dir()
     with contextlib.closing(train.Checkpoints(tmp_path / "b" / CHECKPOINTS)) as kept:
         assert kept.steps == [3]
-        assert finite(kept.latest(tasks.state_of(OBJECTIVE)).state.params)
+        assert finite(kept.restore(tasks.state_of(OBJECTIVE)).state.params)
     repaired = run(tmp_path / "b", plan=plan, task=task_of(train=sources["a"]))
     assert same(repaired.state, whole.state)
     assert rows_in(tmp_path / "b") == rows_in(tmp_path / "whole")

@@ -139,34 +139,35 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 " room there, or choose another folder."
             ) from error
 
-    def latest(self, template: PyTree, *, say: Callable[[str], None] = warnings.warn) -> Saved:
-        """Restore the newest undamaged checkpoint.
+    def restore(
+        self,
+        template: PyTree,
+        step: int | None = None,
+        *,
+        warn: Callable[[str], None] = warnings.warn,
+    ) -> Saved:
+        """Restore a checkpoint.
 
         Args:
           template: a tree with the expected structure, shapes and dtypes.
-          say: called with a message for each damaged checkpoint.
+          step: the step of the checkpoint; None restores the newest undamaged one.
+          warn: called with a message for each damaged checkpoint that is skipped.
         """
-        step, leaves, about = self._newest(say)
-        return Saved(leaves_by_path.as_template(template, leaves, self._folder / str(step)), about)
-
-    def read(self, template: PyTree, step: int) -> Saved:
-        """Restore the checkpoint of one step."""
-        leaves, about = self._of_step(step)
+        step, leaves, about = self._restored(step, warn)
         return Saved(leaves_by_path.as_template(template, leaves, self._folder / str(step)), about)
 
     def variables(
-        self, step: int | None = None, *, say: Callable[[str], None] = warnings.warn
+        self, step: int | None = None, *, warn: Callable[[str], None] = warnings.warn
     ) -> PyTree:
         """Restore the variables used in evaluation, without a template.
 
         Args:
-          step: the step of the checkpoint; None restores the newest undamaged one.
-          say: called with a message for each damaged checkpoint.
+          step, warn: as in `restore`.
 
         Returns:
           `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
         """
-        leaves = self._newest(say)[1] if step is None else self._of_step(step)[0]
+        _, leaves, _ = self._restored(step, warn)
         averaged = any(path[0] == "average" for path in leaves)
         params = ("average", "0") if averaged else ("params",)
         others = ("average", "1") if averaged else ("model_state",)
@@ -213,33 +214,26 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             raise ValueError(f"{changed} is not what was saved.")
         return leaves, about
 
-    def _newest(self, say: Callable[[str], None]) -> tuple[int, Leaves, dict[str, Any]]:
-        """Read the newest undamaged checkpoint."""
+    def _restored(
+        self, step: int | None, warn: Callable[[str], None]
+    ) -> tuple[int, Leaves, dict[str, Any]]:
+        """Read one checkpoint, or the newest undamaged one; raise `NoCheckpoint` if none can be."""
         steps = self.steps
-        for step in reversed(steps):
-            try:
-                return step, *self._read(step)
-            except Exception as error:
-                say(
-                    f"checkpoint {step} in {self._folder} is damaged and skipped:"
-                    f" {_first_line(error)}"
-                )
-                self._damaged.add(step)
-        raise self._none_readable(len(steps))
-
-    def _of_step(self, step: int) -> tuple[Leaves, dict[str, Any]]:
-        """Read the checkpoint of one step, or raise `NoCheckpoint` with the reason."""
-        if step not in self.steps:
-            existing = ", ".join(map(str, self.steps)) or "none"
+        if step is not None and step not in steps:
+            existing = ", ".join(map(str, steps)) or "none"
             raise NoCheckpoint(
                 f"there is no checkpoint {step} in {self._folder}; it has {existing}."
             )
-        try:
-            return self._read(step)
-        except Exception as error:
-            raise NoCheckpoint(
-                f"checkpoint {step} in {self._folder} is damaged: {_first_line(error)}"
-            ) from error
+        for candidate in reversed(steps) if step is None else [step]:
+            try:
+                return candidate, *self._read(candidate)
+            except Exception as error:
+                damage = f"checkpoint {candidate} in {self._folder} is damaged"
+                if step is not None:
+                    raise NoCheckpoint(f"{damage}: {_first_line(error)}") from error
+                warn(f"{damage} and skipped: {_first_line(error)}")
+                self._damaged.add(candidate)
+        raise self._none_readable(len(steps))
 
     def _none_readable(self, count: int) -> NoCheckpoint:
         if count == 0:

@@ -188,7 +188,7 @@ class Record:
                 " another folder, or the old values."
             )
         self._check_steps(about.get("steps", {}))
-        saved = self._checkpoints.latest(template, say=lambda text: self.say(f"warning: {text}"))
+        saved = self._checkpoints.restore(template, warn=lambda text: self.say(f"warning: {text}"))
         ledger = saved.about["ledger"]
         if ledger.keys() != {field.name for field in dataclasses.fields(Ledger)}:
             raise AnotherConfig(
