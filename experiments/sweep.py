@@ -112,7 +112,7 @@ class Member(NamedTuple):
             return None
         return record if isinstance(record.get("config"), dict) else None
 
-    def is_through(self) -> bool:
+    def is_complete(self) -> bool:
         """Check that the predictions of the requested checkpoint are written and complete.
 
         A finished run continues if a changed key may prolong it, such as num_epochs or patience.
@@ -161,7 +161,7 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
             data_identity.check_resumed(requested[-1].folder, config, identity)
     for member in requested:
         if result := member.result():
-            _check_kept(member, result)
+            _check_has_checkpoint(member, result)
             rows = read_rows(member.folder / "metrics.jsonl")
             step, free = rows[-1]["step"] if rows else 0, may_change[member.loss]
             now = cli.plain(member.config)
@@ -176,13 +176,14 @@ def members(folder: pathlib.Path, losses: list[str], seeds: int) -> list[Member]
     return requested
 
 
-def _check_kept(member: Member, result: Mapping[str, Any]) -> None:
+def _check_has_checkpoint(member: Member, result: Mapping[str, Any]) -> None:
     """Raise an error if a finished run did not keep the requested checkpoint."""
     name = (_CHECKPOINT.value or "latest").removeprefix("best_")
-    kept = result["config"].get("best", {})
-    if name != "latest" and name not in kept:
+    best = result["config"].get("best", {})
+    if name != "latest" and name not in best:
+        saved = ", ".join(["latest", *(f"best_{metric}" for metric in best)])
         raise ValueError(
-            f"{member.name} has kept no best_{name} ({', '.join(kept) or 'only the latest'}): give"
+            f"{member.name} has no checkpoint best_{name}, only {saved}: give"
             f" --checkpoint=best_{name} in a new folder, from the start."
         )
 
@@ -207,16 +208,14 @@ def _config_of(loss: str) -> ConfigDict:
     config.init_from = building.INIT_FROM.value or config.init_from
     # A sweep resumes whole runs, so a run is saved only when it ends or is stopped.
     config.run.checkpoint_every_epochs = 0
-    config.best = ConfigDict(_kept(config, _CHECKPOINT.value or "latest"))
+    config.best = ConfigDict(_best_for(config, _CHECKPOINT.value or "latest"))
     return config
 
 
-def _kept(config: ConfigDict, checkpoint: str) -> dict[str, str]:
+def _best_for(config: ConfigDict, checkpoint: str) -> dict[str, str]:
     """Return the metrics whose best checkpoint is needed: for patience and for `checkpoint`."""
     best = building.best_of(config)
-    known = ["latest", *(f"best_{name}" for name in best)]
-    if checkpoint not in known:
-        raise ValueError(f"--checkpoint={checkpoint} is none of {', '.join(known)}.")
+    checks.one_of("--checkpoint", checkpoint, ["latest", *(f"best_{name}" for name in best)])
     wanted = {checkpoint.removeprefix("best_"), config.patience_for if config.patience else ""}
     return {name: direction for name, direction in best.items() if name in wanted}
 
@@ -316,43 +315,43 @@ def main() -> int:
     folder = cli.refusing(seed_folders.named, _WORKDIR.value)
     if (folder / "checkpoints").exists() or seed_folders.there(folder):
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
-    asked = cli.refusing(members, folder, losses, _SEEDS.value)
+    requested = cli.refusing(members, folder, losses, _SEEDS.value)
     cli.refusing(seed_folders.prepare, folder)
     # Losses share equal programs, and a resumed sweep reuses them.
     cli.use_compilation_cache(folder / ".compiled")
     with contextlib.ExitStack() as stack:
         cli.failing(stack.enter_context, only_one(folder))
-        code, failed = _train_all(asked)
+        code, failed = _train_all(requested)
         if code:
             return code
-        through = [member for member in asked if member.name not in failed]
-        if through:
-            _tabulate(folder, through, baseline, failed)
+        complete = [member for member in requested if member.name not in failed]
+        if complete:
+            _tabulate(folder, complete, baseline, failed)
     if failed:
         first, why = next(iter(failed.items()))
-        left = "are not in the table" if through else "there is no table"
+        left = "are not in the table" if complete else "there is no table"
         raise cli.Failed(
-            f"{len(failed)} of {len(asked)} runs failed ({', '.join(failed)}), and {left};"
+            f"{len(failed)} of {len(requested)} runs failed ({', '.join(failed)}), and {left};"
             f" {first}: {why}"
         )
     return 0
 
 
 def _tabulate(
-    folder: pathlib.Path, through: Sequence[Member], baseline: str, failed: Mapping[str, str]
+    folder: pathlib.Path, complete: Sequence[Member], baseline: str, failed: Mapping[str, str]
 ) -> None:
     """Summarise the finished runs, and name the failed ones with their reasons."""
-    about = _about(through)
-    losses = {member.loss for member in through}
+    about = _about(complete)
+    losses = {member.loss for member in complete}
     if baseline not in losses:
         about["what"] += f" All runs of the baseline {baseline} failed:"
-        baseline = through[0].loss
+        baseline = complete[0].loss
         about["what"] += f" the others are compared with {baseline}."
     if failed:
         about["failed"] = dict(failed)
         about["what"] += "".join(f"\n\nFailed, left out: {name}: {failed[name]}" for name in failed)
     summarized = summary.summarize(
-        [member.read() for member in through],
+        [member.read() for member in complete],
         baseline=baseline,
         num_bins=_CONFIG.value.num_bins,
         num_resamples=_RESAMPLES.value,
@@ -366,15 +365,18 @@ def _tabulate(
     print(f"\nwritten to {folder}: {', '.join(names)}")
 
 
-def _train_all(asked: Sequence[Member]) -> tuple[int, dict[str, str]]:
+def _train_all(requested: Sequence[Member]) -> tuple[int, dict[str, str]]:
     """Train the missing runs, the seeds of a loss together.
 
     Returns:
       The exit code if a signal stopped the sweep, else 0; and the reasons of failed runs, by name.
     """
-    missing = [member for member in asked if not member.is_through()]
-    if len(missing) < len(asked):
-        print(f"{len(asked) - len(missing)} of {len(asked)} runs are done already.", flush=True)
+    missing = [member for member in requested if not member.is_complete()]
+    if len(missing) < len(requested):
+        print(
+            f"{len(requested) - len(missing)} of {len(requested)} runs are done already.",
+            flush=True,
+        )
     failed: dict[str, str] = {}
     number = 0
     with tqdm(total=len(missing), unit="run", disable=None) as bar:
@@ -413,22 +415,22 @@ def _measured(member: Member) -> str:
     return "validation " + "  ".join(described[: journal.SHOWN])
 
 
-def _about(asked: Sequence[Member]) -> dict[str, Any]:
+def _about(requested: Sequence[Member]) -> dict[str, Any]:
     """Describe the runs of the table, with the checkpoints that were evaluated."""
-    config = asked[0].config
-    results = [member.result() or {} for member in asked]
+    config = requested[0].config
+    results = [member.result() or {} for member in requested]
     counts = collections.Counter(result.get("checkpoint", "latest") for result in results)
     checkpoints = ", ".join(f"{name} of {count}" for name, count in counts.items())
     dataset = built(config).dataset
     model = f"{config.model.name}, {config.num_epochs} epochs"
     note = excluded.sentence(config, dataset.class_names)
     return {
-        "title": f"{config.data.name}: {len({m.loss for m in asked})} losses",
+        "title": f"{config.data.name}: {len({m.loss for m in requested})} losses",
         "what": f"{dataset.description} {model}; {len(dataset.test):,} test examples."
-        f" Checkpoints: {checkpoints} run{'s' * (len(asked) > 1)}." + f" {note}" * bool(note),
+        f" Checkpoints: {checkpoints} run{'s' * (len(requested) > 1)}." + f" {note}" * bool(note),
         "checkpoints": {
             member.name: {key: result.get(key) for key in ("checkpoint", "step")}
-            for member, result in zip(asked, results, strict=True)
+            for member, result in zip(requested, results, strict=True)
         },
         "examples": len(dataset.test),
         "num_bins": config.num_bins,

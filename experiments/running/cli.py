@@ -50,30 +50,22 @@ def run(
       select: selects the arguments to parse; `main` reads the other arguments from sys.argv.
     """
 
-    def guarded(arguments: Sequence[str]) -> int:
-        if positional:
-            return main(list(arguments[1:])) or 0
-        if len(arguments) > 1:
-            raise Refused(f"{arguments[1]!r} is not a flag: see --help.")
-        return main() or 0
-
-    def checked(arguments: Sequence[str]) -> int:
+    def ended(arguments: Sequence[str]) -> int:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.ERROR)  # hides the logs of libraries
         try:
-            return guarded(arguments)
+            if len(arguments) > 1 and not positional:
+                raise Refused(f"{arguments[1]!r} is not a flag: see --help.")
+            code = (main(list(arguments[1:])) if positional else main()) or 0
         except Failed as error:
-            return _say(error, FAILED)
+            code = _say(error, FAILED)
         except Refused as error:
-            return _say(error, REFUSED)
+            code = _say(error, REFUSED)
         except BrokenPipeError:  # the reader closed the pipe, as in `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-            return 128 + signal.SIGPIPE
+            code = 128 + signal.SIGPIPE
         except KeyboardInterrupt:  # before or after the handler of the training loop is installed
-            return _say("interrupted.", 128 + signal.SIGINT)
-
-    def ended(arguments: Sequence[str]) -> int:
-        code = checked(arguments)
+            code = _say("interrupted.", 128 + signal.SIGINT)
         sys.stdout.flush()
         # Exit handlers run next, and another Ctrl-C in them would print a traceback.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))

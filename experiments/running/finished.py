@@ -94,8 +94,8 @@ def _folder(name: str, given: str) -> Folder:
         return Folder(name, given, runs, sweep=True)
     if (path / "runs").is_dir():
         raise FileNotFoundError(
-            f"{given} has no sweep.json, since its sweep is not through: python -m"
-            f" experiments.sweep --workdir={given}, with the options it was begun with, goes on."
+            f"{given} has no sweep.json, because its sweep is not complete: resume it by python -m"
+            f" experiments.sweep --workdir={given} with the options of its start."
         )
     alone = seed_folders.there(path) or _of_loss(path) or {0: path}
     for run in alone.values():
@@ -220,8 +220,8 @@ def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     """Read a run; raise an error if it was trained on after its evaluation."""
     if stale := evaluation_record.stale(path):
         raise ValueError(
-            f"{path} was trained on after step {stale.trained:,}, where it was evaluated: python -m"
-            f" experiments.evaluate --workdir={path} evaluates it again."
+            f"{path} was trained further after its evaluation at step {stale.trained:,}: evaluate"
+            f" it again by python -m experiments.evaluate --workdir={path}."
         )
     return read_run(name, seed, path, _config(path))
 

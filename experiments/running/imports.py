@@ -311,15 +311,15 @@ def check_allowed(
         saved = config[section][field] if field else ",".join(config[section])
         if value.strip("'\"()") != saved:
             raise ValueError(
-                f"--config.{key}={value} is not that of the run in {folder}, which is {saved}: a"
-                " trained run keeps its config."
+                f"--config.{key}={value} differs from {saved}, the value of the run in {folder}:"
+                " leave the flag out, or train another run."
             )
     named_again = {name for value in given.values() for name in value.split(",")}
     paths = [path for path in paths_in(config) if path not in named_again]
     if paths and not allow_imports:
         raise ValueError(
             f"the config of {folder} names code to import, {', '.join(paths)}: add --allow_imports"
-            " if you trust it, or the flags again that name it."
+            " if you trust it, or repeat the flags that name it."
         )
 
 

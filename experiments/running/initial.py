@@ -47,7 +47,10 @@ def variables(source: str, module: Any, random: PyTree, *, anew: bool = True) ->
     # A folder name may contain a colon; the text after the last colon may be a checkpoint.
     folder, _, checkpoint = (source, "", "") if path.is_dir() else source.rpartition(":")
     if not folder or not pathlib.Path(folder).is_dir():
-        raise FileNotFoundError(f"there is neither a file nor a run called {source}.")
+        raise FileNotFoundError(
+            f"there is neither a file nor a run called {source}: give FILE.npz, FILE.safetensors,"
+            " the folder of a BERT, or RUN:CHECKPOINT."
+        )
     return _fitted(source, _of_run(folder, checkpoint), random, anew)
 
 

@@ -78,9 +78,9 @@ def _gather(coordinator: str, hello: dict[str, Any], count: int, end: float) -> 
             guests = {number: guest for number, guest in guests.items() if guest not in readable}
             if time.monotonic() > end:
                 problem = (
-                    f"--process_id={', '.join(map(str, missing[:10]))} of {count} did not come to"
-                    f" {address} in time: start the same command with each id from 0 to"
-                    f" {count - 1}, and see that the machines reach process 0."
+                    f"--process_id={', '.join(map(str, missing[:10]))} of {count} did not connect"
+                    f" to {address} in time: start the same command with every id from 0 to"
+                    f" {count - 1}, and check that the machines can reach process 0."
                 )
             elif listener in readable:
                 guest = stack.enter_context(listener.accept()[0])
@@ -128,7 +128,7 @@ def _difference(greeting: Mapping[str, Any], hello: Mapping[str, Any], twice: bo
         if theirs != ours:
             return (
                 f"{name} is {theirs} in process {number} ({host}) and {ours} in process 0"
-                f" ({hello['host']}): it has to be the same in all."
+                f" ({hello['host']}): give all processes the same value."
             )
     return f"--process_id={number} was given twice: give each process its own." if twice else ""
 
@@ -146,13 +146,13 @@ def _join(coordinator: str, hello: dict[str, Any], end: float) -> str:
                     return _joined(connection.getpeername())
             if "error" in answer:
                 raise cli.Refused(cli.printable(" ".join(str(answer["error"]).split())))
-            why = "what answers there is no process 0 of such a run, or it has ended"
+            why = "the program that answers there is not process 0 of this run, or has ended"
         except OSError as error:
             why = error.strerror or str(error)
         time.sleep(max(0.0, min(0.2, end - time.monotonic())))
     raise cli.Refused(
         f"process 0 at --coordinator={coordinator} did not start the run in time ({why}):"
-        " start the same command with each --process_id, and see that this machine reaches it."
+        " start the same command with every --process_id, and check that this machine can reach it."
     )
 
 

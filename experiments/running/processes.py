@@ -92,7 +92,7 @@ def _options(facts: Mapping[str, str]) -> dict[str, Any] | None:
         raise cli.Refused(f"{' '.join(given)} without {missing}: give all three, or none.")
     if not 0 <= process < count:
         raise cli.Refused(
-            f"--process_id={process} --num_processes={count}: ids are 0, 1, ... below the number."
+            f"--process_id={process} must be from 0 to {count - 1} with --num_processes={count}."
         )
     meeting.host_and_port(coordinator)
     if count == 1:
@@ -114,10 +114,10 @@ def _initialize(options: Mapping[str, Any]) -> None:
     try:
         jax.distributed.initialize(**options, **_TIME_LIMITS)
     except (ValueError, RuntimeError) as error:
-        where = "though all processes have met" if options else f"on {_cluster()}"
+        where = "although all processes have connected" if options else f"on {_cluster()}"
         raise cli.Failed(
-            f"JAX could not start {where}: {cli.sentence(error)}; --coordinator, --num_processes"
-            " and --process_id say what it could not find out."
+            f"JAX could not start {where}: {cli.sentence(error)}; give --coordinator,"
+            " --num_processes and --process_id."
         ) from error
 
 
@@ -131,7 +131,7 @@ def _cluster() -> str | None:
     if (size := environment.get("OMPI_COMM_WORLD_SIZE", "1")) != "1":
         if "OMPI_MCA_orte_hnp_uri" not in environment:  # Open MPI 5 no longer sets it
             raise cli.Refused(
-                f"Open MPI started {size} processes, but does not tell JAX where the first is: give"
+                f"Open MPI started {size} processes without the address of process 0: give"
                 f" --coordinator=HOST:PORT --num_processes={size}"
                 " --process_id=$OMPI_COMM_WORLD_RANK, or --num_processes=1 for separate runs."
             )

@@ -58,11 +58,8 @@ def _is_ours(folder: pathlib.Path) -> bool:
         return True
     if journal.format_of(folder)[0]:
         return True
-    has_steps = any((folder / "checkpoints").glob("[0-9]*"))
-    return (
-        _holds(folder / "sweep.json", {"baseline", "temperatures_by_phase", "cells"})
-        or _holds(folder / "evaluation.json", {"checkpoint", "step", "trained"})
-        or (has_steps and _holds(folder / "config.json", {"data", "model", "loss", "num_epochs"}))
+    return _holds(folder / "sweep.json", {"baseline", "temperatures_by_phase", "cells"}) or _holds(
+        folder / "evaluation.json", {"checkpoint", "step", "trained"}
     )
 
 

@@ -25,8 +25,8 @@ def check(folder: pathlib.Path, vocabulary: Any) -> None:
         return
     if data.Subwords.read(folder / NAME) != vocabulary:
         raise ValueError(
-            f"{folder / NAME} holds other subwords than the data set: they are of another run, or"
-            " the data have changed.\nGive the run its own file, or the data set that file by"
+            f"{folder / NAME} holds other subwords than the data set: it is from another run, or"
+            " the data have changed.\nChoose another folder, or give the data set this file by"
             " --config.data.options.subwords."
         )
 

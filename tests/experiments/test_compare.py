@@ -416,7 +416,9 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
     assert finished.read([str(first), str(prolonged)]).notes == []
     with (prolonged / "metrics.jsonl").open("a") as log:
         log.write('{"epoch": 9, "step": 18}\n')
-    refused(prolonged, "prolonged was trained on after step 6, .*evaluate --workdir=.*prolonged")
+    refused(
+        prolonged, "prolonged was trained further after .* step 6: .*evaluate --workdir=.*prolonged"
+    )
     for number in (1, 2):
         leave(tmp_path / "seeds" / f"seed_{number}", 1, number)
     config = tmp_path / "seeds" / "seed_2" / "config.json"

@@ -60,7 +60,7 @@ def test_all_come_and_the_port_is_free_again(place, meet, order):
 
 def test_a_missing_process_is_named_to_all(place, meet):
     sentences = refusals([meet(process, 4, seconds=1.0) for process in (0, 2)])
-    assert f"--process_id=1, 3 of 4 did not come to {place}" in sentences[0]
+    assert f"--process_id=1, 3 of 4 did not connect to {place}" in sentences[0]
     assert len({*sentences}) == 1
 
 

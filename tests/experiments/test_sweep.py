@@ -96,7 +96,7 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
     best = (*longer, "--checkpoint=best_nll")
     code, output = run("sweep", *sweep(one, *best, losses="cross_entropy"))
     assert code == 2
-    assert "cross_entropy seed 1 has kept no best_nll (only the latest): give" in output
+    assert "cross_entropy seed 1 has no checkpoint best_nll, only latest: give" in output
     code, output = run("sweep", *sweep(one, constant, "--config.num_epochs=3"))
     assert code == 2
     assert "a sweep of another config (num_epochs: 4 before, 3 now)" in output
@@ -149,7 +149,7 @@ def test_a_stopped_sweep_goes_on(tmp_path):
             ),
             (
                 ["--losses=brier", "--checkpoint=best_nl"],
-                "best_nl is none of latest, best_ece, best_error",
+                "--checkpoint must be one of 'latest', 'best_ece', 'best_error'",
             ),
             (
                 ["--config=configs/digits.py:brier", "--losses=focal"],

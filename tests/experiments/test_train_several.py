@@ -118,5 +118,5 @@ def test_two_with_different_configs(tmp_path):
     assert codes == [2, 2], output
     assert output[0] == output[1]
     assert re.fullmatch(
-        "error: the digest of the config is .* has to be the same in all.\n", output[0]
+        "error: the digest of the config is .*: give all processes the same value.\n", output[0]
     )

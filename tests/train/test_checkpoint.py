@@ -71,7 +71,7 @@ def test_nothing_saved_is_nothing(checkpoints):
 
 
 def test_the_newest_and_the_named_are_kept(checkpoints):
-    save(checkpoints, 1, 2, 3, 4, 5, kept={2})
+    save(checkpoints, 1, 2, 3, 4, 5, preserve={2})
     assert checkpoints.steps == [2, 4, 5]
     assert checkpoints.restore(host_state(), 2).about == {"s": 2}
 
@@ -96,7 +96,7 @@ def test_a_damaged_checkpoint_does_not_keep_earlier_steps_from_being_saved(tmp_p
     """Stopped once more, before the run has come to the damaged step again."""
     folder = tmp_path / "checkpoints"
     with contextlib.closing(Checkpoints(folder, keep=1)) as first:
-        save(first, 10, 30, kept={10})
+        save(first, 10, 30, preserve={10})
     damage(tmp_path, 30)
     with contextlib.closing(Checkpoints(folder, keep=1)) as again:
         again.restore(host_state(), warn=lambda text: None)

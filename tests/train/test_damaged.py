@@ -143,7 +143,7 @@ def test_rows_of_every_file_are_restored_with_one_warning(finished, tmp_path):
         for line in (folder / journal.SPOKEN).read_text().splitlines()
         if line.startswith("warning: ")
     ]
-    why = "its rows are not those of the checkpoint"
+    why = "its rows differ from the rows of the checkpoint"
     assert f"metrics.jsonl: {why}, kept as metrics.jsonl.damaged, restored from" in warned
     for name in (journal.LOSS_STATE, journal.TABLE):
         assert f"{name}: {why}, restored from the checkpoint" in warned

@@ -231,11 +231,11 @@ def ended(
         nll_after=nll_after,
     )
 
-    def judged(leaf: Array) -> Array:
+    def masked(leaf: Array) -> Array:
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return jnp.where(usable, leaf, jnp.nan) if floating else leaf
 
-    return jax.tree.map(judged, params._replace(state=state))
+    return jax.tree.map(masked, params._replace(state=state))
 
 
 def takes(kind: type) -> Callable[[_Function], _Function]:

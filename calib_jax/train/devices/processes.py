@@ -35,12 +35,12 @@ class Processes:
     def __init__(self, devices: Devices) -> None:
         local = parallel.of_this_process(devices)
         if not local:
-            raise ValueError("none of the devices belongs to this process.")
+            raise ValueError("devices has none of this process: give jax.devices(), or its own.")
         self.number = len(devices) // len(local)
         if self.number not in (1, jax.process_count()):
             raise ValueError(
-                f"the devices belong to {self.number} of {jax.process_count()} processes: give"
-                " those of one, or of all."
+                f"the devices belong to {self.number} of {jax.process_count()} processes: give the"
+                " devices of one process, or of all."
             )
 
     @property

@@ -48,7 +48,7 @@ class Resident:
         """Build an evaluation over all examples as one compiled program."""
         arrangement = self._arrangement
         order = _shares(one_pass(self._source, arrangement.sharing, batch_size), arrangement)
-        if arrangement.apart:
+        if arrangement.splits_runs:
             placed = parallel.replicate(Order(*(part[0] for part in order)), arrangement.local)
         else:
             placed = parallel.split(order, arrangement.local)

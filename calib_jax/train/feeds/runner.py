@@ -101,7 +101,7 @@ def one_pass(source: Source, num_devices: int, batch_size: int) -> Order:
 
 def local_rows(order: Order, arrangement: Arrangement, accumulate: int = 1) -> Order:
     """Select the rows for the devices of this process."""
-    if arrangement.apart:
+    if arrangement.splits_runs:
         return order
     local, everywhere = len(arrangement.local), len(arrangement.devices)
     process = arrangement.devices.index(arrangement.local[0]) // local

@@ -97,7 +97,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return max((s for s in self.steps if (self._folder / str(s)).is_dir()), default=None)
 
     def save(
-        self, state: PyTree, about: Mapping[str, Any], step: int, *, kept: Collection[int] = ()
+        self, state: PyTree, about: Mapping[str, Any], step: int, *, preserve: Collection[int] = ()
     ) -> None:
         """Start writing a checkpoint; `wait` returns once it is on disk.
 
@@ -105,7 +105,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           state: arrays on the host, which must not change before `wait` returns.
           about: a JSON object.
           step: the step, which names the checkpoint.
-          kept: steps to keep besides the newest ones.
+          preserve: steps to keep besides the newest ones.
         """
         leaves = leaves_by_path.of_tree(state)
         about = {**about, "checksums": leaves_by_path.checksums(leaves)}
@@ -113,7 +113,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
             about=self._args.JsonSave({**about, CHECKSUM: _checksum_of_json(about)}),
         )
-        self._policy.kept = kept
+        self._policy.preserved = preserve
         self._saving = step
         with self._saving_errors():
             self._check_room(leaves)
@@ -269,16 +269,16 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
 
 class _Policy:
-    """An orbax preservation policy: keep the newest checkpoints and the steps in `kept`."""
+    """An orbax preservation policy: keep the newest checkpoints and the steps in `preserved`."""
 
     def __init__(self, newest: int) -> None:
         self._newest = newest
-        self.kept: Collection[int] = ()
+        self.preserved: Collection[int] = ()
 
     def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
         steps = [checkpoint.step for checkpoint in checkpoints]
         newest = sorted(steps)[-self._newest :]
-        return [step in newest or step in self.kept for step in steps]
+        return [step in newest or step in self.preserved for step in steps]
 
 
 def _checksum_of_json(value: Mapping[str, Any]) -> int:

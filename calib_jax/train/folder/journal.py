@@ -101,7 +101,7 @@ class Journal:
         content, whole, most = read or b"", text.encode(), without_last.encode()
         last_row_is_cut = content.startswith(most) and whole.startswith(content)
         if not (damage or content.startswith(whole) or content == most or last_row_is_cut):
-            damage = "its rows are not those of the checkpoint"
+            damage = "its rows differ from the rows of the checkpoint"
         if content and not text and b"step" not in content.partition(b"\n")[0]:
             damage = "it has no rows of a run"
         needed = text if text or os.path.lexists(path) else None

@@ -303,9 +303,9 @@ class Record:
         improved = set()
         for name, direction in self.plan.best.items():
             value = row[f"{part}_{name}"]
-            known = self.ledger.best.get(name)
+            best = self.ledger.best.get(name)
             sign = 1 if direction == "min" else -1
-            if not math.isnan(value) and (known is None or sign * value < sign * known["value"]):
+            if not math.isnan(value) and (best is None or sign * value < sign * best["value"]):
                 self.ledger.best[name] = {"step": self.step, "epoch": row["epoch"], "value": value}
                 improved.add(name)
         self.ledger.waited = 0 if self.plan.patience_for in improved else self.ledger.waited + 1
@@ -327,12 +327,12 @@ class Record:
             return
         self._check_claim()
         ledger = dataclasses.asdict(self.ledger)
-        kept = {int(best["step"]) for best in ledger["best"].values()}
+        preserve = {int(best["step"]) for best in ledger["best"].values()}
         every = self.plan.keep_every_epochs * epoch_steps
-        known = self._checkpoints.steps
+        steps = self._checkpoints.steps
         if every:
-            kept |= {step for step in {*known, self.step} if step % every == 0}
-        if self.step not in known:
+            preserve |= {step for step in {*steps, self.step} if step % every == 0}
+        if self.step not in steps:
             patience_for = self.plan.patience_for
             about = {
                 "config": self.run.config,
@@ -340,7 +340,7 @@ class Record:
                 "patience_for": patience_for,
                 "steps": self._steps_depend_on(),
             }
-            self._checkpoints.save(host, about, self.step, kept=kept)
+            self._checkpoints.save(host, about, self.step, preserve=preserve)
 
     def _check_claim(self) -> None:
         """Raise an error if the locked folder was removed or replaced."""

@@ -50,15 +50,15 @@ class Arrangement:
     def __post_init__(self) -> None:
         checks.at_least("num_runs", self.num_runs, 1)
         checks.one_of("over", self.over, WAYS)
-        if self.apart and len(self.local) < len(self.devices):
+        if self.splits_runs and len(self.local) < len(self.devices):
             raise ValueError(
                 'over="devices" needs all devices in one process: use over="map", or start each'
                 " process alone, with its own folder."
             )
 
     @property
-    def apart(self) -> bool:
-        """Whether each device trains its own runs."""
+    def splits_runs(self) -> bool:
+        """Whether the runs, and not the batches, are split between the devices."""
         return self.over == "devices"
 
     @functools.cached_property
@@ -69,7 +69,7 @@ class Arrangement:
     @property
     def sharing(self) -> int:
         """The number of devices that share a batch."""
-        return 1 if self.apart else len(self.devices)
+        return 1 if self.splits_runs else len(self.devices)
 
     @property
     def axis_name(self) -> str | None:
@@ -82,7 +82,7 @@ class Arrangement:
     @property
     def slots(self) -> int:
         """The number of runs on a device."""
-        return -(-self.num_runs // len(self.devices)) if self.apart else self.num_runs
+        return -(-self.num_runs // len(self.devices)) if self.splits_runs else self.num_runs
 
     # ------------------------------------------------------------------------------------------
     # Transfers between host and devices.
@@ -94,7 +94,7 @@ class Arrangement:
           trees: one tree per run.
           idle: the tree for unused slots; a copy of the last run's tree by default.
         """
-        if not self.apart:
+        if not self.splits_runs:
             return parallel.replicate(_stacked(trees, 0), self.local)
         left = len(self.devices) * self.slots - self.num_runs
         filled = [*trees, *(trees[-1] if idle is None else idle for _ in range(left))]
@@ -111,13 +111,13 @@ class Arrangement:
           trees: one tree per run, with a leading axis over the devices of this process that share
             the batch.
         """
-        if not self.apart:
+        if not self.splits_runs:
             return parallel.split(_stacked(trees, 1), self.local)
         return self.place([jax.tree.map(lambda leaf: leaf[0], tree) for tree in trees])
 
     def fetch(self, placed: PyTree) -> list[PyTree]:
         """Copy one tree per run to the host."""
-        if not self.apart:
+        if not self.splits_runs:
             whole = parallel.first(placed)
         else:
             whole = jax.tree.map(np.concatenate, parallel.of_every_device(placed))
@@ -151,7 +151,7 @@ class Arrangement:
             return _one_after_another(function, count, self.slots, carry, of_runs, shared)
 
         # With over="devices" a collective over `parallel.AXIS` raises an unknown-axis error.
-        axis_name = "apart" if self.apart else parallel.AXIS
+        axis_name = "separate" if self.splits_runs else parallel.AXIS
         donated = (1,) if donate else ()
         run = self.on_devices(of_device, axis_name=axis_name, donate=donated)
         return run.bind(parallel.replicate(np.int32(self.slots), self.local))
