@@ -105,7 +105,7 @@ def test_a_port_in_use_and_an_address_of_another_machine(place, meet):
 
 @pytest.mark.parametrize(
     ("answer", "why"),
-    [(None, "Connection refused"), (b"HTTP/1.1 400\r\n", "not process 0"), (b"", "no process 0")],
+    [(None, "Connection refused"), (b"HTTP/1.1 400\r\n", "not process 0"), (b"", "not process 0")],
 )
 def test_process_0_cannot_be_reached(place, meet, answer, why):
     with contextlib.ExitStack() as stack:
