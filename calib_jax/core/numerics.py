@@ -151,9 +151,33 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     A row with a NaN gives the number of classes, which equals no label, so the row counts as a
     wrong prediction.
     """
-    index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    wide = logits.shape[-1] >= 32 and logits.size > 0
+    if wide and jax.default_backend() == "cpu":
+        index = _wide_argmax(lax.stop_gradient(at_least_float32(logits)))
+    else:
+        index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     # `argmax` finds a NaN; `max` may drop it on a CPU.
     return jnp.where(jnp.isnan(true_class(logits, index)), logits.shape[-1], index)
+
+
+def _wide_argmax(rows: Float[Array, "*batch classes"]) -> Integer[Array, "*batch"]:
+    """Compute the argmax of wide rows by a minimum, which a CPU does in vectors, unlike an argmax.
+
+    The class of the smallest k + big (max - z_k) is the first of the largest entries, unless
+    another entry differs from the maximum by less than k / big. Its entry shows a wrong class.
+    """
+    largest = jnp.max(rows, axis=-1)
+    big = 0.1 * float(jnp.finfo(rows.dtype).max)
+    number = lax.broadcasted_iota(rows.dtype, rows.shape, rows.ndim - 1)
+    place = jnp.min(number + big * (largest[..., None] - rows), axis=-1)
+    index = jnp.clip(place, 0, rows.shape[-1] - 1).astype(jnp.int32)
+    # A sum keeps a NaN, which a maximum may drop.
+    right = (true_class(rows, index) == largest) & ~jnp.isnan(jnp.sum(rows, axis=-1))
+    return lax.cond(
+        jnp.all(right),
+        lambda: index,
+        lambda: jnp.argmax(rows, axis=-1).astype(jnp.int32),
+    )
 
 
 @jax.custom_vjp
@@ -175,15 +199,16 @@ def _spread_and_total(logits: Logits) -> tuple[PerClass, PerExample]:
 
 def _top_confidence_forward(logits: Logits) -> tuple[PerExample, tuple[Array, ...]]:
     spread, total = _spread_and_total(logits)
-    return 1 / total, (spread, total, first_argmax(logits), jnp.zeros((0,), logits.dtype))
+    predicted = first_argmax(logits)
+    others = with_true_class(spread, predicted, 0.0)
+    return 1 / total, (others, total, predicted, jnp.zeros((0,), logits.dtype))
 
 
 def _top_confidence_backward(residuals: tuple[Array, ...], cotangent: Array) -> tuple[Array]:
-    spread, total, predicted, like_logits = residuals
+    others, total, predicted, like_logits = residuals
     along = cotangent / jnp.square(total)
-    others = with_true_class(spread, predicted, 0.0)
-    gradient = -along[..., None] * others
-    gradient = with_true_class(gradient, predicted, along * jnp.sum(others, axis=-1))
+    at_top = along * jnp.sum(others, axis=-1)
+    gradient = with_true_class(-along[..., None] * others, predicted, at_top)
     return (gradient.astype(like_logits.dtype),)
 
 

@@ -19,19 +19,24 @@ from calib_jax.losses.adaptive_focal import (
     adafocal_update,
 )
 from calib_jax.losses.brier import brier
+from calib_jax.losses.class_adaptive_margin import ClassMarginState
 from calib_jax.losses.class_weighted import ClassWeightsState, class_weights
 from calib_jax.losses.cross_entropy import cross_entropy, nll
+from calib_jax.losses.dca import dca_penalty
 from calib_jax.losses.dual_focal import dual_focal
 from calib_jax.losses.entropy_penalty import entropy_penalty
+from calib_jax.losses.esd import esd_penalty
 from calib_jax.losses.focal import focal, focal_gradient_ratio, inverse_focal
 from calib_jax.losses.generalized_brier import adaptive_generalized_brier, generalized_brier
 from calib_jax.losses.kernel_calibration import mmce_penalty, mmce_weighted_penalty
 from calib_jax.losses.label_smoothing import label_smoothing, smooth
 from calib_jax.losses.ldam import LDAMState
 from calib_jax.losses.logit_adjusted import LogitAdjustedState
+from calib_jax.losses.logit_norm import logit_norm
 from calib_jax.losses.lovasz import lovasz_penalty
 from calib_jax.losses.margin_smoothing import margin_smoothing
 from calib_jax.losses.mdca import mdca_penalty
+from calib_jax.losses.neighbour_margin import neighbour_margin_penalty
 from calib_jax.losses.objectives import (
     Clock,
     Objective,
@@ -59,6 +64,7 @@ from calib_jax.losses.weighting import Probabilities, Uncertainty, weighted_cros
 
 __all__ = [
     "AdaFocalState",
+    "ClassMarginState",
     "ClassWeightsState",
     "Clock",
     "EceWeightedState",
@@ -83,9 +89,11 @@ __all__ = [
     "class_weights",
     "consistency",
     "cross_entropy",
+    "dca_penalty",
     "dual_focal",
     "ece_weighted",
     "entropy_penalty",
+    "esd_penalty",
     "exponential_weight",
     "exponentially_weighted",
     "flsd",
@@ -95,12 +103,14 @@ __all__ = [
     "generalized_brier",
     "inverse_focal",
     "label_smoothing",
+    "logit_norm",
     "lovasz_penalty",
     "make_objective",
     "margin_smoothing",
     "mdca_penalty",
     "mmce_penalty",
     "mmce_weighted_penalty",
+    "neighbour_margin_penalty",
     "nll",
     "objective",
     "recall",

@@ -78,7 +78,7 @@ def mmce_penalty(
     >>> mmce_penalty(jnp.zeros((2, 2)), jnp.array([0, 1]))     # e = (1/2, -1/2), k = 1
     Array(0., dtype=float32)
     """
-    confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
+    confidence, hit, weight = gathered_top_labels(logits, labels, weights, axis_name)
     count = jnp.maximum(jnp.sum(weight), 1e-30)
     error = weigh(hit - confidence, weight) / count
     return _squared_norm(_kernel_gram(confidence, error[:, None], bandwidth))
@@ -119,7 +119,7 @@ def mmce_weighted_penalty(
     >>> mmce_weighted_penalty(logits, jnp.array([0, 1])).round(4)    # |0.2 - 0.8|
     Array(0.6, dtype=float32)
     """
-    confidence, hit, weight = _gathered(logits, labels, weights, axis_name)
+    confidence, hit, weight = gathered_top_labels(logits, labels, weights, axis_name)
     sides = jnp.stack([hit, 1 - hit], axis=1)
     counts = jnp.sum(weight[:, None] * sides, axis=0)
     both = ~jnp.any(counts == 0)  # propagates the NaN of a label out of range
@@ -134,7 +134,7 @@ def mmce_weighted_penalty(
     return jnp.where(both, jnp.sqrt(jnp.where(both, _squared_norm(gram), 1.0) + 1e-10), 0.0)
 
 
-def _gathered(
+def gathered_top_labels(
     logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
 ) -> tuple[Vector, Vector, Vector]:
     """Gather the confidence, hit and weight of the examples of all devices."""

@@ -43,7 +43,8 @@ def margin_smoothing(
 
     References:
       Liu et al. 2022, The Devil is in the Margin: Margin-based Label Smoothing for Network
-      Calibration.
+      Calibration. Zhou et al. 2025, MaxSup: Overcoming Representation Collapse in Label
+      Smoothing, whose max z - mean z is the case m = 0 with the mean.
 
     >>> import jax.numpy as jnp
     >>> logits, labels = jnp.array([[30.0, 0.0]]), jnp.array([0])
@@ -71,3 +72,5 @@ def margin_excess(logits: Logits, margin: Numbers) -> PerClass:
 
 
 register_loss("margin_smoothing", margin_smoothing)
+# The mean distance of all logits below the largest is max z - mean z, the penalty of MaxSup.
+register_loss("max_suppression", margin_smoothing, margin=0.0, class_reduction="mean")

@@ -18,7 +18,7 @@ from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
 
-@checks.takes_logits(soft_labels=True)
+@checks.takes_logits(soft_labels=True, least_examples=2)
 def mdca_penalty(
     logits: Logits,
     labels: Labels | SoftLabels,
@@ -40,7 +40,7 @@ def mdca_penalty(
       axis_name: a device axis, over which the differences are summed.
 
     Returns:
-      A scalar, 0 for an empty batch and for one class.
+      A scalar, 0 for an empty batch.
 
     References:
       Hebbalaguppe et al. 2022, A Stitch in Time Saves Nine: A Train-Time Regularizing Loss for

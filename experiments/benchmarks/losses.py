@@ -35,6 +35,7 @@ OF_LABEL: dict[str, tuple[dict[str, Any], ...]] = {
 OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
     **{"bsce": _NORMS, "bsce_gra": _NORMS, "dual_focal": _RUNNER_UP, "dfl_gra": _RUNNER_UP},
 }
+OF_IMAGES = {"neighbour_margin"}
 
 
 class Variant(NamedTuple):
@@ -65,7 +66,11 @@ def measure(
     for label, variant in chosen.items():
         objective = losses.objective(variant.objective, **variant.options)
         state = objective.init(logits.shape[-1], jnp.ones(logits.shape[-1]))
-        functions[label] = lambda z, y, of=objective, s=state: of.value(s, z, y, None)
+        # The rows are the pixels of one image for losses of images.
+        axes = (1, -1, 8) if variant.objective in OF_IMAGES else (-1,)
+        functions[label] = lambda z, y, of=objective, s=state, axes=axes: of.value(
+            s, z.reshape(*axes, z.shape[-1]), y.reshape(axes), None
+        )
     programs_of, memory = {}, {}
     for label, function in functions.items():
         total = jax.value_and_grad(lambda z, y, of=function: jnp.sum(of(z, y)))

@@ -60,6 +60,66 @@ BAD = {
         ValueError,
         r"weights must have shape \(4,\)",
     ),
+    **{
+        f"{words} of {name}": (
+            lambda name=name, args=args: getattr(losses, name)(*args),
+            ValueError,
+            f"{name}.*{message}",
+        )
+        for name in ("mdca_penalty", "dca_penalty", "esd_penalty")
+        for words, args, message in (
+            (
+                "one row",
+                (LOGITS[:1], LABELS[:1]),
+                "at least . examples, got 1: give a larger batch",
+            ),
+            (
+                "one class",
+                (LOGITS[:, :1], LABELS),
+                "of one class is always 1: .* at least 2 classes",
+            ),
+            ("no weight", (LOGITS, LABELS, np.zeros(4)), "all 4 weights are 0"),
+        )
+    },
+    "pixels without images": (
+        lambda: losses.neighbour_margin_penalty(LOGITS, LABELS),
+        ValueError,
+        r"labels of shape \[images, height, width\].*got \(4,\)",
+    ),
+    "images without neighbours": (
+        lambda: losses.objective("neighbour_margin").value(
+            (), LOGITS[:, None, None], LABELS[:, None, None], None
+        ),
+        ValueError,
+        r"more than one pixel, got the shape \(1, 1\)",
+    ),
+    "an even window": (
+        lambda: losses.neighbour_margin_penalty(
+            LOGITS.reshape(1, 2, 2, 3), LABELS.reshape(1, 2, 2), kernel_size=2
+        ),
+        ValueError,
+        "kernel_size must be odd, got 2",
+    ),
+    "tau of logit_norm": (
+        lambda: losses.logit_norm(LOGITS, LABELS, tau=0.0),
+        ValueError,
+        "tau must be greater than 0, got 0.0",
+    ),
+    "class_reduction": (
+        lambda: losses.margin_smoothing(LOGITS, LABELS, class_reduction="avg"),
+        ValueError,
+        "class_reduction must be one of 'mean', 'sum', got 'avg'",
+    ),
+    "margin": (
+        lambda: losses.margin_smoothing(LOGITS, LABELS, margin=-1.0),
+        ValueError,
+        "margin must be at least 0, got -1.0",
+    ),
+    "penalty of class_adaptive_margin": (
+        objective("class_adaptive_margin", penalty="phi"),
+        ValueError,
+        "penalty must be one of 'phr', 'p2', 'p3', got 'phi'",
+    ),
     "calibrated logits of another shape": (
         lambda: losses.consistency(LOGITS, LABELS, LOGITS[:, :2]),
         ValueError,
@@ -82,6 +142,7 @@ BAD = {
             "recall": {"normalized": True},
             "recall_precision": {},
             "ece_weighted": {},
+            "class_adaptive_margin": {},
         }.items()
     },
     "too few edges": (

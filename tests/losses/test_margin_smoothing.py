@@ -20,7 +20,18 @@ def margin_smoothing(logits, labels, *, margin=10.0, alpha=0.1, class_reduction=
     return terms
 
 
-REFERENCES = {"margin_smoothing": margin_smoothing}
+def max_suppression(logits, labels, *, alpha=0.1):
+    """-log p_y plus alpha times the largest logit minus the mean of all."""
+    largest, mean = np.max(logits, axis=-1), np.mean(logits, axis=-1)
+    return probabilities(logits, labels).cross_entropy + alpha * (largest - mean)
+
+
+REFERENCES = {"margin_smoothing": margin_smoothing, "max_suppression": max_suppression}
+
+
+@pytest.mark.parametrize("alpha", [0.1, 2.0])
+def test_max_suppression(alpha):
+    checks.check_objective("max_suppression", max_suppression, alpha=alpha)
 
 
 @pytest.mark.parametrize("class_reduction", ["mean", "sum"])

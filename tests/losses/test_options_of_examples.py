@@ -16,8 +16,12 @@ from .members import DEFAULTS, MEMBERS, every, initial_state
 from .test_laws import TAKE_SOFT_LABELS, assert_close, is_coupled
 
 # Numbers of the formula of one example. Others are of the batch, the state or its update.
-OF_EXAMPLES = {"gamma", "beta", "tau", "temperature", "scale", "cross_entropy_scale", "margin"}
-OF_EXAMPLES_TOO = {"label_smoothing": {"alpha"}, "margin_smoothing": {"alpha"}}
+OF_EXAMPLES = {"gamma", "beta", "tau", "temperature", "scale", "cross_entropy_scale"}
+OF_EXAMPLES_TOO = {
+    "label_smoothing": {"alpha"},
+    "margin_smoothing": {"alpha", "margin"},
+    "max_suppression": {"alpha"},
+}
 
 
 def options_of(member):

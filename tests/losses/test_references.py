@@ -23,6 +23,7 @@ REFERENCES = references()
 
 # Options that do not change the value of a given state, only its updates.
 STEER_THE_STATE = {
+    "class_adaptive_margin": {"rho_max", "rho_growth", "rho_step", "improvement"},
     "adafocal": {"rate", "switch", "gamma_min", "gamma_max", "rule", "binning"},
     "ece_weighted": {"binning"},
     "flsc531": {"milestones"},
@@ -49,7 +50,9 @@ def test_options_and_defaults_are_the_same(name):
             assert option.default == reference[option.name].default, option.name
 
 
-@pytest.mark.parametrize("name", ["adafocal", "ece_weighted", "recall", "recall_precision"])
+@pytest.mark.parametrize(
+    "name", ["adafocal", "class_adaptive_margin", "ece_weighted", "recall", "recall_precision"]
+)
 def test_the_docstring_explains_every_option_of_an_objective_with_a_state(name):
     factory = losses.catalogue()[name]
     explained = inspect.getdoc(factory).partition("Args:")[2]

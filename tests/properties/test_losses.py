@@ -25,8 +25,9 @@ MANY_SHAPES = ((6, 4), (3, 130), (1, 1), (1, 2), (50, 10), (7, 200), (2, 128))
 # Ranks so sharp that the last digit of a probability is a step.
 STEPS = {"soft_ece"}
 # A kernel of |c_i - c_j| has a kink where two confidences are equal but for rounding, and the
-# Lovász extension where two errors are, as those of equal rows. MDCA has one where a gap is 0.
-KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca"}
+# Lovász extension where two errors are, as those of equal rows. MDCA and DCA have one where a gap
+# is 0; ESD has a step where two confidences are equal but for rounding.
+KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca", "dca", "esd"}
 
 
 def terms_and_gradient(objective, state, logits, labels, weights):

@@ -8,6 +8,7 @@ raises an exception here. Array values are unknown then: a label out of range ma
 import contextvars
 import functools
 import inspect
+import math
 from collections.abc import Callable, Collection, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
@@ -37,7 +38,7 @@ _Value = TypeVar("_Value")
 
 
 def takes_logits(
-    *, soft_labels: TakesSoft = False
+    *, soft_labels: TakesSoft = False, least_examples: int = 0
 ) -> Callable[
     [Callable[Concatenate[Any, Any, _Options], _Value]], FunctionOfArrays[_Options, _Value]
 ]:
@@ -50,6 +51,8 @@ def takes_logits(
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
         a row of soft labels may also be 0 for every class.
+      least_examples: the examples that a function of a whole batch needs, if it needs two classes
+        and a positive weight as well.
     """
 
     def decorate(
@@ -64,6 +67,8 @@ def takes_logits(
             bound = _bound(name, signature, logits, labels, *args, **options)
             weights = bound.arguments.get("weights")
             logits, labels, weights = examples(name, logits, labels, weights, soft_labels)
+            if least_examples:
+                _enough(name, logits, weights, least_examples, bound.arguments.get("axis_name"))
             bound.arguments |= {of_logits: logits, of_labels: labels}
             if weights is not None:
                 bound.arguments["weights"] = weights
@@ -72,6 +77,25 @@ def takes_logits(
         return mark_checked(checked, function, soft_labels)
 
     return decorate
+
+
+def _enough(
+    name: str, logits: jax.Array, weights: jax.Array | None, least: int, axis_name: Any
+) -> None:
+    """Raise an error for a batch over which a mean shows nothing."""
+    number = math.prod(logits.shape[:-1])
+    if logits.shape[-1] == 1:
+        raise ValueError(
+            f"{name}: the probability of one class is always 1: give logits of at least 2 classes,"
+            " for one logit calib_jax.binary(logits)."
+        )
+    if 0 < number < least and axis_name is None:
+        raise ValueError(
+            f"{name} compares means over a batch of at least {least} examples, got {number}: give"
+            " a larger batch, or the axis_name of the devices."
+        )
+    if number and weights is not None and known(weights) and not np.any(np.asarray(weights)):
+        raise ValueError(f"{name}: all {number} weights are 0: give an example a positive weight.")
 
 
 def _bound(

@@ -1,0 +1,99 @@
+"""NACL: the logits of a pixel should be near the shares of the labels around it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax.numpy as jnp
+from jax import lax
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import at_least_float32, is_true_class
+from calib_jax.core.rows import valid
+from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerClass, PerExample, Weights
+from calib_jax.losses.cross_entropy import cross_entropy
+from calib_jax.losses.objectives import Objective, register, regularized, with_options
+
+DISTANCES = ("l1", "l2")
+
+
+@checks.takes_logits()
+def neighbour_margin_penalty(
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None = None,
+    *,
+    kernel_size: int = 3,
+    distance: str = "l1",
+    axis_name: AxisName = None,
+) -> PerExample:
+    r"""Compute the distance of each pixel's logits from the label shares of its neighbourhood.
+
+    $$\frac{1}{K} \sum_k |s_k - z_k|, \qquad s_k = \frac{1}{w^d} \sum_{j \in W} 1[y_j = k]$$
+
+    with W the window of w pixels along each of the d spatial axes around the pixel, itself
+    included. Pixels outside the image and pixels of weight 0 are in no share, so shares sum to less
+    than 1 there. Other than the softmax, the penalty depends on a constant that is added to all
+    logits. Add it to a loss with `regularized`.
+
+    Args:
+      logits: unnormalised log-probabilities, `[images, *spatial, classes]`.
+      labels: the true classes, `[images, *spatial]`, of two or three spatial axes.
+      weights: pixels of weight 0 are absent; other weights do not change the shares.
+      kernel_size: w, odd.
+      distance: "l1", as above; "l2" is the mean of $(s_k - z_k)^2$.
+      axis_name: an argument of every penalty; this one does not depend on other images.
+
+    Returns:
+      One value per pixel, in float32 or float64.
+
+    References:
+      Murugesan et al. 2023, Trust Your Neighbours: Penalty-Based Constraints for Model
+      Calibration; the windows are those of MONAI's NACLLoss with its mean filter.
+
+    >>> import jax.numpy as jnp
+    >>> labels = jnp.array([[[0, 0], [0, 1]]])                        # s = (3/9, 1/9) everywhere
+    >>> neighbour_margin_penalty(jnp.zeros((1, 2, 2, 2)), labels)[0, 0, 0].round(4)
+    Array(0.2222, dtype=float32)
+    """
+    checks.one_of("distance", distance, DISTANCES)
+    checks.whole("kernel_size", kernel_size)
+    if kernel_size % 2 == 0:
+        raise ValueError(
+            f"kernel_size must be odd, got {kernel_size}: a window has a middle pixel."
+        )
+    spatial = labels.shape[1:]
+    if len(spatial) not in (2, 3):
+        raise ValueError(
+            "neighbour_margin needs labels of shape [images, height, width], or with a depth, got"
+            f" {labels.shape}: give the pixels their axes."
+        )
+    if max(spatial) <= 1 and labels.size:
+        raise ValueError(
+            f"neighbour_margin needs images of more than one pixel, got the shape {spatial}: a"
+            " single pixel has no neighbours, use cross_entropy."
+        )
+    rows = at_least_float32(logits)
+    gap = _shares(labels, weights, kernel_size, rows) - rows
+    size = jnp.abs(gap) if distance == "l1" else jnp.square(gap)
+    return jnp.where(valid(labels, rows.shape[-1]), jnp.mean(size, axis=-1), jnp.nan)
+
+
+def _shares(labels: Labels, weights: Weights | None, kernel_size: int, like: PerClass) -> PerClass:
+    """Compute the share of each class in the window around each pixel."""
+    hot = is_true_class(labels, like.shape[-1])
+    if weights is not None:
+        hot &= (weights != 0)[..., None]
+    dims = labels.ndim - 1
+    window = (1, *(kernel_size,) * dims, 1)
+    counts = lax.reduce_window(
+        hot.astype(like.dtype), 0.0, lax.add, window, (1,) * hot.ndim, "SAME"
+    )
+    return counts / kernel_size**dims
+
+
+@register("neighbour_margin")
+@checks.takes_options_of(neighbour_margin_penalty, without=["axis_name"])
+def _neighbour_margin(*, alpha: Numbers = 0.1, **options: Any) -> Objective:
+    """Cross-entropy plus `alpha` times the distance from the label shares, for dense labels."""
+    return regularized(cross_entropy, with_options(neighbour_margin_penalty, **options), alpha)
