@@ -78,7 +78,7 @@ class Case:
 @functools.cache
 def recordings():
     """Open the arrays; each is read when it is asked for."""
-    files = ("losses.npz", "segmentation.npz")
+    files = ("losses.npz", "segmentation.npz", "later_losses.npz")
     return collections.ChainMap(*(np.load(FOLDER / name) for name in files))
 
 
@@ -312,6 +312,22 @@ def lovasz(logits, labels, weights, case):
     return losses.lovasz_penalty(logits, labels, weights, per_image=True)
 
 
+def margin_state(case):
+    """Return the objective and the state of a case with multipliers."""
+    objective = losses.objective(
+        "class_adaptive_margin", margin=case["margin"], penalty=case["penalty"]
+    )
+    multiplier = jnp.asarray(case.array("multiplier"), case.dtype)
+    rho = jnp.asarray(case["rho"], case.dtype)
+    return objective, losses.ClassMarginState(multiplier, rho, jnp.zeros_like(rho))
+
+
+def class_adaptive_margin(logits, labels, weights, case):
+    """In the state of the case."""
+    objective, state = margin_state(case)
+    return reduce(objective.value(state, logits, labels, weights), case)
+
+
 GAMMA = {"gamma": "gamma"}
 LOSSES: dict[str, Callable[..., jax.Array]] = {
     "ce_sum": call(losses.cross_entropy),
@@ -379,6 +395,17 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "ohem": ohem_of_rows,
     "soft_iou": soft_iou,
     "lovasz": lovasz,
+    "margin": call(losses.margin_smoothing, {"margin": "margin", "alpha": "alpha"}),
+    "nll_mdca": train("mdca", {"scale": "beta", "focal_gamma": "gamma"}),
+    "fl_mdca": train("mdca", {"scale": "beta", "focal_gamma": "gamma"}),
+    "nll_dca": train("dca", {"scale": "beta"}),
+    "esd": penalty(losses.esd_penalty, {}),
+    "cals": class_adaptive_margin,
+    "cals_phr": class_adaptive_margin,
+    "nacl": train(
+        "neighbour_margin",
+        {"alpha": "alpha", "kernel_size": "kernel_size", "distance": "distance"},
+    ),
     "bootstrapped_ce": batch_mean("bootstrapped", {"count": "K"}, per_image=True),
 }
 
@@ -432,6 +459,19 @@ def test_class_weights_of_recall(case):
         if precision and case.id not in EXCLUDED:
             recorded = case.array("aux1")
             assert_close(state.false_rate, recorded, case.dtype, "precision weights")
+
+
+WITH_MULTIPLIERS = [case for case in cases() if case.family in ("cals", "cals_phr")]
+
+
+@one_of_each_family(WITH_MULTIPLIERS)
+def test_next_multipliers_of_class_adaptive_margin(case):
+    with jax.enable_x64(case.dtype == "float64"):
+        objective, state = margin_state(case)
+        evidence = objective.evidence(state, *arguments(case, case.dtype))
+        after = objective.update(state, evidence, losses.Progress(1, 1, 2))
+        recorded = case.array("next_multiplier")
+        assert_close(after.multiplier, recorded, case.dtype, "multipliers")
 
 
 ECE_TRAINED = [case for case in cases() if case.family == "ece_train_loss"]
@@ -567,8 +607,8 @@ def test_counts():
     repositories = collections.Counter(case.repository for case in run)
     print(dict(kinds), dict(repositories))
     assert kinds == {
-        "loss": 845,
-        "segmentation_loss": 63,
+        "loss": 889,
+        "segmentation_loss": 69,
         "adafocal_rule": 1,
         "adafocal_sequence": 2,
         "function": 1,
@@ -578,7 +618,12 @@ def test_counts():
         "torrvision/focal_calibration@main": 207,
         "torrvision/focal_calibration@nlp": 88,
         "PotatoTian/recall-semseg@main": 63,
+        "mdca-loss/MDCA-Calibration@main": 16,
+        "by-liu/MbLS@main": 11,
+        "by-liu/CALS@main": 11,
         "3mcloud/adafocal@main": 9,
+        "hee-suk-yoon/ESD@main": 6,
+        "Project-MONAI/MONAI@dev": 6,
     }
     assert len(EXCLUDED) == 2
     assert sum(case.reference_nonfinite for case in run) == 4
