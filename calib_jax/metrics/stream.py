@@ -31,8 +31,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
-from calib_jax.core.inputs.mistaken_probabilities import Suspicion
+from calib_jax.core.inputs.invalid_values import InvalidValues, Suspicion, refuse
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.contract.metric import (

@@ -16,8 +16,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax import inference
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import as_array, unmasked
-from calib_jax.core.inputs.invalid_values import refuse_labels
-from calib_jax.core.inputs.mistaken_probabilities import judged
+from calib_jax.core.inputs.invalid_values import judged, refuse_labels
 from calib_jax.core.types import Labels, Logits
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric
@@ -227,15 +226,16 @@ def score(
         add(other_name, given_other, other)
     unsettled = {column for column, fit in fits.items() if calibration.unsettled(fit)}
 
-    estimates = {
-        model: inference.estimates(several, each, **interval) for model, each in models.items()
-    }
-    _check_numbers(estimates[name])
+    # First, because differences resample all metrics that intervals resample, and more.
     changes_of = {
         model: inference.compare_metrics(several, evaluation, each, num_bins=num_bins, **interval)
         for model, each in models.items()
         if model != name
     }
+    estimates = {
+        model: inference.estimates(several, each, **interval) for model, each in models.items()
+    }
+    _check_numbers(estimates[name])
     rows, changes = [], []
     for label, metric in several.items():
         for model, by_name in estimates.items():

@@ -11,7 +11,7 @@ import pytest
 
 from calib_jax import binary, calibrators, inference, label_checked, losses, metrics, report
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.mistaken_probabilities import (
+from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,
     look_like_probabilities,
     refuse_probabilities,

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax.inference.bounds import combined_draws
+from calib_jax.inference.bounds import null_draws
 
 from .simulations import simulated
 
@@ -13,14 +13,14 @@ EIGHT_BLOCKS = {"_OUTCOMES": 0, "_BLOCKS": 8}
 
 def few(monkeypatch, **constants):
     for name, value in (EIGHT_BLOCKS | constants).items():
-        monkeypatch.setattr(combined_draws, name, value)
+        monkeypatch.setattr(null_draws, name, value)
 
 
 def class_draws(key, p, labels, num_bins, num_resamples, at_a_time=10**9):
     order = np.arange(len(p))
     options = {"num_bins": num_bins, "num_resamples": num_resamples, "draws_at_a_time": at_a_time}
-    chunks = list(combined_draws.class_draws(key, p, order, labels, **options))
-    return combined_draws.Draws(*map(np.concatenate, zip(*chunks, strict=True)))
+    chunks = list(null_draws.class_draws(key, p, order, labels, **options))
+    return null_draws.Draws(*map(np.concatenate, zip(*chunks, strict=True)))
 
 
 @pytest.mark.parametrize("num_versions", [1, 7])
@@ -35,9 +35,7 @@ def test_rank_of_a_calibrated_models_data_is_uniform(kind, num_versions, monkeyp
         if kind == "hits":
             confidence, design = random.random(20), random.standard_normal((20, 1))
             hit = (random.random(20) < confidence).astype(float)
-            draws = combined_draws.hit_draws(
-                jax.random.wrap_key_data(key), confidence, hit, design, 19
-            )
+            draws = null_draws.hit_draws(jax.random.wrap_key_data(key), confidence, hit, design, 19)
             value, null = (hit @ design)[0], draws.ranked[:, 0]
         else:
             p = random.dirichlet(np.ones(3), 20)
@@ -70,7 +68,7 @@ def test_fresh_draws_have_the_law_of_the_model_and_not_of_the_data(monkeypatch):
     top = p.argmax(1)
     confidence, design = p.max(1), np.eye(3)[top]
     hit = (labels == top).astype(float)
-    hits = combined_draws.hit_draws(jax.random.key(1), confidence, hit, design, 4000)
+    hits = null_draws.hit_draws(jax.random.key(1), confidence, hit, design, 4000)
     spread = (confidence * (1 - confidence)) @ design
     np.testing.assert_allclose(
         hits.fresh.mean(0), confidence @ design, atol=4 * np.sqrt(spread.max() / 63)
@@ -88,9 +86,7 @@ def test_ranked_draws_take_whole_blocks_of_the_data(monkeypatch):
     np.testing.assert_array_equal(draws.ranked[:, 1] + of_data, 80)
     assert np.all(of_data % 10 == 0)
     assert of_data.mean() == pytest.approx(80 / 5, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))
-    hits = combined_draws.hit_draws(
-        jax.random.key(3), np.ones(80), np.zeros(80), np.ones((80, 1)), 500
-    )
+    hits = null_draws.hit_draws(jax.random.key(3), np.ones(80), np.zeros(80), np.ones((80, 1)), 500)
     assert np.all(hits.fresh == 80)
     assert np.all(hits.ranked % 10 == 0)
     assert hits.ranked.mean() == pytest.approx(64, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))
@@ -104,7 +100,7 @@ def test_chunks_of_draws_and_groups_of_blocks_change_nothing(monkeypatch):
     np.testing.assert_array_equal(whole, chunks)
     assert np.all(whole.fresh.sum(1) == 83)
     assert np.all(whole.ranked.sum(1) == 83)
-    monkeypatch.setattr(combined_draws, "_COUNTED", 1)
+    monkeypatch.setattr(null_draws, "_COUNTED", 1)
     np.testing.assert_array_equal(class_draws(jax.random.key(4), p, labels, 3, 30), whole)
 
 

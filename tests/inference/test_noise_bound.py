@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.bounds import combined_draws
+from calib_jax.inference.bounds import null_draws
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
@@ -134,7 +134,7 @@ def test_combined_draws_have_the_variance_of_independent_ones(monkeypatch):
     logits, labels, truth = simulated(np.random.default_rng(3), 2000, 2)
     pair = {"ece": metrics.ece, "classes": metrics.classwise_ece}
     exact = inference.noise_bound(pair, logits, labels, key=KEY)
-    monkeypatch.setattr(combined_draws, "_OUTCOMES", 0)
+    monkeypatch.setattr(null_draws, "_OUTCOMES", 0)
     combined = inference.noise_bound(pair, logits, labels, key=KEY)
     confidence = truth.max(-1)
     index = np.ceil(15 * confidence)

@@ -16,8 +16,12 @@ from jaxtyping import Bool
 
 from calib_jax.calibrators.parts import contract
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, refuse
-from calib_jax.core.inputs.mistaken_probabilities import Suspicion
+from calib_jax.core.inputs.invalid_values import (
+    InvalidValues,
+    Suspicion,
+    count_invalid_values,
+    refuse,
+)
 from calib_jax.core.rows import present
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 

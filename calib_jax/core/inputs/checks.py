@@ -19,10 +19,11 @@ from jax.experimental import checkify
 
 from calib_jax.core import rows
 from calib_jax.core.inputs.array_conversion import as_array, as_numbers, unmasked
-from calib_jax.core.inputs.invalid_values import known, refuse_labels
-from calib_jax.core.inputs.mistaken_probabilities import (
+from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,
+    known,
     look_like_probabilities,
+    refuse_labels,
     refuse_unless_judged,
 )
 from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers

@@ -2,8 +2,17 @@
 
 Inside `jit` invalid values give NaN, never a wrong finite number (see `calib_jax.core.rows`).
 Outside `jit`, where values can be read, they raise an error that counts them.
+
+Probabilities passed as logits also raise an error, outside `jit`. Softmax accepts any numbers, so
+probabilities would be scored wrongly without an error. Logits and probabilities are both floating
+point and differ only in their values. A few logits may look like probabilities by chance, so the
+check judges all rows of an input once, where they enter, and only if there are at least
+`LEAST_ROWS`. Parts of an input (groups, folds, batches) are never judged: see `judged`.
 """
 
+import contextlib
+import contextvars
+from collections.abc import Iterator
 from typing import Any, NamedTuple
 
 import jax
@@ -15,6 +24,11 @@ from jaxtyping import Bool, Real
 from calib_jax.core import numerics
 from calib_jax.core.rows import LARGEST_TOTAL, as_labels, valid
 from calib_jax.core.types import Array, Labels, Logits, Weights
+
+LEAST_ROWS = 20
+
+_TOLERANCE = 1e-3
+_judged = contextvars.ContextVar("judged", default=False)
 
 
 def known(*arrays: Any) -> bool:
@@ -119,3 +133,135 @@ def _wrong_labels(name: str, count: Any, num_rows: int, num_classes: int, one: A
         f"{name}: {count} of {num_rows} labels are not among the {num_classes} classes, {one} is"
         " one; give ignored examples weight 0."
     )
+
+
+# --------------------------------------------------------------------------------------------
+# Probabilities passed as logits.
+
+
+@contextlib.contextmanager
+def judged() -> Iterator[None]:
+    """Skip the check of `refuse_unless_judged` inside, which receives parts of a checked input.
+
+    >>> rows = np.full((20, 2), 0.5)
+    >>> with judged():
+    ...     refuse_unless_judged("nll", rows)
+    """
+    reset = _judged.set(True)
+    try:
+        yield
+    finally:
+        _judged.reset(reset)
+
+
+def refuse_unless_judged(name: str, logits: Any, weights: Any = None) -> None:
+    """Call `refuse_probabilities`, unless the input was checked as a whole; see `judged`."""
+    if not _judged.get():
+        refuse_probabilities(name, logits, weights)
+
+
+def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
+    """Raise an error if all rows of positive weight, 20 or more, look like probabilities.
+
+    The first of these rows is checked on the host, and the others only if it looks like
+    probabilities, so the check costs next to nothing for logits.
+
+    Args:
+      name: the name of the caller, for the error message.
+      logits: `[*batch, classes]`, not traced.
+      weights: the weight of each row, not traced.
+    """
+    suspicion = Suspicion()
+    suspicion.add(logits, weights)
+    suspicion.refuse(name)
+
+
+class Suspicion:
+    """Whether all rows so far look like probabilities, for rows that arrive in parts."""
+
+    def __init__(self) -> None:
+        self.num_rows = 0
+        self.all_look = True
+
+    def add(self, logits: Any, weights: Any = None) -> None:
+        """Add rows, not traced; it costs nothing after the first row that looks like logits."""
+        if self.all_look:
+            rows = _present_rows(logits, weights)
+            self.all_look = rows is not None and logits.shape[-1] > 1 and _all_look(rows)
+            self.num_rows += len(rows) if self.all_look else 0
+
+    def refuse(self, name: str) -> None:
+        """Raise an error if all rows look like probabilities and there are enough rows."""
+        if self.all_look and self.num_rows >= LEAST_ROWS:
+            raise ValueError(
+                f"{name}: all {self.num_rows} rows of the logits look like probabilities: none is"
+                " negative, every sum is 1.\nIf they are probabilities, give their logarithms, or"
+                " in a report use probabilities=True (--probabilities).\nIf they are logits, add"
+                " any constant to all of them, such as 1."
+            )
+
+
+def refuse_probability_column(name: str, column: Any, weights: Any = None) -> None:
+    """Raise an error if all values of positive weight, 20 or more, lie in [0, 1]."""
+    rows = _present_rows(column.reshape(-1, 1), weights)
+    enough = rows is not None and len(rows) >= LEAST_ROWS
+    if enough and np.all((rows >= 0) & (rows <= 1)):
+        raise ValueError(
+            f"{name}: all {len(rows)} values of the one column lie in [0, 1], so they may be"
+            " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
+            " z, give the two columns -1 and z - 1."
+        )
+
+
+def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
+    """Check for each row of `[n, classes]` whether it is non-negative and sums to 1.
+
+    A sum may be off by .001, by the rounding of half precision, or by the rounding of printed
+    digits if all entries of all rows are multiples of .1, .01, ...
+
+    Args:
+      rows: one or more rows.
+      xp: `numpy`, or `jax.numpy` for traced rows.
+    """
+    rounding = float(jax.numpy.finfo(rows.dtype).eps)
+    rows = rows.astype(np.promote_types(rows.dtype, np.float32))
+    tolerance: Any = max(_TOLERANCE, rounding)
+    for digits in (4, 3, 2, 1):  # the coarsest rounding that fits all entries comes last
+        with np.errstate(invalid="ignore", over="ignore"):  # logits may be -inf or 1e38
+            units = rows * 10**digits
+            near = xp.abs(units - xp.round(units)) <= 10**digits * max(1e-6, rounding)
+        # Each entry may be off by half of its last digit; the cap of 0.5 excludes a sum of 0.
+        printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
+        tolerance = xp.where(xp.all(near), max(_TOLERANCE, printed), tolerance)
+    inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
+    with np.errstate(over="ignore"):
+        return inside & (xp.abs(xp.sum(rows, axis=-1) - 1) <= tolerance)
+
+
+def _present_rows(logits: Any, weights: Any) -> Any:
+    """Copy the rows of positive weight to the host if the first looks like probabilities.
+
+    Return None if it does not, or if another process holds rows.
+    """
+    if not getattr(logits, "is_fully_addressable", True):
+        return None
+    counts = np.ones(logits.shape[:-1], bool) if weights is None else np.asarray(weights) > 0
+    if counts.shape != logits.shape[:-1]:
+        return None  # another check reports a wrong shape
+    if not np.any(counts):
+        return np.empty((0, logits.shape[-1]), np.float32)
+    counts = counts.reshape(-1)
+    first = int(np.argmax(counts))
+    on_cpu = not isinstance(logits, jax.Array) or all(d.platform == "cpu" for d in logits.devices())
+    num_classes = logits.shape[-1]
+    # An array on the CPU is read in place; from another device one row is copied.
+    row = (np.asarray(logits) if on_cpu else logits).reshape(-1, num_classes)[first]
+    row = np.asarray(row)[None]
+    one_looks = (row >= 0) & (row <= 1) if num_classes == 1 else look_like_probabilities(row)
+    if not np.all(one_looks):
+        return None
+    return np.asarray(logits).reshape(-1, num_classes)[counts]
+
+
+def _all_look(rows: np.ndarray) -> bool:
+    return bool(np.all(look_like_probabilities(rows)))

@@ -20,11 +20,10 @@ from calib_jax.core.binning import BINNING_RULES, uniform_edges
 from calib_jax.core.inputs import checks
 from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.bounds.combined_draws import class_draws, hit_draws
-from calib_jax.inference.bounds.null_draws import joint_hit_sums
+from calib_jax.inference.bounds.null_draws import class_draws, hit_draws, joint_hit_sums
 from calib_jax.inference.clusters import CLUSTERS_AT_A_TIME, Clusters, signs, sums_of
 from calib_jax.inference.evaluation import Evaluation, in_order
-from calib_jax.inference.normal import Column, clipped
+from calib_jax.inference.normal import Column
 from calib_jax.metrics.classwise import class_gaps
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions
@@ -55,7 +54,7 @@ class BinGaps(NamedTuple):
       design: the design factor of each gap, the factor by which dependence within clusters
         increases its moment.
       null: draws of the gaps of a calibrated model.
-      ranked: draws among which the rank of the data gives the p-value, see `combined_draws`.
+      ranked: draws among which the rank of the data gives the p-value, see `null_draws.py`.
       noise: draws of the noise of this model's gaps.
       moment_of: computes this mean square, and the largest term, of a sum of gaps with the given
         factors and, in clusters, the given signs; for independent examples, with any signs.
@@ -155,7 +154,7 @@ def _in_clusters(
         loads = factors * slopes
         clustered = sum(float(np.sum(np.square(sums @ loads))) for sums, _ in blocks()) / n**2
         larger = float(np.maximum(independent, clustered))
-        return larger, largest * clipped(float(_ratio(clustered, independent)), 1.0)
+        return larger, largest * float(np.maximum(1, _ratio(clustered, independent)))
 
     return rows._replace(
         variance=wanted,

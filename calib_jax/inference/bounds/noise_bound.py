@@ -37,7 +37,6 @@ from calib_jax.core.inputs import checks
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
 from calib_jax.inference.evaluation import evaluated
-from calib_jax.inference.normal import clipped
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 _ENTRIES = 2**16  # of draws at a time
@@ -94,7 +93,7 @@ def noise_bound(
       key: PRNG key of the draws.
       level: the nominal coverage of the interval, a fraction.
       num_resamples: number of draws of a calibrated model's outcomes. With many examples, draws
-        share outcomes of blocks of examples; the p-value is exact, see `combined_draws.py`.
+        share outcomes of blocks of examples; the p-value is exact, see `null_draws.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, except in bins of the top label in which a calibrated model has only some hits or
@@ -253,8 +252,8 @@ def _bound(metric: Metric[..., Any], gaps: BinGaps, level: float) -> NoiseBound:
     high = _upper_end(norm, scale, gaps, value, NormalDist().inv_cdf(1 - tail))
     return NoiseBound(
         value=value,
-        low=0.0 if p_value >= tail else clipped(low, high=value),
-        high=clipped(float(high), high=1.0),
+        low=0.0 if p_value >= tail else float(np.clip(low, 0, value)),
+        high=float(np.clip(high, 0, 1)),
         floor=float(np.mean(_value(norm, scale, gaps.null))),
         p_value=p_value,
     )

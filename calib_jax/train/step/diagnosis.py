@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
-from calib_jax.core.inputs.mistaken_probabilities import LEAST_ROWS
+from calib_jax.core.inputs.invalid_values import LEAST_ROWS
 from calib_jax.train.loop.plan import Task
 from calib_jax.train.loop.timetable import Timetable
 
