@@ -192,7 +192,7 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         if not is_classifier(base):
             raise TypeError(f"CalibratedClassifier needs a classifier, got {base!r}.")
         fit_params = _fit_params(base, weights)
-        groups = _groups(groups, len(y))
+        groups = _of_examples("groups", groups, len(y))
         self.estimator_ = clone(base).fit(X, y, **fit_params)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
@@ -243,34 +243,30 @@ _FLOATS = (np.float32, np.float64)
 _RESPONSE_METHODS = ("decision_function", "predict_log_proba", "predict_proba")
 
 
+def _of_examples(name: str, values: Any, number: int) -> np.ndarray | None:
+    """Validate that an argument has one value per example; None stays None."""
+    if values is None:
+        return None
+    array = np.asarray(as_array(values))
+    if array.shape != (number,):
+        raise ValueError(
+            f"{name} has the shape {array.shape}, but there are {number} examples: give one value"
+            " per example."
+        )
+    return array
+
+
 def _weights(sample_weight: Any, number: int) -> np.ndarray | None:
     """Validate the weights of the examples."""
-    if sample_weight is None:
+    weights = _of_examples("sample_weight", sample_weight, number)
+    if weights is None:
         return None
-    weights = np.asarray(as_array(sample_weight), np.float64)
-    if weights.shape != (number,):
-        raise ValueError(
-            f"sample_weight has the shape {weights.shape}, but there are {number} examples: give"
-            " one weight per example."
-        )
+    weights = weights.astype(np.float64)
     if not (np.isfinite(weights) & (weights >= 0)).all():
         raise ValueError("sample_weight has values that are negative or not finite: remove them.")
     if not weights.any():
         raise ValueError("sample_weight is zero for all examples: give a weight above zero.")
     return weights
-
-
-def _groups(groups: Any, number: int) -> np.ndarray | None:
-    """Validate the groups of the examples."""
-    if groups is None:
-        return None
-    array = np.asarray(groups)
-    if array.shape != (number,):
-        raise ValueError(
-            f"groups has the shape {array.shape}, but there are {number} examples: give one group"
-            " per example."
-        )
-    return array
 
 
 def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -46,7 +46,7 @@ class Translator:
         length_penalty: float = 0.6,
         temperature: float = 1.0,
         batch_size: int = 32,
-        say: Callable[[str], None] = initial.warn,
+        warn: Callable[[str], None] = initial.warn,
     ) -> list[str]:
         """Translate sentences; return one translation per sentence.
 
@@ -57,13 +57,13 @@ class Translator:
           sentences: the sentences.
           beam, length, length_penalty, temperature: as for `models.translate`.
           batch_size: the number of sentences in a batch.
-          say: called with a warning.
+          warn: called with each warning.
         """
         room = self.network.places - 1
         numbered = [self.subwords.numbers(sentence) for sentence in sentences]
         for line, numbers in enumerate(numbered, start=1):
             if len(numbers) > room:
-                say(
+                warn(
                     f"line {line} has {len(numbers):,} subwords, and the network reads {room}: its"
                     " end is cut off."
                 )

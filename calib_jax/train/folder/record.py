@@ -133,10 +133,10 @@ class Record:
             self._check_claim()
             self._journal.note(text)
 
-    def say(self, text: str) -> None:
+    def report(self, text: str) -> None:
         """Print a line about this run, and append it to log.txt."""
         self.note(text)
-        self.console.say(self.prefix + text)
+        self.console.print(self.prefix + text)
 
     def close(self) -> None:
         """Close the journal and the checkpoints."""
@@ -188,7 +188,9 @@ class Record:
                 " another folder, or the old values."
             )
         self._check_steps(about.get("steps", {}))
-        saved = self._checkpoints.restore(template, warn=lambda text: self.say(f"warning: {text}"))
+        saved = self._checkpoints.restore(
+            template, warn=lambda text: self.report(f"warning: {text}")
+        )
         ledger = saved.about["ledger"]
         if ledger.keys() != {field.name for field in dataclasses.fields(Ledger)}:
             raise AnotherConfig(
@@ -211,7 +213,7 @@ class Record:
         ledger.replan(self.plan, step, total_steps)
         if not ledger.done:
             self._checkpoints.check_room(template)
-            self.say(f"going on from step {step} of {total_steps} in {self.folder}.")
+            self.report(f"going on from step {step} of {total_steps} in {self.folder}.")
         return dataclasses.asdict(ledger), saved.state
 
     def _steps_depend_on(self) -> dict[str, Any]:
@@ -232,7 +234,7 @@ class Record:
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
         if remarks:
-            self.say(f"warning: files in {self.folder} were damaged: {'; '.join(remarks)}.")
+            self.report(f"warning: files in {self.folder} were damaged: {'; '.join(remarks)}.")
 
     # ------------------------------------------------------------------------------------------
     # Training.
@@ -293,7 +295,7 @@ class Record:
         if impatient and not last:
             name = self.plan.patience_for
             best = self.ledger.best.get(name, {"epoch": math.nan})
-            self.say(
+            self.report(
                 f"ended after epoch {row['epoch']:g}: {name} has not improved in"
                 f" {self.plan.patience} evaluations, since epoch {best['epoch']:g}."
             )

@@ -25,7 +25,7 @@ class Console:
 
             self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
 
-    def say(self, text: str) -> None:
+    def print(self, text: str) -> None:
         """Print a line and flush."""
         if self._quiet:
             return

@@ -76,7 +76,7 @@ class Loop:
         hosts = [record.resumed(self.timetable.total_steps) for record in self.records]
         if not self._active():
             for record in self.records:
-                record.say(
+                record.report(
                     f"{record.folder} holds a finished run of {self.timetable.plan.num_epochs}"
                     " epochs: nothing to do."
                 )
@@ -85,7 +85,7 @@ class Loop:
             if record.active:
                 record.begin(environment)
             else:
-                self.console.say(f"{record.prefix}finished already.")
+                self.console.print(f"{record.prefix}finished already.")
         states = self.arrangement.place(hosts)
         loss_state = hosts[0].loss_state
         self.programs = Programs(self.task, self.timetable, self.arrangement, loss_state)
@@ -137,7 +137,7 @@ class Loop:
         self.unwritten = self._states_to_save(states, active, better), evaluated
         for number, record in self._of(active):
             if record.failed and len(self.records) > 1:
-                self.console.say(record.prefix + record.failed)
+                self.console.print(record.prefix + record.failed)
             if not record.active:
                 runners[number].end(number)
         return states
@@ -187,7 +187,7 @@ class Loop:
         rows = -(-self.timetable.plan.batch_size // sharing)
         (used,) = self.processes.largest([-memory.free(self.arrangement.devices)])
         text = memory.check_step(runner.compiled(states), rows, -used, sharing)
-        self.console.say(text)
+        self.console.print(text)
         for _, record in self._of(self._active()):
             record.note(text)
 
@@ -272,7 +272,7 @@ class Loop:
             self.write_error = error
             return
         for same_step in rows.values():
-            self.console.say(mean_line(same_step, len(self.records)))
+            self.console.print(mean_line(same_step, len(self.records)))
 
     def _save_unfinished(self, hosts: Sequence[PyTree]) -> None:
         """Save the runs that a signal stopped, and report their steps."""
@@ -282,7 +282,7 @@ class Loop:
             if record.active:
                 record.note(self._stop_line([record.step]))
         if steps := [record.step for _, record in self._of(self._active())]:
-            self.console.say(self._stop_line(steps))
+            self.console.print(self._stop_line(steps))
 
     def _stop_line(self, steps: Sequence[int]) -> str:
         step = " to ".join(map(str, sorted({min(steps), max(steps)})))

@@ -13,11 +13,11 @@ class Profile:
     Args:
       folder: the folder of the trace; None disables tracing, as in all processes but one.
       steps: the number of steps to trace.
-      say: prints a line.
+      report: prints and logs a line.
     """
 
-    def __init__(self, folder: Path | None, steps: int, say: Callable[[str], None]) -> None:
-        self._folder, self._say = folder, say
+    def __init__(self, folder: Path | None, steps: int, report: Callable[[str], None]) -> None:
+        self._folder, self._report = folder, report
         self._wanted = self._left = steps
         self._warm = self._running = False
 
@@ -48,10 +48,10 @@ class Profile:
         if self._running:
             jax.profiler.stop_trace()
             self._running = False
-            self._say(
+            self._report(
                 f"profile: {self._wanted - self._left} steps in {self._folder}; open it in Perfetto"
                 f" (https://ui.perfetto.dev) or by tensorboard --logdir={self._folder}."
             )
         elif self._left and self._left == self._wanted and self._folder is not None:
-            self._say("profile: no step was traced, because no step was left after compiling.")
+            self._report("profile: no step was traced, because no step was left after compiling.")
         self._left = 0

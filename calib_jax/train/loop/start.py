@@ -161,7 +161,7 @@ def fit_all(
         if not processes.leads:
             open_records()
         traced = Path(runs[0].folder) / "profile" if processes.leads else None
-        tracer = Profile(traced, profile, records[0].say)
+        tracer = Profile(traced, profile, records[0].report)
         stack.callback(tracer.close)
         loop = Loop(task, timetable, arrangement, processes, interruption, console, records, tracer)
         return loop.run(environment or {})
