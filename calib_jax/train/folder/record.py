@@ -188,9 +188,7 @@ class Record:
                 " another folder, or the old values."
             )
         self._check_steps(about.get("steps", {}))
-        saved = self._checkpoints.restore(
-            template, warn=lambda text: self.report(f"warning: {text}")
-        )
+        saved = self._checkpoints.restore(template, warn=self._warn)
         ledger = saved.about["ledger"]
         if ledger.keys() != {field.name for field in dataclasses.fields(Ledger)}:
             raise AnotherConfig(
@@ -234,7 +232,10 @@ class Record:
     def _mend(self, remarks: Sequence[str]) -> None:
         """Report damaged files in one warning."""
         if remarks:
-            self.report(f"warning: files in {self.folder} were damaged: {'; '.join(remarks)}.")
+            self._warn(f"files in {self.folder} were damaged: {'; '.join(remarks)}.")
+
+    def _warn(self, text: str) -> None:
+        self.report(f"warning: {text}")
 
     # ------------------------------------------------------------------------------------------
     # Training.
