@@ -34,7 +34,7 @@ def translator():
 
 def translated(lines, **options):
     warnings = []
-    given = {"beam": 2, "length": 7, "batch_size": 2, "say": warnings.append} | options
+    given = {"beam": 2, "length": 7, "batch_size": 2, "warn": warnings.append} | options
     return translator().translate(lines, **given), warnings
 
 
