@@ -7,13 +7,24 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import AxisName, Labels, Logits, Numbers, Scalar, SoftLabels, Weights
+from calib_jax.core.types import (
+    Array,
+    AxisName,
+    Labels,
+    Logits,
+    Numbers,
+    Scalar,
+    SoftLabels,
+    Vector,
+    Weights,
+)
 from calib_jax.losses.focal import focal
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
@@ -31,7 +42,7 @@ def mdca_penalty(
     $$\frac{1}{K} \sum_k \Bigl| \frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i q_{ik} \Bigr|$$
 
     with q the one-hot labels. It is one value for the whole batch: add it to a loss with
-    `regularized`. A class whose logit is -inf in every example is no class: K does not count it.
+    `regularized`. A class that neither occurs nor has any probability is left out of the mean.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -55,18 +66,23 @@ def mdca_penalty(
     rows, ones = logits.reshape(-1, num_classes), jnp.ones(logits.shape[:-1])
     weight = weigh(ones.astype(at_least_float32(logits).dtype), weights).reshape(-1)
     if labels.ndim == logits.ndim:
-        difference = jax.nn.softmax(at_least_float32(rows)) - labels.reshape(rows.shape)
-        gap = jnp.matmul(weight, difference, precision=lax.Precision.HIGHEST)
+        probability = _sum(weight, jax.nn.softmax(at_least_float32(rows)))
+        share = _sum(weight, labels.reshape(rows.shape).astype(weight.dtype))
+        gap = probability - share
     else:
         # p - q is the probability of the wrong classes, and minus their sum at the true class.
         p = prepare(rows, labels.reshape(-1))
-        rest = weight * p.rest
-        gap = jnp.matmul(rest, p.share, precision=lax.Precision.HIGHEST)
-        gap = gap.at[p.labels].add(-rest)
-    possible = jnp.sum((rows != -jnp.inf) & (weight != 0)[:, None], axis=0)
-    gap, possible, count = total((gap, possible, jnp.sum(weight)), axis_name)
-    mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(possible > 0), 1)
+        probability = _sum(weight * p.rest, p.share)
+        gap = probability.at[p.labels].add(-weight * p.rest)
+        share = jnp.zeros_like(gap).at[p.labels].add(weight)
+    gap, mass, count = total((gap, probability + share, jnp.sum(weight)), axis_name)
+    mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(mass != 0), 1)
     return mean / jnp.maximum(count, 1e-30)
+
+
+def _sum(weight: Vector, rows: Float[Array, "rows classes"]) -> Float[Array, " classes"]:
+    """Sum weighted rows."""
+    return jnp.matmul(weight, rows, precision=lax.Precision.HIGHEST)
 
 
 @register("mdca")
