@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, max_where
+from calib_jax.core.numerics import at_least_float32, below_largest
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import (
@@ -120,13 +120,11 @@ def _class_adaptive_margin(
 
     def of_classes(state: ClassMarginState, logits: Logits) -> tuple[PerClass, PerClass]:
         checks.classes_of_state(len(state.multiplier), logits)
-        rows = at_least_float32(logits)
-        possible = rows != -jnp.inf
-        rows = jnp.where(possible, rows, 0)
-        largest = max_where(rows, possible)[..., None]
-        excess = jnp.where(possible, (largest - rows) / margin, 0) - 1
-        multiplier = jnp.broadcast_to(state.multiplier.astype(rows.dtype), rows.shape)
-        values, slopes = _penalty(excess, multiplier, state.rho.astype(rows.dtype), penalty)
+        gaps = below_largest(at_least_float32(logits))
+        possible = gaps != jnp.inf
+        excess = jnp.where(possible, gaps, 0) / margin - 1
+        multiplier = jnp.broadcast_to(state.multiplier.astype(gaps.dtype), gaps.shape)
+        values, slopes = _penalty(excess, multiplier, state.rho.astype(gaps.dtype), penalty)
         return jnp.where(possible, values, 0), jnp.where(possible, slopes, 0)
 
     def value(state: ClassMarginState, logits: Logits, labels: Labels | SoftLabels) -> PerExample:

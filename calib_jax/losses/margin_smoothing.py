@@ -6,8 +6,8 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import add_to_true_class, at_least_float32, first_argmax, times
-from calib_jax.core.types import Labels, Logits, Numbers, PerClass, PerExample, SoftLabels
+from calib_jax.core.numerics import at_least_float32, below_largest, of_classes, times
+from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import register_loss
 
@@ -55,44 +55,14 @@ def margin_smoothing(
     checks.at_least("alpha", alpha, 0)
     checks.one_of("class_reduction", class_reduction, REDUCTIONS)
     losses = unchecked_cross_entropy(logits, labels)
-    rows = at_least_float32(logits)
-    widths = jnp.asarray(checks.per_example("margin", margin, losses), rows.dtype)
-    penalty = _excess(rows, jnp.broadcast_to(widths, losses.shape))
+    gaps = below_largest(at_least_float32(logits))
+    widths = of_classes(checks.per_example("margin", margin, losses))
+    penalty = jnp.sum(jax.nn.relu(gaps - widths), axis=-1)
     if class_reduction == "mean":
         penalty = penalty / logits.shape[-1]
     weight = jnp.asarray(checks.per_example("alpha", alpha, losses), losses.dtype)
     return losses + times(jnp.broadcast_to(weight, losses.shape), penalty)
 
-
-@jax.custom_vjp
-def _excess(rows: PerClass, widths: PerExample) -> PerExample:
-    """Sum over the classes how far each logit is more than a width below the largest.
-
-    The gradient of `jnp.max` keeps three arrays of the size of the logits. Here the largest logit,
-    the first of equal ones, gets minus the sum of the gradient of the others.
-    """
-    largest = jnp.max(rows, axis=-1, keepdims=True)
-    return jnp.sum(jax.nn.relu(largest - rows - widths[..., None]), axis=-1)
-
-
-def _excess_forward(
-    rows: PerClass, widths: PerExample
-) -> tuple[PerExample, tuple[PerClass, PerExample]]:
-    return _excess(rows, widths), (rows, widths)
-
-
-def _excess_backward(
-    residuals: tuple[PerClass, PerExample], cotangent: PerExample
-) -> tuple[PerClass, PerExample]:
-    rows, widths = residuals
-    largest = jnp.max(rows, axis=-1, keepdims=True)
-    beyond = largest - rows > widths[..., None]
-    gradient = jnp.where(beyond, -cotangent[..., None], 0)
-    total = jnp.sum(gradient, axis=-1)
-    return add_to_true_class(gradient, first_argmax(rows), -total), total
-
-
-_excess.defvjp(_excess_forward, _excess_backward)
 
 register_loss("margin_smoothing", margin_smoothing)
 # The mean distance of all logits below the largest is max z - mean z, the penalty of MaxSup.
