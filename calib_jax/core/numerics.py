@@ -139,10 +139,13 @@ def _scatter(
     flat = rows.reshape(-1, num_classes)
     index = jnp.clip(widened(labels), 0, num_classes - 1).reshape(-1)
     entries = jnp.broadcast_to(jnp.asarray(values, rows.dtype), labels.shape).reshape(-1)
-    update = getattr(flat.at[jnp.arange(flat.shape[0]), index], operation)
-    # With one entry per row, the indices are unique and already sorted.
-    flat = update(entries, mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True)
-    return flat.reshape(rows.shape)
+
+    # Under vmap the rows are a batch axis, so rows that are sharded over devices stay there.
+    def of_row(row: Array, index: Array, entry: Array) -> Array:
+        update = getattr(row.at[index], operation)
+        return update(entry, mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True)
+
+    return jax.vmap(of_row)(flat, index, entries).reshape(rows.shape)
 
 
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:

@@ -29,6 +29,7 @@ from jax import lax
 from calib_jax.core import rows
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.inputs.soft_labels import TakesSoft
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING, Stat
@@ -144,7 +145,10 @@ def make_objective(
     def checked_evidence(state: State, logits: Any, labels: Any, weights: Any = None) -> Stat:
         _check_state(state, has_state)
         examples = (lax.stop_gradient(logits), labels, weights)
-        return evidence(state, *checks.examples("objective", *examples, soft_labels))
+        return with_auto_axes(evidence_of, *examples, state, per_row=False)
+
+    def evidence_of(logits: Any, labels: Any, weights: Any, state: State) -> Stat:
+        return evidence(state, *checks.examples("objective", logits, labels, weights, soft_labels))
 
     def checked_update(state: State, stat: Any, progress: Progress) -> State:
         _check_state(state, has_state)
@@ -211,8 +215,14 @@ def _checked(
         state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
     ) -> Array:
         _check_state(state, has_state)
+        others = (weights, lax.stop_gradient(state), axis_name)
+        return with_auto_axes(terms_of, logits, labels, *others)
+
+    def terms_of(
+        logits: Any, labels: Any, weights: Any, state: State, axis_name: AxisName
+    ) -> Array:
         logits, labels, weights = checks.examples("objective", logits, labels, weights, soft_labels)
-        terms = value(lax.stop_gradient(state), logits, labels, weights, axis_name=axis_name)
+        terms = value(state, logits, labels, weights, axis_name=axis_name)
         checks.one_per_example(name, terms, logits.shape[:-1])
         if labels.ndim < logits.ndim:
             terms = jnp.where(rows.valid(labels, logits.shape[-1]), terms, jnp.nan)

@@ -32,6 +32,7 @@ from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import InvalidValues, Suspicion, refuse
+from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.contract.metric import (
@@ -78,8 +79,13 @@ class Stream:
 
     def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
         """Add a batch; if values would make a metric NaN, raise and add nothing."""
+        with_auto_axes(self._update, logits, labels, weights)
+
+    def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
-        logits, labels, weights = checks.flat_rows(name, logits, labels, weights, is_part=True)
+        logits, labels, weights = checks.flat_rows(
+            name, logits, labels, weights, is_part=True, stays_sharded=True
+        )
         num_classes = logits.shape[-1]
         if self._num_classes not in (None, num_classes):
             raise ValueError(

@@ -27,6 +27,7 @@ from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import as_numbers
 from calib_jax.core.inputs.invalid_values import count_invalid_values, known, not_finite, refuse
+from calib_jax.core.inputs.sharded import refuse_part, with_auto_axes
 from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
@@ -244,6 +245,9 @@ def takes(kind: type) -> Callable[[_Function], _Function]:
     def decorate(function: _Function) -> _Function:
         name = function.__module__.rpartition(".")[2]
 
+        def of_logits(logits: Any, _: None, params: Any, args: Any, options: Any) -> Any:
+            return function(params, logits, *args, **options)
+
         @functools.wraps(function)
         def checked(params: Any, *args: Any, **options: Any) -> Any:
             if not isinstance(params, kind):
@@ -251,7 +255,9 @@ def takes(kind: type) -> Callable[[_Function], _Function]:
                     f"{name}: it needs its own parameters, and these are {owner_of(params)}; use"
                     " the calibrator they come from."
                 )
-            return function(params, *args, **options)
+            if not args:  # logits by name, or none
+                return function(params, **options)
+            return with_auto_axes(of_logits, args[0], None, params, args[1:], options)
 
         return cast(_Function, checked)
 
@@ -296,6 +302,7 @@ def logits_for(
         wrong = not_finite(logits)
         wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
         return jnp.where(wrong[..., None], jnp.nan, logits)
+    refuse_part(name, "logits", logits)
     marked = np.asarray(_not_finite(logits))
     if marked.any():
         raise ValueError(

@@ -26,6 +26,7 @@ from calib_jax.core.inputs.invalid_values import (
     refuse_labels,
     refuse_unless_judged,
 )
+from calib_jax.core.inputs.sharded import gathered, with_auto_axes
 from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.names import closest
 from calib_jax.core.names import nearest as nearest
@@ -66,13 +67,17 @@ def takes_logits(
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
             bound = _bound(name, signature, logits, labels, *args, **options)
-            weights = bound.arguments.get("weights")
+            return with_auto_axes(of_arguments, logits, labels, bound.arguments)
+
+        def of_arguments(logits: Any, labels: Any, arguments: dict[str, Any]) -> Any:
+            weights = arguments.get("weights")
             logits, labels, weights = examples(name, logits, labels, weights, soft_labels)
             if least_examples:
-                _enough(name, logits, weights, least_examples, bound.arguments.get("axis_name"))
-            bound.arguments |= {of_logits: logits, of_labels: labels}
+                _enough(name, logits, weights, least_examples, arguments.get("axis_name"))
+            arguments |= {of_logits: logits, of_labels: labels}
             if weights is not None:
-                bound.arguments["weights"] = weights
+                arguments["weights"] = weights
+            bound = inspect.BoundArguments(signature, arguments)
             return function(*bound.args, **bound.kwargs)
 
         return mark_checked(checked, function, soft_labels)
@@ -291,14 +296,26 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
 
 
 def flat_rows(
-    name: str, logits: Any, labels: Any, weights: Any, *, is_part: bool = False
+    name: str,
+    logits: Any,
+    labels: Any,
+    weights: Any,
+    *,
+    is_part: bool = False,
+    stays_sharded: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Validate the arguments and convert them to arrays with one batch axis.
 
     Outside `jit`, also raise an error for labels beyond 32 bits, which JAX would narrow, and for
-    probabilities passed as logits, unless the rows are a part of an input.
+    probabilities passed as logits, unless the rows are a part of an input. Arrays that are spread
+    over devices are gathered, unless they may stay sharded.
     """
     labels = as_array(labels)
+    if not stays_sharded:
+        logits, labels, weights = (
+            gathered(name, what, values)
+            for what, values in (("logits", logits), ("labels", labels), ("weights", weights))
+        )
     given_labels = rows.host_integers(labels)
     logits, labels = batch_of(name, logits, labels, soft_labels=False)
     weights = weights_for(logits, weights)
@@ -457,7 +474,7 @@ def of_one_kind(array: np.ndarray) -> np.ndarray:
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
     # `as_array` takes only columns of numbers.
-    clusters = unmasked("clusters", clusters)
+    clusters = gathered("", "clusters", unmasked("clusters", clusters))
     ids = np.asarray(clusters if hasattr(clusters, "to_numpy") else as_array(clusters))
     if ids.shape != shape:
         raise ValueError(

@@ -29,6 +29,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.sharded import gathered
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree
 from calib_jax.inference.bounds.noise_bound import (
@@ -276,6 +277,7 @@ def interval(
             )
             for name, sample in samples.items()
         }
+    samples = jax.tree.map(functools.partial(gathered, "interval", "samples"), samples)
     low, high = (
         jax.tree.map(functools.partial(_quantile, at=at), samples)
         for at in ((1 - level) / 2, (1 + level) / 2)

@@ -23,6 +23,7 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
+from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.inference.resamples.bootstrap import Estimate, interval
@@ -72,6 +73,9 @@ class ImageStream:
           labels: `[images, ...]`.
           weights: the shape of the labels; a pixel of weight 0, such as a void pixel, is absent.
         """
+        with_auto_axes(self._update, logits, labels, weights)
+
+    def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
         logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
         weights = checks.weights_for(logits, weights)

@@ -46,6 +46,7 @@ from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import unmasked
 from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, known, refuse
+from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import ArrayLike, Labels, Logits, Weights
@@ -135,9 +136,11 @@ class Metric(Generic[_Options, _Value]):
         self, logits: ArrayLike, labels: ArrayLike, *args: _Options.args, **options: _Options.kwargs
     ) -> Terms:
         """Compute the unweighted contribution of each example."""
-        chosen = self.with_options(*args, **options)
+        return with_auto_axes(self.with_options(*args, **options)._terms, logits, labels)
+
+    def _terms(self, logits: Any, labels: Any) -> Terms:
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
-        return chosen.terms_of(Predictions(logits, labels))
+        return self.terms_of(Predictions(logits, labels))
 
     def stat(
         self,
@@ -151,10 +154,14 @@ class Metric(Generic[_Options, _Value]):
 
         Inputs that would raise an error in a call make the value NaN.
         """
+        stat = self.with_options(*args, **options)._stat
+        return with_auto_axes(stat, logits, labels, weights, per_row=False)
+
+    def _stat(self, logits: Any, labels: Any, weights: Any) -> Stat:
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
         weights = checks.weights_for(logits, weights)
         logits, labels, weights = present(logits, labels, weights)
-        return self.terms(logits, labels, *args, **options).weigh(weights)
+        return self._terms(logits, labels).weigh(weights)
 
     def value(self, stat: Stat, *args: _Options.args, **options: _Options.kwargs) -> _Value:
         """Compute the metric from a statistic; NaN if its weight is 0."""
@@ -305,19 +312,29 @@ def values_of(
     >>> {name: round(float(value), 3) for name, value in values.items()}
     {'accuracy': 0.667, 'ece': 0.433}
     """
-    by_name = dict(members_of(metrics))
-    logits, labels, weights = checks.flat_rows(_names(by_name), logits, labels, weights)
+    members = members_of(metrics)
+    return with_auto_axes(_values_of, logits, labels, weights, members, per_row=False)
+
+
+def _values_of(logits: Any, labels: Any, weights: Any, members: Members) -> dict[str, Any]:
+    by_name = dict(members)
+    logits, labels, weights = _flat_rows(by_name, logits, labels, weights)
     if not known(logits, labels, weights):
         return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
-    values, invalid = checked_values(tuple(by_name.items()), logits, labels, weights)
+    values, invalid = checked_values(members, logits, labels, weights)
     refuse(_names(by_name), invalid, logits.shape)
     return values
 
 
 def stats_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> Joint:
     """Compute the statistics of all metrics, each statistic once, for `values_of_stats`."""
-    logits, labels, weights = checks.flat_rows(_names(metrics), logits, labels, weights)
-    terms = functools.partial(terms_of, tuple(metrics.items()))
+    members = tuple(metrics.items())
+    return with_auto_axes(_stats_of, logits, labels, weights, members, per_row=False)
+
+
+def _stats_of(logits: Any, labels: Any, weights: Any, members: Members) -> Joint:
+    logits, labels, weights = _flat_rows(dict(members), logits, labels, weights)
+    terms = functools.partial(terms_of, members)
     return blocks.stats_in_blocks(terms, logits, labels, weights)[0]
 
 
@@ -357,6 +374,10 @@ def checked_values(
     """Compute every metric, and count the invalid inputs of the rows in the same pass."""
     stats, invalid = checked_stats(members, logits, labels, weights)
     return values_of_stats(dict(members), stats), invalid
+
+
+def _flat_rows(metrics: Metrics, logits: Any, labels: Any, weights: Any) -> Any:
+    return checks.flat_rows(_names(metrics), logits, labels, weights, stays_sharded=True)
 
 
 def _names(metrics: Metrics) -> str:

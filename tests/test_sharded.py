@@ -1,0 +1,427 @@
+"""Arrays sharded over a mesh give the numbers of one device, for every public function.
+
+All members of a kind share one program, because compiling each alone would take minutes.
+"""
+
+import contextlib
+import dataclasses
+import functools
+import inspect
+import re
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding
+from jax.sharding import PartitionSpec as P
+
+from calib_jax import calibrators, inference, losses, metrics
+from tests.selection import every_case, some
+
+NUM_ROWS, NUM_CLASSES = 32, 6
+COUNTS = np.arange(7, 7 + NUM_CLASSES)
+PROGRESS = losses.Progress(steps=7, epochs=2, num_epochs=5)
+
+PLACEMENTS = {  # of logits, and of labels and weights
+    "rows": (P("rows"), P("rows")),
+    "classes": (P(None, "classes"), P()),
+    "both": (P("rows", "classes"), P("rows")),
+}
+AXES = {"Explicit": AxisType.Explicit, "Auto": AxisType.Auto}
+every_mesh = pytest.mark.parametrize(
+    ("placement", "axes", "is_set"),
+    [(placement, axes, is_set) for placement in PLACEMENTS for axes in AXES for is_set in (0, 1)],
+)
+
+
+def examples(dtype=np.float32):
+    random = np.random.default_rng(0)
+    logits = (2 * random.standard_normal((NUM_ROWS, NUM_CLASSES))).astype(dtype)
+    labels = random.integers(NUM_CLASSES, size=NUM_ROWS)
+    labels = np.where(random.random(NUM_ROWS) < 0.5, logits.argmax(-1), labels)
+    weights = random.choice([1, 1, 1, 0, 2], size=NUM_ROWS).astype(dtype)
+    return logits, labels.astype(np.int32), weights
+
+
+def mesh_of(axes):
+    return jax.make_mesh((4, 2), ("rows", "classes"), axis_types=(AXES[axes],) * 2)
+
+
+def context(mesh, is_set):
+    return jax.set_mesh(mesh) if is_set else contextlib.nullcontext()
+
+
+def placed(mesh, placement, arrays):
+    of_logits, of_labels = PLACEMENTS[placement]
+    specs = (of_logits, of_labels, of_labels)
+    return [jax.device_put(a, NamedSharding(mesh, s)) for a, s in zip(arrays, specs, strict=True)]
+
+
+def assert_same(actual, wanted, tolerance=1e-6):
+    """Compare trees by name; tolerances are relative to the largest entry of a leaf."""
+    actual, wanted = (jax.tree_util.tree_leaves_with_path(tree) for tree in (actual, wanted))
+    assert len(wanted) > 0
+    for (path, a), (_, b) in zip(actual, wanted, strict=True):
+        a, b = np.asarray(a), np.asarray(b)
+        size = np.max(np.abs(b), initial=1, where=np.isfinite(b))
+        name = jax.tree_util.keystr(path)
+        np.testing.assert_allclose(a, b, tolerance, tolerance * size, err_msg=name)
+
+
+# --------------------------------------------------------------------------------------------
+# Members: functions of (logits, labels, weights).
+
+
+def _of_objective(name):
+    objective = losses.objective(name)
+
+    def run(logits, labels, weights):
+        state = objective.init(NUM_CLASSES, COUNTS)
+
+        def total(logits):
+            terms = objective.value(state, logits, labels, weights)
+            return jnp.sum(weights * terms), terms
+
+        (_, terms), gradient = jax.value_and_grad(total, has_aux=True)(logits)
+        return terms, gradient
+
+    return run
+
+
+def _of_evidence(name):
+    objective = losses.objective(name)
+
+    def run(logits, labels, weights):
+        state = objective.init(NUM_CLASSES, COUNTS)
+        return objective.update(state, objective.evidence(state, logits, labels, weights), PROGRESS)
+
+    return run
+
+
+def _of_loss(function):
+    """Call a public loss with the arguments that its signature asks for."""
+    parameters = inspect.signature(function).parameters
+
+    def run(logits, labels, weights):
+        arguments = {}
+        if "weights" in parameters:
+            arguments["weights"] = weights
+        if "state" in parameters:
+            arguments["state"] = losses.objective(function.__name__).init(NUM_CLASSES, COUNTS)
+        if "uncertainty" in parameters:
+            arguments |= {"uncertainty": lambda p: p.rest, "weighting": "loss"}
+
+        def total(logits):
+            if "calibrated_logits" in parameters:
+                arguments["calibrated_logits"] = logits / 2
+            values = function(logits, labels, **arguments)
+            return jnp.sum(values), values
+
+        (_, values), gradient = jax.value_and_grad(total, has_aux=True)(logits)
+        return values, gradient
+
+    return run
+
+
+def _is_coupled(name):
+    """Check whether an objective communicates between devices: its program names their axis."""
+    objective = losses.objective(name)
+
+    def terms(logits, labels, weights):
+        state = objective.init(NUM_CLASSES, COUNTS)
+        return objective.value(state, logits, labels, weights, axis_name="devices")
+
+    return "devices" in str(jax.make_jaxpr(terms, axis_env=[("devices", 8)])(*examples()))
+
+
+@functools.cache
+def uncoupled():
+    return {name: _of_objective(name) for name in losses.catalogue() if not _is_coupled(name)}
+
+
+@functools.cache
+def coupled():
+    names = [name for name in losses.catalogue() if name not in uncoupled()]
+    return {name: _of_objective(name) for name in names}
+
+
+@functools.cache
+def functions():
+    public = [getattr(losses, name) for name in losses.__all__]
+    return {f.__name__: _of_loss(f) for f in public if hasattr(f, "unchecked")}
+
+
+@functools.cache
+def evidence():
+    names = [name for name in losses.catalogue() if losses.objective(name).clock != "never"]
+    return {name: _of_evidence(name) for name in names}
+
+
+@functools.cache
+def of_metrics():
+    return {"in one pass": functools.partial(metrics.values_of, metrics.catalogue())}
+
+
+@functools.cache
+def of_statistics():
+    def of_metric(metric):
+        return lambda *data: metric.value(metric.stat(*data))
+
+    return {name: of_metric(metric) for name, metric in metrics.catalogue().items()}
+
+
+def together(members):
+    return lambda *data: {name: member(*data) for name, member in members.items()}
+
+
+KINDS = {
+    "uncoupled": uncoupled,
+    "coupled": coupled,
+    "metrics": of_metrics,
+    "functions": functions,
+    "evidence": evidence,
+    "statistics": of_statistics,
+}
+
+
+@functools.cache
+def on_one_device(kind, dtype=np.float32):
+    return jax.device_get(jax.jit(together(KINDS[kind]()))(*examples(dtype)))
+
+
+# --------------------------------------------------------------------------------------------
+# Losses and metrics.
+
+
+@functools.cache
+def compiled_on_rows(kind):
+    data = placed(mesh_of("Explicit"), "rows", examples())
+    return jax.jit(together(KINDS[kind]())).lower(*data).compile(), data
+
+
+@pytest.mark.parametrize("kind", some(KINDS, by_default=3))
+def test_rows_of_an_explicit_mesh(kind):
+    program, data = compiled_on_rows(kind)
+    assert_same(jax.device_get(program(*data)), on_one_device(kind))
+
+
+@every_case
+@pytest.mark.parametrize("kind", ["functions", "evidence", "statistics"])
+def test_every_member_can_be_traced(kind):
+    """Tracing is enough to find an operation that an Explicit mesh refuses."""
+    data = placed(mesh_of("Explicit"), "both", examples())
+    shapes = jax.eval_shape(together(KINDS[kind]()), *data)
+    assert set(shapes) == set(KINDS[kind]())
+
+
+def test_terms_keep_the_sharding_of_the_labels():
+    """The gradient has the sharding of the logits; and the same without `jit`."""
+    program, data = compiled_on_rows("uncoupled")
+    outcomes = {**program(*data), "eager": (losses.focal(*data[:2]), data[0])}
+    assert len(outcomes) > 20
+    for name, (terms, gradient) in outcomes.items():
+        assert jax.typeof(terms).sharding.spec == P("rows"), name
+        assert jax.typeof(gradient).sharding.spec == P("rows", None), name
+
+
+COLLECTIVE = re.compile(
+    r"= (\S+) (all-\w+|reduce-scatter|collective-\w+|ragged-all-to-all)(?:-start)?\("
+)
+
+
+def test_losses_of_sharded_rows_move_no_logits():
+    """Only scalars cross devices: the sum of the weights, which must be finite, and of the terms.
+
+    The search finds the collectives of a loss that sorts the confidences of a batch.
+    """
+    text = compiled_on_rows("uncoupled")[0].as_text()
+    assert {shape.partition("{")[0] for shape, _ in COLLECTIVE.findall(text)} <= {"f32[]", "f64[]"}
+    others = COLLECTIVE.findall(compiled_on_rows("coupled")[0].as_text())
+    assert any(f"[{NUM_ROWS}" in shape for shape, _ in others)
+
+
+def test_eager_calls_on_an_explicit_mesh():
+    """A NumPy array beside a sharded one takes part, and a `Partial` carries sharded options."""
+    logits, labels, weights = examples()
+    on_mesh = placed(mesh_of("Explicit"), "both", (logits, labels, weights))
+    assert_same(losses.focal(on_mesh[0], labels), losses.focal(logits, labels))
+    assert_same(metrics.ece(on_mesh[0], labels, weights), metrics.ece(logits, labels, weights))
+
+    def score(share, p):
+        return share * p.rest
+
+    share = jax.device_put(weights, on_mesh[1].sharding)
+    uncertainty = jax.tree_util.Partial(score, share)
+    actual = losses.weighted_cross_entropy(*on_mesh[:2], uncertainty, weighting="loss")
+    wanted = losses.weighted_cross_entropy(
+        logits, labels, functools.partial(score, weights), weighting="loss"
+    )
+    assert_same(actual, wanted)
+
+
+@pytest.mark.slow
+@every_mesh
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+@pytest.mark.parametrize("kind", KINDS)
+def test_losses_and_metrics_on_every_mesh(kind, dtype, placement, axes, is_set):
+    with jax.enable_x64(dtype == "float64"):
+        wanted = on_one_device(kind, dtype)
+        with context(mesh_of(axes), is_set):
+            data = placed(mesh_of(axes), placement, examples(dtype))
+            actual = jax.device_get(jax.jit(together(KINDS[kind]()))(*data))
+    assert_same(actual, wanted, 1e-6 if dtype == "float32" else 1e-12)
+
+
+@pytest.mark.slow
+@every_mesh
+def test_eager_losses_and_metrics_on_every_mesh(placement, axes, is_set):
+    """Without gradients: outside `jit`, JAX differentiates a sum only on a mesh that is set."""
+    with context(mesh_of(axes), is_set):
+        data = placed(mesh_of(axes), placement, examples())
+        for name, wanted in {**on_one_device("uncoupled"), **on_one_device("coupled")}.items():
+            objective = losses.objective(name)
+            terms = objective.value(objective.init(NUM_CLASSES, COUNTS), *data)
+            assert_same({name: jax.device_get(terms)}, {name: wanted[0]})
+        for kind in ("metrics", "evidence", "statistics"):
+            actual = jax.device_get(together(KINDS[kind]())(*data))
+            assert_same(actual, on_one_device(kind))
+
+
+# --------------------------------------------------------------------------------------------
+# Calibrators and inference, which gather the arrays.
+
+KEY = {"key": jax.random.key(0), "num_resamples": 20}
+PRIOR = (np.full(NUM_CLASSES, 1 / NUM_CLASSES), np.arange(1, NUM_CLASSES + 1) / 21)
+
+
+def _fit_and_apply(calibrator):
+    def run(*data):
+        params = calibrator.fit(*data)
+        return params, calibrator.apply(params, data[0])
+
+    return run
+
+
+CALIBRATORS = {name: _fit_and_apply(each) for name, each in calibrators.catalogue().items()} | {
+    "with_prior": lambda z, y, w: calibrators.with_prior(z, *PRIOR),
+    "estimate_prior": lambda z, y, w: calibrators.estimate_prior(z, PRIOR[0], w),
+}
+
+
+def _of_images(*data):
+    stream = inference.ImageStream(metrics.ece)
+    stream.update(*(part.reshape(4, 8, *part.shape[1:]) for part in data))
+    return stream.compute(), stream.estimates(**KEY)
+
+
+def _of_stream(*data):
+    stream = metrics.Stream({"ece": metrics.ece, "aurc": metrics.aurc})
+    stream.update(*data)
+    stream.update(*data)
+    return stream.compute()
+
+
+ECE = {"ece": metrics.ece, "nll": metrics.nll}
+INFERENCE = {
+    "Stream": _of_stream,
+    "ImageStream": _of_images,
+    "best_threshold": lambda z, y, w: inference.best_threshold(z, y, w, abstain_cost=0.3, **KEY),
+    "bootstrap": lambda *data: inference.bootstrap(ECE, *data, **KEY),
+    "class_errors": lambda *data: inference.class_errors(*data, **KEY),
+    "compare_calibration": lambda z, *rest: inference.compare_calibration(z, 2 * z, *rest),
+    "compare_ece": lambda z, *rest: inference.compare_ece(z, 2 * z, *rest, **KEY),
+    "compare_refinement": lambda z, *rest: inference.compare_refinement(z, z[:, ::-1], *rest),
+    "compare_scores": lambda z, *rest: inference.compare_scores(z, 2 * z, *rest),
+    "compare_temperature": lambda z, *rest: inference.compare_temperature(z, 2 * z, *rest),
+    "debiased_squared_error": inference.debiased_squared_error,
+    "decision_calibration": inference.decision_calibration,
+    "estimates": lambda *data: inference.estimates(ECE, *data, **KEY),
+    "estimates of clusters": lambda z, y, w: inference.estimates(ECE, z, y, w, clusters=y, **KEY),
+    "flips": lambda z, *rest: inference.flips(z, 2 * z, *rest),
+    "group_errors": lambda z, y, w: inference.group_errors(z, y, y, w, **KEY),
+    "guaranteed_coverage": lambda *data: inference.guaranteed_coverage(*data, risk=0.5),
+    "interval": lambda z, y, w: inference.interval(z),
+    "mcnemar": lambda z, *rest: inference.mcnemar(z, 2 * z, *rest),
+    "noise_bound": lambda *data: inference.noise_bound(metrics.ece, *data, **KEY),
+    "paired_bootstrap": lambda z, *rest: inference.paired_bootstrap(ECE, z, 2 * z, *rest, **KEY),
+    "worst_groups": lambda z, y, w: inference.worst_groups(
+        z, y, {"a": y, "b": w}, w, least=3, **KEY
+    ),
+    **{
+        f"calibration_test {name}": functools.partial(
+            inference.calibration_test,
+            name,
+            **({"key": KEY["key"]} if "key" in inspect.signature(test).parameters else {}),
+        )
+        for name, test in inference.calibration_tests().items()
+    },
+}
+
+
+QUICK = {
+    "temperature",
+    "isotonic",
+    "Stream",
+    "bootstrap",
+    "flips",
+    "calibration_test spiegelhalter",
+}
+assert {*CALIBRATORS, *INFERENCE} >= QUICK
+
+
+def numbers(value):
+    """List the numbers of results of any type, in order."""
+    if dataclasses.is_dataclass(value):
+        value = [getattr(value, field.name) for field in dataclasses.fields(value)]
+    elif isinstance(value, dict):
+        value = list(value.values())
+    if isinstance(value, list | tuple):
+        return [number for entry in value for number in numbers(entry)]
+    return [] if value is None or isinstance(value, str) else [np.asarray(value)]
+
+
+@pytest.mark.parametrize("name", some(CALIBRATORS | INFERENCE, by_default=QUICK))
+def test_fits_and_inference_gather_the_rows(name):
+    function = (CALIBRATORS | INFERENCE)[name]
+    wanted = numbers(function(*map(jnp.asarray, examples())))
+    assert_same(numbers(function(*placed(mesh_of("Explicit"), "rows", examples()))), wanted)
+
+
+@every_case
+@pytest.mark.parametrize("name", ["temperature", "isotonic"])
+def test_calibrators_inside_jit(name):
+    calibrator = calibrators.named(name)
+    data = placed(mesh_of("Explicit"), "both", examples())
+    params, calibrated = jax.jit(_fit_and_apply(calibrator))(*data)
+    assert jax.typeof(calibrated).sharding.spec == P("rows", "classes")
+    wanted = _fit_and_apply(calibrator)(*examples())
+    assert_same(numbers([params, calibrated]), numbers(wanted))
+
+
+@pytest.mark.slow
+@every_mesh
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_fits_and_inference_on_every_mesh(dtype, placement, axes, is_set):
+    with jax.enable_x64(dtype == "float64"):
+        for name, function in (CALIBRATORS | INFERENCE).items():
+            wanted = numbers(function(*map(jnp.asarray, examples(dtype))))
+            with context(mesh_of(axes), is_set):
+                data = placed(mesh_of(axes), placement, examples(dtype))
+                actual = numbers(function(*data))
+                inside = numbers(jax.jit(function)(*data)) if name in CALIBRATORS else actual
+            tolerance = 1e-6 if dtype == "float32" else 1e-12
+            assert_same({name: actual}, {name: wanted}, tolerance)
+            assert_same({name: inside}, {name: wanted}, 1e-5 if dtype == "float32" else 1e-10)
+
+
+def test_arrays_of_other_processes_are_refused(monkeypatch):
+    logits, labels, _ = placed(mesh_of("Explicit"), "rows", examples())
+    monkeypatch.setattr(type(logits), "is_fully_addressable", False)
+    for refusing, name in (
+        (lambda: calibrators.temperature.fit(logits, labels), "temperature"),
+        (lambda: inference.noise_bound(metrics.ece, logits, labels, **KEY), "noise_bound"),
+        (lambda: inference.bootstrap(metrics.ece, logits, labels, **KEY), "bootstrap"),
+    ):
+        with pytest.raises(ValueError, match=rf"^{name}: the logits \(32, 6\) are spread over"):
+            refusing()
