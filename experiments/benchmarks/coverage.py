@@ -416,49 +416,34 @@ def cells_of(
     ]
 
 
-class Results:
-    """Finished cells in a JSON file, which is replaced atomically; in memory without a path."""
-
-    def __init__(self, path: str) -> None:
-        self._path = pathlib.Path(path) if path else None
-        self._rows: list[tables.Row] = []
-
-    def rows(self) -> list[tables.Row]:
-        """Return all finished cells."""
-        if self._path is None or not self._path.exists():
-            return self._rows
-        content = json.loads(self._path.read_text(encoding="utf-8"))
-        if "cells" not in content:
-            raise cli.Refused(f"--cells={self._path} has no finished cells. Name a new file.")
-        return content["cells"]
-
-    def origin(self) -> str:
-        """Describe the file and the commits of its cells."""
-        if self._path is None or not self._path.exists():
-            return "in memory"
-        commits = collections.Counter(row["commit"] for row in self.rows())
-        counted = ", ".join(f"{number} at commit {c}" for c, number in commits.items())
-        return f"{self._path.name}, measured {counted}"
-
-    def lacks(self, cell: Cell) -> bool:
-        """Check whether a cell is missing, or has fewer sets than requested."""
-        return not any(
-            _place(row) == cell.place and row["sets"] >= cell.sets for row in self.rows()
-        )
-
-    def add(self, row: tables.Row) -> None:
-        """Add a finished cell; one with fewer sets at the same place is replaced."""
-        others = [each for each in self.rows() if _place(each) != _place(row)]
-        origin = provenance.published()
-        self._rows = [*others, row | {"commit": origin["commit"]}]
-        if self._path is not None:
-            content = {"provenance": origin, "cells": self._rows}
-            with writing.replacing(self._path) as new:
-                new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+Finished = dict[tuple[Any, ...], tables.Row]  # rows by the place of their cell
 
 
-def _place(row: tables.Row) -> tuple[Any, ...]:
-    return tuple(row[field] for field in Cell._fields[:4])
+def _read(path: str) -> Finished:
+    """Read the finished cells of a file; none without a file."""
+    if not path or not pathlib.Path(path).exists():
+        return {}
+    content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
+    if "cells" not in content:
+        raise cli.Refused(f"--cells={path} has no finished cells. Name a new file.")
+    return {tuple(row[field] for field in Cell._fields[:4]): row for row in content["cells"]}
+
+
+def _add(cell: Cell, row: tables.Row, finished: Finished, path: str) -> None:
+    """Add a finished cell in place of one with fewer sets, and replace the file atomically."""
+    origin = provenance.published()
+    finished[cell.place] = row | {"commit": origin["commit"]}
+    if path:
+        content = {"provenance": origin, "cells": list(finished.values())}
+        with writing.replacing(pathlib.Path(path)) as new:
+            new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+
+
+def _origin(finished: Finished, path: str) -> str:
+    """Describe the file and the commits of its cells."""
+    commits = collections.Counter(row["commit"] for row in finished.values())
+    counted = ", ".join(f"{number} at commit {commit}" for commit, number in commits.items())
+    return f"{pathlib.Path(path).name}, measured {counted}" if path else "in memory"
 
 
 def pool_of(processes: int) -> concurrent.futures.ProcessPoolExecutor:
@@ -480,18 +465,19 @@ def _end_with_parent() -> None:
         os._exit(1)
 
 
-def _measure_all(cells: Sequence[Cell], draws: int, processes: int, results: Results) -> None:
+def _measure_all(
+    cells: Sequence[Cell], draws: int, processes: int, add: Callable[[Cell, tables.Row], None]
+) -> None:
     progress = functools.partial(tqdm.tqdm, total=len(cells), leave=False, disable=None)
-    measure = functools.partial(measured, draws=draws)
     if processes == 1:
         for cell in progress(cells):
-            results.add(measure(cell))
+            add(cell, measured(cell, draws))
         return
     with pool_of(processes) as pool:
-        waiting = [pool.submit(measure, cell) for cell in cells]
+        waiting = {pool.submit(measured, cell, draws): cell for cell in cells}
         try:
             for done in progress(concurrent.futures.as_completed(waiting)):
-                results.add(done.result())
+                add(waiting[done], done.result())
         finally:
             pool.shutdown(cancel_futures=True)
 
@@ -593,13 +579,20 @@ def main(
     chosen = cells_of(
         sets, parts or tuple(QUESTIONS), *(list(map(int, v)) for v in (examples, classes))
     )
-    results = Results(cells)
-    _measure_all([cell for cell in chosen if results.lacks(cell)], draws, processes, results)
-    pivoted, sections = _tables_of(results.rows())
+    finished = _read(cells)
+    missing = [
+        cell
+        for cell in chosen
+        if cell.place not in finished or finished[cell.place]["sets"] < cell.sets
+    ]
+    add = functools.partial(_add, finished=finished, path=cells)
+    _measure_all(missing, draws, processes, add)
+    rows = list(finished.values())
+    pivoted, sections = _tables_of(rows)
     setting = {
-        "cells": results.origin(),
-        "sets": _span([row["sets"] for row in results.rows()]),
-        "examples": _span([row["examples"] for row in results.rows()]),
+        "cells": _origin(finished, cells),
+        "sets": _span([row["sets"] for row in rows]),
+        "examples": _span([row["examples"] for row in rows]),
         "nominal coverage": LEVEL,
         "size of tests": SIZE,
     }

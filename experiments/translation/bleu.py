@@ -36,8 +36,7 @@ def qualities(
     Returns:
       The scores by metric and system, and the signature of each metric.
     """
-    require()
-    from sacrebleu.metrics import BLEU, CHRF
+    metrics = require()
     from sacrebleu.significance import PairedTest
 
     for name, translations in systems.items():
@@ -48,7 +47,7 @@ def qualities(
             )
     test = PairedTest(
         list(systems.items()),
-        {"BLEU": BLEU(), "chrF": CHRF()},
+        {"BLEU": metrics.BLEU(), "chrF": metrics.CHRF()},
         [list(references)],
         test_type="bs",
         n_samples=num_resamples,
@@ -66,10 +65,8 @@ def qualities(
 
 def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
     """Compute BLEU alone."""
-    require()
-    from sacrebleu.metrics import BLEU
-
-    return float(BLEU().corpus_score(list(translations), [list(references)]).score)
+    scored = require().BLEU().corpus_score(list(translations), [list(references)])
+    return float(scored.score)
 
 
 def sentence_counts(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
@@ -79,10 +76,7 @@ def sentence_counts(translations: Sequence[str], references: Sequence[str]) -> n
       `[sentences, 10]`: the numbers of matched words, pairs, triples and quadruples, the numbers of
       these n-grams in the translation, and the numbers of words in translation and reference.
     """
-    require()
-    from sacrebleu.metrics import BLEU
-
-    metric = BLEU(effective_order=True)  # the same counts as for a whole text
+    metric = require().BLEU(effective_order=True)  # the same counts as for a whole text
     scores = [
         metric.sentence_score(text, [reference])
         for text, reference in zip(translations, references, strict=True)
@@ -112,11 +106,12 @@ def _quality(result: Any) -> Quality:
     return Quality(score, score - half, score + half, p_value)
 
 
-def require() -> None:
-    """Raise an error with the pip command if sacrebleu is not installed."""
+def require() -> Any:
+    """Import sacrebleu's metrics; raise an error with the pip command if it is not installed."""
     try:
-        import sacrebleu  # noqa: F401
+        from sacrebleu import metrics
     except ModuleNotFoundError as error:
         raise ImportError(
             "BLEU needs sacrebleu: pip install 'calib_jax[translation]', or pip install sacrebleu."
         ) from error
+    return metrics
