@@ -57,7 +57,6 @@ from calib_jax.core.examples import Examples, Source
 from calib_jax.report import calibration
 from calib_jax.train.folder import journal, lock
 from calib_jax.train.folder.journal import read_rows
-from calib_jax.train.step.diagnosis import label_out_of_range
 from experiments.reports import (
     evaluation_record,
     excluded,
@@ -324,7 +323,7 @@ Answers = dict[str, train.Predicted]
 def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
     """Raise an error for a label of positive weight that is out of range."""
     examples = Examples((), predicted.labels, predicted.weights)
-    if label := label_out_of_range(name, examples, range(len(predicted.labels)), num_classes):
+    if label := train.label_out_of_range(name, examples, range(len(predicted.labels)), num_classes):
         raise ValueError(f"{label}: mend its label, or give it weight 0 in its Examples.")
 
 

@@ -32,6 +32,12 @@ ALLOWED["report"] |= {"metrics", "inference", "calibrators", "plots"}
 FORBIDDEN = {"absl", "ml_collections", "tensorflow"}
 # Slow to import, and needed by few functions.
 LAZY = {"matplotlib", "orbax", "tensorflow_datasets"}
+# The report and the binaries import only public names of these subpackages ...
+PUBLIC_ONLY = SUBPACKAGES - {"core", "report"}
+# ... except the formats of the files of runs and data sets, which the binaries share,
+SHARED_FORMATS = ("calib_jax.train.folder", "calib_jax.data.formats")
+# and the folders whose subject is the inside: benchmarks of parts, and the evidence of the papers.
+OF_INTERNALS = ("experiments/benchmarks", "experiments/papers")
 # `metrics.bootstrap` and two more are lazy aliases of functions of `inference`, where users look.
 ALIASES = Path("calib_jax/metrics/__init__.py"), "calib_jax.inference"
 THE_PARALLEL_FILE = Path("calib_jax/train/devices/parallel.py")
@@ -74,6 +80,16 @@ def imports(source: str, path: Path) -> list[Import]:
     return [i for i in listed if not (path == ALIASES[0] and i.name.startswith(ALIASES[1]))]
 
 
+def is_public(name: str) -> bool:
+    """Check whether an imported name of calib_jax is public, or may be imported all the same."""
+    subpackage, *names = name.split(".")[1:] or [""]
+    if subpackage not in PUBLIC_ONLY or not names or name.startswith(SHARED_FORMATS):
+        return True
+    public = names[0] in getattr(calib_jax, subpackage).__all__
+    # `calibrators.temperature` is a module; a name inside a file of a subpackage is not public.
+    return public and (subpackage == "calibrators" or len(names) == 1)
+
+
 def said(node: ast.AST) -> str | None:
     """Return the last word of a name: `pmap` in both `pmap` and `jax.pmap`."""
     if isinstance(node, ast.Name):
@@ -104,6 +120,10 @@ def complaints(source: str, path: Path) -> Iterator[str]:
                 and target not in ALLOWED.get(subpackage, {subpackage})
             ):
                 yield f"{where} imports {name}: {subpackage} may not."
+        users = top == "experiments" or path.parts[:2] == ("calib_jax", "report")
+        inside = any(path.is_relative_to(folder) for folder in OF_INTERNALS)
+        if users and not inside and first == "calib_jax" and not is_public(name):
+            yield f"{where} imports {name}: import a public name of {target}."
         if top == "configs" and first in OURS - {"configs"}:
             yield f"{where} imports {name}: configs may not."
     if path != THE_PARALLEL_FILE and top in OURS - {"tests"}:
@@ -229,6 +249,11 @@ def test_a_circle_is_seen(back):
         ("calib_jax/train/step/step.py", "from jax import pmap"),
         ("calib_jax/losses/parallel.py", "step = pmap(f)"),
         ("experiments/train.py", "jax.pmap(f)"),
+        ("calib_jax/report/score.py", "from calib_jax.inference.residuals import Binned"),
+        ("calib_jax/report/score.py", "from calib_jax.inference import residuals"),
+        ("calib_jax/report/score.py", "from calib_jax.metrics.fixed_bins import ece"),
+        ("experiments/evaluate.py", "def f():\n  from calib_jax.models.bert import Bert"),
+        ("experiments/reports/text.py", "from calib_jax.train.devices import memory"),
     ],
 )
 @every_case
@@ -253,6 +278,10 @@ def test_a_forbidden_arrow_is_seen(path, source):
         ("calib_jax/train/step/step.py", "'pmap in prose'  # and pmap in a comment"),
         ("configs/digits.py", "import ml_collections\nfrom configs import losses"),
         ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
+        ("experiments/train.py", "from calib_jax.inference import compare_metrics"),
+        ("experiments/train.py", "from calib_jax.train.folder import journal"),
+        ("experiments/papers/paired.py", "from calib_jax.inference.residuals import Binned"),
+        ("experiments/benchmarks/stream.py", "from calib_jax.train.feeds import prefetching"),
     ],
 )
 @every_case

@@ -43,24 +43,27 @@ from calib_jax.data.sets.inaturalist2018 import inaturalist2018
 from calib_jax.data.sets.multi30k import multi30k
 from calib_jax.data.sets.newsgroups import newsgroups, newsgroups_19997
 from calib_jax.data.sets.places_lt import places_lt
-from calib_jax.data.sets.sst import sst
+from calib_jax.data.sets.sst import UNKNOWN, sst
 from calib_jax.data.sets.svhn import svhn
 from calib_jax.data.sets.synthia import synthia
 from calib_jax.data.sets.tiny_imagenet import tiny_imagenet
 from calib_jax.data.sets.wmt14 import wmt14
 from calib_jax.data.splits import Split, Subset, long_tailed, shuffled, some_of_each, split, subset
 from calib_jax.data.text.dependencies import DependencyTree, read_dependencies
+from calib_jax.data.text.sentence_pairs import Ragged, with_end
 from calib_jax.data.text.subwords import Subwords
-from calib_jax.data.text.trees import Tree, parse_tree
+from calib_jax.data.text.trees import Tree, parse_tree, plain_words
 from calib_jax.data.text.vocabulary import Vocabulary, words_of
 from calib_jax.data.text.word_vectors import read_vectors, write_vectors
 from calib_jax.data.text.wordpiece import WordPiece
 
 __all__ = [
+    "UNKNOWN",
     "About",
     "Dataset",
     "DependencyTree",
     "Download",
+    "Ragged",
     "Split",
     "Subset",
     "Subwords",
@@ -97,6 +100,7 @@ __all__ = [
     "on_pairs",
     "parse_tree",
     "places_lt",
+    "plain_words",
     "random_color",
     "random_crop",
     "random_flip",
@@ -112,6 +116,7 @@ __all__ = [
     "svhn",
     "synthia",
     "tiny_imagenet",
+    "with_end",
     "wmt14",
     "words_of",
     "write_vectors",

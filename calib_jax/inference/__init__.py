@@ -29,6 +29,7 @@ from calib_jax.inference.decisions.guaranteed_coverage import (
 from calib_jax.inference.evaluation import Evaluation
 from calib_jax.inference.groups.errors import PartError, class_errors, group_errors
 from calib_jax.inference.groups.worst_groups import WorstGroup, worst_groups
+from calib_jax.inference.normal import NormalTest, paired_test
 from calib_jax.inference.pairs.compare_calibration import CalibrationDifference, compare_calibration
 from calib_jax.inference.pairs.compare_ece import EceDifference, compare_ece
 from calib_jax.inference.pairs.compare_metrics import (
@@ -80,6 +81,7 @@ __all__ = [
     "McNemar",
     "MetricDifference",
     "NoiseBound",
+    "NormalTest",
     "PartError",
     "RefinementDifference",
     "ScoreDifference",
@@ -111,6 +113,7 @@ __all__ = [
     "mcnemar",
     "noise_bound",
     "paired_bootstrap",
+    "paired_test",
     "worst_groups",
 ]
 

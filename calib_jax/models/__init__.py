@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from calib_jax.core.names import no_attribute
 from calib_jax.models.batch_norm import BatchNorm
-from calib_jax.models.bert import BertEncoder, bert
+from calib_jax.models.bert import Bert, BertEncoder, bert
 from calib_jax.models.contract import Network, catalogue, named, register
 from calib_jax.models.decoding import Decoded, beam_search, greedy_search, translate
 from calib_jax.models.deeplab import (
@@ -68,6 +68,7 @@ from calib_jax.models.wide_resnet import wide_resnet, wide_resnet26_10, wide_res
 
 __all__ = [
     "BatchNorm",
+    "Bert",
     "BertEncoder",
     "Decoded",
     "Dropout",

@@ -14,7 +14,7 @@ The network, the objective, the metrics and the optimizer are passed as values.
 from typing import TYPE_CHECKING, Any
 
 from calib_jax.core.names import no_attribute
-from calib_jax.train.devices.memory import DoesNotFit
+from calib_jax.train.devices.memory import DoesNotFit, check_states
 from calib_jax.train.devices.parallel import (
     AXIS,
     Devices,
@@ -35,7 +35,12 @@ from calib_jax.train.feeds.ordering import (
     steps_per_epoch,
 )
 from calib_jax.train.feeds.prediction import Predicted, predict, predict_all
-from calib_jax.train.feeds.prediction_blocks import predict_blocks, read_blocks, write_blocks
+from calib_jax.train.feeds.prediction_blocks import (
+    check_replaceable,
+    predict_blocks,
+    read_blocks,
+    write_blocks,
+)
 from calib_jax.train.feeds.resident import Resident
 from calib_jax.train.feeds.streamed import Streamed
 from calib_jax.train.folder.changes import AnotherConfig, differences
@@ -44,18 +49,20 @@ from calib_jax.train.folder.files import CannotWrite
 from calib_jax.train.folder.journal import last_table
 from calib_jax.train.folder.lock import InUse
 from calib_jax.train.folder.writers import WRITERS, MakeWriter, Writer, tensorboard, wandb
-from calib_jax.train.loop.arrangement import Arrangement
+from calib_jax.train.loop.arrangement import ARRANGEMENTS, Arrangement
 from calib_jax.train.loop.plan import Outcome, Plan, Run, Task
 from calib_jax.train.loop.start import NonFinite, fit, fit_all
 from calib_jax.train.optim.groups import grouped
 from calib_jax.train.optim.optimizers import OPTIMIZERS, optimizer
 from calib_jax.train.optim.schedules import SCHEDULES, of_steps, schedule, warmed_up
+from calib_jax.train.step.diagnosis import label_out_of_range
 from calib_jax.train.step.forward import Forward, Nnx, NnxFactory, init_variables, linen, nnx
 from calib_jax.train.step.last_layer import LastLayer
 from calib_jax.train.step.state import TrainState, create
 from calib_jax.train.step.step import Batch, make_eval_step, make_train_step
 
 __all__ = [
+    "ARRANGEMENTS",
     "AXIS",
     "OPTIMIZERS",
     "SCHEDULES",
@@ -86,6 +93,8 @@ __all__ = [
     "TrainState",
     "Writer",
     "all_devices",
+    "check_replaceable",
+    "check_states",
     "class_balanced",
     "create",
     "data_parallel",
@@ -97,6 +106,7 @@ __all__ = [
     "grouped",
     "in_batches",
     "init_variables",
+    "label_out_of_range",
     "last_table",
     "linen",
     "local_devices",

@@ -10,9 +10,6 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core.examples import Examples
 from calib_jax.core.inputs import checks
-from calib_jax.data.text.subwords import Subwords
-from calib_jax.data.text.vocabulary import Vocabulary
-from calib_jax.data.text.wordpiece import WordPiece
 from experiments.running import building
 
 _WIDTH = 100
@@ -63,11 +60,11 @@ def _row(name: str, text: str) -> list[str]:
 def _words(vocabulary: Any, numbers: np.ndarray) -> list[str]:
     """Convert numbers to words or subwords, without padding."""
     known: Sequence[str]
-    if isinstance(vocabulary, WordPiece):
+    if isinstance(vocabulary, data.WordPiece):
         known = vocabulary.vocabulary
-    elif isinstance(vocabulary, Subwords):
+    elif isinstance(vocabulary, data.Subwords):
         known = vocabulary.pieces
-    elif isinstance(vocabulary, Vocabulary):
+    elif isinstance(vocabulary, data.Vocabulary):
         known = ("", *vocabulary.words)
     else:
         raise TypeError(f"a vocabulary of type {type(vocabulary).__name__} is not known.")

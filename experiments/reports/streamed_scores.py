@@ -19,7 +19,6 @@ from calib_jax import calibrators, metrics, train
 from calib_jax.core.examples import Source
 from calib_jax.core.files import reading
 from calib_jax.report.scoring import chosen_metrics
-from calib_jax.train.feeds import prediction_blocks
 from calib_jax.train.folder import files
 from experiments.reports import excluded
 
@@ -134,7 +133,7 @@ def check_calibrator(name: str) -> None:
 def check_places(folder: pathlib.Path) -> None:
     """Raise an error if the blocks of logits would replace other files in the folder of a run."""
     for part in _PARTS:
-        prediction_blocks.check_replaceable(_place(folder, part))
+        train.check_replaceable(_place(folder, part))
 
 
 def _place(folder: pathlib.Path, part: str) -> pathlib.Path:

@@ -18,9 +18,6 @@ from calib_jax import data, losses, metrics, models, train
 from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.core.inputs import checks
 from calib_jax.data.formats import files
-from calib_jax.models.bert import Bert
-from calib_jax.train.devices import memory
-from calib_jax.train.loop import arrangement
 from experiments.running import cli, imports, initial, subword_files
 
 INIT_FROM = flags.DEFINE_string(
@@ -74,7 +71,7 @@ class Experiment(NamedTuple):
     def check_memory(self, num_seeds: int) -> None:
         """Raise an error if the states of all seeds do not fit into memory."""
         over, used = self.config.run.over, devices(self.config)
-        memory.check_states(self.template(), num_seeds, used, over=over)
+        train.check_states(self.template(), num_seeds, used, over=over)
 
     def template(self) -> train.TrainState:
         """Return the shapes and dtypes of the state without computing it."""
@@ -171,7 +168,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     _check_epochs("run.show_epochs", config.run.show_epochs)
     checks.at_least("num_seeds", config.num_seeds, 1)
     checks.seed(config.seed, config.num_seeds)
-    checks.one_of("run.over", config.run.over, arrangement.WAYS)
+    checks.one_of("run.over", config.run.over, train.ARRANGEMENTS)
     keys = {**config, **config.run, "best": best_of(config)}
     names = [field.name for field in dataclasses.fields(train.Plan) if field.name in keys]
     plan = train.Plan(**{name: keys[name] for name in names})
@@ -271,7 +268,7 @@ def best_of(config: ConfigDict) -> dict[str, str]:
 
 def _check_words(module: Any, dataset: data.Dataset) -> None:
     """Raise an error if the network does not accept the words of the data set."""
-    if isinstance(module, Bert) and not isinstance(dataset.vocabulary, data.WordPiece):
+    if isinstance(module, models.Bert) and not isinstance(dataset.vocabulary, data.WordPiece):
         raise ValueError(
             f"bert takes word pieces, and {dataset.name} has none: set data.options.pieces to the"
             " folder of a BERT."

@@ -20,7 +20,6 @@ from ml_collections import ConfigDict
 
 from calib_jax import models, train
 from calib_jax.core.types import PyTree
-from calib_jax.models.bert import Bert
 from experiments.reports import best_checkpoints
 from experiments.running import cli
 
@@ -65,7 +64,7 @@ def _released(path: pathlib.Path, module: Any) -> PyTree:
 
 def _bert(folder: pathlib.Path, module: Any, random: PyTree, anew: bool) -> PyTree:
     """Read a BERT for a network of the same size; the folder may lack the last layer."""
-    if not isinstance(module, Bert):
+    if not isinstance(module, models.Bert):
         raise ValueError(f"{folder} holds a BERT: set model.name=bert.")
     classified = any(name.startswith("classifier.") for name in models.read_weights(folder / BERT))
     if not (classified or anew):

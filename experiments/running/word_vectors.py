@@ -15,8 +15,6 @@ import numpy as np
 
 from calib_jax import data, models
 from calib_jax.core.inputs import checks
-from calib_jax.data.sets.sst import UNKNOWN
-from calib_jax.data.text import trees
 
 _BATCH = 256
 _SHORTEST = 8  # tokens; longer words are padded to the next power of 2
@@ -40,8 +38,8 @@ def write(path: str, folder: str, name: str, width: int, *, data_dir: str | None
         checks.one_of("the data set of word vectors", name, named)
     vocabulary = data.named(name, data_dir=data_dir).vocabulary
     assert isinstance(vocabulary, data.Vocabulary)
-    words = [word for word in vocabulary.words if word != UNKNOWN]
-    pooled = mean_outputs(folder, [trees.plain(word) for word in words])
+    words = [word for word in vocabulary.words if word != data.UNKNOWN]
+    pooled = mean_outputs(folder, [data.plain_words(word) for word in words])
     projected, share = principal_components(pooled, width)
     data.write_vectors(path, dict(zip(words, projected, strict=True)))
     return (

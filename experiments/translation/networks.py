@@ -13,7 +13,6 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, models
 from calib_jax.core.examples import Source
-from calib_jax.data.text.sentence_pairs import Ragged, ended
 from experiments.running import building, imports, initial, seed_folders, subword_files
 
 _MULTIPLE = 16  # lengths are rounded up to a multiple, so that few programs are compiled
@@ -68,7 +67,7 @@ class Translator:
                     " end is cut off."
                 )
         numbered = [numbers[:room] for numbers in numbered]
-        rows = Ragged.of(numbered, np.int32)
+        rows = data.Ragged.of(numbered, np.int32)
         # Sentences of similar lengths share a batch, so that little padding is computed.
         order = np.argsort(rows.lengths, kind="stable")
         order = order[rows.lengths[order] > 0]
@@ -84,7 +83,7 @@ class Translator:
             decoded = models.translate(
                 self.network,
                 self.variables,
-                ended(rows.padded(filled, size - 1)),
+                data.with_end(rows.padded(filled, size - 1)),
                 length=min(length, self.network.places),
                 beam=beam,
                 length_penalty=length_penalty,

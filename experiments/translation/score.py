@@ -27,10 +27,9 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from calib_jax import data, losses, metrics, plots, report
+from calib_jax import data, inference, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
 from calib_jax.core.files import writing
-from calib_jax.inference.normal import NormalTest, paired_test
 from calib_jax.report import caveats
 from experiments.reports.short_names import short_names
 from experiments.running import building, cli, provenance, subword_files
@@ -126,14 +125,14 @@ def scored(
     return Scored(fitted, translations, validation_ece, tokens, nll, clusters)
 
 
-def compared_nll(first: Scored, other: Scored) -> list[NormalTest]:
+def compared_nll(first: Scored, other: Scored) -> list[inference.NormalTest]:
     """Test the differences of the token NLLs from `first`, before and after the temperature.
 
     Whole sentences are the units, because the tokens of a sentence depend on each other. There is
     no p-value after a fit that did not converge.
     """
     before, after = (
-        paired_test(b - a, first.sentences, LEVEL)
+        inference.paired_test(b - a, first.sentences, LEVEL)
         for a, b in zip(first.nll, other.nll, strict=True)
     )
     unsettled = first.unsettled or other.unsettled
@@ -262,12 +261,12 @@ def page(
     return Page(values, "\n".join(lines) + "\n")
 
 
-def _finite(test: NormalTest) -> dict[str, float | None]:
+def _finite(test: inference.NormalTest) -> dict[str, float | None]:
     """Convert a test to JSON values; with few sentences it has no interval."""
     return {name: x if np.isfinite(x) else None for name, x in test._asdict().items()}
 
 
-def _change(test: NormalTest) -> str:
+def _change(test: inference.NormalTest) -> str:
     p_value = "" if np.isnan(test.p_value) else f", p {test.p_value:.2g}"
     return f"{test.value:+.4f} [{test.low:+.4f}, {test.high:+.4f}]{p_value}"
 

@@ -13,7 +13,7 @@ from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.formats import archives, files
 from calib_jax.data.text.dependencies import ordered, padded_dependencies, read_dependencies
-from calib_jax.data.text.trees import Nodes, Tree, padded, parse_tree, plain
+from calib_jax.data.text.trees import Nodes, Tree, padded, parse_tree, plain_words
 from calib_jax.data.text.vocabulary import Vocabulary
 from calib_jax.data.text.word_vectors import read_vectors
 from calib_jax.data.text.wordpiece import WordPiece
@@ -135,7 +135,7 @@ def _sentences(trees: Mapping[str, list[Tree]], folder: pathlib.Path, located: s
     """Number the word pieces of sentences."""
     known = WordPiece.of_folder(folder)
     # The longest text has [CLS], its pieces and [SEP].
-    texts = {part: [plain(" ".join(tree.words)) for tree in trees[part]] for part in trees}
+    texts = {part: [plain_words(" ".join(tree.words)) for tree in trees[part]] for part in trees}
     length = 2 + max(len(known.pieces(text)) for part in texts.values() for text in part)
     sources: dict[str, Any] = {}
     for part, of_part in trees.items():

@@ -8,7 +8,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.text.trees import Nodes, Tree, plain
+from calib_jax.data.text.trees import Nodes, Tree, plain_words
 
 _KIND, _ADVICE = "dependency trees in CoNLL-U", "parse the sentences again"
 _COLUMNS = 10
@@ -108,7 +108,7 @@ def ordered(tree: DependencyTree, constituents: Tree) -> Ordered:
       ValueError: the trees have different words.
     """
     theirs, ours = (
-        [" ".join(plain(word).split()) for word in words]
+        [" ".join(plain_words(word).split()) for word in words]
         for words in (tree.words, constituents.words)
     )
     if theirs != ours:

@@ -132,7 +132,7 @@ class SentencePairs:
 
     def __getitem__(self, index: np.ndarray) -> Examples:
         sources, targets = (
-            ended(side.padded(index, length - 1))
+            with_end(side.padded(index, length - 1))
             for side, length in (
                 (self.sources, self.source_length),
                 (self.targets, self.target_length),
@@ -145,7 +145,7 @@ class SentencePairs:
         return Examples({"source": sources, "target": shifted}, targets, weights)
 
 
-def ended(rows: np.ndarray) -> np.ndarray:
+def with_end(rows: np.ndarray) -> np.ndarray:
     """Put `<end>` after the last piece of padded rows, which gain a place."""
     longer = np.pad(rows, ((0, 0), (0, 1)), constant_values=PADDING)
     longer[np.arange(len(rows)), np.count_nonzero(rows, axis=1)] = END

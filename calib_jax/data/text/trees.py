@@ -29,10 +29,10 @@ class Tree(NamedTuple):
 _ESCAPES = {"-LRB-": "(", "-RRB-": ")", "\\/": "/", "\\*": "*"}
 
 
-def plain(text: str) -> str:
+def plain_words(text: str) -> str:
     r"""Convert words of a treebank to ordinary text.
 
-    >>> plain(r"-LRB- comedy\/drama -RRB-")
+    >>> plain_words(r"-LRB- comedy\/drama -RRB-")
     '( comedy/drama )'
     """
     for escape, written in _ESCAPES.items():

@@ -30,7 +30,7 @@ from calib_jax.core.types import PyTree
 from calib_jax.train.devices import parallel
 from calib_jax.train.devices.parallel import Devices, Program
 
-WAYS = ("map", "vmap", "devices")
+ARRANGEMENTS = ("map", "vmap", "devices")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Arrangement:
     Attributes:
       devices: the devices of all processes.
       num_runs: the number of runs.
-      over: one of `WAYS`.
+      over: one of `ARRANGEMENTS`.
     """
 
     devices: Devices
@@ -49,7 +49,7 @@ class Arrangement:
 
     def __post_init__(self) -> None:
         checks.at_least("num_runs", self.num_runs, 1)
-        checks.one_of("over", self.over, WAYS)
+        checks.one_of("over", self.over, ARRANGEMENTS)
         if self.splits_runs and len(self.local) < len(self.devices):
             raise ValueError(
                 'over="devices" needs all devices in one process: use over="map", or start each'
