@@ -17,6 +17,7 @@ from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
 from calib_jax import calibrators, inference, losses, metrics
+from tests.losses.members import OF_IMAGES
 from tests.selection import every_case, some
 
 NUM_ROWS, NUM_CLASSES = 32, 6
@@ -73,10 +74,16 @@ def assert_same(actual, wanted, tolerance=1e-6):
 # Members: functions of (logits, labels, weights).
 
 
+def _as_images(*arrays):
+    """Reshape rows to images of four pixels."""
+    return [array.reshape(-1, 2, 2, *array.shape[1:]) for array in arrays]
+
+
 def _of_objective(name):
     objective = losses.objective(name)
 
-    def run(logits, labels, weights):
+    def run(*data):
+        logits, labels, weights = _as_images(*data) if name in OF_IMAGES else data
         state = objective.init(NUM_CLASSES, COUNTS)
 
         def total(logits):
@@ -102,8 +109,10 @@ def _of_evidence(name):
 def _of_loss(function):
     """Call a public loss with the arguments that its signature asks for."""
     parameters = inspect.signature(function).parameters
+    of_images = function.__name__.removesuffix("_penalty") in OF_IMAGES
 
-    def run(logits, labels, weights):
+    def run(*data):
+        logits, labels, weights = _as_images(*data) if of_images else data
         arguments = {}
         if "weights" in parameters:
             arguments["weights"] = weights
@@ -128,7 +137,8 @@ def _is_coupled(name):
     """Check whether an objective communicates between devices: its program names their axis."""
     objective = losses.objective(name)
 
-    def terms(logits, labels, weights):
+    def terms(*data):
+        logits, labels, weights = _as_images(*data) if name in OF_IMAGES else data
         state = objective.init(NUM_CLASSES, COUNTS)
         return objective.value(state, logits, labels, weights, axis_name="devices")
 
@@ -221,8 +231,8 @@ def test_terms_keep_the_sharding_of_the_labels():
     outcomes = {**program(*data), "eager": (losses.focal(*data[:2]), data[0])}
     assert len(outcomes) > 20
     for name, (terms, gradient) in outcomes.items():
-        assert jax.typeof(terms).sharding.spec == P("rows"), name
-        assert jax.typeof(gradient).sharding.spec == P("rows", None), name
+        assert jax.typeof(terms).sharding.spec[0] == "rows", name
+        assert jax.typeof(gradient).sharding.spec[0] == "rows", name
 
 
 COLLECTIVE = re.compile(
@@ -281,7 +291,8 @@ def test_eager_losses_and_metrics_on_every_mesh(placement, axes, is_set):
         data = placed(mesh_of(axes), placement, examples())
         for name, wanted in {**on_one_device("uncoupled"), **on_one_device("coupled")}.items():
             objective = losses.objective(name)
-            terms = objective.value(objective.init(NUM_CLASSES, COUNTS), *data)
+            batch = _as_images(*data) if name in OF_IMAGES else data
+            terms = objective.value(objective.init(NUM_CLASSES, COUNTS), *batch)
             assert_same({name: jax.device_get(terms)}, {name: wanted[0]})
         for kind in ("metrics", "evidence", "statistics"):
             actual = jax.device_get(together(KINDS[kind]())(*data))
