@@ -6,7 +6,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, of_classes
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import register_loss
@@ -50,14 +50,13 @@ def logit_norm(logits: Logits, labels: Labels | SoftLabels, *, tau: Numbers = 0.
     possible = rows != -jnp.inf
     rows = jnp.where(possible, rows, 0)
     # The square of a large logit overflows, so divide by the largest first.
-    largest = lax.stop_gradient(jnp.max(jnp.abs(rows), axis=-1, keepdims=True))
+    largest = lax.stop_gradient(jnp.max(jnp.abs(rows), axis=-1))
     scale = jnp.where(largest > 0, largest, 1)
-    rows = rows / scale
-    square = jnp.sum(jnp.square(rows), axis=-1, keepdims=True)
+    square = jnp.sum(jnp.square(rows / scale[..., None]), axis=-1)
     # The root has no derivative at 0, where the norm is 0.
-    norm = jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), square)
-    tau = of_classes(checks.per_example("tau", tau, rows[..., 0]))
-    normalized = rows / (norm + _ADDED_TO_NORM / scale) / tau
+    norm = scale * jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
+    factor = 1 / (checks.per_example("tau", tau, norm) * (norm + _ADDED_TO_NORM))
+    normalized = rows * factor[..., None]
     return unchecked_cross_entropy(jnp.where(possible, normalized, -jnp.inf), labels)
 
 
