@@ -31,6 +31,7 @@ from calib_jax.data.images.noise import gaussian_noise
 from calib_jax.data.own.arrays import arrays_of, from_arrays
 from calib_jax.data.own.image_folder import from_folder
 from calib_jax.data.own.text_table import from_texts
+from calib_jax.data.own.vectors import from_vectors
 from calib_jax.data.sets.camvid import camvid
 from calib_jax.data.sets.cifar10 import cifar10
 from calib_jax.data.sets.cifar10_c import cifar10_c
@@ -40,6 +41,7 @@ from calib_jax.data.sets.digits import digits
 from calib_jax.data.sets.gaussians import gaussians
 from calib_jax.data.sets.imagenet import imagenet
 from calib_jax.data.sets.inaturalist2018 import inaturalist2018
+from calib_jax.data.sets.intents import banking77, clinc150
 from calib_jax.data.sets.multi30k import multi30k
 from calib_jax.data.sets.newsgroups import newsgroups, newsgroups_19997
 from calib_jax.data.sets.places_lt import places_lt
@@ -72,17 +74,20 @@ __all__ = [
     "WordPiece",
     "about",
     "arrays_of",
+    "banking77",
     "camvid",
     "catalogue",
     "cifar10",
     "cifar10_c",
     "cifar100",
     "cityscapes",
+    "clinc150",
     "compose",
     "digits",
     "from_arrays",
     "from_folder",
     "from_texts",
+    "from_vectors",
     "gaussian_noise",
     "gaussians",
     "imagenet",

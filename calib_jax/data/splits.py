@@ -112,6 +112,25 @@ def some_of_each(
     return np.sort(np.concatenate(drawn))
 
 
+def with_label_noise(
+    labels: np.ndarray, share: float, num_classes: int, generator: np.random.Generator
+) -> np.ndarray:
+    """Replace a fraction of the labels by classes drawn uniformly.
+
+    Args:
+      labels: the class of each example.
+      share: the fraction, rounded to whole examples.
+      num_classes: the number of classes, of which a replaced label may keep its own.
+      generator: the source of randomness; a larger fraction replaces the same labels and more.
+    """
+    order = generator.permutation(len(labels))
+    drawn = generator.integers(num_classes, size=len(labels), dtype=labels.dtype)
+    hit = order[: round(share * len(labels))]
+    noisy = labels.copy()
+    noisy[hit] = drawn[hit]
+    return noisy
+
+
 def long_tailed(labels: np.ndarray, num_classes: int, *, factor: float) -> np.ndarray:
     r"""Select examples so that the class sizes fall exponentially, from the first class on.
 

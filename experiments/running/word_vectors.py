@@ -6,18 +6,15 @@ to the requested width. Nothing is random.
 """
 
 import pathlib
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import data, models
+from calib_jax import data
 from calib_jax.core.inputs import checks
+from experiments.running.text_encoder import TextEncoder
 
 _BATCH = 256
-_SHORTEST = 8  # tokens; longer words are padded to the next power of 2
 
 
 def write(path: str, folder: str, name: str, width: int, *, data_dir: str | None = None) -> str:
@@ -50,26 +47,12 @@ def write(path: str, folder: str, name: str, width: int, *, data_dir: str | None
 
 def mean_outputs(folder: str, words: Sequence[str]) -> np.ndarray:
     """Compute the mean output of a BERT for each word, `[words, width]`."""
-    network, variables = models.read_bert(folder, num_classes=1, key=jax.random.key(0), pool="mean")
-    pieces = data.WordPiece.of_folder(folder)
-    params = {"params": variables["params"]["bert"]}
-
-    @jax.jit
-    def pooled(tokens: jax.Array) -> jax.Array:
-        hidden: Any = network.encoder().apply(params, tokens, jnp.zeros_like(tokens))
-        real = (tokens != 0)[..., None]
-        return jnp.sum(hidden * real, axis=1) / jnp.sum(real, axis=1)
-
-    result = np.zeros((len(words), network.width), np.float32)
-    for length, rows in _by_length(
-        [2 + len(pieces.pieces(word)) for word in words], network.places
-    ).items():
-        for start in range(0, len(rows), _BATCH):
-            chosen = rows[start : start + _BATCH]
-            tokens = pieces.tokens([words[row] for row in chosen], length)["tokens"]
-            # All batches of one length have one shape, so they share one program.
-            filled = np.concatenate([tokens, np.repeat(tokens[:1], _BATCH - len(tokens), axis=0)])
-            result[chosen] = np.asarray(pooled(filled))[: len(chosen)]
+    encoder = TextEncoder(folder)
+    longest = max(2 + len(encoder.pieces.pieces(word)) for word in words)
+    tokens = encoder.pieces.tokens(words, min(longest, encoder.places))["tokens"]
+    result = np.zeros((len(words), encoder.width), np.float32)
+    for rows in encoder.batches(tokens, _BATCH):
+        result[rows] = encoder.vectors(tokens[rows], _BATCH)
     return result
 
 
@@ -100,12 +83,3 @@ def principal_components(vectors: np.ndarray, width: int) -> tuple[np.ndarray, f
     largest = np.abs(components).argmax(axis=0)
     components *= np.sign(components[largest, np.arange(width)])
     return centered @ components, float(variances[order].sum() / variances.sum())
-
-
-def _by_length(lengths: Sequence[int], longest: int) -> Mapping[int, list[int]]:
-    """Group texts by padded length: a power of 2, at most the longest text."""
-    groups: dict[int, list[int]] = {}
-    for row, length in enumerate(lengths):
-        padded = max(_SHORTEST, 1 << (length - 1).bit_length())
-        groups.setdefault(min(padded, longest), []).append(row)
-    return groups

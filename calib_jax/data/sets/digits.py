@@ -14,6 +14,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
+from calib_jax.data.splits import with_label_noise
 
 _BRIGHTEST = 16
 _PARTS = ("train", "validation", "test")
@@ -75,7 +76,8 @@ def digits(
         index = order[ends[number] - sizes[number] : ends[number]]
         share = label_noise if _PARTS[number] in noisy else 0.0
         generator = np.random.default_rng([seed, number + 1])
-        return InMemory(images[index], _replaced(labels[index], share, generator))
+        noisy_labels = with_label_noise(labels[index], share, 10, generator)
+        return InMemory(images[index], noisy_labels)
 
     return Dataset(
         name="digits",
@@ -114,13 +116,3 @@ def _sizes(count: int, training: int, validation: int, test: int | None) -> tupl
             f" training_size={training}, validation_size={validation}, test_size={test}."
         )
     return sizes
-
-
-def _replaced(labels: np.ndarray, share: float, generator: np.random.Generator) -> np.ndarray:
-    """Replace a fraction of the labels by classes drawn uniformly."""
-    order = generator.permutation(len(labels))
-    drawn = generator.integers(10, size=len(labels), dtype=labels.dtype)
-    hit = order[: round(share * len(labels))]
-    noisy = labels.copy()
-    noisy[hit] = drawn[hit]
-    return noisy

@@ -3,7 +3,7 @@
 import pathlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,9 +14,7 @@ from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
 from calib_jax.data.formats import files
 from calib_jax.data.splits import shuffled, split_in_two
-from calib_jax.data.text.vocabulary import Vocabulary, words_of
-from calib_jax.data.text.word_vectors import read_vectors
-from calib_jax.data.text.wordpiece import WordPiece
+from calib_jax.data.text.numbered import number_texts
 
 GROUPS = (
     *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
@@ -45,7 +43,6 @@ _ORIGINAL = About(
 )
 _WHOLE = "unpack the whole archive, or leave it packed"
 _STRIPPED = ("headers", "footers", "quotes")
-_VOCABULARIES = ("train", "all")
 _MAX_BYTES, _MAX_FILES = 1 << 28, 50_000
 _QUOTE = re.compile(r"\s*[>|:]|\s*In article\b|.*\b(writes|wrote|says|said)\s*:\s*$", re.I)
 _SIGNATURE = re.compile(r"\s*[-_=*]{2,}\s*$")
@@ -203,18 +200,20 @@ def _dataset(
     pieces: str | None,
 ) -> Dataset:
     """Number the words, or the word pieces, of all messages."""
-    checks.at_least("length", length, 1)
-    checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
     for stripped in strip:
         checks.one_of("strip", stripped, _STRIPPED)
     texts = {part: [body(text, strip) for text, _ in messages] for part, messages in parts.items()}
-    if pieces and vectors:
-        raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")
-    if pieces:
-        numbered = _in_pieces(texts, files.given(pieces, name, data_dir), length, cut)
-    else:
-        place = files.given(vectors, name, data_dir) if vectors else None
-        numbered = _in_words(texts, length, words, cut, vocabulary, place)
+    numbered = number_texts(
+        name,
+        texts,
+        data_dir=data_dir,
+        length=length,
+        words=words,
+        cut=cut,
+        vocabulary=vocabulary,
+        vectors=vectors,
+        pieces=pieces,
+    )
     sources: dict[str, Any] = {
         part: InMemory(inputs, np.array([label for _, label in parts[part]], np.int32))
         for part, inputs in numbered.inputs.items()
@@ -233,57 +232,6 @@ def _dataset(
         embedding=numbered.table,
         vocabulary=numbered.vocabulary,
     )
-
-
-class _Numbered(NamedTuple):
-    """The messages of each part in numbers, and the text for the description."""
-
-    inputs: dict[str, Any]
-    vocabulary: Vocabulary | WordPiece
-    units: str
-    empty: int
-    table: np.ndarray | None = None
-    origin: str = ""
-
-
-def _in_words(
-    texts: Mapping[str, Sequence[str]],
-    length: int,
-    words: int,
-    cut: str,
-    vocabulary: str,
-    vectors: pathlib.Path | None,
-) -> _Numbered:
-    split_up = {part: [words_of(text) for text in messages] for part, messages in texts.items()}
-    counted = ["train"] if vocabulary == "train" else list(split_up)
-    known = Vocabulary.of((text for part in counted for text in split_up[part]), words)
-    inputs = {
-        part: np.stack([known.numbers(text, length, cut) for text in messages])
-        for part, messages in split_up.items()
-    }
-    units = (
-        f"words each, cut at the {cut}, of the {len(known.words):,} most frequent words of"
-        f" {'all' if vocabulary == 'all' else 'training'} messages"
-    )
-    empty = sum(int((~numbers.any(axis=1)).sum()) for numbers in inputs.values())
-    if not vectors:
-        return _Numbered(inputs, known, units, empty)
-    read = read_vectors(vectors, known.words)
-    table = np.concatenate([np.zeros((1, read.table.shape[1]), np.float32), read.table])
-    origin = (
-        f" Word vectors of {vectors.name} for {read.known.sum():,} of {len(known.words):,} words."
-    )
-    return _Numbered(inputs, known, units, empty, table, origin)
-
-
-def _in_pieces(
-    texts: Mapping[str, Sequence[str]], folder: pathlib.Path, length: int, cut: str
-) -> _Numbered:
-    known = WordPiece.of_folder(folder)
-    inputs = {part: known.tokens(messages, length, cut) for part, messages in texts.items()}
-    units = f"word pieces each, cut at the {cut}, of {folder.name}'s {len(known):,}"
-    empty = sum(int((part["tokens"][:, 2:] == 0).all(axis=1).sum()) for part in inputs.values())
-    return _Numbered(inputs, known, units, empty)
 
 
 _VERBS = {"train": "train", "validation": "validate", "test": "test"}
