@@ -19,7 +19,7 @@ from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
 from calib_jax.data.sets.newsgroups import GROUPS
-from tests.data import tiny_imagenet2012, tiny_scenes
+from tests.data import tiny_imagenet2012, tiny_intents, tiny_scenes
 
 SIZES = {"train": 40, "test": 20}
 
@@ -383,11 +383,13 @@ def own_texts(folder, count=60):
 
 
 WRITERS = {
+    "banking77": tiny_intents.banking77,
     "camvid": camvid,
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
     "cityscapes": tiny_scenes.cityscapes,
+    "clinc150": tiny_intents.clinc150,
     "imagenet": tiny_imagenet2012.imagenet,
     "inaturalist2018": tiny_scenes.inaturalist2018,
     "multi30k": multi30k,
@@ -400,6 +402,7 @@ WRITERS = {
     "svhn": svhn,
     "synthia": tiny_scenes.synthia,
     "tiny_imagenet": tiny_imagenet,
+    "vectors": tiny_intents.vectors,
     "wmt14": wmt14,
 }
 

@@ -19,7 +19,7 @@ from calib_jax import data, losses, train
 from calib_jax.core import InMemory
 from calib_jax.data.formats import tfds
 from experiments.running import building
-from tests.data import tiny, tiny_scenes
+from tests.data import tiny, tiny_intents, tiny_scenes
 from tests.selection import some
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
@@ -54,6 +54,7 @@ def tiny_files(tmp_path_factory):
     tiny_scenes.synthia(folder)
     tiny.own_images(folder)
     tiny.own_texts(folder)
+    tiny_intents.vectors(folder)
     tiny.newsgroups(folder, {"train": 8, "test": 2})
     tiny.sst(folder)
     tiny.multi30k(folder)

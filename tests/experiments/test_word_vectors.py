@@ -71,7 +71,7 @@ def test_the_file_is_read_by_the_data_set(folder, tmp_path):
         ((), "--word_vectors needs --out=FILE"),
         (
             ("--out=x", "--words_of=digits"),
-            "must be one of 'newsgroups', 'newsgroups_19997', 'sst'",
+            "must be one of 'banking77', 'clinc150', 'newsgroups', 'newsgroups_19997', 'sst'",
         ),
         (("--out=x", "--list"), "give one of --list"),
     ],

@@ -1,9 +1,9 @@
 """Vectors of texts that a frozen encoder has computed: a folder of `experiments.embed`.
 
-    record.json             the texts, the encoder, the names of the classes, the parts
-    PART.npy                the vectors `[texts, width]`, float32, NaN where none is computed yet
-    PART_labels.npy         the labels `[texts]`
-    PART_weights.npy        the weights of the labels, if the data set has any
+record.json             the texts, the encoder, the names of the classes, the parts
+PART.npy                the vectors `[texts, width]`, float32, NaN where none is computed yet
+PART_labels.npy         the labels `[texts]`
+PART_weights.npy        the weights of the labels, if the data set has any
 """
 
 import pathlib

@@ -142,11 +142,13 @@ def _table(path: pathlib.Path) -> list[_Query]:
         text = files.content(path, _KIND, _ADVICE, at_most=_AT_MOST).decode("utf-8-sig")
         rows = csv.reader(io.StringIO(text, newline=""), strict=True)
         try:
-            header, *queries = rows
+            header, *queries = list(rows) or [[]]
         except csv.Error as error:
             raise ValueError(f"line {rows.line_num} has quotes that do not match") from error
         if header != ["text", "category"]:
-            raise ValueError(f"its columns are {', '.join(header)}, and not text, category")
+            raise ValueError(
+                f"its columns are {', '.join(header) or 'none'}, and not text, category"
+            )
         if wrong := next((row for row in queries if len(row) != 2 or not all(row)), None):
             raise ValueError(f"the row {', '.join(wrong)[:60]!r} is no text with a category")
     return [(text, intent) for text, intent in queries]
@@ -174,7 +176,8 @@ def _intents(
     names = tuple(sorted({intent for _, intent in training}))
     if len(names) != count:
         raise reading.Unreadable(
-            f"{path} has training queries of {len(names)} intents, and {name} has {count}: {_ADVICE}."
+            f"{path} has training queries of {len(names)} intents, and {name} has {count}:"
+            f" {_ADVICE}."
         )
     return names
 

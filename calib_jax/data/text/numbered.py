@@ -86,9 +86,7 @@ def number_texts(
     path = files.given(vectors, name, data_dir)
     read = read_vectors(path, known.words)
     table = np.concatenate([np.zeros((1, read.table.shape[1]), np.float32), read.table])
-    origin = (
-        f" Word vectors of {path.name} for {read.known.sum():,} of {len(known.words):,} words."
-    )
+    origin = f" Word vectors of {path.name} for {read.known.sum():,} of {len(known.words):,} words."
     return Numbered(inputs, known, units, empty, table, origin)
 
 

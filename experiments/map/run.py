@@ -1,0 +1,113 @@
+r"""Train the settings of the map, and write a record of each.
+
+    python -m experiments.map.run --vectors=DIR --workdir=DIR [--out=FOLDER] [--texts=banking77]
+
+--vectors is the folder with the folders banking77, clinc150, clinc150_out and newsgroups of
+experiments.embed. The ten seeds of a setting are trained in one program. A setting with a record is
+not trained again, and a stopped command resumes from the last checkpoint. The checkpoints of a
+setting are removed once its record is written.
+"""
+
+import pathlib
+import shutil
+import time
+from typing import Any
+
+import numpy as np
+from absl import flags
+
+from calib_jax import data, train
+from experiments.map import measures, records
+from experiments.map.settings import OUT_OF_SCOPE, SEEDS, TEXTS, Setting, config_of, settings
+from experiments.running import building, cli, provenance, resuming, seed_folders
+
+_VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
+_WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
+_OUT = flags.DEFINE_string("out", str(records.FOLDER), "Folder of the records.")
+_TEXTS = flags.DEFINE_list("texts", list(TEXTS), "Data sets of the settings.")
+
+
+def train_setting(
+    setting: Setting, vectors: str, workdir: pathlib.Path
+) -> tuple[dict[str, Any], int]:
+    """Train all seeds of a setting, and return its record and the signal that stopped it, or 0."""
+    began = time.perf_counter()
+    config = config_of(setting)
+    experiment = building.build(config, data_dir=vectors)
+    folders = {seed: workdir / setting.name / f"seed_{seed}" for seed in SEEDS}
+    for folder in folders.values():
+        folder.mkdir(parents=True, exist_ok=True)
+    environment = provenance.published()
+    outcomes = train.fit_all(
+        experiment.runs(folders),
+        experiment.task,
+        experiment.plan,
+        free=resuming.free(experiment),
+        environment=environment,
+        devices=building.devices(config),
+        quiet=True,
+        progress=False,
+    )
+    for outcome in outcomes:
+        if outcome.stopped_by:
+            return {}, outcome.stopped_by
+        if outcome.failed:
+            raise cli.Failed(f"{setting.name}: {outcome.failed}")
+    parts = {part: getattr(experiment.dataset, part) for part in ("validation", "test")}
+    if name := OUT_OF_SCOPE.get(setting.texts):
+        parts["outside"] = data.from_vectors(name, data_dir=vectors, texts="clinc150").test
+    states = [outcome.state for outcome in outcomes]
+    predicted = {
+        part: train.predict_all(experiment.task.forward, states, source)
+        for part, source in parts.items()
+    }
+    by_seed = []
+    for number in range(len(states)):
+        of = {
+            part: measures.Part(np.asarray(found.logits[number]), np.asarray(found.labels))
+            for part, found in predicted.items()
+        }
+        by_seed.append((of["validation"], of["test"], of.get("outside")))
+    record = {
+        "setting": setting._asdict(),
+        "seeds": list(SEEDS),
+        "rows": {part: len(source) for part, source in parts.items()},
+        **measures.measure(by_seed),
+        "config": records.config_key(setting),
+        "data": experiment.dataset.description,
+        "seconds": round(time.perf_counter() - began, 1),
+        "provenance": environment,
+    }
+    return record, 0
+
+
+def main() -> int:
+    """Train the settings that have no record."""
+    if not (_VECTORS.value and _WORKDIR.value):
+        raise cli.Refused("give --vectors=FOLDER of the vectors and --workdir=FOLDER of the runs.")
+    if unknown := sorted(set(_TEXTS.value) - set(TEXTS)):
+        raise cli.Refused(f"--texts must be among {', '.join(TEXTS)}, got {', '.join(unknown)}.")
+    workdir = cli.refusing(seed_folders.named, _WORKDIR.value)
+    out = pathlib.Path(_OUT.value)
+    cli.use_compilation_cache(workdir / ".compiled")
+    wanted = [setting for setting in settings() if setting.texts in _TEXTS.value]
+    missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]
+    print(f"{len(wanted) - len(missing)} of {len(wanted)} settings have a record.", flush=True)
+    for number, setting in enumerate(missing, start=1):
+        record, signal = cli.failing(cli.refusing, train_setting, setting, _VECTORS.value, workdir)
+        if signal:
+            print(f"{setting.name}: stopped; the same command resumes it.", flush=True)
+            return 128 + signal
+        cli.failing(records.write, out, setting, record)
+        shutil.rmtree(workdir / setting.name)
+        means = {name: float(np.mean(column)) for name, column in record["values"].items()}
+        print(
+            f"{number}/{len(missing)}  {setting.name}: error {means['error']:.3f}  ECE"
+            f" {means['ece_before']:.3f}  T {means['temperature']:.2f} | {record['seconds']:.0f} s",
+            flush=True,
+        )
+    return 0
+
+
+if __name__ == "__main__":
+    cli.run(main)

@@ -1,0 +1,161 @@
+"""BANKING77, CLINC150 and vectors of texts: parts, labels, and files that are damaged."""
+
+import gzip
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import data
+from calib_jax.core.files import reading
+from tests.data import tiny_intents
+
+PARTS = ("train", "validation", "test")
+
+
+def sizes(dataset):
+    return [len(getattr(dataset, part)) for part in PARTS]
+
+
+def test_a_question_keeps_its_intent(folder):
+    tiny_intents.banking77(folder)
+    dataset = data.banking77(data_dir=str(folder))
+    assert sizes(dataset) == [139, 15, 77]
+    assert dataset.class_names[:2] == ("intent_00", "intent_01")
+    seen = set()
+    for part in PARTS:
+        inputs, labels, weights = getattr(dataset, part).examples
+        assert weights is None
+        for numbers, label in zip(inputs, labels, strict=True):
+            words = dataset.vocabulary.text(numbers).split()
+            assert str(label) in words  # "My card 7, word 0?" has the intent 7
+            seen.add(int(label))
+    assert seen == set(range(77))
+    assert "139 to train, 15 to validate, 77 to test" in dataset.description
+
+
+def test_gzipped_files_in_a_shared_folder_are_the_same(folder):
+    place = tiny_intents.banking77(folder)
+    plain = data.banking77(data_dir=str(folder))
+    (folder / "intents").mkdir()
+    for part in ("train", "test"):
+        path = place / f"{part}.csv"
+        (folder / "intents" / f"banking77_{part}.csv.gz").write_bytes(
+            gzip.compress(path.read_bytes())
+        )
+        path.unlink()
+    packed = data.banking77(data_dir=str(folder))
+    for part in PARTS:
+        np.testing.assert_array_equal(getattr(plain, part).inputs, getattr(packed, part).inputs)
+        np.testing.assert_array_equal(getattr(plain, part).labels, getattr(packed, part).labels)
+
+
+def test_the_published_parts_of_clinc150_and_its_other_scope(folder):
+    tiny_intents.clinc150(folder)
+    inside = data.clinc150(data_dir=str(folder))
+    outside = data.clinc150(data_dir=str(folder), scope="out")
+    assert sizes(inside) == [300, 150, 150]
+    assert sizes(outside) == [3, 3, 3]
+    assert inside.class_names == outside.class_names
+    for numbers, label in zip(inside.test.inputs, inside.test.labels, strict=True):
+        assert str(label) in inside.vocabulary.text(numbers).split()
+    for part in PARTS:
+        assert getattr(inside, part).weights is None
+        np.testing.assert_array_equal(getattr(outside, part).weights, np.zeros(3))
+    # Both scopes number the words of the training queries.
+    assert outside.vocabulary.words == inside.vocabulary.words
+    with pytest.raises(ValueError, match="scope must be one of 'in', 'out', got 'oos'"):
+        data.clinc150(data_dir=str(folder), scope="oos")
+
+
+@pytest.mark.parametrize(
+    ("damage", "message"),
+    [
+        (lambda text: text.replace("category", "label", 1), "its columns are text, label"),
+        (lambda text: text[: len(text) // 2], "quotes that do not match|intents, and banking77"),
+        (lambda text: text + "only a text\n", "'only a text' is no text with a category"),
+        (lambda text: "", "its columns are none"),
+    ],
+)
+def test_a_damaged_table_is_refused(folder, damage, message):
+    path = tiny_intents.banking77(folder) / "train.csv"
+    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
+    with pytest.raises(reading.Unreadable, match=f"(?s)train.csv.*({message})"):
+        data.banking77(data_dir=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("parts", "message"),
+    [
+        ([], "it has no list 'train'"),
+        ({"train": [["a text", 3]]}, r"\['a text', 3\] in 'train' is no \[query, intent\]"),
+        (
+            {part: [["a", "b"]] for part in ("train", "val", "test")},
+            "queries of 1 intents, and clinc150 has 150: download it anew",
+        ),
+    ],
+)
+def test_a_damaged_file_of_queries_is_refused(folder, parts, message):
+    tiny_intents.clinc150(folder, parts)
+    with pytest.raises(reading.Unreadable, match=message):
+        data.clinc150(data_dir=str(folder))
+
+
+def test_an_intent_without_training_query_is_refused(folder):
+    path = tiny_intents.clinc150(folder)
+    stored = json.loads(gzip.decompress(path.read_bytes()))
+    stored["test"][0][1] = "fly_home"
+    path.write_bytes(gzip.compress(json.dumps(stored).encode()))
+    with pytest.raises(reading.Unreadable, match=r"the test part of .* has the intent 'fly_home'"):
+        data.clinc150(data_dir=str(folder))
+
+
+def test_vectors_are_read_by_part(folder):
+    place = tiny_intents.vectors(folder)
+    dataset = data.from_vectors(str(place), texts="banking77", encoder="tiny")
+    assert sizes(dataset) == [30, 12, 20]
+    np.testing.assert_array_equal(dataset.test.inputs, np.load(place / "test.npy"))
+    assert "Vectors of banking77 (111111111111) by tiny (222222222222)" in dataset.description
+    fewer = data.from_vectors(str(place), training_size=7, seed=3)
+    assert sizes(fewer) == [7, 12, 20]
+    rows = {row.tobytes() for row in dataset.train.inputs}
+    assert {row.tobytes() for row in fewer.train.inputs} <= rows
+    noisy = data.from_vectors(str(place), label_noise=1.0, seed=3)
+    assert np.mean(noisy.train.labels != dataset.train.labels) > 0.3
+    np.testing.assert_array_equal(noisy.test.labels, dataset.test.labels)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"texts": "clinc150"}, "of banking77 by the encoder tiny, and the option texts asks for"),
+        ({"encoder": "bert"}, "by the encoder tiny, and the option encoder asks for bert"),
+        ({"training_size": 31}, r"training_size must lie in \[1, 30\], got 31"),
+    ],
+)
+def test_other_vectors_than_asked_for_are_refused(folder, options, message):
+    with pytest.raises(ValueError, match=message):
+        data.from_vectors(str(tiny_intents.vectors(folder)), **options)
+
+
+def test_unfinished_or_damaged_vectors_are_refused(folder):
+    place = tiny_intents.vectors(folder)
+    whole = np.load(place / "test.npy")
+    rows = whole.copy()
+    rows[3:5, 1] = np.nan
+    np.save(place / "test.npy", rows)
+    with pytest.raises(ValueError, match=r"lacks 2 of 20 vectors: python -m experiments.embed"):
+        data.from_vectors(str(place))
+    np.save(place / "test.npy", whole[:9])
+    with pytest.raises(reading.Unreadable, match=r"float32 \(9, 4\) and not float32 \(20, 4\)"):
+        data.from_vectors(str(place))
+    np.save(place / "test.npy", whole)
+    np.save(place / "test_labels.npy", np.full(20, 3, np.int32))
+    with pytest.raises(reading.Unreadable, match=r"its labels lie outside \[0, 2\]"):
+        data.from_vectors(str(place))
+    (place / "record.json").write_text("{}")
+    with pytest.raises(reading.Unreadable, match="it does not name the texts"):
+        data.from_vectors(str(place))
+    (place / "record.json").unlink()
+    with pytest.raises(FileNotFoundError, match=r"has no record.json: python -m experiments.embed"):
+        data.from_vectors(str(place))

@@ -1,0 +1,119 @@
+"""The map: its measures against the library, its settings, and its records."""
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, inference, metrics
+from calib_jax.core.files import reading
+from experiments.map import measures, records, settings
+
+
+def drawn(rows, seed, *, sharpness=1.7, classes=6):
+    """Logits that are too large, with labels from the smaller ones."""
+    generator = np.random.default_rng(seed)
+    logits = 3 * generator.standard_normal((rows, classes))
+    p = np.exp(measures.log_softmax(logits / sharpness))
+    labels = np.array([generator.choice(classes, p=row) for row in p])
+    return measures.Part(logits.astype(np.float32), labels)
+
+
+@pytest.fixture(scope="module")
+def parts():
+    outside = measures.Part(drawn(100, 3).logits / 2, np.zeros(100, int))
+    return drawn(500, 1), drawn(700, 2), outside
+
+
+@pytest.fixture(scope="module")
+def measured(parts):
+    return measures.measure([parts, parts])
+
+
+def test_the_values_are_those_of_the_library(parts, measured):
+    validation, test, outside = parts
+    values = {name: column[0] for name, column in measured["values"].items()}
+    fitted = calibrators.temperature.fit(validation.logits, validation.labels)
+    assert values["temperature"] == pytest.approx(float(fitted.temperature), rel=2e-3)
+    assert values["error"] == pytest.approx(float(metrics.error(test.logits, test.labels)))
+    for when, scale in (("before", 1.0), ("after", values["temperature"])):
+        logits = test.logits / scale
+        squared = inference.debiased_squared_error(logits, test.labels).value
+        both = metrics.in_and_out(logits, outside.logits / scale)
+        wanted = {
+            "nll": metrics.nll(logits, test.labels),
+            "ece": metrics.ece(logits, test.labels),
+            "ce2": squared,
+            "auroc": metrics.ood_auroc(*both),
+        }
+        for name, value in wanted.items():
+            assert values[f"{name}_{when}"] == pytest.approx(float(value), abs=2e-6), name
+    # The library leaves out each example in turn, which costs about half a unit in n.
+    refinement = float(metrics.refinement_nll(test.logits, test.labels))
+    assert values["refinement"] == pytest.approx(refinement, abs=2 / len(test.labels))
+    assert values["refinement"] <= values["nll_after"]
+
+
+def test_replicates_leave_out_one_fold(parts, measured):
+    validation, test, outside = parts
+    fold = 3
+    kept = np.arange(len(test.labels)) % measures.FOLDS != fold
+    logits = test.logits[kept]
+    outer = outside.logits[np.arange(100) % measures.FOLDS != fold]
+    replicate = {name: column[fold] for name, column in measured["without_test"].items()}
+    ece = float(metrics.ece(logits, test.labels[kept]))
+    assert replicate["ece_before"] == pytest.approx(ece, abs=1e-6)
+    auroc = float(metrics.ood_auroc(*metrics.in_and_out(logits, outer)))
+    assert replicate["auroc_before"] == pytest.approx(auroc, abs=1e-6)
+    scale = measured["values"]["temperature"][0]  # of all validation rows
+    nll = float(metrics.nll(logits / scale, test.labels[kept]))
+    assert replicate["nll_after"] == pytest.approx(nll, abs=1e-6)
+    # Without a fold of validation rows the temperature changes, and the test rows stay.
+    kept = np.arange(len(validation.labels)) % measures.FOLDS != fold
+    other = calibrators.temperature.fit(validation.logits[kept], validation.labels[kept])
+    replicate = {name: column[fold] for name, column in measured["without_validation"].items()}
+    scale = float(other.temperature)
+    assert replicate["temperature"] == pytest.approx(scale, rel=2e-3)
+    nll = float(metrics.nll(test.logits / scale, test.labels))
+    assert replicate["nll_after"] == pytest.approx(nll, abs=1e-5)
+
+
+def test_every_setting_has_its_own_config():
+    wanted = list(settings.settings())
+    assert len(wanted) == len({setting.name for setting in wanted}) == 3 * 12 * 6
+    configs = [str(records.config_key(setting)) for setting in wanted]
+    assert len(set(configs)) == len(wanted)
+    config = settings.config_of(settings.Setting("clinc150", "focal_1", 2e-3))
+    assert config.loss.options.gamma == 1.0
+    assert config.loss.reduction == "mean"
+    assert config.optimizer.weight_decay == 2e-3
+    assert (config.data.options.texts, config.data.options.encoder) == (
+        "clinc150",
+        settings.ENCODER,
+    )
+
+
+def record_of(setting, measured):
+    columns = {
+        "values": {name: column * 5 for name, column in measured["values"].items()},
+        **{kind: measured[kind] for kind in ("without_test", "without_validation")},
+    }
+    return {"seeds": list(settings.SEEDS), **columns, "config": records.config_key(setting)}
+
+
+def test_a_record_of_other_runs_is_refused(tmp_path, measured):
+    setting = settings.Setting("banking77", "brier", 5e-4)
+    assert records.read(tmp_path, setting) is None
+    record = record_of(setting, measured)
+    records.write(tmp_path, setting, record)
+    found = records.read(tmp_path, setting)
+    assert found["values"]["error"] == pytest.approx(record["values"]["error"], rel=1e-5)
+    other = setting._replace(weight_decay=2e-3)
+    records.write(tmp_path, other, record)
+    with pytest.raises(reading.Unreadable, match=r"brier-0.002.json .*of another config: optimizer"):
+        records.read(tmp_path, other)
+    records.write(tmp_path, setting, record | {"seeds": [1, 2]})
+    with pytest.raises(reading.Unreadable, match=r"its seeds are \[1, 2\], and not \[1, 2, 3"):
+        records.read(tmp_path, setting)
+    short = {name: column[:9] for name, column in record["values"].items()}
+    records.write(tmp_path, setting, record | {"values": short})
+    with pytest.raises(reading.Unreadable, match="values of error are not 10 finite numbers"):
+        records.read(tmp_path, setting)
