@@ -40,22 +40,31 @@ def measure(
       or fold.
     """
     by_seed = [_of_seed(*parts) for parts in seeds]
-    result: dict[str, Any] = {
-        "values": {name: [of[0][name] for of in by_seed] for name in by_seed[0][0]}
+    names = by_seed[0].values
+    return {
+        "values": {name: [of.values[name] for of in by_seed] for name in names},
+        "without_test": _means_by_fold([of.without_test for of in by_seed]),
+        "without_validation": _means_by_fold([of.without_validation for of in by_seed]),
     }
-    for place, kind in ((1, "without_test"), (2, "without_validation")):
-        result[kind] = {
-            name: [
-                float(np.mean([of[place][fold][name] for of in by_seed])) for fold in range(FOLDS)
-            ]
-            for name in by_seed[0][place][0]
-        }
-    return result
 
 
-def _of_seed(
-    validation: Part, test: Part, outside: Part | None
-) -> tuple[Values, list[Values], list[Values]]:
+def _means_by_fold(by_seed: list[list[Values]]) -> dict[str, list[float]]:
+    """Average each metric without each fold over the seeds."""
+    return {
+        name: [float(np.mean([folds[k][name] for folds in by_seed])) for k in range(FOLDS)]
+        for name in by_seed[0][0]
+    }
+
+
+class _Measured(NamedTuple):
+    """The values of a seed, and the values without each fold of rows."""
+
+    values: Values
+    without_test: list[Values]
+    without_validation: list[Values]
+
+
+def _of_seed(validation: Part, test: Part, outside: Part | None) -> _Measured:
     """Measure one seed on all rows, without each fold of test rows, and of validation rows."""
     curve = nll_curve(validation)
     temperature = best_temperature(curve.mean(axis=0))
@@ -69,7 +78,7 @@ def _of_seed(
         other = best_temperature(curve[np.arange(len(curve)) % FOLDS != fold].mean(axis=0))
         scaled = _scaled(test, outside, other)
         without_validation.append(_at("after", scaled) | {"temperature": other})
-    return whole, without_test, without_validation
+    return _Measured(whole, without_test, without_validation)
 
 
 class _Columns(NamedTuple):
@@ -80,6 +89,16 @@ class _Columns(NamedTuple):
     nll: np.ndarray
     entropy: np.ndarray
     entropy_outside: np.ndarray
+
+    def of(self, chosen: np.ndarray | slice, outer: np.ndarray | slice) -> "_Columns":
+        """Select rows of the test part and rows out of scope."""
+        return _Columns(
+            self.confidence[chosen],
+            self.hit[chosen],
+            self.nll[chosen],
+            self.entropy[chosen],
+            self.entropy_outside[outer],
+        )
 
 
 class _Rows(NamedTuple):
@@ -98,10 +117,7 @@ class _Rows(NamedTuple):
         self, chosen: np.ndarray | slice = slice(None), outer: np.ndarray | slice = slice(None)
     ) -> Values:
         """Compute all metrics of some rows."""
-        before, after = (
-            _Columns(*(column[chosen] for column in columns[:-1]), columns[-1][outer])
-            for columns in (self.before, self.after)
-        )
+        before, after = (columns.of(chosen, outer) for columns in (self.before, self.after))
         start = {"error": 1 - float(before.hit.mean())}
         at_best = _least(self.curve[chosen].mean(axis=0))[1]
         return start | _at("before", before) | _at("after", after) | {"refinement": at_best}

@@ -108,7 +108,7 @@ def test_a_record_of_other_runs_is_refused(tmp_path, measured):
     assert found["values"]["error"] == pytest.approx(record["values"]["error"], rel=1e-5)
     other = setting._replace(weight_decay=2e-3)
     records.write(tmp_path, other, record)
-    with pytest.raises(reading.Unreadable, match=r"brier-0.002.json .*of another config: optimizer"):
+    with pytest.raises(reading.Unreadable, match=r"brier-0.002.json .*another config: optimizer"):
         records.read(tmp_path, other)
     records.write(tmp_path, setting, record | {"seeds": [1, 2]})
     with pytest.raises(reading.Unreadable, match=r"its seeds are \[1, 2\], and not \[1, 2, 3"):

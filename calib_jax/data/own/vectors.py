@@ -64,9 +64,12 @@ def from_vectors(
     for name in noisy:
         checks.one_of("noisy", name, PARTS)
     names = tuple(record["class_names"])
-    sources: dict[str, InMemory] = {}
+    sources: dict[str, Any] = {}
     for number, part in enumerate(PARTS):
-        inputs, labels, weights = (read_array(place, record, part, kind) for kind in KINDS)
+        inputs, labels = (read_array(place, record, part, kind) for kind in ("", "_labels"))
+        weights = None
+        if record["parts"][part]["weights"]:
+            weights = read_array(place, record, part, "_weights")
         if part == "train" and training_size is not None:
             checks.between("training_size", training_size, 1, len(labels))
             index = shuffled(len(labels), seed=seed)[:training_size]
@@ -101,8 +104,8 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
         record = reading.json_mapping(path, KIND, ADVICE)
         for what in ("texts", "encoder"):
             named = record.get(what)
-            known = isinstance(named, Mapping) and set(named) >= {"name", "digest"}
-            if not known or not all(isinstance(value, str) for value in named.values()):
+            known = named if isinstance(named, dict) else {}
+            if not all(isinstance(known.get(key), str) for key in ("name", "digest")):
                 raise ValueError(f"it does not name the {what}")
         names, parts = record.get("class_names"), record.get("parts")
         if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
@@ -112,14 +115,10 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
         return record
 
 
-def read_array(
-    folder: pathlib.Path, record: Mapping[str, Any], part: str, kind: str
-) -> np.ndarray | None:
-    """Read the vectors, labels or weights of a part; None for weights that there are not."""
+def read_array(folder: pathlib.Path, record: Mapping[str, Any], part: str, kind: str) -> np.ndarray:
+    """Read the vectors, labels or weights of a part; `kind` is one of `KINDS`."""
     path = folder / f"{part}{kind}.npy"
     about = record["parts"][part]
-    if kind == "_weights" and not about["weights"]:
-        return None
     with reading.guard(path, KIND, ADVICE):
         array = np.array(reading.npy(path, KIND, ADVICE))
         shape = (about["count"], about["width"]) if not kind else (about["count"],)

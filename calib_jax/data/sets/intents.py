@@ -46,7 +46,7 @@ _SCOPES = {
 }
 _OUTSIDE = "oos"  # the intent of the out-of-scope queries
 _Query = tuple[str, str]  # the text and the intent
-_Queries = dict[str, Sequence[_Query]]  # by part
+_Queries = Mapping[str, Sequence[_Query]]  # by part
 
 
 @register("banking77", _BANKING77)
