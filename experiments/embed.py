@@ -27,7 +27,7 @@ from calib_jax import data
 from calib_jax.core import import_paths
 from calib_jax.core.files import writing
 from calib_jax.core.inputs import checks
-from calib_jax.data.own import vectors
+from calib_jax.data.formats import vectors
 from calib_jax.train.folder.lock import only_one
 from experiments.running import building, cli, provenance
 from experiments.running.text_encoder import TextEncoder

@@ -1,29 +1,16 @@
-"""Vectors of texts that a frozen encoder has computed: a folder of `experiments.embed`.
+"""Vectors of texts that a frozen encoder has computed, as a data set."""
 
-record.json             the texts, the encoder, the names of the classes, the parts
-PART.npy                the vectors `[texts, width]`, float32, NaN where none is computed yet
-PART_labels.npy         the labels `[texts]`
-PART_weights.npy        the weights of the labels, if the data set has any
-"""
-
-import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core.examples import InMemory
-from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
-from calib_jax.data.formats import files
+from calib_jax.data.formats import files, vectors
 from calib_jax.data.splits import shuffled, with_label_noise
-
-PARTS = ("train", "validation", "test")
-RECORD = "record.json"
-KINDS = {"": np.float32, "_labels": np.int32, "_weights": np.float32}  # endings of the arrays
-KIND, ADVICE = "vectors of texts", "experiments.embed computes them anew in a new folder"
 
 
 @register("vectors", About(title="Vectors of texts, by experiments.embed", licence="your own"))
@@ -51,7 +38,7 @@ def from_vectors(
       seed: seed of the training examples and of the label noise.
     """
     place = files.given(folder, "vectors", data_dir)
-    record = read_record(place)
+    record = vectors.read_record(place)
     for what, wanted in (("texts", texts), ("encoder", encoder)):
         if wanted and record[what]["name"] != wanted:
             raise ValueError(
@@ -62,14 +49,14 @@ def from_vectors(
     checks.between("label_noise", label_noise, 0, 1)
     checks.seed(seed)
     for name in noisy:
-        checks.one_of("noisy", name, PARTS)
+        checks.one_of("noisy", name, vectors.PARTS)
     names = tuple(record["class_names"])
     sources: dict[str, Any] = {}
-    for number, part in enumerate(PARTS):
-        inputs, labels = (read_array(place, record, part, kind) for kind in ("", "_labels"))
+    for number, part in enumerate(vectors.PARTS):
+        inputs, labels = (vectors.read_array(place, record, part, kind) for kind in ("", "_labels"))
         weights = None
         if record["parts"][part]["weights"]:
-            weights = read_array(place, record, part, "_weights")
+            weights = vectors.read_array(place, record, part, "_weights")
         if part == "train" and training_size is not None:
             checks.between("training_size", training_size, 1, len(labels))
             index = shuffled(len(labels), seed=seed)[:training_size]
@@ -91,47 +78,3 @@ def from_vectors(
             f" of {', '.join(noisy) or 'no part'} replaced at random."
         ),
     )
-
-
-def read_record(folder: pathlib.Path) -> dict[str, Any]:
-    """Read the record of a folder of vectors, and validate its entries."""
-    path = folder / RECORD
-    if not path.exists():
-        raise FileNotFoundError(
-            f"{folder} has no {RECORD}: python -m experiments.embed --out={folder} writes vectors."
-        )
-    with reading.guard(path, KIND, ADVICE):
-        record = reading.json_mapping(path, KIND, ADVICE)
-        for what in ("texts", "encoder"):
-            named = record.get(what)
-            known = named if isinstance(named, dict) else {}
-            if not all(isinstance(known.get(key), str) for key in ("name", "digest")):
-                raise ValueError(f"it does not name the {what}")
-        names, parts = record.get("class_names"), record.get("parts")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("it does not name the classes")
-        if not isinstance(parts, dict) or list(parts) != list(PARTS):
-            raise ValueError(f"its parts are not {', '.join(PARTS)}")
-        return record
-
-
-def read_array(folder: pathlib.Path, record: Mapping[str, Any], part: str, kind: str) -> np.ndarray:
-    """Read the vectors, labels or weights of a part; `kind` is one of `KINDS`."""
-    path = folder / f"{part}{kind}.npy"
-    about = record["parts"][part]
-    with reading.guard(path, KIND, ADVICE):
-        array = np.array(reading.npy(path, KIND, ADVICE))
-        shape = (about["count"], about["width"]) if not kind else (about["count"],)
-        if array.shape != shape or array.dtype != KINDS[kind]:
-            raise ValueError(
-                f"it is {array.dtype} {array.shape} and not {np.dtype(KINDS[kind])} {shape}"
-            )
-        largest = len(record["class_names"]) - 1
-        if kind == "_labels" and array.size and not 0 <= array.min() <= array.max() <= largest:
-            raise ValueError(f"its labels lie outside [0, {largest}]")
-    if not kind and (missing := int(np.isnan(array).any(axis=1).sum())):
-        raise ValueError(
-            f"{path} lacks {missing:,} of {len(array):,} vectors: python -m experiments.embed"
-            f" --out={folder}, with the options it was begun with, computes them."
-        )
-    return array
