@@ -4,6 +4,7 @@ Eight devices faked on the CPU, no silent broadcasting between ranks, and every 
 annotation of calib_jax promises is checked at every call. Warnings are errors (pyproject.toml).
 """
 
+import gc
 import os
 import pathlib
 import secrets
@@ -18,6 +19,8 @@ os.environ.setdefault("JAX_PLATFORMS", "cpu")
 os.environ["XLA_FLAGS"] = with_default("xla_force_host_platform_device_count", "8")
 # XLA's older compiler of fusions takes half the time, and fuses the same operations.
 os.environ["XLA_FLAGS"] = with_default("xla_cpu_use_fusion_emitters", "false")
+# Small programs are not worth 32 threads of the compiler.
+os.environ["XLA_FLAGS"] = with_default("xla_cpu_parallel_codegen_split_count", "1")
 
 import jax
 import jaxtyping
@@ -35,6 +38,10 @@ jaxtyping.install_import_hook(
 )
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
+
+# Tracing makes many objects that live on: by default a tenth of the time goes into looking for
+# cycles among them.
+gc.set_threshold(20_000, 50, 50)
 
 # Compiling is more than half of the work of the tests. A program that one worker has compiled is
 # read back by the others, by a closure that is new, and after the memory was cleared. With this
@@ -61,6 +68,12 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Mark cases as slow before pytest selects by marks."""
     mark_many_cases(items)
+
+
+def pytest_collection_finish() -> None:
+    """Let no collection of garbage look at the libraries and the tests again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_report_header(config: pytest.Config) -> str:

@@ -8,9 +8,9 @@ import pathlib
 
 import jax
 
-# JAX keeps every program that it compiles, each of 1.5 MB at least: without a bound a worker of
-# pytest grows to 5 GB. To drop them costs seconds, since common ones have to be loaded again, so
-# they are dropped only after a growth.
+# JAX keeps every program that it compiles, each of 0.2 MB or more, so a worker of pytest grows with
+# each test. To drop them costs seconds, since common ones have to be loaded again, so they are
+# dropped only after a growth.
 MOST, GROWTH = 2.7e9, 0.3e9
 # Linux gives a process 65,530 mappings of memory by default, and a program takes several. XLA
 # crashes when there are none left.
