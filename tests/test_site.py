@@ -7,6 +7,8 @@ import io
 import re
 from pathlib import Path
 
+import jax
+import numpy as np
 import pytest
 
 import calib_jax
@@ -55,6 +57,24 @@ def test_the_code_of_a_page(page):
         .run(examples, out=report.write)
         .failed
     ), report.getvalue()
+
+
+def test_the_training_on_many_devices_equals_that_on_one():
+    text = PAGES["many_devices"].read_text(encoding="utf-8")
+    assert text.count("jax.device_count()") == 1
+    trained = []
+    for number in ("jax.device_count()", "1"):
+        names = {"__name__": "page"}
+        for block in code_blocks(text.replace("jax.device_count()", number)):
+            exec(compile(block, str(PAGES["many_devices"]), "exec"), names)
+        trained.append(names)
+    several, one = trained
+    assert several["mesh"].size == 8
+    for name in ("loss", "ece", "loss_state", "params"):
+        leaves = zip(*(jax.tree.leaves(names[name]) for names in (several, one)), strict=True)
+        for actual, wanted in leaves:
+            np.testing.assert_allclose(np.asarray(actual), np.asarray(wanted), 1e-4, 1e-5)
+    assert several["loss"] < 0.6
 
 
 @pytest.mark.slow
