@@ -19,7 +19,7 @@ from absl import flags
 from calib_jax import data, train
 from experiments.map import measures, records
 from experiments.map.settings import OUT_OF_SCOPE, SEEDS, TEXTS, Setting, config_of, settings
-from experiments.running import building, cli, provenance, resuming, seed_folders
+from experiments.running import building, cli, provenance, resuming
 
 _VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
@@ -87,8 +87,7 @@ def main() -> int:
         raise cli.Refused("give --vectors=FOLDER of the vectors and --workdir=FOLDER of the runs.")
     if unknown := sorted(set(_TEXTS.value) - set(TEXTS)):
         raise cli.Refused(f"--texts must be among {', '.join(TEXTS)}, got {', '.join(unknown)}.")
-    workdir = cli.refusing(seed_folders.named, _WORKDIR.value)
-    out = pathlib.Path(_OUT.value)
+    workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(_OUT.value)
     cli.use_compilation_cache(workdir / ".compiled")
     wanted = [setting for setting in settings() if setting.texts in _TEXTS.value]
     missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]

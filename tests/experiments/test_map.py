@@ -6,6 +6,8 @@ import pytest
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core.files import reading
 from experiments.map import measures, records, settings
+from tests.data import tiny_intents
+from tests.experiments.processes import run
 
 
 def drawn(rows, seed, *, sharpness=1.7, classes=6):
@@ -117,3 +119,27 @@ def test_a_record_of_other_runs_is_refused(tmp_path, measured):
     records.write(tmp_path, setting, record | {"values": short})
     with pytest.raises(reading.Unreadable, match="values of error are not 10 finite numbers"):
         records.read(tmp_path, setting)
+
+
+@pytest.mark.slow
+def test_a_killed_command_goes_on_with_the_missing_settings(tmp_path, measured):
+    tiny_intents.vectors(tmp_path, "banking77", encoder=settings.ENCODER)
+    wanted = [setting for setting in settings.settings() if setting.texts == "banking77"]
+    for setting in wanted[1:]:
+        records.write(tmp_path / "records", setting, record_of(setting, measured))
+    killed = tmp_path / "work" / wanted[0].name / "seed_1"  # a run that has no checkpoint yet
+    killed.mkdir(parents=True)
+    flags = (f"--vectors={tmp_path}", f"--workdir={tmp_path}/work", f"--out={tmp_path}/records")
+    code, output = run("map.run", *flags, "--texts=banking77")
+    assert code == 0, output
+    assert "71 of 72 settings have a record." in output
+    first = records.read(tmp_path / "records", wanted[0])
+    assert first["rows"] == {"validation": 12, "test": 20}
+    assert not killed.exists()
+    (tmp_path / "records" / f"{wanted[0].name}.json").unlink()
+    code, _ = run("map.run", *flags, "--texts=banking77")
+    assert code == 0
+    assert records.read(tmp_path / "records", wanted[0])["values"] == first["values"]
+    code, output = run("map.run", *flags, "--texts=digits")
+    assert code == 2
+    assert "--texts must be among banking77, clinc150, newsgroups, got digits." in output
