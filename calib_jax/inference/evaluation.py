@@ -27,6 +27,7 @@ import numpy as np
 from jaxtyping import Integer, Shaped
 
 from calib_jax.core.inputs import checks, invalid_values
+from calib_jax.core.inputs.stated import is_stated, rows_of
 from calib_jax.core.rows import of_few_shapes, padded_size
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.inference.normal import Column
@@ -66,8 +67,8 @@ class Evaluation:
     """Validated predictions of one model, with all that is computed from them more than once.
 
     Attributes:
-      logits: `[rows, classes]`.
-      labels: `[rows]`.
+      logits: `[rows, classes]`; `[rows, 1]` for stated confidences.
+      labels: `[rows]`; 1 where a stated confidence is right, else 0.
       weights: `[rows]`; None for weight 1 each.
       clusters: `[rows]`, the names of the clusters; None for independent examples.
       name: the name of the caller, for error messages.
@@ -93,7 +94,7 @@ class Evaluation:
     def __init__(
         self,
         logits: Any,
-        labels: Any,
+        labels: Any = None,
         weights: Any = None,
         *,
         clusters: Any = None,
@@ -102,13 +103,14 @@ class Evaluation:
         """Validate the examples and store them along one batch axis.
 
         Args:
-          logits: `[*batch, classes]`.
+          logits: `[*batch, classes]`, or a `metrics.Stated`, which holds its labels.
           labels: `[*batch]`, integers.
           weights: `[*batch]`; weight 0 excludes an example.
           clusters: `[*batch]`, the cluster of each example, as integers or strings; examples of
             different clusters are independent. None if all examples are independent.
           name: the name of the caller, for error messages.
         """
+        logits, labels = rows_of(name, logits, labels)
         ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
         if not invalid_values.known(logits, labels, weights):
@@ -241,25 +243,33 @@ def evaluated(
                 f" {' and '.join(extra)}."
             )
         return logits
-    if labels is None:
-        raise TypeError(f"{name}: logits need labels, or give an Evaluation.")
     return Evaluation(logits, labels, weights, clusters=clusters, name=name)
 
 
 def on_same_examples(
     name: str, models: Sequence[Any], labels: Any, weights: Any, clusters: Any = None
 ) -> list[Evaluation]:
-    """Apply `evaluated` to several models; evaluations of other examples raise an error."""
+    """Apply `evaluated` to several models; evaluations of other examples raise an error.
+
+    Stated confidences for the same questions may differ in the labels, but not in their number.
+    """
     evaluations = [evaluated(name, model, labels, weights, clusters) for model in models]
     if labels is None:
         for other in evaluations[1:]:
-            for field in ("labels", "weights", "clusters"):
+            both_stated = is_stated(evaluations[0].logits) and is_stated(other.logits)
+            # Two models answer the same question, one of them right and the other wrong.
+            for field in ("weights", "clusters", *(() if both_stated else ("labels",))):
                 one, another = (getattr(each, field) for each in (evaluations[0], other))
                 if (one is None) != (another is None) or not np.array_equal(one, another):
                     raise ValueError(
                         f"{name}: the evaluations hold different {field}: compare predictions of"
                         " the same examples in the same order."
                     )
+            if len(other.labels) != len(evaluations[0].labels):
+                raise ValueError(
+                    f"{name}: {len(evaluations[0].labels)} and {len(other.labels)} confidences:"
+                    " compare answers to the same questions in the same order."
+                )
     return evaluations
 
 

@@ -14,6 +14,7 @@ terms (see `metric`); the catalogue then lists it by name.
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from calib_jax.core.inputs.stated import Stated
 from calib_jax.core.names import no_attribute
 from calib_jax.metrics.averages import accuracy, brier, error, nll, top_k
 from calib_jax.metrics.classwise import classwise_ece, per_class_ece, sce
@@ -126,6 +127,7 @@ __all__ = [
     "Reliability",
     "RocCurve",
     "ShotAccuracy",
+    "Stated",
     "Stream",
     "Vectors",
     "accuracy",

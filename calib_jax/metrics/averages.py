@@ -94,6 +94,9 @@ def nll(sums: Sums) -> Scalar:
 
 
 def _squared_distances(predictions: Predictions) -> Columns:
+    if predictions.stated is not None:
+        square = jnp.square(predictions.confidence - predictions.hit)
+        return Columns({"distance": predictions.if_valid(square)})
     distance = predictions.square_sum + 1 - 2 * jnp.exp(predictions.log_true)
     # Rounding can make the distance of a confident, correct prediction slightly negative.
     return Columns({"distance": predictions.if_valid(jnp.maximum(distance, 0))})
@@ -105,7 +108,8 @@ def brier(sums: Sums) -> Scalar:
 
     $$\frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2$$
 
-    For two classes it is twice the Brier score of one class alone.
+    For two classes it is twice the Brier score of one class alone, which is the score of a
+    `Stated` confidence.
 
     References:
       Brier, Verification of forecasts expressed in terms of probability, Monthly Weather

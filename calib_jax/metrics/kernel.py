@@ -9,7 +9,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Float, Integer
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import first_argmax, is_true_class, log_probabilities, true_class
+from calib_jax.core.numerics import is_true_class, log_probabilities, true_class
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Number, Scalar, Vector
 from calib_jax.metrics.contract.metric import metric, ratio
@@ -32,7 +32,7 @@ def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
     if kind == "marginal":
         return Kept({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
     # Keep only the predicted class: label 0 where it is the true class, else 1, which is no class.
-    predicted = first_argmax(predictions.logits)
+    predicted = predictions.predicted
     top = {
         name: true_class(column, predicted)[..., None]
         for name, column in (("log_p", log_p), ("log_rest", log_rest))

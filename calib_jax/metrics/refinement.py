@@ -107,7 +107,11 @@ def _brier_terms(predictions: Predictions) -> Vectors:
         columns = {"loss_slope": -row.true_off, "loss_curvature": row.variance}
         score = jnp.maximum(square + 1 - 2 * true, 0)
         columns |= {"score": score, "score_slope": slope, "score_curvature": curvature}
-        return columns | {"product": -slope * row.true_off}
+        columns |= {"product": -slope * row.true_off}
+        if predictions.stated is not None:  # the score of one class alone
+            halved = ("score", "score_slope", "score_curvature", "product")
+            columns |= {name: columns[name] / 2 for name in halved}
+        return columns
 
     return _at_every_temperature(predictions, at)
 

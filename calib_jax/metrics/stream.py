@@ -33,6 +33,7 @@ from jaxtyping import Float, Int, Shaped
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import InvalidValues, Suspicion, refuse
 from calib_jax.core.inputs.sharded import with_auto_axes
+from calib_jax.core.inputs.stated import rows_of
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.contract.metric import (
@@ -77,8 +78,9 @@ class Stream:
         self._num_classes: int | None = None
         self._suspicion = Suspicion()  # checks the rows of `update`
 
-    def update(self, logits: Any, labels: Any, weights: Any = None) -> None:
+    def update(self, logits: Any, labels: Any = None, weights: Any = None) -> None:
         """Add a batch; if values would make a metric NaN, raise and add nothing."""
+        logits, labels = rows_of(", ".join(self.metrics), logits, labels)
         with_auto_axes(self._update, logits, labels, weights)
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:

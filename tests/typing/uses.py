@@ -60,12 +60,13 @@ metrics.named("ece", num_bins=20)(logits, labels)
 several: dict[str, metrics.Metric[..., Any]] = {"ece": metrics.ece, "nll": metrics.nll}
 stream = metrics.Stream(several)
 stream.update(logits, labels)
+metrics.ece(metrics.Stated([0.5], [True]))
 assert_type(stream.compute(), dict[str, Any])
 stream.add(logits, labels)  # type: ignore[attr-defined]
 metrics.eec  # type: ignore[attr-defined]
 metrics.ece(logits, labels, num_bin=20)  # type: ignore[call-arg]
 metrics.ece(logits, labels, num_bins="20")  # type: ignore[arg-type]
-metrics.ece(logits)  # type: ignore[call-arg]
+metrics.Stated([0.5])  # type: ignore[call-arg]
 metrics.ece("logits", labels)  # type: ignore[arg-type]
 metrics.nll(logits, labels, num_bins=3)  # type: ignore[call-arg]
 metrics.ece.with_options(bins=10)  # type: ignore[call-arg]

@@ -23,6 +23,7 @@ from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,
     known,
     look_like_probabilities,
+    num_classes_of,
     refuse_labels,
     refuse_unless_judged,
 )
@@ -323,7 +324,7 @@ def flat_rows(
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
     if known(logits, labels, weights):
         if given_labels is not None and np.any((given_labels < -(2**31)) | (given_labels >= 2**31)):
-            refuse_labels(name, given_labels, weights, logits.shape[-1])
+            refuse_labels(name, given_labels, weights, num_classes_of(logits.shape))
         if not is_part:
             refuse_unless_judged(name, logits, weights)
     flat_weights = None if weights is None else weights.reshape(-1)

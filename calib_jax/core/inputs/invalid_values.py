@@ -65,13 +65,20 @@ class InvalidValues(NamedTuple):
     weight: Real[Array, ""]
 
 
+def num_classes_of(shape: tuple[int, ...]) -> int:
+    """Return the number of classes; one column states the probability of the second of two."""
+    return max(2, shape[-1])
+
+
 def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:
     """Count the rows with invalid values; rows of weight 0 may hold anything."""
     labels = as_labels(labels)
     counts = True if weights is None else weights != 0
-    wrong = ~valid(labels, logits.shape[-1]) & counts
+    wrong = ~valid(labels, num_classes_of(logits.shape)) & counts
+    stated = logits.shape[-1] == 1
+    odd = ~((logits[..., 0] >= 0) & (logits[..., 0] <= 1)) if stated else not_finite(logits)
     return InvalidValues(
-        not_finite=jnp.sum(not_finite(logits) & counts),
+        not_finite=jnp.sum(odd & counts),
         wrong_label=jnp.sum(wrong),
         a_wrong_label=labels[jnp.argmax(wrong)],
         wrong_weight=jnp.array(0)
@@ -93,7 +100,7 @@ def refuse(
       weightless: whether all weights may be 0.
     """
     counts = jax.tree.map(np.asarray, jax.device_get(invalid))
-    num_rows, num_classes = shape
+    num_rows, num_classes = shape[0], num_classes_of(shape)
     if counts.wrong_weight:
         raise ValueError(
             f"{name}: {counts.wrong_weight} of {num_rows} weights are negative, infinite or NaN;"
@@ -106,6 +113,11 @@ def refuse(
         )
     if not (counts.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
+    if counts.not_finite and shape[-1] == 1:
+        raise ValueError(
+            f"{name}: {counts.not_finite} of {num_rows} rows of the one column are outside [0, 1],"
+            " but one column states confidences; calib_jax.binary(score) converts one logit."
+        )
     if counts.not_finite:
         raise ValueError(
             f"{name}: {counts.not_finite} of {num_rows} rows have NaN or infinite logits (-inf"

@@ -98,7 +98,8 @@ def guaranteed_coverage(
 
 def _grid(num_classes: int) -> tuple[np.ndarray, list[int]]:
     """Return thresholds in descending order, 0 last, and the indices at which chains start."""
-    lowest = -math.log(max(num_classes - 1, 1))  # no confidence is smaller than 1 / K
+    # No confidence is smaller than 1 / K, but a stated one.
+    lowest = -math.log(num_classes - 1) if num_classes > 1 else -_HIGHEST
     number = math.ceil((_HIGHEST - lowest) * _STEPS_PER_UNIT)
     log_odds = _HIGHEST - np.arange(number) / _STEPS_PER_UNIT
     starts = range(0, number, _STEPS_PER_UNIT * _UNITS_BETWEEN_STARTS)

@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Bool
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.stated import two_classes
 from calib_jax.core.temperature import fit_nll
 from calib_jax.core.types import Array, Labels, Logits, Scalar
 from calib_jax.inference.clusters import Clusters, sums_of
@@ -103,7 +104,7 @@ def compare_refinement(
     checks.level(level)
     models = on_same_examples("compare_refinement", (logits_a, logits_b), labels, weights, clusters)
     cluster = models[0].cluster
-    a, b = fits = [_fit(model.copies.logits, model.copies.labels) for model in models]
+    a, b = fits = [_fit(two_classes(model.copies.logits), model.copies.labels) for model in models]
     with np.errstate(invalid="ignore"):  # inf - inf
         nll = paired_test(b.loss - a.loss, cluster, level)
     if a.deviance is None or b.deviance is None or _num_units(a, cluster) < LEAST_UNITS:

@@ -19,6 +19,7 @@ import jax
 import numpy as np
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.stated import two_classes
 from calib_jax.core.temperature import fit_nll
 from calib_jax.core.types import Labels, Logits
 from calib_jax.inference.clusters import Clusters, sums_of
@@ -91,7 +92,7 @@ def compare_temperature(
     models = on_same_examples("compare_temperature", pair, labels, weights, clusters)
     cluster = models[0].cluster
     (log_a, influence_a), (log_b, influence_b) = (
-        _fit(model.copies.logits, model.copies.labels) for model in models
+        _fit(two_classes(model.copies.logits), model.copies.labels) for model in models
     )
     if math.isnan(log_a + log_b):
         return TemperatureDifference(*4 * (math.nan,), math.exp(log_a), math.exp(log_b))

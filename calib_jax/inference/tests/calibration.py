@@ -357,5 +357,6 @@ def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> Cali
 def _log_odds(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
     view = Predictions(logits, labels)
     # Finite even where the confidence rounds to 1; only a certain prediction has infinite odds.
-    odds = jnp.max(view.odds, axis=-1)
-    return jnp.log(jnp.minimum(odds, jnp.finfo(odds.dtype).max)), view.confidence, view.hit
+    odds = jnp.max(view.odds, axis=-1) if view.stated is None else view.odds[..., 1]
+    limits = jnp.finfo(odds.dtype)
+    return jnp.log(jnp.clip(odds, limits.tiny, limits.max)), view.confidence, view.hit

@@ -47,6 +47,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import unmasked
 from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, known, refuse
 from calib_jax.core.inputs.sharded import with_auto_axes
+from calib_jax.core.inputs.stated import Stated, rows_of
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import ArrayLike, Labels, Logits, Weights
@@ -121,22 +122,30 @@ class Metric(Generic[_Options, _Value]):
 
     def __call__(
         self,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | Stated,
+        labels: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         *args: _Options.args,
         **options: _Options.kwargs,
     ) -> _Value:
-        """Compute the metric; outside `jit`, raise on inputs that would make it NaN."""
+        """Compute the metric; outside `jit`, raise on inputs that would make it NaN.
+
+        A `Stated` in place of the logits holds its labels.
+        """
         chosen = self.with_options(*args, **options)
         value: _Value = values_of({self.name: chosen}, logits, labels, weights)[self.name]
         return value
 
     def terms(
-        self, logits: ArrayLike, labels: ArrayLike, *args: _Options.args, **options: _Options.kwargs
+        self,
+        logits: ArrayLike | Stated,
+        labels: ArrayLike | None = None,
+        *args: _Options.args,
+        **options: _Options.kwargs,
     ) -> Terms:
         """Compute the unweighted contribution of each example."""
-        return with_auto_axes(self.with_options(*args, **options)._terms, logits, labels)
+        terms = self.with_options(*args, **options)._terms
+        return with_auto_axes(terms, *rows_of(self.name, logits, labels))
 
     def _terms(self, logits: Any, labels: Any) -> Terms:
         logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
@@ -144,8 +153,8 @@ class Metric(Generic[_Options, _Value]):
 
     def stat(
         self,
-        logits: ArrayLike,
-        labels: ArrayLike,
+        logits: ArrayLike | Stated,
+        labels: ArrayLike | None = None,
         weights: ArrayLike | None = None,
         *args: _Options.args,
         **options: _Options.kwargs,
@@ -155,6 +164,7 @@ class Metric(Generic[_Options, _Value]):
         Inputs that would raise an error in a call make the value NaN.
         """
         stat = self.with_options(*args, **options)._stat
+        logits, labels = rows_of(self.name, logits, labels)
         return with_auto_axes(stat, logits, labels, weights, per_row=False)
 
     def _stat(self, logits: Any, labels: Any, weights: Any) -> Stat:
@@ -300,9 +310,11 @@ def one_or_several(
 
 
 def values_of(
-    metrics: Metric[..., Any] | Metrics, logits: Any, labels: Any, weights: Any = None
+    metrics: Metric[..., Any] | Metrics, logits: Any, labels: Any = None, weights: Any = None
 ) -> dict[str, Any]:
     """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
+
+    A `Stated` in place of the logits holds its labels.
 
     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
@@ -313,6 +325,7 @@ def values_of(
     {'accuracy': 0.667, 'ece': 0.433}
     """
     members = members_of(metrics)
+    logits, labels = rows_of(_names(dict(members)), logits, labels)
     return with_auto_axes(_values_of, logits, labels, weights, members, per_row=False)
 
 
@@ -326,9 +339,10 @@ def _values_of(logits: Any, labels: Any, weights: Any, members: Members) -> dict
     return values
 
 
-def stats_of(metrics: Metrics, logits: Any, labels: Any, weights: Any = None) -> Joint:
+def stats_of(metrics: Metrics, logits: Any, labels: Any = None, weights: Any = None) -> Joint:
     """Compute the statistics of all metrics, each statistic once, for `values_of_stats`."""
     members = tuple(metrics.items())
+    logits, labels = rows_of(_names(metrics), logits, labels)
     return with_auto_axes(_stats_of, logits, labels, weights, members, per_row=False)
 
 

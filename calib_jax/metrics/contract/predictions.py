@@ -12,6 +12,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.stated import is_stated, two_classes
 from calib_jax.core.numerics import (
     at_least_float32,
     first_argmax,
@@ -28,14 +29,18 @@ class Predictions:
     Quantities that depend on the label are NaN where the label is out of range; all quantities
     are NaN where a logit is NaN.
 
+    One column in place of the logits is a stated confidence, and the label 1 means a right answer:
+    see `Stated`. The stated answer is then class 1, also where its probability is below 1/2.
+
     Args:
-      logits: `[*batch, classes]`.
+      logits: `[*batch, classes]`, or `[*batch, 1]`.
       labels: `[*batch]`; converted to int32 or wider.
       excluded_class: see `without`.
     """
 
     def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
-        self.logits = at_least_float32(logits)
+        self.stated = logits[..., 0] if is_stated(logits) else None
+        self.logits = at_least_float32(two_classes(logits))
         # Cell indices are labels times bins, which would overflow a narrow integer type.
         self.labels = widened(labels)
         self.excluded_class = excluded_class
@@ -44,6 +49,8 @@ class Predictions:
         """Set a class's probability to 0 without renormalising, so that it is never predicted."""
         if excluded_class is None:
             return self
+        if self.stated is not None:
+            raise TypeError("excluded_class needs classes, and a stated confidence has none.")
         checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
         return Predictions(self.logits, self.labels, excluded_class)
 
@@ -124,6 +131,8 @@ class Predictions:
     @functools.cached_property
     def predicted(self) -> Labels:
         """The class of the largest probability; ties go to the smallest index."""
+        if self.stated is not None:
+            return jnp.ones_like(self.labels)
         return first_argmax(self.logits if self.excluded_class is None else self.p)
 
     @functools.cached_property
@@ -133,6 +142,8 @@ class Predictions:
         Ties go to the smaller index. It takes one pass over the classes and compares no entry with
         itself, because a compiler may compute the two operands separately.
         """
+        if self.stated is not None:
+            return jnp.where(self.labels == 1, 0, 1)
         rows = self.logits if self.excluded_class is None else self.p
         labels = self.labels[..., None]
         true = true_class(rows, self.labels)[..., None]
@@ -143,7 +154,9 @@ class Predictions:
 
     @functools.cached_property
     def confidence(self) -> PerExample:
-        """The largest probability."""
+        """The probability of the predicted class."""
+        if self.stated is not None:
+            return jnp.where(self.finite, self.stated, jnp.nan)
         if self.excluded_class is None:
             return 1 / self._total  # the largest probability is e^0 over the total
         return jnp.max(self.p, axis=-1)

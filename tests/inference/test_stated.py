@@ -1,0 +1,81 @@
+"""Tests, intervals and comparisons of stated confidences."""
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import inference, metrics
+from tests.metrics.test_stated import among_classes, answers
+
+KEY = jax.random.key(0)
+
+
+@pytest.fixture(scope="module")
+def models():
+    """Two models that answer the same questions, as pairs and as logits of 50 classes."""
+    pairs = answers(0), answers(1)
+    stated = [inference.Evaluation(metrics.Stated(*pair)) for pair in pairs]
+    return stated, [inference.Evaluation(*among_classes(*pair)) for pair in pairs]
+
+
+@pytest.mark.parametrize("name", ["ece", "kuiper", "spiegelhalter", "squared_error", "cox"])
+def test_tests_are_those_of_an_answer_among_many_classes(models, name):
+    (stated, _), (logits, _) = models
+    key = {} if name in ("kuiper", "spiegelhalter", "cox") else {"key": KEY}
+    actual = inference.calibration_test(name, stated, **key)
+    wanted = inference.calibration_test(name, logits, **key)
+    np.testing.assert_allclose(actual, wanted, rtol=0.02, atol=2e-3)
+
+
+def test_the_temperature_test_reads_the_log_odds(models):
+    """The score of log 1/T of a Bernoulli event, in NumPy."""
+    c, a = (np.float64(column) for column in answers(0))
+    odds = np.log(c / (1 - c))
+    z = np.sum((c - a) * odds) / np.sqrt(np.sum(c * (1 - c) * odds**2))
+    actual = inference.calibration_test("temperature", models[0][0])
+    np.testing.assert_allclose(actual.statistic, z, rtol=1e-4)
+
+
+def test_intervals_and_thresholds(models):
+    (stated, _), (logits, _) = models
+    several = {"ece": metrics.ece, "aurc": metrics.aurc}
+    actual = inference.estimates(several, stated, key=KEY)
+    wanted = inference.estimates(several, logits, key=KEY)
+    for name in several:
+        np.testing.assert_allclose(actual[name].low, wanted[name].low, rtol=0.03, atol=2e-3)
+        np.testing.assert_allclose(actual[name].high, wanted[name].high, rtol=0.03, atol=2e-3)
+    assert inference.guaranteed_coverage(stated, risk=0.7).coverage > 0.2
+    groups = np.arange(400) % 3
+    for one, other in zip(
+        inference.group_errors(stated, groups=groups, key=KEY),
+        inference.group_errors(logits, groups=groups, key=KEY),
+        strict=True,
+    ):
+        assert (one.name, one.size) == (other.name, other.size)
+
+
+def test_two_models_that_answer_the_same_questions_are_compared(models):
+    stated, _ = models
+    c, a = (np.float64(columns) for columns in zip(answers(0), answers(1), strict=True))
+    change = inference.compare_scores(*stated, score="brier")
+    np.testing.assert_allclose(change.value, np.mean((c[1] - a[1]) ** 2 - (c[0] - a[0]) ** 2), 1e-4)
+    exact = inference.mcnemar(*stated)
+    right = a.astype(bool)
+    counts = np.sum(~right[0] & right[1]), np.sum(right[0] & ~right[1])
+    assert (exact.to_right, exact.to_wrong) == counts
+    squared = inference.compare_calibration(*stated)
+    gap = [inference.debiased_squared_error(one).value for one in stated]
+    np.testing.assert_allclose(squared.value, gap[1] - gap[0], atol=1e-6)
+    # A model beside the same model at twice the log-odds.
+    confidence, correct = answers(0)
+    odds = (confidence / (1 - confidence)) ** 2
+    sharper = metrics.Stated(odds / (1 + odds), correct)
+    temperature = inference.compare_temperature(metrics.Stated(confidence, correct), sharper)
+    np.testing.assert_allclose(temperature.value, np.log(2), rtol=1e-3)
+    refined = inference.compare_refinement(metrics.Stated(confidence, correct), sharper)
+    np.testing.assert_allclose(refined.refinement.value, 0, atol=1e-4)
+    assert (
+        inference.compare_ece(*stated, key=KEY).low < inference.compare_ece(*stated, key=KEY).high
+    )
+    with pytest.raises(ValueError, match="400 and 3 confidences"):
+        inference.compare_calibration(stated[0], metrics.Stated(*answers(0, 3)))

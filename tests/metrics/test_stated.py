@@ -1,0 +1,146 @@
+"""Stated confidences: pairs (confidence, correct) in place of logits and labels."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import inference, losses, metrics
+
+from .laws import assert_same
+
+# Metrics that read the confidence of the prediction and whether it is right, and nothing else.
+OF_TOP_LABEL = [
+    *("accuracy", "error", "mean_confidence", "sharpness", "signed_gap", "confident_set"),
+    *("ece", "adaptive_ece", "mce", "adaptive_mce", "ace", "rms_calibration_error"),
+    *("overconfidence", "underconfidence", "debiased_rms_calibration_error"),
+    *("adaptive_debiased_rms_calibration_error", "brier_decomposition", "reliability"),
+    *("adaptive_reliability", "ks_error", "ecce", "smooth_ece", "augrc", "aurc", "excess_aurc"),
+    *("confidence_auroc", "risk_at_coverage", "selective_accuracy", "coverage_at_risk"),
+]
+
+
+def answers(seed=0, n=400):
+    """Answers stated at .05 to .95, half of them below .5, and too sure."""
+    rng = np.random.default_rng(seed)
+    # Between hundredths: no confidence is at the edge of a bin, where rounding changes the bin.
+    confidence = np.float32(np.round(rng.uniform(0.05, 0.94, n), 2) + 0.003)
+    return confidence, rng.random(n) < 0.8 * confidence
+
+
+def among_classes(confidence, correct, num_classes=50):
+    """Return logits whose prediction is the answer, at its confidence, and labels."""
+    rest = (1 - confidence) / (num_classes - 1)
+    p = np.repeat(rest[:, None], num_classes, axis=1)
+    p[:, 0] = confidence
+    return jnp.log(jnp.asarray(p, jnp.float32)), jnp.asarray(np.where(correct, 0, 7))
+
+
+def test_every_metric_of_the_top_label_is_that_of_an_answer_among_many_classes():
+    """With 50 classes the answer is the prediction also where it is stated at .05."""
+    pair = answers()
+    several = {name: metrics.named(name) for name in OF_TOP_LABEL}
+    wanted = metrics.values_of(several, *among_classes(*pair))
+    actual = metrics.values_of(several, metrics.Stated(*pair))
+    for name in OF_TOP_LABEL:
+        assert_same(actual[name], wanted[name], rtol=1e-4, atol=1e-5)
+
+
+def test_values_in_float64():
+    confidence, correct = answers(1)
+    stated = metrics.Stated(confidence, correct)
+    c, a = confidence.astype(np.float64), correct.astype(np.float64)
+    index = np.ceil(confidence * np.float32(15)).astype(int)
+    gaps = [abs(np.sum((c - a)[index == b])) / len(c) for b in range(1, 16)]
+    wanted = {
+        "ece": np.sum(gaps),
+        "brier": np.mean((c - a) ** 2),
+        "nll": -np.mean(np.log(np.where(correct, c, 1 - c))),
+        "error": 1 - np.mean(a),
+        "signed_gap": np.mean(c - a),
+        "mean_entropy": -np.mean(c * np.log(c) + (1 - c) * np.log(1 - c)),
+        "auroc": np.mean(
+            (c[correct][:, None] > c[~correct]) + (c[correct][:, None] == c[~correct]) / 2
+        ),
+    }
+    actual = metrics.values_of({name: metrics.named(name) for name in wanted}, stated)
+    for name, value in wanted.items():
+        np.testing.assert_allclose(actual[name], value, rtol=2e-6, err_msg=name)
+    refined = metrics.refinement_brier(stated) + metrics.calibration_brier(stated)
+    np.testing.assert_allclose(refined, wanted["brier"], rtol=1e-5)
+
+
+def test_answers_below_one_half_are_not_folded():
+    """Stated at .7 and .3, right in 50 and 10 %: too sure by 20 points everywhere."""
+    confidence = np.repeat([0.7, 0.3], 2000)
+    correct = np.concatenate([np.arange(2000) < 1000, np.arange(2000) < 200])
+    stated = metrics.Stated(confidence, correct)
+    for metric in (metrics.ece, metrics.signed_gap, metrics.ks_error, metrics.overconfidence):
+        np.testing.assert_allclose(metric(stated), 0.2, rtol=1e-4)
+    assert inference.calibration_test("kuiper", stated).p_value < 1e-6
+    bound = inference.noise_bound(metrics.ece, stated, key=jax.random.key(0))
+    assert bound.low < 0.2 < bound.high
+    assert bound.p_value < 0.01
+
+
+def test_certain_answers_are_right_or_infinitely_surprising():
+    stated = metrics.Stated([1.0, 0.0, 1.0], [1, 0, 1])
+    assert metrics.nll(stated) == metrics.brier(stated) == metrics.ece(stated) == 0
+    assert metrics.nll(metrics.Stated([1.0, 0.5], [0, 1])) == np.inf
+    np.testing.assert_allclose(metrics.ece(metrics.Stated([1.0, 0.0], [0, 1])), 1)
+
+
+def test_weights_streams_jit_and_statistics():
+    confidence, correct = answers(2)
+    weights = np.random.default_rng(0).integers(0, 3, len(correct)).astype(np.float32)
+    several = {name: metrics.named(name) for name in ("ece", "nll", "aurc", "adaptive_ece")}
+    copies = np.repeat(np.arange(len(correct)), weights.astype(int))
+    whole = metrics.values_of(several, metrics.Stated(confidence[copies], correct[copies]))
+    stated = metrics.Stated(confidence, correct)
+    assert_same(metrics.values_of(several, stated, weights=weights), whole, rtol=1e-5)
+    compiled = jax.jit(lambda stated, w: metrics.values_of(several, stated, weights=w))
+    assert_same(compiled(metrics.Stated(jnp.array(confidence), jnp.array(correct)), weights), whole)
+    stream = metrics.Stream(several)
+    for part in (slice(0, 150), slice(150, None)):
+        stream.update(metrics.Stated(confidence[part], correct[part]), weights=weights[part])
+    assert_same(stream.compute(), whole, rtol=1e-5)
+    part = metrics.ece.stat(metrics.Stated(confidence[:9], correct[:9]))
+    rest = metrics.ece.stat(metrics.Stated(confidence[9:], correct[9:]))
+    np.testing.assert_allclose(metrics.ece.value(part + rest), metrics.ece(stated), rtol=1e-5)
+
+
+def test_the_gradient_is_that_of_the_formula():
+    confidence, correct = answers(3)
+    gradient = jax.grad(lambda c: metrics.brier(metrics.Stated(c, correct)))(jnp.array(confidence))
+    np.testing.assert_allclose(gradient, 2 * (confidence - correct) / len(correct), rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("confidence", "correct", "message"),
+    [
+        ([87.0, 12.0], [1, 0], "2 of 2 confidences are outside .*87 is one: divide percent by 100"),
+        ([0.5, -0.1], [1, 0], "1 of 2 confidences are outside"),
+        ([0.5, np.nan], [1, 0], "1 of 2 confidences are outside"),
+        ([0.5, 0.2], [1, 2], "correct must be True or False, 1 or 0, got 2"),
+        ([0.5, 0.2], [1], "one value for each answer"),
+        ([], [], "no examples"),
+    ],
+)
+def test_invalid_answers(confidence, correct, message):
+    stated = metrics.Stated(np.array(confidence), np.array(correct))
+    with pytest.raises(ValueError, match=message):
+        metrics.ece(stated)
+
+
+def test_what_needs_classes_or_labels_says_so():
+    stated = metrics.Stated([0.5, 0.2], [1, 0])
+    with pytest.raises(TypeError, match="leave out labels"):
+        metrics.ece(stated, np.array([0, 1]))
+    with pytest.raises(TypeError, match="logits need labels"):
+        metrics.ece(np.zeros((3, 2), np.float32))
+    with pytest.raises(TypeError, match="excluded_class needs classes"):
+        metrics.ece(stated, excluded_class=1)
+    with pytest.raises(TypeError):
+        losses.focal(stated, np.array([0, 1]))
+    with pytest.raises(ValueError, match="one column states confidences"):
+        metrics.ece(np.array([[2.0], [-3.0]]), np.array([0, 1]))
