@@ -143,7 +143,7 @@ def test_bad_evaluations_are_refused():
     evaluation = evaluated()
     with pytest.raises(TypeError, match="holds its labels, weights and clusters: leave out labels"):
         inference.debiased_squared_error(evaluation, LABELS)
-    with pytest.raises(TypeError, match="logits need labels, or give an Evaluation"):
+    with pytest.raises(TypeError, match="logits need labels, or give a"):
         inference.debiased_squared_error(LOGITS)
     for field, value in (
         ("labels", LABELS[::-1]),
