@@ -36,6 +36,11 @@ ENTRY = Entry(
         "adafocal-beats-ce-flsd-cifar10": rules.above(*map(_name, OTHERS.values())),
         "adafocal-error-not-worse": rules.below("error(AdaFocal) - error(CE)", margin=MARGIN),
     },
+    originals={
+        "adafocal-beats-ce-flsd-cifar10": rules.above(
+            *(_name(OTHERS[name]) for name in ("ce", "flsd"))
+        )
+    },
     runs={
         "ce": CE,
         "brier": BRIER,

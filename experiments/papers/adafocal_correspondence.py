@@ -1,7 +1,7 @@
 """Ghosh et al.: the training and the validation confidence of a bin move together over training.
 
-Both rise with training, and any two rising series correlate. So their changes from epoch to epoch
-are correlated, and the levels stand beside.
+The levels are judged. Both rise with training, and any two rising series correlate, so the
+correlation of their changes from epoch to epoch stands beside.
 """
 
 import numpy as np
@@ -52,7 +52,7 @@ def _correlation(first: np.ndarray, second: np.ndarray) -> float:
 ENTRY = Entry(
     claims={
         "adafocal-train-val-confidence-correspond": rules.above(
-            *(_name("changes", region) for region in REGIONS)
+            *(_name("levels", region) for region in REGIONS)
         )
     },
     runs={

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from experiments.papers import comparisons, estimates, limits, rules
+from experiments.papers import comparisons, estimates, rules
 from experiments.papers.comparisons import Runs, ce2, difference
 from experiments.papers.entry import Entry
 from experiments.papers.text_trainings import newsgroups_bert
@@ -37,9 +37,13 @@ def _name(other: str, phase: str) -> str:
 
 ENTRY = Entry(
     claims={
-        "adafocal-newsgroups-bert": rules.given(
-            limits.above(1.0, "T(CE)"),
-            rules.above(*(_name(other, phase) for other in OTHERS.values() for phase in PHASES)),
+        "adafocal-newsgroups-bert": rules.above(
+            *(_name(other, phase) for other in OTHERS.values() for phase in PHASES)
+        )
+    },
+    originals={
+        "adafocal-newsgroups-bert": rules.above(
+            *(_name(other, "before") for other in OTHERS.values())
         )
     },
     runs={
@@ -51,6 +55,5 @@ ENTRY = Entry(
     note="MiniLM (6 layers of width 384) in place of BERT-base, 128 word pieces a message, two"
     " epochs, one seed: the interval is over test examples alone. After two epochs the networks are"
     " not confident enough (T is below 1), where the published one is too confident. A focal weight"
-    " lowers confidence, so it cannot help here: the claim is judged where T of cross-entropy is"
-    " above 1.",
+    " lowers confidence, so it cannot help here.",
 )

@@ -45,6 +45,7 @@ def _beyond(setting: tuple[float, float]) -> str:
 
 ENTRY = Entry(
     claims={"bsce-gra-standard-hyperparameters-suffice": rules.below(*map(_beyond, OTHERS))},
+    originals={"bsce-gra-standard-hyperparameters-suffice": rules.none_above(*map(_name, OTHERS))},
     runs={
         _key(STANDARD): BSCE_GRA,
         **{

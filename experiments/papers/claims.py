@@ -25,7 +25,10 @@ class Claim(NamedTuple):
       test: how it is tested here.
       scale: exact, toy, table, cpu or gpu.
       data: the data that the test needs; "absent: NAME" if nobody here has them.
-      verdict_rule: when it holds, and when it does not.
+      rule_original: the first rule, written before any run.
+      rule: when the claim holds, and when it does not.
+      changed: the time of the last change of the rule; "" if the rule is the original one.
+      why: the reason of the change, and whether the runs were known.
     """
 
     id: str
@@ -36,17 +39,27 @@ class Claim(NamedTuple):
     test: str
     scale: str
     data: str
-    verdict_rule: str
+    rule_original: str
+    rule: str
+    changed: str
+    why: str
 
 
 @functools.cache
 def read(path: pathlib.Path = PUBLISHED / "claims.csv") -> dict[str, Claim]:
-    """Read all claims by id; raise an error for an id twice."""
+    """Read all claims by id; raise an error for an id twice, and for a rule without its history."""
     claims: dict[str, Claim] = {}
     for _, row in table(path, Claim._fields):
         claim = Claim(**row)
         if claim.id in claims:
             raise ValueError(f"{path} has two claims {claim.id}.")
+        if not (claim.rule and claim.rule_original):
+            raise ValueError(f"{claim.id} in {path} has no rule: write rule and rule_original.")
+        if (claim.rule != claim.rule_original) != bool(claim.changed and claim.why):
+            raise ValueError(
+                f"{claim.id} in {path}: a rule that differs from rule_original, and only such a"
+                " one, needs the time in changed and the reason in why."
+            )
         claims[claim.id] = claim
     return claims
 

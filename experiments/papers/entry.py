@@ -110,6 +110,8 @@ class Entry:
       minutes: the minutes of the statistic itself, where it takes more than one.
       figures: returns figures by name, for the page; takes what the statistic takes.
       note: what was chosen here, and why, for the page.
+      originals: the first rule of claims whose rule was changed, by id, where today's values can be
+        judged by it.
       name: the name of its file.
     """
 
@@ -123,6 +125,7 @@ class Entry:
     minutes: float = 0.0
     figures: Callable[..., Mapping[str, Any]] | None = None
     note: str = ""
+    originals: Mapping[str, Rule] = dataclasses.field(default_factory=dict)
     name: str = ""
 
     def measures_of(self, run: str) -> tuple[str, ...]:

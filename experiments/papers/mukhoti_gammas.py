@@ -213,6 +213,7 @@ ENTRY = Entry(
             "seeds with the largest final feature norm for CE",
         ),
     },
+    originals={"mukhoti-focal-test-nll-stays-low": rules.above("rise of NLL, CE - FL-3")},
     runs={"ce": CE, "fl1": FL1, "fl2": FL2, "fl3": FL3},
     measures=(MEASURE,),
     statistic=statistic,

@@ -45,9 +45,13 @@ def _errors(scale: float) -> str:
 
 ENTRY = Entry(
     claims={
-        "mukhoti-mmce-lambda-one-value": rules.given(
-            rules.below(*map(_errors, OTHERS), margin=0.01),
-            rules.below(*(_beyond(scale, phase) for phase in PHASES for scale in OTHERS)),
+        "mukhoti-mmce-lambda-one-value": rules.below(
+            *(_beyond(scale, phase) for phase in PHASES for scale in OTHERS)
+        )
+    },
+    originals={
+        "mukhoti-mmce-lambda-one-value": rules.none_above(
+            *(_name(scale, phase) for phase in PHASES for scale in OTHERS)
         )
     },
     runs={
@@ -57,6 +61,6 @@ ENTRY = Entry(
     statistic=statistic,
     note="LeNet-5 with the recipe of its config. The weight of the source is lost in our copy; its"
     " released scripts use 2. Here larger weights train worse networks, and with 4 and 8 they"
-    " learn nothing (error .9), so a low calibration error alone is no merit. The margin is the"
+    " learn nothing (error .9); with 2 the error is 8 points above that with .5. The margin is the"
     " change of the other squared error if its root grows by half a point.",
 )

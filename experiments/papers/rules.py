@@ -48,6 +48,23 @@ def below(*names: str, margin: float = 0.0) -> Rule:
     return _sided(names, margin, "below", "above")
 
 
+def none_above(*names: str) -> Rule:
+    """Holds if no 90 % interval lies above 0; does not hold if one does. A wide interval holds.
+
+    >>> none_above("a").judge({"a": Value(3.0, 1.0)}).state
+    'does not hold'
+    """
+
+    def judge(values: Values) -> Judgement:
+        least = min(values[name].p_above() for name in names)
+        if least >= SIZE:
+            return Judgement(HOLDS)
+        return Judgement(FAILS, min(1.0, least * len(names)))
+
+    words = f"holds if no 90 % interval of {_listed(names)} lies above 0; does not hold if one does"
+    return Rule(words, judge, names)
+
+
 def true(*names: str) -> Rule:
     """Holds if all values are 1; does not hold otherwise. For checks that nothing random enters.
 
@@ -103,11 +120,6 @@ def within(name: str, low: float, high: float) -> Rule:
         " lies outside; undecided otherwise"
     )
     return Rule(words, judge, (name,))
-
-
-def undecided(why: str, *names: str) -> Rule:
-    """Leave a claim undecided whose runs cannot decide it, with the values that they gave."""
-    return Rule(f"undecided: {why}", lambda values: Judgement(UNDECIDED), names)
 
 
 def given(condition: Rule, rule: Rule) -> Rule:

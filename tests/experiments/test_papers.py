@@ -112,7 +112,7 @@ def test_every_claim_has_a_source_a_kind_and_a_rule():
     for claim in known.values():
         assert claim.id.startswith(claim.source.partition("-")[0])
         assert claim.scale in ("exact", "toy", "table", "cpu", "gpu")
-        assert claim.verdict_rule
+        assert claim.rule
         assert claim.data
 
 
