@@ -193,6 +193,12 @@ def _claim(verdict: verdicts.Verdict, adjusted: tuple[str, float | None]) -> str
     part = verdict.record["claims"][verdict.claim]
     lines += [f"> {part['claim']}", f"Source: {part['source']}, {part['where']}."]
     lines += [f"Published: {part['published']}. Rule: {verdict.rule}."]
+    if part["changed"]:
+        first = f" Judged by it: {part['original']}." if part["original"] else ""
+        lines += [
+            f"Original rule: {part['rule_original']}.{first} Changed {part['changed'][:10]}."
+            f" {part['why']}"
+        ]
     lines += ["\n".join(f"- {name}: {value.text()}" for name, value in verdict.values.items())]
     return "\n\n".join(lines)
 

@@ -104,13 +104,14 @@ def _judge(entry: Entry, of_claims: Mapping[str, Mapping[str, Value]]) -> dict[s
                 f"{entry.name}: the rule of {claim} needs {', '.join(absent)}; the values are"
                 f" {', '.join(values)}."
             )
-        outcome = rule.judge(values)
+        outcome, first = rule.judge(values), entry.originals.get(claim)
         names = rule.names if shared and rule.names else tuple(values)
         judged[claim] = {
             **claims.read()[claim]._asdict(),
             "state": outcome.state,
             "p": outcome.p,
             "rule": rule.words,
+            "original": first.judge(values).state if first else None,
             "values": {name: values[name].plain() for name in names},
         }
     named = {name for part in judged.values() for name in part["values"]}

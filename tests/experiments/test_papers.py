@@ -567,7 +567,6 @@ def near(value, deviation=1.0):
         (rules.within("a", 1, 9), {"a": near(2)}, "undecided"),
         (rules.within("a", 1, 9), {"a": near(12)}, "does not hold"),
         (rules.at_least("a", 0.9), {"a": Value(0)}, "undecided"),
-        (rules.undecided("it was not tuned", "a"), {"a": near(9)}, "undecided"),
         (rules.given(rules.true("a"), rules.above("b")), {"a": Value(0), "b": near(9)}, "undec"),
         (rules.given(rules.true("a"), rules.above("b")), {"a": Value(1), "b": near(-9)}, "does"),
         (rules.agreeing(rules.above("a"), rules.below("b")), {"a": near(9), "b": near(9)}, "undec"),
@@ -660,7 +659,7 @@ def change_entry(monkeypatch, **fields):
         (rules.above("ce - fl", margin=0.1), "holds"),
         (rules.above("ce - fl", margin=0.9), "does not hold"),
         (rules.below("last"), "does not hold"),
-        (rules.undecided("it is a try", "last"), "undecided"),
+        (rules.within("last", -1, -0.5), "does not hold"),
     ],
 )
 def test_a_changed_rule_judges_the_same_values(judged, monkeypatch, rule, state):

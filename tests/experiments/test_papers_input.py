@@ -143,8 +143,8 @@ def test_a_measurement_without_an_array_is_named(folder, measured):
     [
         ("guo,T1,a,b,c,ECE,pre,abc,", r"line 3 of .*t\.csv has 'abc' where a number"),
         ("guo,T1,a,b,c,ECE,pre,1.0,hot", r"line 3 of .*t\.csv has 'hot' where a number"),
-        ("guo,T1,a,b,c,ECE,pre,1.0", r"line 3 of .*t\.csv has not 9 cells"),
-        ("guo,T1,a,b,c,ECE,pre,1.0,,5", r"line 3 of .*t\.csv has not 9 cells"),
+        ("guo,T1,a,b,c,ECE,pre,1.0", r"line 3 of .*t\.csv has not 12 cells"),
+        ("guo,T1,a,b,c,ECE,pre,1.0,,5", r"line 3 of .*t\.csv has not 12 cells"),
     ],
 )
 def test_a_wrong_published_row_is_named(tmp_path, line, message):
@@ -166,7 +166,7 @@ def test_a_table_without_a_column_is_named(tmp_path, read, name):
 def test_a_claim_without_its_last_cells_is_named(tmp_path):
     path = tmp_path / "t.csv"
     path.write_text(f"{','.join(claims.Claim._fields)}\nguo-a,guo,here\n")
-    with pytest.raises(ValueError, match=r"line 2 of .*t\.csv has not 9 cells"):
+    with pytest.raises(ValueError, match=r"line 2 of .*t\.csv has not 12 cells"):
         claims.read(path)
 
 
@@ -175,3 +175,22 @@ def test_runs_of_another_config_stay_in_their_folder(folder):
     for seed in (1, 2):
         assert records.about(records.path_of(folder, CE, seed))["config"]["seed"] == seed
     assert runs.config_of(CE)["seed"] == 1
+
+
+@pytest.mark.parametrize(
+    ("rule", "original", "changed", "why", "said"),
+    [
+        ("", "holds if a", "", "", "has no rule"),
+        ("holds if a", "", "", "", "has no rule"),
+        ("holds if b", "holds if a", "", "better", "needs the time in changed"),
+        ("holds if b", "holds if a", "2026-11-25", "", "needs the time in changed"),
+        ("holds if a", "holds if a", "2026-11-25", "better", "only such a one"),
+    ],
+)
+def test_a_rule_without_its_history_is_refused(tmp_path, rule, original, changed, why, said):
+    row = dict.fromkeys(claims.Claim._fields, "x") | {"id": "guo-x", "rule": rule}
+    row |= {"rule_original": original, "changed": changed, "why": why}
+    path = tmp_path / "claims.csv"
+    path.write_text(",".join(row) + "\n" + ",".join(row.values()) + "\n")
+    with pytest.raises(ValueError, match=said):
+        claims.read(path)
