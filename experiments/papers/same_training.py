@@ -83,7 +83,7 @@ class CannotTrain(ValueError):
 def code(commit: str) -> str:
     """Return the hashes of all code that a training may import; the commit where git lacks it.
 
-    This is calib_jax, and the modules in experiments itself, such as building.py.
+    This is calib_jax, experiments/running, and the modules in experiments itself.
     """
     if commit.endswith("-dirty"):
         return commit
@@ -91,7 +91,8 @@ def code(commit: str) -> str:
         listed = _git("ls-tree", commit, "calib_jax/", "experiments/").decode().splitlines()
     except (OSError, subprocess.CalledProcessError):
         return commit
-    return "\n".join(line for line in listed if line.endswith(".py") or "\tcalib_jax/" in line)
+    imported = (".py", "\texperiments/running")
+    return "\n".join(line for line in listed if line.endswith(imported) or "\tcalib_jax/" in line)
 
 
 def _git(*arguments: str) -> bytes:
