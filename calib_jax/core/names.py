@@ -1,7 +1,11 @@
-"""Near names: an error about an unknown name suggests the nearest known name."""
+"""Public names of subpackages, and errors that suggest the known name nearest to a wrong one."""
 
 import difflib
-from collections.abc import Collection
+import importlib
+import sys
+from collections.abc import Callable, Collection, Mapping
+from types import ModuleType
+from typing import Any
 
 
 def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
@@ -35,3 +39,34 @@ def no_attribute(owner: str, name: str, public: Collection[str]) -> AttributeErr
     AttributeError: calib_jax.losses has no 'focl'; did you mean 'focal'?
     """
     return AttributeError(f"{owner} has no {name!r}{nearest(name, public)}")
+
+
+def export(
+    package: str,
+    lazy: Mapping[str, str] | None = None,
+    advice: Callable[[str], str] | None = None,
+) -> None:
+    """Set `__all__`, `__dir__` and `__getattr__` of a subpackage from the names that it imports.
+
+    Every name without a leading underscore is public, except modules and `TYPE_CHECKING`.
+
+    Args:
+      package: the subpackage; it calls this function after its imports.
+      lazy: the subpackage from which a further public name is imported when it is used.
+      advice: returns the end of the error "SUBPACKAGE has no ..." for some names; "" for others.
+    """
+    members, lazy = vars(sys.modules[package]), lazy or {}
+    public = sorted(
+        {name for name, value in members.items() if not isinstance(value, ModuleType)}
+        - {name for name in members if name.startswith("_") or name == "TYPE_CHECKING"}
+        | lazy.keys()
+    )
+
+    def get(name: str) -> Any:
+        if name in lazy:
+            return getattr(importlib.import_module(lazy[name]), name)
+        if advice is not None and (end := advice(name)):
+            raise AttributeError(f"{package} has no {end}")
+        raise no_attribute(package, name, public)
+
+    members |= {"__all__": public, "__dir__": lambda: public, "__getattr__": get}

@@ -9,131 +9,71 @@
 To add a data set, add one file to `sets` and import its factory below; the catalogue lists it.
 """
 
-from typing import TYPE_CHECKING, Any
+from calib_jax.core import names as _names
+from calib_jax.data.dataset import Dataset as Dataset
+from calib_jax.data.dataset import about as about
+from calib_jax.data.dataset import catalogue as catalogue
+from calib_jax.data.dataset import named as named
+from calib_jax.data.dataset import register as register
+from calib_jax.data.facts import About as About
+from calib_jax.data.facts import Download as Download
+from calib_jax.data.images.augmentation import compose as compose
+from calib_jax.data.images.augmentation import mixed as mixed
+from calib_jax.data.images.augmentation import mixup as mixup
+from calib_jax.data.images.augmentation import mixup_lambda as mixup_lambda
+from calib_jax.data.images.augmentation import mixup_partners as mixup_partners
+from calib_jax.data.images.augmentation import on_inputs as on_inputs
+from calib_jax.data.images.augmentation import on_pairs as on_pairs
+from calib_jax.data.images.augmentation import random_color as random_color
+from calib_jax.data.images.augmentation import random_crop as random_crop
+from calib_jax.data.images.augmentation import random_flip as random_flip
+from calib_jax.data.images.augmentation import random_zoom as random_zoom
+from calib_jax.data.images.noise import gaussian_noise as gaussian_noise
+from calib_jax.data.own.arrays import arrays_of as arrays_of
+from calib_jax.data.own.arrays import from_arrays as from_arrays
+from calib_jax.data.own.image_folder import from_folder as from_folder
+from calib_jax.data.own.text_table import from_texts as from_texts
+from calib_jax.data.own.vectors import from_vectors as from_vectors
+from calib_jax.data.sets.camvid import camvid as camvid
+from calib_jax.data.sets.cifar10 import cifar10 as cifar10
+from calib_jax.data.sets.cifar10_c import cifar10_c as cifar10_c
+from calib_jax.data.sets.cifar100 import cifar100 as cifar100
+from calib_jax.data.sets.cityscapes import cityscapes as cityscapes
+from calib_jax.data.sets.digits import digits as digits
+from calib_jax.data.sets.gaussians import gaussians as gaussians
+from calib_jax.data.sets.imagenet import imagenet as imagenet
+from calib_jax.data.sets.inaturalist2018 import inaturalist2018 as inaturalist2018
+from calib_jax.data.sets.intents import banking77 as banking77
+from calib_jax.data.sets.intents import clinc150 as clinc150
+from calib_jax.data.sets.multi30k import multi30k as multi30k
+from calib_jax.data.sets.newsgroups import newsgroups as newsgroups
+from calib_jax.data.sets.newsgroups import newsgroups_19997 as newsgroups_19997
+from calib_jax.data.sets.places_lt import places_lt as places_lt
+from calib_jax.data.sets.sst import UNKNOWN as UNKNOWN
+from calib_jax.data.sets.sst import sst as sst
+from calib_jax.data.sets.svhn import svhn as svhn
+from calib_jax.data.sets.synthia import synthia as synthia
+from calib_jax.data.sets.tiny_imagenet import tiny_imagenet as tiny_imagenet
+from calib_jax.data.sets.wmt14 import wmt14 as wmt14
+from calib_jax.data.splits import Split as Split
+from calib_jax.data.splits import Subset as Subset
+from calib_jax.data.splits import long_tailed as long_tailed
+from calib_jax.data.splits import shuffled as shuffled
+from calib_jax.data.splits import some_of_each as some_of_each
+from calib_jax.data.splits import split as split
+from calib_jax.data.splits import subset as subset
+from calib_jax.data.text.dependencies import DependencyTree as DependencyTree
+from calib_jax.data.text.dependencies import read_dependencies as read_dependencies
+from calib_jax.data.text.sentence_pairs import Ragged as Ragged
+from calib_jax.data.text.sentence_pairs import with_end as with_end
+from calib_jax.data.text.subwords import Subwords as Subwords
+from calib_jax.data.text.trees import Tree as Tree
+from calib_jax.data.text.trees import parse_tree as parse_tree
+from calib_jax.data.text.trees import plain_words as plain_words
+from calib_jax.data.text.vocabulary import Vocabulary as Vocabulary
+from calib_jax.data.text.vocabulary import words_of as words_of
+from calib_jax.data.text.word_vectors import read_vectors as read_vectors
+from calib_jax.data.text.word_vectors import write_vectors as write_vectors
+from calib_jax.data.text.wordpiece import WordPiece as WordPiece
 
-from calib_jax.core.names import no_attribute
-from calib_jax.data.dataset import Dataset, about, catalogue, named, register
-from calib_jax.data.facts import About, Download
-from calib_jax.data.images.augmentation import (
-    compose,
-    mixed,
-    mixup,
-    mixup_lambda,
-    mixup_partners,
-    on_inputs,
-    on_pairs,
-    random_color,
-    random_crop,
-    random_flip,
-    random_zoom,
-)
-from calib_jax.data.images.noise import gaussian_noise
-from calib_jax.data.own.arrays import arrays_of, from_arrays
-from calib_jax.data.own.image_folder import from_folder
-from calib_jax.data.own.text_table import from_texts
-from calib_jax.data.own.vectors import from_vectors
-from calib_jax.data.sets.camvid import camvid
-from calib_jax.data.sets.cifar10 import cifar10
-from calib_jax.data.sets.cifar10_c import cifar10_c
-from calib_jax.data.sets.cifar100 import cifar100
-from calib_jax.data.sets.cityscapes import cityscapes
-from calib_jax.data.sets.digits import digits
-from calib_jax.data.sets.gaussians import gaussians
-from calib_jax.data.sets.imagenet import imagenet
-from calib_jax.data.sets.inaturalist2018 import inaturalist2018
-from calib_jax.data.sets.intents import banking77, clinc150
-from calib_jax.data.sets.multi30k import multi30k
-from calib_jax.data.sets.newsgroups import newsgroups, newsgroups_19997
-from calib_jax.data.sets.places_lt import places_lt
-from calib_jax.data.sets.sst import UNKNOWN, sst
-from calib_jax.data.sets.svhn import svhn
-from calib_jax.data.sets.synthia import synthia
-from calib_jax.data.sets.tiny_imagenet import tiny_imagenet
-from calib_jax.data.sets.wmt14 import wmt14
-from calib_jax.data.splits import Split, Subset, long_tailed, shuffled, some_of_each, split, subset
-from calib_jax.data.text.dependencies import DependencyTree, read_dependencies
-from calib_jax.data.text.sentence_pairs import Ragged, with_end
-from calib_jax.data.text.subwords import Subwords
-from calib_jax.data.text.trees import Tree, parse_tree, plain_words
-from calib_jax.data.text.vocabulary import Vocabulary, words_of
-from calib_jax.data.text.word_vectors import read_vectors, write_vectors
-from calib_jax.data.text.wordpiece import WordPiece
-
-__all__ = [
-    "UNKNOWN",
-    "About",
-    "Dataset",
-    "DependencyTree",
-    "Download",
-    "Ragged",
-    "Split",
-    "Subset",
-    "Subwords",
-    "Tree",
-    "Vocabulary",
-    "WordPiece",
-    "about",
-    "arrays_of",
-    "banking77",
-    "camvid",
-    "catalogue",
-    "cifar10",
-    "cifar10_c",
-    "cifar100",
-    "cityscapes",
-    "clinc150",
-    "compose",
-    "digits",
-    "from_arrays",
-    "from_folder",
-    "from_texts",
-    "from_vectors",
-    "gaussian_noise",
-    "gaussians",
-    "imagenet",
-    "inaturalist2018",
-    "long_tailed",
-    "mixed",
-    "mixup",
-    "mixup_lambda",
-    "mixup_partners",
-    "multi30k",
-    "named",
-    "newsgroups",
-    "newsgroups_19997",
-    "on_inputs",
-    "on_pairs",
-    "parse_tree",
-    "places_lt",
-    "plain_words",
-    "random_color",
-    "random_crop",
-    "random_flip",
-    "random_zoom",
-    "read_dependencies",
-    "read_vectors",
-    "register",
-    "shuffled",
-    "some_of_each",
-    "split",
-    "sst",
-    "subset",
-    "svhn",
-    "synthia",
-    "tiny_imagenet",
-    "with_end",
-    "wmt14",
-    "words_of",
-    "write_vectors",
-]
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without the modules of this subpackage."""
-    return __all__
-
-
-if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
-
-    def __getattr__(name: str) -> Any:
-        raise no_attribute(__name__, name, __all__)
+_names.export(__name__)

@@ -11,217 +11,109 @@ Each file of this subpackage defines one family. To add a metric, decorate one f
 terms (see `metric`); the catalogue then lists it by name.
 """
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from calib_jax.core.inputs.stated import Stated
-from calib_jax.core.names import no_attribute
-from calib_jax.metrics.averages import accuracy, brier, error, nll, top_k
-from calib_jax.metrics.classwise import classwise_ece, per_class_ece, sce
-from calib_jax.metrics.confusion import (
-    confusion_counts,
-    frequency_weighted_iou,
-    mean_iou,
-    mean_precision,
-    mean_recall,
-    per_class_iou,
-    per_class_precision,
-    per_class_recall,
-)
-from calib_jax.metrics.contract.metric import (
-    Metric,
-    catalogue,
-    metric,
-    named,
-    ratio,
-    register,
-    stats_of,
-    values_of,
-    values_of_stats,
-)
-from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import (
-    ClassGaps,
-    ClassRanking,
-    Columns,
-    Kept,
-    Ranking,
-    Vectors,
-)
-from calib_jax.metrics.costs import expected_cost, stated_cost
-from calib_jax.metrics.cumulative import cutoff_error, ecce, ks_error
+from calib_jax.core import names as _names
+from calib_jax.core.inputs.stated import Stated as Stated
+from calib_jax.metrics.averages import accuracy as accuracy
+from calib_jax.metrics.averages import brier as brier
+from calib_jax.metrics.averages import error as error
+from calib_jax.metrics.averages import nll as nll
+from calib_jax.metrics.averages import top_k as top_k
+from calib_jax.metrics.classwise import classwise_ece as classwise_ece
+from calib_jax.metrics.classwise import per_class_ece as per_class_ece
+from calib_jax.metrics.classwise import sce as sce
+from calib_jax.metrics.confusion import confusion_counts as confusion_counts
+from calib_jax.metrics.confusion import frequency_weighted_iou as frequency_weighted_iou
+from calib_jax.metrics.confusion import mean_iou as mean_iou
+from calib_jax.metrics.confusion import mean_precision as mean_precision
+from calib_jax.metrics.confusion import mean_recall as mean_recall
+from calib_jax.metrics.confusion import per_class_iou as per_class_iou
+from calib_jax.metrics.confusion import per_class_precision as per_class_precision
+from calib_jax.metrics.confusion import per_class_recall as per_class_recall
+from calib_jax.metrics.contract.metric import Metric as Metric
+from calib_jax.metrics.contract.metric import catalogue as catalogue
+from calib_jax.metrics.contract.metric import metric as metric
+from calib_jax.metrics.contract.metric import named as named
+from calib_jax.metrics.contract.metric import ratio as ratio
+from calib_jax.metrics.contract.metric import register as register
+from calib_jax.metrics.contract.metric import stats_of as stats_of
+from calib_jax.metrics.contract.metric import values_of as values_of
+from calib_jax.metrics.contract.metric import values_of_stats as values_of_stats
+from calib_jax.metrics.contract.predictions import Predictions as Predictions
+from calib_jax.metrics.contract.terms import ClassGaps as ClassGaps
+from calib_jax.metrics.contract.terms import ClassRanking as ClassRanking
+from calib_jax.metrics.contract.terms import Columns as Columns
+from calib_jax.metrics.contract.terms import Kept as Kept
+from calib_jax.metrics.contract.terms import Ranking as Ranking
+from calib_jax.metrics.contract.terms import Vectors as Vectors
+from calib_jax.metrics.costs import expected_cost as expected_cost
+from calib_jax.metrics.costs import stated_cost as stated_cost
+from calib_jax.metrics.cumulative import cutoff_error as cutoff_error
+from calib_jax.metrics.cumulative import ecce as ecce
+from calib_jax.metrics.cumulative import ks_error as ks_error
 from calib_jax.metrics.debiased import (
-    adaptive_debiased_rms_calibration_error,
-    debiased_rms_calibration_error,
+    adaptive_debiased_rms_calibration_error as adaptive_debiased_rms_calibration_error,
 )
-from calib_jax.metrics.decomposition import BrierParts, brier_decomposition
-from calib_jax.metrics.equal_mass import adaptive_ece, adaptive_mce
-from calib_jax.metrics.fixed_bins import (
-    ace,
-    ece,
-    mce,
-    overconfidence,
-    rms_calibration_error,
-    underconfidence,
+from calib_jax.metrics.debiased import (
+    debiased_rms_calibration_error as debiased_rms_calibration_error,
 )
-from calib_jax.metrics.kernel import kde_calibration_error
-from calib_jax.metrics.one_vs_rest import auroc, average_precision
-from calib_jax.metrics.ood import (
-    RocCurve,
-    in_and_out,
-    ood_aupr,
-    ood_auroc,
-    ood_fpr95,
-    ood_roc_curve,
-)
-from calib_jax.metrics.refinement import (
-    calibration_brier,
-    calibration_nll,
-    refinement_brier,
-    refinement_nll,
-)
-from calib_jax.metrics.released import MmceScript, mmce_script
-from calib_jax.metrics.reliability import (
-    Reliability,
-    adaptive_reliability,
-    classwise_reliability,
-    reliability,
-)
-from calib_jax.metrics.selective import (
-    ConfidentSet,
-    augrc,
-    aurc,
-    confidence_auroc,
-    confident_set,
-    coverage_at_risk,
-    excess_aurc,
-    risk_at_coverage,
-    selective_accuracy,
-)
-from calib_jax.metrics.shots import ShotAccuracy, shot_accuracy, shots_of_classes
-from calib_jax.metrics.smooth import smooth_ece
-from calib_jax.metrics.stream import Stream
-from calib_jax.metrics.summaries import (
-    ByCorrectness,
-    Group,
-    by_correctness,
-    mean_confidence,
-    mean_entropy,
-    sharpness,
-    signed_gap,
-)
-
-__all__ = [
-    "BrierParts",
-    "ByCorrectness",
-    "ClassGaps",
-    "ClassRanking",
-    "Columns",
-    "ConfidentSet",
-    "Group",
-    "Kept",
-    "Metric",
-    "MmceScript",
-    "Predictions",
-    "Ranking",
-    "Reliability",
-    "RocCurve",
-    "ShotAccuracy",
-    "Stated",
-    "Stream",
-    "Vectors",
-    "accuracy",
-    "ace",
-    "adaptive_debiased_rms_calibration_error",
-    "adaptive_ece",
-    "adaptive_mce",
-    "adaptive_reliability",
-    "augrc",
-    "aurc",
-    "auroc",
-    "average_precision",
-    "bootstrap",
-    "brier",
-    "brier_decomposition",
-    "by_correctness",
-    "calibration_brier",
-    "calibration_nll",
-    "catalogue",
-    "classwise_ece",
-    "classwise_reliability",
-    "confidence_auroc",
-    "confident_set",
-    "confusion_counts",
-    "coverage_at_risk",
-    "cutoff_error",
-    "debiased_rms_calibration_error",
-    "ecce",
-    "ece",
-    "error",
-    "estimates",
-    "excess_aurc",
-    "expected_cost",
-    "frequency_weighted_iou",
-    "in_and_out",
-    "interval",
-    "kde_calibration_error",
-    "ks_error",
-    "mce",
-    "mean_confidence",
-    "mean_entropy",
-    "mean_iou",
-    "mean_precision",
-    "mean_recall",
-    "metric",
-    "mmce_script",
-    "named",
-    "nll",
-    "ood_aupr",
-    "ood_auroc",
-    "ood_fpr95",
-    "ood_roc_curve",
-    "overconfidence",
-    "per_class_ece",
-    "per_class_iou",
-    "per_class_precision",
-    "per_class_recall",
-    "ratio",
-    "refinement_brier",
-    "refinement_nll",
-    "register",
-    "reliability",
-    "risk_at_coverage",
-    "rms_calibration_error",
-    "sce",
-    "selective_accuracy",
-    "sharpness",
-    "shot_accuracy",
-    "shots_of_classes",
-    "signed_gap",
-    "smooth_ece",
-    "stated_cost",
-    "stats_of",
-    "top_k",
-    "underconfidence",
-    "values_of",
-    "values_of_stats",
-]
+from calib_jax.metrics.decomposition import BrierParts as BrierParts
+from calib_jax.metrics.decomposition import brier_decomposition as brier_decomposition
+from calib_jax.metrics.equal_mass import adaptive_ece as adaptive_ece
+from calib_jax.metrics.equal_mass import adaptive_mce as adaptive_mce
+from calib_jax.metrics.fixed_bins import ace as ace
+from calib_jax.metrics.fixed_bins import ece as ece
+from calib_jax.metrics.fixed_bins import mce as mce
+from calib_jax.metrics.fixed_bins import overconfidence as overconfidence
+from calib_jax.metrics.fixed_bins import rms_calibration_error as rms_calibration_error
+from calib_jax.metrics.fixed_bins import underconfidence as underconfidence
+from calib_jax.metrics.kernel import kde_calibration_error as kde_calibration_error
+from calib_jax.metrics.one_vs_rest import auroc as auroc
+from calib_jax.metrics.one_vs_rest import average_precision as average_precision
+from calib_jax.metrics.ood import RocCurve as RocCurve
+from calib_jax.metrics.ood import in_and_out as in_and_out
+from calib_jax.metrics.ood import ood_aupr as ood_aupr
+from calib_jax.metrics.ood import ood_auroc as ood_auroc
+from calib_jax.metrics.ood import ood_fpr95 as ood_fpr95
+from calib_jax.metrics.ood import ood_roc_curve as ood_roc_curve
+from calib_jax.metrics.refinement import calibration_brier as calibration_brier
+from calib_jax.metrics.refinement import calibration_nll as calibration_nll
+from calib_jax.metrics.refinement import refinement_brier as refinement_brier
+from calib_jax.metrics.refinement import refinement_nll as refinement_nll
+from calib_jax.metrics.released import MmceScript as MmceScript
+from calib_jax.metrics.released import mmce_script as mmce_script
+from calib_jax.metrics.reliability import Reliability as Reliability
+from calib_jax.metrics.reliability import adaptive_reliability as adaptive_reliability
+from calib_jax.metrics.reliability import classwise_reliability as classwise_reliability
+from calib_jax.metrics.reliability import reliability as reliability
+from calib_jax.metrics.selective import ConfidentSet as ConfidentSet
+from calib_jax.metrics.selective import augrc as augrc
+from calib_jax.metrics.selective import aurc as aurc
+from calib_jax.metrics.selective import confidence_auroc as confidence_auroc
+from calib_jax.metrics.selective import confident_set as confident_set
+from calib_jax.metrics.selective import coverage_at_risk as coverage_at_risk
+from calib_jax.metrics.selective import excess_aurc as excess_aurc
+from calib_jax.metrics.selective import risk_at_coverage as risk_at_coverage
+from calib_jax.metrics.selective import selective_accuracy as selective_accuracy
+from calib_jax.metrics.shots import ShotAccuracy as ShotAccuracy
+from calib_jax.metrics.shots import shot_accuracy as shot_accuracy
+from calib_jax.metrics.shots import shots_of_classes as shots_of_classes
+from calib_jax.metrics.smooth import smooth_ece as smooth_ece
+from calib_jax.metrics.stream import Stream as Stream
+from calib_jax.metrics.summaries import ByCorrectness as ByCorrectness
+from calib_jax.metrics.summaries import Group as Group
+from calib_jax.metrics.summaries import by_correctness as by_correctness
+from calib_jax.metrics.summaries import mean_confidence as mean_confidence
+from calib_jax.metrics.summaries import mean_entropy as mean_entropy
+from calib_jax.metrics.summaries import sharpness as sharpness
+from calib_jax.metrics.summaries import signed_gap as signed_gap
 
 if TYPE_CHECKING:
-    from calib_jax.inference import bootstrap, estimates, interval
+    from calib_jax.inference import bootstrap as bootstrap
+    from calib_jax.inference import estimates as estimates
+    from calib_jax.inference import interval as interval
 
-# Aliases of functions in `inference`, imported late because `inference` imports this subpackage.
-_ALIASES = ("bootstrap", "estimates", "interval")
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without the modules of this subpackage."""
-    return __all__
-
-
-if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
-
-    def __getattr__(name: str) -> Any:
-        if name in _ALIASES:
-            return getattr(importlib.import_module("calib_jax.inference"), name)
-        raise no_attribute(__name__, name, __all__)
+# `inference` imports this subpackage, so its functions are imported when they are used.
+_LAZY = dict.fromkeys(("bootstrap", "estimates", "interval"), "calib_jax.inference")
+_names.export(__name__, _LAZY)

@@ -8,136 +8,68 @@ Every file of this subpackage is one family. To add a family, add one file and i
 names below; the catalogue lists its registered networks.
 """
 
-from typing import TYPE_CHECKING, Any
+from calib_jax.core import names as _names
+from calib_jax.models.batch_norm import BatchNorm as BatchNorm
+from calib_jax.models.bert import Bert as Bert
+from calib_jax.models.bert import BertEncoder as BertEncoder
+from calib_jax.models.bert import bert as bert
+from calib_jax.models.contract import Network as Network
+from calib_jax.models.contract import catalogue as catalogue
+from calib_jax.models.contract import named as named
+from calib_jax.models.contract import register as register
+from calib_jax.models.decoding import Decoded as Decoded
+from calib_jax.models.decoding import beam_search as beam_search
+from calib_jax.models.decoding import greedy_search as greedy_search
+from calib_jax.models.decoding import translate as translate
+from calib_jax.models.deeplab import deeplab as deeplab
+from calib_jax.models.deeplab import deeplab_resnet18 as deeplab_resnet18
+from calib_jax.models.deeplab import deeplab_resnet101 as deeplab_resnet101
+from calib_jax.models.deeplab import deeplab_small as deeplab_small
+from calib_jax.models.deeplab import deeplabv3_resnet18 as deeplabv3_resnet18
+from calib_jax.models.deeplab import deeplabv3_resnet101 as deeplabv3_resnet101
+from calib_jax.models.densenet import densenet as densenet
+from calib_jax.models.densenet import densenet40_bc as densenet40_bc
+from calib_jax.models.densenet import densenet121 as densenet121
+from calib_jax.models.densenet import densenet121_imagenet as densenet121_imagenet
+from calib_jax.models.densenet import densenet161 as densenet161
+from calib_jax.models.densenet import densenet169 as densenet169
+from calib_jax.models.densenet import densenet201 as densenet201
+from calib_jax.models.dropout import Dropout as Dropout
+from calib_jax.models.files.bert_files import read_bert as read_bert
+from calib_jax.models.files.bert_files import write_bert as write_bert
+from calib_jax.models.files.torch_weights import classes_in as classes_in
+from calib_jax.models.files.torch_weights import from_torch as from_torch
+from calib_jax.models.files.torch_weights import to_torch as to_torch
+from calib_jax.models.files.weight_files import read_weights as read_weights
+from calib_jax.models.files.weight_files import write_weights as write_weights
+from calib_jax.models.lenet import lenet5 as lenet5
+from calib_jax.models.perceptron import linear as linear
+from calib_jax.models.perceptron import mlp as mlp
+from calib_jax.models.resnet import resnet as resnet
+from calib_jax.models.resnet import resnet18 as resnet18
+from calib_jax.models.resnet import resnet34 as resnet34
+from calib_jax.models.resnet import resnet50 as resnet50
+from calib_jax.models.resnet import resnet50_imagenet as resnet50_imagenet
+from calib_jax.models.resnet import resnet50_tiny_imagenet as resnet50_tiny_imagenet
+from calib_jax.models.resnet import resnet101 as resnet101
+from calib_jax.models.resnet import resnet110 as resnet110
+from calib_jax.models.resnet import resnet110_imagenet as resnet110_imagenet
+from calib_jax.models.resnet import resnet110_tiny_imagenet as resnet110_tiny_imagenet
+from calib_jax.models.resnet import resnet152 as resnet152
+from calib_jax.models.resnet import resnet152_imagenet as resnet152_imagenet
+from calib_jax.models.small_resnet import resnet8 as resnet8
+from calib_jax.models.small_resnet import resnet20 as resnet20
+from calib_jax.models.small_resnet import resnet32 as resnet32
+from calib_jax.models.small_resnet import resnet56 as resnet56
+from calib_jax.models.small_resnet import resnet110_small as resnet110_small
+from calib_jax.models.small_resnet import small_resnet as small_resnet
+from calib_jax.models.text_cnn import global_pooling_cnn as global_pooling_cnn
+from calib_jax.models.transformer import transformer as transformer
+from calib_jax.models.tree_lstm import child_sum_tree_lstm as child_sum_tree_lstm
+from calib_jax.models.tree_lstm import tree_lstm as tree_lstm
+from calib_jax.models.vit import vit as vit
+from calib_jax.models.wide_resnet import wide_resnet as wide_resnet
+from calib_jax.models.wide_resnet import wide_resnet26_10 as wide_resnet26_10
+from calib_jax.models.wide_resnet import wide_resnet28_10 as wide_resnet28_10
 
-from calib_jax.core.names import no_attribute
-from calib_jax.models.batch_norm import BatchNorm
-from calib_jax.models.bert import Bert, BertEncoder, bert
-from calib_jax.models.contract import Network, catalogue, named, register
-from calib_jax.models.decoding import Decoded, beam_search, greedy_search, translate
-from calib_jax.models.deeplab import (
-    deeplab,
-    deeplab_resnet18,
-    deeplab_resnet101,
-    deeplab_small,
-    deeplabv3_resnet18,
-    deeplabv3_resnet101,
-)
-from calib_jax.models.densenet import (
-    densenet,
-    densenet40_bc,
-    densenet121,
-    densenet121_imagenet,
-    densenet161,
-    densenet169,
-    densenet201,
-)
-from calib_jax.models.dropout import Dropout
-from calib_jax.models.files.bert_files import read_bert, write_bert
-from calib_jax.models.files.torch_weights import classes_in, from_torch, to_torch
-from calib_jax.models.files.weight_files import read_weights, write_weights
-from calib_jax.models.lenet import lenet5
-from calib_jax.models.perceptron import linear, mlp
-from calib_jax.models.resnet import (
-    resnet,
-    resnet18,
-    resnet34,
-    resnet50,
-    resnet50_imagenet,
-    resnet50_tiny_imagenet,
-    resnet101,
-    resnet110,
-    resnet110_imagenet,
-    resnet110_tiny_imagenet,
-    resnet152,
-    resnet152_imagenet,
-)
-from calib_jax.models.small_resnet import (
-    resnet8,
-    resnet20,
-    resnet32,
-    resnet56,
-    resnet110_small,
-    small_resnet,
-)
-from calib_jax.models.text_cnn import global_pooling_cnn
-from calib_jax.models.transformer import transformer
-from calib_jax.models.tree_lstm import child_sum_tree_lstm, tree_lstm
-from calib_jax.models.vit import vit
-from calib_jax.models.wide_resnet import wide_resnet, wide_resnet26_10, wide_resnet28_10
-
-__all__ = [
-    "BatchNorm",
-    "Bert",
-    "BertEncoder",
-    "Decoded",
-    "Dropout",
-    "Network",
-    "beam_search",
-    "bert",
-    "catalogue",
-    "child_sum_tree_lstm",
-    "classes_in",
-    "deeplab",
-    "deeplab_resnet18",
-    "deeplab_resnet101",
-    "deeplab_small",
-    "deeplabv3_resnet18",
-    "deeplabv3_resnet101",
-    "densenet",
-    "densenet40_bc",
-    "densenet121",
-    "densenet121_imagenet",
-    "densenet161",
-    "densenet169",
-    "densenet201",
-    "from_torch",
-    "global_pooling_cnn",
-    "greedy_search",
-    "lenet5",
-    "linear",
-    "mlp",
-    "named",
-    "read_bert",
-    "read_weights",
-    "register",
-    "resnet",
-    "resnet8",
-    "resnet18",
-    "resnet20",
-    "resnet32",
-    "resnet34",
-    "resnet50",
-    "resnet50_imagenet",
-    "resnet50_tiny_imagenet",
-    "resnet56",
-    "resnet101",
-    "resnet110",
-    "resnet110_imagenet",
-    "resnet110_small",
-    "resnet110_tiny_imagenet",
-    "resnet152",
-    "resnet152_imagenet",
-    "small_resnet",
-    "to_torch",
-    "transformer",
-    "translate",
-    "tree_lstm",
-    "vit",
-    "wide_resnet",
-    "wide_resnet26_10",
-    "wide_resnet28_10",
-    "write_bert",
-    "write_weights",
-]
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without the modules of this subpackage."""
-    return __all__
-
-
-if not TYPE_CHECKING:  # type checkers see all names above and report unknown ones
-
-    def __getattr__(name: str) -> Any:
-        raise no_attribute(__name__, name, __all__)
+_names.export(__name__)

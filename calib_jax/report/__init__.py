@@ -7,40 +7,26 @@
 This is the only subpackage that imports others: metrics, calibrators and plots.
 """
 
-from calib_jax.report.class_order import match_classes
-from calib_jax.report.command import score_files
-from calib_jax.report.out_of_distribution import Detection, OutOfDistribution, out_of_distribution
-from calib_jax.report.overlap import same_examples
-from calib_jax.report.pictures import pictures
-from calib_jax.report.prediction_files import Predictions, read_predictions
-from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
-from calib_jax.report.records import Change, Part, Row, Worst
-from calib_jax.report.scoring import DEFAULT_METRICS, Report, score
+from calib_jax.core import names as _names
+from calib_jax.report.class_order import match_classes as match_classes
+from calib_jax.report.command import score_files as score_files
+from calib_jax.report.out_of_distribution import Detection as Detection
+from calib_jax.report.out_of_distribution import OutOfDistribution as OutOfDistribution
+from calib_jax.report.out_of_distribution import out_of_distribution as out_of_distribution
+from calib_jax.report.overlap import same_examples as same_examples
+from calib_jax.report.pictures import pictures as pictures
+from calib_jax.report.prediction_files import Predictions as Predictions
+from calib_jax.report.prediction_files import read_predictions as read_predictions
+from calib_jax.report.predictions import FLOOR as FLOOR
+from calib_jax.report.predictions import as_logits as as_logits
+from calib_jax.report.predictions import average as average
+from calib_jax.report.predictions import probability_rows as probability_rows
+from calib_jax.report.records import Change as Change
+from calib_jax.report.records import Part as Part
+from calib_jax.report.records import Row as Row
+from calib_jax.report.records import Worst as Worst
+from calib_jax.report.scoring import DEFAULT_METRICS as DEFAULT_METRICS
+from calib_jax.report.scoring import Report as Report
+from calib_jax.report.scoring import score as score
 
-__all__ = [
-    "DEFAULT_METRICS",
-    "FLOOR",
-    "Change",
-    "Detection",
-    "OutOfDistribution",
-    "Part",
-    "Predictions",
-    "Report",
-    "Row",
-    "Worst",
-    "as_logits",
-    "average",
-    "match_classes",
-    "out_of_distribution",
-    "pictures",
-    "probability_rows",
-    "read_predictions",
-    "same_examples",
-    "score",
-    "score_files",
-]
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without the modules of this subpackage."""
-    return __all__
+_names.export(__name__)
