@@ -129,6 +129,7 @@ def score(
     """
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
+    checks.num_bins(num_bins)
     calibration.check_request(calibrate, fit_on, cross_fit, criterion)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
     logits, labels, weights = (as_array(array) for array in (logits, labels, weights))

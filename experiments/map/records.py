@@ -5,12 +5,15 @@ import pathlib
 from collections.abc import Mapping
 from typing import Any
 
+from absl import flags
+
 from calib_jax.core.files import reading, writing
 from experiments.map import measures
 from experiments.map.settings import SEEDS, Setting, config_of
 from experiments.running import cli
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "map"
+IN = flags.DEFINE_string("records", str(FOLDER), "Folder of the records of the map.")
 _KIND, _ADVICE = "a record of the map", "remove it, and experiments.map.run writes it anew"
 # Keys of the config on which no number of a record depends.
 _FREE = ("run", "metrics")

@@ -1,6 +1,6 @@
 r"""Write the map's table and figure from its records.
 
-    python -m experiments.map.report [--records=FOLDER] [--out=FOLDER]
+    python -m experiments.map.report [--records=FOLDER] [--page=FOLDER]
 
 It writes map.md, map.png and map.svg. Weight decays that lack a loss are left out and named, and
 the rule waits for the records of all three data sets.
@@ -18,8 +18,7 @@ from experiments.map import records, statistics
 from experiments.map.settings import settings
 from experiments.running import cli
 
-_RECORDS = flags.DEFINE_string("records", str(records.FOLDER), "Folder of the records.")
-_OUT = flags.DEFINE_string("out", str(records.FOLDER), "Folder of the table and the figure.")
+_PAGE = flags.DEFINE_string("page", str(records.FOLDER), "Folder of the table and the figure.")
 _MARKERS = {
     "banking77": ("o", "#0072B2"),
     "clinc150": ("s", "#D55E00"),
@@ -197,7 +196,7 @@ def figure(found: statistics.Cells) -> Any:
 
 def main() -> int:
     """Write the table and the figure."""
-    folder, out = pathlib.Path(_RECORDS.value), pathlib.Path(_OUT.value)
+    folder, out = pathlib.Path(records.IN.value), pathlib.Path(_PAGE.value)
     found = cli.refusing(read_all, folder)
     text = cli.refusing(page, found)
     out.mkdir(parents=True, exist_ok=True)

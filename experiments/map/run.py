@@ -1,6 +1,6 @@
 r"""Train the settings of the map, and write a record of each.
 
-    python -m experiments.map.run --vectors=DIR --workdir=DIR [--out=FOLDER] [--texts=banking77]
+    python -m experiments.map.run --vectors=DIR --workdir=DIR [--records=FOLDER] [--texts=banking77]
 
 --vectors is the folder with the folders banking77, clinc150, clinc150_out and newsgroups of
 experiments.embed. The ten seeds of a setting are trained in one program. A setting with a record is
@@ -23,7 +23,6 @@ from experiments.running import building, cli, provenance, resuming
 
 _VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
-_OUT = flags.DEFINE_string("out", str(records.FOLDER), "Folder of the records.")
 _TEXTS = flags.DEFINE_list("texts", list(TEXTS), "Data sets of the settings.")
 
 
@@ -87,7 +86,7 @@ def main() -> int:
         raise cli.Refused("give --vectors=FOLDER of the vectors and --workdir=FOLDER of the runs.")
     if unknown := sorted(set(_TEXTS.value) - set(TEXTS)):
         raise cli.Refused(f"--texts must be among {', '.join(TEXTS)}, got {', '.join(unknown)}.")
-    workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(_OUT.value)
+    workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(records.IN.value)
     cli.use_compilation_cache(workdir / ".compiled")
     wanted = [setting for setting in settings() if setting.texts in _TEXTS.value]
     missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]

@@ -129,7 +129,7 @@ def test_a_killed_command_goes_on_with_the_missing_settings(tmp_path, measured):
         records.write(tmp_path / "records", setting, record_of(setting, measured))
     killed = tmp_path / "work" / wanted[0].name / "seed_1"  # a run that has no checkpoint yet
     killed.mkdir(parents=True)
-    flags = (f"--vectors={tmp_path}", f"--workdir={tmp_path}/work", f"--out={tmp_path}/records")
+    flags = (f"--vectors={tmp_path}", f"--workdir={tmp_path}/work", f"--records={tmp_path}/records")
     code, output = run("map.run", *flags, "--texts=banking77")
     assert code == 0, output
     assert "71 of 72 settings have a record." in output

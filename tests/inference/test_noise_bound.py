@@ -179,8 +179,8 @@ def test_equal_confidences_are_one_binomial():
         assert bound.floor == pytest.approx(law @ abs(number - 48) / 60, rel=0.06)
 
 
-def test_fewer_rows_than_bins_and_one_class():
-    one = inference.noise_bound(metrics.ece, jnp.ones((1, 1)), jnp.zeros(1, int), key=KEY)
+def test_fewer_rows_than_bins_and_one_certain_answer():
+    one = inference.noise_bound(metrics.ece, metrics.Stated([1.0], [True]), key=KEY)
     assert one[:2] == (0, 0)
     assert one.high == 1
     assert one.p_value == 1
