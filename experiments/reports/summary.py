@@ -329,7 +329,13 @@ def _phase(
     bounds = [
         inference.noise_bound(bounded, each, **of_bound) if bounded else {} for each in evaluations
     ]
-    samples = [inference.bootstrap(others, each, **draws) for each in evaluations]
+    # One program also resamples the metrics whose differences have bootstrap intervals.
+    resampled = {
+        name: metric
+        for name, metric in chosen.items()
+        if name in others or metric.name not in inference.BY_SQUARED_ERROR
+    }
+    samples = [inference.bootstrap(resampled, each, **draws) for each in evaluations]
     values = [
         {name: float(value) for name, value in each.values(others).items()}
         | {name: bound.value for name, bound in of_run.items()}
