@@ -280,7 +280,9 @@ def test_losses_and_metrics_on_every_mesh(kind, dtype, placement, axes, is_set):
         with context(mesh_of(axes), is_set):
             data = placed(mesh_of(axes), placement, examples(dtype))
             actual = jax.device_get(jax.jit(together(KINDS[kind]()))(*data))
-    assert_same(actual, wanted, 1e-6 if dtype == "float32" else 1e-12)
+    # Sums over devices round in another order, which soft_ece amplifies.
+    single = 2e-6 if kind == "coupled" else 1e-6
+    assert_same(actual, wanted, single if dtype == "float32" else 1e-12)
 
 
 @pytest.mark.slow
