@@ -71,7 +71,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def pytest_collection_finish() -> None:
-    """Let no collection of garbage look at the libraries and the tests again."""
+    """Exclude the libraries and the tests, which live on, from all later garbage collections."""
     gc.collect()
     gc.freeze()
 

@@ -1,4 +1,4 @@
-"""Compiled programs in a folder, shared by processes that write it at the same time, and cheap."""
+"""Compiled programs in a folder that several processes share, and cheaper contexts of MLIR."""
 
 import os
 import pathlib
@@ -28,7 +28,7 @@ def share(folder: str) -> None:
 
 
 def _shared_context() -> mlir.ir.Context:
-    """Return the context of the thread's last programs, and a new one from time to time."""
+    """Return the context of the thread; build a new one after `PROGRAMS_OF_A_CONTEXT` programs."""
     count = getattr(here, "count", 0)
     if count % PROGRAMS_OF_A_CONTEXT == 0:
         here.context = make_context()

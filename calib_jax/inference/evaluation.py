@@ -27,7 +27,7 @@ import numpy as np
 from jaxtyping import Integer, Shaped
 
 from calib_jax.core.inputs import checks, invalid_values
-from calib_jax.core.inputs.stated import is_stated, rows_of
+from calib_jax.core.inputs.stated import Stated, is_stated, rows_of
 from calib_jax.core.rows import of_few_shapes, padded_size
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.inference.normal import Column
@@ -276,12 +276,14 @@ def on_same_examples(
 def runs_of(model: Any) -> list[Any]:
     """Return the entries of a list as runs; an evaluation, an array or nested numbers are one run.
 
-    The entries are evaluations, or arrays with two axes or more.
+    The entries are evaluations, stated confidences, or arrays with two axes or more.
     """
     several = (
         isinstance(model, list | tuple)
         and len(model) > 0
-        and all(isinstance(run, Evaluation) or getattr(run, "ndim", 0) >= 2 for run in model)
+        and all(
+            isinstance(run, Evaluation | Stated) or getattr(run, "ndim", 0) >= 2 for run in model
+        )
     )
     return list(model) if several else [model]
 

@@ -1,8 +1,8 @@
-"""What is recorded of a setting: values of every seed, and replicates for the noise of the rows.
+"""The record of a setting: the values of every seed, and replicates that leave out some rows.
 
-All sums are NumPy in float64. The rows of the validation part, of the test part and of the
-out-of-scope queries are dealt into `FOLDS` folds. A replicate is the mean over the seeds without
-one fold, of the validation part or of the test part. The delete-one-fold jackknife of these
+All sums are NumPy in float64. Validation rows, test rows and out-of-scope queries are each divided
+into `FOLDS` folds. A replicate leaves one fold of the validation rows or of the test rows out, and
+averages a metric of the remaining rows over the seeds. The delete-one-fold jackknife of these
 replicates estimates the variance that the choice of rows causes. No row is drawn twice, so that the
 debiased squared error stays unbiased. The folds are the same for all losses and weight decays, so a
 difference of two settings has a replicate for each fold, too.

@@ -74,8 +74,14 @@ def test_two_models_that_answer_the_same_questions_are_compared(models):
     np.testing.assert_allclose(temperature.value, np.log(2), rtol=1e-3)
     refined = inference.compare_refinement(metrics.Stated(confidence, correct), sharper)
     np.testing.assert_allclose(refined.refinement.value, 0, atol=1e-4)
-    assert (
-        inference.compare_ece(*stated, key=KEY).low < inference.compare_ece(*stated, key=KEY).high
-    )
+    pairs = [metrics.Stated(*answers(seed)) for seed in (0, 1)]
+    of_ece = inference.compare_ece(*stated, key=KEY)
+    ece_a, ece_b = (float(metrics.ece(pair)) for pair in pairs)
+    np.testing.assert_allclose(of_ece.value, ece_b - ece_a, atol=1e-6)
+    assert of_ece.low < of_ece.value < of_ece.high
+    # Lists of runs, of one run each.
+    lists = ([pair] for pair in pairs)
+    runs = inference.compare_metrics({"brier": metrics.brier}, *lists, key=KEY)
+    np.testing.assert_allclose(runs["brier"].value, change.value, rtol=1e-4)
     with pytest.raises(ValueError, match="400 and 3 confidences"):
         inference.compare_calibration(stated[0], metrics.Stated(*answers(0, 3)))
