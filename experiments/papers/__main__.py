@@ -13,7 +13,7 @@ neither --results nor --runs_dir, and keeps a small record of each run; --recomp
 records alone. Runs of commits with different code are compared only after --same_training, which
 trains their first epochs with both commits, has found the same losses. --scale=toy tries the same
 on digits in seconds, in a folder of its own: its verdicts are not about the claims. --scale=gpu has
-the papers' networks in a short schedule, in a folder of its own; with --minutes it trains what is
+a wide network in a short schedule, in a folder of its own; with --minutes it trains what is
 worth most and fits, and --tiny tries this.
 """
 
@@ -49,6 +49,9 @@ _RESULTS = flags.DEFINE_string(
 
 _MINUTES = flags.DEFINE_float(
     "minutes", 0.0, "With --scale=gpu: train for this long what is worth most.", lower_bound=0.0
+)
+_AT_ONCE = flags.DEFINE_integer(
+    "at_once", 1, "With --minutes: trainings that share the accelerator.", lower_bound=1
 )
 _OUT = flags.DEFINE_string("out", None, "With --minutes: folder of the results.")
 _TINY = flags.DEFINE_bool("tiny", False, "With --minutes: a small network and few images.")
@@ -133,7 +136,7 @@ def _session() -> int:
     out = pathlib.Path(_OUT.value or pathlib.Path(_RESULTS.value) / scale)
     runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
     place = accelerator.Place(out, runs_dir, data_dir, scale, _PRECISION.value)
-    return accelerator.session(place, _MINUTES.value)
+    return accelerator.session(place, _MINUTES.value, _AT_ONCE.value)
 
 
 def _tables(folder: pathlib.Path) -> pathlib.Path:

@@ -2,22 +2,24 @@ r"""Use the minutes of an accelerator: train what is worth most first, as long a
 
     python -m experiments.papers --scale=gpu --minutes=20 --out=DIR --runs_dir=RUNS --data_dir=DATA
 
-The trainings are those of the papers' table on CIFAR-10, with ResNet-50 and three seeds in one
-program, and after them those of the claims about networks. Their schedule has 30 of the papers' 350
-epochs (`scales.py`). Before the first one, `device_check.py` compares losses and metrics with
+The trainings are those of the papers' table on CIFAR-10, with a wide ResNet-8 and three seeds in
+one program, and after them those of the claims about networks. Their schedule has 30 of the papers'
+350 epochs (`scales.py`). Before the first one, `device_check.py` compares losses and metrics with
 float64. The records of finished trainings, and the verdicts of every entry whose records are all
 there, are written to DIR. A training that does not end in time is stopped and saved in RUNS, and
 the same command resumes it.
 
-Every training is a process of its own. This process leaves the accelerator to them.
+Every training is a process of its own, and --at_once=N has N of them at the same time. This process
+leaves the accelerator to them.
 """
 
+import concurrent.futures
 import json
+import os
 import pathlib
 import subprocess
 import sys
 import time
-from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -74,65 +76,81 @@ def entries(place: Place) -> list[Entry]:
     ]
 
 
-def session(place: Place, minutes: float) -> int:
-    """Check the device, train what fits, and write the verdicts; return the exit code."""
+def session(place: Place, minutes: float, at_once: int = 1) -> int:
+    """Check the device, train what fits, and write the verdicts; return the exit code.
+
+    Args:
+      place: where to read and write, and how to train.
+      minutes: the minutes until the last training is stopped.
+      at_once: trainings at the same time. Their processes share the accelerator and its memory, so
+        one computes while another compiles.
+    """
     ends = time.monotonic() + 60 * minutes
     # This process computes verdicts only, and must not take the memory of the accelerator.
     jax.config.update("jax_platforms", "cpu")
     device = checked_device(place.folder)
-    began: list[Training] = []
-    while missing := unfinished(place):
-        remaining = ends - time.monotonic()
-        needed = needed_seconds(place, device, missing)
-        training = next((t for t in missing if needed.get(t, 0.0) < remaining), None)
-        if training is None:
-            rest = max(0.0, remaining / 60)
-            print(
-                f"nothing fits into the last {rest:.1f} of {minutes:g} minutes{_shortest(needed)}."
-            )
-            break
-        if training in began:
-            raise cli.Failed(f"{training.label} was trained, and {place.runs_dir} lacks its runs.")
-        began.append(training)
-        if why := runs.data_is_there(training, place.data_dir):
-            raise cli.Refused(why)
-        if not runs.train_missing([training], place.runs_dir, place.data_dir, remaining):
-            print(f"{training.label}: stopped after {minutes:g} minutes; the same command resumes.")
-            break
-        cli.refusing(collect, place, training)
-        print(f"{training.config} {training.label}: trained and recorded", flush=True)
-    else:
-        print("every training is done.")
+    if at_once > 1:
+        os.environ.setdefault("XLA_PYTHON_CLIENT_MEM_FRACTION", f"{0.9 / at_once:.2f}")
+    missing = unfinished(place)
+    with concurrent.futures.ThreadPoolExecutor(at_once) as pool:
+        results = pool.map(lambda training: _train(place, training, device, ends), missing)
+        if all(list(results)):
+            print("every training is done.")
     judge(place)
     return 0
 
 
+def _train(place: Place, training: Training, device: str, ends: float) -> bool:
+    """Train until a time of the clock if the training fits, and record it; return whether."""
+    name = f"{training.config} {training.label}"
+    remaining = ends - time.monotonic()
+    needed = needed_seconds(place, device, training)
+    if needed > remaining:
+        rest = max(0.0, remaining / 60)
+        print(f"{name} needs about {needed / 60:.1f} minutes, and {rest:.1f} are left.", flush=True)
+        return False
+    if why := runs.data_is_there(training, place.data_dir):
+        raise cli.Refused(why)
+    folder = _runs_dir(place, training)
+    if not runs.train_missing([training], folder, place.data_dir, max(0.0, remaining)):
+        print(f"{name}: stopped at the end of the minutes; the same command resumes.", flush=True)
+        return False
+    cli.refusing(collect, place, training)
+    if not _recorded(place.folder, training):
+        raise cli.Failed(f"{name} was trained, and {folder} lacks its runs.")
+    print(f"{name}: trained and recorded", flush=True)
+    return True
+
+
 def unfinished(place: Place) -> list[Training]:
     """List the trainings without all records, the most valuable first."""
-    scaled = [scales.on_gpu(training, place.scale, place.precision) for training in ORDER]
-    cli.refusing(collect, place, *scaled)
-    return [training for training in scaled if not _recorded(place.folder, training)]
+    # At tiny size, trainings of different networks are the same one.
+    scaled: dict[str, Training] = {}
+    for training in (scales.on_gpu(t, place.scale, place.precision) for t in ORDER):
+        scaled.setdefault(f"{training.config} {training.label}", training)
+    for training in scaled.values():
+        cli.refusing(collect, place, training)
+    return [training for training in scaled.values() if not _recorded(place.folder, training)]
 
 
 def _recorded(folder: pathlib.Path, training: Training) -> bool:
     return all(records.path_of(folder, training, seed).is_file() for seed in training.of_seeds)
 
 
-def collect(place: Place, *chosen: Training) -> None:
-    """Write the records of the finished runs of some trainings."""
-    runs_of = {f"{training.config} {training.label}": training for training in chosen}
-    only = Entry(claims={}, statistic={}, runs=runs_of)
-    records.collect(place.folder, only, place.runs_dir, place.data_dir)
+def _runs_dir(place: Place, training: Training) -> pathlib.Path:
+    """Return the folder of the sweep of a training: its own, since a sweep has one process."""
+    return place.runs_dir / f"{training.config}-{training.label}"
 
 
-def needed_seconds(place: Place, device: str, missing: Iterable[Training]) -> dict[Training, float]:
-    """Estimate the seconds of the trainings of whose config this device has a record."""
-    known = measured_seconds(place.folder, device)
-    return {
-        training: known[training.config] * training.seeds
-        for training in missing
-        if training.config in known
-    }
+def collect(place: Place, training: Training) -> None:
+    """Write the records of the finished runs of a training."""
+    only = Entry(claims={}, statistic={}, runs={training.label: training})
+    records.collect(place.folder, only, _runs_dir(place, training), place.data_dir)
+
+
+def needed_seconds(place: Place, device: str, training: Training) -> float:
+    """Estimate the seconds of a training; 0 where this device has no record of its config."""
+    return measured_seconds(place.folder, device).get(training.config, 0.0) * training.seeds
 
 
 def measured_seconds(folder: pathlib.Path, device: str) -> dict[str, float]:
@@ -147,13 +165,6 @@ def measured_seconds(folder: pathlib.Path, device: str) -> dict[str, float]:
             config = path.parts[-3]
             longest[config] = max(longest.get(config, 0.0), float(about["seconds"]))
     return longest
-
-
-def _shortest(needed: Mapping[Training, float]) -> str:
-    if not needed:
-        return ""
-    training = min(needed, key=lambda candidate: needed[candidate])
-    return f"; {training.config} {training.label} needs about {needed[training] / 60:.1f}"
 
 
 def checked_device(folder: pathlib.Path) -> str:
