@@ -4,6 +4,9 @@ The recipe of Mukhoti et al. 2020 and later papers: SGD with learning rate 0.1, 
 epochs 150 and 250 of 350, momentum 0.9, weight decay 5e-4 on every parameter, and batches of 128.
 The released code, but no paper, also sums the loss over the batch (see `configs/losses`) and clips
 its gradient to norm 2.
+
+A new key here has 0, False, None or an empty value, with which a run trains as before the key. So
+the records of `experiments.map`, which lack the key, stay valid.
 """
 
 from ml_collections import ConfigDict

@@ -1,15 +1,21 @@
-"""The records of the map: one JSON file for each setting, in experiments/results/map."""
+"""The records of the map: one JSON file for each setting, in experiments/results/map.
+
+A record contains its config, which must equal the config of the setting today. One difference is
+allowed: a key of today's config that the record lacks, if its value is 0, False, None or empty.
+By the convention of `configs/base.py` a new key with such a value trains as before the key, so a
+new key does not refuse old records. A key with another value, or a key that is gone, refuses them.
+"""
 
 import json
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from absl import flags
 
 from calib_jax.core.files import reading, writing
 from experiments.map import measures
-from experiments.map.settings import SEEDS, Setting, config_of
+from experiments.map.settings import Setting, config_of
 from experiments.running import cli
 
 FOLDER = pathlib.Path(__file__).parents[1] / "results" / "map"
@@ -53,14 +59,23 @@ def read(folder: pathlib.Path, setting: Setting) -> Record | None:
     path = folder / f"{setting.name}.json"
     if not path.exists():
         return None
+    seeds = list(setting.seeds)
     with reading.guard(path, _KIND, _ADVICE):
         record = reading.json_mapping(path, _KIND, _ADVICE)
-        if record.get("seeds") != list(SEEDS):
-            raise ValueError(f"its seeds are {record.get('seeds')}, and not {list(SEEDS)}")
-        if differing := _differing(record.get("config"), config_key(setting)):
+        if record.get("seeds") != seeds:
+            raise ValueError(f"its seeds are {record.get('seeds')}, and not {seeds}")
+        if not isinstance(record.get("config"), Mapping):
+            raise ValueError("it is of another config: none is stated")
+        if differing := _differing(record["config"], config_key(setting)):
             raise ValueError(f"it is of another config: {differing}")
-        measures.check(record, len(SEEDS))
+        measures.check(record, len(seeds))
     return record
+
+
+def read_all(folder: pathlib.Path, settings: Iterable[Setting]) -> dict[Setting, Record]:
+    """Read the records of those settings that have one."""
+    found = ((setting, read(folder, setting)) for setting in settings)
+    return {setting: record for setting, record in found if record is not None}
 
 
 def config_key(setting: Setting) -> dict[str, Any]:
@@ -69,11 +84,18 @@ def config_key(setting: Setting) -> dict[str, Any]:
     return {key: value for key, value in config.items() if key not in _FREE}
 
 
-def _differing(found: Any, wanted: Mapping[str, Any]) -> str:
-    """Name the first key in which a config differs; "" if none does."""
-    if not isinstance(found, Mapping):
-        return "none is stated"
+def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any], inside: str = "") -> str:
+    """Describe the first key in which the config of a record differs; "" if none does."""
     for key in {**wanted, **found}:
-        if found.get(key) != wanted.get(key):
-            return f"{key} is {found.get(key)}, and not {wanted.get(key)}"
+        name = f"{inside}{key}"
+        if key not in wanted:
+            return f"{name} is {found[key]!r}, and the setting has no such key"
+        if isinstance(wanted[key], Mapping) and isinstance(found.get(key, {}), Mapping):
+            if differing := _differing(found.get(key, {}), wanted[key], f"{name}."):
+                return differing
+        elif key not in found:
+            if wanted[key]:
+                return f"it has no {name}, which is {wanted[key]!r} in the setting"
+        elif found[key] != wanted[key]:
+            return f"{name} is {found[key]!r}, and not {wanted[key]!r}"
     return ""

@@ -1,11 +1,13 @@
 r"""Train the settings of the map, and write a record of each.
 
     python -m experiments.map.run --vectors=DIR --workdir=DIR [--records=FOLDER] [--texts=banking77]
+        [--part=conditions]
 
 --vectors is the folder with the folders banking77, clinc150, clinc150_out and newsgroups of
-experiments.embed. The ten seeds of a setting are trained in one program. A setting with a record is
+experiments.embed. All seeds of a setting are trained in one program. A setting with a record is
 not trained again, and a stopped command resumes from the last checkpoint. The checkpoints of a
-setting are removed once its record is written.
+setting are removed once its record is written. --part chooses the twelve losses along weight decay
+(map), the other training sizes, label noise and widths (conditions), or the other losses (methods).
 """
 
 import pathlib
@@ -17,13 +19,14 @@ import numpy as np
 from absl import flags
 
 from calib_jax import data, train
-from experiments.map import measures, records
-from experiments.map.settings import OUT_OF_SCOPE, SEEDS, TEXTS, Setting, config_of, settings
+from experiments.map import measures, records, statistics
+from experiments.map.settings import OUT_OF_SCOPE, PARTS, TEXTS, Setting, config_of, settings
 from experiments.running import building, cli, provenance, resuming
 
 _VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
 _TEXTS = flags.DEFINE_list("texts", list(TEXTS), "Data sets of the settings.")
+_PART = flags.DEFINE_enum("part", "map", PARTS, "Part of the settings.")
 
 
 def train_setting(
@@ -33,7 +36,7 @@ def train_setting(
     began = time.perf_counter()
     config = config_of(setting)
     experiment = building.build(config, data_dir=vectors)
-    folders = {seed: workdir / setting.name / f"seed_{seed}" for seed in SEEDS}
+    folders = {seed: workdir / setting.name / f"seed_{seed}" for seed in setting.seeds}
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     environment = provenance.published()
@@ -69,7 +72,7 @@ def train_setting(
         by_seed.append((of["validation"], of["test"], of.get("outside")))
     record = {
         "setting": setting._asdict(),
-        "seeds": list(SEEDS),
+        "seeds": list(setting.seeds),
         "rows": {part: len(source) for part, source in parts.items()},
         **measures.measure(by_seed),
         "config": records.config_key(setting),
@@ -80,6 +83,21 @@ def train_setting(
     return record, 0
 
 
+def chosen(part: str, folder: pathlib.Path) -> list[Setting]:
+    """List the settings of a part; the records of the map choose two losses of the conditions."""
+    if part != "conditions":
+        return list(settings(part))
+    best = statistics.two_best(records.read_all(folder, settings()))
+    if not best:
+        print(
+            "The conditions train cross-entropy and focal loss. Two more losses are chosen once"
+            f" the map has all records of {' and '.join(statistics.MADE_ON)}: repeat the command"
+            " then.",
+            flush=True,
+        )
+    return list(settings(part, best=best))
+
+
 def main() -> int:
     """Train the settings that have no record."""
     if not (_VECTORS.value and _WORKDIR.value):
@@ -88,7 +106,8 @@ def main() -> int:
         raise cli.Refused(f"--texts must be among {', '.join(TEXTS)}, got {', '.join(unknown)}.")
     workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(records.IN.value)
     cli.use_compilation_cache(workdir / ".compiled")
-    wanted = [setting for setting in settings() if setting.texts in _TEXTS.value]
+    of_part = cli.refusing(chosen, _PART.value, out)
+    wanted = [setting for setting in of_part if setting.texts in _TEXTS.value]
     missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]
     print(f"{len(wanted) - len(missing)} of {len(wanted)} settings have a record.", flush=True)
     for number, setting in enumerate(missing, start=1):

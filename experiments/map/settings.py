@@ -1,21 +1,23 @@
-"""The settings of the map: twelve losses, six weight decays, three data sets, ten seeds.
+"""The settings of the map, in three parts; README.md fixes them with the rules, before their runs.
 
-They are fixed with the rules in README.md, before any run of the map.
+map         twelve losses, six weight decays, three data sets, ten seeds
+conditions  other sizes of the training set, label noise and widths, one at a time, five seeds
+methods     the other losses, at two weight decays, ten seeds
 """
 
-from collections.abc import Iterator
-from typing import NamedTuple
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
 from configs import intents_mlp
 
-BASELINE = "cross_entropy"
+BASELINE, FOCAL = "cross_entropy", "focal_3"
 # The fragment of configs/losses, and the options that differ from its published values.
 LOSSES: dict[str, tuple[str, dict[str, float]]] = {
     BASELINE: (BASELINE, {}),
     "focal_1": ("focal", {"gamma": 1.0}),
-    "focal_3": ("focal", {"gamma": 3.0}),
+    FOCAL: ("focal", {"gamma": 3.0}),
     "flsd53": ("flsd53", {}),
     "adafocal": ("adafocal", {}),
     "dual_focal": ("dual_focal", {}),
@@ -26,9 +28,32 @@ LOSSES: dict[str, tuple[str, dict[str, float]]] = {
     "margin_smoothing": ("margin_smoothing", {}),
     "mdca": ("mdca", {}),
 }
+METHODS: dict[str, tuple[str, dict[str, float]]] = {
+    "dca": ("dca", {}),
+    "esd": ("esd", {}),
+    "logit_norm": ("logit_norm", {}),
+    "max_suppression": ("max_suppression", {}),
+    "class_adaptive_margin": ("class_adaptive_margin", {}),
+    # For claims of the papers: the other weighting of three losses, and more smoothing.
+    "fl_gra": ("fl_gra", {"gamma": 3.0}),
+    "dfl_gra": ("dfl_gra", {}),
+    "bsce": ("bsce", {}),
+    "label_smoothing_0.1": ("label_smoothing", {"alpha": 0.1}),
+}
+# The option of the data set or of the network that a condition changes.
+CONDITIONS: dict[str, tuple[str, dict[str, Any]]] = {
+    "size2000": ("data", {"training_size": 2000}),
+    "size5000": ("data", {"training_size": 5000}),
+    "noise0.1": ("data", {"label_noise": 0.1, "noisy": ("train",)}),
+    "noise0.3": ("data", {"label_noise": 0.3, "noisy": ("train",)}),
+    "width64": ("model", {"hidden": (64,)}),
+    "width2048": ("model", {"hidden": (2048,)}),
+}
+PARTS = ("map", "conditions", "methods")
 TEXTS = ("banking77", "clinc150", "newsgroups")  # in the order in which they are trained
 ENCODER = "all-MiniLM-L6-v2"
 WEIGHT_DECAYS = (0.0, 5e-5, 2e-4, 5e-4, 2e-3, 5e-3)
+TWO_WEIGHT_DECAYS = (0.0, 5e-4)  # of conditions and methods
 SEEDS = tuple(range(1, 11))
 OUT_OF_SCOPE = {"clinc150": "clinc150_out"}  # the folder of the out-of-scope vectors
 
@@ -39,6 +64,7 @@ class Setting(NamedTuple):
     texts: str
     loss: str
     weight_decay: float
+    condition: str = ""
 
     @property
     def name(self) -> str:
@@ -46,25 +72,42 @@ class Setting(NamedTuple):
 
         >>> Setting("banking77", "focal_3", 5e-4).name
         'banking77-focal_3-0.0005'
+        >>> Setting("banking77", "focal_3", 5e-4, "width64").name
+        'banking77-focal_3-0.0005-width64'
         """
-        return f"{self.texts}-{self.loss}-{self.weight_decay:g}"
+        name = f"{self.texts}-{self.loss}-{self.weight_decay:g}"
+        return f"{name}-{self.condition}" if self.condition else name
+
+    @property
+    def seeds(self) -> tuple[int, ...]:
+        """The seeds of this setting: five under a condition, ten elsewhere."""
+        return SEEDS[:5] if self.condition else SEEDS
 
 
-def settings() -> Iterator[Setting]:
-    """Yield all settings in the order in which they are trained; cross-entropy comes first.
+def settings(part: str = "map", *, best: Sequence[str] = ()) -> Iterator[Setting]:
+    """Yield the settings of a part in the order in which they are trained; cross-entropy is first.
+
+    Args:
+      part: one of `PARTS`.
+      best: the losses of the conditions beside cross-entropy and focal loss.
 
     >>> len(list(settings())), next(settings()).name
     (216, 'banking77-cross_entropy-0')
+    >>> [len(list(settings(part, best=("brier", "mdca")))) for part in PARTS]
+    [216, 144, 54]
     """
+    losses = {"map": tuple(LOSSES), "methods": tuple(METHODS)}.get(part, (BASELINE, FOCAL, *best))
+    decays = WEIGHT_DECAYS if part == "map" else TWO_WEIGHT_DECAYS
     for texts in TEXTS:
-        for loss in LOSSES:
-            for weight_decay in WEIGHT_DECAYS:
-                yield Setting(texts, loss, weight_decay)
+        for loss in losses:
+            for condition in CONDITIONS if part == "conditions" else ("",):
+                for weight_decay in decays:
+                    yield Setting(texts, loss, weight_decay, condition)
 
 
-def config_of(setting: Setting, seeds: tuple[int, ...] = SEEDS) -> ConfigDict:
+def config_of(setting: Setting) -> ConfigDict:
     """Return the config of a setting, with the vectors in the folder of the data sets."""
-    fragment, options = LOSSES[setting.loss]
+    fragment, options = (LOSSES | METHODS)[setting.loss]
     config = intents_mlp.get_config(fragment)
     config.loss.options.update(options)
     config.loss.reduction = "mean"
@@ -72,7 +115,10 @@ def config_of(setting: Setting, seeds: tuple[int, ...] = SEEDS) -> ConfigDict:
     config.data.options.update(
         {"folder": setting.texts, "texts": setting.texts, "encoder": ENCODER}
     )
-    config.seed, config.num_seeds = seeds[0], len(seeds)
+    if setting.condition:
+        section, changes = CONDITIONS[setting.condition]
+        config[section].options.update(changes)
+    config.seed, config.num_seeds = setting.seeds[0], len(setting.seeds)
     # The last weights are measured, so no other checkpoint is kept.
     config.metrics, config.best = ("error", "nll"), ConfigDict({})
     config.run.checkpoint_every_epochs, config.run.checkpoint_every_minutes = 0, 1.0

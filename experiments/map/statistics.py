@@ -1,118 +1,174 @@
-r"""Effects of the losses along the map, with draws of their joint noise; the rule and its regret.
+r"""Effects of the losses along the map, with their joint noise; the rule and its regret.
 
-A cell of the map is a data set, a weight decay and a loss. Draws of the cells are normal with the
-covariance of three sources: training seeds, test rows and validation rows. A draw adds to the mean
+A cell of the map is a place and a loss; a place is a data set, a weight decay and a condition. The
+mean of a cell has three sources of noise: training seeds, test rows and validation rows. They
+are independent standard normal variables $w$, and the cell's mean with noise is
 
-$$\sum_k w_k \frac{v_k - \bar v}{\sqrt{S (S - 1)}}
+$$\bar v + \sum_k w_k \frac{v_k - \bar v}{\sqrt{S (S - 1)}}
   + \sqrt{\frac{G - 1}{G}} \sum_g w_g (\theta_{-g} - \bar\theta)$$
 
-with standard normal weights: $v_k$ is the value of seed k of S, and $\theta_{-g}$ the value
-without fold g of G. The weights of seeds are shared by the losses of a data set and weight decay,
-those of folds by all cells of a data set, so that differences of losses are paired.
+where $v_k$ is the value of seed k of S, and $\theta_{-g}$ the value without fold g of G. The
+losses of a place share the variables of seeds, all cells of a data set share those of folds, so
+differences of losses are paired. `Cells.noise` holds the coefficients of all $w$: the variance of
+any linear combination of means is the squared norm of the same combination of coefficients.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.stats
 
 from experiments.map.measures import FOLDS
-from experiments.map.settings import BASELINE, Setting
+from experiments.map.settings import (
+    BASELINE,
+    FOCAL,
+    LOSSES,
+    SEEDS,
+    TEXTS,
+    WEIGHT_DECAYS,
+    Setting,
+    settings,
+)
 
 BANDS = (0.8, 1.25, 1.8)  # temperatures of cross-entropy between the bands of the rule
 MADE_ON = ("banking77", "clinc150")
 TESTED_ON = "newsgroups"
-_DEGREES_OF_FREEDOM = 9
 LEVEL = 0.05
+DRAWS = 2_000
 
 Records = Mapping[Setting, Mapping[str, Any]]
 
 
+class Place(NamedTuple):
+    """Where losses are compared: they share the data, the weight decay and the seeds."""
+
+    texts: str
+    weight_decay: float
+    condition: str = ""
+
+    def setting(self, loss: str) -> Setting:
+        """The setting of a loss in this place."""
+        return Setting(self.texts, loss, self.weight_decay, self.condition)
+
+    @property
+    def name(self) -> str:
+        """A short name.
+
+        >>> Place("banking77", 5e-4, "width64").name
+        'banking77 0.0005 width64'
+        """
+        return f"{self.texts} {self.weight_decay:g} {self.condition}".strip()
+
+
 class Cells(NamedTuple):
-    """A metric in all cells of some data sets and weight decays.
+    """A metric in the cells of some places; NaN where a setting has no record.
 
     Attributes:
-      places: data set and weight decay of each row.
+      metric: the name of the metric.
+      places: the place of each row.
       losses: the loss of each column, cross-entropy first.
       temperature: the mean temperature of cross-entropy of each row.
       means: means over the seeds, `[places, losses]`.
-      draws: the means with noise, `[draws, places, losses]`.
+      noise: coefficients of the noise, `[places, losses, sources]`.
+      degrees_of_freedom: the lowest number of seeds of a place, minus 1.
     """
 
-    places: list[tuple[str, float]]
+    metric: str
+    places: list[Place]
     losses: list[str]
     temperature: np.ndarray
     means: np.ndarray
-    draws: np.ndarray
+    noise: np.ndarray
+    degrees_of_freedom: int
+
+    def rows(self, chosen: Iterable[int] | np.ndarray) -> "Cells":
+        """Select rows."""
+        index = [int(row) for row in chosen]
+        return self._replace(
+            places=[self.places[row] for row in index],
+            temperature=self.temperature[index],
+            means=self.means[index],
+            noise=self.noise[index],
+        )
 
     def of(self, texts: Sequence[str]) -> "Cells":
         """Select data sets."""
-        rows = [number for number, place in enumerate(self.places) if place[0] in texts]
-        return Cells(
-            [self.places[row] for row in rows],
-            self.losses,
-            self.temperature[rows],
-            self.means[rows],
-            self.draws[:, rows],
-        )
+        return self.rows(row for row, place in enumerate(self.places) if place.texts in texts)
 
-    def scores(self) -> tuple[np.ndarray, np.ndarray]:
-        """Return means and draws of a metric to be small: the root of a squared error."""
-        return np.sqrt(np.maximum(self.means, 0)), np.sqrt(np.maximum(self.draws, 0))
+    def complete(self) -> "Cells":
+        """Select the places in which all losses have a record."""
+        return self.rows(np.flatnonzero(np.isfinite(self.means).all(axis=1)))
+
+    def draws(self) -> np.ndarray:
+        """Draw the means with noise, `[draws, places, losses]`; each metric has the same draws."""
+        generator = np.random.default_rng(0)
+        weights = generator.standard_normal((DRAWS, self.noise.shape[-1]))
+        return self.means + np.einsum("ds,pls->dpl", weights, self.noise, optimize=True)
+
+    def scored(self, values: np.ndarray) -> np.ndarray:
+        """Return means or draws on the scale of the rule: the root of a squared error."""
+        return np.sqrt(np.maximum(values, 0)) if self.metric.startswith("ce2") else values
 
 
-def cells(records: Records, metric: str, *, draws: int = 2_000, seed: int = 0) -> Cells:
-    """Collect a metric of all places whose losses all have a record, and draw its noise.
+def cells(
+    records: Records,
+    metric: str,
+    *,
+    losses: Sequence[str] = tuple(LOSSES),
+    places: Iterable[Place] | None = None,
+    transform: Callable[[np.ndarray], np.ndarray] = np.asarray,
+) -> Cells:
+    """Collect a metric of the places in which cross-entropy has a record.
 
     Args:
       records: the records by setting.
-      metric: a metric of the records, such as "ce2_before".
-      draws: the number of draws.
-      seed: seed of the draws.
+      metric: a metric of the records, such as "ce2_before"; data sets without it are left out.
+      losses: the losses of the columns, cross-entropy first.
+      places: the places that may be collected; the places of the map by default.
+      transform: function of the values of seeds and of the values without a fold.
     """
-    losses = list(dict.fromkeys(setting.loss for setting in records))
-    losses.sort(key=lambda loss: loss != BASELINE)
-    places = [
+    if places is None:
+        places = (Place(texts, decay) for texts in TEXTS for decay in WEIGHT_DECAYS)
+    there = [
         place
-        for place in dict.fromkeys((setting.texts, setting.weight_decay) for setting in records)
-        if all(Setting(place[0], loss, place[1]) in records for loss in losses)
+        for place in places
+        if (record := records.get(place.setting(BASELINE))) and metric in record["values"]
     ]
-    if not places or losses[0] != BASELINE:
-        raise ValueError(
-            "no data set and weight decay has a record of cross-entropy and of every other loss:"
-            " experiments.map.run trains them."
-        )
-    generator = np.random.default_rng(seed)
-    by_fold = {
-        (texts, kind): generator.standard_normal((draws, FOLDS))
-        for texts in dict.fromkeys(texts for texts, _ in places)
-        for kind in ("without_test", "without_validation")
-    }
-    means = np.empty((len(places), len(losses)))
-    drawn = np.empty((draws, *means.shape))
-    temperature = np.empty(len(places))
-    for row, (texts, weight_decay) in enumerate(places):
-        first = records[Setting(texts, BASELINE, weight_decay)]
-        temperature[row] = np.mean(first["values"]["temperature"])
-        by_seed = generator.standard_normal((draws, len(first["seeds"])))
+    texts = list(dict.fromkeys(place.texts for place in there))
+    width = len(SEEDS) * len(there)
+    shape = (len(there), len(losses))
+    means = np.full(shape, np.nan)
+    noise = np.zeros((*shape, width + 2 * FOLDS * len(texts)))
+    temperature = np.empty(len(there))
+    counts = {len(SEEDS)}
+    for row, place in enumerate(there):
+        temperature[row] = np.mean(records[place.setting(BASELINE)]["values"]["temperature"])
+        folds_at = width + 2 * FOLDS * texts.index(place.texts)
         for column, loss in enumerate(losses):
-            record = records[Setting(texts, loss, weight_decay)]
-            values = np.asarray(record["values"][metric])
-            count = len(values)
+            record = records.get(place.setting(loss))
+            if record is None:
+                noise[row, column] = np.nan
+                continue
+            values = transform(np.asarray(record["values"][metric]))
+            counts.add(count := len(values))
             means[row, column] = values.mean()
-            noise = by_seed @ (values - values.mean()) / np.sqrt(count * (count - 1))
-            for kind in ("without_test", "without_validation"):
+            at = len(SEEDS) * row
+            noise[row, column, at : at + count] = (values - values.mean()) / np.sqrt(
+                count * (count - 1)
+            )
+            for number, kind in enumerate(("without_test", "without_validation")):
                 if metric in record[kind]:
-                    folds = np.asarray(record[kind][metric])
-                    spread = by_fold[texts, kind] @ (folds - folds.mean())
-                    noise = noise + np.sqrt((FOLDS - 1) / FOLDS) * spread
-            drawn[:, row, column] = means[row, column] + noise
-    return Cells(places, losses, temperature, means, drawn)
+                    folds = transform(np.asarray(record[kind][metric]))
+                    at = folds_at + FOLDS * number
+                    noise[row, column, at : at + FOLDS] = np.sqrt((FOLDS - 1) / FOLDS) * (
+                        folds - folds.mean()
+                    )
+    return Cells(metric, there, list(losses), temperature, means, noise, min(counts) - 1)
 
 
 class Estimate(NamedTuple):
-    """A value with its 90 % interval and p-value, arrays of the same shape."""
+    """A value with its 90 % interval and two-sided p-value, arrays of the same shape."""
 
     value: np.ndarray
     low: np.ndarray
@@ -120,20 +176,32 @@ class Estimate(NamedTuple):
     p: np.ndarray
 
 
-def _estimate(value: np.ndarray, draws: np.ndarray) -> Estimate:
-    """Estimate by a t-distribution with the standard deviation of the draws."""
-    deviation = draws.std(axis=0)
-    law = scipy.stats.t(_DEGREES_OF_FREEDOM)
+def estimate(value: np.ndarray, noise: np.ndarray, degrees_of_freedom: int) -> Estimate:
+    """Estimate by a t-distribution with the norm of the noise as standard deviation."""
+    deviation = np.linalg.norm(noise, axis=-1)
+    law = scipy.stats.t(degrees_of_freedom)
     reach = law.ppf(0.95) * deviation
     with np.errstate(divide="ignore", invalid="ignore"):
         p = 2 * law.sf(np.abs(value) / deviation)
     return Estimate(value, value - reach, value + reach, p)
 
 
+def difference(found: Cells, first: str, second: str) -> Estimate:
+    """Estimate a loss minus another loss in each place, `[places]`."""
+    one, two = (found.losses.index(loss) for loss in (first, second))
+    return estimate(
+        found.means[:, one] - found.means[:, two],
+        found.noise[:, one] - found.noise[:, two],
+        found.degrees_of_freedom,
+    )
+
+
 def gains(found: Cells) -> Estimate:
     """Estimate cross-entropy minus each other loss, `[places, losses - 1]`."""
-    return _estimate(
-        found.means[:, :1] - found.means[:, 1:], found.draws[..., :1] - found.draws[..., 1:]
+    return estimate(
+        found.means[:, :1] - found.means[:, 1:],
+        found.noise[:, :1] - found.noise[:, 1:],
+        found.degrees_of_freedom,
     )
 
 
@@ -141,22 +209,29 @@ def slopes(found: Cells) -> Estimate:
     """Estimate the slope of the gain against log T over the places of a data set, per loss."""
     x = np.log(found.temperature)
     weights = (x - x.mean()) / np.square(x - x.mean()).sum()
-    return _estimate(
+    return estimate(
         weights @ (found.means[:, :1] - found.means[:, 1:]),
-        np.einsum("r,drl->dl", weights, found.draws[..., :1] - found.draws[..., 1:]),
+        np.einsum("r,rls->ls", weights, found.noise[:, :1] - found.noise[:, 1:]),
+        found.degrees_of_freedom,
     )
 
 
-def holm(p: np.ndarray) -> np.ndarray:
+def holm(p: np.ndarray, tests: int | None = None) -> np.ndarray:
     """Adjust p-values of any shape by Holm's procedure.
+
+    Args:
+      p: p-values; NaN is a test without a result, and stays NaN.
+      tests: the number of tests of the family. Tests without a result count as p = 1, so the
+        adjusted p-values can only fall when these results come.
 
     >>> holm(np.array([0.01, 0.04, 0.03])).round(2).tolist()
     [0.03, 0.06, 0.06]
     """
     flat = p.ravel()
-    order = np.argsort(flat)
-    stepped = np.maximum.accumulate(flat[order] * np.arange(len(flat), 0, -1))
-    adjusted = np.empty_like(flat)
+    tests = len(flat) if tests is None else tests
+    order = np.argsort(flat)[: np.isfinite(flat).sum()]  # NaN is sorted last
+    stepped = np.maximum.accumulate(flat[order] * (tests - np.arange(len(order))))
+    adjusted = np.full_like(flat, np.nan)
     adjusted[order] = np.minimum(stepped, 1)
     return adjusted.reshape(p.shape)
 
@@ -168,7 +243,7 @@ def ranks(found: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
       The mean ranks, and the ends of the central 90 % of the draws.
     """
     mean = scipy.stats.rankdata(found.means, axis=1).mean(axis=0)
-    drawn = scipy.stats.rankdata(found.draws, axis=2).mean(axis=1)
+    drawn = scipy.stats.rankdata(found.draws(), axis=2).mean(axis=1)
     low, high = np.quantile(drawn, (0.05, 0.95), axis=0)
     return mean, low, high
 
@@ -201,45 +276,61 @@ class Regret(NamedTuple):
     high: float
 
 
-def regrets(found: Cells, calibrated: Cells) -> tuple[dict[int, int], dict[str, Regret], float]:
+def made(found: Cells) -> dict[int, int]:
+    """Make the rule on two data sets: the loss of each band."""
+    of = found.of(MADE_ON)
+    return rule(of.temperature, of.scored(of.means))
+
+
+def regrets(found: Cells, calibrated: Cells | None = None) -> tuple[dict[str, Regret], float]:
     """Make the rule on two data sets, and compute its regret on the third.
 
     Args:
-      found: the squared calibration error before the temperature.
-      calibrated: the same after the temperature.
+      found: the metric that the rule makes small.
+      calibrated: the same metric after the temperature; None if `found` is after it already.
 
     Returns:
-      The loss of each band; the regrets of the rule, of cross-entropy, of the single best loss, of
-      a loss at random and of cross-entropy after its temperature; and the share of draws in which
-      the rule has a lower regret than the single best loss.
+      The regrets of the rule, of cross-entropy, of the single best loss, of a loss at random and
+      of cross-entropy after its temperature; and the share of draws in which the rule has a lower
+      regret than the single best loss.
     """
-    made, tested = found.of(MADE_ON), found.of((TESTED_ON,))
-    after = calibrated.of((TESTED_ON,)).scores()
-    for name, part in (("made", made), ("tested", tested)):
-        if not part.places:
-            raise ValueError(
-                f"the rule cannot be {name}: the map has no complete place of these data sets."
-            )
-    scores, _ = made.scores()
-    chosen = rule(made.temperature, scores)
-    single = int(scores.mean(axis=0).argmin())
-    columns = np.array([chosen[band] for band in band_of(tested.temperature)])
+    of = found.of(MADE_ON)
+    single = int(of.scored(of.means).mean(axis=0).argmin())
+    tested = found.of((TESTED_ON,))
+    by_band = made(found)
+    columns = np.array([by_band[band] for band in band_of(tested.temperature)])
+    rows = np.arange(len(columns))
     by_name: dict[str, list[np.ndarray]] = {}
-    for place, array in enumerate(tested.scores()):
-        best = array.min(axis=-1)
-        rows = np.arange(len(columns))
-        chosen_scores = {
+    for kind in ("means", "draws"):
+        values = tested.means if kind == "means" else tested.draws()
+        array = tested.scored(values)
+        scores = {
             "rule": array[..., rows, columns],
             "cross-entropy": array[..., 0],
             "single best loss": array[..., single],
             "a loss at random": array.mean(axis=-1),
-            "cross-entropy after T": after[place][..., 0],
         }
-        for name, values in chosen_scores.items():
-            by_name.setdefault(name, []).append((values - best).mean(axis=-1))
+        if calibrated is not None:
+            after = calibrated.of((TESTED_ON,))
+            values = after.means if kind == "means" else after.draws()
+            scores["cross-entropy after T"] = after.scored(values)[..., 0]
+        for name, score in scores.items():
+            by_name.setdefault(name, []).append((score - array.min(axis=-1)).mean(axis=-1))
     result = {
         name: Regret(float(value), *map(float, np.quantile(draws, (0.05, 0.95))))
         for name, (value, draws) in by_name.items()
     }
     lower = by_name["rule"][1] < by_name["single best loss"][1]
-    return chosen, result, float(lower.mean())
+    return result, float(lower.mean())
+
+
+def two_best(records: Records) -> list[str]:
+    """Choose the two losses of the conditions; [] while the map lacks a record of their data sets.
+
+    They have the lowest mean root-CE2 before the temperature, beside cross-entropy and focal loss.
+    """
+    if any(setting not in records for setting in settings() if setting.texts in MADE_ON):
+        return []
+    of = cells(records, "ce2_before").of(MADE_ON)
+    order = of.scored(of.means).mean(axis=0).argsort()
+    return [of.losses[k] for k in order if of.losses[k] not in (BASELINE, FOCAL)][:2]

@@ -1,5 +1,7 @@
 """The map: its measures against the library, its settings, and its records."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -79,8 +81,9 @@ def test_replicates_leave_out_one_fold(parts, measured):
 
 
 def test_every_setting_has_its_own_config():
-    wanted = list(settings.settings())
-    assert len(wanted) == len({setting.name for setting in wanted}) == 3 * 12 * 6
+    best = ("brier", "mdca")
+    wanted = [of for part in settings.PARTS for of in settings.settings(part, best=best)]
+    assert len(wanted) == len({of.name for of in wanted}) == 216 + 6 * 4 * 6 + 9 * 6
     configs = [str(records.config_key(setting)) for setting in wanted]
     assert len(set(configs)) == len(wanted)
     config = settings.config_of(settings.Setting("clinc150", "focal_1", 2e-3))
@@ -93,12 +96,30 @@ def test_every_setting_has_its_own_config():
     )
 
 
+def test_a_condition_changes_one_option_and_has_five_seeds():
+    base = settings.Setting("newsgroups", "focal_3", 5e-4)
+    without = records.config_key(base)
+    for condition, (section, changes) in settings.CONDITIONS.items():
+        setting = base._replace(condition=condition)
+        config = records.config_key(setting)
+        assert config.pop("num_seeds") == len(setting.seeds) == 5
+        for name, value in changes.items():
+            value = list(value) if isinstance(value, tuple) else value
+            assert config[section]["options"].pop(name) == value
+        for of in (config, rest := json.loads(json.dumps(without))):
+            for name in changes:
+                of[section]["options"].pop(name, None)
+        rest.pop("num_seeds")
+        assert config == rest
+
+
 def record_of(setting, measured):
+    count = len(setting.seeds)
     columns = {
-        "values": {name: column * 5 for name, column in measured["values"].items()},
+        "values": {name: (column * 5)[:count] for name, column in measured["values"].items()},
         **{kind: measured[kind] for kind in ("without_test", "without_validation")},
     }
-    return {"seeds": list(settings.SEEDS), **columns, "config": records.config_key(setting)}
+    return {"seeds": list(setting.seeds), **columns, "config": records.config_key(setting)}
 
 
 def test_a_record_of_other_runs_is_refused(tmp_path, measured):
@@ -119,6 +140,47 @@ def test_a_record_of_other_runs_is_refused(tmp_path, measured):
     records.write(tmp_path, setting, record | {"values": short})
     with pytest.raises(reading.Unreadable, match="values of error are not 10 finite numbers"):
         records.read(tmp_path, setting)
+
+
+def test_a_new_config_key_that_is_off_keeps_the_records(tmp_path, measured, monkeypatch):
+    setting = settings.Setting("banking77", "brier", 5e-4)
+    records.write(tmp_path, setting, record_of(setting, measured))
+
+    def with_keys(**keys):
+        def config_of(setting):
+            config = settings.config_of(setting)
+            with config.unlocked():
+                config.update(keys)
+            return config
+
+        monkeypatch.setattr(records, "config_of", config_of)
+
+    for value in (0, 0.0, False, "", (), {"decay": 0.0, "start": ""}):
+        with_keys(new=value)
+        assert records.read(tmp_path, setting) is not None, value
+    with_keys(optimizer={"decoupled": False})
+    assert records.read(tmp_path, setting) is not None
+    with_keys(optimizer={"decoupled": True})
+    with pytest.raises(reading.Unreadable, match=r"it has no optimizer.decoupled, which is True"):
+        records.read(tmp_path, setting)
+    with_keys(new={"decay": 0.9})
+    with pytest.raises(reading.Unreadable, match=r"it has no new.decay, which is 0.9"):
+        records.read(tmp_path, setting)
+    # A key that the record has, and today's config lacks, is another config.
+    record = record_of(setting, measured)
+    record["config"]["optimizer"]["gone"] = 0
+    records.write(tmp_path, setting, record)
+    with pytest.raises(reading.Unreadable, match=r"optimizer.gone is 0, and the setting has no"):
+        records.read(tmp_path, setting)
+
+
+def test_the_committed_records_are_read():
+    names = {path.stem for path in records.FOLDER.glob("*.json")}
+    best = [loss for loss in settings.LOSSES if loss not in (settings.BASELINE, settings.FOCAL)]
+    for part in settings.PARTS:
+        wanted = settings.settings(part, best=best)
+        names -= {setting.name for setting in records.read_all(records.FOLDER, wanted)}
+    assert not names
 
 
 @pytest.mark.slow
@@ -143,3 +205,13 @@ def test_a_killed_command_goes_on_with_the_missing_settings(tmp_path, measured):
     code, output = run("map.run", *flags, "--texts=digits")
     assert code == 2
     assert "--texts must be among banking77, clinc150, newsgroups, got digits." in output
+    # The map chooses the two best losses; without CLINC150 only two losses are trained.
+    conditions = [of for of in settings.settings("conditions") if of.texts == "banking77"]
+    width = settings.Setting("banking77", "focal_3", 5e-4, "width64")
+    for setting in set(conditions) - {width}:
+        records.write(tmp_path / "records", setting, record_of(setting, measured))
+    code, output = run("map.run", *flags, "--texts=banking77", "--part=conditions")
+    assert code == 0, output
+    assert "Two more losses are chosen once the map has all records of banking77 and" in output
+    assert "23 of 24 settings have a record." in output
+    assert len(records.read(tmp_path / "records", width)["values"]["error"]) == 5
