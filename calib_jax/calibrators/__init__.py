@@ -6,6 +6,7 @@
     calibrators.catalogue()                              every calibrator by name
     calibrators.named("isotonic").fit(logits, labels)
     calibrators.named("histogram", num_bins=20).fit(logits, labels)
+    calibrators.isotonic.fit(metrics.Stated(confidence, correct))     also of an event
     calibrators.save("t.npz", "temperature", params);  name, params = calibrators.load("t.npz")
 
 Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator (see
@@ -38,6 +39,7 @@ from calib_jax.calibrators import (
 from calib_jax.calibrators.label_shift import PriorEstimate, estimate_prior, with_prior
 from calib_jax.calibrators.parts import contract, storage
 from calib_jax.calibrators.parts.contract import Code, State
+from calib_jax.calibrators.parts.event import OfProbability, OfScore, Scored
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
 from calib_jax.core.names import no_attribute
@@ -121,10 +123,11 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
       name: the name of the calibrator.
       params: the parameters that its `fit` returned.
     """
-    if not isinstance(params, named(name).Params):
+    fitted = params.fitted if isinstance(params, OfProbability | OfScore) else params
+    if not isinstance(fitted, named(name).Params):
         raise TypeError(
             f"save: {name!r} needs the parameters of {name}, and these are"
-            f" {contract.owner_of(params)}; give the name they belong to."
+            f" {contract.owner_of(fitted)}; give the name they belong to."
         )
     storage.write(path, name, params)
 
@@ -136,7 +139,10 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
 
 __all__ = [
     "Code",
+    "OfProbability",
+    "OfScore",
     "PriorEstimate",
+    "Scored",
     "State",
     "bbq",
     "beta",

@@ -15,7 +15,7 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.calibrators.parts.groups import Groups, grouped
 from calib_jax.core.inputs import checks
@@ -40,9 +40,10 @@ class BbqParams(NamedTuple):
 Params = BbqParams
 
 
+@event.fits("place", scores=False)
 def fit(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     weights: Any = None,
     *,
     prior_strength: Number = 2.0,
@@ -58,8 +59,8 @@ def fit(
     calibrators of one class: 50,000 examples of two classes take about a second on a laptop.
 
     Args:
-      logits: held-out logits or log-probabilities, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`, or a `metrics.Stated`.
+      labels: the true classes; a `Stated` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
       prior_strength: $N'$, the number of examples that all priors of a model together count as.
       prior_per_bin: whether N' is the strength of each bin, as in the authors' code.
@@ -161,9 +162,10 @@ def _model(
     return jnp.sum(jnp.where(filled, score, 0)), ((hits + alpha) / (mass + s))[index]
 
 
+@event.applies("place")
 @contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
-    """Compute the calibrated log-probabilities."""
+    """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
     return one_versus_rest.apply("bbq", answers, params, logits, _FLOOR)
 
 

@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, fitting, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, fitting, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core.types import Array, Logits, Vector
 
@@ -28,7 +28,8 @@ class BetaParams(NamedTuple):
 Params = BetaParams
 
 
-def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+@event.fits("odds", scores=False)
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     """Fit a, b and c by Newton steps on the binary NLL.
 
     Each of a and b is either positive or 0 at the optimum. All four cases are fitted, and the best
@@ -41,8 +42,8 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: held-out logits, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits, `[*batch, classes]`, or a `metrics.Stated`.
+      labels: the true classes; a `Stated` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
 
     References:
@@ -87,9 +88,10 @@ def _fit(examples: FitData) -> Params:
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
+@event.applies("odds")
 @contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
-    """Compute the calibrated log-probabilities."""
+    """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
     num_classes = one_versus_rest.num_classes_of(params.c)
     return contract.on_rows("beta", _apply, params, logits, num_classes)
 

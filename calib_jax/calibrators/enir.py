@@ -17,7 +17,7 @@ from jax.scipy.special import xlog1py, xlogy
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators import isotonic
-from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.calibrators.parts.groups import Groups, grouped
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
@@ -39,7 +39,8 @@ class EnirParams(NamedTuple):
 Params = EnirParams
 
 
-def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+@event.fits("place")
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     """Average the near-isotonic regressions at all values of lambda where neighbours join.
 
     A model with d different values and log-likelihood L has the weight exp(L - d log(n) / 2). The
@@ -49,8 +50,9 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     The time is about n per value of lambda, and there may be n values.
 
     Args:
-      logits: held-out logits or log-probabilities, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`,
+        a `metrics.Stated` or a `Scored`.
+      labels: the true classes; a `Stated` or `Scored` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
 
     References:
@@ -172,13 +174,14 @@ def _average(groups: Groups) -> Vector:
     return jnp.where(end.total > 0, end.values / jnp.where(end.total > 0, end.total, 1), mean)
 
 
+@event.applies("place")
 @contract.takes(Params)
 def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
       params: the parameters that `fit` returned.
-      logits: `[*batch, classes]`.
+      logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
     return one_versus_rest.apply("enir", answers, params, logits, floor)

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core import binning
 from calib_jax.core.inputs import checks
@@ -34,19 +34,22 @@ class HistogramParams(NamedTuple):
 Params = HistogramParams
 
 
+@event.fits("place", of_scores={"bins": "mass"})
 def fit(
-    logits: Any, labels: Any, weights: Any = None, *, num_bins: int = 15, bins: str = "width"
+    logits: Any, labels: Any = None, weights: Any = None, *, num_bins: int = 15, bins: str = "width"
 ) -> Params:
     """Compute the frequency of each class in each bin of its probability.
 
     An empty bin returns its midpoint, so no probability leaves the bin.
 
     Args:
-      logits: held-out logits or log-probabilities, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`,
+        a `metrics.Stated` or a `Scored`.
+      labels: the true classes; a `Stated` or `Scored` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
       num_bins: the number of bins per class.
-      bins: "width" for equal parts of [0, 1], or "mass" for about equal numbers of examples.
+      bins: "width" for equal parts of [0, 1], or "mass" for about equal numbers of examples. A
+        `Scored` always has "mass".
         Bins of equal mass hold whole examples, have edges halfway between two neighbours, and
         keep equal probabilities together.
 
@@ -97,13 +100,14 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])
 
 
+@event.applies("place")
 @contract.takes(Params)
 def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
       params: the parameters that `fit` returned.
-      logits: `[*batch, classes]`.
+      logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
     return one_versus_rest.apply("histogram", answers, params, logits, floor)

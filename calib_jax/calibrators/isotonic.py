@@ -14,7 +14,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core.types import Array, Logits, Number, Vector
 
@@ -35,7 +35,8 @@ class IsotonicParams(NamedTuple):
 Params = IsotonicParams
 
 
-def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+@event.fits("place")
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     """Fit the exact isotonic regression of every class.
 
     f is linear between two examples, and constant below the lowest and above the highest. Examples
@@ -43,8 +44,9 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     float64 1e-15) above the lowest probability of the group. scikit-learn follows the same rules.
 
     Args:
-      logits: held-out logits or log-probabilities, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`,
+        a `metrics.Stated` or a `Scored`.
+      labels: the true classes; a `Stated` or `Scored` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
 
     References:
@@ -179,13 +181,14 @@ def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
     return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
 
 
+@event.applies("place")
 @contract.takes(Params)
 def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
       params: the parameters that `fit` returned.
-      logits: `[*batch, classes]`.
+      logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
     return one_versus_rest.apply("isotonic", answers, params, logits, floor)

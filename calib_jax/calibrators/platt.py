@@ -11,7 +11,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, fitting, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, fitting, one_versus_rest
 from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.core.types import Array, Logits, Vector
 
@@ -27,7 +27,8 @@ class PlattParams(NamedTuple):
 Params = PlattParams
 
 
-def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False) -> Params:
+@event.fits("odds")
+def fit(logits: Any, labels: Any = None, weights: Any = None, *, smoothed: bool = False) -> Params:
     r"""Fit slopes and intercepts by Newton steps on the binary NLL.
 
     If a threshold separates the positives of a class from its negatives, or the class has no
@@ -37,8 +38,8 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, smoothed: bool = False
     Pass logits or log-probabilities; outside `jit`, probabilities raise an error.
 
     Args:
-      logits: held-out logits, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits, `[*batch, classes]`, a `metrics.Stated` or a `Scored`.
+      labels: the true classes; a `Stated` or `Scored` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
       smoothed: whether to use Platt's targets, $(N_+ + 1) / (N_+ + 2)$ and $1 / (N_- + 2)$,
         instead of 1 and 0.
@@ -81,9 +82,10 @@ def _fit(examples: FitData, smoothed: bool) -> Params:
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
+@event.applies("odds")
 @contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
-    """Compute the calibrated log-probabilities."""
+    """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
     return contract.on_rows(
         "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)
     )

@@ -17,11 +17,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.calibrators.parts import contract, one_versus_rest
+from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.calibrators.parts.groups import grouped
 from calib_jax.core import numerics
 from calib_jax.core.inputs.invalid_values import known
+from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Array, Logits, Vector
 
 
@@ -41,15 +42,17 @@ class VennAbersParams(NamedTuple):
 Params = VennAbersParams
 
 
-def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
+@event.fits("place")
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     """Compute p0 and p1 for every score, by the algorithm of Vovk, Petej and Fedorova.
 
     After sorting, the number of steps is proportional to the number of examples. Scores less
     than 1e-6 (in float64 1e-15) above the lowest of a group are equal, as in `isotonic`.
 
     Args:
-      logits: held-out logits or log-probabilities, `[*batch, classes]`.
-      labels: the true classes.
+      logits: held-out logits or log-probabilities, `[*batch, classes]`,
+        a `metrics.Stated` or a `Scored`.
+      labels: the true classes; a `Stated` or `Scored` holds its own.
       weights: weight 0 drops an example, weight k counts it k times; the new example counts once.
 
     References:
@@ -95,19 +98,22 @@ def _fit(examples: FitData) -> Params:
 
 def _predicted(logits: Float[Array, "rows classes"]) -> Integer[Array, " rows"]:
     """Return the class of the question: class 1 of two classes, or else the predicted class."""
-    if logits.shape[1] == 2:
+    if logits.shape[1] <= 2:
         return jnp.ones(len(logits), jnp.int32)
     return jnp.argmax(logits, axis=1).astype(jnp.int32)
 
 
 def _score(logits: Float[Array, "rows classes"]) -> Vector:
     """Compute the probability of the class of the question."""
-    p = jax.nn.softmax(logits)
-    return p[:, 1] if logits.shape[1] == 2 else jnp.max(p, axis=1)
+    if logits.shape[1] <= 2:
+        return one_versus_rest.yes(logits)[:, 0]
+    return jnp.max(jax.nn.softmax(logits), axis=1)
 
 
 def _open(logits: Float[Array, "rows classes"]) -> Array:
-    """Mark rows with two possible classes."""
+    """Mark rows with two possible classes; an event has two outcomes."""
+    if is_stated(logits):
+        return jnp.ones(len(logits), bool)
     return jnp.sum(logits != -jnp.inf, axis=1) > 1
 
 
@@ -162,27 +168,32 @@ def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
     return lax.while_loop(lambda state: state[0] >= 0, extend, start)[-1]
 
 
+@event.applies("place")
 @contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
-    """Compute the calibrated log-probabilities."""
+    """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
     return _on_rows(_apply, params, logits)
 
 
+@event.applies("place")
 @contract.takes(Params)
 def bounds(params: Params, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
     """Compute p0 and p1: for class 1 of two classes, or for the predicted class.
 
     Args:
       params: the parameters that `fit` returned.
-      logits: `[*batch, classes]`.
+      logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
     """
     both = _on_rows(_both, params, logits)
     return both[..., 0], both[..., 1]
 
 
 def _on_rows(function: Any, params: Any, logits: Any) -> Array:
-    num_classes = int(params.num_classes) if known(params.num_classes) else None
-    logits = contract.logits_for("venn_abers", logits, num_classes)
+    if isinstance(logits, event.Column):
+        logits = logits.values
+    else:
+        num_classes = int(params.num_classes) if known(params.num_classes) else None
+        logits = contract.logits_for("venn_abers", logits, num_classes)
     answer = function(params, logits.reshape(-1, logits.shape[-1]))
     answer = jnp.where(params.num_classes == logits.shape[-1], answer, jnp.nan)
     return answer.reshape(*logits.shape[:-1], -1)
@@ -209,7 +220,7 @@ def _both(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, 
 def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
     p0, p1 = _both(params, logits).T
     odds = jnp.log(p1) - jnp.log1p(-p0)
-    if logits.shape[1] == 2:
+    if logits.shape[1] <= 2:
         return one_versus_rest.joined(odds[:, None], logits)
     top = numerics.is_true_class(_predicted(logits), logits.shape[1])
     others = jax.nn.log_softmax(jnp.where(top, -jnp.inf, logits))

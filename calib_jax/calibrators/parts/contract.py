@@ -10,6 +10,8 @@ Outside `jit`, unusable examples (NaN logits, wrong labels, no weight) raise an 
 A logit of -inf marks an impossible class: its probability is 0 and stays 0. If it is the true
 class, the NLL of the row is infinite for all parameters, so the fit ignores the row. Calibrators
 that mix classes raise an error for such logits.
+
+Calibrators of two classes also take an event, a pair of confidences and correctness: see `event`.
 """
 
 import enum
@@ -23,11 +25,19 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
+from calib_jax.calibrators.parts import event
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.array_conversion import as_numbers
-from calib_jax.core.inputs.invalid_values import count_invalid_values, known, not_finite, refuse
+from calib_jax.core.inputs.invalid_values import (
+    count_invalid_values,
+    known,
+    not_finite,
+    num_classes_of,
+    refuse,
+)
 from calib_jax.core.inputs.sharded import refuse_part, with_auto_axes
+from calib_jax.core.inputs.stated import two_classes
 from calib_jax.core.rows import present, valid, weigh, widened
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
@@ -124,7 +134,7 @@ def unusable_rows(
     # If a difference of two logits overflows, 2 z overflows for one of the two, and 0 * inf is NaN.
     wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
     wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
-    return wrong | ~valid(labels, logits.shape[1])
+    return wrong | ~valid(labels, num_classes_of(logits.shape))
 
 
 def _overflows(logits: Float[Array, "rows classes"]) -> Bool[Array, " rows"]:
@@ -150,8 +160,12 @@ def examples(
       logits, labels, weights: the arguments of `fit`.
       mixes_classes: whether the calibrator cannot handle impossible classes.
     """
+    event.refuse_answers(name, logits)
+    column = logits.values if isinstance(logits, event.Column) else None
+    logits = logits if column is None else column
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-    check_classes(name, logits.shape[1])
+    if column is None:
+        check_classes(name, logits.shape[1])
     if known(logits, labels, weights):
         refuse(name, _count_invalid_values(logits, labels, weights), logits.shape)
         if mixes_classes:
@@ -190,7 +204,8 @@ def _refuse_impossible(name: str, logits: Logits, weights: Any = None) -> None:
 
 
 def losses_of(logits: Logits, rows: FitRows) -> Vector:
-    """Compute the NLL of each row."""
+    """Compute the NLL of each row; one column holds the probability of an event."""
+    logits = two_classes(logits)
     return jax.nn.logsumexp(logits, axis=-1) - numerics.true_class(logits, rows.labels)
 
 
@@ -324,5 +339,8 @@ def on_rows(
     mixes_classes: bool = False,
 ) -> Logits:
     """Validate logits with any leading axes and apply a function of rows to them."""
-    logits = logits_for(name, logits, num_classes, mixes_classes=mixes_classes)
-    return function(params, logits.reshape(-1, num_classes)).reshape(logits.shape)
+    if isinstance(logits, event.Column):
+        logits = logits.values
+    else:
+        logits = logits_for(name, logits, num_classes, mixes_classes=mixes_classes)
+    return function(params, logits.reshape(-1, logits.shape[-1])).reshape(logits.shape)

@@ -1,8 +1,9 @@
 """The formula of every calibrator, as NumPy statements, which saved files contain.
 
 A formula computes `answer` from `z`, finite logits `[n, classes]`, and the arrays of the file. The
-softmax of `answer` is the calibrated probabilities. The formula is text for readers: this library
-never executes it.
+softmax of `answer` is the calibrated probabilities. The formula of an event computes `confidence`
+from `x`, confidences or scores `[n]`. The formula is text for readers: this library never executes
+it.
 """
 
 _SOFTMAX = """\
@@ -70,7 +71,7 @@ q = 1 / (1 + np.exp(-a * np.log(p) + b * np.log(1 - p) - c))
     "enir": _CURVES,
     "venn_abers": f"""\
 {_SOFTMAX}
-rows, top = np.arange(len(z)), p.argmax(axis=1) if num_classes > 2 else np.ones(len(z), int)
+rows, top = np.arange(len(p)), p.argmax(axis=1) if num_classes > 2 else np.ones(len(p), int)
 s, near = p[rows, top], 1e-6
 low = np.searchsorted(knots, s + near / 2, side="right") - 1
 high = np.where((low >= 0) & (s - knots[np.maximum(low, 0)] < near), low, low + 1)
@@ -81,3 +82,27 @@ rest = p / (1 - s)[:, None] * (1 - q)[:, None]
 rest[rows, top] = q
 answer = np.log(rest)""",
 }
+
+
+_PLACES = """\
+rank = np.cumsum(np.append(False, scores[1:] > scores[:-1]))
+v = np.interp(x, scores, rank / max(rank[-1], 1))"""
+
+
+def of(name: str, event: str | None = None) -> str | None:
+    """Return the formula of a calibrator; None for a calibrator of the user's own.
+
+    Args:
+      name: the name of the calibrator.
+      event: "probability" or "score" for a calibrator of an event.
+    """
+    formula = FORMULAS.get(name)
+    if formula is None or event is None:
+        return formula
+    if (name, event) == ("platt", "score"):
+        return "confidence = 1 / (1 + np.exp(-slope * x - intercept))"
+    start = "v = x" if event == "probability" else _PLACES
+    least = "1e-6" if name in ("platt", "beta") else "1e-15"
+    two = f"v = np.clip(v, {least}, 1 - {least})\np = np.stack([1 - v, v], axis=1)"
+    end = "confidence = 1 / (1 + np.exp(answer[:, 0] - answer[:, 1]))"
+    return f"{start}\n{formula.replace(_SOFTMAX, two)}\n{end}"

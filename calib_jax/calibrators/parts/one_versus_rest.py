@@ -3,6 +3,9 @@
 Two classes have one question, about class 1. With more classes, the K probabilities are divided
 by their sum.
 
+One column, in place of the classes, is a binary question on its own: the probability of an event or
+the place of its score, see `event.py`.
+
 A question is closed in a row if its class is impossible (a logit of -inf) or if no other class is
 possible. The fit ignores such rows, and the probability of the class stays 0 or 1.
 """
@@ -20,6 +23,7 @@ from calib_jax.calibrators.parts import contract
 from calib_jax.calibrators.parts.contract import Code, FitRows
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Array, Labels, Logits, Number, Vector
 
 
@@ -57,6 +61,8 @@ def log_odds(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questio
 def open_questions(logits: Float[Array, "rows classes"]) -> Bool[Array, "rows questions"]:
     """Mark the open questions of each row: those with two possible answers."""
     possible = logits != -jnp.inf
+    if is_stated(logits):
+        return possible
     two = jnp.sum(possible, axis=1, keepdims=True) > 1
     return two if logits.shape[1] == 2 else possible & two
 
@@ -68,6 +74,8 @@ def weights_of(rows: FitRows) -> Float[Array, "questions rows"]:
 
 def targets(labels: Labels, num_classes: int, dtype: Any) -> Float[Array, "questions rows"]:
     """Return 1 where the row has the class of the question, else 0."""
+    if num_classes == 1:
+        return (labels == 1).astype(dtype)[None]
     yes = numerics.is_true_class(labels, num_classes).T
     return (yes[1:] if num_classes == 2 else yes).astype(dtype)
 
@@ -85,6 +93,8 @@ def joined(
     largest = jnp.finfo(odds.dtype).max
     odds = jnp.clip(odds, -largest, largest)
     log_yes = jax.nn.log_sigmoid(odds)
+    if is_stated(logits):
+        return jnp.where(jnp.isnan(logits), jnp.nan, jnp.exp(log_yes))
     if logits.shape[1] == 2:
         log_yes = jnp.concatenate([jax.nn.log_sigmoid(-odds), log_yes], axis=1)
     return jax.nn.log_softmax(jnp.where(logits == -jnp.inf, -jnp.inf, log_yes))
@@ -115,6 +125,8 @@ def code(
 
 def yes(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
     """Compute the probability of the class of each question."""
+    if is_stated(logits):
+        return logits
     return jax.nn.softmax(logits)[:, 1:] if logits.shape[1] == 2 else jax.nn.softmax(logits)
 
 
@@ -124,15 +136,16 @@ def floored(
     """Convert the probabilities of the questions to log-probabilities above about log(floor).
 
     Probabilities are raised to the floor (with two classes, both of them), then divided by their
-    sum. Impossible classes keep probability 0.
+    sum. Impossible classes keep probability 0. One column stays a column of probabilities.
     """
-    if logits.shape[1] == 2:
+    if logits.shape[1] <= 2:
         answers = jnp.concatenate([1 - answers, answers], axis=1)
     # Not jnp.maximum, which drops NaN on some machines.
     answers = jnp.where(answers < floor, floor, answers)
     answers = jnp.where(logits == -jnp.inf, 0, answers)
     answers = jnp.where(jnp.isnan(logits), jnp.nan, answers)  # binning assigns a bin even to NaN
-    return jnp.log(answers / jnp.sum(answers, axis=1, keepdims=True))
+    answers = answers / jnp.sum(answers, axis=1, keepdims=True)
+    return answers[:, 1:] if is_stated(logits) else jnp.log(answers)
 
 
 def fitted(

@@ -2,7 +2,9 @@
 
 The file is an `.npz`. It holds one array per field, named by its path such as "state/code", and
 "calibrator", a JSON text with the calibrator's name, the format number and the formula that applies
-the arrays (`formulas.py`), for readers without this library.
+the arrays (`formulas.py`), for readers without this library. A calibrator of an event has the same
+arrays, "event" in the JSON text, which is "probability" or "score", and the array "scores" if the
+fit kept the scores.
 """
 
 import json
@@ -14,21 +16,32 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Integer
+from jaxtyping import Float, Integer
 
+from calib_jax.calibrators.parts import event, formulas
 from calib_jax.calibrators.parts.contract import Code
-from calib_jax.calibrators.parts.formulas import FORMULAS
 from calib_jax.core.files import reading, writing
+from calib_jax.core.types import Array
 
 FORMAT = 1
 _ABOUT = "calibrator"
+_SCORES = "scores"
 
 
 def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
     """Write parameters to exactly this path; replace an existing file atomically."""
-    formula = {"formula": FORMULAS[name]} if name in FORMULAS else {}
-    about = json.dumps({"format": FORMAT, "name": name, **formula})
-    arrays: dict[str, Any] = {_ABOUT: np.array(about)}
+    about: dict[str, Any] = {"format": FORMAT, "name": name}
+    scores = of_event = None
+    if isinstance(params, event.OfProbability | event.OfScore):
+        of_event = "score" if isinstance(params, event.OfScore) else "probability"
+        about["event"] = of_event
+        scores = getattr(params, _SCORES, None)
+        params = params.fitted
+    formula = formulas.of(name, of_event)
+    about |= {"formula": formula} if formula else {}
+    arrays: dict[str, Any] = {_ABOUT: np.array(json.dumps(about))}
+    if scores is not None:
+        arrays[_SCORES] = np.asarray(scores)
     for keys, leaf in jax.tree_util.tree_leaves_with_path(params):
         arrays[jax.tree_util.keystr(keys, simple=True, separator="/")] = np.asarray(leaf)
     with writing.replacing(Path(path)) as unfinished, open(unfinished, "wb") as file:
@@ -43,18 +56,27 @@ def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, A
       kinds: a mapping from the name of each calibrator to the type of its parameters.
     """
     with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
-        name = _name(file[_ABOUT], kinds)
+        name, of_event = _name(file[_ABOUT], kinds)
         fields = _fields(kinds[name])
+        if of_event == "score" and event.MEMBERS[name].way == "place":
+            fields[_SCORES] = Float[Array, " scores"]
         odd = sorted({*fields, _ABOUT} ^ set(file.names))
         if odd:
             raise ValueError(f"it does not hold what {name} needs: {', '.join(odd)} differ")
         arrays = {field: file[field] for field in fields}
         _check(arrays, fields)
-        return name, _nested(kinds[name], arrays)
+        scores = jnp.asarray(arrays.pop(_SCORES)) if _SCORES in arrays else None
+        if scores is not None and jnp.any(scores[..., 1:] < scores[..., :-1]):
+            raise ValueError("the scores are not sorted")
+        params = _nested(kinds[name], arrays)
+        if of_event:
+            of_score = of_event == "score"
+            params = event.OfScore(params, scores) if of_score else event.OfProbability(params)
+        return name, params
 
 
-def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
-    """Read the calibrator's name from the JSON text."""
+def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> tuple[str, str]:
+    """Read from the JSON text the calibrator's name, and which event it calibrates, or ""."""
     description = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
     if not (isinstance(description, dict) and isinstance(description.get("name"), str)):
         raise ValueError(f"{_ABOUT} does not hold a name")
@@ -63,7 +85,12 @@ def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> str:
             f"it holds {description['name']!r} in format {description.get('format')}; known are"
             f" {', '.join(kinds)} in format {FORMAT}"
         )
-    return str(description["name"])
+    name, of_event = str(description["name"]), description.get("event", "")
+    member = event.MEMBERS.get(name)
+    events = ["", "probability", "score"][: 1 if member is None else 2 + member.scores]
+    if of_event not in events:
+        raise ValueError(f"{name} does not calibrate {of_event!r}")
+    return name, of_event
 
 
 def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:

@@ -1,0 +1,323 @@
+"""Calibrators of an event: pairs (confidence, correct) and (score, correct) in place of logits."""
+
+import functools
+import json
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+from calib_jax import calibrators, metrics
+from tests.calibrators.test_venn_abers import refitted
+
+STATED = ["bbq", "beta", "enir", "histogram", "isotonic", "platt", "venn_abers"]
+SCORED = ["enir", "histogram", "isotonic", "platt", "venn_abers"]
+BY_PLACE = sorted(set(SCORED) - {"platt"})
+of_stated = pytest.mark.parametrize("name", STATED)
+
+
+def answers(seed=0):
+    """State 80 confidences, from .05 to .95 and with ties, which are too sure."""
+    random = np.random.default_rng(seed)
+    confidence = np.float32(np.round(random.uniform(0.05, 0.94, 80), 2) + 0.003)
+    return confidence, random.random(80) < confidence**2
+
+
+def log_likelihoods(seed=0):
+    """Give the same answers scores from about -2,000 to 0, most of them near 0."""
+    confidence, correct = answers(seed)
+    return -np.float32(1e-3) * np.exp(15 * (1 - confidence)), correct
+
+
+@functools.cache
+def fitted(name, kind):
+    """Fit a calibrator once for all tests; return the parameters and the calibrated answers."""
+    given = (
+        metrics.Stated(*answers()) if kind == "stated" else calibrators.Scored(*log_likelihoods())
+    )
+    params = calibrators.named(name).fit(given)
+    return params, calibrators.named(name).apply(params, given)
+
+
+@of_stated
+def test_an_event_is_class_1_of_two_classes(name):
+    confidence, correct = answers()
+    params, calibrated = fitted(name, "stated")
+    logits = jnp.stack([jnp.log1p(-confidence), jnp.log(confidence)], axis=-1)
+    member = calibrators.named(name)
+    of_two = member.fit(logits, correct.astype(int))
+    wanted = jnp.exp(member.apply(of_two, logits)[:, 1])
+    np.testing.assert_allclose(calibrated.confidence, wanted, rtol=2e-4, atol=2e-6)
+    np.testing.assert_array_equal(calibrated.correct, correct)
+    assert params.state.name == of_two.state.name == "converged"
+    np.testing.assert_allclose(params.state.nll_before, metrics.nll(metrics.Stated(*answers())))
+    np.testing.assert_allclose(params.state.nll_after, metrics.nll(calibrated), rtol=1e-5)
+    assert metrics.ece(calibrated) < metrics.ece(metrics.Stated(*answers()))
+    new = np.float32([[0.2, 0.5], [0.9, 0.503]])
+    np.testing.assert_array_equal(
+        member.apply(params, new)[1, 1], member.apply(params, jnp.float32(0.503))
+    )
+
+
+@pytest.mark.parametrize("kind", ["stated", "scored"])
+def test_platt_is_a_logistic_regression(kind):
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    values, correct = answers() if kind == "stated" else log_likelihoods()
+    values = values.astype(np.float64)
+    values = np.log(values / (1 - values)) if kind == "stated" else values
+    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000)
+    scale = np.std(values)
+    peer.fit(values[:, None] / scale, correct)
+    params, calibrated = fitted("platt", kind)
+    np.testing.assert_allclose(params.fitted.slope, peer.coef_[0] / scale, rtol=1e-3)
+    wanted = peer.predict_proba(values[:, None] / scale)[:, 1]
+    np.testing.assert_allclose(calibrated.confidence, wanted, rtol=1e-3)
+
+
+def test_beta_is_a_logistic_regression_over_two_logarithms():
+    linear_model = pytest.importorskip("sklearn.linear_model")
+    confidence, correct = answers()
+    c = confidence.astype(np.float64)
+    features = np.stack([np.log(c), -np.log(1 - c)], axis=1)
+    peer = linear_model.LogisticRegression(C=np.inf, tol=1e-12, max_iter=10_000)
+    peer.fit(features, correct)
+    if (peer.coef_ < 0).any():  # one of the two shapes is 0
+        column = int(np.argmax(peer.coef_))
+        features = features[:, [column]]
+        peer.fit(features, correct)
+    _, calibrated = fitted("beta", "stated")
+    wanted = peer.predict_proba(features)[:, 1]
+    np.testing.assert_allclose(calibrated.confidence, wanted, rtol=2e-3)
+
+
+@pytest.mark.parametrize("kind", ["stated", "scored"])
+def test_isotonic_is_scikit_learns(kind):
+    isotonic = pytest.importorskip("sklearn.isotonic")
+    values, correct = answers() if kind == "stated" else log_likelihoods()
+    peer = isotonic.IsotonicRegression(out_of_bounds="clip").fit(values, correct)
+    params, _ = fitted("isotonic", kind)
+    between = (np.sort(values)[1:] + np.sort(values)[:-1]) / 2
+    asked = np.concatenate(
+        [values, between, np.float32([0, 0.999] if kind == "stated" else [-1e9, 5])]
+    )
+    actual = calibrators.isotonic.apply(params, asked, floor=0.0)
+    np.testing.assert_allclose(actual, peer.predict(asked), atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", ["stated", "scored"])
+def test_venn_abers_is_two_regressions_for_each_answer(kind):
+    values, correct = answers() if kind == "stated" else log_likelihoods()
+    params, calibrated = fitted("venn_abers", kind)
+    asked = np.concatenate([values[:20], values[20:30] * np.float32(0.99)])
+    p0, p1 = np.transpose([refitted(values, correct, np.ones(80), one) for one in asked])
+    bounds = calibrators.venn_abers.bounds(params, asked)
+    np.testing.assert_allclose(bounds, (p0, p1), atol=1e-5)
+    merged = p1[:20] / (1 - p0[:20] + p1[:20])
+    np.testing.assert_allclose(calibrated.confidence[:20], merged, rtol=1e-5)
+
+
+def test_stated_tenths_have_a_bin_each():
+    """Language models state .6, .7, .8: edges of ten bins, which hold their upper edge."""
+    tenths = np.repeat(np.arange(11) / 10, 40)
+    correct = np.random.default_rng(0).random(440) < tenths**2
+    correct[:3] = correct[-3:] = [True, False, True]
+    params = calibrators.histogram.fit(metrics.Stated(tenths, correct), num_bins=10)
+    actual = calibrators.histogram.apply(params, np.arange(1, 11) / 10, floor=0.0)
+    frequency = correct.reshape(11, 40).mean(axis=1)
+    lowest = (frequency[0] + frequency[1]) / 2  # 0 and .1 share the first bin
+    np.testing.assert_allclose(actual, [lowest, *frequency[2:]], rtol=1e-5)
+
+
+def test_bins_of_scores_hold_equally_many_answers():
+    score, correct = log_likelihoods()
+    score += np.arange(80, dtype=np.float32) * 1e-5  # no two are equal
+    params = calibrators.histogram.fit(calibrators.Scored(score, correct), num_bins=8)
+    order = np.argsort(score)
+    wanted = np.repeat(correct[order].reshape(8, 10).mean(axis=1), 10)
+    actual = calibrators.histogram.apply(params, score[order], floor=0.0)
+    np.testing.assert_allclose(actual, wanted, atol=1e-6)
+    edge = (score[order][9] + score[order][10]) / 2  # halfway between two scores
+    near = np.float32([edge - 1e-3 * abs(edge), edge + 1e-3 * abs(edge)])
+    np.testing.assert_allclose(calibrators.histogram.apply(params, near), wanted[9:11], atol=1e-5)
+
+
+@pytest.mark.parametrize("name", BY_PLACE)
+def test_a_rising_function_of_the_scores_changes_nothing(name):
+    score, correct = log_likelihoods()
+    _, calibrated = fitted(name, "scored")
+    for moved in (1e-9 * score, 7 - 3 * np.log(-score)):
+        given = calibrators.Scored(moved, correct)
+        actual = calibrators.named(name).apply(calibrators.named(name).fit(given), given)
+        np.testing.assert_allclose(actual.confidence, calibrated.confidence, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["isotonic", "platt", "venn_abers"])
+def test_higher_scores_are_never_less_confident(name):
+    score, _ = log_likelihoods()
+    params, calibrated = fitted(name, "scored")
+    for asked in (np.sort(score), np.linspace(-3000, 100, 80, dtype=np.float32)):
+        assert (np.diff(calibrators.named(name).apply(params, asked)) >= -1e-6).all()
+    np.testing.assert_allclose(params.state.nll_after, metrics.nll(calibrated), rtol=1e-5)
+    assert np.isnan(params.state.nll_before)  # a score has no likelihood
+
+
+@of_stated
+def test_weights_are_copies_and_compiled_fits_are_the_same(name):
+    kind = "scored" if name in SCORED else "stated"
+    pair = log_likelihoods(1) if kind == "scored" else answers(1)
+    given = (calibrators.Scored if kind == "scored" else metrics.Stated)(*pair)
+    weights = np.random.default_rng(0).integers(0, 3, 80)
+    member = calibrators.named(name)
+    copies = np.repeat(np.arange(80), weights)
+    whole = type(given)(*(part[copies] for part in pair))
+    wanted = member.apply(member.fit(whole), pair[0])
+    params = member.fit(given, weights=weights)
+    np.testing.assert_allclose(member.apply(params, pair[0]), wanted, rtol=2e-3, atol=1e-5)
+    arrays = jax.tree.map(jnp.asarray, given)
+    compiled = jax.jit(lambda given, w: member.fit(given, weights=w))(arrays, weights)
+    np.testing.assert_allclose(member.apply(compiled, pair[0]), wanted, rtol=2e-3, atol=1e-5)
+    stacked = jax.tree.map(lambda part: jnp.stack([part, part[::-1]]), arrays)
+    both = jax.vmap(member.fit)(stacked)
+    results = jax.vmap(member.apply, (0, None))(both, pair[0])
+    np.testing.assert_allclose(results[0], results[1], rtol=2e-3, atol=1e-5)
+
+
+@of_stated
+def test_a_constant_confidence_becomes_the_base_rate(name):
+    correct = np.arange(80) % 4 == 0
+    constant = np.full(80, 0.7, np.float32)
+    kinds = [metrics.Stated, calibrators.Scored] if name in SCORED else [metrics.Stated]
+    for kind in kinds:
+        params = calibrators.named(name).fit(kind(constant, correct))
+        assert params.state.name == "indistinct"
+        actual = calibrators.named(name).apply(params, constant)
+        # Priors and the one more answer of Venn-Abers move it.
+        tolerance = {"bbq": 0.02, "venn_abers": 0.01}.get(name, 1e-5)
+        np.testing.assert_allclose(actual, 0.25, atol=tolerance)
+
+
+@of_stated
+def test_certain_answers_have_finite_losses(name):
+    confidence, correct = answers()
+    confidence[:8] = [0, 0, 0, 0, 1, 1, 1, 1]
+    correct[:8] = [False, False, False, True] * 2
+    stated = metrics.Stated(confidence, correct)
+    params = calibrators.named(name).fit(stated)
+    assert params.state.name == "converged"
+    assert params.state.nll_before == np.inf
+    assert params.state.nll_after < np.log(2) + 0.1
+    calibrated = calibrators.named(name).apply(params, stated)
+    assert metrics.nll(calibrated) < np.inf
+    assert (np.asarray(calibrated.confidence) > 0).all()
+    assert (np.asarray(calibrated.confidence) < 1).all()
+
+
+@of_stated
+def test_answers_that_are_all_right_or_all_wrong_are_refused(name):
+    confidence, correct = answers()
+    member = calibrators.named(name)
+    for outcome, word in ((True, "right"), (False, "wrong")):
+        with pytest.raises(ValueError, match=f"{name}: all 80 answers are {word}.*right and wrong"):
+            member.fit(metrics.Stated(confidence, np.full(80, outcome)))
+    with pytest.raises(ValueError, match=f"all {correct.sum()} answers are right"):
+        member.fit(metrics.Stated(confidence, correct), weights=correct.astype(float))
+
+
+def test_invalid_answers():
+    confidence, correct = answers()
+    stated, scored = metrics.Stated(confidence, correct), calibrators.Scored(confidence, correct)
+    isotonic = calibrators.isotonic
+    params, _ = fitted("isotonic", "stated")
+    of_scores, _ = fitted("isotonic", "scored")
+    of_classes = isotonic.fit(np.zeros((4, 2), np.float32), np.array([0, 1, 0, 1]))
+    for error, message, call in [
+        (TypeError, "beta: it needs probabilities", lambda: calibrators.beta.fit(scored)),
+        (TypeError, "bbq: it needs .*venn_abers", lambda: calibrators.bbq.fit(scored)),
+        (TypeError, "temperature: it calibrates classes, and a Stated has none: use bbq, beta",
+         lambda: calibrators.temperature.fit(stated, correct)),
+        (TypeError, "leave out labels", lambda: isotonic.fit(stated, correct)),
+        (TypeError, "logits need labels", lambda: isotonic.fit(np.zeros((3, 2), np.float32))),
+        (ValueError, "divide percent by 100",
+         lambda: isotonic.fit(metrics.Stated(100 * confidence, correct))),
+        (ValueError, "1 of 80 scores are NaN or infinite",
+         lambda: isotonic.fit(calibrators.Scored(np.append(confidence[1:], -np.inf), correct))),
+        (ValueError, "score and correct need one value",
+         lambda: isotonic.fit(calibrators.Scored(confidence[1:], correct))),
+        (ValueError, "correct must be True or False",
+         lambda: isotonic.fit(calibrators.Scored(confidence, 2 * correct))),
+        (ValueError, "weights must have shape", lambda: isotonic.fit(stated, weights=[1.0])),
+        (ValueError, "bins='width' needs probabilities; for scores use bins='mass'",
+         lambda: calibrators.histogram.fit(scored, bins="width")),
+        (ValueError, "1 of 2 confidences are outside", lambda: isotonic.apply(params, [0.5, 1.5])),
+        (ValueError, "1 of 2 scores are NaN", lambda: isotonic.apply(of_scores, [0.5, np.nan])),
+        (TypeError, "fitted to a Stated, so it takes no Scored",
+         lambda: isotonic.apply(params, scored)),
+        (TypeError, "fitted to logits", lambda: isotonic.apply(of_classes, stated)),
+        (TypeError, "these are parameters of isotonic",
+         lambda: calibrators.platt.apply(params, confidence)),
+        (TypeError, "parameters of isotonic", lambda: calibrators.save("x.npz", "platt", params)),
+    ]:  # fmt: skip
+        with pytest.raises(error, match=message):
+            call()
+
+
+def test_invalid_values_are_nan_inside_jit():
+    for kind, odd in (("stated", 1.5), ("scored", np.nan), ("stated", np.nan)):
+        for name in ("isotonic", "platt", "venn_abers"):
+            params, _ = fitted(name, kind)
+            actual = jax.jit(calibrators.named(name).apply)(params, jnp.array([odd, 0.5]))
+            assert np.isnan(actual[0])
+            assert np.isfinite(actual[1])
+    confidence, correct = answers()
+    confidence[0] = 1.5
+    params = jax.jit(calibrators.platt.fit)(
+        metrics.Stated(*map(jnp.asarray, (confidence, correct)))
+    )
+    assert params.state.name == "unusable"
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"), [(n, "stated") for n in STATED] + [(n, "scored") for n in SCORED]
+)
+def test_it_comes_back_from_a_file_whose_formula_holds(name, kind, tmp_path):
+    params, calibrated = fitted(name, kind)
+    calibrators.save(tmp_path / "event.npz", name, params)
+    loaded_name, loaded = calibrators.load(tmp_path / "event.npz")
+    assert loaded_name == name
+    assert type(loaded) is type(params)
+    jax.tree.map(np.testing.assert_array_equal, loaded, params)
+    values, _ = answers() if kind == "stated" else log_likelihoods()
+    with np.load(tmp_path / "event.npz", allow_pickle=False) as file:
+        about = json.loads(str(file["calibrator"]))
+        arrays = {field: np.asarray(file[field], np.float64) for field in file.files[1:]}
+    variables = {"np": np, "x": values.astype(np.float64), **arrays}
+    exec(about["formula"], variables)
+    np.testing.assert_allclose(variables["confidence"], calibrated.confidence, atol=2e-5)
+
+
+def test_broken_files_of_events_are_refused(tmp_path):
+    params, _ = fitted("isotonic", "scored")
+    path = tmp_path / "event.npz"
+    for name, changed, message in [
+        ("isotonic", params._replace(scores=params.scores[::-1]), "the scores are not sorted"),
+        ("isotonic", params._replace(scores=None), "scores differ"),
+    ]:
+        calibrators.save(path, name, changed)
+        with pytest.raises(ValueError, match=message):
+            calibrators.load(path)
+
+
+def test_answers_sharded_over_devices():
+    mesh = jax.make_mesh((8,), ("rows",), axis_types=(AxisType.Explicit,))
+    sharding = NamedSharding(mesh, PartitionSpec("rows"))
+    for kind, pair in (("stated", answers()), ("scored", log_likelihoods())):
+        params, calibrated = fitted("isotonic", kind)
+        arrays = (jax.device_put(part, sharding) for part in pair)
+        given = (metrics.Stated if kind == "stated" else calibrators.Scored)(*arrays)
+        on_mesh = calibrators.isotonic.fit(given)
+        jax.tree.map(np.testing.assert_array_equal, on_mesh, params)
+        actual = calibrators.isotonic.apply(on_mesh, given)
+        assert actual.confidence.sharding.is_equivalent_to(sharding, 1)
+        np.testing.assert_array_equal(actual.confidence, calibrated.confidence)
