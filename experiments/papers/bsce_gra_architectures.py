@@ -26,6 +26,6 @@ ENTRY = Entry(
         for name, training in zip((f"{network}_ce", network), pair, strict=True)
     },
     statistic=statistic,
-    note="For an accelerator: --scale=gpu trains a wide ResNet-8, Wide-ResNet-26-10 and DenseNet-121"
-    " with a short schedule.",
+    note="For an accelerator: --scale=gpu trains a wide ResNet-8, Wide-ResNet-26-10 and"
+    " DenseNet-121 with a short schedule.",
 )

@@ -38,6 +38,6 @@ ENTRY = Entry(
     runs={"lenet": LENET, "resnet": CE},
     statistic=statistic,
     note="On a processor the ResNet has 8 layers and 10,000 training images, and LeNet-5 45,000. On"
-    " an accelerator it has four times the width, and both have 45,000 images. LeNet-5 has the recipe of its"
-    " config in both.",
+    " an accelerator it has four times the width, and both have 45,000 images. LeNet-5 has the"
+    " recipe of its config in both.",
 )
