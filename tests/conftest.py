@@ -26,16 +26,13 @@ import jax
 import jaxtyping
 import pytest
 
-from tests import programs
+from tests import annotations, programs
 from tests.memory import drop_many_programs
 from tests.selection import mark_many_cases
 
 if "calib_jax" in sys.modules:
     raise RuntimeError("calib_jax was imported before its annotations could be made to check.")
-# As for a type checker, an int is a float.
-jaxtyping.install_import_hook(
-    "calib_jax", "beartype.beartype(conf=beartype.BeartypeConf(is_pep484_tower=True))"
-)
+jaxtyping.install_import_hook("calib_jax", f"{annotations.__name__}.checked")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
 

@@ -1,7 +1,7 @@
 """Select the cases of a parametrized test that run by default; the other cases are slow."""
 
-import inspect
 from collections.abc import Callable, Collection, Iterable
+from types import CodeType
 from typing import Any
 
 import pytest
@@ -53,12 +53,13 @@ def mark_many_cases(items: Iterable[pytest.Item]) -> None:
     for cases in groups.values():
         test = cases[0].function
         by_hand = any(case.get_closest_marker("slow") for case in cases)
-        if by_hand or hasattr(test, "every_case") or _refuses(test):
+        if by_hand or hasattr(test, "every_case") or _refuses(test.__code__):
             continue
         for case in cases[1:-1]:
             case.add_marker(pytest.mark.slow)
 
 
-def _refuses(test: Callable[..., None]) -> bool:
-    """Check whether a test expects an error."""
-    return "raises(" in inspect.getsource(test)
+def _refuses(code: CodeType) -> bool:
+    """Check whether a test, or a function inside the test, expects an error."""
+    inner = (constant for constant in code.co_consts if isinstance(constant, CodeType))
+    return "raises" in code.co_names or any(map(_refuses, inner))

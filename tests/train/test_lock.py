@@ -11,6 +11,7 @@ import pytest
 from calib_jax import train
 from calib_jax.train.folder import journal, lock
 from calib_jax.train.folder.files import CannotWrite
+from tests.selection import every_case
 from tests.train.test_loop import run
 
 
@@ -29,6 +30,7 @@ def test_a_lock_that_another_process_holds_is_refused(tmp_path, monkeypatch, num
         pass
 
 
+@every_case
 @pytest.mark.parametrize(
     "number", [errno.ENOLCK, errno.ENOTSUP, errno.ENOSYS, errno.EIO, errno.EINVAL]
 )
