@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.calibrators.parts import contract
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_array
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.inputs.invalid_values import count_invalid_values, known, refuse
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector

@@ -5,7 +5,7 @@ from typing import Any
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.inputs.array_conversion import as_numbers
+from calib_jax.core.inputs.arrays import as_numbers
 from calib_jax.core.types import Array
 
 

@@ -16,8 +16,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.numerics import fold_entries_above, is_true_class
-from calib_jax.core.rows import weigh, widened
+from calib_jax.core.numerics import fold_entries_above, is_true_class, widened
+from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
 
 _SHORT_SUM = 4096  # rows whose sum in float32 is exact enough

@@ -1,4 +1,9 @@
-"""Numerically delicate functions, each written once with documented limits."""
+"""Numerically delicate functions, each written once with documented limits.
+
+A label out of range in a row of positive weight makes the row NaN (`valid`). It never gives the
+value of a wrapped class or any other wrong finite number. `inputs.arrays.as_labels` clips labels
+before JAX narrows their type, so that the rule holds for every label that is passed.
+"""
 
 from collections.abc import Callable
 from typing import TypeVar
@@ -8,7 +13,6 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.core.rows import widened
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 _Arrays = TypeVar("_Arrays")
@@ -86,6 +90,17 @@ def power(log_base: Float[Array, "*shape"], exponent: Number) -> Float[Array, "*
     the fields of `Probabilities`. $b^0 = 1$ everywhere.
     """
     return jnp.exp(exponent * log_base)
+
+
+def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:
+    """Check which labels are among the classes 0 ... num_classes - 1."""
+    labels = widened(labels)
+    return (labels >= 0) & (labels < num_classes)
+
+
+def widened(labels: Labels) -> Labels:
+    """Cast labels to int32 or wider, because a uint8 cannot be compared with 256 classes."""
+    return labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
 
 
 def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch classes"]:

@@ -26,7 +26,7 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Bool
 
 from calib_jax.core import numerics
-from calib_jax.core.rows import valid
+from calib_jax.core.numerics import valid
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
 

@@ -1,4 +1,4 @@
-"""Weights and labels out of range, handled here for the whole library.
+"""Weights, handled here for the whole library, and the number of rows of a program.
 
 A weight can be a padding mask, an ignore mask of pixels, a resampling count or an importance.
 A row of weight 0 is absent, even if its label is 255 or -1 or its logits are NaN:
@@ -9,21 +9,16 @@ A row of weight 0 is absent, even if its label is 255 or -1 or its logits are Na
 A row whose weight is negative, infinite or NaN becomes a row of NaN logits and weight 1, so that
 every function that gives NaN for NaN logits gives NaN for such a weight, too. The same happens to
 all rows if the weights sum to more than `LARGEST_TOTAL`.
-
-A label out of range in a row of positive weight makes the row NaN (`valid`). It never gives the
-value of a wrapped class or any other wrong finite number. `as_labels` clips labels before JAX
-narrows their type, so that this holds for every label that is passed.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, overload
+from typing import overload
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Bool
 
 from calib_jax.core.types import Array, Labels, Logits, PerExample, PyTree, SoftLabels, Weights
 
@@ -127,57 +122,3 @@ def weigh(values: PerExample, weights: Weights | None) -> PerExample:
         return values
     usable = (weights >= 0) & (weights < jnp.inf)
     return jnp.where(usable, jnp.where(weights == 0, 0, weights * values), jnp.nan)
-
-
-def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:
-    """Check which labels are among the classes 0 ... num_classes - 1."""
-    labels = widened(labels)
-    return (labels >= 0) & (labels < num_classes)
-
-
-def widened(labels: Labels) -> Labels:
-    """Cast labels to int32 or wider, because a uint8 cannot be compared with 256 classes."""
-    return labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
-
-
-def on_host(values: Any) -> bool:
-    """Check whether values are from NumPy or Python, which JAX has not narrowed yet."""
-    return not any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
-
-
-def host_integers(values: Any) -> np.ndarray | None:
-    """Convert NumPy or Python integers to a NumPy array unchanged; None for anything else.
-
-    Python integers beyond 64 bits become an array of objects.
-    """
-    if not on_host(values):
-        return None
-    array = np.asarray(values)
-    if np.issubdtype(array.dtype, np.integer):
-        return array
-    is_int = array.dtype == object and all(isinstance(entry, int) for entry in array.flat)
-    return array if is_int else None
-
-
-def as_labels(labels: Any) -> Array:
-    """Convert labels to an array of int32 or wider; values that do not fit are clipped.
-
-    JAX narrows 64-bit integers by dropping their upper half, which turns the label 2**32 + 1 into
-    the label 1. A clipped label stays out of range. Narrower types are widened here, once, so that
-    a product with a label cannot overflow. Values that are not integers are returned for the
-    caller to reject.
-    """
-    given = host_integers(labels)
-    array: Any = jnp.asarray(labels) if given is None else given
-    if not (given is not None or jnp.issubdtype(array.dtype, jnp.integer)):
-        return array
-    widest = jax.dtypes.canonicalize_dtype(np.int64)
-    for dtype in (np.int32, widest):
-        if np.can_cast(array.dtype, dtype):
-            return jnp.asarray(array, dtype)
-    xp: Any = jnp if given is None else np
-    info = np.iinfo(widest)
-    array = xp.minimum(array, info.max)
-    if array.dtype.kind != "u":
-        array = xp.maximum(array, info.min)
-    return jnp.asarray(array.astype(widest))

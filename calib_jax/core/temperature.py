@@ -24,7 +24,8 @@ from jax import lax
 from jaxtyping import Bool, Float
 
 from calib_jax.core import numerics
-from calib_jax.core.rows import valid, weigh
+from calib_jax.core.numerics import valid
+from calib_jax.core.rows import weigh
 from calib_jax.core.types import (
     Array,
     Labels,

@@ -2,8 +2,7 @@
 
 import jax.numpy as jnp
 
-from calib_jax.core.numerics import first_argmax, top_confidence
-from calib_jax.core.rows import valid
+from calib_jax.core.numerics import first_argmax, top_confidence, valid
 from calib_jax.core.types import Labels, Logits, PerExample
 
 

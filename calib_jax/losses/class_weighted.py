@@ -9,8 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import times
-from calib_jax.core.rows import widened
+from calib_jax.core.numerics import times, widened
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register

@@ -9,8 +9,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import of_classes, tempered
-from calib_jax.core.rows import widened
+from calib_jax.core.numerics import of_classes, tempered, widened
 from calib_jax.core.types import (
     Array,
     Labels,

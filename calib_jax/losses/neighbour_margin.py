@@ -8,8 +8,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, is_true_class
-from calib_jax.core.rows import valid
+from calib_jax.core.numerics import at_least_float32, is_true_class, valid
 from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerClass, PerExample, Weights
 from calib_jax.losses.cross_entropy import cross_entropy
 from calib_jax.losses.objectives import Objective, register, regularized, with_options

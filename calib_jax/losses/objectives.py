@@ -26,10 +26,10 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import rows
+from calib_jax.core import numerics
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.sharded import with_auto_axes
+from calib_jax.core.inputs.arrays import with_auto_axes
 from calib_jax.core.inputs.soft_labels import TakesSoft
 from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING, Stat
@@ -225,7 +225,7 @@ def _checked(
         terms = value(state, logits, labels, weights, axis_name=axis_name)
         checks.one_per_example(name, terms, logits.shape[:-1])
         if labels.ndim < logits.ndim:
-            terms = jnp.where(rows.valid(labels, logits.shape[-1]), terms, jnp.nan)
+            terms = jnp.where(numerics.valid(labels, logits.shape[-1]), terms, jnp.nan)
         return terms if weights is None else jnp.where(weights == 0, 0, terms)
 
     return checks.mark_checked(checked, value, soft_labels)

@@ -16,9 +16,10 @@ from calib_jax.core.numerics import (
     first_argmax,
     times,
     true_class,
+    widened,
     with_true_class,
 )
-from calib_jax.core.rows import weigh, widened
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy

@@ -10,8 +10,8 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, true_class
-from calib_jax.core.rows import valid, weigh
+from calib_jax.core.numerics import at_least_float32, true_class, valid
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     Array,

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs.array_conversion import unmasked
+from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Labels, PerExample, Scalar
 from calib_jax.metrics.contract.metric import metric, ratio

@@ -27,7 +27,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_numbers
+from calib_jax.core.inputs.arrays import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
 from calib_jax.metrics.contract.curves import average_precision_of, points
 from calib_jax.metrics.contract.metric import metric, ratio

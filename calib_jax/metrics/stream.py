@@ -31,8 +31,8 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, Suspicion, refuse
-from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.inputs.stated import rows_of
 from calib_jax.core.statistics import Joint, Rows, Sums
 from calib_jax.core.types import Labels, Logits, Weights

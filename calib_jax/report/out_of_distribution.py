@@ -19,7 +19,7 @@ from calib_jax import inference, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_array
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.inputs.invalid_values import judged
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits

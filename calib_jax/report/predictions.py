@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.core.binary import binary
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_array
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.inputs.invalid_values import (
     look_like_probabilities,
     refuse_probabilities,

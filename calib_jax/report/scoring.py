@@ -15,7 +15,7 @@ import numpy as np
 import calib_jax.metrics as metrics_package
 from calib_jax import inference
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_array, unmasked
+from calib_jax.core.inputs.arrays import as_array, unmasked
 from calib_jax.core.inputs.invalid_values import judged, refuse_labels
 from calib_jax.core.types import Labels, Logits
 from calib_jax.inference import Evaluation

@@ -5,7 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core import rows
+from calib_jax.core import numerics, rows
+from calib_jax.core.inputs import arrays
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
@@ -79,9 +80,11 @@ def test_any_leading_axes_and_soft_labels():
 @pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8])
 def test_valid_labels(dtype):
     labels = np.array([0, 2, 3, 127], dtype)
-    np.testing.assert_array_equal(rows.valid(jnp.asarray(labels), 3), [True, True, False, False])
+    np.testing.assert_array_equal(
+        numerics.valid(jnp.asarray(labels), 3), [True, True, False, False]
+    )
     below = 255 if dtype == np.uint8 else -1
-    assert not rows.valid(jnp.asarray(below, dtype), 3)
+    assert not numerics.valid(jnp.asarray(below, dtype), 3)
 
 
 WIDE = (2**32 + 1, 2**63 - 1, -(2**32), 2**31)
@@ -96,25 +99,25 @@ def test_a_label_beyond_32_bits_is_never_another_one(given):
     """Check it in the type that it comes in; JAX would drop the upper half of the bits."""
     for enabled in (False, True):
         with jax.enable_x64(enabled):
-            labels = rows.as_labels(given)
+            labels = arrays.as_labels(given)
             assert labels.dtype in (jnp.int32, jnp.int64)
-            np.testing.assert_array_equal(rows.valid(labels, 3), [True, *[False] * 4])
+            np.testing.assert_array_equal(numerics.valid(labels, 3), [True, *[False] * 4])
             assert np.array_equal(labels < 0, [entry < 0 for entry in given])
-    assert rows.as_labels(2**32 + 1) == 2**31 - 1
+    assert arrays.as_labels(2**32 + 1) == 2**31 - 1
 
 
 def test_labels_on_the_device_are_widened_and_floats_are_left_alone():
     for dtype in (jnp.int8, jnp.uint8, jnp.int16, jnp.int32):
-        assert rows.as_labels(jnp.array([0, 100], dtype)).dtype == jnp.int32
-    large = rows.as_labels(jnp.array([1, 2**32 - 1], jnp.uint32))
+        assert arrays.as_labels(jnp.array([0, 100], dtype)).dtype == jnp.int32
+    large = arrays.as_labels(jnp.array([1, 2**32 - 1], jnp.uint32))
     np.testing.assert_array_equal(large, [1, 2**31 - 1])
     with jax.enable_x64(True):
-        large = rows.as_labels(jnp.array([1, 2**64 - 1], jnp.uint64))
+        large = arrays.as_labels(jnp.array([1, 2**64 - 1], jnp.uint64))
         np.testing.assert_array_equal(large, [1, 2**63 - 1])
     for other in (np.ones(3), jnp.ones(3), [1.0], np.array([True])):
-        assert not jnp.issubdtype(rows.as_labels(other).dtype, jnp.integer)
-    np.testing.assert_array_equal(jax.jit(rows.as_labels)(np.array([3], np.uint8)), [3])
-    np.testing.assert_array_equal(rows.as_labels([jnp.array(2), 1]), [2, 1])
+        assert not jnp.issubdtype(arrays.as_labels(other).dtype, jnp.integer)
+    np.testing.assert_array_equal(jax.jit(arrays.as_labels)(np.array([3], np.uint8)), [3])
+    np.testing.assert_array_equal(arrays.as_labels([jnp.array(2), 1]), [2, 1])
 
 
 @pytest.mark.parametrize(
@@ -123,4 +126,4 @@ def test_labels_on_the_device_are_widened_and_floats_are_left_alone():
 def test_a_narrow_label_among_many_classes_is_valid(dtype, num_classes):
     """Check that the number of classes need not fit into the labels' type."""
     labels = jnp.asarray(np.array([0, 3, 127], dtype))
-    np.testing.assert_array_equal(rows.valid(labels, num_classes), [True, True, True])
+    np.testing.assert_array_equal(numerics.valid(labels, num_classes), [True, True, True])

@@ -28,7 +28,7 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.calibrators.parts import event
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_numbers
+from calib_jax.core.inputs.arrays import as_numbers, refuse_part, with_auto_axes
 from calib_jax.core.inputs.invalid_values import (
     count_invalid_values,
     known,
@@ -36,9 +36,9 @@ from calib_jax.core.inputs.invalid_values import (
     num_classes_of,
     refuse,
 )
-from calib_jax.core.inputs.sharded import refuse_part, with_auto_axes
 from calib_jax.core.inputs.stated import two_classes
-from calib_jax.core.rows import present, valid, weigh, widened
+from calib_jax.core.numerics import valid, widened
+from calib_jax.core.rows import present, weigh
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
 _Params = TypeVar("_Params", bound=PyTree)

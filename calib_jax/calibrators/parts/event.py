@@ -24,9 +24,8 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import as_numbers
+from calib_jax.core.inputs.arrays import as_numbers, gathered, with_auto_axes
 from calib_jax.core.inputs.invalid_values import known
-from calib_jax.core.inputs.sharded import gathered, with_auto_axes
 from calib_jax.core.inputs.stated import Stated
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector

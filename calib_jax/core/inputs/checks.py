@@ -2,7 +2,7 @@
 
 Shapes, dtypes and static options are known while a function is traced, so an error in them
 raises an exception here. Array values are unknown then: a label out of range makes its row NaN
-(see `calib_jax.core.rows`), and `label_checked` reports the label.
+(see `calib_jax.core.numerics.valid`), and `label_checked` reports the label.
 """
 
 import contextvars
@@ -17,8 +17,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from calib_jax.core import rows
-from calib_jax.core.inputs.array_conversion import as_array, as_numbers, unmasked
+from calib_jax.core import numerics, rows
+from calib_jax.core.inputs import arrays
+from calib_jax.core.inputs.arrays import as_array, as_numbers, gathered, unmasked, with_auto_axes
 from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,
     known,
@@ -27,7 +28,6 @@ from calib_jax.core.inputs.invalid_values import (
     refuse_labels,
     refuse_unless_judged,
 )
-from calib_jax.core.inputs.sharded import gathered, with_auto_axes
 from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.names import closest
 from calib_jax.core.names import nearest as nearest
@@ -132,7 +132,8 @@ def examples(
     weights = weights_for(logits, weights)
     if labels.ndim == logits.ndim:
         labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
-    logits, labels, weights = rows.present(logits, labels, weights)
+    if weights is not None:
+        logits, labels, weights = rows.present(logits, labels, weights)
     if _checking_labels.get():
         _name_wrong_values(name, logits, labels, weights)
     return logits, labels, weights
@@ -194,17 +195,17 @@ def label_checked(function: _Function) -> _Function:
 def _not_wrapped(leaf: Any) -> Any:
     """Convert NumPy integers before `checkify`, which would wrap integers beyond 32 bits."""
     wide = isinstance(leaf, np.ndarray | np.integer) and np.issubdtype(leaf.dtype, np.integer)
-    return rows.as_labels(leaf) if wide else leaf
+    return arrays.as_labels(leaf) if wide else leaf
 
 
 def _with_true_label(message: str, given: Any) -> str:
     """Replace a label that was clipped to 32 bits by the original label in the message."""
     for leaf in jax.tree.leaves(given):
-        integers = rows.host_integers(leaf)
+        integers = arrays.host_integers(leaf)
         if integers is None or not integers.size:
             continue
         for label in (integers.max(), integers.min()):
-            nearest_label = int(rows.as_labels(np.array(label)))
+            nearest_label = int(arrays.as_labels(np.array(label)))
             if nearest_label != label:
                 message = message.replace(f"label {nearest_label} ", f"label {label} ")
     return message
@@ -215,7 +216,7 @@ def _name_wrong_values(
 ) -> None:
     num_classes = logits.shape[-1]
     if labels.ndim < logits.ndim:
-        right = rows.valid(labels, num_classes)
+        right = numerics.valid(labels, num_classes)
         checkify.check(
             jnp.all(right),
             f"{name}: label {{label}} is not among the {num_classes} classes; give ignored"
@@ -259,10 +260,10 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
 def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
     """Convert logits and labels to arrays and validate that their shapes and dtypes match.
 
-    Error messages start with `name`. Labels out of range stay out of range: see `rows.as_labels`.
+    Error messages start with `name`. Labels out of range stay out of range: see `as_labels`.
     """
     logits = jnp.asarray(as_numbers(name, "logits", logits))
-    labels = rows.as_labels(as_numbers(name, "labels", labels))
+    labels = arrays.as_labels(as_numbers(name, "labels", labels))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
@@ -317,7 +318,7 @@ def flat_rows(
             gathered(name, what, values)
             for what, values in (("logits", logits), ("labels", labels), ("weights", weights))
         )
-    given_labels = rows.host_integers(labels)
+    given_labels = arrays.host_integers(labels)
     logits, labels = batch_of(name, logits, labels, soft_labels=False)
     weights = weights_for(logits, weights)
     if labels.size == 0:

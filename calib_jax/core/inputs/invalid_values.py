@@ -1,6 +1,6 @@
 """Checks for invalid values: one pass counts them, and outside `jit` they raise an error.
 
-Inside `jit` invalid values give NaN, never a wrong finite number (see `calib_jax.core.rows`).
+Inside `jit` invalid values give NaN, never a wrong finite number (see `core.numerics.valid`).
 Outside `jit`, where values can be read, they raise an error that counts them.
 
 Probabilities passed as logits also raise an error, outside `jit`. Softmax accepts any numbers, so
@@ -22,7 +22,9 @@ from jax import lax
 from jaxtyping import Bool, Real
 
 from calib_jax.core import numerics
-from calib_jax.core.rows import LARGEST_TOTAL, as_labels, valid
+from calib_jax.core.inputs.arrays import as_labels
+from calib_jax.core.numerics import valid
+from calib_jax.core.rows import LARGEST_TOTAL
 from calib_jax.core.types import Array, Labels, Logits, Weights
 
 LEAST_ROWS = 20

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs.array_conversion import as_numbers
+from calib_jax.core.inputs.arrays import as_numbers
 from calib_jax.core.inputs.invalid_values import known
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Array, ArrayLike, Logits

@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import unmasked
+from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.clusters import Clusters, flipped, sums_of

@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.sharded import gathered
+from calib_jax.core.inputs.arrays import gathered
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree
 from calib_jax.inference.bounds.noise_bound import (

@@ -22,8 +22,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
-from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.inference.resamples.bootstrap import Estimate, interval

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs.array_conversion import unmasked
+from calib_jax.core.inputs.arrays import unmasked
 
 
 def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:

@@ -21,9 +21,9 @@ from calib_jax.core.binning import (
     whole_example_bins,
 )
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, times
+from calib_jax.core.numerics import at_least_float32, times, widened
 from calib_jax.core.probabilities import cross_entropy_and_view
-from calib_jax.core.rows import thinned, weigh, widened
+from calib_jax.core.rows import thinned, weigh
 from calib_jax.core.statistics import Joint, Rows, Sums, gather
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import (

@@ -10,8 +10,7 @@ from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, is_true_class
-from calib_jax.core.rows import valid
+from calib_jax.core.numerics import at_least_float32, is_true_class, valid
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     Array,

@@ -44,9 +44,8 @@ import numpy as np
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.array_conversion import unmasked
+from calib_jax.core.inputs.arrays import unmasked, with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, known, refuse
-from calib_jax.core.inputs.sharded import with_auto_axes
 from calib_jax.core.inputs.stated import Stated, rows_of
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat

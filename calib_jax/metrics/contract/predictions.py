@@ -18,8 +18,9 @@ from calib_jax.core.numerics import (
     first_argmax,
     is_true_class,
     true_class,
+    valid,
+    widened,
 )
-from calib_jax.core.rows import valid, widened
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
 
 

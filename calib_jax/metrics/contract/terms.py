@@ -22,8 +22,8 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
-from calib_jax.core.numerics import true_class
-from calib_jax.core.rows import valid, weigh
+from calib_jax.core.numerics import true_class, valid
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
 

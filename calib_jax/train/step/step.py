@@ -23,9 +23,9 @@ from jax import lax
 
 from calib_jax.core.examples import Examples
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import first_argmax
+from calib_jax.core.numerics import first_argmax, valid
 from calib_jax.core.progress import Progress
-from calib_jax.core.rows import valid, weigh
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
 from calib_jax.core.types import Array, AxisName, PyTree
 from calib_jax.train.step.forward import Forward
