@@ -2,7 +2,8 @@ r"""Write the map's tables and figure from its records.
 
     python -m experiments.map.report [--records=FOLDER] [--page=FOLDER]
 
-It writes map.md, map.png and map.svg. The map may be incomplete: a test that lacks settings has no
+It writes map.md with the tables, map.png and map.svg with the figure, and claims.md with the claims
+of the papers that the records decide. The map may be incomplete: a test that lacks settings has no
 result, and the page states how many settings it lacks.
 """
 
@@ -12,7 +13,7 @@ from absl import flags
 
 from calib_jax import plots
 from calib_jax.core.files import writing
-from experiments.map import figure, records, statistics, tables
+from experiments.map import claim_tables, figure, records, statistics, tables
 from experiments.map.settings import BASELINE, LOSSES, PARTS, settings
 from experiments.running import cli
 
@@ -44,17 +45,23 @@ def page(found: statistics.Records) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def claims_page(found: statistics.Records) -> str:
+    """Write the page of the claims."""
+    return "\n".join(claim_tables.sections(found)).rstrip() + "\n"
+
+
 def main() -> int:
     """Write the tables and the figure."""
     folder, out = pathlib.Path(records.IN.value), pathlib.Path(_PAGE.value)
     found = cli.refusing(read_all, folder)
     out.mkdir(parents=True, exist_ok=True)
-    with writing.replacing(out / "map.md") as path:
-        path.write_text(page(found), encoding="utf-8")
+    for name, text in (("map.md", page(found)), ("claims.md", claims_page(found))):
+        with writing.replacing(out / name) as path:
+            path.write_text(text, encoding="utf-8")
     drawing = figure.figure(statistics.cells(found, "ce2_before"))
     for name in ("map.png", "map.svg"):
         plots.save(drawing, out / name)
-    print(f"written to {out}: map.md, map.png, map.svg, from {len(found)} settings.")
+    print(f"written to {out}: map.md, claims.md, map.png, map.svg, from {len(found)} settings.")
     return 0
 
 

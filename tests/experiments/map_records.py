@@ -9,6 +9,11 @@ METRICS = ("ce2_before", "ce2_after", "error", "nll_before", "nll_after", "refin
 OUT_OF_SCOPE = ("auroc_before", "auroc_after")
 
 
+def metrics_of(texts):
+    """The metrics of a data set."""
+    return METRICS + OUT_OF_SCOPE * (texts == "clinc150")
+
+
 def record(
     value, *, temperature=1.0, seeds=0.0, folds=0.0, count=10, names=METRICS, generator=None
 ):
@@ -36,7 +41,7 @@ def records_of(
         Setting(texts, loss, decay): record(
             value(texts, loss, decay),
             temperature=temperature(texts, decay),
-            names=METRICS + OUT_OF_SCOPE * (texts == "clinc150"),
+            names=metrics_of(texts),
             **noise,
         )
         for texts in TEXTS

@@ -15,7 +15,7 @@ from experiments.map.settings import (
     Setting,
     settings,
 )
-from tests.experiments.map_records import record, records_of
+from tests.experiments.map_records import metrics_of, record, records_of
 
 TEMPERATURES = dict(zip(WEIGHT_DECAYS, (2.2, 1.5, 1.1, 0.92, 0.7, 0.57), strict=True))
 FAMILY = 198
@@ -40,10 +40,11 @@ def whole():
             helps_above_one(*setting[:3]) * 1.1,
             temperature=1.02 * TEMPERATURES[setting.weight_decay],
             count=5,
+            names=metrics_of(setting.texts),
             **noise,
         )
     for setting in settings("methods"):
-        found[setting] = record(0.02, **noise)
+        found[setting] = record(0.02, names=metrics_of(setting.texts), **noise)
     return found
 
 
