@@ -123,7 +123,8 @@ def cells(
 
     Args:
       records: the records by setting.
-      metric: a metric of the records, such as "ce2_before"; data sets without it are left out.
+      metric: a metric of the records, such as "ce2_before"; places in which cross-entropy lacks
+        it are left out.
       losses: the losses of the columns, cross-entropy first.
       places: the places that may be collected; the places of the map by default.
       transform: function of the values of seeds and of the values without a fold.
@@ -147,7 +148,7 @@ def cells(
         folds_at = width + 2 * FOLDS * texts.index(place.texts)
         for column, loss in enumerate(losses):
             record = records.get(place.setting(loss))
-            if record is None:
+            if record is None or metric not in record["values"]:
                 noise[row, column] = np.nan
                 continue
             values = transform(np.asarray(record["values"][metric]))

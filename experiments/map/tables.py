@@ -254,7 +254,11 @@ def metrics(found: Records) -> list[str]:
             return f"{factor * gains.value[row, k]:+.1f} ± {factor * half:.1f}"
 
         lines.append(f"### {title}, in {unit}")
-        lines += _grid(cells, text) if cells.places else ["", "No record of CLINC150 yet.", ""]
+        lines += (
+            _grid(cells, text)
+            if cells.places
+            else ["", "No record of cross-entropy has it yet.", ""]
+        )
     return lines
 
 

@@ -212,7 +212,7 @@ def test_a_partial_map_has_values_but_no_results(whole):
         "4 of 198 tests have their settings",
         "0 of 33 slopes have their six settings",
         "No place has all twelve losses yet",
-        "No record of CLINC150 yet.",
+        "No record of cross-entropy has it yet.",
         "None of 54 settings has a record yet.",
     ):
         assert sentence in text, sentence

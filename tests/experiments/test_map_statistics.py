@@ -197,6 +197,17 @@ def test_cells_without_a_record_are_nan():
     assert np.isnan(statistics.gains(cells).p).sum() == 1
 
 
+def test_a_record_may_lack_a_metric():
+    found = made({})
+    for loss in (BASELINE, "brier"):
+        del found[Setting("clinc150", loss, 0.0)]["values"]["auroc_before"]
+    del found[Setting("clinc150", "brier", 5e-4)]["values"]["auroc_before"]
+    cells = cells_of(found, "auroc_before")
+    assert cells.places == [statistics.Place("clinc150", 5e-4)]
+    assert np.isnan(cells.means).tolist() == [[False, False, True]]
+    assert len(cells_of(found).complete().places) == 6
+
+
 def test_the_two_best_losses_wait_for_both_data_sets():
     def value(texts, loss, decay):
         # MDCA would be the best with 20 Newsgroups, on which the rule is not made.

@@ -2,10 +2,11 @@
 
 import functools
 
+import jax
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics, train
+from calib_jax import losses, metrics, models, train
 from calib_jax.core import InMemory, machine
 from calib_jax.train.devices import memory
 
@@ -47,6 +48,24 @@ def test_blocks_have_the_weights_of_the_labels():
     of_blocks = np.concatenate([part for _, _, part in parts])
     np.testing.assert_array_equal(of_blocks[:21], weights)
     assert not of_blocks[21:].any()
+
+
+def test_an_example_without_a_label_is_predicted_from_its_input():
+    """A network sets inputs of weight 0 to 0, which would give all of them the same logits."""
+    module = models.mlp(num_classes=3, hidden=(5,))
+    inputs = np.random.default_rng(0).standard_normal((21, 4)).astype(np.float32)
+    labels = np.zeros(21, np.int32)
+    source = InMemory(inputs, labels, np.zeros(21, np.float32))
+    variables = module.init(jax.random.key(0), inputs[:1], train=False)
+    objective = losses.objective("cross_entropy")
+    state = train.create(variables, objective, tasks.sgd(), 3, 0, class_counts=np.ones(3))
+    wanted = np.asarray(module.apply(variables, inputs, train=False))
+    found = train.predict(train.linen(module), state, source, batch_size=8)
+    np.testing.assert_allclose(found.logits, wanted, rtol=1e-5, atol=1e-6)
+    assert not found.weights.any()
+    parts = train.predict_blocks(train.linen(module), [state], source, batch_size=8)
+    of_blocks = np.concatenate([logits[0] for logits, _, _ in parts])
+    np.testing.assert_allclose(of_blocks[:21], wanted, rtol=1e-5, atol=1e-6)
 
 
 def test_metrics_of_blocks_are_those_of_the_whole():

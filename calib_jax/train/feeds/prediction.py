@@ -55,6 +55,19 @@ class Everything:
         return Rows({"logits": logits, "labels": labels, "weights": weights})
 
 
+def of_every_row(forward: Forward) -> Forward:
+    """Wrap a forward pass so that rows whose labels have weight 0 are predicted like all others.
+
+    A network sets the inputs of rows of weight 0 to 0, because padding may hold NaN. Predictions
+    drop the padding, but keep unlabelled examples, such as queries out of scope.
+    """
+
+    def without_weights(*args: Any, weights: Any, **options: Any) -> Any:
+        return forward(*args, weights=None, **options)
+
+    return without_weights
+
+
 def predict(
     forward: Forward,
     state: PyTree,
@@ -115,7 +128,9 @@ def predict_all(
     _check_memory(forward, states, source, prepare)
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
-    step = make_eval_step(forward, {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare)
+    step = make_eval_step(
+        of_every_row(forward), {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare
+    )
     fed = feed(source, arrangement, resident_bytes=resident_bytes)
     evaluate = fed.evaluation(step, batch_size)
     stats = evaluate(arrangement.place(states), [True] * len(states))
