@@ -25,8 +25,8 @@ def code_of(name):
     return "\n".join(setup_cells.text_of(cell) for cell in code_cells(name))
 
 
-def test_there_are_five_and_the_readme_lists_them():
-    assert [name[:2] for name in NAMES] == ["01", "02", "03", "04", "05"]
+def test_there_are_six_and_the_readme_lists_them():
+    assert [name[:2] for name in NAMES] == ["01", "02", "03", "04", "05", "06"]
     readme = (execute.FOLDER / "README.md").read_text(encoding="utf-8")
     assert re.findall(r"^\| \[(\w+)\]\(\1\.ipynb\)", readme, re.MULTILINE) == NAMES
 
