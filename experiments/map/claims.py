@@ -165,7 +165,8 @@ class Row(NamedTuple):
       temperature: the mean T of cross-entropy.
       error: the mean error of cross-entropy.
       state: one of `findings`; "" if a record is missing.
-      condition: the name of the condition that is the least above 0, in standard deviations.
+      condition: the name of the condition that is the least above 0, in standard deviations, among
+        those that can give the state.
       value: its value, with the ends of the 90 % interval.
       p: the p-value of the state, two-sided and for all conditions; NaN if a record is missing.
     """
@@ -242,7 +243,12 @@ def _row(
     holds = max(p / 2 if value > 0 else 1 - p / 2 for value, _, _, p in estimates)
     fails = min(p / 2 if value < 0 else 1 - p / 2 for value, _, _, p in with_interval)
     p = min(1.0, 2 * min(holds, len(with_interval) * fails))
-    number = min(range(len(estimates)), key=lambda k: _in_deviations(estimates[k]))
+    deciding = [
+        k
+        for k, condition in enumerate(claim.conditions)
+        if not (condition.exact and state == findings.FAILS)
+    ]
+    number = min(deciding, key=lambda k: _in_deviations(estimates[k]))
     return Row(
         place,
         float(temperature),

@@ -63,7 +63,9 @@ def figure(found: statistics.Cells) -> Any:
     for position in range(len(numbers), len(panels)):
         panels[position].set_axis_off()
         panels[position - across].tick_params(labelbottom=True)
-    panels[0].set_xlim(0.9 * found.temperature.min(), 1.1 * found.temperature.max())
+    panels[0].set_xlim(
+        min(0.45, 0.9 * found.temperature.min()), max(2.5, 1.1 * found.temperature.max())
+    )
     ends = panels[0].get_ylim()
     panels[0].set_yticks([tick for tick in _TICKS if ends[0] <= tick <= ends[1]])
     drawing.legend(

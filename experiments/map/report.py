@@ -40,6 +40,11 @@ def page(found: statistics.Records) -> str:
         "Written by `python -m experiments.map.report`. The rules are in"
         " `experiments/map/README.md`. T is the temperature that cross-entropy needs in the same"
         " place. A place is a data set and a weight decay.",
+        "",
+        "![The gain of each loss against the temperature of cross-entropy](map.svg)",
+        "",
+        "Above 0 a loss is better calibrated than cross-entropy before any temperature. Points are"
+        " means over ten seeds with 90 % intervals over seeds, test rows and validation rows.",
         *(line for section in tables.sections(found) for line in section),
     ]
     return "\n".join(lines).rstrip() + "\n"

@@ -76,9 +76,11 @@ def test_the_order_of_temperatures():
         for setting, entry in records.items():
             noise = 1e-3 * generator.standard_normal(10)
             entry["values"]["temperature"] = of.get(setting.loss, 1.0) * np.exp(noise)
-        states = {row.state for row in claims.judge(records, claims.CLAIMS[ORDER])}
-        assert len(states) == 1
-        return states.pop()
+        rows = claims.judge(records, claims.CLAIMS[ORDER])
+        (result,) = {row.state for row in rows}
+        if result == findings.FAILS:  # the range of T never decides this
+            assert all(row.condition.startswith("abs(log T)") for row in rows)
+        return result
 
     assert state() == findings.HOLDS
     assert state(flsd53=1 / 1.1) == findings.HOLDS

@@ -218,6 +218,10 @@ def test_a_partial_map_has_values_but_no_results(whole):
         assert sentence in text, sentence
     assert "The finding" not in text
     assert "nan" not in text
+    alone = {setting: of for setting, of in partial.items() if setting.loss == BASELINE}
+    assert "| map | 6 of 216 | 6 of 72 |" in report.page(alone)
+    nothing = figure.figure(statistics.cells(alone, "ce2_before")).axes
+    assert not any(panel.axison for panel in nothing)
     panels = figure.figure(statistics.cells(partial, "ce2_before")).axes
     assert [panel.get_title() for panel in panels if panel.axison] == [FOCAL]
 
