@@ -256,6 +256,7 @@ def _parser(program: str) -> _Parser:
     natural: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=0)}
     add("out", "Folder for report.json, .csv, .md, .html and figures.", **text)
     switch("markdown", "Print a section for a model card.")
+    switch("notes", "Also print what the numbers mean.")
     add(
         "cache",
         "Folder of compiled programs, which make the next call faster; by default"
@@ -369,12 +370,18 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
 
 
 def _run(
-    *, out: str | None, markdown: bool, cache: str | None, command: str, **options: Any
+    *,
+    out: str | None,
+    markdown: bool,
+    notes: bool,
+    cache: str | None,
+    command: str,
+    **options: Any,
 ) -> None:
     """Score files, print the tables, and write them to a folder.
 
     Args:
-      out, markdown, cache: see the help of the command.
+      out, markdown, notes, cache: see the help of the command.
       command: the command line, for the report.
       **options: options of `score_files`.
     """
@@ -382,7 +389,7 @@ def _run(
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
-    print(tables.as_model_card(report) if markdown else report)
+    print(tables.as_model_card(report) if markdown else tables.as_text(report, explained=notes))
     if out:
         names = report.save(out)
         written = escaping.printable(f"\nwritten to {out}: {', '.join(names)}")
@@ -497,7 +504,7 @@ def _names(files: Sequence[str], models: Sequence[str | None], chosen: Sequence[
     A single column without a chosen name stays unnamed here.
 
     >>> _names(["a/x.npz", "b/y.npz"], ["", None], ["ours"])
-    ['ours', 'y.npz']
+    ['ours', 'y']
     >>> _names(["a/x.npz", "b/x.npz"], ["", None], [])
     ['a/x.npz', 'b/x.npz']
     """
@@ -507,11 +514,13 @@ def _names(files: Sequence[str], models: Sequence[str | None], chosen: Sequence[
         )
     if len(files) == 1:
         return list(chosen)
-    short = [
-        model or pathlib.Path(file.split(",")[0]).name
-        for file, model in zip(files, models, strict=True)
-    ]
-    names = short if len(set(short)) == len(short) else list(files)
+    paths = [pathlib.Path(file.split(",")[0]) for file in files]
+
+    def named(short: Sequence[str]) -> list[str]:
+        return [model or name for name, model in zip(short, models, strict=True)]
+
+    choices = (named([path.stem for path in paths]), named([path.name for path in paths]))
+    names = next((each for each in choices if len(set(each)) == len(each)), list(files))
     for number, name in enumerate(names):
         if name in names[:number]:
             names[number] = f"{name} (again)"

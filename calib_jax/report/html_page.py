@@ -9,7 +9,7 @@ import importlib.resources
 import itertools
 import re
 import string
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import calib_jax.metrics as metrics_package
@@ -33,7 +33,9 @@ class Page:
       head: paragraphs below the title, separated by empty lines.
       facts: numbers of examples, level, bins, versions and others, by name.
       sections: tables by title.
-      notes: what is needed to interpret the tables, one line each.
+      notes: what is special about the numbers, one line each.
+      folded: what the numbers mean, one line each, shown after a click.
+      answers: sentences above the head, in larger letters.
       figures: figures by name.
       texts: preformatted texts by title.
       links: other pages by their titles, as relative paths.
@@ -45,6 +47,8 @@ class Page:
     facts: Mapping[str, Any]
     sections: Sequence[tuple[str, Table]]
     notes: Sequence[str] = ()
+    folded: Sequence[str] = ()
+    answers: Sequence[str] = ()
     figures: Mapping[str, matplotlib.figure.Figure] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -53,13 +57,16 @@ class Page:
 
 def render(page: Page) -> str:
     """Return the page as one HTML file; equal pages give equal text."""
-    parts = [f"<h1>{_text(page.title)}</h1>", *map(_paragraph, page.head.split("\n\n"))]
+    parts = [f"<h1>{_text(page.title)}</h1>"]
+    parts += [f'<p class="answer">{_text(answer)}</p>' for answer in page.answers]
+    parts += map(_paragraph, page.head.split("\n\n"))
     parts += [_facts(page.facts), _links(page.links)]
     titled = [(title, _table(rows)) for title, rows in page.sections]
     if page.figures:
         titled.append(("Figures", _figures(page.figures)))
-    if page.notes:
-        titled.append(("Notes", _notes(page.notes)))
+    if page.notes or page.folded:
+        folded = f"<details><summary>About the tables</summary>{_notes(page.folded)}</details>"
+        titled.append(("Notes", _notes(page.notes) + folded * bool(page.folded)))
     titled += [(title, f"<pre>{html.escape(text)}</pre>") for title, text in page.texts.items()]
     titled.append((_MEANINGS, _meanings(page.metrics)))
     names = [f"section-{place}" for place in range(len(titled))]
@@ -138,7 +145,9 @@ def _table(rows: Table, kind: str = "numbers", *, code: bool = False) -> str:
     )
 
 
-def _notes(lines: Iterable[str]) -> str:
+def _notes(lines: Sequence[str]) -> str:
+    if not lines:
+        return ""
     items = "\n".join(f"<li>{_text(line)}</li>" for line in lines)
     return f'<ul class="notes">\n{items}\n</ul>'
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from calib_jax.report import tables
+from calib_jax.report.answers import answers
 from calib_jax.report.html_page import Page
 from calib_jax.report.records import Results
 
@@ -31,10 +32,12 @@ def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure])
     facts = {name: settings[key] for key, name in _FACTS.items() if settings.get(key) is not None}
     return Page(
         title="Calibration report",
+        answers=answers(report),
         head=tables.headline(report),
         facts={"level of the intervals": f"{100 * settings['level']:g}%", **facts},
         sections=tables.titled(report),
-        notes=tables.notes(report),
+        notes=tables.warnings(report),
+        folded=tables.explanations(report),
         figures=figures,
         metrics=[*(row.metric for row in report.rows), *(part.metric for part in report.classes)],
     )

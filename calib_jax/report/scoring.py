@@ -21,13 +21,13 @@ from calib_jax.core.types import Labels, Logits
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, caveats, files, intervals, tables
+from calib_jax.report.answers import answers
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row, Worst
 
 DEFAULT_METRICS = (
-    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "mce"),
-    *("signed_gap", "aurc"),
+    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "signed_gap", "aurc"),
 )
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
 INTERVALS = ("valid", "percentile", "basic")
@@ -44,6 +44,16 @@ class Report(Results):
 
     def _repr_markdown_(self) -> str:
         return tables.as_markdown(self)
+
+    @property
+    def answers(self) -> list[str]:
+        """A sentence for each model, and one for each comparison with the first model."""
+        return answers(self)
+
+    @property
+    def explanations(self) -> list[str]:
+        """What the numbers of the tables mean, a sentence or more for each."""
+        return tables.explanations(self)
 
     def save(self, folder: Any) -> list[str]:
         """Save report.json, .csv, .md, .html and the figures; return the file names."""

@@ -14,12 +14,15 @@ from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
+from calib_jax.report.answers import answers, shortened
 from calib_jax.report.intervals import NO_INTERVAL, least_p, least_p_of_bound, starred
 from calib_jax.report.prediction_tables import counted
 from calib_jax.report.records import Change, Part, Results, Row, Worst
 
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
+TERMINAL = 100  # characters of a line
+_FOLDED = "What the numbers mean: --notes, or `report.explanations`."
 
 
 @runtime_checkable
@@ -34,16 +37,32 @@ class Estimated(Protocol):
     def high(self) -> float: ...  # noqa: D102
 
 
-def as_text(report: Results) -> str:
-    """Format all tables as plain text."""
-    sentences = map(escaping.one_line, [headline(report), *notes(report)])
-    return "\n\n".join([next(sentences), *map(aligned, _tables(report)), *sentences])
+def as_text(report: Results, *, explained: bool = False) -> str:
+    """Format the answer and all tables as plain text.
+
+    Args:
+      report: the results.
+      explained: whether the explanations of the numbers follow the tables.
+    """
+    answer = "\n".join(map(escaping.one_line, answers(report)))
+    tables = [aligned(table, width=TERMINAL) for table in _tables(report)]
+    after = [*warnings(report), *(explanations(report) if explained else [])]
+    if not explained and explanations(report):
+        after.append(_FOLDED)
+    lines = map(escaping.one_line, [headline(report), *after])
+    return "\n\n".join([answer, next(lines), *tables, *lines])
 
 
 def as_markdown(report: Results) -> str:
-    """Format all tables as Markdown."""
-    sentences = map(escaping.in_markdown, [headline(report), *notes(report)])
-    return "\n\n".join([next(sentences), *map(in_markdown, _tables(report)), *sentences])
+    """Format the answer and all tables as Markdown; the explanations of the numbers are folded."""
+    answer = "  \n".join(map(escaping.in_markdown, answers(report)))
+    lines = map(escaping.in_markdown, [headline(report), *warnings(report)])
+    parts = [answer, next(lines), *map(in_markdown, _tables(report)), *lines]
+    if folded := explanations(report):
+        items = "\n".join(f"- {escaping.in_markdown(line)}" for line in folded)
+        title = "<summary>What the numbers mean</summary>"
+        parts.append(f"<details>{title}\n\n{items}\n\n</details>")
+    return "\n\n".join(parts)
 
 
 def as_model_card(report: Results) -> str:
@@ -52,6 +71,7 @@ def as_model_card(report: Results) -> str:
     how = f" with {escaping.in_markdown_code(command)}" if command else ""
     parts = [
         "## Calibration",
+        "  \n".join(map(escaping.in_markdown, answers(report))),
         escaping.in_markdown(headline(report)),
         *map(in_markdown, _tables(report)),
         "\n".join(f"- {escaping.in_markdown(note)}" for note in notes(report)),
@@ -162,22 +182,33 @@ def _kind(report: Results) -> str:
 
 def notes(report: Results) -> list[str]:
     """List the notes needed to interpret the numbers, one line each."""
-    parts = [*report.classes, *report.groups]
-    values: list[Row | Part] = [*report.rows, *parts]
+    return [*warnings(report), *explanations(report)]
+
+
+def warnings(report: Results) -> list[str]:
+    """List what is special about these numbers: what was changed, and what does not hold."""
+    values: list[Row | Part] = [*report.rows, *report.classes, *report.groups]
     shown: list[Estimated] = [*values, *report.changes]
-    has_floors = any(row.floor is not None for row in report.rows)
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
         *_on_clusters(report),
         *caveats.unsettled(report.unsettled),
-        *_on_tests(report),
         *outside_interval.reasons(map(_triple, shown)),
-        *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *caveats.constant(each.metric for each in values if is_alone(each)),
+        *([caveats.NAN] if undefined else []),
+    ]
+
+
+def explanations(report: Results) -> list[str]:
+    """List what the numbers of the tables mean."""
+    parts = [*report.classes, *report.groups]
+    has_floors = any(row.floor is not None for row in report.rows)
+    return [
+        *_on_tests(report),
+        *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
         *([caveats.WORST] if report.worst else []),
-        *([caveats.NAN] if undefined else []),
     ]
 
 
@@ -191,7 +222,7 @@ def _on_tests(report: Results) -> list[str]:
     )
     models = list(dict.fromkeys(row.predictions for row in report.rows))
     return [
-        caveats.star(_shortened(models)[0], "comparisons"),
+        caveats.star(shortened(models)[0], "comparisons"),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((change.metric, change.interval) for change in report.changes),
         *caveats.no_p(
@@ -245,7 +276,7 @@ def titled(report: Results) -> list[tuple[str, Table]]:
 def _fits(report: Results) -> Table:
     """List how each of several calibrators was fitted, and on which examples if they differ."""
     fits = list(report.calibrators.values())
-    heads = _shortened(list(report.calibrators))
+    heads = shortened(list(report.calibrators))
     of_temperature = fits[0]["name"] == "temperature"
     several = len(set(map(calibration.source, fits))) > 1
     table = [["predictions", *["T", "minimizes"] * of_temperature, "fit"]]
@@ -266,7 +297,7 @@ def _metrics(report: Results) -> list[Table]:
     for row in report.rows:
         rows.setdefault(row.metric, {})[row.predictions] = row
     changes = {(change.metric, change.after): change for change in report.changes}
-    heads = _shortened(models)
+    heads = shortened(models)
     heads = [_with_state(report, *pair) for pair in zip(models, heads, strict=True)]
     values = [["metric", *heads]]
     differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
@@ -318,16 +349,10 @@ def _beside(*tables: Table) -> Table:
     return [[cell for row in rows for cell in row] for rows in zip(*tables, strict=True)]
 
 
-def _shortened(names: list[str], letters: int = 30) -> list[str]:
-    """Shorten long names to their ends if these are unique; JSON and CSV keep full names."""
-    ends = [name if len(name) <= letters else f"...{name[3 - letters :]}" for name in names]
-    return ends if len(set(ends)) == len(set(names)) else names
-
-
 def _parts(name: str, parts: list[Part]) -> Table:
     models = list(dict.fromkeys(part.predictions for part in parts))
     metrics = list(dict.fromkeys(part.metric for part in parts))
-    heads = dict(zip(models, _shortened(models), strict=True))
+    heads = dict(zip(models, shortened(models), strict=True))
     by_cell = {(part.part, part.predictions, part.metric): part for part in parts}
     clustered = parts[0].clusters is not None
     sizes = {
@@ -351,7 +376,7 @@ def _with_p(part: Part) -> str:
 
 def _worst(groups: list[Worst]) -> Table:
     models = list(dict.fromkeys(group.predictions for group in groups))
-    heads = dict(zip(models, _shortened(models), strict=True))
+    heads = dict(zip(models, shortened(models), strict=True))
     several = len(models) > 1
     head = ["worst groups", "n", *["predictions"] * several, "confidence - accuracy", "p"]
     return [
@@ -416,15 +441,28 @@ def in_markdown(table: Table, *, is_markup: bool = False) -> str:
     return "\n".join(lines)
 
 
-def aligned(table: Table) -> str:
-    """Format a table in aligned columns."""
-    table = [list(map(escaping.one_line, row)) for row in table]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in table
-    ]
-    return "\n".join(lines)
+def aligned(table: Table, width: int | None = None) -> str:
+    """Format a table in aligned columns.
+
+    Args:
+      table: its cells.
+      width: the most characters of a line: further columns follow below, beside the first column
+        again. None writes all columns beside each other.
+    """
+    cells = [list(map(escaping.one_line, row)) for row in table]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    blocks = [[0]]
+    for column in range(1, len(widths)):
+        columns = [*blocks[-1], column]
+        wide = width is not None and sum(widths[c] for c in columns) + 2 * len(columns) - 2 > width
+        if wide and len(blocks[-1]) > 1:
+            blocks.append([0, column])
+        else:
+            blocks[-1].append(column)
+    return "\n\n".join(
+        "\n".join("  ".join(row[c].ljust(widths[c]) for c in columns).rstrip() for row in cells)
+        for columns in blocks
+    )
 
 
 def without_nan(value: Any) -> Any:

@@ -1,4 +1,4 @@
-r"""Publish the sweep of the README's first table: its numbers, its predictions and its rows.
+r"""Publish the sweep of the README's first command: its numbers, its predictions and its table.
 
     python -m experiments.reports.first_table --workdir=/tmp/first_table
 
@@ -7,7 +7,7 @@ The folder is that of the README's first command. This writes
 - experiments/results/digits_sweep.json, the sweep's own sweep.json;
 - experiments/results/digits_predictions.npz, logits and labels of all runs, from which
   `experiments.reports.summary` computes all numbers again;
-- the rows of the table in README.md, with machine and commit, and in documentation/first_table.md.
+- the rows of the table in documentation/first_table.md, with machine and commit.
 """
 
 import json
@@ -33,10 +33,7 @@ NUMBERS = pathlib.Path("experiments/results/digits_sweep.json")
 PREDICTIONS = pathlib.Path("experiments/results/digits_predictions.npz")
 PARTS = ("validation", "test")
 AGAIN = "run the README's first command, and this with its folder"
-_HEADS = {
-    README: "| loss | error | NLL | ECE | ECE after temperature |",
-    PAGE: "| loss | error | NLL | ECE | T | NLL after T | ECE after T |",
-}
+_HEAD = "| loss | error | NLL | ECE | T | NLL after T | ECE after T |\n"
 _MACHINE = r"(The numbers are those of) .*? at commit \w+(?:-dirty)?\."
 
 Record = Mapping[str, Any]
@@ -66,7 +63,7 @@ def publish(folder: pathlib.Path, root: pathlib.Path) -> list[pathlib.Path]:
         command = record["provenance"]["command"]
         if command not in (root / README).read_text("utf-8"):
             raise ValueError(f"its command is not the README's, but {command}")
-    pages = {page: with_rows(page, (root / page).read_text("utf-8"), record) for page in _HEADS}
+    pages = {PAGE: with_rows((root / PAGE).read_text("utf-8"), record)}
     arrays: dict[str, np.ndarray] = {}
     for part in PARTS:
         read = [
@@ -112,35 +109,24 @@ def runs(path: pathlib.Path) -> tuple[list[summary.Run], dict[str, Any]]:
     ], about["provenance"]
 
 
-def with_rows(page: pathlib.Path, text: str, record: Record) -> str:
-    """Return the text of README.md or of first_table.md with the rows of a sweep."""
+def with_rows(text: str, record: Record) -> str:
+    """Return the text of the page with the rows, the machine and the commit of a sweep."""
     cells = {(cell["loss"], cell["phase"], cell["metric"]): cell for cell in record["cells"]}
     losses = dict.fromkeys(cell["loss"] for cell in record["cells"])
-    if page == README:
-        rows: Iterable[str] = (_row_of_readme(loss, cells) for loss in losses)
-        made = record["provenance"]
-        machine = f"an {made['processor']} with {made['cores']} cores at commit {made['commit']}."
-        text, found = re.subn(_MACHINE, rf"\1 {machine}", text, flags=re.DOTALL)
-        if found != 1:
-            raise ValueError(f"{page} has {found} sentences 'The numbers are those of ...'")
-    else:
-        rows = (_row_of_page(loss, cells, record["temperatures"][loss]) for loss in losses)
-    head = f"{_HEADS[page]}\n"
-    if text.count(head) != 1:
-        raise ValueError(f"{page} has {text.count(head)} tables with the head {head.strip()}")
-    before, _, after = text.partition(head)
+    rows = [_row(loss, cells, record["temperatures"][loss]) for loss in losses]
+    made = record["provenance"]
+    machine = f"an {made['processor']} with {made['cores']} cores at commit {made['commit']}."
+    text, found = re.subn(_MACHINE, rf"\1 {machine}", text, flags=re.DOTALL)
+    if found != 1:
+        raise ValueError(f"{PAGE} has {found} sentences 'The numbers are those of ...'")
+    if text.count(_HEAD) != 1:
+        raise ValueError(f"{PAGE} has {text.count(_HEAD)} tables with the head {_HEAD.strip()}")
+    before, _, after = text.partition(_HEAD)
     table, blank, rest = after.partition("\n\n")
-    return before + head + "\n".join([table.partition("\n")[0], *rows]) + blank + rest
+    return before + _HEAD + "\n".join([table.partition("\n")[0], *rows]) + blank + rest
 
 
-def _row_of_readme(loss: str, cells: Mapping[tuple[str, str, str], Record]) -> str:
-    shown = [(summary.BEFORE, name) for name in ("error", "nll", "ece")] + [(summary.AFTER, "ece")]
-    chosen = [cells[loss, *column] for column in shown]
-    texts = (f"{_short(c['value'])} [{_short(c['low'])}, {_short(c['high'])}]" for c in chosen)
-    return f"| `{loss}` | {' | '.join(texts)} |"
-
-
-def _row_of_page(
+def _row(
     loss: str, cells: Mapping[tuple[str, str, str], Record], temperatures: Iterable[float]
 ) -> str:
     def with_deviation(phase: str, metric: str) -> str:

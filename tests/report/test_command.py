@@ -117,7 +117,7 @@ def test_a_calibrator_takes_its_options(tmp_path):
 def test_the_options_are_those_of_the_function():
     options = command._parsed([])
     known = inspect.signature(command.score_files).parameters
-    assert options.keys() - known.keys() == {"out", "markdown", "cache"}
+    assert options.keys() - known.keys() == {"out", "markdown", "notes", "cache"}
     for name, parameter in known.items():
         given = options[name]
         assert (tuple(given) if isinstance(given, list) else given) == parameter.default, name
@@ -185,8 +185,9 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     printed = capsys.readouterr()
     lines = printed.out.splitlines()
     assert lines[0] == "## Calibration"
-    assert "| metric | as given |" in lines[4]
-    assert "| accuracy | 1.0000 |" in lines[6]  # all resamples are equal
+    assert lines[2].startswith("84.5 % stated, 100.0 % right")
+    assert "| metric | as given |" in lines[6]
+    assert "| accuracy | 1.0000 |" in lines[8]  # all resamples are equal
     assert f"- {tmp_path / 'run.csv'}: the classes are cat = 0, dog = 1." in lines
     assert lines[-1].startswith("Measured by calib_jax ")
     assert lines[-1].endswith("--markdown`.")

@@ -53,8 +53,8 @@ def test_every_model_is_calibrated_by_its_own_file(files):
     models, fits = [files["a"], files["b"]], [files["val_a"], files["val_b"]]
     result = scored(models, fits)
     found = temperatures(result)
-    assert [*found] == ["temperature of a.npz", "temperature of b.npz"]
-    assert [*result.reliability] == ["a.npz", *list(found)[:1], "b.npz", *list(found)[1:]]
+    assert [*found] == ["temperature of a", "temperature of b"]
+    assert [*result.reliability] == ["a", *list(found)[:1], "b", *list(found)[1:]]
     alone = [
         temperatures(scored([model], [fit]))["temperature"]
         for model, fit in zip(models, fits, strict=True)
@@ -73,7 +73,7 @@ def test_one_file_is_that_of_the_first_model_and_the_report_says_so(files):
     result = scored([files["a"], files["b"]], [files["val_a"]])
     assert [*temperatures(result)] == ["temperature"]
     assert f"temperature fitted on 80 other examples of {files['val_a']}, T = " in str(result)
-    assert result.notes[-1].startswith("b.npz is not calibrated: --fit_on is given once, for a.npz")
+    assert result.notes[-1].startswith("b is not calibrated: --fit_on is given once, for a.")
 
 
 def test_another_number_of_files_is_refused(files):

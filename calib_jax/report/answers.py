@@ -1,0 +1,143 @@
+"""The answer of a report: a sentence for each model, and one for each comparison."""
+
+from __future__ import annotations
+
+import math
+
+from calib_jax.report import calibration, caveats
+from calib_jax.report.intervals import least_p
+from calib_jax.report.records import GIVEN, Change, Results, Row
+
+# The calibration error of a sentence, and the metric of a comparison: the first that is there.
+ERRORS = ("ece", "adaptive_ece", "smooth_ece", "debiased_ece", "ks_error")
+RISKS = ("error", "accuracy")
+
+
+def shortened(names: list[str], letters: int = 30) -> list[str]:
+    """Shorten long names to their ends if these are unique; JSON and CSV keep full names."""
+    ends = [name if len(name) <= letters else f"...{name[3 - letters :]}" for name in names]
+    return ends if len(set(ends)) == len(set(names)) else names
+
+
+def answers(report: Results) -> list[str]:
+    """List a sentence for each model, and one for each comparison with the first model.
+
+    Predictions after a calibrator belong to the sentence of their model.
+    """
+    calibrated = report.calibrators
+    models = [name for name in report.reliability if name not in calibrated]
+    after: dict[str, list[str]] = {name: [] for name in models}
+    for name, fit in calibrated.items():
+        after.setdefault(fit.get("predictions", models[0]), []).append(name)
+    called = dict(zip(models, shortened(models), strict=True))
+    lines = [
+        ("" if name == GIVEN else f"{called[name]}: ") + _of_model(report, name, after[name])
+        for name in models
+    ]
+    for name in models[1:]:
+        if differences := _differences(report, name):
+            lines.append(f"{called[name]} against {called[models[0]]}: {differences}.")
+    return lines
+
+
+def _of_model(report: Results, name: str, calibrated: list[str]) -> str:
+    """Compare what a model states with what is right, and name what a calibrator changes."""
+    bins = report.reliability[name]
+    total = sum(bins.weight)
+    if not total > 0:
+        return "no examples."
+    filled = bins.weight > 0
+    stated = float((bins.weight * bins.confidence)[filled].sum() / total)
+    right = float((bins.weight * bins.accuracy)[filled].sum() / total)
+    sentence = f"{_percent(stated)} stated, {_percent(right)} right: "
+    gap = _row(report, "signed_gap", name)
+    error = next((row for metric in ERRORS if (row := _row(report, metric, name))), None)
+    sentence += _verdict(stated - right, gap)
+    if error is not None:
+        sentence += f"; {error.metric} {_points(error.value)} points"
+        sentence += f" {_interval(error)}" if _has_interval(error) else ""
+    sentence += "."
+    for other in calibrated:
+        sentence += _repair(report, other, error)
+    return sentence
+
+
+def _verdict(difference: float, gap: Row | None) -> str:
+    """Describe the direction in which confidence and accuracy differ, if they do beyond noise."""
+    size = f"{_points(abs(difference))} points"
+    if gap is None or not _has_interval(gap):
+        direction = "more stated than right" if difference > 0 else "less stated than right"
+        return f"{size} {direction}"
+    if gap.low <= 0 <= gap.high:
+        return f"as sure as right on average (difference {_signed(gap)})"
+    if difference > 0:
+        return f"too sure by {_points(difference)} points {_interval(gap)}"
+    return f"not sure enough by {_points(-difference)} points {_interval(gap, sign=-1)}"
+
+
+def _repair(report: Results, calibrated: str, error: Row | None) -> str:
+    fit = report.calibrators[calibrated]
+    what = fit["name"]
+    if what == "temperature":
+        what += f" {calibration.temperature(fit)}"
+    if calibrated in report.unsettled:
+        return f" The fit of {what} did not converge."
+    now = None if error is None else _row(report, error.metric, calibrated)
+    if now is None or error is None:
+        return ""
+    return f" With {what}, {error.metric} is {_points(now.value)} points."
+
+
+def _differences(report: Results, name: str) -> str:
+    """Name the differences of errors and of calibration from the first model; "" if none."""
+    first = next(iter(report.reliability))
+    changes = {c.metric: c for c in report.changes if (c.before, c.after) == (first, name)}
+    risk = next((changes[metric] for metric in RISKS if metric in changes), None)
+    error = next((changes[metric] for metric in ERRORS if metric in changes), None)
+    return "; ".join(_difference(report, change) for change in (risk, error) if change is not None)
+
+
+def _difference(report: Results, change: Change) -> str:
+    less, more = ("lower", "higher")
+    size = f"{_points(abs(change.value))} points {less if change.value < 0 else more}"
+    if change.p_holm is None:
+        return f"{change.metric} {size}"
+    least = least_p(change.metric, report.settings["resamples"])
+    p_value = caveats.holm_of(change.p_value, change.p_holm, least)
+    shown = change.p_holm < 0.05
+    return f"{change.metric} {size if shown else 'not shown to differ'} (p {p_value})"
+
+
+def _row(report: Results, metric: str, predictions: str) -> Row | None:
+    for row in report.rows:
+        if (row.metric, row.predictions) == (metric, predictions) and math.isfinite(row.value):
+            return row
+    return None
+
+
+def _has_interval(row: Row) -> bool:
+    return math.isfinite(row.low) and math.isfinite(row.high)
+
+
+def _interval(row: Row, sign: int = 1) -> str:
+    low, high = sorted((sign * row.low, sign * row.high))
+    return f"[{_points(low)}, {_points(high)}]"
+
+
+def _signed(row: Row) -> str:
+    return f"{_points(row.value)} points {_interval(row)}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
+
+
+def _points(value: float) -> str:
+    """Format a share in percentage points.
+
+    >>> _points(0.0567), _points(0.004), _points(-0.004), _points(0.00001)
+    ('5.7', '.4', '-.4', '.0')
+    """
+    text = f"{100 * value:.1f}"
+    text = "0.0" if text == "-0.0" else text
+    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
