@@ -177,14 +177,9 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
 
 def _forward(module: Any, config: ConfigDict) -> train.Forward:
     """Build the forward pass of a linen module, or of an nnx module from a factory."""
-    if not isinstance(module, train.NnxFactory):
-        return train.linen(module, features=config.diagnose)
-    if config.diagnose:
-        raise ValueError(
-            f"diagnose needs the inputs of a linen network's last layer, and {config.model.name} is"
-            " an nnx module: leave diagnose at False."
-        )
-    return module.forward()
+    if isinstance(module, train.NnxFactory):
+        return module.forward(features=config.diagnose)
+    return train.linen(module, features=config.diagnose)
 
 
 def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:

@@ -153,8 +153,13 @@ def test_a_network_may_be_an_nnx_module(package):
     )
     assert logits.shape == (2, 10)
     config.diagnose = True
-    with pytest.raises(ValueError, match="own:Newer is an nnx module: leave diagnose at False"):
-        building.build(config)
+    *_, features = jax.eval_shape(
+        functools.partial(building.build(config).task.forward, train=False),
+        template.params,
+        template.model_state,
+        experiment.inputs(2),
+    )
+    assert features.shape == (2, 5)
 
 
 def test_a_loss_has_the_options_of_its_signature(package):

@@ -1,5 +1,6 @@
 """Norms of the last layer against gradients that autodiff takes one example at a time."""
 
+import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -55,6 +56,34 @@ def test_norms_are_those_of_every_example_alone(name, x64):
     np.testing.assert_array_equal(stat["histogram"], counts)
     kernel = variables["params"]["head"]["kernel"]
     assert look.weight_norm(variables["params"]) == pytest.approx(np.sqrt(np.sum(kernel**2)))
+
+
+class Newer(nnx.Module):
+    """The same network in flax.nnx, whose call also reads an attribute of its last layer."""
+
+    def __init__(self, *, rngs):
+        self.hidden1 = nnx.Linear(4, 7, rngs=rngs)
+        self.head = nnx.Linear(7, 4, rngs=rngs)
+
+    def __call__(self, x):
+        logits = self.head(nnx.relu(self.hidden1(x.reshape(len(x), -1))))
+        return logits[:, : self.head.out_features]
+
+
+def test_an_nnx_module_hands_over_the_inputs_of_its_head():
+    x, _, weights, variables = case([1.0, 2.0, 1.0])
+    params = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float32), variables["params"])
+    call = {"train": False, "rng": None, "weights": weights}
+    older = train.linen(NETWORK, features=True)(params, {}, x, **call)
+    factory = train.NnxFactory(lambda rngs: Newer(rngs=rngs))
+    forward = factory.forward(features=True)
+    for given, expected in zip(forward(params, {}, x, **call), older, strict=True):
+        jax.tree.map(np.testing.assert_array_equal, given, expected)
+    assert factory.forward()(params, {}, x, **call)[2] is None
+    assert forward(params, {}, x, **call | {"train": True})[2] is None
+    rngs = nnx.Rngs(0)
+    headless = train.nnx(nnx.Sequential(nnx.Linear(2, 3, rngs=rngs)), features=True)
+    assert headless(headless.variables["params"], {}, jnp.ones((1, 2)), **call)[2] is None
 
 
 def test_norms_beyond_the_bins_are_in_the_last_ones():

@@ -216,11 +216,11 @@ class Nnx:
         statistics, without the random state.
     """
 
-    def __init__(self, module: Any) -> None:
+    def __init__(self, module: Any, *, features: bool = False) -> None:
         """Split a module into its structure and its variables."""
         from flax import nnx as flax_nnx
 
-        self._call = _call_of(module)
+        self._call, self._features = _call_of(module), features
         parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
         self._structure, self._params, self._random, self._state = parts
         self.variables: dict[str, Any] = {"params": flax_nnx.to_pure_dict(self._params)}
@@ -251,6 +251,10 @@ class Nnx:
             _filled(self._state, state),
         )
         (module.train if train else module.eval)()
+        if self._features and not train and hasattr(module, HEAD):
+            head = _Recorded(getattr(module, HEAD))
+            vars(module)[HEAD] = head  # `setattr` would register it as a part of the module
+            return module(inputs, **call), model_state, head.given
         logits = module(inputs, **call)
         if not (train and state):
             return logits, model_state, None
@@ -258,7 +262,21 @@ class Nnx:
         return logits, {**model_state, "state": flax_nnx.to_pure_dict(parts[-1])}, None
 
 
-def nnx(module: Any) -> Nnx:
+class _Recorded:
+    """The last layer of an nnx module, which keeps the inputs of its last call."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer, self.given = layer, None
+
+    def __call__(self, inputs: Any, *args: Any, **options: Any) -> Any:
+        self.given = inputs
+        return self._layer(inputs, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+def nnx(module: Any, *, features: bool = False) -> Nnx:
     """Convert a Flax nnx module to a `Forward`, whose `variables` start the train state.
 
     The module's call takes the arguments that `linen` describes. In training the module is in
@@ -267,6 +285,8 @@ def nnx(module: Any) -> Nnx:
 
     Args:
       module: the network, with its initial values.
+      features: whether `aux` holds the inputs of the layer `self.head` in evaluation; else it is
+        None.
 
     >>> import jax
     >>> from flax import nnx as flax_nnx
@@ -277,7 +297,7 @@ def nnx(module: Any) -> Nnx:
     >>> logits.shape
     (4, 2)
     """
-    return Nnx(module)
+    return Nnx(module, features=features)
 
 
 class NnxFactory(NamedTuple):
@@ -302,11 +322,11 @@ class NnxFactory(NamedTuple):
 
         return nnx(self.make(flax_nnx.Rngs(key))).variables
 
-    def forward(self) -> Forward:
-        """Return the forward pass; its structure does not depend on the key."""
+    def forward(self, *, features: bool = False) -> Forward:
+        """Return the forward pass, as `nnx` does; its structure does not depend on the key."""
         from flax import nnx as flax_nnx
 
-        return nnx(flax_nnx.eval_shape(lambda: self.make(flax_nnx.Rngs(0))))
+        return nnx(flax_nnx.eval_shape(lambda: self.make(flax_nnx.Rngs(0))), features=features)
 
 
 def _filled(state: Any, values: PyTree) -> Any:

@@ -56,7 +56,7 @@ class LastLayer:
             raise ValueError(
                 f"last-layer statistics need the inputs of the layer {HEAD!r}, and the forward pass"
                 f" returned none: name the network's last layer {HEAD!r}, and build the forward"
-                " pass with train.linen(module, features=True)."
+                " pass with train.linen or train.nnx and features=True."
             )
 
         def summed(logits: Array) -> Array:
