@@ -18,11 +18,14 @@ def without(name: str, flags: str) -> str:
 
 
 def exists(name: str) -> bool:
-    """Decide whether the installed XLA has a flag: it ends the process on one that it has not."""
+    """Decide whether the installed XLA has a flag: it ends the process on one that it has not.
+
+    The names of removed flags stay in the library, but only those of flags end in a zero byte.
+    """
     spec = importlib.util.find_spec("jaxlib")
     assert spec is not None
     assert spec.origin is not None
     libraries = pathlib.Path(spec.origin).parent.glob("*.so")
     largest = max(libraries, key=lambda path: path.stat().st_size)
     with largest.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
-        return data.find(name.encode()) >= 0
+        return data.find(name.encode() + b"\0") >= 0
