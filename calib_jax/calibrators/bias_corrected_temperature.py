@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, fitting, linear
+from calib_jax.calibrators.parts import contract, event, fitting, linear
 from calib_jax.calibrators.parts.contract import Code, FitData, State, losses_of
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
@@ -31,6 +31,7 @@ class BiasCorrectedTemperatureParams(NamedTuple):
 Params = BiasCorrectedTemperatureParams
 
 
+@event.refuses
 def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number = 100) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(z / T + b)$ by Newton's method.
 

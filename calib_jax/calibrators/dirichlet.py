@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import contract, event, linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
@@ -27,6 +27,7 @@ class DirichletParams(NamedTuple):
 Params = DirichletParams
 
 
+@event.refuses
 def fit(
     logits: Any,
     labels: Any,

@@ -15,7 +15,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.calibrators import temperature
-from calib_jax.calibrators.parts import contract, fitting
+from calib_jax.calibrators.parts import contract, event, fitting
 from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Logits, Scalar
@@ -35,6 +35,7 @@ class EnsembleTemperatureParams(NamedTuple):
 Params = EnsembleTemperatureParams
 
 
+@event.refuses
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     r"""Fit T by the NLL, then the mixture by the NLL with that T.
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import contract, event, linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
@@ -24,6 +24,7 @@ class MatrixParams(NamedTuple):
 Params = MatrixParams
 
 
+@event.refuses
 def fit(
     logits: Any,
     labels: Any,

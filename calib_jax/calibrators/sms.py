@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, structured
+from calib_jax.calibrators.parts import contract, event, structured
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
@@ -27,6 +27,7 @@ class SmsParams(NamedTuple):
 Params = SmsParams
 
 
+@event.refuses
 def fit(
     logits: Any,
     labels: Any,

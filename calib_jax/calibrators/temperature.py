@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from calib_jax.calibrators.parts import contract, streaming
+from calib_jax.calibrators.parts import contract, event, streaming
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
 from calib_jax.core import temperature
 from calib_jax.core.inputs import checks
@@ -34,6 +34,7 @@ class TemperatureParams(NamedTuple):
 Params = TemperatureParams
 
 
+@event.refuses
 def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number = 100) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(z / T)$ over the temperature.
 
@@ -109,6 +110,7 @@ def fit_stream(blocks: Any, *, max_iterations: int = 100) -> Params:
     return _ended(fitted, pieces.usable)
 
 
+@event.refuses
 def fit_grid(
     logits: Any,
     labels: Any,

@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, diagonal, linear, streaming
+from calib_jax.calibrators.parts import contract, diagonal, event, linear, streaming
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
@@ -21,6 +21,7 @@ class VectorParams(NamedTuple):
 Params = VectorParams
 
 
+@event.refuses
 def fit(
     logits: Any,
     labels: Any,

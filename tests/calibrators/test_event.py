@@ -218,10 +218,11 @@ def test_certain_answers_have_finite_losses(name):
 def test_answers_that_are_all_right_or_all_wrong_are_refused(name):
     confidence, correct = answers()
     member = calibrators.named(name)
-    for outcome, word in ((True, "right"), (False, "wrong")):
-        with pytest.raises(ValueError, match=f"{name}: all 80 answers are {word}.*right and wrong"):
+    for outcome, word in ((False, "right"), (True, "wrong")):
+        said = f"{name}: none of 80 answers is {word}.*right and wrong"
+        with pytest.raises(ValueError, match=said):
             member.fit(metrics.Stated(confidence, np.full(80, outcome)))
-    with pytest.raises(ValueError, match=f"all {correct.sum()} answers are right"):
+    with pytest.raises(ValueError, match=f"none of {correct.sum()} answers is wrong"):
         member.fit(metrics.Stated(confidence, correct), weights=correct.astype(float))
 
 
@@ -236,7 +237,11 @@ def test_invalid_answers():
         (TypeError, "beta: it needs probabilities", lambda: calibrators.beta.fit(scored)),
         (TypeError, "bbq: it needs .*venn_abers", lambda: calibrators.bbq.fit(scored)),
         (TypeError, "temperature: it calibrates classes, and a Stated has none: use bbq, beta",
-         lambda: calibrators.temperature.fit(stated, correct)),
+         lambda: calibrators.temperature.fit(stated)),
+        (TypeError, "sms: .* a Scored has none: use enir", lambda: calibrators.sms.fit(scored)),
+        (ValueError, "isotonic: there are no answers",
+         lambda: isotonic.fit(calibrators.Scored([], []))),
+        (TypeError, "isotonic: .*logits", lambda: isotonic.apply(params)),
         (TypeError, "leave out labels", lambda: isotonic.fit(stated, correct)),
         (TypeError, "logits need labels", lambda: isotonic.fit(np.zeros((3, 2), np.float32))),
         (ValueError, "divide percent by 100",

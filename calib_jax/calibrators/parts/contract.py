@@ -160,7 +160,6 @@ def examples(
       logits, labels, weights: the arguments of `fit`.
       mixes_classes: whether the calibrator cannot handle impossible classes.
     """
-    event.refuse_answers(name, logits)
     column = logits.values if isinstance(logits, event.Column) else None
     logits = logits if column is None else column
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)

@@ -184,6 +184,8 @@ def _fit(
     )
     weights = checks.weights_for(column, gathered(name, "weights", weights))
     values = column[..., 0]
+    if values.size == 0:
+        raise ValueError(f"{name}: there are no answers.")
     _refuse_one_outcome(name, correct, weights)
     of_score = isinstance(answers, Scored)
     scores = _sorted(values, weights) if of_score and way == "place" else None
@@ -217,7 +219,10 @@ def applies(way: _Way) -> Callable[[_Function], _Function]:
                         f" {type(args[0]).__name__} to calibrate answers."
                     )
                 return function(params, *args, **options)
-            bound = inspect.signature(function).bind(params, *args, **options)
+            try:
+                bound = inspect.signature(function).bind(params, *args, **options)
+            except TypeError as error:
+                raise TypeError(f"{name}: {error}.") from None
             values = bound.arguments.pop("logits")
             del bound.arguments["params"]
             kind = Scored if isinstance(params, OfScore) else Stated
@@ -304,10 +309,10 @@ def _refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> Non
     if not known(correct, weights):
         return
     counts = np.asarray(correct)[... if weights is None else np.asarray(weights) > 0]
-    for outcome, word in ((1, "right"), (0, "wrong")):
+    for outcome, word in ((0, "right"), (1, "wrong")):
         if counts.size and np.all(counts == outcome):
             raise ValueError(
-                f"{name}: all {counts.size} answers are {word}, so there is nothing to calibrate:"
+                f"{name}: none of {counts.size} answers is {word}, so there is nothing to fit:"
                 " give right and wrong answers."
             )
 
@@ -339,14 +344,21 @@ def _names(scores: bool) -> str:
     return f"{', '.join(names[:-1])} and {names[-1]}"
 
 
-def refuse_answers(name: str, logits: Any) -> None:
-    """Raise an error if a calibrator of classes was given an event."""
-    if isinstance(logits, Stated | Scored):
-        scores = isinstance(logits, Scored)
-        raise TypeError(
-            f"{name}: it calibrates classes, and a {type(logits).__name__} has none: use"
-            f" {_names(scores)}."
-        )
+def refuses(fit: _Function) -> _Function:
+    """Decorate the `fit` of a calibrator of classes, so that an event raises an error."""
+    name = fit.__module__.rpartition(".")[2]
+
+    @functools.wraps(fit)
+    def checked(*args: Any, **options: Any) -> Any:
+        if args and isinstance(args[0], Stated | Scored):
+            kind = type(args[0]).__name__
+            raise TypeError(
+                f"{name}: it calibrates classes, and a {kind} has none: use"
+                f" {_names(isinstance(args[0], Scored))}."
+            )
+        return fit(*args, **options)
+
+    return cast(_Function, checked)
 
 
 def _floats(values: Array) -> Array:
