@@ -257,6 +257,8 @@ def band_of(temperature: np.ndarray) -> np.ndarray:
 def rule(temperature: np.ndarray, scores: np.ndarray) -> dict[int, int]:
     """Choose the loss with the lowest mean score in each band; an empty band takes the nearest.
 
+    Of equal losses the first is chosen.
+
     Args:
       temperature: of cross-entropy in each place.
       scores: `[places, losses]`, to be small.

@@ -75,8 +75,9 @@ def by_band(found: Records) -> list[str]:
                 continue
             scores = inside.scored(inside.means).mean(axis=0)
             drawn = inside.scored(inside.draws()).mean(axis=1)
-            wins = np.bincount(drawn.argmin(axis=1), minlength=len(scores)) / len(drawn)
-            order = scores.argsort()[:3]
+            best_of_draw = drawn == drawn.min(axis=1, keepdims=True)
+            wins = (best_of_draw / best_of_draw.sum(axis=1, keepdims=True)).mean(axis=0)
+            order = scores.argsort(kind="stable")[:3]
             best = ", ".join(
                 f"{of.losses[k]} {factor * scores[k]:.1f} ({100 * wins[k]:.0f} %)" for k in order
             )
@@ -84,7 +85,8 @@ def by_band(found: Records) -> list[str]:
             rows.append([*row, f"{factor * scores[0]:.1f}"])
     note = (
         "The three losses with the lowest mean over the places of a band, with the share of draws"
-        " in which each is the best of twelve. Root-CE2 in points, NLL in thousandths."
+        " in which each is the best of twelve; equal losses share a draw. Root-CE2 in points, NLL"
+        " in thousandths."
     )
     header = ["metric", "T of cross-entropy", "places", "the three best", "cross-entropy"]
     return [*lines, note, *table(header, rows)]
@@ -97,7 +99,7 @@ def by_place(found: Records) -> list[str]:
     rows = []
     for row in np.argsort(cells.temperature):
         there = np.flatnonzero(np.isfinite(scores[row]))
-        order = there[scores[row, there].argsort()][:3]
+        order = there[scores[row, there].argsort(kind="stable")][:3]
         best = ", ".join(f"{cells.losses[k]} {100 * scores[row, k]:.1f}" for k in order)
         place = cells.places[row]
         rows.append(

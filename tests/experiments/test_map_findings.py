@@ -258,6 +258,19 @@ def test_the_best_loss_of_a_band(whole):
     assert f"| 6 | {first} {100 * means[first]:.1f} (100 %), {second} " in row
 
 
+def test_losses_that_tie_share_the_draws():
+    """A squared error below 0 counts as 0, so that several losses may be the best."""
+    found = records_of(
+        lambda texts, loss, decay: -0.01 if loss in (FOCAL, "mdca") else 0.01,
+        temperature,
+        seeds=1e-4,
+    )
+    (row,) = (
+        line for line in tables.by_band(found) if line.startswith("| root-CE2 before T | above 1.8")
+    )
+    assert f"| {FOCAL} 0.0 (50 %), mdca 0.0 (50 %), " in row
+
+
 def test_a_folder_without_cross_entropy_is_refused(tmp_path):
     with pytest.raises(ValueError, match="has no record of cross-entropy"):
         report.read_all(tmp_path)
