@@ -28,12 +28,15 @@ import re
 import shlex
 import signal
 import sys
+import textwrap
 import time
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
 import numpy as np
 
+from calib_jax import __version__, calibrators
+from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled
 from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
@@ -229,6 +232,7 @@ def _parser(program: str) -> _Parser:
     parser = _Parser(
         program,
         description=__doc__,
+        epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -338,10 +342,29 @@ def _parser(program: str) -> _Parser:
         [],
         **repeated,
     )
+    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
     parser.add_argument(
         "files", nargs="*", metavar="PREDICTIONS", help="The same as --predictions."
     )
     return parser
+
+
+def _epilog() -> str:
+    """List what the options of the command accept by name."""
+    lists = {
+        "metrics": metrics_package.catalogue(),
+        "calibrators": calibrators.catalogue(),
+        "formats": (".npz", "LOGITS.npy,LABELS.npy", ".csv", ".tsv", ".parquet", ".jsonl"),
+    }
+    return "\n\n".join(
+        textwrap.fill(
+            f"{kind}: {', '.join(sorted(names))}",
+            80,
+            subsequent_indent="  ",
+            break_on_hyphens=False,
+        )
+        for kind, names in lists.items()
+    )
 
 
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:

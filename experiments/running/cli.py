@@ -14,7 +14,7 @@ import re
 import signal
 import sys
 import traceback
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -127,13 +127,91 @@ def _parsed(
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
                 _config_file(match[1], match[2] or "")
         return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in selected])
+    except SystemExit:  # of --help
+        if keys := _keys_of_config(selected):
+            print(f"\nKeys of the config, each set by --config.KEY=VALUE:\n{_listed(keys)}")
+        raise
     except flags.UnrecognizedFlagError as error:
-        name = error.flagname
-        inside = "config" in flags.FLAGS and "." in name and not name.startswith("config.")
-        hint = f" Keys of the config are set by --config.{name}=VALUE." if inside else ""
-        refuse(sentence(error) + hint)
+        refuse(_unknown_flag(error.flagname, _keys_of_config(selected)))
     except (flags.Error, SyntaxError, *MISTAKES) as error:
+        message = sentence(error)
+        if re.match("the config has no key", message):
+            message = _unknown_key(selected, _keys_of_config(selected)) or message
+            refuse(message)
         refuse(error)
+
+
+def _keys_of_config(arguments: Sequence[str]) -> dict[str, Any]:
+    """Return the keys of the config of --config=FILE with their values; empty if there is none."""
+    config = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
+    if config is None:
+        files = [a.partition("=")[2] for a in arguments if re.match("--?config=", a)]
+        if not files or "config" not in flags.FLAGS:
+            return {}
+        try:
+            config = flags.FLAGS["config"].parser.parse(files[-1])
+        except MISTAKES:
+            return {}
+    # `items` of a reference or a placeholder is no value, so the config is read as a mapping.
+    return dict(_flattened(config.to_dict()))
+
+
+def _flattened(mapping: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
+    for key, value in mapping.items():
+        if isinstance(value, Mapping) and value:
+            yield from _flattened(value, f"{start}{key}.")
+        else:
+            yield f"{start}{key}", value
+
+
+def _listed(keys: Mapping[str, Any]) -> str:
+    width = max(map(len, keys))
+    return "\n".join(f"  {key.ljust(width)}  {value!r}" for key, value in keys.items())
+
+
+def _near_keys(name: str, keys: Mapping[str, Any]) -> list[str]:
+    """List the keys of the config nearest to a name, by their whole paths or their last words."""
+    from calib_jax.core.names import closest  # imported here, because it imports JAX
+
+    last = name.rpartition(".")[2]
+    words = closest(last, {key.rpartition(".")[2] for key in keys}, cutoff=0.6)
+    section = name.rpartition(".")[0]
+    found = [key for key in keys if words and key.rpartition(".")[2] == words[0]]
+    return sorted(found, key=lambda key: (key.rpartition(".")[0] != section, key.count(".")))
+
+
+def _unknown_flag(name: str, keys: Mapping[str, Any]) -> str:
+    """Name the flag, or the key of the config, that an unknown flag may mean."""
+    from calib_jax.core.names import closest
+
+    line = f"there is no flag --{name}"
+    if name in keys:
+        return f"{line}. Keys of the config are set by --config.{name}=VALUE."
+    flag_names = set(flags.FLAGS)
+    near = [f"--{flag}" for flag in closest(name, flag_names, cutoff=0.8)]
+    near += [f"--config.{key}" for key in _near_keys(name, keys)[:1]]
+    near += [f"--{flag}" for flag in closest(name, flag_names, cutoff=0.6)]
+    return f"{line}; did you mean {near[0]}?" if near else f"{line}: see --help."
+
+
+def _unknown_key(arguments: Sequence[str], keys: Mapping[str, Any]) -> str:
+    """Name the key that an override of the config may mean, and the keys beside it."""
+    matches = [re.match(r"--?(?:no)?config\.([\w.]+)", argument) for argument in arguments]
+    sections = {key[:place] for key in keys for place in range(len(key)) if key[place] == "."}
+    names = [match[1] for match in matches if match]
+    for name in (name for name in names if name not in keys and name not in sections):
+        section = name.rpartition(".")[0]
+        while section and section not in sections:
+            section = section.rpartition(".")[0]
+        start = f"{section}." if section else ""
+        beside = dict.fromkeys(
+            key.removeprefix(start).partition(".")[0] for key in keys if key.startswith(start)
+        )
+        near = _near_keys(name, keys)[:1]
+        line = f"the config has no key {name!r}"
+        line += f"; did you mean --config.{near[0]}?" if near else "."
+        return f"{line}\n{section or 'The config'} has {', '.join(beside)}."
+    return ""
 
 
 def _config_first(arguments: Sequence[str]) -> list[str]:

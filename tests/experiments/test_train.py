@@ -292,6 +292,13 @@ def test_a_full_disk_is_one_sentence(tmp_path):
     assert not (tmp_path / "run" / "metrics.jsonl").exists()
 
 
+def test_the_help_of_a_config_lists_its_keys():
+    _, printed = run("train", "--config=configs/digits.py:focal", "--help")
+    keys = printed.partition("\nKeys of the config, each set by --config.KEY=VALUE:\n")[2]
+    assert re.search(r"^  loss\.options\.gamma +3\.0$", keys, re.MULTILINE)
+    assert re.search(r"^  optimizer\.learning_rate +0\.1$", keys, re.MULTILINE)
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     some_of(
@@ -314,11 +321,19 @@ def test_a_full_disk_is_one_sentence(tmp_path):
             ),
             (
                 ["--config=configs/digits.py", "--config.num_epoch=3"],
-                "the config has no key 'num_epoch'; did you mean 'num_epochs'?",
+                "the config has no key 'num_epoch'; did you mean --config.num_epochs?\nThe config",
             ),
             (
                 ["--config=configs/digits.py", "--config.model.name=resnet"],
                 "no network is called 'resnet'; did you mean 'resnet",
+            ),
+            (
+                ["--config=configs/digits.py", "--epochs=3"],
+                "error: there is no flag --epochs; did you mean --config.num_epochs?\n",
+            ),
+            (
+                ["--config=configs/digits.py", "--wrkdir=x"],
+                "error: there is no flag --wrkdir; did you mean --workdir?\n",
             ),
             (["--config=digits"], "no config file digits; did you mean configs/digits.py?"),
             (["--config", "digits:focal"], "digits; did you mean configs/digits.py:focal?"),
@@ -342,7 +357,7 @@ def test_a_full_disk_is_one_sentence(tmp_path):
             ),
             (
                 ["--config=configs/digits.py", "--config.optimiser.learning_rate=3"],
-                "the config has no key 'optimiser'; did you mean 'optimizer'?",
+                "no key 'optimiser.learning_rate'; did you mean --config.optimizer.learning_rate?",
             ),
             (
                 ["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"],

@@ -13,6 +13,7 @@ import jax
 import numpy as np
 import pytest
 
+import calib_jax
 from calib_jax import calibrators, metrics, report
 from calib_jax.report import command, scoring
 
@@ -205,7 +206,14 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
         assert capsys.readouterr().err == message
     with pytest.raises(SystemExit, match="0"):
         command.main(["--help"])
-    assert "--per_group, --per-group" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "--per_group, --per-group" in shown
+    assert "calibrators: bbq, beta," in shown
+    assert "brier_decomposition" in shown
+    assert ".parquet" in shown.partition("\nformats: ")[2]
+    with pytest.raises(SystemExit, match="0"):
+        command.main(["--version"])
+    assert capsys.readouterr().out == f"calib-score {calib_jax.__version__}\n"
 
 
 def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path):
