@@ -20,8 +20,8 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.calibrators.parts import contract
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
-from calib_jax.core.inputs.invalid_values import count_invalid_values, known, refuse
+from calib_jax.core.inputs.arrays import as_array, concrete
+from calib_jax.core.inputs.invalid_values import count_invalid_values, refuse
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
@@ -102,7 +102,7 @@ def estimate_prior(
     name = "estimate_prior"
     unlabelled = np.zeros(np.shape(as_array(logits))[:-1], np.int32)
     logits, labels, weights = checks.flat_rows(name, logits, unlabelled, weights)
-    if known(logits, weights):
+    if concrete(logits, weights):
         refuse(name, count_invalid_values(logits, labels, weights), logits.shape)
     logits, _, weights = present(numerics.at_least_float32(logits), labels, weights)
     source = _prior("source_prior", source_prior, logits.shape[-1], positive=True)

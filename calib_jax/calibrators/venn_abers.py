@@ -21,7 +21,7 @@ from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.calibrators.parts.groups import grouped
 from calib_jax.core import numerics
-from calib_jax.core.inputs.invalid_values import known
+from calib_jax.core.inputs.arrays import concrete
 from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Array, Logits, Vector
 
@@ -192,7 +192,7 @@ def _on_rows(function: Any, params: Any, logits: Any) -> Array:
     if isinstance(logits, event.Column):
         logits = logits.values
     else:
-        num_classes = int(params.num_classes) if known(params.num_classes) else None
+        num_classes = int(params.num_classes) if concrete(params.num_classes) else None
         logits = contract.logits_for("venn_abers", logits, num_classes)
     answer = function(params, logits.reshape(-1, logits.shape[-1]))
     answer = jnp.where(params.num_classes == logits.shape[-1], answer, jnp.nan)

@@ -266,7 +266,7 @@ class _Cumulative(NamedTuple):
         block = jnp.max(jnp.where(jnp.sum(self.weight, axis=1) > 0, index, 0))
         return size * block + jnp.max(jnp.where(self.weight[block] > 0, jnp.arange(size), 0))
 
-    def before(self, row: Integer[Array, " asked"]) -> Float[Array, "asked columns"]:
+    def before(self, row: Integer[Array, " queries"]) -> Float[Array, "queries columns"]:
         """Sum the columns over all rows before each given row."""
         num_blocks, size = self.weight.shape
         block = jnp.minimum(row // size, num_blocks - 1)
@@ -275,8 +275,8 @@ class _Cumulative(NamedTuple):
         return self.blocks[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
 
     def first_row_reaching(
-        self, mass: Float[Array, " asked"], factor: int
-    ) -> Integer[Array, " asked"]:
+        self, mass: Float[Array, " queries"], factor: int
+    ) -> Integer[Array, " queries"]:
         """Find the first row at which `factor` times the running sum of weights reaches `mass`."""
         num_blocks, size = self.weight.shape
         ends = factor * self.blocks[1:, 0]

@@ -113,7 +113,7 @@ class Evaluation:
         logits, labels = rows_of(name, logits, labels)
         ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
         logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-        if not invalid_values.known(logits, labels, weights):
+        if not checks.concrete(logits, labels, weights):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
         invalid_values.refuse(name, _count_invalid(logits, labels, weights), logits.shape)
         self._store(logits, labels, weights, ids, name)

@@ -44,8 +44,8 @@ from calib_jax.metrics.contract.predictions import Predictions as Predictions
 from calib_jax.metrics.contract.terms import ClassGaps as ClassGaps
 from calib_jax.metrics.contract.terms import ClassRanking as ClassRanking
 from calib_jax.metrics.contract.terms import Columns as Columns
-from calib_jax.metrics.contract.terms import Kept as Kept
 from calib_jax.metrics.contract.terms import Ranking as Ranking
+from calib_jax.metrics.contract.terms import Unreduced as Unreduced
 from calib_jax.metrics.contract.terms import Vectors as Vectors
 from calib_jax.metrics.costs import expected_cost as expected_cost
 from calib_jax.metrics.costs import stated_cost as stated_cost

@@ -14,30 +14,30 @@ from calib_jax.core.statistics import Rows
 from calib_jax.core.types import Array, Number, Scalar, Vector
 from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Kept
+from calib_jax.metrics.contract.terms import Unreduced
 
 _KINDS = ("canonical", "marginal", "top_label")
 _LOG_ZERO = -1e30  # stays finite times any shape, and makes the kernel 0
 _BLOCK_ENTRIES = 2**22  # entries of the rows x rows kernel per block
 
 
-def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
+def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Unreduced:
     checks.one_of("kind", kind, _KINDS)
     valid = predictions.valid[..., None]
     log_p, log_rest = (
         jnp.where(valid, column, jnp.nan) for column in log_probabilities(predictions.logits)
     )
     if kind == "canonical":
-        return Kept({"log_p": log_p}, predictions.labels)
+        return Unreduced({"log_p": log_p}, predictions.labels)
     if kind == "marginal":
-        return Kept({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
+        return Unreduced({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
     # Keep only the predicted class: label 0 where it is the true class, else 1, which is no class.
     predicted = predictions.predicted
     top = {
         name: true_class(column, predicted)[..., None]
         for name, column in (("log_p", log_p), ("log_rest", log_rest))
     }
-    return Kept(top, jnp.where(predicted == predictions.labels, 0, 1))
+    return Unreduced(top, jnp.where(predicted == predictions.labels, 0, 1))
 
 
 @metric(_log_p, biased=True)

@@ -104,7 +104,7 @@ def _curves(false: Any, true: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
             of = f" of {name!r}" if name else ""
             if not np.all((values >= 0) & (values <= 1 + 1e-6)):
                 raise ValueError(
-                    f"{rate}{of} must lie in [0, 1]: NaN says that one kind has no example."
+                    f"{rate}{of} must lie in [0, 1]: a NaN comes from a kind without examples."
                 )
             if np.any(np.diff(values) < 0):
                 raise ValueError(f"{rate}{of} must ascend: sort the points by threshold.")

@@ -20,7 +20,7 @@ from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_array
-from calib_jax.core.inputs.invalid_values import judged
+from calib_jax.core.inputs.invalid_values import probabilities_checked
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
@@ -213,7 +213,7 @@ def _file_names(sets: Iterable[str]) -> dict[str, str]:
     return names
 
 
-@judged()  # `as_logits` checks all rows of the input
+@probabilities_checked()  # `as_logits` checks all rows of the input
 def out_of_distribution(
     inside: Any,
     outside: Mapping[str, Any],

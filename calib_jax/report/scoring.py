@@ -16,7 +16,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax import inference
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_array, unmasked
-from calib_jax.core.inputs.invalid_values import judged, refuse_labels
+from calib_jax.core.inputs.invalid_values import probabilities_checked, refuse_labels
 from calib_jax.core.types import Labels, Logits
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric
@@ -60,7 +60,7 @@ class Report(Results):
         return files.save(self, folder)
 
 
-@judged()  # `as_logits` checks all rows of the input; groups and folds are parts
+@probabilities_checked()  # `as_logits` checks all rows of the input; groups and folds are parts
 def score(
     logits: Any,
     labels: Any,

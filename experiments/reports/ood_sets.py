@@ -27,9 +27,11 @@ from experiments.running import building, imports
 NOISE = "gaussian_noise"
 
 
-def named(asked: Sequence[str], dataset: data.Dataset, data_dir: str | None) -> dict[str, Source]:
+def named(
+    requested: Sequence[str], dataset: data.Dataset, data_dir: str | None
+) -> dict[str, Source]:
     """Return the sets by file-safe names; raise an error if a set does not fit the network."""
-    return {re.sub(r"\W+", "_", text): _one(text, dataset, data_dir) for text in asked}
+    return {re.sub(r"\W+", "_", text): _one(text, dataset, data_dir) for text in requested}
 
 
 def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:

@@ -189,7 +189,7 @@ def test_the_guard_takes_damage_and_no_mistakes():
     assert str(caught.value).isprintable()
     assert len(str(caught.value)) < 300
     with (
-        pytest.raises(reading.Unreadable, match="the reader says EOFError; write it anew"),
+        pytest.raises(reading.Unreadable, match="the reader raised EOFError; write it anew"),
         reading.guard("a", KIND, "write it anew"),
     ):
         raise EOFError

@@ -185,7 +185,7 @@ def test_an_absent_data_set_is_said_in_lines_of_what_where_and_how(folder, monke
     for part in (
         f"cifar10 is neither in {folder / 'cifar10'} nor in {folder / 'tfds' / 'cifar10'}",
         "\n  To prepare it, where TensorFlow is installed: `tfds build cifar10 --data_dir=",
-        f"\nneither {folder / 'cifar10'} nor {folder}, where data_dir says to look, has cifar-10-b",
+        f"\nneither {folder / 'cifar10'} nor {folder} (from data_dir) has cifar-10-b",
         "\n  To get it: download https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz to ",
         "\n`python -m experiments.data --list` shows where every data set lies",
         f"\nTo look in another folder: --data_dir=DIR, or the variable {reader.VARIABLE}.",
@@ -195,7 +195,7 @@ def test_an_absent_data_set_is_said_in_lines_of_what_where_and_how(folder, monke
     with pytest.raises(FileNotFoundError, match=r"tensorflow_datasets.* default of TFDS"):
         data.cifar10()
     monkeypatch.setenv(reader.VARIABLE, str(folder))
-    with pytest.raises(FileNotFoundError, match=f"the variable {reader.VARIABLE} says"):
+    with pytest.raises(FileNotFoundError, match=f"from the variable {reader.VARIABLE}"):
         data.cifar10()
     (folder / "cifar10" / "3.0.2").mkdir(parents=True)  # that was not prepared to the end
     with pytest.raises(FileNotFoundError, match="is neither"):
@@ -301,7 +301,7 @@ def lose_a_part(place):
         (lose_records, r"test in .*3\.0\.2 cannot be read"),
         (cut_records, r"test in .*3\.0\.2 cannot be read"),
         (damage_about, r"dataset_info\.json cannot be read"),
-        (lose_a_part, "tells of no examples of train and test"),
+        (lose_a_part, "has no examples of train and test"),
     ],
 )
 def test_a_damaged_data_set_is_named(folder, damage, message):

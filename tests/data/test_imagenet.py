@@ -342,14 +342,18 @@ GIVEN = "ILSVRC2012_validation_ground_truth.txt"
     ("truth", "damage", "message"),
     [
         ("devkit", rewrite(GIVEN, lambda text: text[:-2]), "has 11 lines for the 12 images"),
-        ("devkit", rewrite(GIVEN, lambda text: "9" + text[1:]), "says '9' of ILSVRC2012_val_00"),
-        ("devkit", remove("meta.mat"), "meta.mat is missing, which says what the numbers in"),
+        ("devkit", rewrite(GIVEN, lambda text: "9" + text[1:]), "has '9' for ILSVRC2012_val_00"),
+        (
+            "devkit",
+            remove("meta.mat"),
+            "meta.mat is missing, which has the classes of the numbers in",
+        ),
         ("devkit", rewrite("meta.mat", lambda _: "?"), "meta.mat cannot be read .*unpack it anew"),
         ("devkit", remove(GIVEN), "neither a folder for each class nor a ground truth beside it"),
         (
             "kaggle",
             rewrite("LOC_val*", lambda text: text.replace("n014435", "n014999")),
-            "says 'n01499937' of .* classes from n01440764 to n02084071: it belongs to other",
+            "has 'n01499937' for .* classes from n01440764 to n02084071: it belongs to other",
         ),
         (
             "kaggle",

@@ -277,7 +277,7 @@ def test_an_augmented_image_of_tiny_imagenet_has_its_size(folder):
             "tiny_imagenet",
             "tiny-imagenet-200/val/val_annotations.txt",
             b"val_0.JPEG\tn09\t0\n",
-            r"says .*n09.*, and not a file and a class",
+            r"has .*n09.* in place of a file and a class",
         ),
     ],
 )
@@ -345,6 +345,6 @@ def test_what_is_absent_is_named_with_the_way_to_get_it(folder):
     with pytest.raises(FileNotFoundError) as caught:
         data.cifar10(data_dir=str(folder), source="official")
     assert "tfds build" not in str(caught.value)
-    assert "where data_dir says to look" in str(caught.value)
+    assert "(from data_dir)" in str(caught.value)
     with pytest.raises(ValueError, match=r"cifar10: source .* got 'offical'; did you mean 'offi"):
         data.cifar10(data_dir=str(folder), source="offical")

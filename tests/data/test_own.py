@@ -396,7 +396,10 @@ def test_folders_that_are_no_data_set(tmp_path):
     (folder / "dog" / "1.png").write_bytes(b"\x89PNG\r\n\x1a\n broken")
     refused(r"dog/1\.png cannot be read as an image: .*; replace this file or remove it", folder)
     (folder / "dog" / "1.png").write_bytes(b"no image")
-    refused(r"1\.png cannot be read as an image: Pillow knows no such format; replace", folder)
+    refused(
+        r"1\.png cannot be read as an image: Pillow does not read its format; replace",
+        folder,
+    )
     assert not list(folder.glob("*.npz"))
     for path in (folder / "dog").iterdir():
         path.unlink()

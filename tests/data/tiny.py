@@ -78,7 +78,7 @@ def tfds_images(
 
 
 def tfds_about(place, name, sizes, *, version="1.0.0", form="array_record", **about):
-    """Write what TFDS says of a data set: the name, the form and the sizes of its parts."""
+    """Write what TFDS writes about a data set: the name, the form and the sizes of its parts."""
     text = {
         "name": name,
         "version": version,

@@ -83,9 +83,8 @@ def test_images_added_to_a_folder_are_refused_by_training_and_evaluation(tmp_pat
     before = (folder / "data.json").read_bytes()
     parts = json.loads(before)["parts"]
     assert [parts[part]["examples"] for part in ("train", "validation", "test")] == [42, 9, 9]
-    for command in (train, evaluate):  # unchanged data
-        code, output = run(*command)
-        assert code == 0, output
+    code, output = run(*evaluate)  # unchanged data
+    assert code == 0, output
     add_images(photos, CLASSES, (20, 21))
     for command in (train, evaluate):
         code, output = run(*command)

@@ -45,7 +45,7 @@ def test_curves_by_name_differ_without_colour():
         ((FALSE, TRUE[:3]), {}, ValueError, "false_positive_rate has 4, true_positive_rate has 3"),
         (([], []), {}, ValueError, "is empty"),
         ((FALSE, TRUE[::-1]), {}, ValueError, "true_positive_rate must ascend"),
-        ((FALSE, [0, np.nan, 1, 1]), {}, ValueError, "one kind has no example"),
+        ((FALSE, [0, np.nan, 1, 1]), {}, ValueError, "a kind without examples"),
         (({"a": FALSE}, TRUE), {}, TypeError, "both by name"),
         (({"a": FALSE}, {"b": TRUE}), {}, ValueError, "the same names"),
         (({}, {}), {}, ValueError, "the same names"),

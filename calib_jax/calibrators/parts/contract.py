@@ -28,10 +28,9 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.calibrators.parts import event
 from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers, refuse_part, with_auto_axes
+from calib_jax.core.inputs.arrays import as_numbers, concrete, refuse_part, with_auto_axes
 from calib_jax.core.inputs.invalid_values import (
     count_invalid_values,
-    known,
     not_finite,
     num_classes_of,
     refuse,
@@ -165,7 +164,7 @@ def examples(
     logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
     if column is None:
         check_classes(name, logits.shape[1])
-    if known(logits, labels, weights):
+    if concrete(logits, labels, weights):
         refuse(name, _count_invalid_values(logits, labels, weights), logits.shape)
         if mixes_classes:
             _refuse_impossible(name, logits, weights)
@@ -312,7 +311,7 @@ def logits_for(
             f" {logits.shape[-1]}."
         )
     logits = numerics.at_least_float32(logits)
-    if not known(logits):
+    if not concrete(logits):
         wrong = not_finite(logits)
         wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
         return jnp.where(wrong[..., None], jnp.nan, logits)

@@ -24,8 +24,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers, gathered, with_auto_axes
-from calib_jax.core.inputs.invalid_values import known
+from calib_jax.core.inputs.arrays import as_numbers, concrete, gathered, with_auto_axes
 from calib_jax.core.inputs.stated import Stated
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
@@ -253,7 +252,7 @@ def _apply(
     values = jnp.asarray(as_numbers(name, "the confidences", values))
     if isinstance(params, OfScore):
         _refuse_infinite(name, values)
-    elif known(values):
+    elif concrete(values):
         Stated(values.reshape(-1), jnp.zeros(values.size)).columns(name)  # refuses 1.5, -1, NaN
     values = _floats(values)
 
@@ -306,7 +305,7 @@ def _mean_nll(confidence: Array, correct: Array, weights: Array | None) -> Scala
 
 
 def _refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> None:
-    if not known(correct, weights):
+    if not concrete(correct, weights):
         return
     counts = np.asarray(correct)[... if weights is None else np.asarray(weights) > 0]
     for outcome, word in ((0, "right"), (1, "wrong")):
@@ -318,7 +317,7 @@ def _refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> Non
 
 
 def _refuse_infinite(name: str, score: Array) -> None:
-    if known(score):
+    if concrete(score):
         odd = ~np.isfinite(np.asarray(score, np.float64))
         if np.any(odd):
             raise ValueError(

@@ -94,7 +94,7 @@ def reason(error: BaseException) -> str:
     text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split())).rstrip(".:; ")
     if len(text) > _LONGEST:
         text = text[:_LONGEST] + "..."
-    return text or f"the reader says {type(error).__name__}"
+    return text or f"the reader raised {type(error).__name__}"
 
 
 @contextlib.contextmanager

@@ -170,6 +170,11 @@ def _numbers(array: np.ndarray) -> np.ndarray:
     return array
 
 
+def concrete(*values: Any) -> bool:
+    """Check whether the values can be read, that is, none is traced."""
+    return not any(isinstance(value, jax.core.Tracer) for value in values)
+
+
 def explicit_sharding(value: Any) -> NamedSharding | None:
     """Return the sharding of an array on a mesh with Explicit axes, None for anything else."""
     traced = isinstance(value, jax.core.Tracer)

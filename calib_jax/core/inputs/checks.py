@@ -19,14 +19,20 @@ from jax.experimental import checkify
 
 from calib_jax.core import numerics, rows
 from calib_jax.core.inputs import arrays
-from calib_jax.core.inputs.arrays import as_array, as_numbers, gathered, unmasked, with_auto_axes
+from calib_jax.core.inputs.arrays import (
+    as_array,
+    as_numbers,
+    gathered,
+    unmasked,
+    with_auto_axes,
+)
+from calib_jax.core.inputs.arrays import concrete as concrete
 from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,
-    known,
     look_like_probabilities,
     num_classes_of,
     refuse_labels,
-    refuse_unless_judged,
+    refuse_unchecked_probabilities,
 )
 from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers
 from calib_jax.core.names import closest
@@ -101,7 +107,7 @@ def _enough(
             f"{name} compares means over a batch of at least {least} examples, got {number}: give"
             " a larger batch, or the axis_name of the devices."
         )
-    if number and weights is not None and known(weights) and not np.any(np.asarray(weights)):
+    if number and weights is not None and concrete(weights) and not np.any(np.asarray(weights)):
         raise ValueError(f"{name}: all {number} weights are 0: give an example a positive weight.")
 
 
@@ -323,18 +329,13 @@ def flat_rows(
     weights = weights_for(logits, weights)
     if labels.size == 0:
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
-    if known(logits, labels, weights):
+    if concrete(logits, labels, weights):
         if given_labels is not None and np.any((given_labels < -(2**31)) | (given_labels >= 2**31)):
             refuse_labels(name, given_labels, weights, num_classes_of(logits.shape))
         if not is_part:
-            refuse_unless_judged(name, logits, weights)
+            refuse_unchecked_probabilities(name, logits, weights)
     flat_weights = None if weights is None else weights.reshape(-1)
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
-
-
-def concrete(value: Any) -> bool:
-    """Check whether a number is concrete during tracing, so that its value can be validated."""
-    return not isinstance(value, jax.core.Tracer)
 
 
 def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
@@ -409,7 +410,7 @@ def _number(name: str, value: Any) -> None:
 def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
     """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
     _number(name, value)
-    if concrete(value) and concrete(bound) and not np.all(np.asarray(value) >= bound):
+    if concrete(value, bound) and not np.all(np.asarray(value) >= bound):
         raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
 
 
@@ -453,7 +454,7 @@ def level(value: Any) -> None:
 
 def ascending(name: str, values: Any) -> None:
     """Validate that static numbers strictly ascend."""
-    if all(concrete(value) for value in values) and not np.all(np.diff(np.asarray(values)) > 0):
+    if concrete(*values) and not np.all(np.diff(np.asarray(values)) > 0):
         raise ValueError(f"{name} must ascend, got {tuple(values)}.")
 
 

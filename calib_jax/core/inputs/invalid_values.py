@@ -6,8 +6,9 @@ Outside `jit`, where values can be read, they raise an error that counts them.
 Probabilities passed as logits also raise an error, outside `jit`. Softmax accepts any numbers, so
 probabilities would be scored wrongly without an error. Logits and probabilities are both floating
 point and differ only in their values. A few logits may look like probabilities by chance, so the
-check judges all rows of an input once, where they enter, and only if there are at least
-`LEAST_ROWS`. Parts of an input (groups, folds, batches) are never judged: see `judged`.
+check reads all rows of an input once, where they enter, and only if there are at least
+`LEAST_ROWS`. Parts of an input (groups, folds, batches) are not checked: see
+`probabilities_checked`.
 """
 
 import contextlib
@@ -30,12 +31,7 @@ from calib_jax.core.types import Array, Labels, Logits, Weights
 LEAST_ROWS = 20
 
 _TOLERANCE = 1e-3
-_judged = contextvars.ContextVar("judged", default=False)
-
-
-def known(*arrays: Any) -> bool:
-    """Check whether the values can be read, that is, no argument is traced."""
-    return not any(isinstance(array, jax.core.Tracer) for array in arrays)
+_checked = contextvars.ContextVar("checked", default=False)
 
 
 def not_finite(logits: Any) -> Bool[Array, "*batch"]:
@@ -154,23 +150,23 @@ def _wrong_labels(name: str, count: Any, num_rows: int, num_classes: int, one: A
 
 
 @contextlib.contextmanager
-def judged() -> Iterator[None]:
-    """Skip the check of `refuse_unless_judged` inside, which receives parts of a checked input.
+def probabilities_checked() -> Iterator[None]:
+    """Skip `refuse_unchecked_probabilities` inside, which receives parts of a checked input.
 
     >>> rows = np.full((20, 2), 0.5)
-    >>> with judged():
-    ...     refuse_unless_judged("nll", rows)
+    >>> with probabilities_checked():
+    ...     refuse_unchecked_probabilities("nll", rows)
     """
-    reset = _judged.set(True)
+    reset = _checked.set(True)
     try:
         yield
     finally:
-        _judged.reset(reset)
+        _checked.reset(reset)
 
 
-def refuse_unless_judged(name: str, logits: Any, weights: Any = None) -> None:
-    """Call `refuse_probabilities`, unless the input was checked as a whole; see `judged`."""
-    if not _judged.get():
+def refuse_unchecked_probabilities(name: str, logits: Any, weights: Any = None) -> None:
+    """Call `refuse_probabilities`, except inside `probabilities_checked`."""
+    if not _checked.get():
         refuse_probabilities(name, logits, weights)
 
 

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.experimental import checkify
 
-from calib_jax.core.inputs.invalid_values import known
+from calib_jax.core.inputs.arrays import concrete
 from calib_jax.core.types import Array, Logits, SoftLabels, Weights
 
 # Whether a function takes soft labels; "or_zeros": a row may also be 0 for every class.
@@ -54,7 +54,7 @@ def distributions(
       allowed: whether a row may also be 0 for every class.
       naming: whether wrong values are reported inside `jit`, by `label_checked`.
     """
-    if known(labels, weights) and getattr(labels, "is_fully_addressable", True):
+    if concrete(labels, weights) and getattr(labels, "is_fully_addressable", True):
         values = np.asarray(labels)
         counts = None if weights is None else np.asarray(weights) > 0
         wrong = ~_are_distributions(values, allowed, np)

@@ -15,8 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs.arrays import as_numbers
-from calib_jax.core.inputs.invalid_values import known
+from calib_jax.core.inputs.arrays import as_numbers, concrete
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Array, ArrayLike, Logits
 
@@ -60,7 +59,7 @@ class Stated:
                 f"{name}: confidence and correct need one value for each answer, got the shapes"
                 f" {confidence.shape} and {correct.shape}."
             )
-        if known(confidence, correct):
+        if concrete(confidence, correct):
             _refuse_values(name, np.asarray(confidence), np.asarray(correct))
         return confidence.astype(jnp.promote_types(confidence.dtype, jnp.float32))[..., None], (
             correct.astype(jnp.int32)

@@ -162,7 +162,7 @@ def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:
     place, root = places(name, data_dir)
     _, why = tfds.root(data_dir)
     raise FileNotFoundError(
-        f"neither {place} nor {root}, where {why} says to look, has"
+        f"neither {place} nor {root} (from {why}) has"
         f" {' or '.join(about.official)} of the authors of {name}.\n"
         f"  To get it: {_how(name, about, place)}."
     )

@@ -26,7 +26,7 @@ FORMATS = ARRAY_RECORD, TFRECORD = "array_record", "tfrecord"
 _ABOUT = "dataset_info.json"
 _ORDER = 1  # increment if this file changes the order or content of the returned records
 _CHUNK = 500
-_KIND = "what TFDS says of a data set"
+_KIND = "the description of a data set by TFDS"
 _ADVICE = "prepare the data set anew"
 
 
@@ -47,13 +47,13 @@ def images(
     available = _sizes(folder)
     if missing := [part for part in parts if not available.get(part)]:
         raise reading.Unreadable(
-            f"{folder / _ABOUT} tells of no examples of {' and '.join(missing)}."
+            f"{folder / _ABOUT} has no examples of {' and '.join(missing)}: {_ADVICE}."
         )
     sizes = {part: available[part] for part in parts}
     bytes_of_files = sum(path.stat().st_size for path in _files(folder))
     if sum(sizes.values()) > bytes_of_files:  # check before allocating memory for the images
         raise reading.Unreadable(
-            f"{folder / _ABOUT} tells of {sum(sizes.values()):,} examples, and its files have"
+            f"{folder / _ABOUT} has {sum(sizes.values()):,} examples, but its files have only"
             f" {bytes_of_files:,} bytes: {_ADVICE}."
         )
 
@@ -80,7 +80,7 @@ def texts(folder: pathlib.Path, part: str, features: Sequence[str]) -> list[list
     """
     size = _sizes(folder).get(part, 0)
     if not size:
-        raise reading.Unreadable(f"{folder / _ABOUT} tells of no examples of {part}.")
+        raise reading.Unreadable(f"{folder / _ABOUT} has no examples of {part}: {_ADVICE}.")
     read: list[list[str]] = [[] for _ in features]
     with reading.guard(f"{part} in {folder}", "records of texts", _ADVICE, library=True):
         for record in _records(folder, part, size):
@@ -117,8 +117,7 @@ def find_version(
             others.add(f"{version} has the format {formats_here[0]}, which cannot be read here")
     note = f" ({'; '.join(sorted(others))})" if others else ""
     raise FileNotFoundError(
-        f"the data set {name} is neither in {places[0]} nor in {places[1]}{note}, where {why}"
-        " says to look.\n"
+        f"the data set {name} is neither in {places[0]} nor in {places[1]} (from {why}){note}.\n"
         f"  To prepare it, where TensorFlow is installed:"
         f" `tfds build {name} --data_dir={folder} --file_format={ARRAY_RECORD}`."
     )

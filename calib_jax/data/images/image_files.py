@@ -27,7 +27,9 @@ def opened(
     try:
         image = Image.open(io.BytesIO(coded), formats=formats)
     except UnidentifiedImageError as error:  # its message contains a memory address
-        known = "Pillow knows no such format" if formats is None else f"no {' or '.join(formats)}"
+        known = (
+            "Pillow does not read its format" if formats is None else f"no {' or '.join(formats)}"
+        )
         raise ValueError(known) from error
     if image.width * image.height > most_pixels:
         raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")

@@ -92,7 +92,7 @@ def parts(data_dir: str | None, source: str | None = None) -> Parts:
             if _is_official(place):
                 return _official(place)
         missing.append(
-            f"neither {root / _OURS} nor {root}, where {why} says to look, has its official folders"
+            f"neither {root / _OURS} nor {root} (from {why}) has its official folders"
             f" {TRAIN} and {VAL}.\n  To get it: {HOW}."
         )
     raise tfds.nowhere(missing)
@@ -171,7 +171,7 @@ def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
     for row, name in enumerate(names):
         identity = truth.of.get(pathlib.PurePath(name).stem)
         if identity not in numbers:
-            problem = "does not name" if identity is None else f"says {identity[:40]!r} of"
+            problem = "does not name" if identity is None else f"has {identity[:40]!r} for"
             raise reading.Unreadable(
                 f"{truth.path} {problem} {name}, and {place / TRAIN} has {len(classes)} classes"
                 f" from {classes[0]} to {classes[-1]}: it belongs to other images."
@@ -216,8 +216,8 @@ def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
     """Read the class of each number of the development kit, which is not in alphabetical order."""
     if not os.path.lexists(path):
         raise FileNotFoundError(
-            f"{path} is missing, which says what the numbers in {_TRUTH_OF_DEVKIT} mean: take both"
-            " from ILSVRC2012_devkit_t12.tar.gz."
+            f"{path} is missing, which has the classes of the numbers in {_TRUTH_OF_DEVKIT}:"
+            " take both from ILSVRC2012_devkit_t12.tar.gz."
         )
     table = matlab.read(path, ("synsets",), _ADVICE)["synsets"]
     with reading.guard(path, "the classes of ImageNet", _ADVICE):

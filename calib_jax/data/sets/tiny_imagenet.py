@@ -134,7 +134,7 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
     for identity, number in numbers.items():
         if not _IDENTITY.fullmatch(identity):
             raise reading.Unreadable(
-                f"wnids.txt in {folder} says {identity[:80]!r}, and not a class such as n01443537."
+                f"wnids.txt in {folder} has {identity[:80]!r} in place of a class, n01443537."
             )
         images = sorted((folder / "train" / identity / "images").glob("*.JPEG"))
         if not images:
@@ -147,7 +147,7 @@ def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images
         plain = image.isprintable() and "/" not in image and len(image) < 100
         if identity not in numbers or not plain:
             raise reading.Unreadable(
-                f"val_annotations.txt in {folder} says {line[:80]!r}, and not a file and a class."
+                f"val_annotations.txt in {folder} has {line[:80]!r} in place of a file and a class."
             )
         test[f"val/images/{image}"] = numbers[identity]
 

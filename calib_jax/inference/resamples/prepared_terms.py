@@ -25,9 +25,9 @@ from calib_jax.metrics.contract.terms import (
     ClassGaps,
     ClassRanking,
     Columns,
-    Kept,
     Ranking,
     Terms,
+    Unreduced,
     Vectors,
 )
 
@@ -62,7 +62,7 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
         return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
     if isinstance(terms, ClassRanking):
         return _Ranking(RankedClasses.of(terms.weigh(weights)), order=None)
-    if isinstance(terms, Kept):
+    if isinstance(terms, Unreduced):
         return _Kept(terms.weigh(weights))
     if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:
         return _narrow(terms, weights)

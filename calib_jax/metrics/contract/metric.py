@@ -44,8 +44,8 @@ import numpy as np
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import unmasked, with_auto_axes
-from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, known, refuse
+from calib_jax.core.inputs.arrays import concrete, unmasked, with_auto_axes
+from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, refuse
 from calib_jax.core.inputs.stated import Stated, rows_of
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
@@ -331,7 +331,7 @@ def values_of(
 def _values_of(logits: Any, labels: Any, weights: Any, members: Members) -> dict[str, Any]:
     by_name = dict(members)
     logits, labels, weights = _flat_rows(by_name, logits, labels, weights)
-    if not known(logits, labels, weights):
+    if not concrete(logits, labels, weights):
         return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
     values, invalid = checked_values(members, logits, labels, weights)
     refuse(_names(by_name), invalid, logits.shape)

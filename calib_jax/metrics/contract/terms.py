@@ -9,7 +9,7 @@ computes them once.
     ClassGaps     probability minus occurrence, per class and bin            -> Sums
     Ranking       values of each example, kept, and later sorted by a score  -> Rows
     ClassRanking  scores of each class, kept, and later sorted by class      -> Rows
-    Kept          values of each example, kept unchanged                     -> Rows
+    Unreduced          values of each example, kept unchanged                     -> Rows
 """
 
 from __future__ import annotations
@@ -189,7 +189,7 @@ class ClassRanking:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Kept:
+class Unreduced:
     """Values kept for every example, for metrics that compare all pairs.
 
     Attributes:
