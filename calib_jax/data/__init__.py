@@ -35,9 +35,9 @@ from calib_jax.data.own.image_folder import from_folder as from_folder
 from calib_jax.data.own.text_table import from_texts as from_texts
 from calib_jax.data.own.vectors import from_vectors as from_vectors
 from calib_jax.data.sets.camvid import camvid as camvid
-from calib_jax.data.sets.cifar10 import cifar10 as cifar10
+from calib_jax.data.sets.cifar import cifar10 as cifar10
+from calib_jax.data.sets.cifar import cifar100 as cifar100
 from calib_jax.data.sets.cifar10_c import cifar10_c as cifar10_c
-from calib_jax.data.sets.cifar100 import cifar100 as cifar100
 from calib_jax.data.sets.cityscapes import cityscapes as cityscapes
 from calib_jax.data.sets.digits import digits as digits
 from calib_jax.data.sets.gaussians import gaussians as gaussians

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -180,6 +180,29 @@ def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
     return pathlib.Path(folder).expanduser().absolute(), why
 
 
+def opened(folder: pathlib.Path, part: str, images: Sequence[str] = ()) -> Any:
+    """Open a part in array_record for random access; the features in `images` stay encoded."""
+    import tensorflow_datasets as tfds
+
+    # Skip decoding: the decoder of TFDS depends on the installed packages, and JPEG decoders differ
+    # in the last bit.
+    undecoded = {name: tfds.decode.SkipDecoding() for name in images}
+    return tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
+
+
+def columns(
+    source: Any, features: Sequence[str], advance: Callable[[int], object]
+) -> list[np.ndarray]:
+    """Read some features of all records, which are numbers or names in bytes."""
+    read: list[list[Any]] = [[] for _ in features]
+    for number in range(len(source)):
+        record = source[number]
+        for feature, values in zip(features, read, strict=True):
+            values.append(record[feature])
+        advance(1)
+    return [np.array(values) for values in read]
+
+
 def fingerprint_of_records(folder: pathlib.Path) -> str:
     """Return the fingerprint of the files of records of a version."""
     return decoded.fingerprint(folder, (path.name for path in _files(folder)))
@@ -231,12 +254,7 @@ def _records(
 def _of_array_record(
     folder: pathlib.Path, part: str, size: int, images: Sequence[str]
 ) -> Iterator[dict[str, Any]]:
-    import tensorflow_datasets as tfds
-
-    # Skip decoding: the decoder of TFDS depends on the installed packages, and JPEG decoders differ
-    # in the last bit.
-    undecoded = {name: tfds.decode.SkipDecoding() for name in images}
-    source = tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
+    source = opened(folder, part, images)
     if len(source) != size:
         raise ValueError(f"{len(source)} records instead of {size}")
     for start in range(0, size, _CHUNK):

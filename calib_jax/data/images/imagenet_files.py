@@ -235,16 +235,9 @@ def _classes_of_devkit(path: pathlib.Path) -> dict[str, str]:
 
 
 def _prepared(folder: pathlib.Path) -> Parts:
-    from tensorflow_datasets import builder_from_directory, decode
-
-    # Skip decoding: photographs are decoded on access.
-    undecoded = {"image": decode.SkipDecoding()}
     with reading.guard(folder, "ImageNet as TFDS prepares it", _ANEW, library=True):
-        builder = builder_from_directory(str(folder))
-        classes = tuple(builder.info.features["label"].names)
-        sources = {
-            part: builder.as_data_source(part, decoders=undecoded) for part in (TRAIN, "validation")
-        }
+        sources = {part: tfds.opened(folder, part, ("image",)) for part in (TRAIN, "validation")}
+        classes = tuple(sources[TRAIN].dataset_info.features["label"].names)
     if list(classes) != sorted(classes):
         raise reading.Unreadable(
             f"the classes in {folder} are not WordNet ids in alphabetic order."
@@ -280,14 +273,12 @@ def _indexed(
     folder: pathlib.Path, part: str, source: Any, advance: Callable[[int], object]
 ) -> dict[str, np.ndarray]:
     """Read the names and labels of all records, and sort them because TFDS shuffles records."""
-    names, labels = [], np.empty(len(source), np.int32)
     # The C++ reader has no exception class of its own, so every exception is caught.
     with reading.guard(f"{part} in {folder}", "records of ImageNet", _ANEW, library=True):
-        for number in range(len(source)):
-            record = source[number]
-            names.append(record["file_name"])
-            labels[number] = record["label"]
-            advance(1)
-    keys = np.array(names, np.bytes_)
-    order = np.lexsort((keys, labels))
-    return {"names": keys[order], "labels": labels[order], "records": order.astype(np.int64)}
+        names, labels = tfds.columns(source, ("file_name", "label"), advance)
+    order = np.lexsort((names, labels))
+    return {
+        "names": names[order],
+        "labels": labels[order].astype(np.int32),
+        "records": order.astype(np.int64),
+    }

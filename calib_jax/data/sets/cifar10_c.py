@@ -12,7 +12,7 @@ from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About, Download
 from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import Images, checked_labels, prepare_cifar10
-from calib_jax.data.sets.cifar10 import CLASSES
+from calib_jax.data.sets.cifar import CLASSES
 
 # The authors intend the last four for choosing hyperparameters.
 CORRUPTIONS = (

@@ -162,23 +162,17 @@ def _official(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
 
 def _prepared(folder: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
     """List the frames of a part that TFDS prepared, sorted by name; TFDS shuffles them."""
-    from tensorflow_datasets import builder_from_directory, decode
-
-    undecoded = {"image_left": decode.SkipDecoding(), "segmentation_label": decode.SkipDecoding()}
     part_there = {"train": "train", "val": "validation"}[part]
     with reading.guard(folder, "Cityscapes as TFDS prepares it", ADVICE, library=True):
-        records = builder_from_directory(str(folder)).as_data_source(part_there, decoders=undecoded)
+        records = tfds.opened(folder, part_there, ("image_left", "segmentation_label"))
 
     def listed() -> dict[str, np.ndarray]:
         with (
             decoded.progress(len(records), f"cityscapes, {part}") as advance,
             reading.guard(folder, "Cityscapes as TFDS prepares it", ADVICE, library=True),
         ):
-            names = []
-            for number in range(len(records)):
-                names.append(records[number]["image_id"])
-                advance(1)
-        return {"names": np.array(names, np.bytes_)}
+            (names,) = tfds.columns(records, ("image_id",), advance)
+        return {"names": names}
 
     # Listing reads every record, 11 GB.
     key = json.dumps([folder.name, part, len(records), tfds.fingerprint_of_records(folder)])

@@ -190,30 +190,14 @@ def _dataset(
     parts: _Parts,
     *,
     about: str,
-    data_dir: str | None,
-    length: int,
-    words: int,
-    cut: str,
     strip: Sequence[str],
-    vocabulary: str,
-    vectors: str | None,
-    pieces: str | None,
+    **options: Any,
 ) -> Dataset:
     """Number the words, or the word pieces, of all messages."""
     for stripped in strip:
         checks.one_of("strip", stripped, _STRIPPED)
     texts = {part: [body(text, strip) for text, _ in messages] for part, messages in parts.items()}
-    numbered = number_texts(
-        name,
-        texts,
-        data_dir=data_dir,
-        length=length,
-        words=words,
-        cut=cut,
-        vocabulary=vocabulary,
-        vectors=vectors,
-        pieces=pieces,
-    )
+    numbered = number_texts(name, texts, **options)
     sources: dict[str, Any] = {
         part: InMemory(inputs, np.array([label for _, label in parts[part]], np.int32))
         for part, inputs in numbered.inputs.items()
@@ -224,7 +208,7 @@ def _dataset(
         class_names=GROUPS,
         **sources,
         description=(
-            f"{about}: {sizes}; {length} {numbered.units};"
+            f"{about}: {sizes}; {options['length']} {numbered.units};"
             f" {', '.join(strip) or 'nothing'} stripped."
             + f" {numbered.empty} messages have no known word." * bool(numbered.empty)
             + numbered.origin

@@ -1,0 +1,210 @@
+"""CIFAR-10 and CIFAR-100: small colour photographs in ten and in 100 classes."""
+
+import dataclasses
+import functools
+from typing import Any
+
+from calib_jax.core.inputs import checks
+from calib_jax.data.dataset import Dataset, register
+from calib_jax.data.facts import About, Download
+from calib_jax.data.formats import binary, files
+from calib_jax.data.images import image_sets
+
+CLASSES = (
+    *("airplane", "automobile", "bird", "cat", "deer"),
+    *("dog", "frog", "horse", "ship", "truck"),
+)
+# In the alphabetical order of the labels.
+_NAMES = """
+apple aquarium_fish baby bear beaver bed bee beetle bicycle bottle bowl boy bridge bus butterfly
+camel can castle caterpillar cattle chair chimpanzee clock cloud cockroach couch crab crocodile
+cup dinosaur dolphin elephant flatfish forest fox girl hamster house kangaroo keyboard lamp
+lawn_mower leopard lion lizard lobster man maple_tree motorcycle mountain mouse mushroom
+oak_tree orange orchid otter palm_tree pear pickup_truck pine_tree plain plate poppy porcupine
+possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper snail snake
+spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
+train trout tulip turtle wardrobe whale willow_tree wolf woman worm
+"""
+_ABOUT_10 = About(
+    title="CIFAR-10, 32 x 32 in colour",
+    licence="none stated; the authors ask to be cited",
+    counts={"train": (5000,) * 10, "test": (1000,) * 10},
+    tfds="cifar10",
+    official=("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
+    downloads=(
+        Download(
+            url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
+            size=170_052_171,
+            md5="c32a1d4ab5d03f1284b67883e8d87530",
+            folder="cifar-10-batches-bin",
+        ),
+    ),
+)
+_READ_10 = functools.partial(
+    binary.images,
+    folder="cifar-10-batches-bin",
+    parts={
+        "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
+        "test": ("test_batch.bin",),
+    },
+    num_labels=1,
+    num_classes=10,
+)
+_ABOUT_100 = About(
+    title="CIFAR-100, 32 x 32 in colour",
+    licence="none stated; the authors ask to be cited",
+    counts={"train": (500,) * 100, "test": (100,) * 100},
+    tfds="cifar100",
+    official=("cifar-100-binary", "cifar-100-binary.tar.gz"),
+    downloads=(
+        Download(
+            url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
+            size=168_513_733,
+            md5="03b5dce01913d631647c71ecec9e9cb8",
+            folder="cifar-100-binary",
+        ),
+    ),
+)
+_READ_100 = functools.partial(
+    binary.images,
+    folder="cifar-100-binary",
+    parts={"train": ("train.bin",), "test": ("test.bin",)},
+    num_labels=2,  # one of 20 coarse classes, then the class
+    num_classes=100,
+)
+
+
+@register("cifar10", _ABOUT_10)
+def cifar10(
+    *,
+    data_dir: str | None = None,
+    source: str | None = None,
+    validation: float = 0.1,
+    seed: int = 1,
+    training_size: int | None = None,
+    imbalance: float | None = None,
+) -> Dataset:
+    """Load the 60,000 images of CIFAR-10, 32 x 32 in colour, in three parts.
+
+    The test part is the published one. The other 50,000 images are split by the papers' rule
+    (`split`): by default 45,000 for training and 5,000 for validation. These are the papers' own
+    examples if the images have the order of the original files, which the ids of TFDS records
+    preserve; the description reports whether the first labels match that order.
+
+    Training images are padded by 4 black pixels, cropped at random, and mirrored half of the
+    time; all are normalised with the papers' mean (.4914, .4822, .4465) and deviation (.2023,
+    .1994, .2010).
+
+    Files prepared by TFDS are read without TensorFlow, and the decoded pixels are cached beside
+    them, so images are decoded only on the first load.
+
+    Args:
+      data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
+        then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+      source: "tfds" for files prepared by TFDS, "official" for the authors' binary files, unpacked
+        or not; None uses the first of these that exists.
+      validation: the fraction of the 50,000 used for validation; must not be 0.
+      seed: seed of the split.
+      training_size: use only the first training_size examples of the shuffled training part; None
+        uses all.
+      imbalance: makes the training part long-tailed: class sizes fall exponentially from the first
+        class to the last, which has imbalance times fewer examples (`long_tailed`). The first class
+        has as many as the smallest one after the validation part is held out, some 4,480; in the
+        CIFAR-10-LT of other papers, which hold out none, 5,000. Validation and test keep equal
+        classes. None keeps all examples.
+
+    References:
+      Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
+      Mukhoti et al. 2020, section 5, and its released code.
+    """
+    return _papers(
+        "cifar10",
+        _ABOUT_10,
+        _READ_10,
+        class_names=CLASSES,
+        first_labels=(6, 9, 9, 4, 1, 1, 2, 7, 8, 3),
+        **locals(),
+    )
+
+
+@register("cifar100", _ABOUT_100)
+def cifar100(
+    *,
+    data_dir: str | None = None,
+    source: str | None = None,
+    validation: float = 0.1,
+    seed: int = 1,
+    training_size: int | None = None,
+    imbalance: float | None = None,
+    test_normalization: str = "cifar10",
+) -> Dataset:
+    """Load the 60,000 images of CIFAR-100, 32 x 32 in colour, in three parts.
+
+    Images are split, cropped, mirrored and normalised as in `cifar10`, with the statistics of
+    CIFAR-10, as in the papers.
+
+    Args:
+      data_dir, source, validation, seed, training_size, imbalance: see `cifar10`.
+      test_normalization: "cifar10" normalises all parts with the same statistics. "imagenet"
+        reproduces a mistake of the released code, with which the published numbers were measured:
+        only the test images are normalised with the statistics of ImageNet. All parts share one
+        `prepare`, so the test pixels are then stored rescaled, as float32 instead of uint8.
+
+    References:
+      Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
+      Mukhoti et al. 2020, section 5, and its released code.
+    """
+    options = {**locals()}
+    del options["test_normalization"]
+    checks.one_of("test_normalization", test_normalization, ("cifar10", "imagenet"))
+    mistake = test_normalization == "imagenet"
+    dataset = _papers(
+        "cifar100",
+        _ABOUT_100,
+        _READ_100,
+        class_names=tuple(_NAMES.split()),
+        first_labels=(19, 29, 0, 11, 1, 86, 90, 28, 23, 31),
+        test_by=image_sets.IMAGENET if mistake else None,
+        **options,
+    )
+    if not mistake:
+        return dataset
+    note = " Test images alone are normalised with the statistics of ImageNet."
+    return dataclasses.replace(dataset, description=dataset.description + note)
+
+
+def _papers(
+    name: str,
+    about: About,
+    read: files.Reader,
+    *,
+    class_names: tuple[str, ...],
+    data_dir: str | None,
+    source: str | None,
+    test_by: image_sets.Statistics | None = None,
+    **options: Any,
+) -> Dataset:
+    """Read the images, and split and augment them as the papers do.
+
+    Args:
+      name, about, read: the name of the set, its facts, and the reader of the authors' files.
+      class_names: the name of each class.
+      data_dir, source: see `cifar10`.
+      test_by: statistics that normalise the test images alone; None takes those of CIFAR-10.
+      **options: see `image_sets.papers_dataset`.
+    """
+    readers = files.readers(read, len(class_names))
+    (train, test), located = files.read(name, about, data_dir, source, readers)
+    if test_by is not None:
+        test = image_sets.as_if_normalized(test, by=test_by, prepared_by=image_sets.CIFAR10)
+    return image_sets.papers_dataset(
+        train,
+        test,
+        name=name,
+        title=about.title,
+        reference="Krizhevsky 2009",
+        read=located,
+        class_names=class_names,
+        **options,
+        augment=image_sets.crop_and_flip,
+    )
