@@ -280,7 +280,7 @@ def test_a_forbidden_arrow_is_seen(path, source):
         ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
         ("experiments/train.py", "from calib_jax.inference import compare_metrics"),
         ("experiments/train.py", "from calib_jax.train.folder import journal"),
-        ("experiments/papers/paired.py", "from calib_jax.inference.residuals import Binned"),
+        ("experiments/papers/judge/paired.py", "from calib_jax.inference.residuals import Binned"),
         ("experiments/benchmarks/stream.py", "from calib_jax.train.feeds import prefetching"),
     ],
 )

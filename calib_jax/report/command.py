@@ -35,7 +35,7 @@ from typing import Any, NoReturn
 
 import numpy as np
 
-from calib_jax import __version__, calibrators
+from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled
 from calib_jax.core.files import escaping
@@ -47,7 +47,7 @@ from calib_jax.report.overlap import same_examples
 from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
 from calib_jax.report.records import GIVEN
-from calib_jax.report.scoring import DEFAULT_METRICS, INTERVALS, Report, score
+from calib_jax.report.scoring import DEFAULT_METRICS, INTERVALS, Report, score, versions
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
@@ -342,7 +342,9 @@ def _parser(program: str) -> _Parser:
         [],
         **repeated,
     )
-    parser.add_argument("--version", action="version", version=f"{program} {__version__}")
+    parser.add_argument(
+        "--version", action="version", version=f"{program} {versions()['calib_jax']}"
+    )
     parser.add_argument(
         "files", nargs="*", metavar="PREDICTIONS", help="The same as --predictions."
     )

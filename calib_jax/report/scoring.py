@@ -283,7 +283,7 @@ def score(
             "resamples": num_resamples,
             "seed": seed,
             "bins": num_bins,
-            "versions": _versions(),
+            "versions": versions(),
         },
         rows=_untested(rows, unsettled),
         changes=changes,
@@ -567,11 +567,12 @@ def _num_clusters(evaluation: Evaluation, rows: np.ndarray | None = None) -> int
     return len(np.unique(evaluation.clusters[evaluation.present if rows is None else rows]))
 
 
-def _versions() -> dict[str, str]:
-    versions = {}
+def versions() -> dict[str, str]:
+    """Return the versions of the packages that compute a report."""
+    found = {}
     for name in ("calib_jax", "jax", "jaxlib", "numpy"):
         try:
-            versions[name] = importlib.metadata.version(name)
+            found[name] = importlib.metadata.version(name)
         except importlib.metadata.PackageNotFoundError:  # a checkout on the path
-            versions[name] = "not installed"
-    return versions
+            found[name] = "not installed"
+    return found

@@ -79,7 +79,9 @@ def main() -> int:
             raise cli.Refused(f"{flag} needs {needed}.")
     if not (_LIST.value or _RUN.value or _PAGE.value or _TABLES.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM], --tables or --page: see --help.")
-    from experiments.papers import entry, listing, page, scales
+    from experiments.papers import entry, scales
+    from experiments.papers.page import listing
+    from experiments.papers.page import verdicts_page as page
 
     results = pathlib.Path(_RESULTS.value)
     folder = results if _SCALE.value == "cpu" else results / _SCALE.value
@@ -142,7 +144,7 @@ def _session() -> int:
 def _tables(folder: pathlib.Path) -> pathlib.Path:
     """Write the tables of trained networks, with records of all runs that are finished."""
     from calib_jax.train.folder import files
-    from experiments.papers import trained_tables
+    from experiments.papers.page import trained_tables
 
     if not _RECOMPUTE.value:
         runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
@@ -154,7 +156,9 @@ def _tables(folder: pathlib.Path) -> pathlib.Path:
 
 def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
     """Compute the verdicts of an entry, and train what is missing; return the exit code."""
-    from experiments.papers import records, runs, same_training, scales, values, verdicts
+    from experiments.papers import scales
+    from experiments.papers.judge import values, verdicts
+    from experiments.papers.store import records, runs, same_training
 
     scaled = scales.at(chosen, _SCALE.value, _PRECISION.value)
     if scaled.runs and not _RECOMPUTE.value:

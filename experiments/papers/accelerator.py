@@ -25,8 +25,11 @@ from typing import Any, NamedTuple
 import jax
 
 from calib_jax.core.files import reading
-from experiments.papers import entry, records, runs, scales, trainings, verdicts
+from experiments.papers import entry, scales
+from experiments.papers.entries import trainings
 from experiments.papers.entry import Entry, Training
+from experiments.papers.judge import verdicts
+from experiments.papers.store import records, runs
 from experiments.running import cli
 
 CHECKED = "runs/device_check.json"  # verdicts are the JSON files beside this folder

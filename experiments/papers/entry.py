@@ -1,7 +1,7 @@
 """Entries: which claims a file tests, on which runs, by which statistic and rules.
 
-An entry is a file SOURCE_TOPIC.py in this folder with an ENTRY. It is found by its name, and no
-list names it:
+An entry is a file entries/SOURCE/TOPIC.py with an ENTRY, called SOURCE_TOPIC. It is found by its
+place, and no list names it:
 
     def statistic() -> dict[str, Value]: ...
 
@@ -21,10 +21,10 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from experiments.papers import claims
-from experiments.papers.rules import Rule
-from experiments.papers.values import Value
+from experiments.papers.judge.rules import Rule
+from experiments.papers.judge.values import Value
 
-FOLDER = pathlib.Path(__file__).parent
+FOLDER = pathlib.Path(__file__).parent / "entries"
 SEEDS = 3
 
 Statistic = Callable[..., Mapping[str, Value]]
@@ -137,23 +137,22 @@ class Entry:
 def catalogue() -> dict[str, Entry]:
     """Import all entries, by the names of their files; raise an error for a claim tested twice."""
     known = claims.read()
-    prefixes = [source.replace("-", "_") for source in claims.sources(known.values())]
+    rooms = sorted(source.replace("-", "_") for source in claims.sources(known.values()))
     entries: dict[str, Entry] = {}
     tested: dict[str, str] = {}
-    for path in sorted(FOLDER.glob("*_*.py")):
-        if not any(path.stem.startswith(f"{prefix}_") for prefix in prefixes):
-            continue
-        module = importlib.import_module(f"experiments.papers.{path.stem}")
+    for path in (path for room in rooms for path in sorted((FOLDER / room).glob("[!_]*.py"))):
+        room, name = path.parent.name, f"{path.parent.name}_{path.stem}"
+        module = importlib.import_module(f"experiments.papers.entries.{room}.{path.stem}")
         if not hasattr(module, "ENTRY"):
-            raise ValueError(f"{path.name} has no ENTRY: see the docstring of papers/entry.py.")
-        entry = dataclasses.replace(module.ENTRY, name=path.stem)
+            raise ValueError(f"{room}/{path.name} has no ENTRY: see the docstring of entry.py.")
+        entry = dataclasses.replace(module.ENTRY, name=name)
         for claim in entry.claims:
             if claim not in known:
                 raise claims.unknown(claim, known)
             if claim in tested:
-                raise ValueError(f"{tested[claim]} and {path.stem} both test {claim}: keep one.")
-            tested[claim] = path.stem
-        entries[path.stem] = entry
+                raise ValueError(f"{tested[claim]} and {name} both test {claim}: keep one.")
+            tested[claim] = name
+        entries[name] = entry
     return entries
 
 
@@ -176,8 +175,8 @@ def chosen(names: list[str]) -> list[Entry]:
         elif name in known:
             claim = known[name]
             raise LookupError(
-                f"no entry tests {name} yet: write experiments/papers/"
-                f"{claim.source.replace('-', '_')}_TOPIC.py. Its test is: {claim.test}"
+                f"no entry tests {name} yet: write experiments/papers/entries/"
+                f"{claim.source.replace('-', '_')}/TOPIC.py. Its test is: {claim.test}"
             )
         else:
             raise claims.unknown(name, [*entries, *known])

@@ -3,8 +3,8 @@ r"""Intervals of a mean over trained networks that predict the same test example
 Both the seeds and the examples are random: the interval covers the mean over all seeds and all
 examples. A single seed has an interval over the examples, as in `inference.estimates`.
 
-- Regular metrics: the two-way variance of `experiments.papers.paired.nested`; the variance over the
-  examples comes from the bootstrap samples.
+- Regular metrics: the two-way variance of `experiments.papers.judge.paired.nested`; the variance
+  over the examples comes from the bootstrap samples.
 - Binned calibration errors: the mean of the noise bounds of the runs is valid for these runs. The
   lower end is 0 unless twice the mean of the runs' p-values is below (1 - level) / 2; twice the
   mean of p-values is a p-value under any dependence between the runs. Each half of the interval,
@@ -26,14 +26,14 @@ from jaxtyping import Float
 
 from calib_jax import inference
 from calib_jax.report import intervals
-from experiments.papers.values import LEVEL, Value
+from experiments.papers.judge.values import LEVEL, Value
 
 TAIL = (1 - LEVEL) / 2
 WITH_SEEDS = " and seeds"  # suffix of interval kinds that cover the choice of seeds
 
 
 class SeedInterval(NamedTuple):
-    """An interval of a mean over runs, at the level of `experiments.papers.values`.
+    """An interval of a mean over runs, at the level of `experiments.papers.judge.values`.
 
     Attributes:
       low: the lower end; NaN without an interval, if all resamples of all runs are equal.
@@ -60,7 +60,9 @@ def of_samples(
       samples: the bootstrap samples of every run, with the same resamples for all.
       most: the largest possible value.
     """
-    from experiments.papers.paired import nested  # imports scipy.stats, which takes half a second
+    from experiments.papers.judge.paired import (
+        nested,  # imports scipy.stats, which takes half a second
+    )
 
     samples = np.asarray(samples, np.float64)
     if len(values) == 1:

@@ -10,24 +10,14 @@ import tarfile
 import numpy as np
 import pytest
 
-from experiments.papers import (
-    claims,
-    entry,
-    estimates,
-    listing,
-    page,
-    paired,
-    published,
-    records,
-    rules,
-    runs,
-    same_training,
-    trained_tables,
-    trainings,
-    verdicts,
-)
+from experiments.papers import claims, entry, published
+from experiments.papers.entries import trainings
 from experiments.papers.entry import Entry, Training
-from experiments.papers.values import Value
+from experiments.papers.judge import estimates, paired, rules, verdicts
+from experiments.papers.judge.values import Value
+from experiments.papers.page import listing, trained_tables
+from experiments.papers.page import verdicts_page as page
+from experiments.papers.store import records, runs, same_training
 from experiments.running import cli
 from tests.experiments.processes import run
 
@@ -431,7 +421,7 @@ def test_commits_that_train_the_same_may_be_mixed(tmp_path, difference, state):
         ("experiments/running/building.py", True),
         ("experiments/new.py", True),
         ("experiments/README.md", False),
-        ("experiments/papers/page.py", False),
+        ("experiments/papers/page/verdicts_page.py", False),
         ("experiments/results/papers/README.md", False),
     ],
 )

@@ -5,16 +5,11 @@ import json
 import numpy as np
 import pytest
 
-from experiments.papers import (
-    accelerator,
-    device_check,
-    listing,
-    records,
-    runs,
-    scales,
-    trainings,
-    verdicts,
-)
+from experiments.papers import accelerator, device_check, scales
+from experiments.papers.entries import trainings
+from experiments.papers.judge import verdicts
+from experiments.papers.page import listing
+from experiments.papers.store import records, runs
 from tests.data import tiny
 from tests.experiments.processes import run
 from tests.experiments.test_papers_entries import ABOUT, log, predicted

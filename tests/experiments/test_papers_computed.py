@@ -5,26 +5,21 @@ import pathlib
 import numpy as np
 import pytest
 
-from experiments.papers import (
-    adafocal_tables,
-    bsce_gra_cost,
-    bsce_gra_equivalences,
-    bsce_gra_tables,
-    bsce_gra_toy,
-    bsce_gra_weights,
-    counting,
-    limits,
-    mukhoti_early_confidence,
-    mukhoti_gradient_scale,
-    mukhoti_linear_model,
-    mukhoti_rankings,
-    mukhoti_tables,
-    step_costs,
-    verdicts,
-)
+from experiments.papers.entries.adafocal import tables as adafocal_tables
+from experiments.papers.entries.bsce_gra import cost as bsce_gra_cost
+from experiments.papers.entries.bsce_gra import equivalences as bsce_gra_equivalences
+from experiments.papers.entries.bsce_gra import tables as bsce_gra_tables
+from experiments.papers.entries.bsce_gra import toy as bsce_gra_toy
+from experiments.papers.entries.bsce_gra import weights as bsce_gra_weights
+from experiments.papers.entries.mukhoti import early_confidence as mukhoti_early_confidence
+from experiments.papers.entries.mukhoti import gradient_scale as mukhoti_gradient_scale
+from experiments.papers.entries.mukhoti import linear_model as mukhoti_linear_model
+from experiments.papers.entries.mukhoti import rankings as mukhoti_rankings
+from experiments.papers.entries.mukhoti import tables as mukhoti_tables
 from experiments.papers.entry import catalogue
-from experiments.papers.rules import FAILS, HOLDS, UNDECIDED
-from experiments.papers.values import Value
+from experiments.papers.judge import counting, limits, step_costs, verdicts
+from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED
+from experiments.papers.judge.values import Value
 
 pytestmark = pytest.mark.papers
 

@@ -8,25 +8,16 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics, train
-from experiments.papers import (
-    comparisons,
-    entry,
-    estimates,
-    guo_habits,
-    measures,
-    mukhoti_translation,
-    records,
-    rules,
-    runs,
-    scales,
-    text_trainings,
-    trained_tables,
-    translations,
-    verdicts,
-)
-from experiments.papers.estimates import Columns, Predictions
-from experiments.papers.measures import all_columns
-from experiments.papers.values import Value
+from experiments.papers import entry, scales
+from experiments.papers.entries import text_trainings
+from experiments.papers.entries.guo import habits as guo_habits
+from experiments.papers.entries.mukhoti import translation as mukhoti_translation
+from experiments.papers.judge import comparisons, estimates, rules, verdicts
+from experiments.papers.judge.estimates import Columns, Predictions
+from experiments.papers.judge.values import Value
+from experiments.papers.page import trained_tables
+from experiments.papers.store import measures, records, runs, translations
+from experiments.papers.store.measures import all_columns
 from tests.experiments.processes import ROOT
 
 pytestmark = pytest.mark.papers

@@ -5,9 +5,13 @@ import json
 
 import pytest
 
-from experiments.papers import entry, listing, page, records, rules, runs, verdicts
+from experiments.papers import entry
 from experiments.papers.entry import Entry, Training
-from experiments.papers.values import Value
+from experiments.papers.judge import rules, verdicts
+from experiments.papers.judge.values import Value
+from experiments.papers.page import listing
+from experiments.papers.page import verdicts_page as page
+from experiments.papers.store import records, runs
 from tests.experiments.processes import ROOT, run
 from tests.experiments.test_papers import CE, ENTRY, FOCAL, fabricate
 

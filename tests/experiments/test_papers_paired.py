@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from experiments.papers import estimates, paired
-from experiments.papers.estimates import Estimate, Predictions
-from experiments.papers.values import Value
+from experiments.papers.judge import estimates, paired
+from experiments.papers.judge.estimates import Estimate, Predictions
+from experiments.papers.judge.values import Value
 
 pytestmark = pytest.mark.papers
 

@@ -5,8 +5,10 @@ import math
 
 import pytest
 
-from experiments.papers import entry, records, verdicts
-from experiments.papers.values import Value
+from experiments.papers import entry
+from experiments.papers.judge import verdicts
+from experiments.papers.judge.values import Value
+from experiments.papers.store import records
 from tests.experiments.processes import ROOT
 
 pytestmark = pytest.mark.papers

@@ -1,0 +1,1 @@
+"""The entries: a folder for each source, a file for each topic."""

@@ -1,0 +1,1 @@
+"""Claims of Ghosh et al. 2022."""

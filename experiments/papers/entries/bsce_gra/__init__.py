@@ -1,0 +1,1 @@
+"""Claims of Lin et al. 2025."""

@@ -1,0 +1,1 @@
+"""Claims of Guo et al. 2017."""

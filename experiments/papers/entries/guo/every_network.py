@@ -1,0 +1,79 @@
+"""Guo et al.: the share of networks, trained with cross-entropy, that a temperature improves."""
+
+from experiments.papers.entries.text_trainings import newsgroups_bert, newsgroups_cnn, sst
+from experiments.papers.entries.trainings import CE
+from experiments.papers.entry import Entry, Training
+from experiments.papers.judge import comparisons, estimates
+from experiments.papers.judge.comparisons import Runs, Seeds
+from experiments.papers.judge.estimates import Estimate
+from experiments.papers.judge.paired import over_seeds_and_rows
+from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, Values
+from experiments.papers.judge.values import Value
+from experiments.papers.store.records import Trained
+
+MEASURE = "segments"
+SHARE = "share of networks that the temperature improves"
+OF_PIXELS = "DeepLab on CamVid"
+NETWORKS = {
+    "ResNet-8 on CIFAR-10": CE,
+    "ResNet-8 on CIFAR-10-LT": Training("cross_entropy", config="cifar10_lt_resnet8"),
+    OF_PIXELS: Training("cross_entropy", config="camvid_deeplab_small", keep="none"),
+    "CNN on 20 Newsgroups": newsgroups_cnn("cross_entropy"),
+    "MiniLM on 20 Newsgroups": newsgroups_bert("cross_entropy"),
+    "Tree-LSTM on the SST": sst("cross_entropy"),
+}
+
+
+def statistic(runs: Runs) -> dict[str, Value]:
+    """Compare the squared calibration errors before and after the temperature."""
+    changes = {
+        _name(network): (_change_of_pixels if network == OF_PIXELS else _change)(runs[network])
+        for network in NETWORKS
+    }
+    improved = sum(value.low > 0 for value in changes.values())
+    note = f"{improved} of {len(changes)}"
+    return {SHARE: Value(improved / len(changes), note=note), **changes}
+
+
+def _name(network: str) -> str:
+    return f"CE2 - CE2 after T, {network}"
+
+
+def _change(seeds: Seeds) -> Value:
+    return comparisons.ce2(
+        seeds, seeds, other_part=lambda run: run.logits.scaled(run.temperature_by_nll)
+    )
+
+
+def _change_of_pixels(seeds: Seeds) -> Value:
+    return over_seeds_and_rows([_error(run, "before") - _error(run, "after") for run in seeds])
+
+
+def _error(run: Trained, phase: str) -> Estimate:
+    """Compute the squared calibration error; the examples, or the images, are independent."""
+    arrays = run.measured[MEASURE]
+    columns = (arrays[f"{phase}_{name}"] for name in ("weight", "confidence", "hit"))
+    return estimates.of_images(*estimates.squared_error_of_images(*columns))
+
+
+def _judge(values: Values) -> Judgement:
+    share = values[SHARE].value
+    return Judgement(HOLDS if share >= 0.9 else FAILS if share < 0.5 else UNDECIDED)
+
+
+MOST = Rule(
+    "holds if at least 90 % of the networks have a 90 % interval above 0; does not hold if fewer"
+    " than half have; undecided in between",
+    _judge,
+    (SHARE,),
+)
+ENTRY = Entry(
+    claims={"guo-almost-all-deep-models-need-calibration": MOST},
+    runs=NETWORKS,
+    compared=False,
+    measures=(MEASURE,),
+    measured=(OF_PIXELS,),
+    statistic=statistic,
+    note="T is the least validation NLL. On CamVid the intervals are over images, elsewhere over"
+    " examples; MiniLM has one seed.",
+)

@@ -1,0 +1,1 @@
+"""Claims of Mukhoti et al. 2020."""

@@ -1,0 +1,1 @@
+"""Claims of Tian et al. 2021."""

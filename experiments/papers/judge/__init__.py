@@ -1,0 +1,1 @@
+"""Judge claims: statistics of predictions, intervals, rules and verdicts."""

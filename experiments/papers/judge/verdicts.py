@@ -1,0 +1,269 @@
+"""Verdicts: judge an entry, and write and read its verdicts as JSON.
+
+One file per entry has the values, the rule and state of each claim, the runs, and the provenance.
+`read` judges the values of a file again by today's rules, so a changed rule changes the verdict at
+once. Whether today's statistics still give these values, a slow test finds out.
+"""
+
+import itertools
+import json
+import pathlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+from calib_jax import plots
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files
+from experiments.papers import claims
+from experiments.papers.entry import Entry, Training, of_claims
+from experiments.papers.judge import rules
+from experiments.papers.judge.values import Value
+from experiments.papers.store import records, same_training
+from experiments.running import provenance
+
+KEYS = {"entry", "claims", "beside", "runs", "figures", "seconds", "provenance"}
+AGAIN = "python -m experiments.papers --run={name} writes it again"
+
+
+class Verdict(NamedTuple):
+    """The verdict on one claim.
+
+    Attributes:
+      claim: its id.
+      state: holds, does not hold or undecided, before the adjustment for several claims.
+      p: the p-value of the hypothesis that the state rejects; None where nothing is random.
+      rule: in words.
+      values: those that the rule judges.
+      entry: the name of the entry.
+      record: the whole file, with the verdicts of today's rules.
+    """
+
+    claim: str
+    state: str
+    p: float | None
+    rule: str
+    values: dict[str, Value]
+    entry: str
+    record: dict[str, Any]
+
+
+def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
+    """Compute the verdicts of an entry from the records of its runs, without training."""
+    began = time.monotonic()
+    trained = records.read_all(folder, entry)
+    bridged = _check_commits(entry, trained, folder)
+    arguments = (trained,) if entry.runs else ()
+    record = {
+        "entry": entry.name,
+        "scale": scale,
+        "note": entry.note,
+        **_judge(entry, values_of(entry, *arguments)),
+        "figures": _draw(entry, folder, arguments),
+        "runs": [
+            {
+                "name": name,
+                "training": _training(entry.runs[name]),
+                "seed": run.seed,
+                "minutes": round(run.about["seconds"] / 60, 2),
+                **{key: run.about[key] for key in ("commit", "date", "device", "processor")},
+            }
+            for name, all_seeds in trained.items()
+            for run in all_seeds
+        ],
+        "same_training": bridged,
+    }
+    seconds = round(time.monotonic() - began, 2)
+    return record | {"seconds": seconds, "provenance": provenance.published()}
+
+
+def values_of(entry: Entry, *arguments: Any) -> dict[str, dict[str, Value]]:
+    """Compute the statistics of an entry: the values by claim, which may share one statistic.
+
+    Args:
+      entry: the entry.
+      *arguments: the trained networks, if the entry has runs.
+    """
+    if callable(entry.statistic):
+        shared = dict(entry.statistic(*arguments))
+        return dict.fromkeys(entry.claims, shared)
+    return {claim: dict(entry.statistic[claim](*arguments)) for claim in entry.claims}
+
+
+def _judge(entry: Entry, of_claims: Mapping[str, Mapping[str, Value]]) -> dict[str, Any]:
+    """Judge the claims of an entry.
+
+    Returns:
+      "claims", with the values that each rule names; and "beside", the other shared values.
+    """
+    shared = callable(entry.statistic)
+    judged = {}
+    for claim, values in of_claims.items():
+        rule = entry.claims[claim]
+        absent = [name for name in rule.names if name not in values]
+        if absent:
+            raise LookupError(
+                f"{entry.name}: the rule of {claim} needs {', '.join(absent)}; the values are"
+                f" {', '.join(values)}."
+            )
+        outcome, first = rule.judge(values), entry.originals.get(claim)
+        names = rule.names if shared and rule.names else tuple(values)
+        judged[claim] = {
+            **claims.read()[claim]._asdict(),
+            "state": outcome.state,
+            "p": outcome.p,
+            "rule": rule.words,
+            "original": first.judge(values).state if first else None,
+            "values": {name: values[name].plain() for name in names},
+        }
+    named = {name for part in judged.values() for name in part["values"]}
+    every = {name: value for values in of_claims.values() for name, value in values.items()}
+    beside = {name: value.plain() for name, value in every.items() if shared and name not in named}
+    return {"claims": judged, "beside": beside}
+
+
+def _has_runs(record: Mapping[str, Any], entry: Entry) -> bool:
+    """Check that the values of a file are of the runs that the entry has today."""
+    wanted = {
+        (name, _training(training), seed)
+        for name, training in entry.runs.items()
+        for seed in training.of_seeds
+    }
+    return wanted == {(run["name"], run["training"], run["seed"]) for run in record["runs"]}
+
+
+def _training(training: Training) -> str:
+    return f"{training.config} {training.label}"
+
+
+def _judge_again(record: Mapping[str, Any], entry: Entry) -> dict[str, Any]:
+    """Judge the values of a file by today's rules of the claims that are in it."""
+    of_claims = {
+        claim: {name: Value.of(plain) for name, plain in part["values"].items()}
+        for claim, part in record["claims"].items()
+    }
+    if callable(entry.statistic):
+        of_claims["beside"] = {name: Value.of(v) for name, v in record["beside"].items()}
+        shared = {name: v for values in of_claims.values() for name, v in values.items()}
+        of_claims = dict.fromkeys(record["claims"], shared)
+    tested = {claim: of_claims[claim] for claim in entry.claims if claim in record["claims"]}
+    return dict(record) | {"note": entry.note} | _judge(entry, tested)
+
+
+def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> list[str]:
+    """Save the figures of an entry, and return the names of their files."""
+    if entry.figures is None:
+        return []
+    folder.mkdir(parents=True, exist_ok=True)
+    files = []
+    for name, figure in entry.figures(*arguments).items():
+        files.append(f"{entry.name}_{name}.png")
+        plots.save(figure, folder / files[-1], dpi=100)
+    return files
+
+
+def _check_commits(
+    entry: Entry, trained: Mapping[str, Sequence[records.Trained]], folder: pathlib.Path
+) -> list[str]:
+    """Raise an error if runs that are compared are of commits that train differently.
+
+    Returns:
+      The measurements which show that commits with different code train the same.
+    """
+    measured, used = same_training.read(folder), []
+    for commits in compared(entry, trained):
+        others = same_training.others((entry.runs[name], commit) for name, _, commit in commits)
+        if not all(same_training.is_same(other, measured) for other in others):
+            by_commit: dict[str, list[str]] = {}
+            for name, seed, commit in commits:
+                by_commit.setdefault(commit, []).append(f"{name} {seed}")
+            described = "; ".join(
+                f"{commit}: {', '.join(names[:3])}" + ", ..." * (len(names) > 3)
+                for commit, names in by_commit.items()
+            )
+            raise ValueError(
+                f"the runs of {entry.name} are of commits with different code ({described}): they"
+                " are not mixed.\nTrain the older ones again, or let --same_training measure"
+                " whether both train the same."
+            )
+        used += [other.key for other in others]
+    return used
+
+
+def compared(
+    entry: Entry, trained: Mapping[str, Sequence[records.Trained]]
+) -> list[list[tuple[str, int, str]]]:
+    """List the name, seed and commit of all runs, in groups that are compared with each other."""
+    of_names = {
+        name: [(name, run.seed, run.about["commit"]) for run in all_seeds]
+        for name, all_seeds in trained.items()
+    }
+    if entry.compared:
+        return [list(itertools.chain(*of_names.values()))]
+    return list(of_names.values())
+
+
+def path_of(folder: pathlib.Path, name: str) -> pathlib.Path:
+    """Return the file of an entry's verdicts."""
+    return folder / f"{name}.json"
+
+
+def write(folder: pathlib.Path, record: Mapping[str, Any]) -> pathlib.Path:
+    """Write the verdicts of an entry atomically."""
+    folder.mkdir(parents=True, exist_ok=True)
+    path = path_of(folder, record["entry"])
+    files.replace(path, json.dumps(record, indent=1) + "\n")
+    return path
+
+
+def read(folder: pathlib.Path, by_claim: Mapping[str, Entry] | None = None) -> dict[str, Verdict]:
+    """Read the values in a folder, and judge them by today's rules, by claim.
+
+    Files of other runs than those of today's entries are left out. The function raises an error for
+    a half-written file, and for one that lacks a value which a rule needs.
+
+    Args:
+      folder: the folder of the files.
+      by_claim: the entries at the scale of the files; by default as they stand in their files.
+    """
+    by_claim = of_claims() if by_claim is None else by_claim
+    entries = {entry.name: entry for entry in by_claim.values()}
+    verdicts: dict[str, Verdict] = {}
+    for path in sorted(folder.glob("*.json")):
+        advice = AGAIN.format(name=path.stem)
+        record = reading.json_mapping(path, "verdicts", advice)
+        with reading.guard(path, "verdicts", advice):
+            absent = KEYS - record.keys()
+            if absent:
+                raise ValueError(f"it has no {', '.join(sorted(absent))}")
+            entry = entries.get(record["entry"])
+            if entry is None or not _has_runs(record, entry):
+                continue
+            record = _judge_again(record, entry)
+            for claim, part in record["claims"].items():
+                values = {name: Value.of(plain) for name, plain in part["values"].items()}
+                verdicts[claim] = Verdict(
+                    claim, part["state"], part["p"], part["rule"], values, record["entry"], record
+                )
+    return verdicts
+
+
+def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, tuple[str, float | None]]:
+    """Return the state of every claim, and its p-value after Holm within its source.
+
+    A state whose adjusted p-value is above .05 becomes undecided. Every claim with a p-value is
+    counted, also one that its rule left undecided, whose p-value is not returned.
+    """
+    states: dict[str, tuple[str, float | None]] = {}
+    sources: dict[str, dict[str, float]] = {}
+    for claim, verdict in verdicts.items():
+        states[claim] = (verdict.state, None)
+        if verdict.p is not None:
+            source = verdict.record["claims"][claim]["source"]
+            sources.setdefault(source, {})[claim] = verdict.p
+    for p_values in sources.values():
+        for claim, p in rules.holm(p_values).items():
+            if verdicts[claim].state != rules.UNDECIDED:
+                kept = p <= rules.SIZE
+                states[claim] = (verdicts[claim].state if kept else rules.UNDECIDED, p)
+    return states

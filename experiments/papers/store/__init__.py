@@ -1,0 +1,1 @@
+"""Find, train, measure and keep the runs that claims need."""
