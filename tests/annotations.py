@@ -1,5 +1,6 @@
 """The check of annotations at each call: beartype, which builds it once for each signature."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +12,26 @@ _checks: dict[Any, Callable[..., Any]] = {}
 
 
 def checked(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Return beartype's check of a function without a body, which jaxtyping has made.
+    """Check the annotations of a function without a body, which jaxtyping has made.
 
     jaxtyping makes one for each function when it is defined, and a nested function is defined
     again in each call of the function around it. The check depends only on the signature, and
-    beartype takes a millisecond to build it.
+    beartype takes a millisecond to build it: most functions are never called by a test process,
+    and nested ones are called with a signature that was checked before.
     """
+    check = None
+
+    @functools.wraps(function)
+    def checking(*args: Any, **options: Any) -> Any:
+        nonlocal check
+        if check is None:
+            check = _of_signature(function)
+        return check(*args, **options)
+
+    return checking
+
+
+def _of_signature(function: Callable[..., Any]) -> Callable[..., Any]:
     code = function.__code__
     parameters = code.co_flags, code.co_argcount, code.co_posonlyargcount, code.co_varnames
     defaults = len(function.__defaults__ or ()), tuple(function.__kwdefaults__ or ())

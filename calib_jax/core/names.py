@@ -79,7 +79,9 @@ def no_attribute(owner: str, name: str, public: Collection[str]) -> AttributeErr
     Traceback (most recent call last):
     AttributeError: calib_jax.losses has no 'focl'; did you mean 'focal'?
     """
-    return AttributeError(f"{owner} has no {name!r}{nearest(name, public)}")
+    # Libraries probe many private names, such as __wrapped__, and none has a public one nearby.
+    end = "." if name.startswith("_") else nearest(name, public)
+    return AttributeError(f"{owner} has no {name!r}{end}")
 
 
 def export(
