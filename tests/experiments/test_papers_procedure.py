@@ -7,10 +7,9 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from experiments.papers.judge import blocks, pooling, procedure, simulation, states
-from experiments.papers import estimates
-from experiments.papers.estimates import Columns, Predictions
-from experiments.papers.values import Value
+from experiments.papers.judge import blocks, estimates, pooling, procedure, simulation, states
+from experiments.papers.judge.estimates import Columns, Predictions
+from experiments.papers.judge.values import Value
 
 pytestmark = pytest.mark.papers
 

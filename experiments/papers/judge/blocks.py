@@ -15,12 +15,12 @@ import numpy as np
 import scipy.special
 
 from calib_jax.inference.residuals import Binned
-from experiments.papers import estimates, records
 from experiments.papers.entry import Entry, Training
-from experiments.papers.estimates import Predictions
-from experiments.papers.judge import pooling, procedure
+from experiments.papers.judge import estimates, pooling, procedure
+from experiments.papers.judge.estimates import Predictions
 from experiments.papers.judge.pooling import Pooled
-from experiments.papers.values import Value
+from experiments.papers.judge.values import Value
+from experiments.papers.store import records
 
 BINNED = {"CE2": estimates.squared_error, "AdaCE2": estimates.adaptive_squared_error}
 PHASES = ("before", "after")

@@ -21,9 +21,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from calib_jax.inference.residuals import Binned
-from experiments.papers import paired
+from experiments.papers.judge import paired
 from experiments.papers.judge.pooling import Pooled
-from experiments.papers.values import Value
+from experiments.papers.judge.values import Value
 
 HOMOGENEOUS = 0.05  # the smallest p-value of homogeneity with which a block is pooled
 

@@ -15,11 +15,11 @@ from typing import Any
 from calib_jax.core.files import reading
 from calib_jax.report import tables
 from calib_jax.train.folder import files
-from experiments.papers import claims, entry, rules, verdicts
-from experiments.papers.judge import blocks, procedure, simulation, states
+from experiments.papers import claims, entry
+from experiments.papers.judge import blocks, procedure, rules, simulation, states, verdicts
 from experiments.papers.judge.blocks import Block
 from experiments.papers.judge.pooling import Pooled
-from experiments.papers.values import Value
+from experiments.papers.judge.values import Value
 from experiments.running import provenance
 
 FOLDER = pathlib.Path("experiments/results/papers")

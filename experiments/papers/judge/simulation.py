@@ -17,9 +17,8 @@ import time
 import numpy as np
 
 from calib_jax.train.folder import files
-from experiments.papers import rules
-from experiments.papers.judge import pooling, procedure
-from experiments.papers.values import Value
+from experiments.papers.judge import pooling, procedure, rules
+from experiments.papers.judge.values import Value
 from experiments.running import provenance
 
 PATH = pathlib.Path("experiments/results/papers/judge/simulation.json")

@@ -1,7 +1,8 @@
 """The states of claims, and the kinds that no headline counts."""
 
-from experiments.papers import claims, rules
-from experiments.papers.values import Value
+from experiments.papers import claims
+from experiments.papers.judge import rules
+from experiments.papers.judge.values import Value
 
 HOLDS, CONTRADICTED, MOSTLY = "holds", "contradicted here", "mostly"
 UNDECIDED, OUTSIDE, NOT_TESTABLE = "undecided", "outside the regime", "not testable"
