@@ -81,7 +81,7 @@ def trainings(entries: Iterable[Entry]) -> dict[str, dict[str, Training]]:
     blocks: dict[str, dict[str, Training]] = {}
     for entry in entries:
         for training in entry.runs.values():
-            if training.seeds >= SEEDS:
+            if training.seeds >= SEEDS and training.keep != "none":
                 name = f"{training.config} {training.alias}".strip()
                 same = blocks.setdefault(name, {})
                 if training.alias or not training.changes:
