@@ -25,6 +25,7 @@ from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
 from calib_jax.report.records import Row as Row
 from calib_jax.report.records import Worst as Worst
+from calib_jax.report.scoring import ANSWER_METRICS as ANSWER_METRICS
 from calib_jax.report.scoring import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.scoring import Report as Report
 from calib_jax.report.scoring import score as score

@@ -15,11 +15,13 @@ from calib_jax import calibrators
 from calib_jax.core import import_paths, rows
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import refuse_labels
-from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.metrics import Stated
+from calib_jax.report.overlap import same_examples
 from calib_jax.report.prediction_tables import counted
 from calib_jax.report.predictions import as_logits
 
-# Logits, labels and weights of held-out examples.
+# Logits, labels and weights of held-out examples; or answers, None and weights.
 Evidence: TypeAlias = tuple[Any, Any, Any]
 EXACT = "nll"  # the criterion that needs no grid
 PAPERS_STEP = 0.1
@@ -90,7 +92,8 @@ def _each(fit_on: Any) -> list[Any]:
 
 
 def _is_evidence(fit_on: Any) -> bool:
-    return isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3)
+    answers = isinstance(fit_on, Stated | calibrators.Scored)
+    return answers or (isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3))
 
 
 def held_out(
@@ -108,23 +111,74 @@ def held_out(
     return logits, labels, weights
 
 
+def _values_of(rows: Any) -> Array:
+    """Return the logits, the confidences or the scores."""
+    if isinstance(rows, calibrators.Scored):
+        return jnp.asarray(rows.score)
+    return jnp.asarray(rows.confidence if isinstance(rows, Stated) else rows)
+
+
+def refuse_same(scored: Evidence, fit_on: Evidence) -> None:
+    """Raise an error if a calibrator would be fitted on the examples that are scored."""
+
+    def examples(rows: Any, labels: Any, weights: Any = None) -> Evidence:
+        return _values_of(rows), rows.correct if labels is None else labels, weights
+
+    if same_examples(examples(*scored), examples(*fit_on)):
+        raise ValueError(
+            "score: fit_on holds the examples that are scored, and a calibrator is never"
+            " fitted on these.\nGive other examples, or cross_fit=5."
+        )
+
+
+def of_scores(
+    models: Mapping[str, calibrators.Scored],
+    weights: Weights | None,
+    name: str | None,
+    evidence: Mapping[str, Evidence],
+    cross_fit: int | None,
+    seed: int,
+    clusters: Shaped[np.ndarray, " rows"] | None,
+) -> tuple[dict[str, Stated], dict[str, dict[str, Any]]]:
+    """Turn the scores of several models into confidences; return these and the fits by model."""
+    if name is None:
+        raise ValueError(
+            "score: a score is no probability: give calibrate, such as isotonic or platt, with"
+            " cross_fit=5 or fit_on."
+        )
+    if missing := [model for model in models if evidence and model not in evidence]:
+        raise ValueError(f"score: fit_on is missing for {', '.join(missing)}: give one per model.")
+    confidences, fits = {}, {}
+    for model, scored in models.items():
+        if model in evidence:
+            refuse_same((scored, None, weights), evidence[model])
+        confidences[model], fit = calibrated(
+            *(name, scored, None, weights, evidence.get(model), cross_fit, EXACT, seed, clusters)
+        )
+        fits[model] = fit | {"predictions": model}
+    return confidences, fits
+
+
 def calibrated(
     name: str,
-    logits: Logits,
-    labels: Labels,
+    logits: Any,
+    labels: Labels | None,
     weights: Weights | None,
     fit_on: Evidence | None,
     cross_fit: int | None,
     criterion: str,
     seed: int,
     clusters: Shaped[np.ndarray, " rows"] | None = None,
-) -> tuple[Logits, dict[str, Any]]:
+) -> tuple[Any, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit.
 
     Folds contain whole clusters, so no fold is fitted on examples that depend on its examples.
+    Instead of logits and labels, answers and None give the answers with calibrated confidences.
     """
-    # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
-    logits, *_ = rows.present(logits, labels, weights)
+    if labels is not None:
+        # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
+        logits, *_ = rows.present(logits, labels, weights)
+    values = _values_of(logits)
     if fit_on is not None:
         apply_fitted, described = fitted(name, fit_on, criterion)
         return apply_fitted(logits), described
@@ -133,7 +187,7 @@ def calibrated(
             "a calibrator is never fitted on the examples that are scored.\nGive fit_on (other"
             " examples), or cross_fit=5 to fit on all folds but the scored one."
         )
-    unit = np.arange(len(labels))
+    unit = np.arange(len(values))
     if clusters is not None:
         unit = np.unique(clusters, return_inverse=True)[1].reshape(-1)
     num_units = int(unit.max()) + 1
@@ -145,27 +199,30 @@ def calibrated(
         )
     apply, fit = named(name).apply, fit_of(name, criterion)
     fold = np.random.default_rng(seed).permutation(num_units)[unit] % cross_fit
-    result = jnp.zeros(logits.shape, jnp.promote_types(logits.dtype, jnp.float32))
+    result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
     all_params = []
     for i in range(cross_fit):
         # Select the other folds by weight, so that all fits have one shape and compile once.
         fold_weights = jnp.asarray(fold != i, jnp.float32)
         params = fit(logits, labels, fold_weights if weights is None else fold_weights * weights)
         all_params.append(_plain(params))
-        result = jnp.where((fold_weights == 0)[:, None], apply(params, logits), result)
+        scored = (fold_weights == 0).reshape(-1, *[1] * (values.ndim - 1))
+        result = jnp.where(scored, apply(params, values), result)
     fitted_on = f"the rest of the examples, in {cross_fit} folds"
     if clusters is not None:
         fitted_on += " of whole clusters"
-    return result, _described(name, criterion, fitted_on, all_params)
+    described = _described(name, criterion, fitted_on, all_params)
+    return Stated(result, logits.correct) if labels is None else result, described
 
 
 def fitted(
     name: str, fit_on: Evidence, criterion: str
-) -> tuple[Callable[[Logits], Logits], dict[str, Any]]:
+) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """Fit a calibrator; return the function that applies it and a description of the fit."""
     params = fit_of(name, criterion)(*fit_on)
-    _, labels, weights = fit_on
-    count = len(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
+    examples, _, weights = (*fit_on, None)[:3]
+    present = len(_values_of(examples)) if weights is None else np.sum(np.asarray(weights) > 0)
+    count = int(present)
     described = _described(name, criterion, counted(count, "other example"), _plain(params))
     return functools.partial(named(name).apply, params), described
 
@@ -318,6 +375,11 @@ def _value_of(
 
 def _plain(params: Any) -> Any:
     """Convert parameters to lists for JSON; reduce a State to its name and NLLs."""
+    if isinstance(params, calibrators.OfProbability):
+        return _plain(params.fitted)
+    if isinstance(params, calibrators.OfScore):
+        scores = {} if params.scores is None else {"scores": _plain(params.scores)}
+        return _plain(params.fitted) | scores
     if isinstance(params, calibrators.State):
         ends = {"nll_before": params.nll_before, "nll_after": params.nll_after}
         return {"name": params.name} | {k: float(v) for k, v in ends.items()}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from calib_jax import inference
 from calib_jax.report import intervals
+from calib_jax.report.records import base_name
 
 BY_SQUARED_ERROR = (
     "p of ece, adaptive_ece and other top-label errors in bins: of the difference of debiased"
@@ -57,6 +58,15 @@ HOLM = (
 WORST = (
     "Worst groups: searched for on a random half of the examples, tested on the other half, p"
     " corrected for the number of groups found (Holm)."
+)
+PAIRS = (
+    "p of all pairs of models: on the same questions, after Holm's correction for all pairs of a"
+    " metric."
+)
+BOTH_READINGS = (
+    "Two classes have two readings. (top label): the larger probability is the confidence, and"
+    " right means that this class is true. (class 1): the probability of class 1 is the confidence"
+    ' of the event "class 1", also below 1/2. Claims of papers are about the top label.'
 )
 NAN = "nan: the metric has no value on these examples."
 
@@ -113,7 +123,7 @@ def no_p(names: Iterable[str]) -> list[str]:
     names = list(dict.fromkeys(names))
     if not names:
         return []
-    counts = [COUNTS] * any(name in inference.BY_SQUARED_ERROR for name in names)
+    counts = [COUNTS] * any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
     return [_NO_P.format(names=", ".join(names)), *counts]
 
 
@@ -123,7 +133,7 @@ def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
     Args:
       kinds: names of metrics, and the kinds of the intervals of their differences.
     """
-    tested = [(name, kind) for name, kind in kinds if name in inference.BY_SQUARED_ERROR]
+    tested = [(name, kind) for name, kind in kinds if base_name(name) in inference.BY_SQUARED_ERROR]
     notes = [NOISE_BOUNDS] * any(kind == intervals.NOISE_BOUND for _, kind in tested)
     names = [name for name, kind in tested if kind in ("percentile", "basic")]
     if names:

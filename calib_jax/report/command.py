@@ -7,6 +7,8 @@
     calib-score first.npz second.npz --average
     calib-score forest.csv --probabilities --floor=1e-6
     calib-score run.csv --markdown >> MODEL_CARD.md
+    calib-score answers.csv                     (columns confidence,correct of answers)
+    calib-score judge.csv --calibrate=isotonic --cross_fit=5    (columns score,correct)
 
 A file is .npz with arrays `logits` and `labels` (and optionally `groups`, `clusters`, `weights`), a
 pair LOGITS.npy,LABELS.npy, .csv or .parquet with columns label, logit_0, logit_1, ... (and group,
@@ -17,6 +19,11 @@ model. Labels count from 0, or from --first_label. Weight 0 leaves an example ou
 images of pixels or the documents of sentences: with them, or with --clusters=NAME of another
 column, whole clusters are resampled. No model, config or accelerator is needed. Every number has an
 interval.
+
+Answers with one number each are a file .csv, .jsonl, .parquet or .npz with columns
+confidence,correct, or probability,label for the probability of class 1, or score,correct for scores
+that are no probabilities, which need --calibrate. Optional columns are question, model, group,
+cluster and weight. Models are compared on the questions that they share.
 """
 
 import argparse
@@ -42,6 +49,7 @@ from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
 from calib_jax.core.names import nearest
 from calib_jax.report import calibration, tables
+from calib_jax.report.answer_scoring import models_of, score_answers
 from calib_jax.report.class_order import match_classes
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
@@ -101,6 +109,36 @@ def score_files(
     files, labels_of_files = _files(predictions)
     if not files:
         raise ValueError("there is nothing to score: give a file of predictions.")
+
+    how: dict[str, Any] = {"probabilities": probabilities, "clusters": clusters or None}
+    answers, notes_on_answers = models_of([*files, *compare], labels_of_files, **how)
+    if answers:
+        _refuse_for_answers(average=average, first_label=first_label != 0, floor=floor is not None)
+        fit_models, notes_on_fit = models_of(held_out_files, {}, **how)
+        if held_out_files and not fit_models:
+            raise ValueError(f"--fit_on={held_out_files[0]} must hold answers, too.")
+        report = score_answers(
+            answers,
+            fit_on=fit_models,
+            name=name,
+            use_clusters=clusters != "",
+            per_group=per_group,
+            notes=[*notes_on_answers, *notes_on_fit],
+            calibrate=calibration.registered(calibrate),
+            cross_fit=cross_fit,
+            criterion=criterion,
+            metrics=metrics,
+            num_bins=bins,
+            costs=_costs_of(costs),
+            abstain_cost=abstain_cost,
+            per_class=per_class,
+            level=level,
+            method=interval,
+            num_resamples=resamples,
+            seed=seed,
+        )
+        named = {"predictions": ", ".join([*files, *compare])}
+        return dataclasses.replace(report, settings=report.settings | named)
 
     def read(file: str) -> Predictions:
         return read_predictions(
@@ -176,7 +214,7 @@ def score_files(
             label: contents.logits for label, contents in zip(names[1:], compared, strict=True)
         },
         **({"name": names[0]} if names else {}),
-        metrics=metrics or DEFAULT_METRICS,
+        metrics=metrics or None,
         num_bins=bins,
         costs=_costs_of(costs),
         abstain_cost=abstain_cost,
@@ -497,6 +535,12 @@ def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -
             f" it {' or '.join(ways[: min(num_files, 2)])}."
         )
     return [[place] for place in range(len(fits))]
+
+
+def _refuse_for_answers(**given: bool) -> None:
+    """Raise an error for options that files of answers do not have."""
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise ValueError(f"--{names[0]} is for predictions of classes: leave it out for answers.")
 
 
 def _check_labels(

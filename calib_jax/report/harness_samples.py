@@ -17,7 +17,7 @@ has logits of -inf, which are probabilities of 0.
 import json
 import math
 import pathlib
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -28,6 +28,9 @@ from calib_jax.report.prediction_tables import counted, shown
 
 _KIND = "samples of lm-evaluation-harness"
 _LINE_BYTES = 1 << 25
+# Keys of a generating task: whether the answer is right, and its log-probability.
+_CORRECT = ("exact_match", "acc")
+_LOG_PROBABILITIES = ("logprobs", "logprob", "cumulative_logprob")
 
 
 def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
@@ -38,8 +41,105 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     """
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
-    lines: dict[str, int] = {}  # line numbers of the documents
     ambiguous = 0
+    for number, where, sample in _samples(path, filters):
+        logits = _log_likelihoods(sample, where)
+        ambiguous += _is_ambiguous(sample)
+        samples.append((_document(sample, number), logits, _target(sample, len(logits), where)))
+    samples.sort(key=lambda sample: sample[0])
+    most = max(len(logits) for _, logits, _ in samples)
+    padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
+    labels = np.array([label for _, _, label in samples])
+    notes = _notes(path, samples, most, filters)
+    if ambiguous:
+        notes.append(
+            f"{path}: {counted(ambiguous, 'target')} {'is' if ambiguous == 1 else 'are'} the number"
+            " of a choice and the text of another one: read as numbers, counted from 0."
+        )
+    return np.array(padded), labels, tuple(notes)
+
+
+def answers(path: pathlib.Path) -> tuple[dict[str, list[Any]] | None, list[str]]:
+    """Read the columns of answers: of a generating task, or of plain JSONL.
+
+    Returns:
+      the columns by name, None for the samples of a multiple-choice task; and notes.
+    """
+    filters: dict[str, int] = {}
+    rows: list[Mapping[str, Any]] = []
+    for _, where, sample in _samples(path, filters):
+        if not rows and _has_choices(sample):
+            return None, []
+        rows.append(_generated(sample, where) if _is_logged(sample) else sample)
+    names = dict.fromkeys(str(name) for row in rows for name in row)
+    return {name: [row.get(name) for row in rows] for name in names}, _on_filters(path, filters)
+
+
+def _is_logged(sample: Mapping[str, Any]) -> bool:
+    """Check whether the harness wrote a line; others are plain JSONL."""
+    return "resps" in sample or "filtered_resps" in sample
+
+
+def _has_choices(sample: Mapping[str, Any]) -> bool:
+    """Check whether a sample has log-likelihoods of choices, and not a generated text."""
+    responses = sample.get("filtered_resps") or sample.get("resps")
+    if responses is None or "exact_match" in sample:
+        return False
+    while isinstance(responses, list) and len(responses) == 1:
+        responses = responses[0]
+    return not isinstance(responses, str)
+
+
+def _generated(sample: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Return the number of a generated answer, and whether it is right, by column."""
+    found = [name for name in (*_CORRECT, *sample.get("metrics", ())) if name in sample]
+    if not found:
+        raise Unreadable(
+            f"{where} has no exact_match or other metric.\nRun the task with a metric of single"
+            " answers, or add a key exact_match to each line, 1 where the answer is right."
+        )
+    cells = {"correct": sample[found[0]]}
+    if (document := sample.get("doc_id")) is not None:
+        cells["question"] = document
+    for name in ("confidence", "score"):
+        if name in sample:
+            return {name: sample[name], **cells}
+    for name in _LOG_PROBABILITIES:
+        if name in sample:
+            return {"score": _total(sample[name], name, where), **cells}
+    raise Unreadable(
+        f"{where} has no confidence: lm-evaluation-harness saves none for generated texts.\nAdd a"
+        " key confidence, score or logprobs to each line, or give a CSV file with columns"
+        " confidence,correct."
+    )
+
+
+def _total(value: Any, name: str, where: str) -> float:
+    """Return a log-probability, or the sum of those of the tokens of the first sample."""
+    while isinstance(value, list) and value and isinstance(value[0], list):
+        value = value[0]
+    tokens = value if isinstance(value, list) else [value]
+    try:
+        return math.fsum(float(token) for token in tokens)
+    except (TypeError, ValueError):
+        raise Unreadable(
+            f"{where} has {name} {shown(str(value))}: give a number, or a list with the"
+            " log-probability of each token."
+        ) from None
+
+
+def _samples(
+    path: pathlib.Path, filters: dict[str, int]
+) -> Iterator[tuple[int, str, dict[str, Any]]]:
+    """Yield the number of each line, its name for messages, and its object.
+
+    Lines of other filters than the first repeat the documents, and are left out.
+
+    Args:
+      path: the path of the file.
+      filters: receives the number of lines of each filter.
+    """
+    lines: dict[str, int] = {}  # line numbers of the documents
     with reading.opened(path, _KIND) as file:
         number = 0
         while line := file.readline(_LINE_BYTES):
@@ -55,9 +155,8 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             name = str(sample.get("filter", "none"))
             filters[name] = filters.get(name, 0) + 1
             if name != next(iter(filters)):
-                continue  # the same documents after another filter
-            logits = _log_likelihoods(sample, where)
-            if (document := sample.get("doc_id")) is not None:
+                continue
+            if (document := sample.get("doc_id")) is not None and _is_logged(sample):
                 first = lines.setdefault(str(document), number)
                 if first != number:
                     raise Unreadable(
@@ -65,21 +164,9 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
                         f" {shown(str(document))}): a question counts once, so give a file of one"
                         " task and one run."
                     )
-            ambiguous += _is_ambiguous(sample)
-            samples.append((_document(sample, number), logits, _target(sample, len(logits), where)))
-    if not samples:
+            yield number, where, sample
+    if not filters:
         raise Unreadable(f"{path} has no samples.")
-    samples.sort(key=lambda sample: sample[0])
-    most = max(len(logits) for _, logits, _ in samples)
-    padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
-    labels = np.array([label for _, _, label in samples])
-    notes = _notes(path, samples, most, filters)
-    if ambiguous:
-        notes.append(
-            f"{path}: {counted(ambiguous, 'target')} {'is' if ambiguous == 1 else 'are'} the number"
-            " of a choice and the text of another one: read as numbers, counted from 0."
-        )
-    return np.array(padded), labels, tuple(notes)
 
 
 def _document(sample: Mapping[str, Any], number: int) -> int:
@@ -165,7 +252,11 @@ def _notes(
             f"{path}: {fewer:,} of {counted(len(samples), 'question')} have fewer than {most}"
             " choices; the missing ones have probability 0."
         )
-    if len(filters) > 1:
-        used, *others = filters
-        notes.append(f"{path}: the filter {used} is read, and not {', '.join(others)}.")
-    return notes
+    return notes + _on_filters(path, filters)
+
+
+def _on_filters(path: pathlib.Path, filters: Mapping[str, int]) -> list[str]:
+    if len(filters) <= 1:
+        return []
+    used, *others = filters
+    return [f"{path}: the filter {used} is read, and not {', '.join(others)}."]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from calib_jax.report import tables
 from calib_jax.report.answers import answers
 from calib_jax.report.html_page import Page
-from calib_jax.report.records import Results
+from calib_jax.report.records import Results, base_name
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -39,5 +39,8 @@ def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure])
         notes=tables.warnings(report),
         folded=tables.explanations(report),
         figures=figures,
-        metrics=[*(row.metric for row in report.rows), *(part.metric for part in report.classes)],
+        metrics=[
+            *(base_name(row.metric) for row in report.rows),
+            *(part.metric for part in report.classes),
+        ],
     )

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from calib_jax import inference
+from calib_jax.report.records import base_name
 
 NOISE_BOUND = "noise bound"
 NO_INTERVAL = "none"
@@ -56,7 +57,7 @@ def starred(p_holm: float | None) -> str:
 
 def least_p(metric: str, num_resamples: int) -> float:
     """Return the smallest possible p-value of a metric's difference; 0 for an asymptotic test."""
-    return 0.0 if metric in inference.BY_SQUARED_ERROR else 2 / (num_resamples + 1)
+    return 0.0 if base_name(metric) in inference.BY_SQUARED_ERROR else 2 / (num_resamples + 1)
 
 
 def least_p_of_bound(num_resamples: int, level: float) -> float:

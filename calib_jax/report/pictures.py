@@ -46,7 +46,7 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
             level=level,
         )
     estimates = [
-        (literal(row.predictions), row.metric, (row.value, row.low, row.high))
+        (literal(row.predictions), report.label(row.metric), (row.value, row.low, row.high))
         for row in report.rows
     ]
     by_model, note = drawable(estimates)

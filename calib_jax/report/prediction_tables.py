@@ -40,6 +40,10 @@ _SPELLINGS = {
     "logit": "logits",
     "probability": "probabilities",
     "class_name": "class_names",
+    "confidence": "confidences",
+    "score": "scores",
+    "question": "questions",
+    "model": "models",
 }
 
 
@@ -73,6 +77,11 @@ def roles_of(
             raise Unreadable(f"{where} has {both}, which mean the same: keep one of them.")
         places[role] = place
     return places
+
+
+def prefixed(name: str) -> bool:
+    """Check whether a column is that of a class, such as logit_0 or probability_cat."""
+    return "_" in name and _PREFIXED.fullmatch(name) is not None
 
 
 def _role_of(name: str) -> str:
@@ -165,16 +174,16 @@ def read(
       clusters: the column of clusters, if it has another name.
     """
     with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
-        first_line, every_line = _peeked(_lines(lines, path))
-        rows = csv.reader(every_line, delimiter=_separator(first_line))
-        head = next((row for row in rows if not _blank(row)), [])
+        first_line, every_line = peeked(lines_of(lines, path))
+        rows = csv.reader(every_line, delimiter=separator(first_line))
+        head = next((row for row in rows if not blank(row)), [])
         names = [name.strip() for name in head]
         roles = _roles(path, names, clusters, probabilities=probabilities)
-        first = next((row for row in rows if not _blank(row)), None)
+        first = next((row for row in rows if not blank(row)), None)
         if first is None:
             raise Unreadable(f"{path} has no examples, only a header.")
         if len(first) != len(names):
-            raise _wrong_length(path, rows.line_num, first, names)
+            raise wrong_length(path, rows.line_num, first, names)
         classes = _classes(
             path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
         )
@@ -182,7 +191,7 @@ def read(
     return _table(path, names, roles, classes, scores, texts, first_label, probabilities)
 
 
-def _peeked(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
+def peeked(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
     """Return the first line that is not blank, and all lines."""
     read: list[str] = []
     for line in lines:
@@ -192,10 +201,10 @@ def _peeked(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
     return (read[-1] if read else ""), itertools.chain(read, lines)
 
 
-def _separator(head: str) -> str:
+def separator(head: str) -> str:
     """Find what separates the names in the first line of a table.
 
-    >>> _separator("label,logit_0"), _separator("label;logit_0"), _separator("label")
+    >>> separator("label,logit_0"), separator("label;logit_0"), separator("label")
     (',', ';', ',')
     """
     return "," if "," in head else next((mark for mark in _SEPARATORS if mark in head), ",")
@@ -302,7 +311,7 @@ def _numbers_of(class_names: Sequence[str], first_label: int) -> dict[str, int]:
     return {name: number for number, name in enumerate(class_names, start=start)}
 
 
-def _lines(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
+def lines_of(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
     """Yield lines of bounded length."""
     while line := file.readline(LINE_CHARACTERS):
         if len(line) == LINE_CHARACTERS and not line.endswith(("\n", "\r")):
@@ -326,10 +335,10 @@ def _classes(
     free = sorted(set(range(len(names))) - set(taken))
     by_kind: dict[str, dict[int, str]] = {"logit": {}, "probability": {}}
     for place in free:
-        if prefixed := _PREFIXED.fullmatch(names[place]):
+        if match := _PREFIXED.fullmatch(names[place]):
             # A column without a number is the only column, for class 1.
-            text = prefixed[2]
-            by_kind[prefixed[1].lower()][place] = str(first_label + 1) if text is None else text
+            text = match[2]
+            by_kind[match[1].lower()][place] = str(first_label + 1) if text is None else text
     kind = "probability" if probabilities and by_kind["probability"] else "logit"
     if by_kind["probability"] and not by_kind[kind]:
         raise Unreadable(
@@ -437,10 +446,10 @@ def _whole_lines(
 ) -> list[list[str]]:
     """Drop blank lines and raise an error for the first bad line; `line` numbers `rows[0]`."""
     for number, row in enumerate(rows, start=line):
-        if _blank(row):
+        if blank(row):
             continue
         if len(row) != len(names):
-            raise _wrong_length(path, number, row, names)
+            raise wrong_length(path, number, row, names)
         wrong = next((k for k in places if not _is_number(row[k])), None)
         if wrong is not None:
             has_comma = re.fullmatch(r"\s*[-+]?[0-9]*,[0-9]+\s*", row[wrong])
@@ -448,7 +457,7 @@ def _whole_lines(
                 f"column {shown(names[wrong])} of {path} must hold numbers: line {number} has"
                 f" '{shown(row[wrong])}'{': write decimals with a point' if has_comma else ''}."
             )
-    return [row for row in rows if not _blank(row)]
+    return [row for row in rows if not blank(row)]
 
 
 def _whole_numbers(
@@ -548,13 +557,15 @@ def _is_count(text: str) -> bool:
     return re.fullmatch("[0-9]{1,9}", text) is not None
 
 
-def _blank(row: Sequence[str]) -> bool:
+def blank(row: Sequence[str]) -> bool:
+    """Check whether all cells of a line are empty."""
     return not any(cell.strip() for cell in row)
 
 
-def _wrong_length(
+def wrong_length(
     path: pathlib.Path, line: int, row: Sequence[str], names: Sequence[str]
 ) -> Unreadable:
+    """Make an error for a line with too few or too many fields."""
     return Unreadable(f"line {line} of {path} has {len(row)} fields, not {len(names)}.")
 
 

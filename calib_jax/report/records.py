@@ -9,6 +9,17 @@ from calib_jax.core.names import closest
 from calib_jax.report import calibration
 
 GIVEN, OTHER = "as given", "other"  # the default names of the predictions
+# Ends the name of a metric of two classes that reads the probability of class 1 as a confidence.
+EVENT = " (class 1)"
+
+
+def base_name(metric: str) -> str:
+    """Return the name of the metric in the catalogue, for either reading of two classes.
+
+    >>> base_name("ece (class 1)"), base_name("ece")
+    ('ece', 'ece')
+    """
+    return metric.removesuffix(EVENT)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,6 +149,7 @@ class Results:
         calibrated predictions.
       notes: changes made to the predictions before scoring, as sentences.
       worst: groups with the largest gaps between confidence and accuracy, if there are groups.
+      pairs: paired differences between models of which none is the first, if requested.
     """
 
     settings: dict[str, Any]
@@ -149,6 +161,12 @@ class Results:
     calibrators: dict[str, dict[str, Any]]
     notes: list[str] = dataclasses.field(default_factory=list)
     worst: list[Worst] = dataclasses.field(default_factory=list)
+    pairs: list[Change] = dataclasses.field(default_factory=list)
+
+    def label(self, metric: str) -> str:
+        """Return the name of a metric in tables: "ece (top label)" if "ece (class 1)" is there."""
+        both = any(row.metric == metric + EVENT for row in self.rows)
+        return f"{metric} (top label)" if both else metric
 
     @property
     def calibrator(self) -> dict[str, Any]:

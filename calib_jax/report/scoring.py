@@ -13,26 +13,37 @@ import jax.numpy as jnp
 import numpy as np
 
 import calib_jax.metrics as metrics_package
-from calib_jax import inference
+from calib_jax import calibrators, inference
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_array, unmasked
 from calib_jax.core.inputs.invalid_values import probabilities_checked, refuse_labels
+from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Labels, Logits
 from calib_jax.inference import Evaluation
-from calib_jax.metrics import Metric
+from calib_jax.metrics import Metric, Stated
 from calib_jax.report import calibration, caveats, files, intervals, tables
 from calib_jax.report.answers import answers
-from calib_jax.report.overlap import same_examples
 from calib_jax.report.predictions import FLOOR, as_logits, notes_on
-from calib_jax.report.records import GIVEN, OTHER, Change, Part, Results, Row, Worst
+from calib_jax.report.records import EVENT, GIVEN, OTHER, Change, Part, Results, Row, Worst
 
 DEFAULT_METRICS = (
     *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "signed_gap", "aurc"),
+)
+# Without `classwise_ece` and `mce`: answers have no classes, and few of them share a bin.
+ANSWER_METRICS = (
+    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "signed_gap", "confidence_auroc", "aurc"),
+)
+# Metrics of the top label that differ for the event "class 1" of two classes.
+OF_EVENT = (
+    *("ece", "adaptive_ece", "mce", "adaptive_mce", "ace", "signed_gap", "ks_error", "ecce"),
+    *("smooth_ece", "overconfidence", "underconfidence", "rms_calibration_error"),
+    *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
 INTERVALS = ("valid", "percentile", "basic")
 
 Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
+_ANSWERS = (Stated, calibrators.Scored)
 _Tested = TypeVar("_Tested", Row, Part)
 
 
@@ -63,7 +74,7 @@ class Report(Results):
 @probabilities_checked()  # `as_logits` checks all rows of the input; groups and folds are parts
 def score(
     logits: Any,
-    labels: Any,
+    labels: Any = None,
     *,
     weights: Any = None,
     groups: Any = None,
@@ -75,7 +86,7 @@ def score(
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
-    metrics: Sequence[str | Metric[..., Any]] | Metrics = DEFAULT_METRICS,
+    metrics: Sequence[str | Metric[..., Any]] | Metrics | None = None,
     num_bins: int = 15,
     costs: Any = None,
     abstain_cost: float | None = None,
@@ -87,12 +98,15 @@ def score(
     seed: int = 0,
     probabilities: bool = False,
     floor: float = FLOOR,
+    all_pairs: bool = False,
 ) -> Report:
     """Score predictions of any model, with intervals; optionally calibrate or compare them.
 
     Args:
-      logits: `[n, classes]`, or `[n]` for a binary model.
-      labels: `[n]`.
+      logits: `[n, classes]`, or `[n]` for a binary model; or a `metrics.Stated` for answers with
+        stated confidences; or a `calibrators.Scored` for answers with scores that are no
+        probabilities, which needs `calibrate`.
+      labels: `[n]`; None for answers, which hold them.
       weights: `[n]`; weight 0 excludes an example. Whole numbers above 1 are copies for noise
         bounds and for p-values of calibration errors; percentile intervals draw whole examples.
       groups: `[n]` group names of any type, or several such columns by name; adds metrics per
@@ -114,7 +128,9 @@ def score(
         names to several of them.
       name: name of the predictions, used as column heading.
       compare_name: name of the other predictions, if they are not a mapping.
-      metrics: metrics or their names, or a mapping from names to metrics.
+      metrics: metrics or their names, or a mapping from names to metrics; by default
+        `DEFAULT_METRICS`, and `ANSWER_METRICS` for answers. With two classes, metrics of the top
+        label have a second row for the event "class 1".
       num_bins: number of bins of every metric that has bins.
       costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
         model's decisions, `metrics.expected_cost`, and the cost that the model states.
@@ -129,6 +145,7 @@ def score(
       seed: seed of the bootstrap and of the folds.
       probabilities: whether all given predictions are probabilities.
       floor: smaller probabilities are raised to this value, so that the NLL is finite.
+      all_pairs: whether to compare every pair of models, not only the others with the first.
 
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
@@ -141,21 +158,55 @@ def score(
     checks.seed(seed)
     checks.num_bins(num_bins)
     calibration.check_request(calibrate, fit_on, cross_fit, criterion)
+    others: dict[str, Any] = {}
+    if compare is not None:
+        others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
+    of_answers = _are_answers({name: logits, **others}, labels)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
-    logits, labels, weights = (as_array(array) for array in (logits, labels, weights))
-    compare = as_array(compare)
     evidence: dict[str, tuple[Any, ...]] = {}
     if fit_on is not None:
         by_model = fit_on if isinstance(fit_on, Mapping) else {name: fit_on}
-        evidence = {model: tuple(map(as_array, of)) for model, of in by_model.items()}
-    given, batch = logits, np.shape(labels)
+        evidence = {model: _evidence(of, of_answers) for model, of in by_model.items()}
+    fits: dict[str, dict[str, Any]] = {}
+    weights = as_array(weights)
     _check_weights(weights)
-    logits = as_logits(logits, weights=weights, **understood)
-    logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
-    _check_labels(np.asarray(labels), weights, logits.shape[-1])
-    ids = None if clusters is None else checks.cluster_ids(clusters, batch)
-    called = _distinct(class_names, logits.shape[-1])
-    notes = notes_on(given, logits, labels, weights, **understood)
+    if of_answers:
+        _refuse_for_answers(
+            criterion=criterion != "nll" and list(criterion) != ["nll"],
+            costs=costs is not None,
+            abstain_cost=abstain_cost is not None,
+            per_class=per_class,
+            class_names=class_names is not None,
+            probabilities=probabilities,
+        )
+        models_of = {
+            model: _flat_answers(model, each) for model, each in {name: logits, **others}.items()
+        }
+        batch = np.shape(logits.correct)
+        ids = None if clusters is None else checks.cluster_ids(clusters, batch)
+        weights = None if weights is None else jnp.asarray(weights).reshape(-1)
+        if isinstance(logits, calibrators.Scored):
+            name = calibrate if name == GIVEN and calibrate is not None else name
+            evidence = {name if model == GIVEN else model: of for model, of in evidence.items()}
+            models_of = dict(zip([name, *others], models_of.values(), strict=True))
+            models_of, fits = calibration.of_scores(
+                models_of, weights, calibrate, evidence, cross_fit, seed, ids
+            )
+            calibrate, fit_on, evidence = None, None, {}
+        given = logits = models_of[name]
+        others = {model: each for model, each in models_of.items() if model != name}
+        labels, called = None, []
+        notes = _on_certain(models_of, weights)
+    else:
+        logits, labels = as_array(logits), as_array(labels)
+        others = {model: as_array(each) for model, each in others.items()}
+        given, batch = logits, np.shape(labels)
+        logits = as_logits(logits, weights=weights, **understood)
+        logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
+        _check_labels(np.asarray(labels), weights, logits.shape[-1])
+        ids = None if clusters is None else checks.cluster_ids(clusters, batch)
+        called = _distinct(class_names, logits.shape[-1])
+        notes = notes_on(given, logits, labels, weights, **understood)
     evaluation = Evaluation(logits, labels, weights, clusters=ids, name="score")
     if weights is not None and evaluation.counts and np.max(weights) > 1:
         notes.append(
@@ -163,6 +214,10 @@ def score(
             " intervals draw whole examples with their weights, and are wider. If they are copies,"
             " repeat the examples."
         )
+    if metrics is None:
+        metrics = ANSWER_METRICS if of_answers else DEFAULT_METRICS
+        if of_answers and notes:
+            metrics = [metric for metric in metrics if metric != "nll"]
     several = chosen_metrics(metrics, num_bins)
     if costs is not None or abstain_cost is not None:
         options = {"costs": None if costs is None else np.asarray(unmasked("costs", costs))}
@@ -174,10 +229,8 @@ def score(
         "level": level,
         "method": method,
     }
+    binned: dict[str, Any] = {"num_bins": num_bins, **interval}
     columns = calibration.columns(calibrate, criterion) if calibrate else {}
-    others: dict[str, Any] = {}
-    if compare is not None:
-        others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
     calibrated = list(evidence) if fit_on is not None else [name]
     _check_fitted(calibrated, [name, *others])
     alone = calibrated == [name]
@@ -193,27 +246,26 @@ def score(
             f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
         )
     models: dict[str, Evaluation] = {}
-    fits: dict[str, dict[str, Any]] = {}
 
-    def evaluated(logits: Logits) -> Evaluation:
+    def evaluated(logits: Logits | Stated) -> Evaluation:
         return Evaluation(logits, labels, weights, clusters=ids, name="score")
 
-    def add(model: str, given: Any, logits: Logits) -> None:
+    def add(model: str, given: Any, logits: Any) -> None:
         """Add a model, and the same model after its calibrators."""
         models[model] = evaluation if model == name else evaluated(logits)
         if calibrate is None or model not in calibrated:
             return
         held_out = None
         if model in evidence:
-            held_out = calibration.held_out(
-                *evidence[model], num_classes=logits.shape[-1], **understood
-            )
-            fitted_on = (evidence[model][0], *held_out[1:])
-            if same_examples((given, labels, weights), fitted_on):
-                raise ValueError(
-                    "score: fit_on holds the examples that are scored, and a calibrator is never"
-                    " fitted on these.\nGive other examples, or cross_fit=5."
+            if of_answers:
+                held_out = evidence[model]
+                calibration.refuse_same((given, None, weights), held_out)
+            else:
+                held_out = calibration.held_out(
+                    *evidence[model], num_classes=logits.shape[-1], **understood
                 )
+                fitted_on = (evidence[model][0], *held_out[1:])
+                calibration.refuse_same((given, labels, weights), fitted_on)
         for column, each in names_of_fits[model].items():
             applied, fit = calibration.calibrated(
                 calibrate, logits, labels, weights, held_out, cross_fit, each, seed, ids
@@ -223,6 +275,9 @@ def score(
 
     add(name, given, logits)
     for other_name, given_other in others.items():
+        if of_answers:
+            add(other_name, given_other, given_other)
+            continue
         other = as_logits(given_other, weights=weights, **understood)
         other, *_ = checks.flat_rows("score", other, labels, weights)
         present = slice(None) if weights is None else np.asarray(weights) > 0
@@ -237,35 +292,59 @@ def score(
         add(other_name, given_other, other)
     unsettled = {column for column, fit in fits.items() if calibration.unsettled(fit)}
 
+    views = {"": (several, models)}
+    event = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
+    if not of_answers and event and all(each.logits.shape[-1] == 2 for each in models.values()):
+        views[EVENT] = event, {model: _of_class_1(each) for model, each in models.items()}
     # First, because differences resample all metrics that intervals resample, and more.
     changes_of = {
-        model: inference.compare_metrics(several, evaluation, each, num_bins=num_bins, **interval)
-        for model, each in models.items()
-        if model != name
+        view: {
+            model: inference.compare_metrics(some, each[name], each[model], **binned)
+            for model in models
+            if model != name
+        }
+        for view, (some, each) in views.items()
+    }
+    rest = list(others) if all_pairs else []
+    pairs_of = {
+        view: {
+            one: {
+                model: inference.compare_metrics(some, each[one], each[model], **binned)
+                for model in rest[place + 1 :]
+            }
+            for place, one in enumerate(rest)
+        }
+        for view, (some, each) in views.items()
     }
     estimates = {
-        model: inference.estimates(several, each, **interval) for model, each in models.items()
+        view: {
+            model: inference.estimates(some, of_model, **interval)
+            for model, of_model in each.items()
+        }
+        for view, (some, each) in views.items()
     }
-    _check_numbers(estimates[name])
-    rows, changes = [], []
+    _check_numbers(estimates[""][name])
+    rows: list[Row] = []
+    changes: list[Change] = []
+    pairs: list[Change] = []
     for label, metric in several.items():
-        for model, by_name in estimates.items():
-            numbers, kind = _shown(by_name[label])
-            tested = by_name[label].floor, by_name[label].p_value
-            rows.append(Row(label, model, *numbers, convention_of(metric), kind, *tested))
-        of_metric = []
-        for model, of_model in changes_of.items():
-            value, low, high = map(float, of_model[label][:3])
-            p_value, kind = of_model[label].p_value, of_model[label].interval
-            p_value = None if p_value is None or model in unsettled else float(p_value)
-            of_metric.append(Change(label, name, model, value, low, high, p_value, interval=kind))
-        p_holm = intervals.adjusted([change.p_value for change in of_metric])
-        changes += [
-            dataclasses.replace(change, p_holm=p)
-            for change, p in zip(of_metric, p_holm, strict=True)
-        ]
+        for view in (view for view, (some, _) in views.items() if label in some):
+            for model, by_name in estimates[view].items():
+                numbers, kind = _shown(by_name[label])
+                tested = by_name[label].floor, by_name[label].p_value
+                described = (convention_of(metric), kind)
+                rows.append(Row(label + view, model, *numbers, *described, *tested))
+            of_metric = _changes(label, view, name, changes_of[view], unsettled)
+            of_pairs = [
+                each
+                for one, of_one in pairs_of[view].items()
+                for each in _changes(label, view, one, of_one, unsettled)
+            ]
+            of_metric, of_pairs = _adjusted(of_metric, of_pairs)
+            changes += of_metric
+            pairs += of_pairs
 
-    by_column = _columns(groups, labels)
+    by_column = _columns(groups, evaluation.labels)
     classes = _per_class(models, num_bins, interval, called) if per_class else []
     shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
     shown += PER_CLASS if per_class else ()
@@ -276,7 +355,7 @@ def score(
             "examples": int(np.sum(evaluation.present)),
             "left_out": int(np.sum(~evaluation.present)),
             "clusters": _num_clusters(evaluation),
-            "classes": int(logits.shape[-1]),
+            "classes": None if of_answers else int(evaluation.logits.shape[-1]),
             "weighted": weights is not None,
             "level": level,
             "interval": method,
@@ -287,6 +366,7 @@ def score(
         },
         rows=_untested(rows, unsettled),
         changes=changes,
+        pairs=pairs,
         classes=_untested(classes, unsettled),
         groups=_untested(_per_group(several, models, by_column, interval), unsettled),
         reliability={model: each.values(curve)[curve.name] for model, each in models.items()},
@@ -298,6 +378,103 @@ def score(
             interval,
         ),
     )
+
+
+def _changes(
+    label: str,
+    view: str,
+    name: str,
+    by_model: Mapping[str, Mapping[str, Any]],
+    unsettled: Collection[str],
+) -> list[Change]:
+    """List the differences of one metric of several models from another one."""
+    changes = []
+    for model, of_model in by_model.items():
+        value, low, high = map(float, of_model[label][:3])
+        p_value, kind = of_model[label].p_value, of_model[label].interval
+        p_value = None if p_value is None or model in unsettled else float(p_value)
+        changes.append(Change(label + view, name, model, value, low, high, p_value, interval=kind))
+    return changes
+
+
+def _adjusted(*parts: Sequence[Change]) -> Iterator[list[Change]]:
+    """Add p-values after Holm's correction for all comparisons of all parts."""
+    p_holm = iter(intervals.adjusted([each.p_value for part in parts for each in part]))
+    for part in parts:
+        yield [dataclasses.replace(each, p_holm=next(p_holm)) for each in part]
+
+
+def _are_answers(models: Mapping[str, Any], labels: Any) -> bool:
+    """Check whether the models are answers; raise an error for answers beside logits."""
+    kinds = {type(each) for each in models.values() if isinstance(each, _ANSWERS)}
+    if not kinds:
+        if labels is None:
+            raise TypeError("score: logits need labels, or give a metrics.Stated.")
+        return False
+    if len(kinds) > 1 or not all(isinstance(each, _ANSWERS) for each in models.values()):
+        raise TypeError(
+            "score: answers are compared with answers of the same kind: give a Stated for every"
+            " model, or a Scored for every model."
+        )
+    if labels is not None:
+        raise TypeError(f"score: a {kinds.pop().__name__} holds its labels: leave out labels.")
+    return True
+
+
+def _refuse_for_answers(**given: bool) -> None:
+    """Raise an error for options that need classes."""
+    if names := [name for name, is_given in given.items() if is_given]:
+        raise ValueError(
+            f"score: {', '.join(names)} need{'s' * (len(names) == 1)} predictions of classes, and"
+            " answers have one number each: leave it out."
+        )
+
+
+def _flat_answers(name: str, answers: Any) -> Any:
+    """Validate answers, and store them along one axis."""
+    values, correct = answers.columns(f"score: {name}")
+    return type(answers)(values.reshape(-1), correct.reshape(-1))
+
+
+def _evidence(examples: Sequence[Any], answers: bool) -> tuple[Any, ...]:
+    """Return held-out logits, labels and weights; answers hold their labels."""
+    if not answers:
+        return tuple(map(as_array, examples))
+    held_out, *rest = examples if isinstance(examples, tuple | list) else (examples,)
+    if not isinstance(held_out, _ANSWERS) or (rest and rest[0] is not None):
+        raise TypeError(
+            "score: fit_on must be answers, too, a Stated or a Scored; with weights it is (answers,"
+            " None, weights)."
+        )
+    return _flat_answers("fit_on", held_out), None, *map(as_array, rest[1:])
+
+
+def _of_class_1(evaluation: Evaluation) -> Evaluation:
+    """Read the probability of class 1 of two as the confidence that class 1 is true."""
+    logits = evaluation.logits
+    column = jax.nn.softmax(logits.astype(jnp.promote_types(logits.dtype, jnp.float32)))[:, 1:]
+    rest = evaluation.weights, evaluation.clusters
+    return Evaluation(column, evaluation.labels, rest[0], clusters=rest[1], name="score")
+
+
+def _on_certain(models: Mapping[str, Stated], weights: Any) -> list[str]:
+    """Report answers that are wrong at confidence 1, or right at 0: their NLL is infinite."""
+    notes = []
+    counts = None if weights is None else np.asarray(weights) > 0
+    for model, stated in models.items():
+        confidence, correct = np.asarray(stated.confidence), np.asarray(stated.correct)
+        impossible = np.where(correct == 1, confidence, 1 - confidence) == 0
+        impossible &= True if counts is None else counts
+        if number := int(np.sum(impossible)):
+            others = np.where(impossible, 0, 1 if weights is None else np.asarray(weights))
+            without = metrics_package.nll(stated, weights=jnp.asarray(others, jnp.float32))
+            start = "" if len(models) == 1 else f"{model}: "
+            notes.append(
+                f"{start}{number:,} of {len(correct):,} answers are wrong at confidence 1 or right"
+                f" at 0, so NLL is infinite. Without these answers it is {float(without):.4f}."
+                " By default such an NLL is left out."
+            )
+    return notes
 
 
 def _untested(rows: Sequence[_Tested], models: Collection[str]) -> list[_Tested]:
@@ -542,13 +719,11 @@ def _on_few_examples(
     true = np.asarray(first.labels)
     subsets = {"": first.present}
     subsets |= {f" in group {name}": first.present & mask for name, mask in _groups_of(columns)}
-    hits = {
-        model: np.argmax(np.asarray(each.logits), axis=-1) == true for model, each in models.items()
-    }
+    hits = {model: _hits(each) for model, each in models.items()}
     of_classes: dict[str, int] = {}
     of_hits: dict[str, int] = {}
     for where, rows in subsets.items():
-        counts = np.bincount(true[rows], minlength=len(class_names))
+        counts = np.bincount(true[rows], minlength=len(class_names))[: len(class_names)]
         names = (f"class {name}{where}" for name in class_names)
         of_classes |= dict(zip(names, counts.tolist(), strict=True))
         for model, hit in hits.items():
@@ -558,6 +733,14 @@ def _on_few_examples(
         *caveats.few_examples(of_classes, [name for name in shown if name in caveats.BY_CLASS]),
         *caveats.few_examples(of_hits, [name for name in shown if name in caveats.BY_CORRECTNESS]),
     ]
+
+
+def _hits(evaluation: Evaluation) -> np.ndarray:
+    """Mark the rows whose prediction or answer is right."""
+    labels = np.asarray(evaluation.labels)
+    if is_stated(evaluation.logits):
+        return labels == 1
+    return np.argmax(np.asarray(evaluation.logits), axis=-1) == labels
 
 
 def _num_clusters(evaluation: Evaluation, rows: np.ndarray | None = None) -> int | None:

@@ -17,7 +17,7 @@ from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
 from calib_jax.report.intervals import NO_INTERVAL, least_p, least_p_of_bound, starred
 from calib_jax.report.prediction_tables import counted
-from calib_jax.report.records import Change, Part, Results, Row, Worst
+from calib_jax.report.records import EVENT, Change, Part, Results, Row, Worst, base_name
 
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
@@ -115,7 +115,7 @@ def as_csv(report: Results) -> str:
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
     for row in report.rows:
         add("metrics", row, **whole)
-    for change in report.changes:
+    for change in (*report.changes, *report.pairs):
         add("changes", change, predictions=f"{change.before} -> {change.after}", **whole)
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
@@ -132,7 +132,7 @@ def as_json(report: Results) -> str:
     everything = {
         "settings": report.settings,
         "metrics": [vars(row) for row in report.rows],
-        "changes": [vars(change) for change in report.changes],
+        "changes": [vars(change) for change in (*report.changes, *report.pairs)],
         "classes": [vars(part) for part in report.classes],
         "groups": [vars(part) for part in report.groups],
         "worst_groups": [vars(worst) for worst in report.worst],
@@ -154,12 +154,16 @@ def headline(report: Results) -> str:
     if settings["left_out"]:
         how.append(f"{settings['left_out']:,} of weight 0 left out")
     weighted = f" ({', '.join(how)})" if how else ""
-    clusters, classes = settings["clusters"], f"{settings['classes']} classes"
-    within = classes
-    if clusters is not None:
-        within = f"{counted(clusters, 'cluster')}; whole clusters are resampled. {classes}"
+    # Answers have no classes.
+    answers, parts = settings["classes"] is None, []
+    if settings["clusters"] is not None:
+        parts.append(f"{counted(settings['clusters'], 'cluster')}; whole clusters are resampled")
+    if not answers:
+        parts.append(f"{settings['classes']} classes")
+    within = f" in {'. '.join(parts)}" if parts else ""
+    what = counted(settings["examples"], "answer" if answers else "example")
     line = (
-        f"{counted(settings['examples'], 'example')}{weighted} in {within};"
+        f"{what}{weighted}{within};"
         f" {100 * settings['level']:g}% {_kind(report)} of {settings['resamples']:,} resamples."
     )
     if len(report.calibrators) > 1:
@@ -188,7 +192,7 @@ def notes(report: Results) -> list[str]:
 def warnings(report: Results) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
     values: list[Row | Part] = [*report.rows, *report.classes, *report.groups]
-    shown: list[Estimated] = [*values, *report.changes]
+    shown: list[Estimated] = [*values, *report.changes, *report.pairs]
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
@@ -209,6 +213,12 @@ def explanations(report: Results) -> list[str]:
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
         *([caveats.WORST] if report.worst else []),
+        *([caveats.PAIRS] if report.pairs else []),
+        *(
+            [caveats.BOTH_READINGS]
+            if any(row.metric.endswith(EVENT) for row in report.rows)
+            else []
+        ),
     ]
 
 
@@ -217,7 +227,7 @@ def _on_tests(report: Results) -> list[str]:
     if not report.changes:
         return []
     by_squared_error = any(
-        change.metric in BY_SQUARED_ERROR and change.p_value is not None
+        base_name(change.metric) in BY_SQUARED_ERROR and change.p_value is not None
         for change in report.changes
     )
     models = list(dict.fromkeys(row.predictions for row in report.rows))
@@ -250,6 +260,8 @@ def _triple(estimate: Estimated) -> tuple[float, float, float]:
 
 def _tables(report: Results) -> list[Table]:
     tables = _metrics(report)
+    if report.pairs:
+        tables.append(_pairs(report))
     if len(report.calibrators) > 1:
         tables.append(_fits(report))
     for name, parts in (("class", report.classes), ("group", report.groups)):
@@ -265,6 +277,7 @@ def titled(report: Results) -> list[tuple[str, Table]]:
     titles = {
         "noise floor": "Noise floors",
         "predictions": "Temperatures" if report.calibrator.get("name") == "temperature" else "Fits",
+        "pairs": "Other pairs",
         "class": "Classes",
         "group": "Groups",
         "worst groups": "Worst groups",
@@ -307,7 +320,7 @@ def _metrics(report: Results) -> list[Table]:
         cells = [with_interval(of[model]) for model in models]
         if len(models) == 1 and (floor := _floor(of[models[0]], least)):
             cells = [f"{cells[0]}, noise floor {floor}"]
-        values.append([metric, *cells])
+        values.append([report.label(metric), *cells])
         resamples = report.settings["resamples"]
         differences.append(
             [
@@ -316,11 +329,22 @@ def _metrics(report: Results) -> list[Table]:
             ]
         )
         bins.append([of[models[0]].convention])
-    floors = _floors(rows, heads, least) if len(models) > 1 else []
+    floors = _floors(report, rows, heads, least) if len(models) > 1 else []
     if len(models) <= MODELS_IN_ONE_TABLE:
         return [_beside(values, differences, bins), *floors]
     metrics = [row[:1] for row in values]
     return [_beside(values, bins), _beside(metrics, differences), *floors]
+
+
+def _pairs(report: Results) -> Table:
+    """List the differences between models of which none is the first."""
+    cells: dict[str, dict[str, str]] = {}
+    for change in report.pairs:
+        pair = " - ".join(shortened([change.after, change.before]))
+        cell = _changed(change, report.settings["resamples"])
+        cells.setdefault(report.label(change.metric), {})[pair] = cell
+    heads = list(next(iter(cells.values())))
+    return [["pairs", *heads], *([metric, *of.values()] for metric, of in cells.items())]
 
 
 def _with_state(report: Results, model: str, text: str) -> str:
@@ -335,10 +359,12 @@ def _floor(row: Row, least: float) -> str:
     return f"{row.floor:.4f} p {p_value}" if p_value else ""
 
 
-def _floors(rows: dict[str, dict[str, Row]], heads: list[str], least: float) -> list[Table]:
+def _floors(
+    report: Results, rows: dict[str, dict[str, Row]], heads: list[str], least: float
+) -> list[Table]:
     """List the noise floors and calibration p-values of several predictions."""
     lines = [
-        [metric, *(_floor(row, least) for row in of.values())]
+        [report.label(metric), *(_floor(row, least) for row in of.values())]
         for metric, of in rows.items()
         if all(row.floor is not None for row in of.values())
     ]

@@ -1,0 +1,278 @@
+"""Files of answers: stated confidences, scores, several models in one file."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, metrics, report
+from calib_jax.report import answer_files
+
+QUICK = {"metrics": ["ece", "accuracy"], "resamples": 20}
+
+
+def ece(confidence, correct, bins=15):
+    """The ECE over bins (lo, hi], in float64."""
+    confidence, correct = np.float64(confidence), np.float64(correct)
+    index = np.ceil(np.float32(confidence) * np.float32(bins)).astype(int)
+    gaps = [abs(np.sum((confidence - correct)[index == b])) for b in range(bins + 1)]
+    return sum(gaps) / len(confidence)
+
+
+def write(path, head, *columns):
+    lines = [",".join(map(str, row)) for row in zip(*columns, strict=True)]
+    path.write_text("\n".join([head, *lines]) + "\n")
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def too_sure():
+    """4,000 answers stated at .7 and .3, of which 50 % and 10 % are right."""
+    number = np.arange(2000)
+    return np.repeat([0.7, 0.3], 2000), np.concatenate([number < 1000, number < 200]).astype(int)
+
+
+def test_answers_below_one_half_are_not_folded(tmp_path, too_sure):
+    scored = report.score_files(
+        predictions=[write(tmp_path / "answers.csv", "confidence,correct", *too_sure)], **QUICK
+    )
+    np.testing.assert_allclose(scored.value("ece"), ece(*too_sure), rtol=1e-5)
+    np.testing.assert_allclose(scored.value("ece"), 0.2, rtol=1e-4)
+    assert scored.value("accuracy") == pytest.approx(0.3)
+    row = next(row for row in scored.rows if row.metric == "ece")
+    assert row.low > 0.15
+    assert row.p_value < 0.06  # the least of 20 resamples is 1 / 21
+    assert str(scored).startswith("4,000 answers; ")
+
+
+def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
+    p, label = too_sure
+    scored = report.score_files(
+        predictions=[write(tmp_path / "p.csv", "probability,label", p, label)], **QUICK
+    )
+    top = np.where(p > 0.5, p, 1 - p), np.where(p > 0.5, label, 1 - label)
+    np.testing.assert_allclose(scored.value("ece"), ece(*top), atol=1e-6)
+    np.testing.assert_allclose(scored.value("ece (class 1)"), ece(p, label), rtol=1e-4)
+    text = str(scored)
+    assert "ece (top label)" in text
+    assert "Two classes have two readings." in text
+    assert "accuracy (top label)" not in text  # both readings share the decisions
+
+
+def models_file(path):
+    """Three models answer 60 questions twice, in percent; model b skips every tenth question."""
+    rng = np.random.default_rng(0)
+    columns = {"question": [], "model": [], "confidence": [], "correct": []}
+    for question in rng.permutation(60):
+        for model, bias in (("a", 25), ("b", 5), ("c", 15)):
+            for _ in range(0 if model == "b" and question % 10 == 0 else 2):
+                stated = int(rng.integers(20, 70))
+                row = f"q{question}", model, stated + bias, rng.random() < stated / 100
+                for column, value in zip(columns.values(), row, strict=True):
+                    column.append(value)
+    order = rng.permutation(len(columns["question"]))
+    arrays = {name: np.array(column)[order] for name, column in columns.items()}
+    return write(path, ",".join(arrays), *arrays.values()), arrays
+
+
+def test_models_in_one_file_are_compared_on_the_questions_they_share(tmp_path):
+    file, arrays = models_file(tmp_path / "models.csv")
+    scored = report.score_files(predictions=[file], **QUICK)
+    shared = ~np.isin(arrays["question"], [f"q{k}" for k in range(0, 60, 10)])
+    first = arrays["model"][0]
+    values = {}
+    for model in "abc":
+        rows = shared & (arrays["model"] == model)
+        values[model] = ece(arrays["confidence"][rows] / 100, arrays["correct"][rows])
+        np.testing.assert_allclose(scored.value("ece", model), values[model], rtol=1e-4)
+    of_ece = [change for change in (*scored.changes, *scored.pairs) if change.metric == "ece"]
+    assert len(of_ece) == 3
+    assert {change.before for change in of_ece[:2]} == {first}
+    for change in of_ece:
+        difference = values[change.after] - values[change.before]
+        np.testing.assert_allclose(change.value, difference, atol=1e-5)
+    p = sorted(change.p_value for change in of_ece)
+    assert min(change.p_holm for change in of_ece) == pytest.approx(min(1, 3 * p[0]))
+    assert scored.settings["clusters"] == 54
+    text = str(scored)
+    assert "pairs " in text
+    assert text.count("read as percent, divided by 100") == 3
+    assert "Compared on the 54 questions that all models share: answers left out: 12 of" in text
+
+
+@pytest.fixture(scope="module")
+def grades():
+    """Grades of 1 to 10 of 400 answers, and the share of right answers at each grade."""
+    grade = np.repeat(np.arange(1, 11), 40)
+    correct = np.tile(np.arange(40), 10) < 3 * grade + 5
+    return grade, correct.astype(int)
+
+
+def test_a_judge_s_grades_are_calibrated(tmp_path, grades):
+    """Isotonic regression of grades whose shares rise states these shares."""
+    grade, correct = grades
+    fit_on = write(tmp_path / "fit.csv", "score,correct", grade, correct)
+    other = np.random.default_rng(0).random(400) < grade / 12
+    file = write(tmp_path / "judge.csv", "score,correct", grade, other.astype(int))
+    scored = report.score_files(predictions=[file], calibrate="isotonic", fit_on=[fit_on], **QUICK)
+    stated = (3 * grade + 5) / 40
+    np.testing.assert_allclose(scored.value("ece", "isotonic"), ece(stated, other), atol=1e-5)
+    assert "isotonic fitted on 400 other examples" in str(scored)
+    with pytest.raises(ValueError, match="a score is no probability: give calibrate"):
+        report.score_files(predictions=[file], **QUICK)
+    with pytest.raises(ValueError, match="never fitted on these"):
+        report.score_files(predictions=[file], calibrate="isotonic", fit_on=[file], **QUICK)
+
+
+def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
+    """Folds of clusters: each fold is calibrated by a fit to the others."""
+    grade, correct = grades
+    confidence = np.float32(grade / 12)
+    clusters = np.arange(400) // 2
+    scored = report.score(
+        metrics.Stated(confidence, correct),
+        calibrate="platt",
+        cross_fit=2,
+        clusters=clusters,
+        metrics=["brier"],
+        num_resamples=20,
+    )
+    fold = np.random.default_rng(0).permutation(200)[clusters] % 2
+    calibrated = np.zeros(400)
+    for k in range(2):
+        params = calibrators.platt.fit(metrics.Stated(confidence[fold != k], correct[fold != k]))
+        calibrated[fold == k] = calibrators.platt.apply(params, confidence[fold == k])
+    wanted = np.mean((calibrated - correct) ** 2)
+    np.testing.assert_allclose(scored.value("brier", "platt"), wanted, rtol=1e-4)
+
+
+def test_wrong_answers_at_confidence_1_are_named():
+    scored = report.score(
+        metrics.Stated([1.0, 1.0, 0.5, 0.25], [True, False, True, False]), num_resamples=20
+    )
+    assert "1 of 4 answers are wrong at confidence 1 or right at 0" in scored.notes[0]
+    assert f"it is {-np.log(0.5 * 0.75) / 3:.4f}" in scored.notes[0]
+    assert "nll" not in {row.metric for row in scored.rows}
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"labels": [0, 1]}, "a Stated holds its labels"),
+        ({"compare": np.zeros((2, 3), np.float32)}, "answers of the same kind"),
+        ({"per_class": True}, "per_class needs predictions of classes"),
+        ({"calibrate": "temperature", "cross_fit": 2}, "it calibrates classes"),
+    ],
+)
+def test_options_of_classes_are_refused(options, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        report.score(metrics.Stated([0.5, 0.7], [1, 0]), **options)
+
+
+def read(path):
+    (model,), notes = answer_files.read_answers(str(path))
+    return model, notes
+
+
+def test_tables_arrays_and_json_lines_hold_the_same_answers(tmp_path):
+    confidence, correct = [0.5, 0.25, 1.0], [True, False, True]
+    write(tmp_path / "a.csv", "Confidence,correct,question,text", confidence, correct, "xyx", "abc")
+    rows = [
+        {"confidence": c, "correct": a, "question": q}
+        for c, a, q in zip(confidence, correct, "xyx", strict=True)
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    np.savez(tmp_path / "a.npz", confidence=confidence, correct=correct, question=list("xyx"))
+    for ending in ("csv", "jsonl", "npz"):
+        model, notes = read(tmp_path / f"a.{ending}")
+        assert model.kind == "confidence"
+        assert model.values.tolist() == confidence
+        assert model.correct.tolist() == [1, 0, 1]
+        assert model.questions.tolist() == ["x", "y", "x"]
+        assert len(notes) == (ending == "csv")
+    assert notes == []
+
+
+def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
+    """The first filter is read; the sum of the log-probabilities of the tokens is the score."""
+    path = tmp_path / "samples_gsm8k.jsonl"
+    lines = [
+        {
+            "doc_id": k,
+            "target": "4",
+            "resps": [["It is 4"]],
+            "filtered_resps": ["4"],
+            "filter": kind,
+            "metrics": ["exact_match"],
+            "exact_match": float(k == 0 or kind == "flexible-extract"),
+        }
+        for k in range(2)
+        for kind in ("strict-match", "flexible-extract")
+    ]
+
+    def save(**more):
+        path.write_text("\n".join(json.dumps(line | more) for line in lines))
+
+    save(logprobs=[[-0.5, -0.25]])
+    model, notes = read(path)
+    assert (model.kind, model.values.tolist()) == ("score", [-0.75, -0.75])
+    assert (model.correct.tolist(), model.questions.tolist()) == ([1, 0], ["0", "1"])
+    assert notes == [f"{path}: the filter strict-match is read, and not flexible-extract."]
+    save(confidence=0.5)
+    assert read(path)[0].kind == "confidence"
+    save()
+    with pytest.raises(ValueError, match="no confidence: lm-evaluation-harness saves none for"):
+        read(path)
+
+
+@pytest.mark.parametrize(
+    ("head", "cells", "message"),
+    [
+        ("confidence,correct", ["0.5", "1"], None),
+        ("confidence,correct", ["70 %", "yes"], None),
+        (
+            "confidence,correct",
+            ["7", "1"],
+            r"7 to 7(.|\n)* name the column score and add --calibrate",
+        ),
+        ("confidence,correct", ["-3", "1"], r"outside \[0, 1\]"),
+        ("confidence,correct", ["", "1"], "1 answer of .* has no confidence; the first is"),
+        ("confidence,correct", ["high", "1"], "must hold finite numbers: answer 1 has 'high'"),
+        ("confidence,correct", ["0.5", "0.5"], "must hold 1 or 0, or true or false: answer 1"),
+        ("confidence,answer", ["0.5", "1"], "has no column correct"),
+        ("correct,answer", ["1", "1"], "has no column confidence"),
+    ],
+)
+def test_what_is_no_answer_is_refused(tmp_path, head, cells, message):
+    path = write(tmp_path / "a.csv", head, *([cell] for cell in cells))
+    if message is None:
+        assert 0.5 <= read(path)[0].values[0] <= 0.7
+        return
+    with pytest.raises(ValueError, match=message):
+        read(path)
+
+
+def test_files_of_classes_hold_no_answers(tmp_path):
+    for head in ("label,logit_0,logit_1", "label,probability_1,confidence", "label,cat,correct"):
+        path = write(tmp_path / "a.csv", head, [1], [0.5], [0.5])
+        assert answer_files.read_answers(path) == ([], [])
+    path = write(tmp_path / "p.csv", "probability,label", [0.5], [1])
+    assert answer_files.read_answers(path, probabilities=True) == ([], [])
+
+
+@pytest.mark.parametrize(
+    ("head", "columns", "message"),
+    [
+        ("model,confidence,correct", ["ab", [0.5, 0.5], [1, 0]], "have no column question"),
+        ("model,question,confidence,correct", ["ab", "xy", [0.5, 0.5], [1, 0]], "no question"),
+        (
+            "model,question,probability,label",
+            ["ab", "xx", [0.5, 0.5], [1, 0]],
+            "a and b differ in the label of the same question",
+        ),
+    ],
+)
+def test_models_that_cannot_be_paired_are_refused(tmp_path, head, columns, message):
+    file = write(tmp_path / "a.csv", head, *columns)
+    with pytest.raises(ValueError, match=message):
+        report.score_files(predictions=[file])
