@@ -208,17 +208,14 @@ def explanations(report: Results) -> list[str]:
     """List what the numbers of the tables mean."""
     parts = [*report.classes, *report.groups]
     has_floors = any(row.floor is not None for row in report.rows)
+    both_readings = any(row.metric.endswith(EVENT) for row in report.rows)
     return [
         *_on_tests(report),
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
         *([caveats.WORST] if report.worst else []),
         *([caveats.PAIRS] if report.pairs else []),
-        *(
-            [caveats.BOTH_READINGS]
-            if any(row.metric.endswith(EVENT) for row in report.rows)
-            else []
-        ),
+        *([caveats.BOTH_READINGS] if both_readings else []),
     ]
 
 

@@ -42,7 +42,8 @@ def test_answers_below_one_half_are_not_folded(tmp_path, too_sure):
     row = next(row for row in scored.rows if row.metric == "ece")
     assert row.low > 0.15
     assert row.p_value < 0.06  # the least of 20 resamples is 1 / 21
-    assert str(scored).startswith("4,000 answers; ")
+    assert "\n4,000 answers; " in str(scored)
+    assert scored.answers[0].startswith("50.0 % stated, 30.0 % right: ")
 
 
 def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
@@ -55,7 +56,7 @@ def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
     np.testing.assert_allclose(scored.value("ece (class 1)"), ece(p, label), rtol=1e-4)
     text = str(scored)
     assert "ece (top label)" in text
-    assert "Two classes have two readings." in text
+    assert "Two classes have two readings." in " ".join(scored.explanations)
     assert "accuracy (top label)" not in text  # both readings share the decisions
 
 
