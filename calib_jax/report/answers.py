@@ -24,7 +24,7 @@ def answers(report: Results) -> list[str]:
 
     Predictions after a calibrator belong to the sentence of their model.
     """
-    calibrated = report.calibrators
+    calibrated = report.calibrated
     models = [name for name in report.reliability if name not in calibrated]
     after: dict[str, list[str]] = {name: [] for name in models}
     for name, fit in calibrated.items():

@@ -213,7 +213,7 @@ def score_files(
         compare={
             label: contents.logits for label, contents in zip(names[1:], compared, strict=True)
         },
-        **({"name": names[0]} if names else {}),
+        name=names[0] if names else GIVEN,
         metrics=metrics or None,
         num_bins=bins,
         costs=_costs_of(costs),

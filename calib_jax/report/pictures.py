@@ -31,10 +31,10 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     if not others:
         table = report.reliability[first]
         figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first), level=level)
-    compared = [other for other in others if other not in report.calibrators]
+    compared = [other for other in others if other not in report.calibrated]
     for other in others:
         # Names of other predictions may be any text, so they are not used as file names.
-        if other in report.calibrators:
+        if other in report.calibrated:
             kind = file_name(other)
         else:
             kind = f"other_{compared.index(other) + 1}" if len(compared) > 1 else "other"

@@ -174,6 +174,12 @@ class Results:
         return next(iter(self.calibrators.values()), {})
 
     @property
+    def calibrated(self) -> dict[str, dict[str, Any]]:
+        """The fits that add predictions to a model; a fit to scores is the model itself."""
+        fits = self.calibrators.items()
+        return {name: fit for name, fit in fits if fit.get("predictions") != name}
+
+    @property
     def unsettled(self) -> dict[str, str]:
         """The states of fits that did not converge, by the name of the calibrated predictions."""
         states = {name: calibration.unsettled(fit) for name, fit in self.calibrators.items()}
