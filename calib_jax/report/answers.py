@@ -6,7 +6,7 @@ import math
 
 from calib_jax.report import calibration, caveats
 from calib_jax.report.intervals import least_p
-from calib_jax.report.records import GIVEN, Change, Results, Row
+from calib_jax.report.records import EVENT, GIVEN, Change, Results, Row
 
 # The calibration error of a sentence, and the metric of a comparison: the first that is there.
 ERRORS = ("ece", "adaptive_ece", "smooth_ece", "debiased_ece", "ks_error")
@@ -54,8 +54,11 @@ def _of_model(report: Results, name: str, calibrated: list[str]) -> str:
     error = next((row for metric in ERRORS if (row := _row(report, metric, name))), None)
     sentence += _verdict(stated - right, gap)
     if error is not None:
-        sentence += f"; {error.metric} {_points(error.value)} points"
-        sentence += f" {_interval(error)}" if _has_interval(error) else ""
+        # Two classes have two readings, and one alone may reassure.
+        for row in (error, _row(report, error.metric + EVENT, name)):
+            if row is not None:
+                sentence += f"; {report.label(row.metric)} {_points(row.value)} points"
+                sentence += f" {_interval(row)}" if _has_interval(row) else ""
     sentence += "."
     for other in calibrated:
         sentence += _repair(report, other, error)

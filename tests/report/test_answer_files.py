@@ -54,6 +54,8 @@ def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
     top = np.where(p > 0.5, p, 1 - p), np.where(p > 0.5, label, 1 - label)
     np.testing.assert_allclose(scored.value("ece"), ece(*top), atol=1e-6)
     np.testing.assert_allclose(scored.value("ece (class 1)"), ece(p, label), rtol=1e-4)
+    assert "; ece (top label) .0 points [.0, " in scored.answers[0]
+    assert "; ece (class 1) 20.0 points [1" in scored.answers[0]
     text = str(scored)
     assert "ece (top label)" in text
     assert "Two classes have two readings." in " ".join(scored.explanations)
