@@ -27,7 +27,8 @@ include_patterns = [
     "experiments/documentation/**.md",
     "experiments/notebooks/**.ipynb",
     "experiments/results/*.md",
-    "experiments/results/papers/*.md",
+    "experiments/results/map/*.md",
+    "experiments/results/papers/**.md",
 ]
 exclude_patterns = [".*", "build", "dist", "tests/golden/**"]
 

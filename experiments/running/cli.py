@@ -143,7 +143,7 @@ def _parsed(
 
 def _keys_of_config(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the keys of the config of --config=FILE with their values; empty if there is none."""
-    config = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
+    config: Any = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
     if config is None:
         files = [a.partition("=")[2] for a in arguments if re.match("--?config=", a)]
         if not files or "config" not in flags.FLAGS:
@@ -152,7 +152,6 @@ def _keys_of_config(arguments: Sequence[str]) -> dict[str, Any]:
             config = flags.FLAGS["config"].parser.parse(files[-1])
         except MISTAKES:
             return {}
-    # `items` of a reference or a placeholder is no value, so the config is read as a mapping.
     return dict(_flattened(config.to_dict()))
 
 

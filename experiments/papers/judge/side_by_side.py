@@ -98,7 +98,8 @@ def compared(
     """Compare all verdicts before and after, with the p-values of both and their adjustments."""
     new = {claim: verdict for claim, (verdict, _) in judged.items()}
     before, after = verdicts.adjusted(standing), verdicts.adjusted(new)
-    holm, shares = {}, {}
+    holm: dict[str, float] = {}
+    shares: dict[str, float] = {}
     for source in claims.sources(claims.read().values()):
         of_source = {
             c: v.p for c, v in new.items() if claims.read()[c].source == source and v.p is not None
