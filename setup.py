@@ -60,7 +60,9 @@ REQUIRED = [
 ]
 PARQUET = ["pyarrow>=15"]
 SKLEARN = ["scikit-learn>=1.6"]
+EXPORT = ["flatbuffers>=24.3.25"]
 TEST = [
+    *EXPORT,
     *PARQUET,
     *SKLEARN,
     "beartype>=0.20",
@@ -99,6 +101,8 @@ setup(
     extras_require={
         "test": TEST,
         "dev": DEV,
+        # Networks in files that run without calib_jax: experiments.export.
+        "export": EXPORT,
         # Predictions in Parquet files.
         "parquet": PARQUET,
         "docs": [

@@ -45,15 +45,15 @@ without intervals and p-values, until an evaluation with --logits=keep replaces 
 import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import jax
 from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import report, train
-from calib_jax.core.examples import Examples, Source
+from calib_jax.core.examples import Examples
 from calib_jax.report import calibration
 from calib_jax.train.folder import journal, lock
 from calib_jax.train.folder.journal import read_rows
@@ -72,14 +72,11 @@ from experiments.reports.label_rows import label_rows
 from experiments.running import (
     building,
     cli,
-    data_identity,
-    finished,
     imports,
-    initial,
     provenance,
     seed_folders,
-    subword_files,
 )
+from experiments.running.trained import Trained, predictions, restored
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
@@ -105,75 +102,6 @@ _BATCH_SIZE = flags.DEFINE_integer(
 )
 
 
-class Trained(NamedTuple):
-    """A network, either trained or with given weights, and the folder of the results.
-
-    Attributes:
-      folder: the folder of the run, or a new one for given weights.
-      state: the train state, on the host.
-      checkpoint: the name of the checkpoint; empty for given weights.
-      source: the given weights.
-    """
-
-    folder: pathlib.Path
-    state: train.TrainState
-    checkpoint: str = ""
-    source: str = ""
-
-    @property
-    def weights(self) -> evaluation_record.Evaluated:
-        """The weights that made the predictions."""
-        step = int(self.state.step)
-        return evaluation_record.Evaluated(self.checkpoint or self.source, step)
-
-    def begin(self) -> None:
-        """Remove the marks and values of an evaluation of other weights."""
-        evaluation_record.begin(self.folder, self.weights)
-
-    def record(self, parts: Iterable[str] = ()) -> dict[str, Any]:
-        """Write and return the record of the weights that made the predictions."""
-        record = evaluation_record.write(self.folder, self.weights, parts)
-        of_weights = {"checkpoint": str(self.weights)} if self.checkpoint else {}
-        return of_weights | record["provenance"]
-
-
-def restored(
-    folders: Iterable[pathlib.Path], checkpoint: str | None, *, data_dir: str | None = None
-) -> tuple[building.Experiment, list[Trained]]:
-    """Restore one checkpoint per seed, and build the experiment of the shared config."""
-    experiment: building.Experiment | None = None
-    trained: list[Trained] = []
-    folders = list(folders)
-    for folder in folders:
-        with initial.opened(folder) as checkpoints:
-            if len(folders) > 1 and not checkpoints.steps:  # the seed failed in its first epoch
-                initial.warn(f"{folder} has no checkpoint, and is left out.")
-                continue
-            name = checkpoint or initial.chosen(checkpoints)
-            step = initial.step_of(checkpoints, name)
-            config = initial.config_of(checkpoints)
-            if experiment is not None:
-                same = train.differences(
-                    cli.plain(experiment.config), cli.plain(config), free=finished.SEED_KEYS
-                )
-                if same:
-                    raise ValueError(
-                        f"{trained[0].folder} and {folder} are seeds of different trainings"
-                        f" ({'; '.join(same[:3])}): train them alike, or evaluate them one by one."
-                    )
-            else:
-                imports.check_allowed(config, folder, allow_imports=_ALLOW_IMPORTS.value)
-                experiment = building.build(config, data_dir=data_dir)
-                identity = data_identity.of(experiment.dataset)
-            subword_files.check(folder, experiment.dataset.vocabulary)
-            data_identity.check(folder, identity)
-            state = checkpoints.restore(experiment.template(), step, warn=initial.warn).state
-        trained.append(Trained(folder, state, name))
-    if experiment is None:
-        raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")
-    return experiment, trained
-
-
 def begun(
     config: ConfigDict, source: str, *, data_dir: str | None = None
 ) -> tuple[building.Experiment, train.TrainState]:
@@ -181,21 +109,6 @@ def begun(
     config.init_from = source
     experiment = building.build(config, data_dir=data_dir)
     return experiment, jax.device_get(experiment.state(anew=False))
-
-
-def predictions(
-    experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
-) -> train.Predicted:
-    """Compute the logits of every network on a source; return them with labels and weights."""
-    return train.predict_all(
-        experiment.task.forward,
-        [network.state for network in trained],
-        source,
-        prepare=experiment.dataset.prepare,
-        batch_size=batch_size or experiment.plan.batch_size,
-        # This machine may have fewer devices than the training machine.
-        devices=train.local_devices()[: experiment.config.run.num_devices or None],
-    )
 
 
 def main() -> int:
@@ -224,7 +137,9 @@ def main() -> int:
         trained = [Trained(folder, state, source=source)]
     else:
         folders = several.values() or [folder]
-        experiment, trained = cli.refusing(restored, folders, _CHECKPOINT.value, **where)
+        experiment, trained = cli.refusing(
+            restored, folders, _CHECKPOINT.value, allow_imports=_ALLOW_IMPORTS.value, **where
+        )
     with contextlib.ExitStack() as locks:
         for place in dict.fromkeys([folder, *(network.folder for network in trained)]):
             lock_of_place = lock.only_one(place, lock.EVALUATION)
