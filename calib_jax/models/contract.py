@@ -232,7 +232,7 @@ def tokens_of(
     for key, leaf in x.items():
         if not jnp.issubdtype(leaf.dtype, jnp.integer):
             raise TypeError(f"{network}: {key} must be integers, got {leaf.dtype}.")
-        if leaf.ndim != 2 or not leaf.shape[1] or len(leaf) != len(x[keys[0]]):
+        if leaf.ndim != 2 or not leaf.shape[1] or leaf.shape[0] != x[keys[0]].shape[0]:
             raise ValueError(f"{network}: {key} must have shape [batch, length], got {leaf.shape}.")
         if leaf.shape[1] > places:
             raise ValueError(

@@ -85,7 +85,7 @@ class TreeLSTM(OfTrees):
         x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
         words, children = self._vectors(x, mask), x["children"]
         count = words.shape[1]
-        self._check("children", children, (len(words), count - 1, 2), count)
+        self._check("children", children, (words.shape[0], count - 1, 2), count)
         hidden = tree_states.hidden_states(self._weights(words.shape[-1]), words, children)
         return self._classified(hidden, train, keys)
 
@@ -156,7 +156,7 @@ class ChildSumTreeLSTM(OfTrees):
         forget_kernel, forget_bias = Affine(
             self.memory, self.dtype, self.initializer, name="forget_of_dependent"
         )(self.memory)
-        rows = jnp.arange(len(words))
+        rows = jnp.arange(words.shape[0])
 
         def compose(sums: tuple[Array, Array], step: Any) -> tuple[Any, Array]:
             """Compute a word's state, and add it to the sums of its parent."""

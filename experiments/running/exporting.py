@@ -95,7 +95,8 @@ def exported(function: Function, inputs: PyTree, batch_size: int) -> jax.export.
         if batch_size:
             raise
         raise ValueError(
-            "the network or the calibrator depends on the size of a batch: give --batch_size=N."
+            "the network or the calibrator depends on the size of a batch: give --batch_size=N, or"
+            " write x.shape[0] in place of len(x) in your code."
         ) from error
 
 

@@ -147,7 +147,7 @@ def test_a_network_of_one_batch_size_needs_it():
     state = types.SimpleNamespace(evaluated=(np.float32(3), {}))
     given = Pair(np.ones((2, 3), np.float32), np.full((2, 3), 5, np.int32))
     function, inputs = exporting.function(experiment_of(counted), state, lambda z: z, given)
-    with pytest.raises(ValueError, match=r"on the size of a batch: give --batch_size=N\."):
+    with pytest.raises(ValueError, match=r"on the size of a batch: give --batch_size=N, or"):
         exporting.exported(function, inputs, 0)
     exported = exporting.exported(function, inputs, 2)
     assert exporting.described(exported, inputs)["first"] == "int32[2, 3]"
