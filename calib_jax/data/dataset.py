@@ -95,6 +95,12 @@ class Dataset:
     vocabulary: Vocabulary | WordPiece | Subwords | None = None
     texts: Mapping[str, tuple[Sequence[str], Sequence[str]]] | None = None
 
+    def __repr__(self) -> str:
+        """Describe the set in a line; the examples themselves would fill pages."""
+        parts = {"train": self.train, "validation": self.validation, "test": self.test}
+        sizes = ", ".join(f"{part} {len(source):,}" for part, source in parts.items())
+        return f"Dataset({self.name!r}, {self.num_classes} classes, {sizes})"
+
     @property
     def num_classes(self) -> int:
         """The number of classes."""

@@ -20,6 +20,7 @@ def test_every_data_set_keeps_its_promises(name):
     dataset, again = data.named(name), data.named(name)
     assert dataset.name == name
     assert dataset.description
+    assert len(repr(dataset)) < 100 + len(name)
     assert dataset.num_classes == len(dataset.class_names) > 1
     for part in PARTS:
         source = getattr(dataset, part)
