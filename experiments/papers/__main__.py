@@ -3,18 +3,16 @@ r"""Test the claims of the papers: list them, run what they need, and write the 
     python -m experiments.papers --list
     python -m experiments.papers --run=mukhoti-nll-overfits-on-wrong --data_dir=DIR
     python -m experiments.papers --run=all --recompute
-    python -m experiments.papers --run=mukhoti_losses --same_training --data_dir=DIR
     python -m experiments.papers --page
     python -m experiments.papers --tables
     python -m experiments.papers --scale=gpu --minutes=20 --out=DIR --data_dir=DIR
 
 --run takes claims, entries or all, and computes their verdicts. It trains the runs that are in
 neither --results nor --runs_dir, and keeps a small record of each run; --recompute uses these
-records alone. Runs of commits with different code are compared only after --same_training, which
-trains their first epochs with both commits, has found the same losses. --scale=toy tries the same
-on digits in seconds, in a folder of its own: its verdicts are not about the claims. --scale=gpu has
-a wide network in a short schedule, in a folder of its own; with --minutes it trains what is
-worth most and fits, and --tiny tries this.
+records alone. Runs that an entry compares must be of one commit. --scale=toy tries the same on
+digits in seconds, in a folder of its own: its verdicts are not about the claims. --scale=gpu has a
+wide network in a short schedule, in a folder of its own; with --minutes it trains what is worth
+most and fits, and --tiny tries this.
 """
 
 import pathlib
@@ -37,11 +35,6 @@ _TABLES = flags.DEFINE_bool(
 _SCALE = flags.DEFINE_enum("scale", "cpu", ["toy", "cpu", "gpu"], "Size of the runs.")
 _RECOMPUTE = flags.DEFINE_bool("recompute", False, "Compute verdicts from records; never train.")
 _TRAIN = flags.DEFINE_bool("train", True, "Train missing runs; --notrain reports them instead.")
-_SAME = flags.DEFINE_bool(
-    "same_training",
-    False,
-    "With --run: where runs are of several commits, measure whether these train the same.",
-)
 _RUNS_DIR = flags.DEFINE_string("runs_dir", "runs", "Folder of the sweeps, one per config.")
 _RESULTS = flags.DEFINE_string(
     "results", "experiments/results/papers", "Folder of verdicts and of the records of runs."
@@ -71,7 +64,6 @@ def main() -> int:
         and not (_RUN.value or _TABLES.value)
         and "--run=ENTRY or --tables",
         "--notrain": not _TRAIN.value and not _RUN.value and "--run=ENTRY",
-        "--same_training": _SAME.value and not _RUN.value and "--run=ENTRY",
         "--precision": flags.FLAGS["precision"].present and _SCALE.value != "gpu" and "--scale=gpu",
     }
     for flag, needed in idle.items():
@@ -158,7 +150,7 @@ def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
     """Compute the verdicts of an entry, and train what is missing; return the exit code."""
     from experiments.papers import scales
     from experiments.papers.judge import values, verdicts
-    from experiments.papers.store import records, runs, same_training
+    from experiments.papers.store import records, runs
 
     scaled = scales.at(chosen, _SCALE.value, _PRECISION.value)
     if scaled.runs and not _RECOMPUTE.value:
@@ -178,11 +170,6 @@ def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
                     raise cli.Refused(f"{chosen.name}: {why}")
             runs.train_missing(list(missing), runs_dir, data_dir)
             cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
-    if _SAME.value:
-        trained = cli.refusing(records.read_all, folder, scaled)
-        for group in verdicts.compared(scaled, trained):
-            commits = [(scaled.runs[name], commit) for name, _, commit in group]
-            cli.refusing(same_training.measure_missing, folder, commits, building.DATA_DIR.value)
     record = cli.refusing(verdicts.compute, scaled, folder, _SCALE.value)
     path = cli.refusing(verdicts.write, folder, record)
     for claim, part in record["claims"].items():

@@ -1,11 +1,9 @@
 """The ledger of claims: entries, runs, records, verdicts and their page, on fabricated runs."""
 
 import dataclasses
-import io
 import json
 import shutil
 import subprocess
-import tarfile
 
 import numpy as np
 import pytest
@@ -443,61 +441,6 @@ def test_the_code_of_a_commit_is_all_that_a_training_may_import(
     before, after = map(same_training.code, commits)
     assert (before != after) == differs
     assert {before, after}.isdisjoint(commits)
-
-
-def test_a_commit_that_is_absent_cannot_be_measured():
-    with pytest.raises(ValueError, match="the commit abc is not in this checkout"):
-        same_training.measure(same_training.Other(CE, "abc", "HEAD", CE), None)
-
-
-def test_a_network_that_the_older_commit_lacks_is_measured_by_another(monkeypatch):
-    lacking = {("old", FOCAL)}
-
-    def losses(training, commit, data_dir):
-        if (commit, training) in lacking:
-            raise same_training.CannotTrain(f"{commit} does not train {training.label}")
-        return [[2.0, 1.0 if commit == "old" else 1.5]]
-
-    monkeypatch.setattr(same_training, "_losses", losses)
-    monkeypatch.setattr(same_training, "code", lambda commit: f"hash of {commit}")
-    (other,) = same_training.others([(CE, "old"), (CE, "old"), (FOCAL, "new")])
-    measured = same_training.measure(other, None)
-    assert measured["trained"] == "digits cross_entropy"
-    assert measured["difference"] == pytest.approx(1 / 3)
-    assert measured["losses"].keys() == {"old", "new"}
-    lacking.add(("old", CE))
-    with pytest.raises(ValueError, match="old does not train cross_entropy"):
-        same_training.measure(other, None)
-
-
-@pytest.mark.slow
-def test_a_change_of_the_training_is_measured(monkeypatch):
-    """With another batch size every seed has other losses; with the same code none has."""
-    archived = same_training._git
-
-    def changed(command, commit, *rest):
-        if command != "archive" or commit == "HEAD":
-            return archived(command, "HEAD", *rest)
-        source, target = io.BytesIO(archived(command, "HEAD", *rest)), io.BytesIO()
-        with (
-            tarfile.open(fileobj=source) as before,
-            tarfile.open(fileobj=target, mode="w") as after,
-        ):
-            for member in before.getmembers():
-                content = before.extractfile(member).read() if member.isfile() else b""
-                if member.name == "configs/digits.py":
-                    content = content.replace(b"batch_size = 50", b"batch_size = 49")
-                member.size = len(content)
-                after.addfile(member, io.BytesIO(content))
-        return target.getvalue()
-
-    monkeypatch.setattr(same_training, "_git", changed)
-    monkeypatch.setattr(same_training, "code", lambda commit: f"hash of {commit}")
-    same = same_training.measure(same_training.Other(CE, "HEAD", "HEAD", CE), None)
-    other = same_training.measure(same_training.Other(CE, "changed", "HEAD", CE), None)
-    assert same["difference"] == 0.0
-    assert np.shape(same["losses"]["HEAD"]) == (3, 2)
-    assert other["difference"] > 100 * same_training.LIMIT
 
 
 def test_a_record_of_another_config_is_refused(tmp_path, runs_dir):

@@ -133,7 +133,7 @@ def test_a_wrong_value_is_a_difference():
 
 @pytest.mark.slow
 def test_minutes_need_the_scale(tmp_path):
-    for flag in ("--tiny", "--same_training", "--precision=float32"):
+    for flag in ("--tiny", "--precision=float32"):
         code, printed = run("papers", "--list", flag)
         assert (code, printed.startswith(f"error: {flag.partition('=')[0]} needs --")) == (2, True)
     code, printed = run("papers", "--minutes=1", f"--results={tmp_path}")

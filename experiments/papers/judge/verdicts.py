@@ -183,8 +183,7 @@ def _check_commits(
             )
             raise ValueError(
                 f"the runs of {entry.name} are of commits with different code ({described}): they"
-                " are not mixed.\nTrain the older ones again, or let --same_training measure"
-                " whether both train the same."
+                " are not mixed.\nTrain all of them again at one commit, in another --runs_dir."
             )
         used += [other.key for other in others]
     return used

@@ -1,39 +1,25 @@
-"""Whether two commits train the same: equal code, or a beginning that was trained with both.
+"""Whether runs of two commits are of one code, or of commits that were measured to train alike.
 
-Verdicts compare runs of one code. Most changes leave a training as it was, such as a new network
-beside the old one, and a run need not be repeated after them. `measure` trains the first epochs of
-a training with both commits, with three seeds and few examples. Where the older commit does not
-have the network yet, both train what was trained with it. Another loss, optimizer, order of
-examples or initial network changes every seed. Rounding, which a compiler may change, is amplified
-in some seeds and not in all, so the seed that agrees best decides. The result is kept beside the
-records, in RESULTS/runs/same_training.json.
-
-What begins after these epochs is not seen, such as a later drop of the learning rate; the configs
-of records, where it stands, are compared apart from this.
+Verdicts compare runs of one code. Some records are of several commits, whose code differs in what
+none of their trainings uses. For these, RESULTS/runs/same_training.json keeps a measurement that
+was made once: the first two epochs of a training with both commits, three seeds and 1,000 examples.
+Rounding is amplified in some seeds and not in all, so the seed that agrees best decides. New runs
+of an entry are trained at one commit, as one block.
 """
 
 import collections
 import functools
-import io
-import json
-import os
 import pathlib
 import subprocess
-import sys
-import tarfile
-import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from calib_jax.core.files import reading
-from calib_jax.train.folder import files
 from experiments.papers.entry import Training
 from experiments.papers.store import runs
-from experiments.running import cli, provenance
 
-EPOCHS, SEEDS, EXAMPLES = 2, 3, 1000
 LIMIT = 1e-6  # ten times the rounding of float32
-_AGAIN = "remove it, and run the entries again with --same_training"
+_AGAIN = "restore it from the repository"
 
 
 class Other(NamedTuple):
@@ -73,10 +59,6 @@ def others(commits: Iterable[tuple[Training, str]]) -> list[Other]:
     most = of_code.most_common(1)[0][0]
     of_common, common = next(key for key in counted if code(key[1]) == most)
     return [Other(t, commit, common, of_common) for t, commit in counted if code(commit) != most]
-
-
-class CannotTrain(ValueError):
-    """Raised when a commit does not train what a newer one does."""
 
 
 @functools.cache
@@ -119,91 +101,3 @@ def is_same(other: Other, measured: Mapping[str, Mapping[str, Any]]) -> bool:
     """Check that both commits were measured, and train the same."""
     row = measured.get(other.key)
     return row is not None and row["difference"] <= LIMIT
-
-
-def measure_missing(
-    folder: pathlib.Path, commits: Iterable[tuple[Training, str]], data_dir: str | None
-) -> None:
-    """Measure what runs of several commits need, and keep it."""
-    measured = read(folder)
-    for other in others(commits):
-        if other.key not in measured:
-            cli.say_step(f"training {EPOCHS} epochs twice: {other.key}")
-            measured[other.key] = measure(other, data_dir)
-            content = json.dumps(dict(sorted(measured.items())), indent=1) + "\n"
-            files.replace(path_of(folder), content)
-        row = measured[other.key]
-        print(
-            f"{other.key}: losses of {row['trained']} differ by {row['difference']:.1g}, at most"
-            f" {LIMIT:g} is the same"
-        )
-
-
-def measure(other: Other, data_dir: str | None) -> dict[str, Any]:
-    """Train the first epochs with both commits, and return how far apart their losses are.
-
-    A commit which does not have the network of the training yet trains `of_common`, as does the
-    other.
-    """
-    commits = (other.common, other.commit)  # the older one is mostly the common one
-    for commit in commits:
-        if code(commit) == commit:
-            raise ValueError(f"the commit {commit} is not in this checkout: train its runs again.")
-    trained = other.training
-    try:
-        losses = [_losses(trained, commit, data_dir) for commit in commits]
-    except CannotTrain:
-        if trained == other.of_common:
-            raise
-        trained = other.of_common
-        losses = [_losses(trained, commit, data_dir) for commit in commits]
-    return {
-        "trained": f"{trained.config} {trained.label}",
-        "difference": least_difference(*losses),
-        "losses": dict(zip(commits, losses, strict=True)),
-        "provenance": provenance.published(),
-    }
-
-
-def least_difference(first: Sequence[Sequence[float]], second: Sequence[Sequence[float]]) -> float:
-    """Compute the relative difference of the losses of two commits, of the seed that agrees best.
-
-    >>> least_difference([[2.0, 1.0], [2.0, 1.5]], [[2.0, 1.25], [2.0, 1.5]])
-    0.0
-    """
-    return min(
-        max(abs(a - b) / max(abs(a), abs(b)) for a, b in zip(*losses, strict=True))
-        for losses in zip(first, second, strict=True)
-    )
-
-
-def _losses(training: Training, commit: str, data_dir: str | None) -> list[list[float]]:
-    """Train with the code of a commit; return the training loss of every seed and epoch."""
-    short = {"num_epochs": EPOCHS, "num_seeds": SEEDS}
-    options = runs.config_of(training)["data"]["options"]
-    if "training_size" in options:
-        short["data.options.training_size"] = min(options["training_size"] or EXAMPLES, EXAMPLES)
-    with tempfile.TemporaryDirectory() as place:
-        checkout, workdir = pathlib.Path(place, "code"), pathlib.Path(place, "run")
-        folders = _git("archive", commit, "calib_jax", "configs", "experiments")
-        with tarfile.open(fileobj=io.BytesIO(folders)) as archive:
-            archive.extractall(checkout, filter="data")
-        command = [
-            *(sys.executable, "-m", "experiments.train"),
-            f"--config=configs/{training.config}.py:{training.loss}",
-            f"--workdir={workdir}",
-            *(f"--config.{k}={v}" for k, v in (training.overrides | short).items()),
-        ]
-        command += [f"--data_dir={pathlib.Path(data_dir).resolve()}"] if data_dir else []
-        environment = os.environ | {"PYTHONPATH": str(checkout)}
-        process = subprocess.run(
-            command, cwd=checkout, env=environment, capture_output=True, text=True, check=False
-        )
-        if process.returncode:
-            output = (process.stderr or process.stdout).strip().splitlines()[-3:]
-            raise CannotTrain("\n".join([f"{commit} does not train {training.label}:", *output]))
-        rows = [
-            files.json_rows(workdir / f"seed_{seed}" / "metrics.jsonl").rows
-            for seed in range(1, SEEDS + 1)
-        ]
-    return [[row["train_loss"] for row in rows_of_seed] for rows_of_seed in rows]
