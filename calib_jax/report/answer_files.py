@@ -101,7 +101,7 @@ def read_answers(
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(f"{folder}/a.csv").write_text("confidence,correct\n70,yes\n30,no\n")
     ...     models, notes = read_answers(f"{folder}/a.csv")
-    >>> models[0].values, models[0].correct, notes[0][-51:]
+    >>> models[0].values, models[0].correct, notes[0][-50:]
     (array([0.7, 0.3]), array([1, 0]), 'go from 30 to 70: read as percent, divided by 100.')
     """
     path = pathlib.Path(name)
