@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 flags.adopt_module_key_flags(building)  # --data_dir
 _LIST = flags.DEFINE_bool("list", False, "List every claim, what it needs, and its state.")
 _RUN = flags.DEFINE_list("run", [], "Claims or entries, separated by commas; or all.")
-_PAGE = flags.DEFINE_bool("page", False, "Write README.md into the folder of results.")
+_PAGE = flags.DEFINE_bool("page", False, "Write README.md and the pages of the sources.")
 _TABLES = flags.DEFINE_bool(
     "tables", False, "Write tables.md: the networks of --results and --runs_dir, beside published."
 )

@@ -2,14 +2,17 @@
 
 import dataclasses
 import json
+import re
 
+import numpy as np
 import pytest
 
-from experiments.papers import entry
+from calib_jax import inference
+from experiments.papers import claims, entry
 from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import rules, verdicts
 from experiments.papers.judge.values import Value
-from experiments.papers.page import listing
+from experiments.papers.page import findings, listing
 from experiments.papers.page import verdicts_page as page
 from experiments.papers.store import records, runs
 from tests.experiments.processes import ROOT, run
@@ -52,28 +55,54 @@ def folder(tmp_path, monkeypatch):
 
 
 def written(folder):
-    """The page of a folder."""
+    """The pages of a folder."""
     standing = listing.read(folder)
-    return page.text(listing.rows(folder, standing), standing)
+    return page.texts(listing.rows(folder, standing), standing)
 
 
-def sections(text):
-    """The text under every heading."""
-    return {part.partition("\n")[0]: part for part in text.split("\n## ")[1:]}
+def sections(texts):
+    """The text under every heading of all pages."""
+    parts = [part for text in texts.values() for part in text.split("\n## ")[1:]]
+    return {part.partition("\n")[0]: part for part in parts}
+
+
+def check_links(texts):
+    """Check that the links between pages lead to a heading of a page."""
+    links = [link for text in texts.values() for link in re.findall(r"\]\((\w+\.md)#(\w+)\)", text)]
+    assert links
+    for name, heading in links:
+        assert f"\n## {heading}\n" in texts[name]
 
 
 def test_the_page_says_on_what_a_verdict_rests(folder):
-    parts = sections(written(folder))
+    texts = written(folder)
+    assert texts.keys() == {"README.md", "guo.md"}
+    check_links(texts)
+    parts = sections(texts)
     networks = "Trained: mlp on 500 digits, 60 epochs, seeds 1 to 2"
     assert f"{networks} (cross_entropy, focal gamma 1)." in parts["guo_tried"]
     assert f"{networks} (cross_entropy)." in parts["guo_other"]
     assert "Trained: no network." in parts["guo_proof"]
     place = "Source: guo, Calibration Methods"
     assert place in parts["guo_tried"]
-    index = parts["Claims"]
+    assert "| [guo](guo.md) | 3 |" in parts["Claims"]
+    index = texts["guo.md"]
     assert f"| {CLAIM} | holds | small network on a CPU | [guo_tried](#guo_tried) |" in index
     formula = "by formula, toy or published table"
     assert f"| guo-forecast-gap | holds | {formula} | [guo_proof](#guo_proof) |" in index
+
+
+def test_a_long_source_has_a_page_for_each_kind(folder, monkeypatch):
+    monkeypatch.setattr(page, "LIMIT", 40)
+    texts = written(folder)
+    assert texts.keys() == {
+        "README.md",
+        "guo_networks.md",
+        "guo_networks_2.md",
+        "guo_formulas.md",
+    }
+    check_links(texts)
+    assert texts["guo_networks_2.md"].startswith("# Guo et al. 2017: networks 2\n")
 
 
 @pytest.mark.parametrize(
@@ -232,11 +261,72 @@ def test_verdicts_without_what_is_printed_are_named(folder, change, message):
     assert "--run=guo_tried writes it again" in str(raised.value)
 
 
-def test_the_committed_page_is_that_of_today_s_rules():
-    """After a change of a rule or of a claim, `python -m experiments.papers --page` mends it."""
+@pytest.fixture(scope="module")
+def found():
+    """The findings of the committed verdicts."""
+    return findings.compute(RESULTS, listing.read(RESULTS), entry.of_claims())
+
+
+def test_the_committed_pages_are_those_of_today_s_rules(found):
+    """After a change of a rule or of a claim, `python -m experiments.papers --page` mends them."""
     standing = listing.read(RESULTS)
-    expected = page.text(listing.rows(RESULTS, standing), standing)
-    assert (RESULTS / "README.md").read_text(encoding="utf-8") == expected
+    expected = page.texts(listing.rows(RESULTS, standing), standing, found)
+    committed = {path.name: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.md")}
+    del committed["tables.md"]
+    assert committed == expected
+    assert max(text.count("\n") for text in expected.values()) <= page.LIMIT
+    check_links(expected)
+    toctree = (ROOT / "experiments" / "documentation" / "index.md").read_text()
+    for name in expected:
+        assert f"/experiments/results/papers/{name.removesuffix('.md')}\n" in toctree
+
+
+def test_effects_are_differences_of_calibration_errors(found):
+    """The effect of a few losses is the difference of the roots of the public function's errors."""
+    assert [finding.row for finding in found] == findings.read()
+    by_value = {finding.row.value: finding for finding in found}
+    config = RESULTS / "runs" / "cifar10_resnet8"
+
+    def root(label):
+        errors = []
+        for seed in (1, 2, 3):
+            arrays = np.load(config / label / f"{seed}.npz")
+            logits = arrays["test_logits"].astype(np.float32)
+            errors.append(inference.debiased_squared_error(logits, arrays["test_labels"]).value)
+        return 100 * np.mean(errors) ** 0.5
+
+    for value, label in (
+        ("CE2(CE) - CE2(FL-3)", "focal-gamma=3.0"),
+        ("CE2(CE) - CE2(LS-0.05)", "label_smoothing"),
+        ("CE2(CE) - CE2(BSCE-GRA)", "bsce_gra"),
+    ):
+        estimate, low, high = by_value[value].effect
+        assert estimate == pytest.approx(root("cross_entropy") - root(label), abs=0.01)
+        assert low < estimate < high
+
+
+def test_published_effects_are_those_of_the_claim(found):
+    """Both numbers stand in the claim, or in the recount of the same table."""
+    for finding in found:
+        row = finding.row
+        names = row.claim, row.claim.replace("-own", "-table")
+        texts = "".join(claims.read()[name].published for name in names if name in claims.read())
+        for number in filter(None, (row.published_first, row.published_second)):
+            assert re.search(rf"(?<![\d.]){re.escape(number)}(?!\d)", texts), row
+
+
+def test_the_forest_plot_has_the_published_effect_beside_the_own(found):
+    some = [
+        f for f in found if f.row.value in ("CE2(CE) - CE2(FL-3)", "CE2(LS-0.1) - CE2(LS-0.05)")
+    ]
+    own, published = findings.figure(some).axes
+    points = [
+        [float(x) for line in axes.lines for x in np.asarray(line.get_xdata())]
+        for axes in (own, published)
+    ]
+    assert points[0][:2] == pytest.approx([finding.effect[0] for finding in some])
+    assert points[1][0] == pytest.approx(2.87)
+    assert own.get_xlim() == published.get_xlim()
 
 
 def test_the_committed_files_have_the_verdicts_of_today_s_rules():

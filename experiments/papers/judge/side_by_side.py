@@ -8,7 +8,6 @@ procedure where two losses of a block have exactly this difference; other values
 
 import json
 import pathlib
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -166,7 +165,11 @@ def text(record: Mapping[str, Any], simulated: Mapping[str, Any]) -> str:
             ),
         ]
     rows = record["claims"]
-    parts += ["## States", STATES, tables.in_markdown(counts(rows))]
+    parts += [
+        "## States",
+        STATES,
+        tables.in_markdown(states.counts((row["kind"], row["state"]) for row in rows.values())),
+    ]
     parts += [
         "## Before and after",
         BEFORE,
@@ -203,15 +206,6 @@ regime* if it needs the networks of the papers, and *contradicted here* otherwis
 BEFORE = """Claims with a p-value. *Before*: every comparison uses the variance of its own three
 seeds. *After*: the procedure above. Both are adjusted by Holm's method within a source; Holm and BH
 are the adjusted p-values after."""
-
-
-def counts(rows: Mapping[str, Mapping[str, Any]]) -> list[list[str]]:
-    """Count the states by kind."""
-    table = [["kind", *states.STATES]]
-    for kind in states.KINDS:
-        number = Counter(row["state"] for row in rows.values() if row["kind"] == kind)
-        table.append([kind, *(str(number[state]) for state in states.STATES)])
-    return table
 
 
 def _p(p: float | None) -> str:

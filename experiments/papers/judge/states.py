@@ -1,5 +1,8 @@
 """The states of claims, and the kinds that no headline counts."""
 
+from collections import Counter
+from collections.abc import Iterable
+
 from experiments.papers import claims
 from experiments.papers.judge import rules
 from experiments.papers.judge.values import Value
@@ -53,3 +56,10 @@ def _is_mostly(values: dict[str, Value]) -> bool:
         and value.rows / 2 < value.value <= value.rows
         for value in values.values()
     )
+
+
+def counts(kinds_and_states: Iterable[tuple[str, str]]) -> list[list[str]]:
+    """Count the states by kind, as the rows of a table."""
+    numbers = Counter(kinds_and_states)
+    rows = [[kind, *(str(numbers[kind, state]) for state in STATES)] for kind in KINDS]
+    return [["kind", *STATES], *rows]

@@ -1,37 +1,57 @@
-"""The page of verdicts: results/papers/README.md, from the files in that folder alone."""
+"""The pages of verdicts: results/papers/README.md and one page for each source.
+
+They are written from the files in that folder alone.
+"""
 
 import pathlib
 import re
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 
+from calib_jax import plots
 from calib_jax.report import tables
 from calib_jax.train.folder import files
 from experiments.papers import entry
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import verdicts
+from experiments.papers.judge import states, verdicts
 from experiments.papers.judge.values import Value
-from experiments.papers.page import listing
+from experiments.papers.page import findings, listing
 from experiments.papers.store import runs
 
 HEAD = """# Verdicts on the claims of the papers
 
-`python -m experiments.papers --page` judges the values in the JSON files in this folder by today's
-rules, and writes this page. Intervals are at 90 %; seeds and test examples are both random.
-Calibration errors are compared by the debiased squared error, because noise raises a plug-in error
-by an amount that depends on the model. p-values are one-sided. Holm's method adjusts them for the
-number of claims of the same source that have a p-value; proofs and counts have none. A verdict
-whose adjusted p-value is above .05 is undecided. [Tables](tables.md) show the trained networks
-beside the published ones.
+`python -m experiments.papers --page` writes this page, and the pages of the sources, from the files
+in this folder. *Here* is the effect that was measured here, in points, with its interval at 90 %;
+*published* is the effect that the paper prints for its network, without an interval. A positive
+effect is as the sentence states. Effects on calibration are differences of root-CE2, the root of
+the debiased squared calibration error; published ones are differences of plug-in ECE. The verdict
+on the claim tests the difference of the squared errors, and its interval is divided by the sum of
+both roots. The interval of one seed is over test examples alone. A claim can have several rows,
+and parts that are no row; it holds only if all parts of its rule do, after the adjustment for all
+claims of the source. [Tables](tables.md) show the errors of all networks beside the published
+ones, the [procedure](judge/README.md) judges again with a variance that is pooled over losses, and
+the [map](../map/map.md) shows in which regime a loss helps.
 """
-COUNTS = f"""The kind of a claim is the evidence that its test gives:
-
-- *{listing.FORMULA}*: no network is trained. An identity is
-  evaluated, a problem with a known answer is solved, or the published numbers are counted.
-- *{listing.SMALL}*: small networks are trained, or a cost is measured. Such a verdict is
-  about these networks, and does not refute a claim about those of the papers.
-- *{listing.LARGE}*: the test needs the papers' networks.
+COUNTS = """Headline counts are those of trained networks. Identities, unit tests and recounts of
+published tables are no evidence about trained networks, so they stand apart. A claim that does not
+hold is *outside the regime* if it needs the networks of the papers, and *contradicted here*
+otherwise; *mostly* is a count such as 10 of 11.
 """
+RULES = """Every claim has the words of the paper, the rule with its history, the values, and the
+command that computes them again. Intervals are at 90 %; seeds and test examples are both random.
+p-values are one-sided; Holm's method adjusts them for the claims of the source. A verdict whose
+adjusted p-value is above .05 is undecided. [All findings](README.md).
+"""
+SOURCES = {
+    "guo": "Guo et al. 2017",
+    "mukhoti": "Mukhoti et al. 2020, focal loss",
+    "adafocal": "Ghosh et al. 2022, AdaFocal",
+    "bsce-gra": "Lin et al. 2025, BSCE-GRA",
+    "recall": "Tian et al. 2021, recall loss",
+}
+FOREST = "findings.png"
+LIMIT = 600  # lines of a page
+PAGE_LINES = 12  # lines of a page without its claims, at most
 REPEAT = """`python -m experiments.papers --run=ENTRY --recompute` computes the verdicts of an entry
 again, from the records of its runs in `runs/`, without training. With `--data_dir=DIR` and
 `--results=NEW`, it trains the runs again; `DIR` is the folder of the data sets, and `NEW` an empty
@@ -61,52 +81,179 @@ LONG_TAIL = (11_101, "images of CIFAR-10, long-tailed by a factor of 100")
 SHOWN_ELSEWHERE = ("diagnose", "num_epochs", "model.name", "init_from", "precision")
 
 
-def text(
+def texts(
     listed: list[listing.Row],
     standing: Mapping[str, verdicts.Verdict],
+    found: Sequence[findings.Finding] = (),
     by_claim: Mapping[str, Entry] | None = None,
-) -> str:
-    """Format the page.
+) -> dict[str, str]:
+    """Format the pages, by the name of the file.
 
     Args:
       listed: the states of all claims.
       standing: the verdicts that were read.
+      found: the findings on the first page.
       by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
     by_claim = entry.of_claims() if by_claim is None else by_claim
-    states = verdicts.adjusted(standing)
+    sections: dict[str, dict[str, list[_Section]]] = {}
+    for section in _sections(listed, standing, by_claim):
+        of_source = sections.setdefault(section.source, {})
+        of_source.setdefault(_kind(section.rows), []).append(section)
+    written: dict[str, str] = {}
+    pages: dict[str, list[_Section]] = {}
+    for source, by_kind in sections.items():
+        stem = source.replace("-", "_")
+        everything = [section for of_kind in by_kind.values() for section in of_kind]
+        if _is_short(everything):
+            pages[f"{stem}.md"] = everything
+            continue
+        for kind, of_kind in by_kind.items():
+            for number, part in enumerate(_split(of_kind), start=1):
+                pages[f"{stem}_{kind}{f'_{number}' if number > 1 else ''}.md"] = part
+    for name, part in pages.items():
+        written[name] = _source_page(name, part)
+    written["README.md"] = _first_page(listed, standing, found, pages)
+    return written
+
+
+class _Section(NamedTuple):
+    """The section of an entry: its text, and the rows of its claims."""
+
+    name: str
+    source: str
+    rows: list[listing.Row]
+    text: str
+
+    @property
+    def lines(self) -> int:
+        """The number of lines on a page, with the lines of its claims in the index."""
+        return self.text.count("\n") + 2 + len(self.rows)
+
+
+def _sections(
+    listed: list[listing.Row],
+    standing: Mapping[str, verdicts.Verdict],
+    by_claim: Mapping[str, Entry],
+) -> Iterator[_Section]:
+    """Format the sections of the entries that have a verdict."""
+    adjusted = verdicts.adjusted(standing)
     of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
-    parts = [HEAD, "## Counts", COUNTS, tables.in_markdown(listing.counts(listed))]
-    parts += ["## Cost", _total_cost(of_entries.values()), REPEAT]
-    parts += ["## Claims", _index(listed, standing)]
     for name in dict.fromkeys(row.entry for row in listed if row.entry in of_entries):
         record = of_entries[name]
         of_entry = [row for row in listed if row.entry == name and row.claim.id in standing]
-        parts.append(f"## {name}")
+        parts = [f"## {name}"]
         if record["note"]:
             parts.append(record["note"])
         parts.append(evidence(by_claim[of_entry[0].claim.id], of_entry))
         for row in of_entry:
-            parts.append(_claim(standing[row.claim.id], states[row.claim.id]))
+            parts.append(_claim(standing[row.claim.id], adjusted[row.claim.id]))
         parts += [f"![{file.removesuffix('.png')}]({file})" for file in record["figures"]]
         parts.append(_cost(record, of_entries.values()))
+        # An entry can test a claim of another source, too.
+        source = next(each for each in SOURCES if name.startswith(each.replace("-", "_")))
+        yield _Section(name, source, of_entry, "\n\n".join(part.strip("\n") for part in parts))
+
+
+def _kind(of_entry: Sequence[listing.Row]) -> str:
+    """Return the kind of page on which an entry stands if its source has several pages."""
+    if any(row.evidence != listing.FORMULA for row in of_entry):
+        return "networks"
+    return "tables" if of_entry[0].claim.scale == "table" else "formulas"
+
+
+def _is_short(sections: Iterable[_Section]) -> bool:
+    return PAGE_LINES + sum(section.lines for section in sections) <= LIMIT
+
+
+def _split(sections: Iterable[_Section]) -> list[list[_Section]]:
+    """Split sections into pages of at most LIMIT lines."""
+    parts: list[list[_Section]] = [[]]
+    for section in sections:
+        if parts[-1] and not _is_short([*parts[-1], section]):
+            parts.append([])
+        parts[-1].append(section)
+    return parts
+
+
+def _source_page(name: str, sections: Sequence[_Section]) -> str:
+    """Format a page of a source: the index of its claims, and the sections."""
+    of_kind = name.removesuffix(".md").removeprefix(sections[0].source.replace("-", "_"))
+    title = f"# {SOURCES[sections[0].source]}{of_kind.replace('_', ' ').replace(' ', ': ', 1)}"
+    table = [["claim", "verdict", "kind", "entry"]]
+    table += [
+        [row.claim.id, row.state, row.evidence, f"[{section.name}](#{section.name})"]
+        for section in sections
+        for row in section.rows
+    ]
+    parts = [title, RULES, tables.in_markdown(table, is_markup=True)]
+    return _joined([*parts, *(section.text for section in sections)])
+
+
+def _joined(parts: Iterable[str]) -> str:
+    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+
+
+def _first_page(
+    listed: list[listing.Row],
+    standing: Mapping[str, verdicts.Verdict],
+    found: Sequence[findings.Finding],
+    pages: Mapping[str, Sequence[_Section]],
+) -> str:
+    """Format the first page: findings, counts, and links to the pages of the sources."""
+    parts = [HEAD]
+    if any(finding.of_calibration for finding in found):
+        parts.append(f"![Differences of calibration errors, here and published]({FOREST})")
+    states_of = {row.claim.id: _state(row, standing) for row in listed}
+    places = {
+        row.claim.id: f"{page}#{section.name}"
+        for page, sections in pages.items()
+        for section in sections
+        for row in section.rows
+    }
+    for source, title in SOURCES.items():
+        of_source = [f for f in found if f.row.claim.startswith(f"{source}-")]
+        if of_source:
+            table = [["finding", "here", "published", "network, and its error", "claim"]]
+            table += [_finding(finding, states_of, places) for finding in of_source]
+            parts += [f"## {title}", tables.in_markdown(table, is_markup=True)]
+    kinds = ((states.kind_of(row.claim), states_of[row.claim.id]) for row in listed)
+    parts += ["## Counts", COUNTS, tables.in_markdown(states.counts(kinds))]
+    contents = [["page", "claims", "entries"]]
+    for page, sections in pages.items():
+        number = sum(len(section.rows) for section in sections)
+        names = ", ".join(f"[{section.name}]({page}#{section.name})" for section in sections)
+        contents.append([f"[{page.removesuffix('.md')}]({page})", str(number), names])
+    parts += ["## Claims", tables.in_markdown(contents, is_markup=True)]
+    of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
+    parts += ["## Cost", _total_cost(of_entries.values()), REPEAT]
     untested = [["claim", "state", "needs"]]
     untested += [
         [row.claim.id, row.state, row.data] for row in listed if row.claim.id not in standing
     ]
-    parts += ["## Without a verdict", tables.in_markdown(untested)]
-    return "\n\n".join(part.strip("\n") for part in parts) + "\n"
+    return _joined([*parts, "## Without a verdict", tables.in_markdown(untested)])
 
 
-def _index(listed: list[listing.Row], standing: Mapping[str, verdicts.Verdict]) -> str:
-    """List all claims that have a verdict, with links to their entries."""
-    table = [["claim", "verdict", "kind", "entry"]]
-    table += [
-        [row.claim.id, row.state, row.evidence, f"[{row.entry}](#{row.entry})"]
-        for row in listed
-        if row.claim.id in standing
-    ]
-    return tables.in_markdown(table, is_markup=True)
+def _state(row: listing.Row, standing: Mapping[str, verdicts.Verdict]) -> str:
+    if row.claim.id not in standing:
+        return states.state_of(row.claim, None, {})
+    return states.state_of(row.claim, row.state, standing[row.claim.id].values)
+
+
+def _finding(
+    finding: findings.Finding, states_of: Mapping[str, str], places: Mapping[str, str]
+) -> list[str]:
+    """Format a finding as a row of the first page."""
+    row = finding.row
+    estimate, low, high = finding.effect
+    published = ""
+    if finding.published is not None:
+        published = f"{finding.published:.2f} ({row.published_for})"
+    scope = _network(finding.scope)
+    if finding.error is not None:
+        scope += f"; {finding.error:.0f} %"
+    state = f"[{states_of[row.claim]}]({places[row.claim]})"
+    return [row.finding, f"{estimate:.1f} [{low:.1f}, {high:.1f}]", published, scope, state]
 
 
 def evidence(tested_by: Entry, of_entry: Iterable[listing.Row]) -> str:
@@ -216,7 +363,7 @@ def _total_cost(of_entries: Iterable[Mapping[str, Any]]) -> str:
     return (
         f"All verdicts rest on {len(distinct):,} runs, which took {sum(distinct.values()):,.0f}"
         f" minutes of training; the statistics took {seconds / 60:,.0f} minutes. Entries share"
-        " runs, so the costs of the entries below add up to more."
+        " runs, so the costs of the entries add up to more."
     )
 
 
@@ -253,9 +400,14 @@ def write(
     standing: Mapping[str, verdicts.Verdict],
     by_claim: Mapping[str, Entry] | None = None,
 ) -> pathlib.Path:
-    """Write the page, and the verdicts of today's rules into the files of their values."""
+    """Write the pages, and the verdicts of today's rules into the files of their values."""
+    by_claim = entry.of_claims() if by_claim is None else by_claim
     for record in {verdict.entry: verdict.record for verdict in standing.values()}.values():
         verdicts.write(folder, record)
-    path = folder / "README.md"
-    files.replace(path, text(listed, standing, by_claim))
-    return path
+    found = findings.compute(folder, standing, by_claim)
+    of_calibration = [finding for finding in found if finding.of_calibration]
+    if of_calibration:
+        plots.save(findings.figure(of_calibration), folder / FOREST, dpi=100)
+    for name, text in texts(listed, standing, found, by_claim).items():
+        files.replace(folder / name, text)
+    return folder / "README.md"

@@ -1,0 +1,158 @@
+"""The findings that the first page shows: effects in points, beside the published ones.
+
+`experiments/published/findings.csv` lists them. Most are differences of calibration between two
+trainings. A verdict tests the difference d of their debiased squared errors; a reader thinks in
+points of ECE. With the roots r and s of both squared errors, d = (r - s) (r + s), so d / (r + s) is
+the difference of the roots, and its interval is the tested one divided by r + s.
+"""
+
+import functools
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, NamedTuple
+
+import numpy as np
+
+from calib_jax import plots
+from experiments.papers import claims
+from experiments.papers.entry import Entry, Training
+from experiments.papers.judge import comparisons, estimates, procedure, verdicts
+from experiments.papers.judge.values import LEVEL, Value
+from experiments.papers.store import records
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+AFTER = " + T"  # behind the name of a training: after the papers' temperature
+
+
+class Row(NamedTuple):
+    """One row of findings.csv.
+
+    Attributes:
+      claim: the claim that the finding is about.
+      finding: the finding in plain words.
+      value: the name of the value in the file of the verdict.
+      first: the training, as its entry names it, whose network and error are the scope.
+      second: the training whose calibration error is subtracted; "" for another kind of value.
+      published_first: the published number of `first`, in points.
+      published_second: the published number of `second`, in points.
+      published_for: data set and network of the published numbers.
+    """
+
+    claim: str
+    finding: str
+    value: str
+    first: str
+    second: str
+    published_first: str
+    published_second: str
+    published_for: str
+
+
+class Finding(NamedTuple):
+    """A finding with its effects in points.
+
+    Attributes:
+      row: the row of the file.
+      effect: estimate, and lower and upper end of its interval.
+      published: the published effect; None if the paper prints no numbers.
+      scope: the training whose network the finding is about.
+      error: its test error in percent, as the mean over seeds; None if the record has no labels.
+    """
+
+    row: Row
+    effect: tuple[float, float, float]
+    published: float | None
+    scope: Training
+    error: float | None
+
+    @property
+    def of_calibration(self) -> bool:
+        """Whether the effect is a difference of calibration errors of two trainings."""
+        return bool(self.row.second)
+
+
+@functools.cache
+def read(path: pathlib.Path = claims.PUBLISHED / "findings.csv") -> list[Row]:
+    """Read the rows of the file; raise an error for a claim that does not exist."""
+    rows = [Row(**row) for _, row in claims.table(path, Row._fields)]
+    for row in rows:
+        if row.claim not in claims.read():
+            raise claims.unknown(row.claim, claims.read())
+    return rows
+
+
+def compute(
+    folder: pathlib.Path,
+    standing: Mapping[str, verdicts.Verdict],
+    by_claim: Mapping[str, Entry],
+) -> list[Finding]:
+    """Compute the effects of findings; leave out those without their value in the folder."""
+    read_runs = functools.cache(functools.partial(_runs, folder))
+    found = []
+    for row in read():
+        if row.claim not in standing:
+            continue
+        verdict = standing[row.claim]
+        beside = {name: Value.of(plain) for name, plain in verdict.record["beside"].items()}
+        value = (beside | verdict.values).get(row.value)
+        if value is None:
+            continue
+        trainings = by_claim[row.claim].runs
+        scale = 100.0
+        if row.second:
+            names = (row.first, row.second)
+            binned = (
+                estimates.adaptive_squared_error
+                if row.value.startswith("Ada")
+                else estimates.squared_error
+            )
+            parts = [
+                [comparisons.after(run) if AFTER in name else run.test for run in runs]
+                for name in names
+                for runs in [read_runs(trainings[name.removesuffix(AFTER)])]
+            ]
+            squares = [np.mean([binned(part).value for part in of_seeds]) for of_seeds in parts]
+            scale /= sum(procedure.root(float(square)) for square in squares)
+        published = None
+        if row.published_first:
+            published = round(float(row.published_first) - float(row.published_second), 2)
+        scope = trainings[row.first.removesuffix(AFTER)]
+        effect = scale * value.value, scale * value.low, scale * value.high
+        found.append(Finding(row, effect, published, scope, _error(read_runs(scope))))
+    return found
+
+
+def _runs(folder: pathlib.Path, training: Training) -> list[records.Trained]:
+    return [records.read(folder, training, seed) for seed in training.of_seeds]
+
+
+def _error(runs: Sequence[records.Trained]) -> float | None:
+    if not all(len(run.test.right) for run in runs):
+        return None
+    return 100 * float(np.mean([estimates.error(run.test).value for run in runs]))
+
+
+def figure(found: Sequence[Finding]) -> "matplotlib.figure.Figure":
+    """Draw the effects on calibration as a forest plot, beside the published ones."""
+    panels = {}
+    for finding in found:
+        panel: dict[str, object] = {"here": finding.effect}
+        if finding.published is not None:
+            panel["published"] = finding.published
+        panels[finding.row.finding] = panel
+    drawn = plots.intervals(
+        panels,
+        columns=2,
+        title="Difference of calibration errors, in points",
+        note="Right of 0: as the paper states. No interval is published. Intervals of one seed are"
+        " over test examples alone.",
+        level=LEVEL,
+        width=8.5,
+    )
+    limits = [axes.get_xlim() for axes in drawn.axes]
+    for axes in drawn.axes:
+        axes.set_xlim(min(low for low, _ in limits), max(high for _, high in limits))
+        axes.axvline(0.0, color="0.6", linewidth=0.8, zorder=0)
+    return drawn
