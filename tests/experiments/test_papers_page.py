@@ -305,6 +305,14 @@ def test_effects_are_differences_of_calibration_errors(found):
         assert low < estimate < high
 
 
+def test_counts_of_published_rows(found):
+    """The slides of AdaFocal print 14 of 15 and 12 of 15."""
+    counted = {finding.row.claim: finding.counted for finding in found if finding.counted}
+    assert counted["adafocal-best-14-of-15-pre"] == (14, 15)
+    assert counted["adafocal-best-12-of-15-post"] == (12, 15)
+    assert all(0 < count <= rows for count, rows in counted.values())
+
+
 def test_published_effects_are_those_of_the_claim(found):
     """Both numbers stand in the claim, or in the recount of the same table."""
     for finding in found:

@@ -9,7 +9,7 @@ the difference of the roots, and its interval is the tested one divided by r + s
 import functools
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -33,7 +33,8 @@ class Row(NamedTuple):
       claim: the claim that the finding is about.
       finding: the finding in plain words.
       value: the name of the value in the file of the verdict.
-      first: the training, as its entry names it, whose network and error are the scope.
+      first: the training, as its entry names it, whose network and error are the scope; "" for a
+        count of rows of the paper's tables.
       second: the training whose calibration error is subtracted; "" for another kind of value.
       published_first: the published number of `first`, in points.
       published_second: the published number of `second`, in points.
@@ -51,21 +52,23 @@ class Row(NamedTuple):
 
 
 class Finding(NamedTuple):
-    """A finding with its effects in points.
+    """A finding with its effects in points, or with a count of published rows.
 
     Attributes:
       row: the row of the file.
-      effect: estimate, and lower and upper end of its interval.
+      effect: estimate, and lower and upper end of its interval; None for a count.
+      counted: the number of rows of the paper's tables that are as it states, and of all rows.
       published: the published effect; None if the paper prints no numbers.
       scope: the training whose network the finding is about.
       error: its test error in percent, as the mean over seeds; None if the record has no labels.
     """
 
     row: Row
-    effect: tuple[float, float, float]
-    published: float | None
-    scope: Training
-    error: float | None
+    effect: tuple[float, float, float] | None = None
+    counted: tuple[int, int] | None = None
+    published: float | None = None
+    scope: Training | None = None
+    error: float | None = None
 
     @property
     def of_calibration(self) -> bool:
@@ -99,6 +102,9 @@ def compute(
         value = (beside | verdict.values).get(row.value)
         if value is None:
             continue
+        if not row.first:
+            found.append(Finding(row, counted=(int(value.value), value.rows)))
+            continue
         trainings = by_claim[row.claim].runs
         scale = 100.0
         if row.second:
@@ -120,7 +126,7 @@ def compute(
             published = round(float(row.published_first) - float(row.published_second), 2)
         scope = trainings[row.first.removesuffix(AFTER)]
         effect = scale * value.value, scale * value.low, scale * value.high
-        found.append(Finding(row, effect, published, scope, _error(read_runs(scope))))
+        found.append(Finding(row, effect, None, published, scope, _error(read_runs(scope))))
     return found
 
 
@@ -138,7 +144,7 @@ def figure(found: Sequence[Finding]) -> "matplotlib.figure.Figure":
     """Draw the effects on calibration as a forest plot, beside the published ones."""
     panels = {}
     for finding in found:
-        panel: dict[str, object] = {"here": finding.effect}
+        panel: dict[str, Any] = {"here": finding.effect}
         if finding.published is not None:
             panel["published"] = finding.published
         panels[finding.row.finding] = panel

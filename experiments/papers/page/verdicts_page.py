@@ -22,15 +22,16 @@ HEAD = """# Verdicts on the claims of the papers
 
 `python -m experiments.papers --page` writes this page, and the pages of the sources, from the files
 in this folder. *Here* is the effect that was measured here, in points, with its interval at 90 %;
-*published* is the effect that the paper prints for its network, without an interval. A positive
-effect is as the sentence states. Effects on calibration are differences of root-CE2, the root of
-the debiased squared calibration error; published ones are differences of plug-in ECE. The verdict
-on the claim tests the difference of the squared errors, and its interval is divided by the sum of
-both roots. The interval of one seed is over test examples alone. A claim can have several rows,
-and parts that are no row; it holds only if all parts of its rule do, after the adjustment for all
-claims of the source. [Tables](tables.md) show the errors of all networks beside the published
-ones, the [procedure](judge/README.md) judges again with a variance that is pooled over losses, and
-the [map](../map/map.md) shows in which regime a loss helps.
+*published* is the effect that the paper prints for its network, without an interval, or the number
+of rows of its tables that are as the sentence states. A positive effect is as the sentence states.
+Effects on calibration are differences of root-CE2, the root of the debiased squared calibration
+error; published ones are differences of plug-in ECE. The verdict on the claim tests the difference
+of the squared errors, and its interval is divided by the sum of both roots. The interval of one
+seed is over test examples alone. A claim can have several rows, and parts that are no row; it holds
+only if all parts of its rule do, after the adjustment for all claims of the source.
+[Tables](tables.md) show the errors of all networks beside the published ones, the
+[procedure](judge/README.md) judges again with a variance that is pooled over losses, and the
+[map](../map/map.md) shows in which regime a loss helps.
 """
 COUNTS = """Headline counts are those of trained networks. Identities, unit tests and recounts of
 published tables are no evidence about trained networks, so they stand apart. A claim that does not
@@ -244,16 +245,20 @@ def _finding(
     finding: findings.Finding, states_of: Mapping[str, str], places: Mapping[str, str]
 ) -> list[str]:
     """Format a finding as a row of the first page."""
-    row = finding.row
-    estimate, low, high = finding.effect
-    published = ""
+    row, here, published, scope = finding.row, "", "", "published tables"
+    if finding.effect:
+        estimate, low, high = finding.effect
+        here = f"{estimate:.1f} [{low:.1f}, {high:.1f}]"
+    if finding.counted:
+        published = f"{finding.counted[0]} of {finding.counted[1]} rows"
     if finding.published is not None:
         published = f"{finding.published:.2f} ({row.published_for})"
-    scope = _network(finding.scope)
+    if finding.scope:
+        scope = _network(finding.scope)
     if finding.error is not None:
         scope += f"; {finding.error:.0f} %"
     state = f"[{states_of[row.claim]}]({places[row.claim]})"
-    return [row.finding, f"{estimate:.1f} [{low:.1f}, {high:.1f}]", published, scope, state]
+    return [row.finding, here, published, scope, state]
 
 
 def evidence(tested_by: Entry, of_entry: Iterable[listing.Row]) -> str:
