@@ -36,12 +36,12 @@ every_mesh = pytest.mark.parametrize(
 )
 
 
-def examples(dtype=np.float32):
+def examples(dtype=np.float32, num_rows=NUM_ROWS):
     random = np.random.default_rng(0)
-    logits = (2 * random.standard_normal((NUM_ROWS, NUM_CLASSES))).astype(dtype)
-    labels = random.integers(NUM_CLASSES, size=NUM_ROWS)
-    labels = np.where(random.random(NUM_ROWS) < 0.5, logits.argmax(-1), labels)
-    weights = random.choice([1, 1, 1, 0, 2], size=NUM_ROWS).astype(dtype)
+    logits = (2 * random.standard_normal((num_rows, NUM_CLASSES))).astype(dtype)
+    labels = random.integers(NUM_CLASSES, size=num_rows)
+    labels = np.where(random.random(num_rows) < 0.5, logits.argmax(-1), labels)
+    weights = random.choice([1, 1, 1, 0, 2], size=num_rows).astype(dtype)
     return logits, labels.astype(np.int32), weights
 
 
@@ -418,16 +418,17 @@ def test_calibrators_inside_jit(name):
 def test_fits_and_inference_on_every_mesh(dtype, placement, axes, is_set):
     with jax.enable_x64(dtype == "float64"):
         for name, function in (CALIBRATORS | INFERENCE).items():
-            wanted = numbers(function(*map(jnp.asarray, examples(dtype))))
+            # On 32 rows the fits of many parameters have no optimum, and stop anywhere.
+            rows = examples(dtype, 20 * NUM_ROWS if name in CALIBRATORS else NUM_ROWS)
+            wanted = numbers(function(*map(jnp.asarray, rows)))
             with context(mesh_of(axes), is_set):
-                data = placed(mesh_of(axes), placement, examples(dtype))
+                data = placed(mesh_of(axes), placement, rows)
                 actual = numbers(function(*data))
                 inside = numbers(jax.jit(function)(*data)) if name in CALIBRATORS else actual
             tolerance = 1e-6 if dtype == "float32" else 1e-12
             assert_same({name: actual}, {name: wanted}, tolerance)
-            # `vector` has no optimum on these 32 rows: a parameter grows until the fit stops, and
-            # in float32 rounding decides where.
-            assert_same({name: inside}, {name: wanted}, 0.01 if dtype == "float32" else 1e-10)
+            # A compiled fit sums in another order, and a flat likelihood amplifies the rounding.
+            assert_same({name: inside}, {name: wanted}, 0.01 if dtype == "float32" else 1e-6)
 
 
 def test_arrays_of_other_processes_are_refused(monkeypatch):
