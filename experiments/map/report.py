@@ -9,6 +9,7 @@ result, and the page states how many settings it lacks.
 
 import pathlib
 
+import numpy as np
 from absl import flags
 
 from calib_jax import plots
@@ -16,6 +17,8 @@ from calib_jax.core.files import writing
 from experiments.map import claim_tables, figure, records, statistics, tables
 from experiments.map.settings import BASELINE, LOSSES, PARTS, settings
 from experiments.running import cli
+
+LEARNED = 0.9  # a network with a larger error learned nothing
 
 _PAGE = flags.DEFINE_string("page", str(records.FOLDER), "Folder of the tables and the figure.")
 
@@ -45,9 +48,24 @@ def page(found: statistics.Records) -> str:
         "",
         "Above 0 a loss is better calibrated than cross-entropy before any temperature. Points are"
         " means over ten seeds with 90 % intervals over seeds, test rows and validation rows.",
+        *untrained(found),
         *(line for section in tables.sections(found) for line in section),
     ]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def untrained(found: statistics.Records) -> list[str]:
+    """Name the settings whose network learned nothing: no confidence is its calibration error."""
+    errors = {key: float(np.mean(record["values"]["error"])) for key, record in found.items()}
+    named = [f"{key.name} ({error:.0%})" for key, error in errors.items() if error > LEARNED]
+    if not named:
+        return []
+    return [
+        "",
+        f"These networks err on more than {LEARNED:.0%}: {', '.join(sorted(named))}. A network that"
+        " learned nothing states low confidences, and is calibrated without being of use; its gain"
+        " counts in every test below, as the rules state.",
+    ]
 
 
 def claims_page(found: statistics.Records) -> str:

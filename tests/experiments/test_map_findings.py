@@ -274,3 +274,13 @@ def test_losses_that_tie_share_the_draws():
 def test_a_folder_without_cross_entropy_is_refused(tmp_path):
     with pytest.raises(ValueError, match="has no record of cross-entropy"):
         report.read_all(tmp_path)
+
+
+def test_a_network_that_learned_nothing_is_named(whole):
+    (setting, *_) = (key for key in whole if key.loss == "brier")
+    values = whole[setting]["values"]
+    assert report.untrained(whole) == []
+    collapsed = {**values, "error": [0.987] * len(values["error"])}
+    found = {**whole, setting: {**whole[setting], "values": collapsed}}
+    assert f"{setting.name} (99%)" in report.untrained(found)[1]
+    assert report.untrained(found)[1] in report.page(found)
