@@ -63,7 +63,7 @@ class Report(Results):
 
     @property
     def explanations(self) -> list[str]:
-        """What the numbers of the tables mean, a sentence or more for each."""
+        """Explanations of the kinds of numbers in the tables, such as noise floors and p-values."""
         return tables.explanations(self)
 
     def save(self, folder: Any) -> list[str]:

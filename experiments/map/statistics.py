@@ -41,7 +41,7 @@ Records = Mapping[Setting, Mapping[str, Any]]
 
 
 class Place(NamedTuple):
-    """Where losses are compared: they share the data, the weight decay and the seeds."""
+    """A data set, a weight decay and their seeds, in which losses are compared."""
 
     texts: str
     weight_decay: float

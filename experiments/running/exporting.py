@@ -18,7 +18,7 @@ from experiments.running import building, initial, seed_folders
 
 PLATFORMS = ("cpu", "cuda", "tpu")
 Function = Callable[[PyTree], dict[str, Array]]
-# What tracing raises for a function that reads the values of arrays, or the size of a batch.
+# Errors of tracing: the function reads the values of an array, or the size of a batch.
 _UNTRACED = (
     *(AttributeError, TypeError, ValueError, NotImplementedError),
     jax.errors.InconclusiveDimensionOperation,

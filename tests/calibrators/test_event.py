@@ -26,7 +26,7 @@ def answers(seed=0):
 
 
 def log_likelihoods(seed=0):
-    """Give the same answers scores from about -2,000 to 0, most of them near 0."""
+    """Return the same answers with scores from about -2,000 to 0, most of them near 0."""
     confidence, correct = answers(seed)
     return -np.float32(1e-3) * np.exp(15 * (1 - confidence)), correct
 

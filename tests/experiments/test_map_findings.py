@@ -164,7 +164,7 @@ def test_a_condition_is_compared_with_the_map_at_its_temperature(whole):
     assert (found.by_decay, found.by_temperature) == pytest.approx(tuple(wanted))
     assert 0 <= found.share <= 1
 
-    # Where y follows T, the second prediction is right; where y follows weight decay, the first.
+    # The data decide: if y depends on T the second prediction is right, if on decay the first.
     for follows_temperature in (True, False):
         simulated = {}
         for place in (*of_map, *places):

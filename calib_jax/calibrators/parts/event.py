@@ -37,7 +37,7 @@ LEAST = 1e-6
 
 
 class Member(NamedTuple):
-    """What a calibrator of an event reads, and whether it takes scores."""
+    """The input of a calibrator of an event, and whether it may be scores."""
 
     way: _Way
     scores: bool
