@@ -1,0 +1,76 @@
+"""Losses, metrics and training steps lower for a GPU and a TPU, which the tests do not run on.
+
+`jax.export` lowers without the device, and raises an error for an operation that a platform lacks.
+"""
+
+import jax
+import jax.export
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import losses, metrics, train
+from tests.selection import some
+from tests.train import tasks
+
+PLATFORMS = ("cuda", "tpu")
+DTYPES = ("float32", "bfloat16")
+CLASSES = 5
+# One of each way to make a loss, and one metric of each kind of statistic.
+QUICK_LOSSES = {"adafocal", "bsce_gra", "mmce", "recall"}
+QUICK_METRICS = {"nll", "ece", "adaptive_ece", "classwise_ece", "aurc", "reliability"}
+assert set(losses.catalogue()) >= QUICK_LOSSES
+assert set(metrics.catalogue()) >= QUICK_METRICS
+
+
+def lowered(function, *arguments):
+    """Lower a function for both platforms; return the text of the program."""
+    shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
+    exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
+    assert exported.platforms == PLATFORMS
+    return exported.mlir_module()
+
+
+def batch(dtype, shape=(16,)):
+    return jnp.zeros((*shape, CLASSES), dtype), jnp.zeros(shape, jnp.int32), jnp.ones(shape)
+
+
+@pytest.mark.parametrize("name", some(losses.catalogue(), QUICK_LOSSES))
+def test_every_loss_lowers(name):
+    """Value, gradient, and the update of the state."""
+    objective = losses.objective(name)
+    state = objective.init(CLASSES, np.full(CLASSES, 7))
+
+    def step(state, logits, labels, weights):
+        def total(logits):
+            return jnp.sum(weights * objective.value(state, logits, labels, weights))
+
+        evidence = objective.evidence(state, logits, labels, weights)
+        return jax.value_and_grad(total)(logits), objective.update(
+            state, evidence, losses.Progress(1, 1, 2)
+        )
+
+    shape = (2, 4, 4) if name == "neighbour_margin" else (16,)
+    for dtype in DTYPES:
+        lowered(step, state, *batch(dtype, shape))
+
+
+@pytest.mark.parametrize("name", some(metrics.catalogue(), QUICK_METRICS))
+def test_every_metric_lowers(name):
+    metric = metrics.named(name)
+    for dtype in DTYPES:
+        lowered(lambda *data: metric.value(metric.stat(*data)), *batch(dtype))
+
+
+@pytest.mark.parametrize("name", ["cross_entropy", "adafocal"])
+@pytest.mark.parametrize("num_devices", [1, 8])
+def test_a_training_step_lowers(name, num_devices):
+    """As the loop compiles it: mapped over the devices, with the gradient's sum over them."""
+    objective, tx = losses.objective(name), tasks.sgd()
+    step = train.make_train_step(tasks.forward, objective, tx, axis_name=train.AXIS)
+    state = tasks.state_of(objective, tx, dtype=np.float32)
+    inputs = jnp.zeros((2, tasks.NUM_FEATURES))
+    rows = train.Batch(inputs, *(jnp.zeros(2, kind) for kind in ("int32", "float32", "int32")))
+    stacked = jax.tree.map(lambda leaf: jnp.stack([jnp.asarray(leaf)] * num_devices), (state, rows))
+    mapped = jax.pmap(step, axis_name=train.AXIS, devices=jax.devices()[:num_devices])
+    assert "stablehlo.all_reduce" in lowered(mapped, *stacked)
