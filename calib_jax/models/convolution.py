@@ -49,6 +49,8 @@ def convolve(
         feature_group_count, precision: as `jax.lax.conv_general_dilated` takes them.
     """
     rank = lhs.ndim - 2
+    # JAX traces the gradient later, where another precision of products may hold.
+    precision = precision or jax.config.jax_default_matmul_precision
     plain = functools.partial(
         lax.conv_general_dilated,
         lhs,

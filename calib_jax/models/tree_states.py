@@ -3,6 +3,7 @@
 Nodes of one height are computed together, of all trees, and padding is left out.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -110,20 +111,25 @@ def hidden_states(weights: Weights, vectors: Array, children: Array) -> Array:
     if not children.size:  # Each word is a whole tree.
         states = _of_words(weights.leaf_kernel, weights.leaf_bias, vectors[:, 0])
         return _halves(states)[0][:, None]
-    return _composed(*varying((weights, vectors), (weights, vectors, children)), children)
+    # JAX traces the gradient later, where another precision of matrix products may hold.
+    precision = jax.config.jax_default_matmul_precision
+    varied = varying((weights, vectors), (weights, vectors, children))
+    return _composed(precision, *varied, children)
 
 
-@jax.custom_vjp
-def _composed(weights: Weights, vectors: Array, children: Array) -> Array:
+@functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
+def _composed(precision: str | None, weights: Weights, vectors: Array, children: Array) -> Array:
     """Compute the hidden states of trees with inner nodes.
 
     The gradient is written out, because the number of loop steps depends on the trees, and JAX has
     no reverse-mode derivative of such a loop.
     """
-    return _forward(weights, vectors, children)[0]
+    return _forward(precision, weights, vectors, children)[0]
 
 
-def _forward(weights: Weights, vectors: Array, children: Array) -> tuple[Array, Any]:
+def _forward(
+    precision: str | None, weights: Weights, vectors: Array, children: Array
+) -> tuple[Array, Any]:
     batch, inner, _ = children.shape
     blocks, flat = _blocks(children), vectors.reshape(-1, vectors.shape[-1])
 
@@ -145,7 +151,13 @@ def _forward(weights: Weights, vectors: Array, children: Array) -> tuple[Array, 
     return hidden, (weights, vectors, states, blocks)
 
 
-def _backward(saved: Any, gradient: Array) -> tuple[Any, ...]:
+def _backward(precision: str | None, saved: Any, gradient: Array) -> tuple[Any, ...]:
+    """Compute the gradient with the precision of the forward pass."""
+    with jax.default_matmul_precision(precision):
+        return _descended(saved, gradient)
+
+
+def _descended(saved: Any, gradient: Array) -> tuple[Any, ...]:
     """Propagate the gradient of each node to its children, from the root down."""
     weights, vectors, states, blocks = saved
     (batch, count, _), flat = vectors.shape, vectors.reshape(-1, vectors.shape[-1])

@@ -44,6 +44,7 @@ class Work:
         config = base(self.loss)
         config.model.name, config.model.options = self.model, ConfigDict(self.options)
         config.batch_size, config.run.over = self.batch_size, self.over
+        config.precision = "tensorfloat32"  # as PyTorch's loop, on a GPU
         config.augment, size = self.augmented, self.batch_size * self.steps
         validation = self._images(max(size // 10, self.batch_size, 100))
         dataset = _dataset(10, self._images(size), validation, augment=image_sets.crop_and_flip)

@@ -2,8 +2,9 @@ r"""Check losses and metrics on this device before a training: laws, known value
 
     python -m experiments.papers.device_check
 
-Accelerators multiply float32 matrices with fewer bits unless a program asks for all of them. So
-each loss of the runs, its gradient, and each metric are compared with the same computation in
+Accelerators multiply float32 matrices with fewer bits unless a program asks for all of them, as
+runs with the precision float32 do. So their matrix product is compared with one in float64. Each
+loss of the runs, its gradient, and each metric are compared with the same computation in
 float64 on the processor, which the tests compare with the recorded values of the papers' code. A
 few values are derived by hand, and a few laws must hold exactly. Last, the gradient of a small
 network in bfloat16 is compared with that in float32: runs use bfloat16 only where both agree.
@@ -80,15 +81,17 @@ def checks() -> Iterator[Check]:
         metric = metrics.named(name)
         actual = metric(jnp.asarray(logits, jnp.float32), jnp.asarray(labels))
         yield Check(f"metric {name} in float64", _from_float64(metric, actual), CLOSE)
+    yield Check("matrix product in float32", matrix_error("float32"), CLOSE)
     yield _bfloat16(logits, labels)
 
 
-def matrix_error() -> float:
-    """Return the relative error of a float32 matrix product as networks compute it."""
+def matrix_error(precision: str) -> float:
+    """Return the relative error of a matrix product of networks with a config's precision."""
     random = np.random.default_rng(0)
     a, b = random.normal(size=(2, 256, 256)).astype(np.float32)
     exact = a.astype(np.float64) @ b.astype(np.float64)
-    product = np.asarray(jnp.asarray(a) @ jnp.asarray(b), np.float64)
+    with jax.default_matmul_precision(precision):
+        product = np.asarray(jnp.asarray(a) @ jnp.asarray(b), np.float64)
     return float(np.max(np.abs(product - exact)) / np.max(np.abs(exact)))
 
 
@@ -205,8 +208,8 @@ def main(out: str | None = None) -> int:
     while check := cli.refusing(next, remaining, None):
         done.append(check)
         print(check.text(), flush=True)
-    error = matrix_error()
-    print(f"float32 matrix products of networks: relative error {error:.1e}")
+    error = matrix_error("tensorfloat32")
+    print(f"matrix product in tensorfloat32: relative error {error:.1e}")
     if out:
         _write(done, error, pathlib.Path(out))
     failed = [check.name for check in done if not check.passed]
@@ -223,7 +226,7 @@ def _write(done: Sequence[Check], error: float, path: pathlib.Path) -> None:
     record = {
         "accelerator": is_accelerator(),
         "checks": [check._asdict() | {"passed": check.passed} for check in done],
-        "matrix_error": error,
+        "tensorfloat32_error": error,
         "provenance": provenance.published(),
     }
     path.parent.mkdir(parents=True, exist_ok=True)

@@ -1,5 +1,7 @@
 """The switches of a config that hold for every network: precision, remat and accumulate."""
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -73,6 +75,32 @@ def test_half_precision_keeps_parameters_and_logits(plain):
     assert 1e-8 < distance(state.params, plain[0].params) < 0.05
 
 
+def products(experiment):
+    """List the precisions of all matrix products and convolutions in the program of a step."""
+    task, rows = experiment.task, experiment.dataset.train[np.arange(8)]
+    step = train.make_train_step(
+        task.forward, task.objective, task.tx, prepare=task.prepare, accumulate=2
+    )
+    batch = train.Batch(rows.inputs, rows.labels, jnp.ones(8), jnp.arange(8))
+    program = jax.jit(step).lower(experiment.template(), batch).as_text()
+    called = re.compile(r"stablehlo\.(dot_general|convolution)")
+    lines = filter(called.search, program.splitlines())
+    return [tuple(re.findall(r"\b(HIGH|HIGHEST)\b", line)) for line in lines]
+
+
+@pytest.mark.parametrize(
+    ("precision", "expected"),
+    [("float32", ("HIGHEST",) * 2), ("tensorfloat32", ("HIGH",) * 2), ("bfloat16", ())],
+)
+def test_float32_permits_no_shorter_factors(precision, expected):
+    """XLA's default permits TF32 on a GPU and bfloat16 on a TPU, also for arrays of float32."""
+    images = {"model.name": "resnet8", "model.options": ConfigDict({"width": 4})}
+    for changes in ({}, images | {"run.over": "devices"}):
+        found = products(network(precision=precision, **changes))
+        assert len(found) >= 20
+        assert set(found) == {expected}
+
+
 def test_an_option_of_the_network_holds_where_its_switch_is_left():
     experiment = network(**{"model.options.dtype": "bfloat16", "model.options.remat": True})
     assert (experiment.module.dtype, experiment.module.remat) == ("bfloat16", True)
@@ -82,7 +110,7 @@ def test_an_option_of_the_network_holds_where_its_switch_is_left():
     ("changes", "message"),
     [
         ({"remat": True}, "remat=True needs a network with the option 'remat', and mlp has none"),
-        ({"precision": "half"}, "precision must be one of 'float32', 'bfloat16'"),
+        ({"precision": "half"}, "precision must be one of 'float32', 'tensorfloat32'"),
     ],
 )
 def test_switches_that_cannot_be(changes, message):

@@ -250,3 +250,19 @@ def test_padded_words_of_dependency_trees_change_nothing():
     np.testing.assert_allclose(padded[:, :COUNT], logits, atol=1e-6)
     with pytest.raises(ValueError, match=r"parents must have shape \(3, 5\) for 5 words"):
         network.apply(variables, {**x, "parents": wide["parents"]}, train=False)
+
+
+def test_the_gradient_has_the_precision_of_the_forward_pass():
+    """JAX traces the gradient after the forward pass, where its context has ended."""
+    module = models.tree_lstm(num_classes=3, words=7, width=4, memory=4)
+    inputs = module.example_inputs(2)
+    variables = module.init(jax.random.key(0), inputs, train=False)
+
+    def total(variables):
+        with jax.default_matmul_precision("float32"):
+            return module.apply(variables, inputs, train=False).sum()
+
+    program = jax.jit(jax.grad(total)).lower(variables).as_text()
+    products = [line for line in program.splitlines() if "dot_general" in line]
+    assert len(products) >= 6
+    assert all("HIGHEST" in line for line in products)
