@@ -39,7 +39,7 @@ def start(binary, *arguments):
 
 @functools.cache
 def zygote():
-    """Start the process that forks for `run`; it ends when its input is closed."""
+    """Start the process that forks for `Fork`; it ends when its input is closed."""
     process = subprocess.Popen(
         [sys.executable, pathlib.Path(__file__).with_name("zygote.py")],
         stdin=subprocess.PIPE,
@@ -53,25 +53,71 @@ def zygote():
     return process
 
 
-def run(binary, *arguments):
+class Fork:
+    """`python -m experiments.BINARY` in a fork of a process that has the libraries.
+
+    Args:
+      binary: the name of the binary.
+      arguments: its arguments.
+      before: functions that the fork calls first, each an import path with its arguments.
+    """
+
+    def __init__(self, binary, *arguments, before=()):
+        self._output = tempfile.NamedTemporaryFile("r")  # noqa: SIM115 (open until collected)
+        self.returncode = None
+        self.pid = _ask(
+            {
+                "module": f"experiments.{binary}",
+                "arguments": list(map(str, arguments)),
+                "environment": environment(),
+                "output": self._output.name,
+                "before": [list(function) for function in before],
+            }
+        )
+
+    def poll(self):
+        """Return the exit code, or None while it runs."""
+        if self.returncode is None:
+            self.returncode = _ask({"poll": self.pid})
+        return self.returncode
+
+    def wait(self, timeout=None):
+        """Return the exit code, or None if it still runs after so many seconds."""
+        if timeout is None and self.returncode is None:
+            self.returncode = _ask({"wait": self.pid})
+        end = time.monotonic() + (timeout or 0)
+        while self.poll() is None and time.monotonic() < end:
+            time.sleep(0.005)
+        return self.returncode
+
+    def send_signal(self, number):
+        """Send a signal, unless `poll` or `wait` has seen the end."""
+        if self.returncode is None:
+            os.kill(self.pid, number)
+
+    def output(self):
+        """Return all that it has printed so far."""
+        self._output.seek(0)
+        return self._output.read()
+
+
+def _ask(request):
+    process = zygote()
+    process.stdin.write(json.dumps(request) + "\n")
+    process.stdin.flush()
+    answer = process.stdout.readline()
+    assert answer, "the process that runs the binaries has ended"
+    return json.loads(answer)
+
+
+def run(binary, *arguments, before=()):
     """Run `python -m experiments.BINARY` to its end, in a fork of a process with the libraries.
 
     Returns:
       its exit code, and all that it printed.
     """
-    process = zygote()
-    with tempfile.NamedTemporaryFile("r") as output:
-        request = {
-            "module": f"experiments.{binary}",
-            "arguments": list(map(str, arguments)),
-            "environment": environment(),
-            "output": output.name,
-        }
-        process.stdin.write(json.dumps(request) + "\n")
-        process.stdin.flush()
-        code = process.stdout.readline()
-        assert code, "the process that runs the binaries has ended"
-        return int(code), output.read()
+    process = Fork(binary, *arguments, before=before)
+    return process.wait(), process.output()
 
 
 def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):

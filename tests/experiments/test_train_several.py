@@ -8,7 +8,7 @@ import time
 import pytest
 
 from tests.experiments.processes import start
-from tests.experiments.test_killed import end_of
+from tests.faults.ends import end_of
 
 LOSS = "adafocal"
 
@@ -59,14 +59,14 @@ def whole(tmp_path_factory):
     assert codes == [0, 0], output
     assert "next: python -m experiments.evaluate" in output[0]
     assert output[1] == ""
-    return end_of(folder, LOSS)
+    return end_of(folder)
 
 
 def goes_on_to_the_same_end(folder, whole):
     codes, output = ends(two(folder))
     assert codes == [0, 0], output
     assert "going on from step" in output[0]
-    assert end_of(folder, LOSS) == whole
+    assert end_of(folder) == whole
 
 
 @pytest.mark.slow

@@ -1,8 +1,12 @@
 """A process that has imported the libraries, and forks for every binary that a test runs.
 
-Their import takes longer than most of what the tests run. A line of the input is a request in JSON:
-a module, its arguments, its environment and a file for all that it prints. The line of the output
-is the exit code.
+Their import takes longer than most of what the tests run. A line of the input is a request in JSON,
+and each request has one line of output:
+
+    a module, its arguments, its environment, a file for all that it prints, and functions to call
+    before it, by import path with their arguments: the process id of the binary
+    "wait", a process id: its exit code, once it has ended
+    "poll", a process id: its exit code, or null while it runs
 """
 
 import gc
@@ -24,13 +28,18 @@ LIBRARIES = (
 
 
 def next_request():
-    """Fork for every request, and return it in the child."""
+    """Fork for every binary, and return its request in the child."""
     for line in sys.stdin:
-        child = os.fork()
-        if child == 0:
-            return json.loads(line)
-        _, status = os.waitpid(child, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+        request = json.loads(line)
+        if "module" in request:
+            child = os.fork()
+            if child == 0:
+                return request
+            print(child, flush=True)
+            continue
+        (kind, child), *_ = request.items()
+        ended, status = os.waitpid(child, os.WNOHANG if kind == "poll" else 0)
+        print(json.dumps(os.waitstatus_to_exitcode(status) if ended else None), flush=True)
     sys.exit()
 
 
@@ -53,4 +62,7 @@ os.environ.update(request["environment"])
 # As `python -m` makes it.
 sys.path[:0] = filter(None, os.environ.get("PYTHONPATH", "").split(os.pathsep))
 sys.argv = ["-m", *request["arguments"]]
+for path, *arguments in request["before"]:
+    module, _, name = path.partition(":")
+    getattr(importlib.import_module(module), name)(*arguments)
 runpy.run_module(request["module"], run_name="__main__", alter_sys=True)

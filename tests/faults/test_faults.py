@@ -1,0 +1,80 @@
+"""The fault table: its parts, one try in the default selection, and all families when slow."""
+
+import json
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.faults import ends, kills, table
+from tests.faults.kinds import ONE_SEED, Place
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    return Place(tmp_path_factory.mktemp("faults"))
+
+
+def test_one_kill(place):
+    row = kills.killed(place, ONE_SEED, 1)
+    assert (row.counts, row.tracebacks) == ({"survived": 1}, 0), row.notes
+
+
+def change_a_row(folder):
+    path = folder / "metrics.jsonl"
+    rows = [json.loads(line) for line in path.read_text().splitlines()]
+    rows[-1]["train_loss"] += 1e-9
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+
+
+def remove_the_page(folder):
+    (folder / "report.html").unlink()
+
+
+def return_to_an_earlier_checkpoint(folder):
+    shutil.rmtree(folder / "checkpoints" / "16")
+
+
+def test_a_difference_is_named(place):
+    """The comparison of the table finds a changed number, a missing file and another state."""
+    whole = place.whole(ONE_SEED)
+    assert any("slope" in name for name in whole.end)
+    changes = {
+        change_a_row: "metrics.jsonl",
+        remove_the_page: "report.html",
+        return_to_an_earlier_checkpoint: "checkpoints/STEP",
+    }
+    for change, name in changes.items():
+        folder = place.new(ONE_SEED, copy_of=whole.folder)
+        assert place.difference(ONE_SEED, folder) == ""
+        change(folder)
+        assert name in place.difference(ONE_SEED, folder)
+
+
+def test_arrays_and_times(tmp_path):
+    """Times do not count, and the bits of an array do."""
+    folders = [tmp_path / name for name in "ab"]
+    for folder, value, seconds in zip(folders, (0.0, -0.0), (1, 2), strict=True):
+        folder.mkdir()
+        np.savez(folder / "logits.npz", logits=np.float32(value))
+        (folder / "times.json").write_text(json.dumps([{"seconds": seconds}]))
+    assert ends.difference(*map(ends.end_of, folders)) == "logits.npz"
+
+
+def test_rows_of_the_table():
+    row = table.Row("a fault")
+    row.read("no error here\n")
+    row.add("survived", tries=2)
+    assert row.good
+    assert row.sentence == ""
+    row.read("step 1\nerror: /tmp/x/run_3/metrics.csv cannot be read | so.\n")
+    row.read("Traceback (most recent call last):\n  File\nValueError: no\n")
+    row.add("refused")
+    assert not row.good
+    printed = table.page([row, row], ["--out=/home/me/faults.md"], 3)
+    assert (
+        "| a fault | 3 | 2 | 1 | 0 | 0 | 1 | error: RUN/metrics.csv cannot be read \\| so. |"
+        in printed
+    )
+    assert "| **all** | 6 | 4 | 2 | 0 | 0 | 2 |  |" in printed
+    assert "`python -m tests.faults --out=faults.md`" in printed
