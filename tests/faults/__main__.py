@@ -17,20 +17,20 @@ import time
 
 def main(arguments):
     """Run the families of faults, and return the exit code."""
-    from tests.faults import kills, table
+    from tests.faults import table
+    from tests.faults.families import FAMILIES
     from tests.faults.kinds import Place
 
-    families = {"kills": kills}
     parser = argparse.ArgumentParser(prog="python -m tests.faults", description=__doc__)
     parser.add_argument("--out", type=pathlib.Path, help="file of the page")
-    parser.add_argument("--only", default=",".join(families), help="families, by commas")
+    parser.add_argument("--only", default=",".join(FAMILIES), help="families, by commas")
     parser.add_argument("--scale", type=float, default=1.0, help="share of the random tries")
     flags = parser.parse_args(arguments)
     rows, began = [], time.monotonic()
     with tempfile.TemporaryDirectory() as root:
         place = Place(pathlib.Path(root))
         for name in flags.only.split(","):
-            for row in families[name].rows(place, flags.scale):
+            for row in FAMILIES[name].rows(place, flags.scale):
                 rows.append(row)
                 seconds = time.monotonic() - began
                 print(f"{seconds:5.0f} s  {row.fault}: {dict(row.counts)}", flush=True)

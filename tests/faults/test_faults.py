@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.faults import ends, kills, table
+from tests.faults.families import FAMILIES
 from tests.faults.kinds import ONE_SEED, Place
 
 
@@ -78,3 +79,11 @@ def test_rows_of_the_table():
     )
     assert "| **all** | 6 | 4 | 2 | 0 | 0 | 2 |  |" in printed
     assert "`python -m tests.faults --out=faults.md`" in printed
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("family", FAMILIES)
+def test_nothing_is_lost_or_wrong(place, family):
+    for row in FAMILIES[family].rows(place, 0.3):
+        print(table.line_of([row.fault, dict(row.counts), row.sentence]))
+        assert row.good, row.notes
