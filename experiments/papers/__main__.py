@@ -24,6 +24,7 @@ from experiments.running import building, cli
 
 if TYPE_CHECKING:
     from experiments.papers import entry
+    from experiments.papers.judge import blocks
 
 flags.adopt_module_key_flags(building)  # --data_dir
 _LIST = flags.DEFINE_bool("list", False, "List every claim, what it needs, and its state.")
@@ -72,6 +73,7 @@ def main() -> int:
     if not (_LIST.value or _RUN.value or _PAGE.value or _TABLES.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM], --tables or --page: see --help.")
     from experiments.papers import entry, scales
+    from experiments.papers.judge import blocks
     from experiments.papers.page import listing
     from experiments.papers.page import verdicts_page as page
 
@@ -79,15 +81,16 @@ def main() -> int:
     folder = results if _SCALE.value == "cpu" else results / _SCALE.value
     _check_folder(results, folder)
     code = 0
+    scaled = [
+        scales.at(each, _SCALE.value, _PRECISION.value) for each in entry.catalogue().values()
+    ]
+    reader = blocks.Reader(folder, scaled)
     for chosen in cli.refusing(entry.chosen, _RUN.value):
-        code = max(code, _run(chosen, folder))
+        code = max(code, _run(scales.at(chosen, _SCALE.value, _PRECISION.value), reader))
     if _TABLES.value:
         print(f"written to {_tables(folder)}")
     if _LIST.value or _PAGE.value:
-        by_claim = {
-            claim: scales.at(tested_by, _SCALE.value, _PRECISION.value)
-            for claim, tested_by in entry.of_claims().items()
-        }
+        by_claim = {claim: tested_by for tested_by in scaled for claim in tested_by.claims}
         standing = cli.refusing(listing.read, folder, by_claim)
     if _LIST.value:
         data_dir = building.DATA_DIR.value
@@ -146,31 +149,32 @@ def _tables(folder: pathlib.Path) -> pathlib.Path:
     return path
 
 
-def _run(chosen: "entry.Entry", folder: pathlib.Path) -> int:
+def _run(scaled: "entry.Entry", reader: "blocks.Reader") -> int:
     """Compute the verdicts of an entry, and train what is missing; return the exit code."""
     from experiments.papers import scales
-    from experiments.papers.judge import values, verdicts
+    from experiments.papers.judge import blocks, values, verdicts
     from experiments.papers.store import records, runs
 
-    scaled = scales.at(chosen, _SCALE.value, _PRECISION.value)
+    folder = reader.folder
     if scaled.runs and not _RECOMPUTE.value:
         runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
         missing = cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
         if missing and not _TRAIN.value:
             parts = [f"{t.config} {t.label} ({', '.join(seeds)})" for t, seeds in missing.items()]
-            print(f"{chosen.name}: not run; {runs_dir} lacks {', '.join(parts)}.", flush=True)
+            print(f"{scaled.name}: not run; {runs_dir} lacks {', '.join(parts)}.", flush=True)
             return 0
         if large := [training for training in missing if scales.is_large(training)]:
             names = ", ".join(sorted({training.config for training in large}))
-            print(f"{chosen.name}: not run; {names} need an accelerator: --scale=gpu.", flush=True)
+            print(f"{scaled.name}: not run; {names} need an accelerator: --scale=gpu.", flush=True)
             return 0
         if missing:
             for training in missing:
                 if why := runs.data_is_there(training, data_dir):
-                    raise cli.Refused(f"{chosen.name}: {why}")
+                    raise cli.Refused(f"{scaled.name}: {why}")
             runs.train_missing(list(missing), runs_dir, data_dir)
             cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
-    record = cli.refusing(verdicts.compute, scaled, folder, _SCALE.value)
+        reader = blocks.Reader(folder, reader.entries)  # with the new records
+    record = cli.refusing(verdicts.compute, scaled, folder, _SCALE.value, reader)
     path = cli.refusing(verdicts.write, folder, record)
     for claim, part in record["claims"].items():
         print(f"{claim}: {part['state']}" + (f" (p {part['p']:.2g})" if part["p"] else ""))

@@ -28,7 +28,7 @@ from calib_jax.core.files import reading
 from experiments.papers import entry, scales
 from experiments.papers.entries import trainings
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import verdicts
+from experiments.papers.judge import blocks, verdicts
 from experiments.papers.store import records, runs
 from experiments.running import cli
 
@@ -183,10 +183,12 @@ def checked_device(folder: pathlib.Path) -> str:
 
 def judge(place: Place) -> None:
     """Compute the verdicts of every entry whose records are all there."""
-    for tested in entries(place):
+    possible = entries(place)
+    reader = blocks.Reader(place.folder, possible)
+    for tested in possible:
         if not all(_recorded(place.folder, training) for training in tested.runs.values()):
             continue
-        record = cli.refusing(verdicts.compute, tested, place.folder, place.scale)
+        record = cli.refusing(verdicts.compute, tested, place.folder, place.scale, reader)
         verdicts.write(place.folder, record)
         for claim, part in record["claims"].items():
             print(f"{claim}: {part['state']}")

@@ -102,8 +102,6 @@ class Entry:
       statistic: returns the values by name; takes the trained networks if there are `runs`. Or a
         mapping of such functions by claim.
       runs: trainings by the name under which the statistic gets them.
-      compared: whether the statistic compares trainings with each other. If not, each may be of a
-        commit of its own.
       measures: names of further measurements of the runs, in `measures.py`.
       measured: names of the runs that are measured further; all if None.
       data: names of data sets that the statistic itself reads.
@@ -118,7 +116,6 @@ class Entry:
     claims: Mapping[str, Rule]
     statistic: Statistic | Mapping[str, Statistic]
     runs: Mapping[str, Training] = dataclasses.field(default_factory=dict)
-    compared: bool = True
     measures: tuple[str, ...] = ()
     measured: tuple[str, ...] | None = None
     data: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from experiments.papers.judge import estimates, paired, rules, verdicts
 from experiments.papers.judge.values import Value
 from experiments.papers.page import listing, trained_tables
 from experiments.papers.page import verdicts_page as page
-from experiments.papers.store import records, runs, same_training
+from experiments.papers.store import records, runs
 from experiments.running import cli
 from tests.experiments.processes import run
 
@@ -364,85 +364,6 @@ def test_only_the_named_runs_are_measured_further(tmp_path, runs_dir, monkeypatc
     }
 
 
-def test_runs_of_commits_with_other_code_are_not_mixed(tmp_path, runs_dir):
-    fabricate(runs_dir, CE, 3, commit="def")
-    fabricate(runs_dir, FOCAL, 3, commit="def")
-    three = of_seeds(3)
-    records.collect(tmp_path, three, runs_dir, None)
-    with pytest.raises(ValueError, match=r"abc: ce 1.*; def: ce 3, fl 3\): they are not mixed"):
-        verdicts.compute(three, tmp_path, "cpu")
-
-
-def test_trainings_that_are_not_compared_may_be_of_several_commits(tmp_path):
-    for seed, commit in ((1, "def"), (2, "def"), (3, "ghi")):
-        fabricate(tmp_path / "runs", CE, seed)
-        fabricate(tmp_path / "runs", FOCAL, seed, commit=commit)
-    apart = dataclasses.replace(ENTRY, compared=False)
-    records.collect(tmp_path, of_seeds(3), tmp_path / "runs", None)
-    assert verdicts.compute(apart, tmp_path, "cpu")["entry"] == ENTRY.name
-    with pytest.raises(ValueError, match=r"abc: ce 1, ce 2; def: fl 1, fl 2\): they are not mixed"):
-        verdicts.compute(ENTRY, tmp_path, "cpu")
-    apart = dataclasses.replace(of_seeds(3), compared=False)
-    with pytest.raises(ValueError, match=r"def: fl 1, fl 2; ghi: fl 3\): they are not mixed"):
-        verdicts.compute(apart, tmp_path, "cpu")
-
-
-@pytest.mark.parametrize(("difference", "state"), [(0.0, "holds"), (1e-4, None)])
-def test_commits_that_train_the_same_may_be_mixed(tmp_path, difference, state):
-    """It counts how that training runs with both whose commit is not that of the others."""
-    for seed in (1, 2, 3):
-        fabricate(tmp_path / "runs", CE, seed, wrong=0.6)
-        fabricate(tmp_path / "runs", FOCAL, seed, wrong=0.1, commit="def")
-    three = of_seeds(3)
-    records.collect(tmp_path, three, tmp_path / "runs", None)
-    (other,) = same_training.others([(CE, "abc"), (CE, "abc"), (FOCAL, "def")])
-    assert other.key == "digits focal-gamma=1.0: abc and def"
-    kept = same_training.path_of(tmp_path)
-    kept.write_text(json.dumps({other.key: {"difference": difference}}))
-    if state is None:
-        with pytest.raises(ValueError, match="not mixed"):
-            verdicts.compute(three, tmp_path, "cpu")
-        return
-    record = verdicts.compute(three, tmp_path, "cpu")
-    assert record["claims"]["guo-ts-lowers-ece"]["state"] == state
-    assert record["same_training"] == [other.key]
-    kept.write_text("{")
-    with pytest.raises(ValueError, match=r"same_training\.json"):
-        verdicts.compute(three, tmp_path, "cpu")
-
-
-@pytest.mark.parametrize(
-    ("path", "differs"),
-    [
-        ("calib_jax/losses/focal.py", True),
-        ("calib_jax/new/file.py", True),
-        ("experiments/running/building.py", True),
-        ("experiments/new.py", True),
-        ("experiments/README.md", False),
-        ("experiments/papers/page/verdicts_page.py", False),
-        ("experiments/results/papers/README.md", False),
-    ],
-)
-def test_the_code_of_a_commit_is_all_that_a_training_may_import(
-    tmp_path, monkeypatch, path, differs
-):
-    monkeypatch.setattr(runs, "CONFIGS", tmp_path / "configs")
-    same_training.code.cache_clear()
-    commits = []
-    same_training._git("init", "--quiet")
-    for content in ("before", "after"):
-        for name in ("calib_jax/losses/focal.py", "experiments/running/building.py", path):
-            (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
-            (tmp_path / name).write_text(content if name == path else "same")
-        same_training._git("add", ".")
-        author = ("-c", "user.name=a", "-c", "user.email=a@b.c")
-        same_training._git(*author, "commit", "--quiet", "--no-verify", "--message=x")
-        commits.append(same_training._git("rev-parse", "HEAD").decode().strip())
-    before, after = map(same_training.code, commits)
-    assert (before != after) == differs
-    assert {before, after}.isdisjoint(commits)
-
-
 def test_a_record_of_another_config_is_refused(tmp_path, runs_dir):
     records.collect(tmp_path, ENTRY, runs_dir, None)
     other = dataclasses.replace(CE, changes={"num_epochs": 5}, alias="")
@@ -524,20 +445,20 @@ def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir, catalogue):
     records.collect(tmp_path, ENTRY, runs_dir, None)
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
     (verdict,) = verdicts.read(tmp_path).values()
+    strong, weak, certain = "guo-ts-lowers-ece", "guo-resnet-overconfident", "guo-forecast-gap"
     several = {
-        name: verdict._replace(p=p)
-        for name, p in [("guo-ts-lowers-ece", 0.02), ("weak", 0.03), ("certain", None)]
+        name: verdict._replace(p=p) for name, p in [(strong, 0.02), (weak, 0.03), (certain, None)]
     }
     parts = verdict.record["claims"]
-    parts |= dict.fromkeys(several, parts["guo-ts-lowers-ece"])
-    states = verdicts.adjusted(several)
-    assert states["guo-ts-lowers-ece"] == ("holds", 0.04)
-    assert states["weak"] == ("holds", 0.04)
-    assert states["certain"] == ("holds", None)
-    several["weak"] = several["weak"]._replace(p=0.06)
-    assert verdicts.adjusted(several)["weak"] == ("undecided", 0.06)
-    several["weak"] = several["weak"]._replace(state="undecided")
-    assert verdicts.adjusted(several)["weak"] == ("undecided", None)
+    parts |= dict.fromkeys(several, parts[strong])
+    adjusted = verdicts.adjusted(several)
+    assert adjusted[strong] == ("holds", 0.02, 0.04, 0.03)
+    assert adjusted[weak] == ("holds", 0.03, 0.04, 0.03)
+    assert adjusted[certain] == ("holds", None, None, None)
+    several[weak] = several[weak]._replace(p=0.06)
+    assert verdicts.adjusted(several)[weak] == ("undecided", 0.06, 0.06, 0.06)
+    several[weak] = several[weak]._replace(state="undecided")
+    assert verdicts.adjusted(several)[strong].holm == 0.04
 
 
 # --------------------------------------------------------------------------------------------
@@ -547,21 +468,23 @@ def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir, catalogue):
 def test_the_list_and_the_page(tmp_path, runs_dir, catalogue):
     records.collect(tmp_path, ENTRY, runs_dir, None)
     before = {row.claim.id: row for row in listing.rows(tmp_path, {})}
-    assert before["guo-ts-lowers-ece"].state == "not run"
-    assert before["guo-lenet-resnet-errors"].state == "data absent"
+    assert before["guo-ts-lowers-ece"].missing == "not run"
+    assert before["guo-lenet-resnet-errors"].missing == "data absent"
+    assert before["guo-ts-lowers-ece"].standing.state == "not testable"
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
     standing = verdicts.read(tmp_path)
     listed = listing.rows(tmp_path, standing)
     assert len(listed) == len(claims.read())
     row = next(row for row in listed if row.claim.id == "guo-ts-lowers-ece")
-    assert (row.state, row.minutes, row.entry) == ("holds", "0", "guo_tried")
+    assert (row.standing.state, row.minutes, row.entry) == ("holds", "0", "guo_tried")
     assert "guo-ts-lowers-ece" in listing.text(listed)
     path = page.write(tmp_path, listed, standing)
     first, written = path.read_text(), (tmp_path / "guo.md").read_text()
     assert "**guo-ts-lowers-ece: holds**" in written
     assert "4 runs, 4 minutes of training" in written
     assert "- last: 0.6" in written
-    assert "| trained network or cost | 1 | 0 | 0 | 0 | 0 |" in first
+    assert "| all | 1 | 0 | 0 | 0 | 0 |" in first
+    assert "claims are about trained networks: 1 holds, " in first
 
 
 @pytest.fixture
@@ -590,9 +513,9 @@ def change_entry(monkeypatch, **fields):
     ("rule", "state"),
     [
         (rules.above("ce - fl", margin=0.1), "holds"),
-        (rules.above("ce - fl", margin=0.9), "does not hold"),
-        (rules.below("last"), "does not hold"),
-        (rules.within("last", -1, -0.5), "does not hold"),
+        (rules.above("ce - fl", margin=0.9), "contradicted here"),
+        (rules.below("last"), "contradicted here"),
+        (rules.within("last", -1, -0.5), "contradicted here"),
     ],
 )
 def test_a_changed_rule_judges_the_same_values(judged, monkeypatch, rule, state):
@@ -602,7 +525,8 @@ def test_a_changed_rule_judges_the_same_values(judged, monkeypatch, rule, state)
     written, claims_of_file = paged(judged)
     assert f"**guo-ts-lowers-ece: {state}**" in written
     assert f"Rule: {rule.words}." in written
-    assert claims_of_file["guo-ts-lowers-ece"]["state"] == state
+    judged_as = "does not hold" if state == "contradicted here" else state
+    assert claims_of_file["guo-ts-lowers-ece"]["state"] == judged_as
     again = verdicts.compute(entry.catalogue()[ENTRY.name], judged, "cpu")
     file = json.loads(verdicts.path_of(judged, ENTRY.name).read_text())
     for key in ("claims", "beside"):
@@ -637,7 +561,7 @@ def test_absent_data_is_one_sentence(tmp_path, monkeypatch):
     on_cifar = dataclasses.replace(ENTRY, runs={"ce": Training("cross_entropy")})
     monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: on_cifar})
     listed = listing.rows(tmp_path, {}, str(tmp_path), look_for_data=True)
-    states = {row.claim.id: (row.state, row.minutes) for row in listed}
+    states = {row.claim.id: (row.missing, row.minutes) for row in listed}
     assert states["guo-ts-lowers-ece"] == ("data absent", "30")
     why = runs.missing_data("cifar10", str(tmp_path))
     assert why.startswith("the data set cifar10 is absent: --data_dir=DIR")

@@ -10,9 +10,9 @@ import pytest
 from calib_jax import inference
 from experiments.papers import claims, entry
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import rules, verdicts
+from experiments.papers.judge import estimates, rules, states, verdicts
 from experiments.papers.judge.values import Value
-from experiments.papers.page import findings, listing
+from experiments.papers.page import findings, listing, procedure_page
 from experiments.papers.page import verdicts_page as page
 from experiments.papers.store import records, runs
 from tests.experiments.processes import ROOT, run
@@ -76,7 +76,7 @@ def check_links(texts):
 
 def test_the_page_says_on_what_a_verdict_rests(folder):
     texts = written(folder)
-    assert texts.keys() == {"README.md", "guo.md"}
+    assert texts.keys() == {"README.md", "guo.md", "appendix.md"}
     check_links(texts)
     parts = sections(texts)
     networks = "Trained: mlp on 500 digits, 60 epochs, seeds 1 to 2"
@@ -85,24 +85,24 @@ def test_the_page_says_on_what_a_verdict_rests(folder):
     assert "Trained: no network." in parts["guo_proof"]
     place = "Source: guo, Calibration Methods"
     assert place in parts["guo_tried"]
-    assert "| [guo](guo.md) | 3 |" in parts["Claims"]
+    assert "| [guo](guo.md) | 1 |" in parts["Claims"]
+    assert "| [appendix](appendix.md) | 2 |" in parts["Claims"]
+    assert "identity" not in parts["Counts"].partition("| all |")[0]
     index = texts["guo.md"]
-    assert f"| {CLAIM} | holds | small network on a CPU | [guo_tried](#guo_tried) |" in index
-    formula = "by formula, toy or published table"
-    assert f"| guo-forecast-gap | holds | {formula} | [guo_proof](#guo_proof) |" in index
+    assert re.search(rf"\| {CLAIM} \| holds \| \S+ \| \S+ \| \S+ \| trained network", index)
+    assert "guo-forecast-gap" not in index
+    row = "| guo-forecast-gap | holds |  |  |  | identity or unit test | [guo_proof](#guo_proof) |"
+    assert row in texts["appendix.md"]
+    assert "| identity or unit test | 2 |" in texts["appendix.md"]
 
 
-def test_a_long_source_has_a_page_for_each_kind(folder, monkeypatch):
+def test_a_long_page_is_split(folder, monkeypatch):
     monkeypatch.setattr(page, "LIMIT", 40)
     texts = written(folder)
-    assert texts.keys() == {
-        "README.md",
-        "guo_networks.md",
-        "guo_networks_2.md",
-        "guo_formulas.md",
-    }
+    assert texts.keys() == {"README.md", "guo.md", "appendix.md", "appendix_2.md"}
     check_links(texts)
-    assert texts["guo_networks_2.md"].startswith("# Guo et al. 2017: networks 2\n")
+    title = "# Appendix: formulas and published tables, page 2\n"
+    assert texts["appendix_2.md"].startswith(title)
 
 
 @pytest.mark.parametrize(
@@ -145,14 +145,14 @@ def test_a_shared_run_is_counted_once(folder):
     assert "train again" not in parts["guo_proof"]
 
 
-def test_states_are_counted_by_source_and_by_evidence(folder):
-    standing = listing.read(folder)
-    table = listing.counts(listing.rows(folder, standing))
-    totals = {(row[0], row[1]): int(row[-1]) for row in table[1:]}
-    kinds = (listing.FORMULA, listing.SMALL, listing.LARGE)
-    everything = totals.pop(("all", ""))
-    assert sum(totals.pop(("all", kind), 0) for kind in kinds) == everything
-    assert sum(totals.values()) == everything == len(listing.rows(folder, standing))
+def test_only_claims_about_trained_networks_are_counted(folder):
+    listed = listing.rows(folder, listing.read(folder))
+    totals = {row[0]: int(row[-1]) for row in listing.counts(listed)[1:]}
+    everything = totals.pop("all")
+    assert sum(totals.values()) == everything
+    scales = [row.claim.scale for row in listed if row.claim.id not in states.CHECKS]
+    assert everything == scales.count("cpu") + scales.count("gpu")
+    assert set(states.CHECKS) <= {row.claim.id for row in listed}
 
 
 def row_of(listed, claim=CLAIM):
@@ -162,7 +162,7 @@ def row_of(listed, claim=CLAIM):
 
 def test_a_finished_claim_has_its_cost(folder):
     row = row_of(listing.rows(folder, listing.read(folder)))
-    assert (row.state, row.minutes, row.spent) == ("holds", "0", "4")
+    assert (row.standing.state, row.minutes, row.spent) == ("holds", "0", "4")
 
 
 def test_missing_runs_cost_what_recorded_ones_took(folder, monkeypatch):
@@ -277,8 +277,58 @@ def test_the_committed_pages_are_those_of_today_s_rules(found):
     assert max(text.count("\n") for text in expected.values()) <= page.LIMIT
     check_links(expected)
     toctree = (ROOT / "experiments" / "documentation" / "index.md").read_text()
+    records_of = {verdict.entry: verdict.record for verdict in standing.values()}.values()
+    text = procedure_page.text(RESULTS, listing.rows(RESULTS, standing), records_of)
+    assert (RESULTS / procedure_page.FILE).read_text(encoding="utf-8") == text
     for name in expected:
         assert f"/experiments/results/papers/{name.removesuffix('.md')}\n" in toctree
+
+
+def test_the_counts_in_readmes_are_those_of_the_page():
+    """After a change, the sentence of results/papers/README.md is the one to copy."""
+    sentence = listing.headline(listing.rows(RESULTS, listing.read(RESULTS)))
+    for name in ("README.md", "CHANGELOG.md", "experiments/papers/README.md"):
+        text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
+        assert sentence in text, f"{name} lacks: {sentence}"
+
+
+def test_every_claim_about_trained_networks_has_a_p_value_or_says_why():
+    listed = listing.rows(RESULTS, listing.read(RESULTS))
+    trained = [row for row in listing.of_kind(listed, states.TRAINED) if not row.missing]
+    without = {row.claim.id for row in trained if row.standing.p is None}
+    assert without == states.WITHOUT_P.keys()
+    assert all(row.standing.p is not None for row in listing.of_kind(listed, states.TOY))
+
+
+def test_a_repeated_seed_differs_as_much_as_another_seed():
+    """The page of the procedure prints both differences of root-CE2."""
+    config = RESULTS / "runs" / "cifar10_resnet8"
+    pairs = {
+        "cross_entropy": "cross_entropy-undiagnosed",
+        "adafocal": "adafocal-undiagnosed",
+        "flsd53": "flsd53-undiagnosed",
+        "mmce": "mmce-undiagnosed",
+        "focal-gamma=3.0": "focal-undiagnosed-gamma=3.0",
+        "focal-gamma=5.0": "focal-undiagnosed-gamma=5.0",
+    }
+    same, other = [], []
+    for labels in pairs.items():
+        roots = np.zeros((2, 3))
+        for place, label in enumerate(labels):
+            for seed in (1, 2, 3):
+                arrays = np.load(config / label / f"{seed}.npz")
+                if "test_logits" in arrays:
+                    logits = arrays["test_logits"].astype(np.float32)
+                    part = estimates.Predictions(logits, arrays["test_labels"])
+                else:
+                    doubt = arrays["test_doubt"].astype(float)
+                    part = estimates.Columns(1 - doubt, arrays["test_right"])
+                roots[place, seed - 1] = 100 * estimates.squared_error(part).value ** 0.5
+        same += list(roots[0] - roots[1])
+        other += [row[a] - row[b] for row in roots for a, b in ((0, 1), (0, 2), (1, 2))]
+    means = (np.sqrt(np.mean(np.square(of))) for of in (same, other))
+    sentence = "by {:.2f} points (root mean square of 18 pairs), that of two seeds by {:.2f}"
+    assert sentence.format(*means) in " ".join(procedure_page.REPEATED.split())
 
 
 def test_effects_are_differences_of_calibration_errors(found):

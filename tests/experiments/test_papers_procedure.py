@@ -1,5 +1,6 @@
 """The procedure, against NumPy and SciPy that share no code with it."""
 
+import dataclasses
 import types
 
 import numpy as np
@@ -7,9 +8,22 @@ import pytest
 import scipy.special
 import scipy.stats
 
-from experiments.papers.judge import blocks, estimates, pooling, procedure, simulation, states
-from experiments.papers.judge.estimates import Columns, Predictions
+from experiments.papers import entry
+from experiments.papers.entry import Training
+from experiments.papers.judge import (
+    blocks,
+    comparisons,
+    estimates,
+    pooling,
+    procedure,
+    rules,
+    simulation,
+    states,
+)
+from experiments.papers.judge.estimates import Predictions
 from experiments.papers.judge.values import Value
+from experiments.papers.store import records
+from tests.experiments.test_papers import fabricate
 
 pytestmark = pytest.mark.papers
 
@@ -42,46 +56,171 @@ def test_one_seed_has_no_pooled_variance():
 
 def test_the_variance_of_a_square_is_that_of_draws():
     square = np.random.default_rng(0).normal(3.0, 0.5, 400_000) ** 2
-    assert procedure.variance_of_square(9.25, 0.25) == pytest.approx(np.var(square), rel=0.01)
+    assert pooling.variance_of_square(9.25, 0.25) == pytest.approx(np.var(square), rel=0.01)
 
 
 def test_benjamini_hochberg_agrees_with_scipy():
     p_values = np.random.default_rng(0).uniform(size=12) ** 3
-    adjusted = procedure.benjamini_hochberg({str(i): p for i, p in enumerate(p_values)})
+    adjusted = rules.benjamini_hochberg({str(i): p for i, p in enumerate(p_values)})
     expected = scipy.stats.false_discovery_control(p_values)
     assert [adjusted[str(i)] for i in range(12)] == pytest.approx(list(expected))
 
 
-def binned(draws, shift):
-    """Residuals of 500 examples whose confidence is too large by `shift`."""
-    confidence = draws.uniform(0.4, 0.95, 500)
-    right = draws.uniform(size=500) < confidence - shift
-    return estimates.squared_error(Columns(confidence, right))
+def run(seed, *, sharpness=1.0, shift=0.0, commit="abc", rows=500, block=None):
+    """A fabricated run: its logits are too large by a factor that depends on the seed."""
+    draws = np.random.default_rng([seed, round(100 * sharpness)])
+    labels = np.arange(rows) % 4
+    logits = np.random.default_rng(9).normal(size=(rows, 4)) + 1.5 * np.eye(4)[labels]
+    logits = (sharpness + shift + 0.2 * draws.normal()) * logits
+    part = Predictions(logits.astype(np.float32), labels)
+    return records.Trained(seed, part, part, [], {"commit": commit}, {}, block)
 
 
-def test_a_comparison_adds_the_variances_of_seeds_test_and_validation():
-    draws = np.random.default_rng(0)
-    first, second = ([binned(draws, shift) for _ in range(3)] for shift in (0.3, 0.1))
-    pooled = pooling.Pooled(0.01**2, 40, 0.5)
-    value = procedure.difference(first, second, pooled)
-    wider = procedure.difference(first, second, pooled, of_validation=1e-3)
-    means = [np.mean([b.value for b in models]) for models in (first, second)]
-    # root-CE2 has the variance 1e-4, so CE2 has 4 m^2 1e-4 + 2e-8, with m^2 + 1e-4 = its mean.
-    of_seeds = sum(4 * (mean - 1e-4) * 1e-4 + 2e-8 for mean in means) / 3
-    assert value.value == pytest.approx(means[0] - means[1])
+def block_of(**sharpnesses):
+    """A block of fabricated losses with three seeds; the last loss is of another commit."""
+    last = list(sharpnesses)[-1]
+    runs = {
+        name: [run(s, sharpness=x, commit="def" if name == last else "abc") for s in (1, 2, 3)]
+        for name, x in sharpnesses.items()
+    }
+    block = blocks.Block("fabricated", runs)
+    attached = {
+        name: [dataclasses.replace(each, block=block) for each in seeds]
+        for name, seeds in runs.items()
+    }
+    return block, attached
+
+
+LOSSES = {"ce": 3.0, "fl": 2.5, "brier": 2.0, "ls": 1.8}
+
+
+def test_a_comparison_adds_the_pooled_variance_of_seeds_to_that_of_examples():
+    block, runs = block_of(**LOSSES)
+    value = comparisons.ce2(runs["ce"], runs["fl"])
+    errors = np.array(
+        [[estimates.squared_error(r.test).value for r in seeds] for seeds in block.runs.values()]
+    )
+    within = np.sqrt(errors) - np.sqrt(errors).mean(axis=1, keepdims=True)
+    square = np.sum(within**2) / 8
+    # root-CE2 has the variance s^2, so CE2 has 4 m^2 s^2 + 2 s^4, with m^2 + s^2 = its mean.
+    of_seeds = sum(4 * (mean - square) * square + 2 * square**2 for mean in errors[:2].mean(1)) / 3
+    assert value.value == pytest.approx(errors[0].mean() - errors[1].mean())
     assert value.deviation**2 - value.of_rows == pytest.approx(of_seeds)
-    assert value.freedom == 40
-    assert wider.deviation**2 - value.deviation**2 == pytest.approx(1e-3)
-    assert wider.of_rows - value.of_rows == pytest.approx(1e-3)
+    assert value.freedom == 8
+    assert value.of_rows > 0
+    assert "seeds pooled over 4 losses; runs of 2 commits" in value.note
+    (name,) = block.used
+    assert name == "fabricated, CE2 before T"
+    assert block.used[name]["commits"] == 2
 
 
-def test_a_block_with_unequal_variances_keeps_the_seeds_of_a_comparison():
-    draws = np.random.default_rng(0)
-    first, second = ([binned(draws, shift) for _ in range(3)] for shift in (0.3, 0.1))
-    value = procedure.difference(first, second, pooling.Pooled(1e-8, 40, 0.01))
-    differences = [a.value - b.value for a, b in zip(first, second, strict=True)]
+def test_the_seeds_of_another_statistic_are_pooled_as_it_is():
+    block, runs = block_of(**LOSSES)
+    value = comparisons.difference(runs["ce"], runs["ls"], estimates.gap)
+    gaps = np.array([[estimates.gap(r.test).value for r in s] for s in block.runs.values()])
+    square = np.var(gaps, axis=1, ddof=1).mean()
+    assert value.value == pytest.approx(gaps[0].mean() - gaps[3].mean())
+    assert value.deviation**2 - value.of_rows == pytest.approx(2 * square / 3)
+    assert (value.freedom, block.used) == (8, {})
+
+
+def test_a_block_with_unequal_variances_keeps_the_seeds_of_a_comparison(monkeypatch):
+    _, runs = block_of(**LOSSES)
+    monkeypatch.setattr(procedure, "HOMOGENEOUS", 1.1)
+    value = comparisons.ce2(runs["ce"], runs["fl"])
+    pairs = zip(runs["ce"], runs["fl"], strict=True)
+    differences = [
+        estimates.squared_error(a.test).value - estimates.squared_error(b.test).value
+        for a, b in pairs
+    ]
     assert value.freedom == 2
     assert value.deviation**2 - value.of_rows == pytest.approx(np.var(differences, ddof=1) / 3)
+    assert "own seeds: p of homogeneity" in value.note
+
+
+def test_runs_of_two_blocks_and_the_same_runs_in_two_phases_keep_their_seeds():
+    _, runs = block_of(**LOSSES)
+    _, others = block_of(**LOSSES)
+    assert comparisons.ce2(runs["ce"], others["fl"]).freedom == 2
+    assert comparisons.ce2(runs["ce"], runs["ce"], other_part=comparisons.after).freedom == 2
+
+
+def test_validation_examples_count_after_the_temperature():
+    _, runs = block_of(**LOSSES)
+    after = comparisons.ce2(runs["ce"], runs["fl"], comparisons.after)
+    resampled = [
+        np.mean([blocks.resampled(r, estimates.squared_error) for r in runs[name]], axis=0)
+        for name in ("ce", "fl")
+    ]
+    of_validation = np.var(resampled[0] - resampled[1], ddof=1)
+    assert 0 < of_validation < after.of_rows
+    without = dataclasses.replace(runs["ce"][0], block=None)
+    alone = comparisons.ce2([without], [runs["fl"][0]], comparisons.after)
+    assert alone.deviation**2 > np.var(
+        blocks.resampled(without, estimates.squared_error)
+        - blocks.resampled(runs["fl"][0], estimates.squared_error),
+        ddof=1,
+    )
+
+
+def on_digits(loss, **changes):
+    return Training(loss, config="digits", **changes)
+
+
+def test_a_block_has_the_recorded_trainings_of_all_entries_with_its_config(tmp_path):
+    names = ("cross_entropy", "brier", "mmce")
+    entries = [entry.Entry({}, {}, runs={name: on_digits(name)}) for name in names]
+    entries.append(entry.Entry({}, {}, runs={"a": on_digits("focal")}))  # without a record
+    entries.append(entry.Entry({}, {}, runs={"b": on_digits("dual_focal", changes={"x": 1})}))
+    entries.append(entry.Entry({}, {}, runs={"c": on_digits("flsd53", seeds=2)}))
+    for number, tested in enumerate(entries[:3]):
+        for seed in (1, 2, 3):
+            (training,) = tested.runs.values()
+            fabricate(tmp_path / "all", training, seed, wrong=0.1 + 0.2 * number)
+        records.collect(tmp_path, tested, tmp_path / "all", None)
+    block = blocks.Reader(tmp_path, entries).block_of(on_digits("cross_entropy"))
+    assert list(block.runs) == ["cross_entropy", "brier", "mmce"]
+    assert blocks.Reader(tmp_path, entries[:2]).block_of(on_digits("brier")) is None
+    assert blocks.Reader(tmp_path, entries).block_of(on_digits("brier", seeds=1)) is None
+
+
+def test_a_record_of_a_block_with_other_test_examples_is_refused(tmp_path):
+    names = ("cross_entropy", "brier", "mmce")
+    trainings = {name: on_digits(name) for name in names}
+    for name, training in trainings.items():
+        for seed in (1, 2, 3):
+            rows = 190 if (name, seed) == ("mmce", 3) else 200
+            fabricate(tmp_path / "all", training, seed, rows=rows)
+    tested = entry.Entry({}, {}, runs=trainings)
+    records.collect(tmp_path, tested, tmp_path / "all", None)
+    reader = blocks.Reader(tmp_path, [tested])
+    with pytest.raises(ValueError, match=r"mmce/3\.npz has 190 test examples, and .* has 200"):
+        reader.block_of(trainings["brier"])
+
+
+def test_counts_of_effects_have_the_p_value_of_partial_conjunction():
+    """Two of three: twice the second p-value, for the hypothesis that at most one is positive."""
+    rule = rules.several("a", "b", "c", holds=2, fails=0)
+    values = {"a": Value(9.0, 1.0), "b": Value(2.5, 1.0), "c": Value(-1.0, 1.0)}
+    judged = rule.judge(values)
+    assert judged.state == "holds"
+    assert judged.p == pytest.approx(2 * scipy.stats.norm.sf(2.5))
+    negative = rule.judge({name: Value(-3.0, 1.0) for name in "abc"})
+    assert negative.state == "does not hold"
+    assert negative.p == pytest.approx(scipy.stats.norm.sf(3))
+    one = rule.judge(values | {"b": Value(0.0, 1.0)})
+    assert one.state == "undecided"
+    assert rules.p_of_count(Value(15, rows=20)) == pytest.approx(
+        scipy.stats.binomtest(15, 20, alternative="greater").pvalue
+    )
+
+
+def test_counts_of_seeds_have_the_p_value_of_their_means():
+    rule = rules.with_p(rules.at_least("count", 3, 0), "fall")
+    fall = Value(1.0, 0.5, 2)
+    judged = rule.judge({"count": Value(3), "fall": fall})
+    assert judged == ("holds", pytest.approx(scipy.stats.t.sf(2, 2)))
+    assert rule.judge({"count": Value(0), "fall": fall}).p == pytest.approx(scipy.stats.t.cdf(2, 2))
 
 
 def test_resampled_errors_are_those_of_the_repeated_rows():
@@ -118,5 +257,5 @@ def test_the_size_is_kept_and_pooling_has_more_power():
     ],
 )
 def test_states(scale, judged, values, state):
-    claim = types.SimpleNamespace(scale=scale)
+    claim = types.SimpleNamespace(id="x", scale=scale)
     assert states.state_of(claim, judged, values) == state

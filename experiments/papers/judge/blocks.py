@@ -1,137 +1,175 @@
 """Blocks: runs of one network, data set and recipe, of which only the loss differs.
 
-A block has every training that an entry uses with the config as it is and three or more seeds.
-The statistics are those that the entries compare: the debiased squared error in bins of equal width
-or of equal mass, before and after the papers' temperature. After it, the validation examples are
-resampled, in the same way for all runs, and every resample fits the temperature again.
+A block has every training that an entry uses with the same config, the same other changes and three
+or more seeds, and whose records are there. Its runs have the same test examples. Their commits can
+differ, and every value that uses them names how many there are.
 """
 
 import dataclasses
-import functools
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 import numpy as np
 import scipy.special
 
 from calib_jax.inference.residuals import Binned
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import estimates, pooling, procedure
-from experiments.papers.judge.estimates import Predictions
+from experiments.papers.judge import pooling
+from experiments.papers.judge.estimates import Columns, Estimate, Predictions
 from experiments.papers.judge.pooling import Pooled
-from experiments.papers.judge.values import Value
 from experiments.papers.store import records
+from experiments.papers.store.records import Trained
 
-BINNED = {"CE2": estimates.squared_error, "AdaCE2": estimates.adaptive_squared_error}
-PHASES = ("before", "after")
 GRID = np.arange(1, 101) / 10  # the papers' temperatures
 RESAMPLES, NUM_BINS = 100, 15
 SEEDS = 3
+LOSSES = 3  # the least number in a block
+
+Statistic = Callable[[Any], Estimate | Binned]
+Part = Callable[[Trained], Any]
 
 
-@dataclasses.dataclass(frozen=True)
+def before(run: Trained) -> Predictions | Columns:
+    """Return the test set as trained."""
+    return run.test
+
+
+def after(run: Trained) -> Predictions:
+    """Return the test set after the papers' temperature."""
+    return run.scaled
+
+
+class Reader:
+    """Read blocks from a folder of records, each once.
+
+    Args:
+      folder: the folder.
+      entries: all entries that can have trainings of a block.
+    """
+
+    def __init__(self, folder: pathlib.Path, entries: Iterable[Entry]) -> None:
+        self.folder, self.entries = folder, tuple(entries)
+        self._blocks: dict[tuple[str, str, str], Block | None] = {}
+
+    def block_of(self, training: Training) -> "Block | None":
+        """Return the block of a training; None if it is in none."""
+        key = key_of(training)
+        if key is None:
+            return None
+        if key not in self._blocks:
+            self._blocks[key] = _read(self.folder, training, self.entries)
+        return self._blocks[key]
+
+    def attach(
+        self, entry: Entry, trained: Mapping[str, list[Trained]]
+    ) -> dict[str, list[Trained]]:
+        """Return the runs of an entry with their blocks, of which none was used."""
+        unused: dict[str, Block | None] = {}
+        runs = {}
+        for name, seeds in trained.items():
+            block = self.block_of(entry.runs[name])
+            if block is not None:
+                block = unused.setdefault(block.name, dataclasses.replace(block, used={}))
+            runs[name] = [dataclasses.replace(run, block=block) for run in seeds]
+        return runs
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
 class Block:
-    """The runs of a block, for one statistic in one phase.
+    """A block.
 
     Attributes:
-      name: config and changes, statistic and phase.
-      bins: the test residuals of every seed, by label of the training.
-      resampled: `[resamples, seeds]` values of the statistic by label; empty before scaling.
-      commits: the commits of the runs.
+      name: the config, and the alias of the changes.
+      runs: the first three seeds of every training, by its label.
+      used: the pooled variances of calibration errors that were asked for, by name, for the page.
     """
 
     name: str
-    bins: dict[str, list[Binned]]
-    resampled: dict[str, np.ndarray]
-    commits: frozenset[str]
-
-    @functools.cached_property
-    def means(self) -> dict[str, float]:
-        """The mean of the statistic over seeds, by label."""
-        return {
-            label: float(np.mean([model.value for model in models]))
-            for label, models in self.bins.items()
-        }
+    runs: Mapping[str, list[Trained]]
+    used: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
 
     @property
-    def table(self) -> np.ndarray:
-        """The root-CE2 of every run, `[losses, seeds]`."""
-        return np.array(
-            [[procedure.root(model.value) for model in models] for models in self.bins.values()]
-        )
+    def commits(self) -> set[str]:
+        """The commits of the runs."""
+        return {str(run.about["commit"]) for seeds in self.runs.values() for run in seeds}
 
-    @property
-    def pooled(self) -> Pooled:
-        """The variance between seeds."""
-        return pooling.pooled(self.table)
+    def with_logits(self) -> "Block":
+        """Return the block of the trainings whose records have logits, such as for a temperature.
 
-    def compare(self, first: str, second: str, pooled: Pooled) -> Value:
-        """Compare two losses by the procedure."""
-        of_validation = 0.0
-        if self.resampled:
-            several = np.mean(self.resampled[first] - self.resampled[second], axis=1)
-            of_validation = float(np.var(several, ddof=1))
-        return procedure.difference(
-            self.bins[first], self.bins[second], pooled, of_validation, self.name
-        )
-
-
-def trainings(entries: Iterable[Entry]) -> dict[str, dict[str, Training]]:
-    """Group the trainings of entries into blocks: by name, then by label."""
-    blocks: dict[str, dict[str, Training]] = {}
-    for entry in entries:
-        for training in entry.runs.values():
-            if training.seeds >= SEEDS and training.keep != "none":
-                name = f"{training.config} {training.alias}".strip()
-                same = blocks.setdefault(name, {})
-                if training.alias or not training.changes:
-                    same.setdefault(training.label, training)
-    return {name: block for name, block in blocks.items() if len(block) > 2}
-
-
-def read(folder: pathlib.Path, name: str, block: dict[str, Training]) -> list[Block]:
-    """Read the runs of a block, and compute every statistic and phase that the records allow."""
-    runs = {
-        label: [records.read(folder, training, seed, ()) for seed in range(1, SEEDS + 1)]
-        for label, training in block.items()
-        if all(records.path_of(folder, training, seed).is_file() for seed in range(1, SEEDS + 1))
-    }
-    read_blocks = []
-    for phase in PHASES:
+        Both share the variances that were asked for.
+        """
         kept = {
             label: seeds
-            for label, seeds in runs.items()
-            if phase == "before" or all(isinstance(run.test, Predictions) for run in seeds)
+            for label, seeds in self.runs.items()
+            if all(isinstance(run.test, Predictions) for run in seeds)
         }
-        if len(kept) < 2:
-            continue
-        commits = frozenset(str(run.about["commit"]) for seeds in kept.values() for run in seeds)
-        chosen = {
-            label: [_resampled_temperatures(run.validation_logits) for run in seeds]
-            for label, seeds in kept.items()
-            if phase == "after"
-        }
-        for statistic, binned in BINNED.items():
-            bins = {
-                label: [binned(run.test if phase == "before" else run.scaled) for run in seeds]
-                for label, seeds in kept.items()
-            }
-            resampled = {
-                label: np.stack(
-                    [
-                        _at_temperatures(run.logits, temperatures, statistic)
-                        for run, temperatures in zip(kept[label], of_seeds, strict=True)
-                    ],
-                    axis=1,
-                )
-                for label, of_seeds in chosen.items()
-            }
-            title = f"{name}, {statistic} {phase} T"
-            read_blocks.append(Block(title, bins, resampled, commits))
-    return read_blocks
+        return dataclasses.replace(self, runs=kept)
+
+    def pooled(self, statistic: Statistic, part: Part) -> Pooled:
+        """Pool the variance between seeds of a statistic; of a squared error, that of its root."""
+        table = [[_rooted(statistic(part(run))) for run in seeds] for seeds in self.runs.values()]
+        return pooling.pooled(np.array(table))
 
 
-def _resampled_temperatures(validation: Predictions) -> np.ndarray:
+def _rooted(estimate: Estimate | Binned) -> float:
+    return pooling.root(estimate.value) if isinstance(estimate, Binned) else estimate.value
+
+
+def key_of(training: Training) -> tuple[str, str, str] | None:
+    """Return config, alias and changes of a training; None if it is in no block."""
+    if training.seeds < SEEDS or training.keep == "none":
+        return None
+    if training.changes and not training.alias:
+        return None
+    return training.config, training.alias, repr(sorted(training.changes.items()))
+
+
+def _read(folder: pathlib.Path, training: Training, entries: Iterable[Entry]) -> Block | None:
+    """Read the block of a training; None if fewer than three of its trainings are recorded.
+
+    It raises an error for a record of another config or seed, and for one whose test set has
+    another number of examples.
+    """
+    key = key_of(training)
+    of_block: dict[str, Training] = {}
+    for other in (other for entry in entries for other in entry.runs.values()):
+        if key_of(other) == key:
+            of_block.setdefault(other.label, other)
+    seeds = range(1, SEEDS + 1)
+    recorded = {
+        label: other
+        for label, other in of_block.items()
+        if all(records.path_of(folder, other, seed).is_file() for seed in seeds)
+    }
+    if len(recorded) < LOSSES:
+        return None
+    runs = {
+        label: [records.read(folder, other, seed) for seed in seeds]
+        for label, other in recorded.items()
+    }
+    records.check_test_sets(
+        [
+            (records.path_of(folder, recorded[label], run.seed), run)
+            for label, of_seeds in runs.items()
+            for run in of_seeds
+        ]
+    )
+    return Block(f"{training.config} {training.alias}".strip(), runs)
+
+
+def resampled(run: Trained, statistic: Statistic) -> np.ndarray:
+    """Compute a statistic after the temperature, under resamples of the validation examples.
+
+    The examples are the same ones for all runs. Every resample fits the papers' temperature again;
+    every distinct temperature is computed once.
+    """
+    distinct, places = np.unique(_temperatures(run.validation_logits), return_inverse=True)
+    values = [statistic(run.logits.scaled(float(t))).value for t in distinct]
+    return np.array(values)[places]
+
+
+def _temperatures(validation: Predictions) -> np.ndarray:
     """Fit the papers' temperature on resamples of the validation set, by the ECE on the grid."""
     count = len(validation.labels)
     draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
@@ -151,12 +189,3 @@ def resampled_eces(validation: Predictions, weights: np.ndarray) -> np.ndarray:
         gaps[np.arange(count), bins] = confidence - right
         eces.append(np.sum(np.abs(weights @ gaps), axis=1) / count)
     return np.array(eces)
-
-
-def _at_temperatures(
-    test: Predictions, temperatures: Sequence[float] | np.ndarray, statistic: str
-) -> np.ndarray:
-    """Compute a statistic of the test set at several temperatures, each distinct one once."""
-    distinct, places = np.unique(temperatures, return_inverse=True)
-    values = [BINNED[statistic](test.scaled(float(t))).value for t in distinct]
-    return np.array(values)[places]

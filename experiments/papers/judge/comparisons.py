@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax.inference.residuals import Binned
-from experiments.papers.judge import estimates, paired
+from experiments.papers.judge import blocks, estimates, paired, procedure
 from experiments.papers.judge.estimates import Columns, Estimate, Predictions
 from experiments.papers.judge.values import Value
 from experiments.papers.store.records import Trained
@@ -18,16 +18,7 @@ HALF_A_POINT = 0.005
 Seeds = Sequence[Trained]
 Runs = Mapping[str, Seeds]
 Part = Predictions | Columns
-
-
-def before(run: Trained) -> Part:
-    """Return the test set as trained."""
-    return run.test
-
-
-def after(run: Trained) -> Part:
-    """Return the test set after the papers' temperature."""
-    return run.scaled
+before, after = blocks.before, blocks.after
 
 
 def difference(
@@ -38,7 +29,8 @@ def difference(
 ) -> Value:
     """Average a statistic of `first` minus that of `second` over seeds."""
     return paired.over_seeds_and_rows(
-        [statistic(part(a)) - statistic(part(b)) for a, b in zip(first, second, strict=True)]
+        [statistic(part(a)) - statistic(part(b)) for a, b in zip(first, second, strict=True)],
+        spread=procedure.spread(first, second, statistic, (part, part)),
     )
 
 
@@ -65,11 +57,15 @@ def ce2(
       other_part: the same of `second`; by default `part`.
       binned: puts the residuals into bins.
     """
-    parts = [part(run) for run in first], [(other_part or part)(run) for run in second]
+    both = part, other_part or part
+    parts = [[of(run) for run in runs] for of, runs in zip(both, (first, second), strict=True)]
     eces = [np.mean([estimates.ece(predictions) for predictions in seeds]) for seeds in parts]
     bins = [[binned(predictions) for predictions in seeds] for seeds in parts]
     return paired.difference_of_errors(
-        bins[0], bins[1], note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}"
+        bins[0],
+        bins[1],
+        note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}",
+        spread=procedure.spread(first, second, binned, both),
     )
 
 

@@ -18,6 +18,7 @@ variance over examples.
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -28,7 +29,27 @@ from experiments.papers.judge.values import Value
 ROWS_ALONE = "one seed: over examples alone"
 
 
-def over_seeds_and_rows(estimates: Sequence[Estimate], note: str = "") -> Value:
+class Spread(NamedTuple):
+    """What is known of the variance of a mean over seeds, beside its seeds and rows.
+
+    Attributes:
+      of_seeds: the variance between seeds with its degrees of freedom, pooled over other losses;
+        None uses the seeds of the mean.
+      of_validation: the variance between validation examples.
+      note: for the reader.
+    """
+
+    of_seeds: tuple[float, int] | None = None
+    of_validation: float = 0.0
+    note: str = ""
+
+
+OWN = Spread()
+
+
+def over_seeds_and_rows(
+    estimates: Sequence[Estimate], note: str = "", spread: Spread = OWN
+) -> Value:
     """Average the estimates of all seeds, which share their examples."""
     rows = len(estimates[0].influence)
     influence = np.mean([estimate.influence for estimate in estimates], axis=0)
@@ -38,6 +59,7 @@ def over_seeds_and_rows(estimates: Sequence[Estimate], note: str = "") -> Value:
         [float(np.var(estimate.influence)) / rows for estimate in estimates],
         rows=rows,
         note=note,
+        spread=spread,
     )
 
 
@@ -51,7 +73,10 @@ def over_seeds(values: Sequence[float], note: str = "") -> Value:
 
 
 def difference_of_errors(
-    first: Sequence[Binned], second: Sequence[Binned] | None = None, note: str = ""
+    first: Sequence[Binned],
+    second: Sequence[Binned] | None = None,
+    note: str = "",
+    spread: Spread = OWN,
 ) -> Value:
     """Average the debiased squared calibration errors of `first` minus those of `second`.
 
@@ -59,6 +84,7 @@ def difference_of_errors(
       first: the values of every seed.
       second: the values of the same seeds and examples; None stands for errors of 0.
       note: for the reader.
+      spread: what else is known of the variance.
     """
     pairs: list[tuple[Binned, ...]] = [(a,) for a in first]
     if second is not None:
@@ -73,6 +99,7 @@ def difference_of_errors(
         [variance_of_errors(pair, signs[: len(pair)]) for pair in pairs],
         rows=len(models[0].residual),
         note=note,
+        spread=spread,
     )
 
 
@@ -83,6 +110,7 @@ def nested(
     *,
     rows: int,
     note: str = "",
+    spread: Spread = OWN,
 ) -> Value:
     """Combine the variance over seeds with that over examples.
 
@@ -92,16 +120,18 @@ def nested(
       variances: the variances of every estimate over examples.
       rows: number of examples.
       note: for the reader.
+      spread: what else is known of the variance.
     """
     count, value = len(values), float(np.mean(values))
+    note = "; ".join(filter(None, (note, spread.note, ROWS_ALONE * (count == 1))))
     if count == 1:
-        note = f"{note}; {ROWS_ALONE}" if note else ROWS_ALONE
-        return Value(value, math.sqrt(variance), seeds=1, rows=rows, note=note)
-    of_seeds = float(np.var(values, ddof=1)) / count
+        deviation = math.sqrt(variance + spread.of_validation)
+        return Value(value, deviation, seeds=1, rows=rows, note=note)
+    of_seeds, freedom = spread.of_seeds or (float(np.var(values, ddof=1)) / count, count - 1)
     of_both = max(0.0, float(np.mean(variances)) - variance) / (count - 1)
-    of_rows = max(variance - min(of_both, of_seeds), 0.0)
+    of_rows = max(variance - min(of_both, of_seeds), 0.0) + spread.of_validation
     deviation = math.sqrt(of_seeds + of_rows)
-    return Value(value, deviation, count - 1, of_rows, seeds=count, rows=rows, note=note)
+    return Value(value, deviation, freedom, of_rows, seeds=count, rows=rows, note=note)
 
 
 def variance_of_errors(models: Sequence[Binned], factors: Sequence[float]) -> float:

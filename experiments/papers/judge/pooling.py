@@ -47,6 +47,20 @@ def pooled(table: np.ndarray) -> Pooled:
     return Pooled(float(np.mean(variances)), losses * (seeds - 1), p)
 
 
+def root(value: float) -> float:
+    """Return the root of a debiased squared error, 0 for a negative one."""
+    return math.sqrt(max(value, 0.0))
+
+
+def variance_of_square(mean: float, variance: float) -> float:
+    """Return the variance of the square of a normal variable whose mean square is `mean`.
+
+    >>> variance_of_square(9.25, 0.25)
+    9.125
+    """
+    return 4 * max(mean - variance, 0.0) * variance + 2 * variance**2
+
+
 @functools.cache
 def _null(losses: int, seeds: int) -> np.ndarray:
     """Draw Bartlett's statistic of normal tables with equal variances, sorted."""

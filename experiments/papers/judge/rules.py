@@ -3,6 +3,8 @@
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
+import scipy.special
+
 from experiments.papers.judge.values import Value
 
 HOLDS, FAILS, UNDECIDED = "holds", "does not hold", "undecided"
@@ -131,8 +133,9 @@ def given(condition: Rule, rule: Rule) -> Rule:
     """
 
     def judge(values: Values) -> Judgement:
+        outcome = rule.judge(values)
         met = condition.judge(values).state == HOLDS
-        return rule.judge(values) if met else Judgement(UNDECIDED)
+        return outcome if met else Judgement(UNDECIDED, outcome.p)
 
     first, _, _ = condition.words.removeprefix("holds if ").partition(";")
     names = tuple(dict.fromkeys((*rule.names, *condition.names)))
@@ -149,10 +152,9 @@ def agreeing(*rules: Rule) -> Rule:
 
     def judge(values: Values) -> Judgement:
         outcomes = [rule.judge(values) for rule in rules]
-        if len({outcome.state for outcome in outcomes}) > 1:
-            return Judgement(UNDECIDED)
         random = [outcome.p for outcome in outcomes if outcome.p is not None]
-        return Judgement(outcomes[0].state, max(random, default=None))
+        agreed = len({outcome.state for outcome in outcomes}) == 1
+        return Judgement(outcomes[0].state if agreed else UNDECIDED, max(random, default=None))
 
     names = tuple(dict.fromkeys(name for rule in rules for name in rule.names))
     words = "; and ".join(rule.words for rule in rules)
@@ -182,6 +184,66 @@ def every(*rules: Rule) -> Rule:
 
     names = tuple(dict.fromkeys(name for rule in rules for name in rule.names))
     return Rule("all of: " + "; and ".join(rule.words for rule in rules), judge, names)
+
+
+def several(*names: str, holds: int, fails: int) -> Rule:
+    """Holds if `holds` or more 90 % intervals lie above 0; does not hold if at most `fails` do.
+
+    The p-value of "k or more of m effects are positive" is that of partial conjunction (Benjamini
+    and Heller 2008): m - k + 1 times the k-th smallest p-value. "Does not hold" has the p-value of
+    "at least m - `fails` are negative".
+
+    >>> rule = several("a", "b", "c", holds=2, fails=1)
+    >>> rule.judge({"a": Value(3.0, 1.0), "b": Value(4.0, 1.0), "c": Value(-9.0, 1.0)}).state
+    'holds'
+    """
+    count = len(names)
+
+    def judge(values: Values) -> Judgement:
+        p_above = sorted(values[name].p_above() for name in names)
+        p_below = sorted(values[name].p_below() for name in names)
+        p_holds = (count - holds + 1) * p_above[holds - 1]
+        p_fails = (fails + 1) * p_below[count - fails - 1]
+        positive = sum(p < SIZE for p in p_above)
+        if positive >= holds:
+            return Judgement(HOLDS, min(1.0, p_holds))
+        if positive <= fails:
+            return Judgement(FAILS, min(1.0, p_fails))
+        return Judgement(UNDECIDED, min(1.0, p_holds, p_fails))
+
+    words = (
+        f"holds if {holds} or more of the {count} 90 % intervals of {_listed(names)} lie above 0;"
+        f" does not hold if at most {fails} do" + "; undecided in between" * (holds - fails > 1)
+    )
+    return Rule(words, judge, names)
+
+
+def with_p(rule: Rule, *names: str) -> Rule:
+    """Judge by a rule about counts, and test that means of the same seeds are above 0.
+
+    >>> counted = with_p(at_least("count", 3), "mean")
+    >>> counted.judge({"count": Value(3), "mean": Value(2.0, 1.0)})
+    Judgement(state='holds', p=0.022750131948179195)
+    """
+
+    def judge(values: Values) -> Judgement:
+        outcome = rule.judge(values)
+        p_holds = max(values[name].p_above() for name in names)
+        p_fails = min(1.0, len(names) * min(values[name].p_below() for name in names))
+        p = {HOLDS: p_holds, FAILS: p_fails, UNDECIDED: min(p_holds, p_fails)}
+        return Judgement(outcome.state, p[outcome.state])
+
+    words = f"{rule.words}; p of the hypothesis that {_listed(names)} is not above 0"
+    return Rule(words, judge, tuple(dict.fromkeys((*rule.names, *names))))
+
+
+def p_of_count(value: Value) -> float:
+    """Return the p-value of the sign test: the true share of a count is at most one half.
+
+    >>> p_of_count(Value(20, rows=20)) == 0.5**20
+    True
+    """
+    return float(scipy.special.bdtrc(value.value - 1, value.rows, 0.5)) if value.value else 1.0
 
 
 def _sided(names: tuple[str, ...], margin: float, side: str, other: str) -> Rule:
@@ -219,4 +281,18 @@ def holm(p_values: Mapping[str, float]) -> dict[str, float]:
     for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
         largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
         adjusted[name] = largest
+    return adjusted
+
+
+def benjamini_hochberg(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Adjust p-values so that the share of false findings is bounded.
+
+    >>> benjamini_hochberg({"a": 0.01, "b": 0.5, "c": 0.03})
+    {'b': 0.5, 'c': 0.045, 'a': 0.03}
+    """
+    adjusted: dict[str, float] = {}
+    least, count = 1.0, len(p_values)
+    for before, name in enumerate(sorted(p_values, key=lambda name: -p_values[name])):
+        least = min(least, p_values[name] * count / (count - before))
+        adjusted[name] = least
     return adjusted

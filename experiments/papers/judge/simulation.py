@@ -96,11 +96,11 @@ def _block(draws: np.random.Generator, effects: np.ndarray, deviations: np.ndarr
         deviation = math.sqrt(of_seeds + of_examples)
         alone = Value(float(differences.mean()), deviation, SEEDS - 1, of_examples)
         own[str(loss)] = alone.p_above()
-        parts = 2 * pooled.variance / SEEDS, pooled.freedom
-        is_pooled = pooled.homogeneity >= procedure.HOMOGENEOUS
-        value = procedure.with_variances(alone, parts if is_pooled else None, of_examples, 0.0)
-        together[str(loss)] = value.p_above()
-    adjusted = rules.holm(own), rules.holm(together), procedure.benjamini_hochberg(together)
+        if pooled.homogeneity >= procedure.HOMOGENEOUS:
+            deviation = math.sqrt(2 * pooled.variance / SEEDS + of_examples)
+            alone = Value(alone.value, deviation, pooled.freedom, of_examples)
+        together[str(loss)] = alone.p_above()
+    adjusted = rules.holm(own), rules.holm(together), rules.benjamini_hochberg(together)
     order = [str(loss) for loss in range(1, LOSSES)]
     return np.array([[method[name] <= SIZE for name in order] for method in adjusted])
 

@@ -1,7 +1,8 @@
-"""The states of claims, and the kinds that no headline counts."""
+"""The states and kinds of claims, and the claims without a p-value."""
 
 from collections import Counter
 from collections.abc import Iterable
+from typing import NamedTuple
 
 from experiments.papers import claims
 from experiments.papers.judge import rules
@@ -12,8 +13,36 @@ UNDECIDED, OUTSIDE, NOT_TESTABLE = "undecided", "outside the regime", "not testa
 STATES = (HOLDS, CONTRADICTED, MOSTLY, UNDECIDED, OUTSIDE, NOT_TESTABLE)
 TRAINED, TOY = "trained network or cost", "toy problem"
 IDENTITY, RECOUNT = "identity or unit test", "recount of a published table"
-KINDS = (TRAINED, TOY, IDENTITY, RECOUNT)
-IN_HEADLINE = (TRAINED,)
+CHECK = "check of a paper, no claim of it"
+KINDS = (TRAINED, TOY, IDENTITY, RECOUNT)  # that are counted
+IN_APPENDIX = (IDENTITY, RECOUNT, CHECK)
+
+# Whether the numbers of a paper agree with each other is no claim of the paper.
+CHECKS = (
+    "mukhoti-mce-newsgroups-row-copied",
+    "mukhoti-tables-agree-with-themselves",
+    "bsce-gra-ablation-same-phase",
+)
+# Claims about trained networks without a p-value, and why.
+WITHOUT_P = {
+    "mukhoti-translation-temperature-one": "each loss has one seed, and its T is a step of a grid",
+}
+
+
+class Standing(NamedTuple):
+    """The state of a claim after the adjustment for all claims of its source.
+
+    Attributes:
+      state: one of STATES.
+      p: the p-value of its rule; None where nothing is random.
+      holm: the p-value after Holm's method.
+      share: the p-value after the method of Benjamini and Hochberg.
+    """
+
+    state: str
+    p: float | None = None
+    holm: float | None = None
+    share: float | None = None
 
 
 def kind_of(claim: claims.Claim) -> str:
@@ -22,6 +51,8 @@ def kind_of(claim: claims.Claim) -> str:
     Identities and unit tests evaluate a formula, and recounts count rows that a paper prints. They
     are no evidence about trained networks.
     """
+    if claim.id in CHECKS:
+        return CHECK
     return {"exact": IDENTITY, "table": RECOUNT, "toy": TOY}.get(claim.scale, TRAINED)
 
 
@@ -58,8 +89,51 @@ def _is_mostly(values: dict[str, Value]) -> bool:
     )
 
 
-def counts(kinds_and_states: Iterable[tuple[str, str]]) -> list[list[str]]:
-    """Count the states by kind, as the rows of a table."""
-    numbers = Counter(kinds_and_states)
-    rows = [[kind, *(str(numbers[kind, state]) for state in STATES)] for kind in KINDS]
-    return [["kind", *STATES], *rows]
+def counts(
+    groups: Iterable[str], grouped: Iterable[tuple[str, str]], title: str
+) -> list[list[str]]:
+    """Count the states by group, as the rows of a table.
+
+    Args:
+      groups: the groups, in the order of the rows.
+      grouped: group and state of every claim.
+      title: the name of the groups.
+    """
+    numbers = Counter(grouped)
+    rows = []
+    for group in groups:
+        of_group = [numbers[group, state] for state in STATES]
+        if any(of_group):
+            rows.append([group, *map(str, of_group), str(sum(of_group))])
+    return [[title, *STATES, "claims"], *rows]
+
+
+def headline(of_trained: Iterable[str]) -> str:
+    """Write the counts of the claims about trained networks as a sentence.
+
+    >>> headline(["holds", "holds", "undecided", "not testable"])
+    '4 claims are about trained networks: 2 hold, 1 is undecided, 1 is not testable here.'
+    """
+    numbers = Counter(of_trained)
+    one = {
+        HOLDS: "holds",
+        CONTRADICTED: "is contradicted here",
+        MOSTLY: "mostly holds",
+        UNDECIDED: "is undecided",
+        OUTSIDE: "was tested outside its regime",
+        NOT_TESTABLE: "is not testable here",
+    }
+    many = {
+        HOLDS: "hold",
+        CONTRADICTED: "are contradicted here",
+        MOSTLY: "mostly hold",
+        UNDECIDED: "are undecided",
+        OUTSIDE: "were tested outside their regime",
+        NOT_TESTABLE: "are not testable here",
+    }
+    parts = [
+        f"{numbers[state]} {(one if numbers[state] == 1 else many)[state]}"
+        for state in STATES
+        if numbers[state]
+    ]
+    return f"{numbers.total()} claims are about trained networks: {', '.join(parts)}."

@@ -20,7 +20,9 @@ def free(name: str) -> Rule:
 
     def judge(values: Values) -> Judgement:
         value = values[name]
-        return Judgement(HOLDS if value.high <= 1.02 else FAILS if value.low > 1.1 else UNDECIDED)
+        p_holds, p_fails = value.p_below(1.02), value.p_above(1.1)
+        state = HOLDS if value.high <= 1.02 else FAILS if value.low > 1.1 else UNDECIDED
+        return Judgement(state, min(p_holds, p_fails))
 
     words = (
         "holds if the 90 % interval of the training step's ratio ends at most at 1.02; does not"

@@ -5,11 +5,10 @@ One file per entry has the values, the rule and state of each claim, the runs, a
 once. Whether today's statistics still give these values, a slow test finds out.
 """
 
-import itertools
 import json
 import pathlib
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from calib_jax import plots
@@ -17,9 +16,10 @@ from calib_jax.core.files import reading
 from calib_jax.train.folder import files
 from experiments.papers import claims
 from experiments.papers.entry import Entry, Training, of_claims
-from experiments.papers.judge import rules
+from experiments.papers.judge import rules, states
+from experiments.papers.judge.blocks import Reader
 from experiments.papers.judge.values import Value
-from experiments.papers.store import records, same_training
+from experiments.papers.store import records
 from experiments.running import provenance
 
 KEYS = {"entry", "claims", "beside", "runs", "figures", "seconds", "provenance"}
@@ -48,11 +48,20 @@ class Verdict(NamedTuple):
     record: dict[str, Any]
 
 
-def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
-    """Compute the verdicts of an entry from the records of its runs, without training."""
+def compute(
+    entry: Entry, folder: pathlib.Path, scale: str, blocks: Reader | None = None
+) -> dict[str, Any]:
+    """Compute the verdicts of an entry from the records of its runs, without training.
+
+    Args:
+      entry: the entry.
+      folder: the folder of the records.
+      scale: toy, cpu, gpu or tiny.
+      blocks: the blocks of the runs; by default those of this entry alone.
+    """
     began = time.monotonic()
-    trained = records.read_all(folder, entry)
-    bridged = _check_commits(entry, trained, folder)
+    blocks = Reader(folder, [entry]) if blocks is None else blocks
+    trained = blocks.attach(entry, records.read_all(folder, entry))
     arguments = (trained,) if entry.runs else ()
     record = {
         "entry": entry.name,
@@ -71,7 +80,12 @@ def compute(entry: Entry, folder: pathlib.Path, scale: str) -> dict[str, Any]:
             for name, all_seeds in trained.items()
             for run in all_seeds
         ],
-        "same_training": bridged,
+        "blocks": {
+            name: pooled
+            for seeds in trained.values()
+            if seeds[0].block is not None
+            for name, pooled in seeds[0].block.used.items()
+        },
     }
     seconds = round(time.monotonic() - began, 2)
     return record | {"seconds": seconds, "provenance": provenance.published()}
@@ -162,46 +176,6 @@ def _draw(entry: Entry, folder: pathlib.Path, arguments: tuple[Any, ...]) -> lis
     return files
 
 
-def _check_commits(
-    entry: Entry, trained: Mapping[str, Sequence[records.Trained]], folder: pathlib.Path
-) -> list[str]:
-    """Raise an error if runs that are compared are of commits that train differently.
-
-    Returns:
-      The measurements which show that commits with different code train the same.
-    """
-    measured, used = same_training.read(folder), []
-    for commits in compared(entry, trained):
-        others = same_training.others((entry.runs[name], commit) for name, _, commit in commits)
-        if not all(same_training.is_same(other, measured) for other in others):
-            by_commit: dict[str, list[str]] = {}
-            for name, seed, commit in commits:
-                by_commit.setdefault(commit, []).append(f"{name} {seed}")
-            described = "; ".join(
-                f"{commit}: {', '.join(names[:3])}" + ", ..." * (len(names) > 3)
-                for commit, names in by_commit.items()
-            )
-            raise ValueError(
-                f"the runs of {entry.name} are of commits with different code ({described}): they"
-                " are not mixed.\nTrain all of them again at one commit, in another --runs_dir."
-            )
-        used += [other.key for other in others]
-    return used
-
-
-def compared(
-    entry: Entry, trained: Mapping[str, Sequence[records.Trained]]
-) -> list[list[tuple[str, int, str]]]:
-    """List the name, seed and commit of all runs, in groups that are compared with each other."""
-    of_names = {
-        name: [(name, run.seed, run.about["commit"]) for run in all_seeds]
-        for name, all_seeds in trained.items()
-    }
-    if entry.compared:
-        return [list(itertools.chain(*of_names.values()))]
-    return list(of_names.values())
-
-
 def path_of(folder: pathlib.Path, name: str) -> pathlib.Path:
     """Return the file of an entry's verdicts."""
     return folder / f"{name}.json"
@@ -247,22 +221,26 @@ def read(folder: pathlib.Path, by_claim: Mapping[str, Entry] | None = None) -> d
     return verdicts
 
 
-def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, tuple[str, float | None]]:
-    """Return the state of every claim, and its p-value after Holm within its source.
+def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, states.Standing]:
+    """Return the states of all claims after Holm's method within their source.
 
-    A state whose adjusted p-value is above .05 becomes undecided. Every claim with a p-value is
-    counted, also one that its rule left undecided, whose p-value is not returned.
+    Every claim with a p-value is counted, also one that its rule left undecided. A verdict whose
+    adjusted p-value is above .05 becomes undecided.
     """
-    states: dict[str, tuple[str, float | None]] = {}
+    holm: dict[str, float] = {}
+    shares: dict[str, float] = {}
     sources: dict[str, dict[str, float]] = {}
     for claim, verdict in verdicts.items():
-        states[claim] = (verdict.state, None)
         if verdict.p is not None:
             source = verdict.record["claims"][claim]["source"]
             sources.setdefault(source, {})[claim] = verdict.p
     for p_values in sources.values():
-        for claim, p in rules.holm(p_values).items():
-            if verdicts[claim].state != rules.UNDECIDED:
-                kept = p <= rules.SIZE
-                states[claim] = (verdicts[claim].state if kept else rules.UNDECIDED, p)
-    return states
+        holm |= rules.holm(p_values)
+        shares |= rules.benjamini_hochberg(p_values)
+    known = claims.read()
+    standing = {}
+    for claim, verdict in verdicts.items():
+        judged = verdict.state if holm.get(claim, 0.0) <= rules.SIZE else rules.UNDECIDED
+        state = states.state_of(known[claim], judged, verdict.values)
+        standing[claim] = states.Standing(state, verdict.p, holm.get(claim), shares.get(claim))
+    return standing

@@ -8,7 +8,7 @@ the difference of the roots, and its interval is the tested one divided by r + s
 
 import functools
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -16,13 +16,14 @@ import numpy as np
 from calib_jax import plots
 from experiments.papers import claims
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import comparisons, estimates, procedure, verdicts
+from experiments.papers.judge import comparisons, estimates, pooling, verdicts
 from experiments.papers.judge.values import LEVEL, Value
 from experiments.papers.store import records
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
+PIXELS = "segments"  # the measure that has T where a record keeps no logits
 AFTER = " + T"  # behind the name of a training: after the papers' temperature
 
 
@@ -61,6 +62,9 @@ class Finding(NamedTuple):
       published: the published effect; None if the paper prints no numbers.
       scope: the training whose network the finding is about.
       error: its test error in percent, as the mean over seeds; None if the record has no labels.
+      temperature: T of cross-entropy by the validation NLL in the same setting, as the mean over
+        seeds; None if no record has it.
+      commits: how many commits the compared runs have; "" for one.
     """
 
     row: Row
@@ -69,6 +73,8 @@ class Finding(NamedTuple):
     published: float | None = None
     scope: Training | None = None
     error: float | None = None
+    temperature: float | None = None
+    commits: str = ""
 
     @property
     def of_calibration(self) -> bool:
@@ -93,6 +99,7 @@ def compute(
 ) -> list[Finding]:
     """Compute the effects of findings; leave out those without their value in the folder."""
     read_runs = functools.cache(functools.partial(_runs, folder))
+    temperature = functools.cache(functools.partial(_temperature, folder, by_claim.values()))
     found = []
     for row in read():
         if row.claim not in standing:
@@ -120,14 +127,39 @@ def compute(
                 for runs in [read_runs(trainings[name.removesuffix(AFTER)])]
             ]
             squares = [np.mean([binned(part).value for part in of_seeds]) for of_seeds in parts]
-            scale /= sum(procedure.root(float(square)) for square in squares)
+            scale /= sum(pooling.root(float(square)) for square in squares)
         published = None
         if row.published_first:
             published = round(float(row.published_first) - float(row.published_second), 2)
         scope = trainings[row.first.removesuffix(AFTER)]
         effect = scale * value.value, scale * value.low, scale * value.high
-        found.append(Finding(row, effect, None, published, scope, _error(read_runs(scope))))
+        error = _error(read_runs(scope))
+        commits = "".join(part for part in value.note.split("; ") if part.startswith("runs of"))
+        found.append(
+            Finding(row, effect, None, published, scope, error, temperature(scope), commits)
+        )
     return found
+
+
+def _temperature(folder: pathlib.Path, entries: Iterable[Entry], scope: Training) -> float | None:
+    """Average T of cross-entropy with the config of a training, and with its alias."""
+    for tested in entries:
+        for name, training in tested.runs.items():
+            if training.loss != "cross_entropy" or training.config != scope.config:
+                continue
+            if training.alias != scope.alias or (training.changes and not training.alias):
+                continue
+            measures = tested.measures_of(name)
+            if training.keep == "logits":
+                runs = _runs(folder, training)
+                return float(np.mean([run.temperature_by_nll for run in runs]))
+            if PIXELS in measures:
+                measured = [
+                    records.read(folder, training, seed, [PIXELS]).measured[PIXELS]
+                    for seed in training.of_seeds
+                ]
+                return float(np.mean([arrays["temperature"] for arrays in measured]))
+    return None
 
 
 def _runs(folder: pathlib.Path, training: Training) -> list[records.Trained]:

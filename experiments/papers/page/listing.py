@@ -2,23 +2,16 @@
 
 import functools
 import pathlib
-from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from calib_jax.core.files import reading
 from calib_jax.report import tables
 from experiments.papers import claims, entry, scales
-from experiments.papers.judge import verdicts
+from experiments.papers.judge import states, verdicts
 from experiments.papers.store import records, runs
 
-NOT_RUN, ABSENT = "not run", "data absent"
-STATES = ("holds", "does not hold", "undecided", NOT_RUN, ABSENT)
-# The kinds of evidence, and the kinds of claims (`claims.Claim.scale`) that need no network.
-FORMULA = "by formula, toy or published table"
-SMALL = "small network on a CPU"
-LARGE = "accelerator"
-WITHOUT_NETWORK = ("exact", "toy", "table")
+NOT_RUN, ABSENT = "not run", "data absent"  # why a claim has no verdict
 # Minutes of one training on two cores, by config, where no run of the config is recorded.
 MINUTES = {"cifar10_resnet8": 10, "cifar10_lenet5": 4, "digits": 0.5}
 
@@ -55,21 +48,25 @@ class Row(NamedTuple):
 
     Attributes:
       claim: the claim.
-      state: one of STATES.
+      kind: one of `states.KINDS`, or `states.CHECK`.
+      standing: its state with its p-values.
+      missing: why it has no verdict, NOT_RUN or ABSENT; "" if it has one.
       data: that it needs, with "absent" where nobody here has it.
       minutes: the minutes of training that is still to be done; empty if it is unknown.
       entry: the file that tests it; empty if there is none.
-      evidence: the kind of evidence that its test gives: FORMULA, SMALL or LARGE.
+      is_large: whether its test needs an accelerator.
       spent: minutes that its verdict took, with the training; empty without a verdict.
       data_sets: names of the data sets of files that the test reads.
     """
 
     claim: claims.Claim
-    state: str
+    kind: str
+    standing: states.Standing
+    missing: str
     data: str
     minutes: str
     entry: str
-    evidence: str
+    is_large: bool
     spent: str = ""
     data_sets: tuple[str, ...] = ()
 
@@ -120,39 +117,43 @@ def rows(
       folder: the folder of the records of runs.
       standing: the verdicts that were read.
       data_dir: folder of the data sets.
-      look_for_data: whether claims whose data is not in `data_dir` are "data absent"; those whose
-        data nobody here has always are.
+      look_for_data: whether claims whose data is not in `data_dir` lack it; those whose data nobody
+        here has always do.
       by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
     by_claim = entry.of_claims() if by_claim is None else by_claim
-    states = verdicts.adjusted(standing)
+    adjusted = verdicts.adjusted(standing)
     recorded = functools.cache(functools.partial(_recorded, folder))
     listed = []
     for claim in claims.read().values():
         tested_by = by_claim.get(claim.id)
         data_sets = _data_sets(tested_by) if tested_by else ()
         minutes = _minutes(tested_by, folder, recorded) if tested_by else ""
-        spent = ""
+        spent = missing = ""
         if claim.id in standing:
-            state, minutes = states[claim.id][0], "0"
-            spent = _spent(standing[claim.id].record)
+            minutes, spent = "0", _spent(standing[claim.id].record)
         elif claim.data.startswith("absent") or (
             look_for_data and any(runs.missing_data(name, data_dir) for name in data_sets)
         ):
-            state = ABSENT
+            missing = ABSENT
         else:
-            state = NOT_RUN
-        name, kind = tested_by.name if tested_by else "", evidence(claim, tested_by)
-        listed.append(Row(claim, state, claim.data, minutes, name, kind, spent, data_sets))
+            missing = NOT_RUN
+        untested = states.Standing(states.state_of(claim, None, {}))
+        listed.append(
+            Row(
+                claim,
+                states.kind_of(claim),
+                adjusted.get(claim.id, untested),
+                missing,
+                claim.data,
+                minutes,
+                tested_by.name if tested_by else "",
+                any(map(_is_large, tested_by.runs.values())) if tested_by else False,
+                spent,
+                data_sets,
+            )
+        )
     return listed
-
-
-def evidence(claim: claims.Claim, tested_by: entry.Entry | None) -> str:
-    """Return the kind of evidence that the test of a claim gives."""
-    trainings = tested_by.runs.values() if tested_by else ()
-    if not trainings and claim.scale in WITHOUT_NETWORK:
-        return FORMULA
-    return LARGE if any(map(_is_large, trainings)) else SMALL
 
 
 def _is_large(training: entry.Training) -> bool:
@@ -222,17 +223,17 @@ def text(listed: list[Row], data_dir: str | None = None) -> str:
     """
     table = [["claim", "state", "device", "to do", "spent", "data", "entry"]]
     for row in listed:
-        device = "gpu" if row.evidence == LARGE else "cpu"
+        device = "gpu" if row.is_large else "cpu"
         many = len(row.data_sets) > 2
         data = f"{len(row.data_sets)} data sets" if many else ", ".join(row.data_sets)
-        cells = (row.claim.id, row.state, device, row.minutes, row.spent, data, row.entry)
-        table.append(list(cells))
+        state = row.missing or row.standing.state
+        table.append([row.claim.id, state, device, row.minutes, row.spent, data, row.entry])
     notes = [
         "Minutes to do are those of missing runs, as recorded runs of the same config took; ?"
         " if none is recorded.\nMinutes spent are those of a verdict with its runs, which entries"
         " share."
     ]
-    absent = {name for row in listed if row.state == ABSENT for name in row.data_sets}
+    absent = {name for row in listed if row.missing == ABSENT for name in row.data_sets}
     missing = sorted(name for name in absent if runs.missing_data(name, data_dir))
     if missing:
         place = f" in {data_dir}" if data_dir else ""
@@ -240,27 +241,29 @@ def text(listed: list[Row], data_dir: str | None = None) -> str:
             f"Data absent{place}: {', '.join(missing)}. Give --data_dir=DIR, the folder that has"
             " them;\npython -m experiments.data --list shows how to get them."
         )
+    notes.append(headline(listed) + " Claims of other kinds are in no count.")
     return "\n\n".join([tables.aligned(table), *notes, tables.aligned(counts(listed))])
 
 
-def counts(listed: list[Row]) -> list[list[str]]:
-    """Count the states by source and kind of evidence; then all, and all of each kind."""
-    by_kind: dict[tuple[str, str], Counter] = {}
-    for source in claims.sources(row.claim for row in listed):
-        for kind in (FORMULA, SMALL, LARGE):
-            by_kind[source, kind] = _states(
-                row for row in listed if (row.claim.source, row.evidence) == (source, kind)
-            )
-    by_kind["all", ""] = _states(listed)
-    for kind in (FORMULA, SMALL, LARGE):
-        by_kind["all", kind] = _states(row for row in listed if row.evidence == kind)
-    table = [["source", "kind", *STATES, "claims"]]
-    for (source, kind), states in by_kind.items():
-        if states:
-            numbers = [str(states[state]) for state in STATES]
-            table.append([source, kind, *numbers, str(sum(states.values()))])
-    return table
+def p_value(p: float | None) -> str:
+    """Format a p-value; nothing without one."""
+    return "" if p is None else f"{p:.2g}"
 
 
-def _states(listed: Iterable[Row]) -> Counter:
-    return Counter(row.state for row in listed)
+def of_kind(listed: Iterable[Row], kind: str) -> list[Row]:
+    """Return the claims of a kind."""
+    return [row for row in listed if row.kind == kind]
+
+
+def headline(listed: Iterable[Row]) -> str:
+    """Write the counts of the claims about trained networks as a sentence."""
+    return states.headline(row.standing.state for row in of_kind(listed, states.TRAINED))
+
+
+def counts(listed: Iterable[Row]) -> list[list[str]]:
+    """Count the states of the claims about trained networks, by source and in all."""
+    trained = of_kind(listed, states.TRAINED)
+    by_source = [(row.claim.source, row.standing.state) for row in trained]
+    groups = claims.sources(row.claim for row in trained)
+    everything = [("all", state) for _, state in by_source]
+    return states.counts([*groups, "all"], [*by_source, *everything], "source")

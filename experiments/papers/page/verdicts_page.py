@@ -15,7 +15,7 @@ from experiments.papers import entry
 from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import states, verdicts
 from experiments.papers.judge.values import Value
-from experiments.papers.page import findings, listing
+from experiments.papers.page import findings, listing, procedure_page
 from experiments.papers.store import runs
 
 HEAD = """# Verdicts on the claims of the papers
@@ -29,19 +29,28 @@ error; published ones are differences of plug-in ECE. The verdict on the claim t
 of the squared errors, and its interval is divided by the sum of both roots. The interval of one
 seed is over test examples alone. A claim can have several rows, and parts that are no row; it holds
 only if all parts of its rule do, after the adjustment for all claims of the source.
-[Tables](tables.md) show the errors of all networks beside the published ones, the
-[procedure](judge/README.md) judges again with a variance that is pooled over losses, and the
+*T* is the temperature of cross-entropy by the validation NLL, in the same setting: losses against
+over-confidence help where it is far above 1. [Tables](tables.md) show the errors of all networks
+beside the published ones, the [procedure](judge/README.md) has the rules of comparison, and the
 [map](../map/map.md) shows in which regime a loss helps.
 """
-COUNTS = """Headline counts are those of trained networks. Identities, unit tests and recounts of
-published tables are no evidence about trained networks, so they stand apart. A claim that does not
-hold is *outside the regime* if it needs the networks of the papers, and *contradicted here*
-otherwise; *mostly* is a count such as 10 of 11.
+COUNTS = """A claim that does not hold is *outside the regime* if it needs the networks of the
+papers, and *contradicted here* otherwise. Identities, unit tests and recounts of published tables
+are no evidence about trained networks: they stand in the [appendix](appendix.md), and in none of
+these counts.
+"""
+APPENDIX = """Claims about formulas, and counts over rows that the papers print. They are no
+evidence about trained networks, and no headline counts them. *Mostly* is a count such as 10 of 11.
+Checks whether the numbers of a paper agree with each other are no claims of the paper, and in no
+count at all.
 """
 RULES = """Every claim has the words of the paper, the rule with its history, the values, and the
-command that computes them again. Intervals are at 90 %; seeds and test examples are both random.
-p-values are one-sided; Holm's method adjusts them for the claims of the source. A verdict whose
-adjusted p-value is above .05 is undecided. [All findings](README.md).
+command that computes them again. Intervals are at 90 %; seeds, test and validation examples are
+random. p-values are one-sided. Holm's method adjusts them for all claims of the source with random
+data, and a verdict whose p-value after it is above .05 is undecided; BH is the p-value after
+Benjamini and Hochberg's method. The [procedure](judge/README.md) has the variances. Runs of several
+commits are named: `runs/same_training.json` has measurements of pairs of commits that train alike.
+The same seed on another machine differs as much as another seed. [All findings](README.md).
 """
 SOURCES = {
     "guo": "Guo et al. 2017",
@@ -51,6 +60,7 @@ SOURCES = {
     "recall": "Tian et al. 2021, recall loss",
 }
 FOREST = "findings.png"
+APPENDIX_PAGE = "appendix"
 LIMIT = 600  # lines of a page
 PAGE_LINES = 12  # lines of a page without its claims, at most
 REPEAT = """`python -m experiments.papers --run=ENTRY --recompute` computes the verdicts of an entry
@@ -97,32 +107,23 @@ def texts(
       by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
     by_claim = entry.of_claims() if by_claim is None else by_claim
-    sections: dict[str, dict[str, list[_Section]]] = {}
+    sections: dict[str, list[_Section]] = {}
     for section in _sections(listed, standing, by_claim):
-        of_source = sections.setdefault(section.source, {})
-        of_source.setdefault(_kind(section.rows), []).append(section)
-    written: dict[str, str] = {}
+        sections.setdefault(section.page, []).append(section)
     pages: dict[str, list[_Section]] = {}
-    for source, by_kind in sections.items():
-        stem = source.replace("-", "_")
-        everything = [section for of_kind in by_kind.values() for section in of_kind]
-        if _is_short(everything):
-            pages[f"{stem}.md"] = everything
-            continue
-        for kind, of_kind in by_kind.items():
-            for number, part in enumerate(_split(of_kind), start=1):
-                pages[f"{stem}_{kind}{f'_{number}' if number > 1 else ''}.md"] = part
-    for name, part in pages.items():
-        written[name] = _source_page(name, part)
+    for stem in sorted(sections, key=lambda stem: stem == APPENDIX_PAGE):
+        for number, part in enumerate(_split(sections[stem]), start=1):
+            pages[f"{stem}{f'_{number}' if number > 1 else ''}.md"] = part
+    written = {name: _page(name, part, listed) for name, part in pages.items()}
     written["README.md"] = _first_page(listed, standing, found, pages)
     return written
 
 
 class _Section(NamedTuple):
-    """The section of an entry: its text, and the rows of its claims."""
+    """The section of an entry: its text, and the rows of its claims on this page."""
 
     name: str
-    source: str
+    page: str
     rows: list[listing.Row]
     text: str
 
@@ -138,29 +139,27 @@ def _sections(
     by_claim: Mapping[str, Entry],
 ) -> Iterator[_Section]:
     """Format the sections of the entries that have a verdict."""
-    adjusted = verdicts.adjusted(standing)
     of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
     for name in dict.fromkeys(row.entry for row in listed if row.entry in of_entries):
         record = of_entries[name]
         of_entry = [row for row in listed if row.entry == name and row.claim.id in standing]
-        parts = [f"## {name}"]
-        if record["note"]:
-            parts.append(record["note"])
-        parts.append(evidence(by_claim[of_entry[0].claim.id], of_entry))
-        for row in of_entry:
-            parts.append(_claim(standing[row.claim.id], adjusted[row.claim.id]))
-        parts += [f"![{file.removesuffix('.png')}]({file})" for file in record["figures"]]
-        parts.append(_cost(record, of_entries.values()))
         # An entry can test a claim of another source, too.
-        source = next(each for each in SOURCES if name.startswith(each.replace("-", "_")))
-        yield _Section(name, source, of_entry, "\n\n".join(part.strip("\n") for part in parts))
-
-
-def _kind(of_entry: Sequence[listing.Row]) -> str:
-    """Return the kind of page on which an entry stands if its source has several pages."""
-    if any(row.evidence != listing.FORMULA for row in of_entry):
-        return "networks"
-    return "tables" if of_entry[0].claim.scale == "table" else "formulas"
+        stem = next(s for s in (each.replace("-", "_") for each in SOURCES) if name.startswith(s))
+        for page, on_page in (
+            (stem, [row for row in of_entry if row.kind not in states.IN_APPENDIX]),
+            (APPENDIX_PAGE, [row for row in of_entry if row.kind in states.IN_APPENDIX]),
+        ):
+            if not on_page:
+                continue
+            parts = [f"## {name}"]
+            if record["note"]:
+                parts.append(record["note"])
+            parts.append(evidence(by_claim[of_entry[0].claim.id], on_page))
+            parts += [_claim(standing[row.claim.id], row) for row in on_page]
+            parts += [f"![{file.removesuffix('.png')}]({file})" for file in record["figures"]]
+            parts.append(_cost(record, of_entries.values()))
+            text = "\n\n".join(part.strip("\n") for part in parts)
+            yield _Section(name, page, on_page, text)
 
 
 def _is_short(sections: Iterable[_Section]) -> bool:
@@ -177,17 +176,30 @@ def _split(sections: Iterable[_Section]) -> list[list[_Section]]:
     return parts
 
 
-def _source_page(name: str, sections: Sequence[_Section]) -> str:
-    """Format a page of a source: the index of its claims, and the sections."""
-    of_kind = name.removesuffix(".md").removeprefix(sections[0].source.replace("-", "_"))
-    title = f"# {SOURCES[sections[0].source]}{of_kind.replace('_', ' ').replace(' ', ': ', 1)}"
-    table = [["claim", "verdict", "kind", "entry"]]
-    table += [
-        [row.claim.id, row.state, row.evidence, f"[{section.name}](#{section.name})"]
+def _page(name: str, sections: Sequence[_Section], listed: list[listing.Row]) -> str:
+    """Format a page of a source, or of the appendix: the index of its claims, and the sections."""
+    stem = sections[0].page
+    titles = {each.replace("-", "_"): title for each, title in SOURCES.items()}
+    title = titles.get(stem, "Appendix: formulas and published tables")
+    number = name.removesuffix(".md").removeprefix(stem).removeprefix("_")
+    parts = [f"# {title}" + f", page {number}" * bool(number), RULES]
+    if name == f"{APPENDIX_PAGE}.md":
+        kinds = (states.IDENTITY, states.RECOUNT)
+        table = states.counts(kinds, ((row.kind, row.standing.state) for row in listed), "kind")
+        parts += [APPENDIX, tables.in_markdown(table)]
+    index = [["claim", "state", "p", "Holm", "BH", "kind", "entry"]]
+    index += [
+        [
+            row.claim.id,
+            row.standing.state,
+            *map(listing.p_value, row.standing[1:]),
+            row.kind,
+            f"[{section.name}](#{section.name})",
+        ]
         for section in sections
         for row in section.rows
     ]
-    parts = [title, RULES, tables.in_markdown(table, is_markup=True)]
+    parts.append(tables.in_markdown(index, is_markup=True))
     return _joined([*parts, *(section.text for section in sections)])
 
 
@@ -205,7 +217,7 @@ def _first_page(
     parts = [HEAD]
     if any(finding.of_calibration for finding in found):
         parts.append(f"![Differences of calibration errors, here and published]({FOREST})")
-    states_of = {row.claim.id: _state(row, standing) for row in listed}
+    states_of = {row.claim.id: row.standing.state for row in listed}
     places = {
         row.claim.id: f"{page}#{section.name}"
         for page, sections in pages.items()
@@ -215,11 +227,12 @@ def _first_page(
     for source, title in SOURCES.items():
         of_source = [f for f in found if f.row.claim.startswith(f"{source}-")]
         if of_source:
-            table = [["finding", "here", "published", "network, and its error", "claim"]]
+            table = [["finding", "here", "published", "network; its error; T", "claim"]]
             table += [_finding(finding, states_of, places) for finding in of_source]
             parts += [f"## {title}", tables.in_markdown(table, is_markup=True)]
-    kinds = ((states.kind_of(row.claim), states_of[row.claim.id]) for row in listed)
-    parts += ["## Counts", COUNTS, tables.in_markdown(states.counts(kinds))]
+    parts += ["## Counts", listing.headline(listed), tables.in_markdown(listing.counts(listed))]
+    toys = [("toy problem", row.standing.state) for row in listing.of_kind(listed, states.TOY)]
+    parts += [COUNTS, tables.in_markdown(states.counts(["toy problem"], toys, "apart"))]
     contents = [["page", "claims", "entries"]]
     for page, sections in pages.items():
         number = sum(len(section.rows) for section in sections)
@@ -228,17 +241,9 @@ def _first_page(
     parts += ["## Claims", tables.in_markdown(contents, is_markup=True)]
     of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
     parts += ["## Cost", _total_cost(of_entries.values()), REPEAT]
-    untested = [["claim", "state", "needs"]]
-    untested += [
-        [row.claim.id, row.state, row.data] for row in listed if row.claim.id not in standing
-    ]
+    untested = [["claim", "why", "needs"]]
+    untested += [[row.claim.id, row.missing, row.data] for row in listed if row.missing]
     return _joined([*parts, "## Without a verdict", tables.in_markdown(untested)])
-
-
-def _state(row: listing.Row, standing: Mapping[str, verdicts.Verdict]) -> str:
-    if row.claim.id not in standing:
-        return states.state_of(row.claim, None, {})
-    return states.state_of(row.claim, row.state, standing[row.claim.id].values)
 
 
 def _finding(
@@ -257,6 +262,9 @@ def _finding(
         scope = _network(finding.scope)
     if finding.error is not None:
         scope += f"; {finding.error:.0f} %"
+    if finding.temperature is not None:
+        scope += f"; T {finding.temperature:.2f}"
+    scope += f"; {finding.commits}" * bool(finding.commits)
     state = f"[{states_of[row.claim]}]({places[row.claim]})"
     return [row.finding, here, published, scope, state]
 
@@ -264,8 +272,7 @@ def _finding(
 def evidence(tested_by: Entry, of_entry: Iterable[listing.Row]) -> str:
     """Describe on what the verdicts of an entry rest: its trainings, in groups."""
     if not tested_by.runs:
-        kinds = {row.evidence for row in of_entry}
-        if kinds == {listing.FORMULA}:
+        if not any(row.kind == states.TRAINED for row in of_entry):
             return "Trained: no network."
         return "Trained: no network is kept; the statistic trains or measures what it needs."
     groups: dict[str, list[tuple[str, str]]] = {}
@@ -340,11 +347,17 @@ def _plain(value: object) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def _claim(verdict: verdicts.Verdict, adjusted: tuple[str, float | None]) -> str:
-    state, p = adjusted
-    lines = [f"**{verdict.claim}: {state}**" + (f", adjusted p {p:.2g}" if p is not None else "")]
-    if state != verdict.state:
+def _claim(verdict: verdicts.Verdict, row: listing.Row) -> str:
+    standing = row.standing
+    adjusted = standing.holm is not None
+    lines = [
+        f"**{verdict.claim}: {standing.state}**"
+        + f", Holm p {listing.p_value(standing.holm)}" * adjusted
+    ]
+    if standing.state == states.UNDECIDED != verdict.state:
         lines.append(f"Without the adjustment for several claims: {verdict.state}.")
+    if row.claim.id in states.WITHOUT_P:
+        lines.append(f"No p-value: {states.WITHOUT_P[row.claim.id]}.")
     part = verdict.record["claims"][verdict.claim]
     lines += [f"> {part['claim']}", f"Source: {part['source']}, {part['where']}."]
     lines += [f"Published: {part['published']}. Rule: {verdict.rule}."]
@@ -385,8 +398,6 @@ def _cost(record: Mapping[str, Any], of_entries: Iterable[Mapping[str, Any]]) ->
             f"{shared if sharing else ''} ({', '.join(processors)}; commit {', '.join(commits)}); "
         )
         again = f"; train again: `--run={record['entry']} --data_dir=DIR --results=NEW`"
-    if record.get("same_training"):
-        trained += "these commits were measured to train the same (`runs/same_training.json`); "
     beside = ""
     if record["beside"]:
         texts = (f"- {name}: {Value.of(value).text()}" for name, value in record["beside"].items())
@@ -413,6 +424,10 @@ def write(
     of_calibration = [finding for finding in found if finding.of_calibration]
     if of_calibration:
         plots.save(findings.figure(of_calibration), folder / FOREST, dpi=100)
-    for name, text in texts(listed, standing, found, by_claim).items():
+    written = texts(listed, standing, found, by_claim)
+    if (folder / procedure_page.PREVIOUS).is_file():
+        of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
+        written[procedure_page.FILE] = procedure_page.text(folder, listed, of_entries.values())
+    for name, text in written.items():
         files.replace(folder / name, text)
     return folder / "README.md"

@@ -16,7 +16,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -27,6 +27,9 @@ from experiments.papers.entry import Entry, Training
 from experiments.papers.judge.estimates import Columns, Predictions, temperature_of
 from experiments.papers.store import kept, measures, runs
 from experiments.running import provenance
+
+if TYPE_CHECKING:
+    from experiments.papers.judge.blocks import Block
 
 PARTS = ("test", "validation")
 # What a record says about its run, with the types of the values.
@@ -48,6 +51,7 @@ class Trained:
       log: the rows of the epochs.
       about: config, commit, date, machine, seconds of training.
       measured: arrays of further measurements, by measure.
+      block: the runs with which it is compared (`judge/blocks.py`); None outside a block.
     """
 
     seed: int
@@ -56,6 +60,7 @@ class Trained:
     log: list[dict[str, Any]]
     about: dict[str, Any]
     measured: Mapping[str, Mapping[str, np.ndarray]]
+    block: "Block | None" = None
 
     @property
     def logits(self) -> Predictions:
@@ -224,7 +229,9 @@ def read(
     measured = {
         name: _measurement(path_of(folder, training, seed, name), of_run) for name in wanted
     }
-    return Trained(seed, log=log, about=of_run, measured=measured, **parts)
+    return Trained(
+        seed, parts["test"], parts["validation"], log=log, about=of_run, measured=measured
+    )
 
 
 def about(path: pathlib.Path) -> dict[str, Any]:
@@ -295,13 +302,13 @@ def read_all(folder: pathlib.Path, entry: Entry) -> dict[str, list[Trained]]:
         }
         for name, training in entry.runs.items()
     }
-    _check_test_sets([item for of_seeds in trained.values() for item in of_seeds.items()])
+    check_test_sets([item for of_seeds in trained.values() for item in of_seeds.items()])
     for of_seeds in trained.values():
         _check_seeds(list(of_seeds.items()))
     return {name: list(of_seeds.values()) for name, of_seeds in trained.items()}
 
 
-def _check_test_sets(trained: Sequence[tuple[pathlib.Path, Trained]]) -> None:
+def check_test_sets(trained: Sequence[tuple[pathlib.Path, Trained]]) -> None:
     """Raise an error if two records of a data set have other numbers of test examples."""
     first: dict[str, tuple[pathlib.Path, int]] = {}
     for path, run in trained:

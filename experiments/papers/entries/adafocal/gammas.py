@@ -13,6 +13,7 @@ from experiments.papers.store.records import Trained
 
 GAMMAS = (0, 3, 4, 5)
 BINS = 15
+TWO_BEST = "p-value that fewer than two gammas are best in a bin"
 
 
 def statistic(runs: Runs) -> dict[str, Value]:
@@ -31,9 +32,10 @@ def statistic(runs: Runs) -> dict[str, Value]:
     for number in (0, 7):
         for gamma in GAMMAS:
             values[_name(number, gamma)] = paired.over_seeds_and_rows(gaps[gamma][number])
-    least, clear = _best(gaps)
+    least, clear, p_values = _best(gaps)
     values["gammas that are least in a bin"] = Value(len(set(least)), note=f"by bin: {least}")
     values["gammas that are clearly best in a bin"] = Value(len(clear), note=f"{sorted(clear)}")
+    values[TWO_BEST] = Value(p_values[1] * (len(GAMMAS) - 1), note="of partial conjunction")
     for a, b in ((0, 3), (3, 5)):
         first, second = by_gamma[a], by_gamma[b]
         values[f"C_val({a}) - C_val({b})"] = paired.over_seeds_and_rows(
@@ -59,9 +61,14 @@ def _gap(run: Trained, number: int) -> Estimate:
     )
 
 
-def _best(gaps: dict[int, list[list[Estimate]]]) -> tuple[list[int], set[int]]:
-    """Return the gamma of the least gap in each bin, and those that are best beyond doubt."""
+def _best(gaps: dict[int, list[list[Estimate]]]) -> tuple[list[int], set[int], list[float]]:
+    """Return the gamma of the least gap in each bin, and those that are best beyond doubt.
+
+    And for every gamma the p-value that it is best in no bin, sorted: the least of its bins, times
+    their number.
+    """
     least, clear = [], set()
+    p_values = dict.fromkeys(GAMMAS, 1.0)
     for number in range(BINS):
         sizes = {gamma: _sizes(gaps[gamma][number]) for gamma in GAMMAS}
         best = min(GAMMAS, key=lambda gamma: np.mean([size.value for size in sizes[gamma]]))
@@ -73,9 +80,11 @@ def _best(gaps: dict[int, list[list[Estimate]]]) -> tuple[list[int], set[int]]:
             for other in GAMMAS
             if other != best
         )
-        if all(value.p_above() < SIZE for value in others):
+        largest = max(value.p_above() for value in others)
+        p_values[best] = min(p_values[best], BINS * largest)
+        if largest < SIZE:
             clear.add(best)
-    return least, clear
+    return least, clear, sorted(p_values.values())
 
 
 def _sizes(seeds: list[Estimate]) -> list[Estimate]:
@@ -102,15 +111,16 @@ def _several_best() -> Rule:
     clear, least = "gammas that are clearly best in a bin", "gammas that are least in a bin"
 
     def judge(values: Values) -> Judgement:
+        p = min(1.0, values[TWO_BEST].value)
         if values[clear].value >= 2:
-            return Judgement(HOLDS)
-        return Judgement(FAILS if values[least].value == 1 else UNDECIDED)
+            return Judgement(HOLDS, p)
+        return Judgement(FAILS if values[least].value == 1 else UNDECIDED, p)
 
     words = (
         "holds if two gammas are each best in a bin, with the 90 % intervals of all differences"
         " clear of 0; does not hold if one gamma is least in all bins; undecided otherwise"
     )
-    return Rule(words, judge, (clear, least))
+    return Rule(words, judge, (clear, least, TWO_BEST))
 
 
 def _patterns() -> Rule:

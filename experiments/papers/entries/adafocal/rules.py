@@ -64,6 +64,10 @@ CLAIMS = {
         ),
     ),
     "adafocal-loss-switches-sign": (signs, limits.above(0, "changes of sign, rule as written")),
+    "adafocal-loss-switches-sign-released": (
+        signs,
+        limits.above(0, "changes of sign, rule as released"),
+    ),
 }
 ENTRY = Entry(
     claims={claim: rule for claim, (_, rule) in CLAIMS.items()},

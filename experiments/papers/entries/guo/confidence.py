@@ -85,8 +85,12 @@ def _top_bins() -> Rule:
     names = ("share of examples in the top two bins", "share of the ECE in the top two bins")
 
     def judge(values: Values) -> Judgement:
-        large = sum(values[name].value > 0.5 for name in names)
-        return Judgement({2: HOLDS, 1: UNDECIDED, 0: FAILS}[large])
+        shares = [values[name] for name in names]
+        large = sum(share.value > 0.5 for share in shares)
+        p_holds = max(share.p_above(0.5) for share in shares)
+        p_fails = max(share.p_below(0.5) for share in shares)
+        state = {2: HOLDS, 1: UNDECIDED, 0: FAILS}[large]
+        return Judgement(state, min(p_holds, p_fails))
 
     words = "holds if both shares are above one half; does not hold if neither is; undecided else"
     return Rule(words, judge, names)
@@ -96,10 +100,9 @@ def _underconfident() -> Rule:
     names = ("share of bins underconfident after T", "seeds with T above 1.5")
 
     def judge(values: Values) -> Judgement:
-        bins, large = (values[name].value for name in names)
-        if large < 1:
-            return Judgement(UNDECIDED)
-        return Judgement(HOLDS if bins >= 1 / 3 else UNDECIDED)
+        bins, large = (values[name] for name in names)
+        holds = large.value == 1 and bins.value >= 1 / 3
+        return Judgement(HOLDS if holds else UNDECIDED, bins.p_above(1 / 3))
 
     return Rule(
         "of seeds whose T is above 1.5, holds if after T the 90 % interval of confidence - accuracy"

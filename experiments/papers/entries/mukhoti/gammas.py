@@ -7,7 +7,7 @@ import numpy as np
 
 from experiments.papers.entries.trainings import CE, FL1, FL2, FL3
 from experiments.papers.entry import Entry
-from experiments.papers.judge import comparisons, estimates, rules
+from experiments.papers.judge import comparisons, estimates, paired, rules
 from experiments.papers.judge.comparisons import Runs, difference, of_right, of_wrong
 from experiments.papers.judge.estimates import Estimate
 from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, Values
@@ -54,6 +54,12 @@ def statistic(runs: Runs) -> dict[str, Value]:
         ),
         "seeds with final weight norms CE > FL-1 > FL-2 > FL-3": _ordered(norms, list(LOSSES)),
         "seeds with the largest final weight norm for CE": _largest(norms),
+        "least gap of the final weight norms": paired.over_seeds(
+            [float(_gaps(norms, seed)[-1]) for seed in range(len(ce))]
+        ),
+        "least gap of the feature norms in nine of ten checked epochs": paired.over_seeds(
+            [float(np.quantile(_gaps(features, seed), 0.1)) for seed in range(len(ce))]
+        ),
         "middle gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=True),
         "last gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=False),
         "checked epochs with feature norms CE > FL-1 > FL-2 > FL-3": Value(
@@ -127,8 +133,6 @@ def _larger(first: Sequence[Trained], second: Sequence[Trained], key: str) -> Va
 def _logged(
     first: Sequence[Trained], second: Sequence[Trained], key: str, *, middle: bool
 ) -> Value:
-    from experiments.papers.judge import paired
-
     def value(run: Trained) -> float:
         row = first_drop(run.log) if middle else run.log[-1]
         return float(row[key])
@@ -148,6 +152,11 @@ def _early(norms: dict[str, list[np.ndarray]], seed: int, log: list[dict[str, An
 
 def _in_order(columns: list[np.ndarray]) -> np.ndarray:
     return np.all(np.diff(np.stack(columns), axis=0) < 0, axis=0)
+
+
+def _gaps(columns: dict[str, list[np.ndarray]], seed: int) -> np.ndarray:
+    """Return the least of CE - FL-1, FL-1 - FL-2 and FL-2 - FL-3 at every place."""
+    return np.min(-np.diff(np.stack([columns[name][seed] for name in LOSSES]), axis=0), axis=0)
 
 
 def _ordered(columns: dict[str, list[np.ndarray]], names: Sequence[str]) -> Value:
@@ -201,17 +210,23 @@ ENTRY = Entry(
             rules.above("entropy of wrong, FL-3 - CE"),
             rules.at_least("checked epochs with entropy of wrong FL-3 > CE", 0.9),
         ),
-        "mukhoti-weight-norm-reversal": _order_rule(
-            "seeds with final weight norms CE > FL-1 > FL-2 > FL-3",
-            "seeds with the largest final weight norm for CE",
-            "seeds with the least early weight norm for CE",
+        "mukhoti-weight-norm-reversal": rules.with_p(
+            _order_rule(
+                "seeds with final weight norms CE > FL-1 > FL-2 > FL-3",
+                "seeds with the largest final weight norm for CE",
+                "seeds with the least early weight norm for CE",
+            ),
+            "least gap of the final weight norms",
         ),
         "mukhoti-gradient-norms-focal-lower": rules.above(
             "middle gradient norm, CE - FL-3", "last gradient norm, CE - FL-3"
         ),
-        "mukhoti-feature-norm-order": _order_rule(
-            "checked epochs with feature norms CE > FL-1 > FL-2 > FL-3",
-            "seeds with the largest final feature norm for CE",
+        "mukhoti-feature-norm-order": rules.with_p(
+            _order_rule(
+                "checked epochs with feature norms CE > FL-1 > FL-2 > FL-3",
+                "seeds with the largest final feature norm for CE",
+            ),
+            "least gap of the feature norms in nine of ten checked epochs",
         ),
     },
     originals={"mukhoti-focal-test-nll-stays-low": rules.above("rise of NLL, CE - FL-3")},

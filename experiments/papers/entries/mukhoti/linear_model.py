@@ -8,6 +8,7 @@ import scipy.special
 
 from calib_jax.plots import style
 from experiments.papers.entry import Entry
+from experiments.papers.judge import rules
 from experiments.papers.judge.paired import over_seeds
 from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, Values, above
 from experiments.papers.judge.values import Value
@@ -79,8 +80,12 @@ def magnification() -> dict[str, Value]:
 
 def _in_every_draw(values: Values) -> Judgement:
     counts = [value for name, value in values.items() if name.startswith("draws")]
-    least = min(count.value / count.rows for count in counts)
-    return Judgement(HOLDS if least == 1 else FAILS if least < 0.5 else UNDECIDED)
+    least = min(counts, key=lambda count: count.value / count.rows)
+    share = least.value / least.rows
+    p = rules.p_of_count(least)
+    return Judgement(
+        *((HOLDS, p) if share == 1 else (FAILS, 1 - p) if share < 0.5 else (UNDECIDED, p))
+    )
 
 
 MAGNIFIED = Rule(
@@ -110,8 +115,9 @@ def directions() -> dict[str, Value]:
 
 
 def _same_regions(values: Values) -> Judgement:
-    if values["share of draws with the same regions"].value >= 0.9:
-        return Judgement(HOLDS)
+    same = values["share of draws with the same regions"]
+    if same.value >= 0.9:
+        return Judgement(HOLDS, rules.p_of_count(same._replace(value=same.value * same.rows)))
     apart = values["share of draws with an angle above 10 degrees"].value > 0.5
     return Judgement(FAILS if apart else UNDECIDED)
 
