@@ -155,10 +155,9 @@ def _at_low_error(values: Values) -> Judgement:
     correlation = values[CORRELATION]
     if correlation.p_above() < SIZE:
         return Judgement(FAILS, correlation.p_above())
-    if values[DISTANCE].value > 0.2 + 1e-6:
-        return Judgement(UNDECIDED)
     p = correlation.p_below()
-    return Judgement(HOLDS if p < SIZE else UNDECIDED, p)
+    is_near = values[DISTANCE].value <= 0.2 + 1e-6
+    return Judgement(HOLDS if is_near and p < SIZE else UNDECIDED, p)
 
 
 AT_LOW_ERROR = Rule(
