@@ -96,13 +96,13 @@ def at_random(number: int, seed: int) -> Ways:
             random = np.random.default_rng([seed, one])
             content = whole
             for _ in range(random.integers(1, 5)):
-                content = _once(content, random)
+                content = once(content, random)
             yield f"at random, {seed} {one}", content
 
     return ways
 
 
-def _once(content: bytes, random: np.random.Generator) -> bytes:
+def once(content: bytes, random: np.random.Generator) -> bytes:
     size = len(content)
     place, end = sorted(random.integers(0, size + 1, 2).tolist())
     if random.random() < 0.5:  # near the beginning, where headers are
@@ -197,13 +197,13 @@ def in_npz(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
     with zipfile.ZipFile(io.BytesIO(whole)) as file:
         members = {name: file.read(name) for name in file.namelist()}
     names = list(members)
+    for number, (how, content) in enumerate(ways(members[names[0]])):
+        name = names[number % len(names)]
+        yield f"{how} in {name}", zipped(members | {name: content})
     headers = [array_header(shape, kind) for shape, kind in HEADERS]
     for name in names:
         for number, header in enumerate(headers):
             yield f"header {number} in {name}", zipped(members | {name: header + bytes(64)})
-    for number, (how, content) in enumerate(ways(members[names[0]])):
-        name = names[number % len(names)]
-        yield f"{how} in {name}", zipped(members | {name: content})
     yield "a member of 3 GB that nobody needs", zipped(members | {"more.npy": bytes(2_000_000)})
     for flag, place in ((1, 8), (99, 10), (12, 10), (14, 10)):
         where = whole.rindex(b"PK\x01\x02") + place
@@ -251,13 +251,13 @@ def zipped(members) -> bytes:
 
 
 def in_npy(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
-    for number, (shape, kind) in enumerate(HEADERS):
-        yield f"header {number}", array_header(shape, kind) + bytes(64)
     end = whole.index(b"\n")
     for how, header in ways(whole[10:end]):
         text = header[:60_000] + b"\n"
         content = whole[:8] + struct.pack("<H", len(text)) + text + whole[end + 1 :]
         yield f"{how} in its header", content
+    for number, (shape, kind) in enumerate(HEADERS):
+        yield f"header {number}", array_header(shape, kind) + bytes(64)
 
 
 def in_safetensors(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
@@ -275,6 +275,19 @@ def in_matlab(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]
         packed = zlib.compress(content)
         head = whole[:128] + struct.pack("<II", 15, len(packed))
         yield f"{how} in a variable", head + packed + whole[136 + size :]
+
+
+def in_png(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:
+    """Break a PNG, and write the right checksums behind the chunks that are left."""
+    for how, content in ways(whole):
+        place, out = 8, bytearray(content)
+        while place + 12 <= len(out):
+            end = place + 8 + int.from_bytes(out[place : place + 4], "big")
+            if end + 4 > len(out):
+                break
+            out[end : end + 4] = struct.pack(">I", zlib.crc32(out[place + 4 : end]))
+            place = end + 4
+        yield f"{how} under checksums", bytes(out)
 
 
 def in_gzip(whole: bytes, ways: Ways = contents) -> Iterator[tuple[str, bytes]]:

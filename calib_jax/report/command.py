@@ -29,6 +29,7 @@ cluster and weight. Models are compared on the questions that they share.
 import argparse
 import dataclasses
 import functools
+import io
 import os
 import pathlib
 import re
@@ -37,6 +38,7 @@ import signal
 import sys
 import textwrap
 import time
+import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
@@ -45,7 +47,7 @@ import numpy as np
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled
-from calib_jax.core.files import escaping
+from calib_jax.core.files import escaping, reading
 from calib_jax.core.inputs import checks
 from calib_jax.core.names import nearest
 from calib_jax.report import calibration, tables
@@ -600,9 +602,16 @@ def _costs_of(name: str | None) -> np.ndarray | None:
     """Read a matrix of costs."""
     if not name:
         return None
+    # Given a name, NumPy would also open addresses and archives.
+    text = reading.text(name, "a matrix of costs", "give a CSV file")
     try:
-        return np.loadtxt(name, delimiter=",", ndmin=2)
+        with warnings.catch_warnings(action="ignore"):  # of an empty file
+            costs = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
     except ValueError as error:
         raise ValueError(
-            f"--costs={name} must hold numbers, a row per class, separated by commas.\n{error}"
+            f"--costs={name} must hold numbers, a row per class, separated by commas.\n"
+            f"{reading.reason(error)}."
         ) from None
+    if not costs.size:
+        raise ValueError(f"--costs={name} is empty: give numbers, a row per class.")
+    return costs

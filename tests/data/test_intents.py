@@ -34,6 +34,14 @@ def test_a_question_keeps_its_intent(folder):
     assert "139 to train, 15 to validate, 77 to test" in dataset.description
 
 
+def test_empty_lines_of_a_table_are_skipped(folder):
+    path = tiny_intents.banking77(folder) / "train.csv"
+    whole = data.banking77(data_dir=str(folder))
+    path.write_text("\n" + path.read_text() + "\n\n")
+    found = data.banking77(data_dir=str(folder))
+    np.testing.assert_array_equal(found.train.inputs, whole.train.inputs)
+
+
 def test_gzipped_files_in_a_shared_folder_are_the_same(folder):
     place = tiny_intents.banking77(folder)
     plain = data.banking77(data_dir=str(folder))
@@ -75,6 +83,7 @@ def test_the_published_parts_of_clinc150_and_its_other_scope(folder):
         (lambda text: text[: len(text) // 2], "quotes that do not match|intents, and banking77"),
         (lambda text: text + "only a text\n", "'only a text' is no text with a category"),
         (lambda text: "", "its columns are none"),
+        (lambda text: text + "\x1b[2J\n", r"the row '\\x1b\[2J' is no text with a category"),
     ],
 )
 def test_a_damaged_table_is_refused(folder, damage, message):

@@ -339,6 +339,9 @@ def test_a_table_of_images_may_give_the_labels(tmp_path):
             "file,label,split\ncat/0.png,cat,dev\n",
             "line 2 of .* has the split 'dev', which must be",
         ),
+        ("file,label\ncat/0\0.png,cat\n", r"line 2 of .*a.csv names 'cat/0\\x00.png', which is no"),
+        (f"file,label\n{'a' * 300},cat\n", "line 2 of .*a.csv names 'aaa.*', which is no path: "),
+        ("file,label\n\x1b[2J.png,cat\n", r"files that do not exist: .*own_images/\\x1b\[2J.png"),
         (
             "image,label\ncat/0.png,cat\n",
             "must name the columns file, label and optionally split .* it has 'image', ",

@@ -8,8 +8,18 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
+from calib_jax import losses
+from tests.losses import (
+    test_class_adaptive_margin,
+    test_dca,
+    test_esd,
+    test_logit_norm,
+    test_margin_smoothing,
+    test_mdca,
+    test_neighbour_margin,
+)
 from tests.losses.members import DEFAULTS, trained_state
-from tests.losses.reference import logsumexp
+from tests.losses.reference import logsumexp, probabilities
 from tests.losses.test_laws import COUPLED
 
 from .cases import Batch, batches, few_and_many
@@ -177,3 +187,64 @@ def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
         wanted = reference(name, batch)
     actual, _ = of(name, batch)
     np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
+
+
+# The margins and the penalties of a batch, by the loops of their own tests.
+MARGINS = {
+    name: loop
+    for file in (test_class_adaptive_margin, test_logit_norm, test_margin_smoothing)
+    for name, loop in file.REFERENCES.items()
+}
+OF_BATCHES = {
+    name: f for file in (test_dca, test_esd, test_mdca) for name, f in file.REFERENCES.items()
+}
+LOOPS = MARGINS | OF_BATCHES
+FINITE = {"exponents": (-3, 3), "impossible": False, "absent": False, "tiny": False}
+
+
+@few_and_many(
+    chosen(FEW_SHAPES, names=("class_adaptive_margin", "esd", "max_suppression"), **FINITE)
+    | {"dtype": st.just("int32")},
+    chosen(((6, 4), (3, 20), (9, 2)), names=tuple(LOOPS), **FINITE) | {"dtype": st.just("int32")},
+)
+def TestMarginsAndPenaltiesInDoublePrecision(name: str, batch: Batch, dtype: str) -> None:
+    """Values are those of loops in float64, in batches of any content."""
+    if name in OF_BATCHES:  # the loops of these know no weights
+        batch = batch._replace(weights=np.ones_like(batch.weights))
+    batch = batch._replace(labels=batch.labels.astype(dtype))
+    top = np.sort(probabilities(batch.logits, batch.labels).all, axis=1)[:, ::-1]
+    near = np.diff(np.sort(top[:, 0]))
+    assume(name not in OF_BATCHES or np.all(top[:, 0] - top[:, 1] > 1e-5))  # a tie has no order
+    assume(name != "esd" or np.all((near > 1e-5) | (np.ptp(batch.logits, axis=0).max() == 0)))
+    options = {}
+    if name == "class_adaptive_margin":
+        options["multiplier"] = np.float64(state_of(name, batch).multiplier)
+    wanted = LOOPS[name](batch.logits.astype(np.float64), batch.labels, **options)
+    actual, _ = of(name, batch)
+    largest = np.abs(batch.logits).max() + 1
+    np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=2e-6 * largest)
+
+
+@functools.cache
+def of_images():
+    return jax.jit(functools.partial(losses.objective("neighbour_margin").value, ()))
+
+
+@few_and_many(
+    {"seed": st.integers(0, 2**32 - 1), "exponent": st.integers(-3, 6)},
+    {"seed": st.integers(0, 2**32 - 1), "exponent": st.integers(-3, 6)},
+)
+def TestNeighboursOfPixels(seed: int, exponent: int) -> None:
+    """Shares of windows are those of loops; pixels of weight 0, of any content, are in no share."""
+    random = np.random.default_rng(seed)
+    shape = (2, 4, 5)
+    logits = (random.standard_normal((*shape, 3)) * 10.0**exponent).astype(np.float32)
+    labels, weights = random.integers(3, size=shape), random.integers(0, 2, shape)
+    wanted = test_neighbour_margin.neighbour_margin(logits.astype(float), labels, weights=weights)
+    void = weights == 0
+    logits[void], labels[void] = random.choice([np.nan, np.inf, -np.inf, 5]), 255
+    actual = of_images()(logits, labels, weights.astype(np.float32))
+    np.testing.assert_allclose(
+        np.asarray(actual)[~void], wanted[~void], rtol=1e-4, atol=1e-5 * 10.0**exponent
+    )
+    assert not np.any(np.asarray(actual)[void])

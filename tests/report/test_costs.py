@@ -45,3 +45,15 @@ def test_costs_are_read_from_a_file(tmp_path):
         file.write_text(broken)
         with pytest.raises(ValueError, match=r"--costs=.* must hold numbers, a row per class"):
             command._costs_of(str(file))
+    file.write_text("\n")
+    with pytest.raises(ValueError, match=r"--costs=.* is empty"):
+        command._costs_of(str(file))
+
+
+def test_costs_are_no_address(monkeypatch):
+    """NumPy would fetch a name that begins with http."""
+    opened = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: opened.append(args))
+    with pytest.raises(FileNotFoundError, match=r"there is no file http://localhost/c\.csv"):
+        command._costs_of("http://localhost/c.csv")
+    assert opened == []

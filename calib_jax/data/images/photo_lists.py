@@ -7,6 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calib_jax.core.files import reading
+from calib_jax.core.files.escaping import one_line
 from calib_jax.data.images.imagenet_files import Listed, listed_files
 
 _ADVICE = "unpack the photographs that the list names"
@@ -47,5 +48,5 @@ def _check_present(path: pathlib.Path, place: pathlib.Path, names: Sequence[str]
                 folders[folder] = set()
         if file not in folders[folder]:
             raise reading.Unreadable(
-                f"{path} names {name[:80]}, and {place} does not have it: {_ADVICE}."
+                f"{path} names {one_line(name[:80])}, and {place} does not have it: {_ADVICE}."
             )

@@ -10,6 +10,7 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
+from calib_jax.core.files.escaping import one_line
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
@@ -18,7 +19,7 @@ from calib_jax.data.images import decoded
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
 from calib_jax.data.images.image_files import eight_bits, opened
 from calib_jax.data.own.arrays import assembled, held_out
-from calib_jax.data.own.tables import PARTS, class_names, parts_of, rows_of
+from calib_jax.data.own.tables import PARTS, class_names, parts_of, quoted, rows_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 _ADVICE = "replace this file or remove it"
@@ -174,14 +175,20 @@ def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
     lines: dict[pathlib.Path, int] = {}
     for row in rows_of(path, "file"):
         image = place / row.value
-        first = lines.setdefault(image.resolve(), row.line)
+        try:
+            first, exists = lines.setdefault(image.resolve(), row.line), image.is_file()
+        except (OSError, ValueError) as error:  # too long, or with a NUL
+            raise reading.Unreadable(
+                f"line {row.line} of {path} names {quoted(row.value)}, which is no path:"
+                f" {reading.reason(error)}."
+            ) from error
         if first != row.line:
             raise reading.Unreadable(
-                f"line {row.line} of {path} names {row.value} again (line {first}): list each image"
-                " once."
+                f"line {row.line} of {path} names {one_line(row.value)} again (line {first}): list"
+                " each image once."
             )
-        if not image.is_file():
-            absent.append(f"{image} (line {row.line})")
+        if not exists:
+            absent.append(f"{one_line(str(image))} (line {row.line})")
         yield Listed(image, row.label, row.part)
     if absent:
         more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""

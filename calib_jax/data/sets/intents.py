@@ -142,7 +142,7 @@ def _table(path: pathlib.Path) -> list[_Query]:
         text = files.content(path, _KIND, _ADVICE, at_most=_AT_MOST).decode("utf-8-sig")
         rows = csv.reader(io.StringIO(text, newline=""), strict=True)
         try:
-            header, *queries = list(rows) or [[]]
+            header, *queries = [row for row in rows if row] or [[]]
         except csv.Error as error:
             raise ValueError(f"line {rows.line_num} has quotes that do not match") from error
         if header != ["text", "category"]:
