@@ -277,8 +277,7 @@ def test_the_committed_pages_are_those_of_today_s_rules(found):
     assert max(text.count("\n") for text in expected.values()) <= page.LIMIT
     check_links(expected)
     toctree = (ROOT / "experiments" / "documentation" / "index.md").read_text()
-    records_of = {verdict.entry: verdict.record for verdict in standing.values()}.values()
-    text = procedure_page.text(RESULTS, listing.rows(RESULTS, standing), records_of)
+    text = procedure_page.text(RESULTS, listing.rows(RESULTS, standing), standing)
     assert (RESULTS / procedure_page.FILE).read_text(encoding="utf-8") == text
     for name in expected:
         assert f"/experiments/results/papers/{name.removesuffix('.md')}\n" in toctree

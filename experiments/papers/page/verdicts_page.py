@@ -29,10 +29,10 @@ error; published ones are differences of plug-in ECE. The verdict on the claim t
 of the squared errors, and its interval is divided by the sum of both roots. The interval of one
 seed is over test examples alone. A claim can have several rows, and parts that are no row; it holds
 only if all parts of its rule do, after the adjustment for all claims of the source.
-*T* is the temperature of cross-entropy by the validation NLL, in the same setting: losses against
-over-confidence help where it is far above 1. [Tables](tables.md) show the errors of all networks
-beside the published ones, the [procedure](judge/README.md) has the rules of comparison, and the
-[map](../map/map.md) shows in which regime a loss helps.
+*T* is the temperature of cross-entropy by the validation NLL, in the same setting. Runs of several
+commits are named. [Tables](tables.md) show the errors of all networks beside the published ones,
+the [procedure](judge/README.md) has the rules of comparison, and the [map](../map/map.md) shows for
+which T a loss helps.
 """
 COUNTS = """A claim that does not hold is *outside the regime* if it needs the networks of the
 papers, and *contradicted here* otherwise. Identities, unit tests and recounts of published tables
@@ -426,8 +426,7 @@ def write(
         plots.save(findings.figure(of_calibration), folder / FOREST, dpi=100)
     written = texts(listed, standing, found, by_claim)
     if (folder / procedure_page.PREVIOUS).is_file():
-        of_entries = {verdict.entry: verdict.record for verdict in standing.values()}
-        written[procedure_page.FILE] = procedure_page.text(folder, listed, of_entries.values())
+        written[procedure_page.FILE] = procedure_page.text(folder, listed, standing)
     for name, text in written.items():
         files.replace(folder / name, text)
     return folder / "README.md"
