@@ -9,7 +9,7 @@ r"""Test the claims of the papers: list them, run what they need, and write the 
 
 --run takes claims, entries or all, and computes their verdicts. It trains the runs that are in
 neither --results nor --runs_dir, and keeps a small record of each run; --recompute uses these
-records alone. Runs that an entry compares must be of one commit. --scale=toy tries the same on
+records alone. Comparisons name runs of several commits. --scale=toy tries the same on
 digits in seconds, in a folder of its own: its verdicts are not about the claims. --scale=gpu has a
 wide network in a short schedule, in a folder of its own; with --minutes it trains what is worth
 most and fits, and --tiny tries this.

@@ -125,6 +125,29 @@ def test_the_seeds_of_another_statistic_are_pooled_as_it_is():
     assert (value.freedom, block.used) == (8, {})
 
 
+def test_only_records_with_logits_are_pooled_where_a_statistic_may_need_them(monkeypatch):
+    """Of a loss whose record has columns alone, the squared error is known, and no temperature."""
+    monkeypatch.setattr(procedure, "HOMOGENEOUS", 0.0)
+    block, _ = block_of(**LOSSES)
+    part = block.runs["ls"][0].test
+    columns = estimates.Columns(part.confidence, part.right)
+    seeds = [dataclasses.replace(each, test=columns) for each in block.runs["ls"]]
+    mixed = blocks.Block("mixed", {**block.runs, "ls": seeds})
+    runs = {
+        name: [dataclasses.replace(each, block=mixed) for each in of_seeds]
+        for name, of_seeds in mixed.runs.items()
+    }
+    notes = [
+        comparisons.ce2(runs["ce"], runs["fl"]).note,
+        comparisons.ce2(runs["ce"], runs["ls"]).note,
+        comparisons.ce2(runs["ce"], runs["fl"], comparisons.after).note,
+        comparisons.difference(runs["ce"], runs["fl"], estimates.gap).note,
+        comparisons.difference(runs["ce"], runs["ls"], estimates.gap).note,
+    ]
+    counted = [int(note.partition("pooled over ")[2].split()[0]) for note in notes]
+    assert counted == [4, 4, 3, 3, 4]
+
+
 def test_a_block_with_unequal_variances_keeps_the_seeds_of_a_comparison(monkeypatch):
     _, runs = block_of(**LOSSES)
     monkeypatch.setattr(procedure, "HOMOGENEOUS", 1.1)

@@ -65,12 +65,12 @@ class Reader:
         self, entry: Entry, trained: Mapping[str, list[Trained]]
     ) -> dict[str, list[Trained]]:
         """Return the runs of an entry with their blocks, of which none was used."""
-        unused: dict[str, Block | None] = {}
+        unused: dict[Block, Block] = {}
         runs = {}
         for name, seeds in trained.items():
             block = self.block_of(entry.runs[name])
             if block is not None:
-                block = unused.setdefault(block.name, dataclasses.replace(block, used={}))
+                block = unused.setdefault(block, dataclasses.replace(block, used={}))
             runs[name] = [dataclasses.replace(run, block=block) for run in seeds]
         return runs
 

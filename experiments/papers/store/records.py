@@ -60,7 +60,7 @@ class Trained:
     log: list[dict[str, Any]]
     about: dict[str, Any]
     measured: Mapping[str, Mapping[str, np.ndarray]]
-    block: "Block | None" = None
+    block: "Block | None" = dataclasses.field(default=None, repr=False)
 
     @property
     def logits(self) -> Predictions:
