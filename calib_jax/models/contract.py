@@ -259,3 +259,9 @@ def real_rows(inputs: PyTree, mask: Mask | None) -> PyTree:
 def at_least_single(dtype: DType) -> DType:
     """Return the dtype of parameters, statistics and logits: float32, or wider if `dtype` is."""
     return jnp.promote_types(dtype, jnp.float32)
+
+
+def precision_of_products() -> str | None:
+    """Return the precision of matrix products that holds here, for a gradient traced later."""
+    precision: str | None = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
+    return precision

@@ -16,6 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.types import Array
+from calib_jax.models.contract import precision_of_products
 
 # The number of examples in each part of a kernel gradient. For the shapes of a small ResNet at
 # batch 128, parts of 8 to 32 examples take a third to a half of the time of the whole batch.
@@ -49,8 +50,7 @@ def convolve(
         feature_group_count, precision: as `jax.lax.conv_general_dilated` takes them.
     """
     rank = lhs.ndim - 2
-    # JAX traces the gradient later, where another precision of products may hold.
-    precision = precision or jax.config.jax_default_matmul_precision
+    precision = precision or precision_of_products()
     plain = functools.partial(
         lax.conv_general_dilated,
         lhs,

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 
 from calib_jax.core.statistics import varying
 from calib_jax.core.types import Array
-from calib_jax.models.contract import at_least_single
+from calib_jax.models.contract import at_least_single, precision_of_products
 
 _GATES = 4  # input, forget left, forget right, update
 _AT_ONCE = 4  # blocks whose gradients of weights are one product: more rows are faster
@@ -111,10 +111,8 @@ def hidden_states(weights: Weights, vectors: Array, children: Array) -> Array:
     if not children.size:  # Each word is a whole tree.
         states = _of_words(weights.leaf_kernel, weights.leaf_bias, vectors[:, 0])
         return _halves(states)[0][:, None]
-    # JAX traces the gradient later, where another precision of matrix products may hold.
-    precision = jax.config.jax_default_matmul_precision
     varied = varying((weights, vectors), (weights, vectors, children))
-    return _composed(precision, *varied, children)
+    return _composed(precision_of_products(), *varied, children)
 
 
 @functools.partial(jax.custom_vjp, nondiff_argnums=(0,))
