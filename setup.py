@@ -41,7 +41,7 @@ class SourceDistribution(sdist):
 REQUIRED = [
     "absl-py>=2.3.1",
     "chex>=0.1.91",
-    "flax>=0.12.1",
+    "flax>=0.12.2",
     "jax>=0.10",
     "jaxtyping>=0.3.2",
     "matplotlib>=3.9",

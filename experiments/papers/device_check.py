@@ -120,7 +120,7 @@ def _value_and_gradient(name: str, options: dict[str, Any], logits: Any, labels:
 def _from_float64(function: Any, actual: Any) -> float:
     """Return the distance of a float32 result from the same function in float64."""
     logits, labels = _batch()
-    with _float64_on_the_processor():
+    with float64_on_the_processor():
         wide = jnp.asarray(logits.astype(np.float32).astype(np.float64))
         expected = function(wide, jnp.asarray(labels))
         expected = jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), expected)
@@ -128,7 +128,8 @@ def _from_float64(function: Any, actual: Any) -> float:
 
 
 @contextlib.contextmanager
-def _float64_on_the_processor() -> Iterator[None]:
+def float64_on_the_processor() -> Iterator[None]:
+    """Compute in float64 on the processor, whatever the default device."""
     try:
         processor = jax.devices("cpu")[0]
     except RuntimeError as error:

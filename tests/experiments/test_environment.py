@@ -26,5 +26,5 @@ def test_missing_old_and_broken_packages_are_named(monkeypatch):
     lines = environment.lines()
     assert "jax 0.9.12 is too old, >=0.10 is required" in lines
     assert "numpy 2.10.0" in lines
-    assert "flax is not installed, >=0.12.1 is required" in lines
+    assert "flax is not installed, >=0.12.2 is required" in lines
     assert "devices: none, RuntimeError: no plugin for this driver" in lines
