@@ -1,9 +1,12 @@
 """Binaries that combine the subpackages of calib_jax; run from the checkout."""
 
+import os
 import sys
 from types import TracebackType
 
 OURS = ("", "calib_jax", "configs", "experiments")
+# Bytes of address space that JAX reserves on a CPU, and more for the threads of every core.
+ADDRESSES, ADDRESSES_OF_A_CORE = 3_000_000_000, 100_000_000
 
 
 def _in_one_sentence(
@@ -22,5 +25,23 @@ def _in_one_sentence(
         sys.__excepthook__(kind, error, trace)
 
 
+def _check_address_space() -> None:
+    """End the program at a limit of the address space at which JAX would abort without a reason."""
+    try:
+        import resource
+    except ImportError:  # Windows has no such limit
+        return
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    needed = ADDRESSES + ADDRESSES_OF_A_CORE * (os.cpu_count() or 1)
+    if limit != resource.RLIM_INFINITY and limit < needed:
+        print(
+            f"error: the address space is limited to {limit / 1e9:.1f} GB (ulimit -v), and JAX"
+            f" needs {needed / 1e9:.1f} GB: run `ulimit -v unlimited` first.",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+
+
 if sys.argv[:1] == ["-m"]:  # `python -m experiments.BINARY` is about to import the binary
+    _check_address_space()
     sys.excepthook = _in_one_sentence

@@ -21,7 +21,7 @@ from absl import flags
 from calib_jax import data, train
 from experiments.map import measures, records, statistics
 from experiments.map.settings import OUT_OF_SCOPE, PARTS, TEXTS, Setting, config_of, settings
-from experiments.running import building, cli, provenance, resuming
+from experiments.running import building, cli, provenance, training
 
 _VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
@@ -40,15 +40,8 @@ def train_setting(
     for folder in folders.values():
         folder.mkdir(parents=True, exist_ok=True)
     environment = provenance.published()
-    outcomes = train.fit_all(
-        experiment.runs(folders),
-        experiment.task,
-        experiment.plan,
-        free=resuming.free(experiment),
-        environment=environment,
-        devices=building.devices(config),
-        quiet=True,
-        progress=False,
+    outcomes = training.fit(
+        experiment, folders, environment=environment, quiet=True, progress=False
     )
     for outcome in outcomes:
         if outcome.stopped_by:

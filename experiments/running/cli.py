@@ -95,13 +95,22 @@ def _disk_is_full(error: BaseException | None) -> bool:
 
 
 def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
-    """Call a function that does the work, and convert errors raised by calib_jax to `Failed`."""
+    """Call a function that does the work, and convert errors raised by calib_jax to `Failed`.
+
+    A folder in use, or of another run, is a mistake in the request, so it becomes `Refused`.
+    """
     try:
         return function(*args, **options)
     except Exception as error:
         if _ours(error):
-            raise Failed(_message(error)) from error
+            raise (Refused if _of_another_run(error) else Failed)(_message(error)) from error
         raise
+
+
+def _of_another_run(error: Exception) -> bool:
+    from calib_jax import train  # imported here so that --help starts fast
+
+    return isinstance(error, train.AnotherConfig | train.InUse)
 
 
 def _ours(error: BaseException) -> bool:

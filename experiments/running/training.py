@@ -16,22 +16,19 @@ def fit(
     Args:
       experiment: the experiment; call `experiment.check_memory` first.
       folders: the folder of each seed.
-      options: further options of `train.fit_all`: quiet, writers and profile.
+      options: further options of `train.fit_all`: quiet, progress, writers, profile, environment.
     """
     config = experiment.config
     devices = cli.refusing(building.devices, config)
     runs = cli.failing(cli.refusing, experiment.runs, folders)
     cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
-    options |= {
+    options = {
         "free": resuming.free(experiment),
         "environment": provenance.describe(),
         "devices": devices,
         "over": config.run.over,
-    }
-    try:
-        return cli.failing(train.fit_all, runs, experiment.task, experiment.plan, **options)
-    except cli.Failed as error:
-        # A folder with another config, or a folder in use, is a user's mistake.
-        if isinstance(error.__cause__, train.AnotherConfig | train.InUse):
-            raise cli.Refused(str(error)) from error.__cause__
-        raise
+    } | options
+    outcomes: list[train.Outcome] = cli.failing(
+        train.fit_all, runs, experiment.task, experiment.plan, **options
+    )
+    return outcomes

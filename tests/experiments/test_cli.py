@@ -3,6 +3,7 @@
 import errno
 import os
 import pathlib
+import re
 import subprocess
 import sys
 
@@ -107,3 +108,17 @@ def test_a_full_disk_fails_the_run_and_is_no_mistake_of_the_request(tmp_path, mo
     monkeypatch.setattr(pathlib.Path, method, full)  # tables are texts, figures are bytes
     with pytest.raises(cli.Failed, match=r"cannot be written to .* No space left on device\.$"):
         cli.refusing(scored.save, tmp_path)
+
+
+def test_a_limit_of_the_address_space_is_named():
+    """JAX would abort in C++, without a word about the limit."""
+    command = f"ulimit -v 2000000; exec {sys.executable} -m experiments.train --help"
+    done = subprocess.run(
+        ["sh", "-c", command], capture_output=True, text=True, cwd=ROOT, check=False
+    )
+    assert (done.returncode, done.stdout) == (2, "")
+    assert re.fullmatch(
+        r"error: the address space is limited to 2\.0 GB \(ulimit -v\), and JAX needs \d+\.\d GB:"
+        r" run `ulimit -v unlimited` first\.\n",
+        done.stderr,
+    )

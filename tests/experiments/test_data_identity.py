@@ -9,7 +9,7 @@ import pytest
 from PIL import Image
 
 from calib_jax import data
-from calib_jax.core.examples import InMemory
+from calib_jax.core.examples import Examples, InMemory
 from calib_jax.core.files import reading
 from calib_jax.train.folder import lock
 from experiments.running import building, data_identity
@@ -306,14 +306,19 @@ def test_pixels_that_another_decoder_rounds_are_the_same(tmp_path):
     data_identity.check(tmp_path, parts_of(InMemory(decoded, labels)))
 
 
-class Unread:
-    """A source whose examples must not be read."""
+class Stream:
+    """A source that is read from a disk, and counts the examples that are read."""
+
+    def __init__(self, inputs, labels=(0, 1, 0, 1), views=False):
+        self.inputs, self.of, self.views, self.count = inputs, np.array(labels), views, 0
 
     def __len__(self):
-        return 7
+        return len(self.of)
 
     def __getitem__(self, index):
-        raise AssertionError("an example was read")
+        self.count += len(index)
+        inputs = self.inputs[index]
+        return Examples(inputs + self.count if self.views else inputs, self.of[index])
 
 
 def parts_of(source, **options):
@@ -322,18 +327,67 @@ def parts_of(source, **options):
     return data_identity.of(data.Dataset(**parts, **of_data))
 
 
-def test_a_stream_without_known_labels_has_only_its_size(tmp_path):
-    identity = parts_of(Unread())
-    assert identity.parts["train"] == (7, None, None, None)
+def test_few_examples_of_a_stream_are_read(tmp_path):
+    inputs, labels = np.arange(90, dtype=np.int32).reshape(30, 3), np.arange(30) % 2
+    stream = Stream(inputs, labels)
+    identity = parts_of(stream)
+    assert stream.count <= 3 * 2 * 8
+    assert identity.parts["train"][:2] == (30, None)
     started(tmp_path, config_of("digits"))
-    inputs, labels = np.zeros((7, 3), np.int32), np.arange(7) % 2
-    known = parts_of(InMemory(inputs, labels))
-    assert known.parts["test"].input_means == [0] * 7
-    assert parts_of(InMemory(inputs * 1.5, labels)).parts["test"].input_means is None
-    for one, other in ((identity, known), (known, identity)):
-        (tmp_path / "data.json").unlink()
+    data_identity._write(tmp_path, identity)
+    data_identity.check(tmp_path, parts_of(Stream(inputs.copy(), labels)))
+    for other in (Stream(inputs[::-1], labels), Stream(inputs[:, ::-1], labels)):
+        with pytest.raises(ValueError, match="with other training examples of the same labels"):
+            data_identity.check(tmp_path, parts_of(other))
+    with pytest.raises(ValueError, match="with other labels of the training examples"):
+        data_identity.check(tmp_path, parts_of(Stream(inputs, 1 - labels)))
+
+
+def test_what_one_of_two_identities_lacks_is_not_compared(tmp_path):
+    """Random views at every reading, kinds of inputs, and files of earlier versions."""
+    inputs = np.ones((4, 3), np.int32)
+    views, known = (
+        parts_of(Stream(inputs, views=True)),
+        parts_of(InMemory(inputs, np.arange(4) % 2)),
+    )
+    assert views.parts["test"] == (4, None, None, None, None, None)
+    assert known.parts["test"].input_means == [1] * 4
+    of_floats = parts_of(InMemory(inputs * 1.5, np.arange(4) % 2))
+    assert of_floats.parts["test"].input_means is None
+    started(tmp_path, config_of("digits"))
+    for one, other in ((views, known), (known, views), (known, of_floats)):
+        (tmp_path / "data.json").unlink(missing_ok=True)
         data_identity._write(tmp_path, one)
         data_identity.check(tmp_path, other)
+    saved = json.loads((tmp_path / "data.json").read_text())
+    for part in saved["parts"].values():
+        del part["float_sums"], part["read_labels"]
+    (tmp_path / "data.json").write_text(json.dumps(saved))
+    data_identity.check(tmp_path, of_floats)
+
+
+def scaled(inputs):
+    return 1.01 * inputs
+
+
+def one_value_in_ten_rows(inputs):
+    changed = inputs.copy()
+    changed[::10, 3] += 0.5 * inputs.std()
+    return changed
+
+
+@pytest.mark.parametrize("change", [shuffled, scaled, one_value_in_ten_rows, np.negative])
+def test_changed_floats_are_other_data(tmp_path, change):
+    """Vectors of texts, for example, which another encoder would write with the same labels."""
+    inputs = np.random.default_rng(3).normal(size=(60, 50)).astype(np.float32)
+    inputs[7], inputs[13, 2] = 0, np.nan
+    labels = np.arange(60) % 2
+    started(tmp_path, config_of("digits"))
+    data_identity._write(tmp_path, parts_of(InMemory(inputs, labels)))
+    rounded = (inputs * np.float32(1 + 1e-6)).astype(np.float64)
+    data_identity.check(tmp_path, parts_of(InMemory(rounded, labels)))
+    with pytest.raises(ValueError, match="with other training examples of the same labels"):
+        data_identity.check(tmp_path, parts_of(InMemory(change(inputs), labels)))
 
 
 def test_labels_of_many_places_and_of_any_integer_type(monkeypatch):
@@ -353,5 +407,5 @@ def test_labels_of_many_places_and_of_any_integer_type(monkeypatch):
 
 def test_subwords_are_not_written_twice():
     known = data.Subwords.of(["one two three", "two three four"], size=20)
-    assert parts_of(Unread(), vocabulary=known).class_names is None
-    assert parts_of(Unread()).class_names == ["a", "b"]
+    assert parts_of(Stream(np.zeros((4, 2))), vocabulary=known).class_names is None
+    assert parts_of(Stream(np.zeros((4, 2)))).class_names == ["a", "b"]

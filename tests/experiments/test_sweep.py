@@ -176,7 +176,7 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
 def test_a_folder_in_use_is_refused_in_a_sentence(tmp_path):
     with lock.only_one(tmp_path):
         code, output = run("sweep", *sweep(tmp_path))
-    assert code == 1
+    assert code == 2
     assert output.splitlines()[-1].startswith(f"error: {tmp_path} is in use by process")
     assert "Traceback" not in output
 

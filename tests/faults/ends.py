@@ -7,7 +7,15 @@ import numpy as np
 import tensorstore
 
 # Keys of rows and records that differ between two undisturbed runs.
-TIMES = {"seconds", "evaluation_seconds", "examples_per_second", "provenance", "date", "command"}
+TIMES = {
+    "seconds",
+    "evaluation_seconds",
+    "examples_per_second",
+    "provenance",
+    "date",
+    "command",
+    "commit",
+}
 # Other files are compared by name only: pages and pictures show times, and logs list the starts.
 APART = (".lock", ".lock-evaluation", "log.txt", "environment.jsonl")
 

@@ -3,6 +3,7 @@
 import dataclasses
 import pathlib
 import shutil
+import signal
 import socket
 import time
 from collections.abc import Callable
@@ -13,6 +14,7 @@ from tests.experiments.processes import Fork
 from tests.faults.ends import difference, end_of
 
 NETWORK = "--config.model.name=tests.faults.tiny:Line"
+PATIENCE = 300  # seconds after which a run counts as lost
 SHORT = ("--config.num_epochs=8", NETWORK)
 
 
@@ -37,23 +39,77 @@ class Kind:
     processes: int = 1
 
 
-DIGITS = (
-    "--config=configs/digits.py:adafocal",
-    *SHORT,
-    "--config.data.options.training_size=100",
-)
+DIGITS = ("--config=configs/digits.py:adafocal", *SHORT, "--config.data.options.training_size=100")
 ONE_SEED = Kind("one seed", "train", lambda run, data: (*DIGITS, f"--workdir={run}"))
+IMAGES = (
+    "--config=configs/own_images.py:focal",
+    *SHORT,
+    *("--config.batch_size=4", "--config.run.keep=4"),
+    *("--config.data.options.height=8", "--config.data.options.width=8"),
+)
 STREAM = Kind(
     "stream of own images",
     "train",
     lambda run, data: (
-        "--config=configs/own_images.py:focal",
-        *SHORT,
-        *("--config.batch_size=4", "--config.run.resident_bytes=0"),
-        *("--config.data.options.height=8", "--config.data.options.width=8"),
+        *IMAGES,
+        "--config.run.resident_bytes=0",
         f"--config.data.options.folder={data}/own_images",
         f"--workdir={run}",
     ),
+)
+TEXT = Kind(
+    "text",
+    "train",
+    lambda run, data: (
+        "--config=configs/own_texts.py:recall",
+        *SHORT,
+        f"--config.data.options.csv_file={data}/own_texts.csv",
+        f"--workdir={run}",
+    ),
+)
+SEGMENTATION = Kind(
+    "segmentation",
+    "train",
+    lambda run, data: (
+        "--config=configs/camvid_deeplab_small.py:recall",
+        *SHORT,
+        "--config.model.options.pixels=True",
+        *("--config.data.options.height=12", "--config.data.options.width=16"),
+        f"--data_dir={data}",
+        f"--workdir={run}",
+    ),
+)
+VECTORS = Kind(
+    "vectors",
+    "train",
+    lambda run, data: (
+        "--config=configs/intents_mlp.py:focal",
+        *SHORT,
+        f"--config.data.options.folder={data}/banking77",
+        f"--workdir={run}",
+    ),
+)
+SWEEP = Kind(
+    "sweep",
+    "sweep",
+    lambda run, data: (
+        "--config=configs/digits.py",
+        *SHORT,
+        "--config.data.options.training_size=100",
+        *("--losses=cross_entropy,adafocal", "--seeds=2", "--resamples=100"),
+        f"--workdir={run}",
+    ),
+)
+MAP = Kind(
+    "map",
+    "map.run",
+    lambda run, data: (
+        f"--vectors={data}",
+        f"--workdir={run}/work",
+        f"--records={run}/records",
+        "--texts=banking77",
+    ),
+    before=(("tests.faults.before:shorten_the_map",),),
 )
 EVALUATION = Kind(
     "evaluation",
@@ -69,55 +125,14 @@ KINDS = (
         lambda run, data: (
             *DIGITS,
             f"--workdir={run}",
-            "--config.num_seeds=3",
-            "--config.run.over=vmap",
+            *("--config.num_seeds=3", "--config.run.over=vmap"),
         ),
     ),
     STREAM,
-    Kind(
-        "text",
-        "train",
-        lambda run, data: (
-            "--config=configs/own_texts.py:recall",
-            *SHORT,
-            f"--config.data.options.csv_file={data}/own_texts.csv",
-            f"--workdir={run}",
-        ),
-    ),
-    Kind(
-        "segmentation",
-        "train",
-        lambda run, data: (
-            "--config=configs/camvid_deeplab_small.py:recall",
-            *SHORT,
-            "--config.model.options.pixels=True",
-            *("--config.data.options.height=12", "--config.data.options.width=16"),
-            f"--data_dir={data}",
-            f"--workdir={run}",
-        ),
-    ),
-    Kind(
-        "sweep",
-        "sweep",
-        lambda run, data: (
-            "--config=configs/digits.py",
-            *SHORT,
-            "--config.data.options.training_size=100",
-            *("--losses=cross_entropy,adafocal", "--seeds=2", "--resamples=100"),
-            f"--workdir={run}",
-        ),
-    ),
-    Kind(
-        "map",
-        "map.run",
-        lambda run, data: (
-            f"--vectors={data}",
-            f"--workdir={run}/work",
-            f"--records={run}/records",
-            "--texts=banking77",
-        ),
-        before=(("tests.faults.before:shorten_the_map",),),
-    ),
+    TEXT,
+    SEGMENTATION,
+    SWEEP,
+    MAP,
     EVALUATION,
     Kind(
         "two processes",
@@ -138,12 +153,12 @@ class Place:
         tiny.own_texts(self.data)
         tiny.camvid(self.data)
         tiny_intents.vectors(self.data, "banking77", encoder=ENCODER)
-        self._whole = {}
+        self._whole, self._half = {}, {}
 
-    def new(self, kind, *, copy_of=None):
+    def new(self, kind, *, copy_of=None, inside=None):
         """Return a new folder for a run, after the commands that precede its kind."""
         self._count += 1
-        folder = self.root / f"run_{self._count}"
+        folder = (inside or self.root) / f"run_{self._count}"
         if copy_of is not None:
             shutil.copytree(copy_of, folder)
         elif kind.prepare is not None:
@@ -182,6 +197,51 @@ class Place:
             self._whole[kind.name] = whole
         return self._whole[kind.name]
 
+    def half(self, kind):
+        """Return the folder of a run that was stopped in its fourth checkpoint."""
+        if kind.name not in self._half:
+            folder = self.new(kind)
+            stop = ("tests.faults.before:signal_in_save", int(signal.SIGTERM), 4)
+            run = self.start(kind, folder, before=[stop])
+            assert run.wait() == 128 + signal.SIGTERM, run.output()
+            self._half[kind.name] = folder
+        return self._half[kind.name]
+
+    def judge(self, row, kind, folder, run):
+        """Wait for a run that should reach the end of an undisturbed one; return its outcome."""
+        code = run.wait(PATIENCE)
+        if code is None:
+            run.send_signal(signal.SIGKILL)
+            run.wait()
+            return "lost", f"not ended after {PATIENCE} seconds: {run.output()[-500:]}"
+        row.read(run)
+        if code == 2 and "error: " in run.output():
+            return "refused", run.output()[-500:]
+        if code != 0:
+            return "lost", f"exit code {code}: {run.output()[-500:]}"
+        why = self.difference(kind, folder)
+        return ("wrong", f"{why} differ: {run.output()[-500:]}") if why else ("survived", "")
+
+    def hit(self, row, kind, folder, *, before=(), mend=None):
+        """Start a run under a fault, mend the fault, and give the command again.
+
+        Args:
+          row: the row that counts the try; a refusal of the second command is a loss.
+          kind: the kind of run.
+          folder: its folder.
+          before: functions that break the system under the first command.
+          mend: mends what is broken otherwise.
+        """
+        broken = self.start(kind, folder, before=before)
+        broken.wait(PATIENCE)
+        broken.send_signal(signal.SIGKILL)  # if it hangs
+        broken.wait()
+        row.read(broken)
+        if mend is not None:
+            mend()
+        outcome, note = self.judge(row, kind, folder, self.start(kind, folder))
+        row.add("lost" if outcome == "refused" else outcome, f"{broken.output()[-500:]}\n{note}")
+
     def difference(self, kind, folder):
         """Name what differs between a folder and that of the undisturbed run; "" if nothing."""
         try:
@@ -216,6 +276,10 @@ class Started:
         """Send a signal to every process."""
         for process in self.processes:
             process.send_signal(number)
+
+    def poll(self):
+        """Return the exit code of process 0, or None while a process runs."""
+        return self.wait(0)
 
     def output(self):
         """Return all that process 0 printed, and then the others."""

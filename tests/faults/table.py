@@ -6,10 +6,16 @@ import datetime
 import platform
 import re
 import shlex
+import signal
 
 from experiments.running import provenance
 
 OUTCOMES = ("survived", "refused", "lost", "wrong")
+TRACES = re.compile("Traceback \\(most recent call last\\)|Fatal Python error")
+SENTENCES = re.compile(
+    r"^(error|warning): .*|^.*Warning: .*|^stopped by .*|.*; nothing is lost.*", re.MULTILINE
+)
+ABORTS = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE}
 
 
 @dataclasses.dataclass
@@ -37,12 +43,14 @@ class Row:
         if outcome in ("lost", "wrong"):
             self.notes.append(f"{outcome}: {note}")
 
-    def read(self, output):
-        """Count a traceback in the output of a process, and keep its first error or warning."""
-        if "Traceback (most recent call last)" in output or "Fatal Python error" in output:
+    def read(self, run):
+        """Read what a run printed: count tracebacks, and keep its first error or warning."""
+        output, codes = run.output(), [process.returncode for process in run.processes]
+        silent = any(code in (1, 2) for code in codes) and "error: " not in output
+        if silent or ABORTS & set(codes) or TRACES.search(output):
             self.tracebacks += 1
-            self.notes.append(f"traceback:\n{output[-2500:]}")
-        said = re.search(r"^(error|warning): .*|^stopped by .*|.*; nothing is lost.*", output, re.M)
+            self.notes.append(f"codes {codes}:\n{output[-2500:]}")
+        said = SENTENCES.search(output)
         if said and not self.sentence:
             self.sentence = shown(said[0])
 
@@ -54,30 +62,56 @@ class Row:
 
 def shown(text):
     """Drop the folders of this machine and process ids from a sentence."""
-    text = re.sub(r"(?<![\w.])/[\w./-]*/(run_\d+|data)\b", r"RUN", text)
+    text = re.sub(r"(?<![\w.])/[\w./-]*/(run_\d+|disk_\d+|data_?\d*)\b", "RUN", text)
+    text = re.sub(r"^/\S*/(calib_jax|experiments)/", r"\1/", text)
     text = re.sub(r"\bprocess \d+", "process N", text)
     return " ".join(text.split())
 
 
-def page(rows, arguments, minutes):
-    """Write the table in Markdown, with its provenance."""
+def section(rows, arguments, minutes):
+    """Format the table of a family in Markdown, with its provenance."""
     head = ["fault", "tries", *OUTCOMES[:2], "lost", "silently wrong", "tracebacks", "sentence"]
-    lines = ["# The fault table", "", INTRODUCTION, "", line_of(head), "|---" * len(head) + "|"]
+    lines = [line_of(head), "|---" * len(head) + "|"]
     for row in rows:
         counts = [row.counts.total(), *(row.counts[name] for name in OUTCOMES), row.tracebacks]
         lines.append(line_of([row.fault, *counts, row.sentence.replace("|", "\\|")]))
-    total = [sum(row.counts[name] for row in rows) for name in OUTCOMES]
-    all_counts = [sum(total), *total, sum(row.tracebacks for row in rows)]
-    lines.append(line_of(["**all**", *all_counts, ""]))
     versions = ", ".join(f"{name} {value}" for name, value in provenance.versions().items())
     command = provenance.without_folders(shlex.join(["python", "-m", "tests.faults", *arguments]))
-    lines += [
-        "",
+    about = (
         f"`{command}` at commit {provenance.commit()} on {datetime.date.today()}, {minutes:.0f}"
         f" minutes, {platform.system()} {platform.machine()}, Python {platform.python_version()};"
-        f" {versions}.",
+        f" {versions}."
+    )
+    return "\n".join([*lines, "", about])
+
+
+def page(sections):
+    """Format the page of all families, and count all tries.
+
+    Args:
+      sections: the section of each family, by name.
+    """
+    cells = [
+        [cell.strip() for cell in line.split(" | ")[1:7]]
+        for text in sections.values()
+        for line in text.splitlines()
+        if re.match(r"\| .* \| \d+ \|", line)
     ]
-    return "\n".join(lines) + "\n"
+    tries, survived, refused, lost, wrong, traces = map(
+        sum, zip(*[map(int, row) for row in cells], strict=True)
+    )
+    total = (
+        f"**{tries} tries: {survived} survived, {refused} refused, {lost} lost, {wrong} silently"
+        f" wrong; {traces} tracebacks.**"
+    )
+    parts = [f"## {name}\n\n{text}" for name, text in sections.items()]
+    return "\n\n".join(["# The fault table", total, INTRODUCTION, *parts]) + "\n"
+
+
+def sections_in(text):
+    """Return the sections of a page by family."""
+    parts = re.split(r"^## (.*)\n", text, flags=re.MULTILINE)[1:]
+    return {name: part.strip() for name, part in zip(parts[::2], parts[1::2], strict=True)}
 
 
 INTRODUCTION = """\

@@ -2,6 +2,7 @@
 
 import json
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -62,23 +63,32 @@ def test_arrays_and_times(tmp_path):
     assert ends.difference(*map(ends.end_of, folders)) == "logits.npz"
 
 
+def printed(output, code):
+    """Return a run that has ended."""
+    process = types.SimpleNamespace(returncode=code)
+    return types.SimpleNamespace(processes=[process], output=lambda: output)
+
+
 def test_rows_of_the_table():
     row = table.Row("a fault")
-    row.read("no error here\n")
+    row.read(printed("no error here\n", 0))
     row.add("survived", tries=2)
     assert row.good
     assert row.sentence == ""
-    row.read("step 1\nerror: /tmp/x/run_3/metrics.csv cannot be read | so.\n")
-    row.read("Traceback (most recent call last):\n  File\nValueError: no\n")
+    row.read(printed("step 1\nerror: /tmp/x/run_3/metrics.csv cannot be read | so.\n", 1))
+    assert row.tracebacks == 0
+    row.read(printed("Traceback (most recent call last):\n  File\nerror: no\n", 1))
+    row.read(printed("killed in C++\n", -6))
+    row.read(printed("no reason\n", 1))
     row.add("refused")
     assert not row.good
-    printed = table.page([row, row], ["--out=/home/me/faults.md"], 3)
-    assert (
-        "| a fault | 3 | 2 | 1 | 0 | 0 | 1 | error: RUN/metrics.csv cannot be read \\| so. |"
-        in printed
-    )
-    assert "| **all** | 6 | 4 | 2 | 0 | 0 | 2 |  |" in printed
-    assert "`python -m tests.faults --out=faults.md`" in printed
+    section = table.section([row, row], ["--out=/home/me/faults.md"], 3)
+    sentence = "error: RUN/metrics.csv cannot be read \\| so."
+    assert f"| a fault | 3 | 2 | 1 | 0 | 0 | 3 | {sentence} |" in section
+    assert "`python -m tests.faults --out=faults.md`" in section
+    text = table.page({"kills": section, "disks": section})
+    assert "**12 tries: 8 survived, 4 refused, 0 lost, 0 silently wrong; 12 tracebacks.**" in text
+    assert table.sections_in(text) == {"kills": section, "disks": section}
 
 
 @pytest.mark.slow

@@ -28,6 +28,9 @@ from calib_jax.core.types import PyTree
 from calib_jax.train.folder import leaves_by_path, quiet
 from calib_jax.train.folder.leaves_by_path import Leaves
 
+# Seconds of patience with a checkpoint in progress. Orbax measures them with the wall clock, which
+# jumps when a laptop wakes up or a clock is set; its own 20 minutes would then end the run.
+PATIENCE = 10 * 365 * 86_400
 CHECKSUM = "checksum"  # the key in `about` of the checksum of `about` itself
 
 
@@ -78,6 +81,11 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 create=False,
                 cleanup_tmp_directories=not read_only,
                 read_only=read_only,
+                async_options=ocp.AsyncOptions(
+                    # Waiting for folders has a patience of its own, which cannot be set.
+                    timeout_secs=PATIENCE,
+                    create_directories_asynchronously=False,
+                ),
                 multiprocessing_options=processes,
             ),
         )
