@@ -38,11 +38,12 @@ def main(arguments):
                 seconds = time.monotonic() - began
                 print(f"{seconds:5.0f} s  {row.fault}: {dict(row.counts)}", flush=True)
                 print(*filter(None, [row.sentence, *row.notes]), sep="\n", flush=True)
-            good &= all(row.good for row in rows)
-            known[name] = table.section(rows, arguments, (time.monotonic() - began) / 60)
-            if flags.out:
-                text = table.page({name: known[name] for name in FAMILIES if name in known})
-                flags.out.write_text(text, encoding="utf-8")
+                good &= row.good
+                # The page is written after every row, since all of them take long.
+                known[name] = table.section(rows, arguments, seconds / 60)
+                if flags.out:
+                    text = table.page({name: known[name] for name in FAMILIES if name in known})
+                    flags.out.write_text(text, encoding="utf-8")
     return 0 if good else 1
 
 
