@@ -11,7 +11,8 @@ r"""The procedure by which trained networks are compared.
 3. Test examples are shared by all runs of a block. Their variance is that of the U-statistic
    (`calib_jax/inference/residuals.py`), and the part that seeds and examples share counts once.
 4. After the papers' temperature, the validation examples are random, too. They are resampled, in
-   the same way for all runs, and every resample fits the temperature again.
+   the same way for all runs, and every resample fits the temperature again. A temperature by NLL,
+   and that of further measurements (noise, shift, pixels, tokens), stays as it was fitted.
 5. p-values are one-sided, by the interval of Howe (`Value`). Holm's method adjusts all p-values of
    a source; Benjamini and Hochberg's, which bounds the share of false findings, stands beside.
 """
