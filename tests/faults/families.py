@@ -1,5 +1,6 @@
 """The families of faults by name, in the order of the table."""
 
-from tests.faults import damage, disks, kills, others
+from tests.faults import damage, disks, kills, others, programs, signals
 
-FAMILIES = {module.__name__.rpartition(".")[2]: module for module in (kills, disks, damage, others)}
+MODULES = (kills, programs, signals, disks, damage, others)
+FAMILIES = {module.__name__.rpartition(".")[2]: module for module in MODULES}

@@ -117,30 +117,19 @@ EVALUATION = Kind(
     lambda run, data: (f"--workdir={run}", "--allow_imports", "--resamples=20"),
     prepare=ONE_SEED,
 )
-KINDS = (
-    ONE_SEED,
-    Kind(
-        "three seeds",
-        "train",
-        lambda run, data: (
-            *DIGITS,
-            f"--workdir={run}",
-            *("--config.num_seeds=3", "--config.run.over=vmap"),
-        ),
-    ),
-    STREAM,
-    TEXT,
-    SEGMENTATION,
-    SWEEP,
-    MAP,
-    EVALUATION,
-    Kind(
-        "two processes",
-        "train",
-        lambda run, data: (*DIGITS, f"--workdir={run}"),
-        processes=2,
+TWO_PROCESSES = Kind(
+    "two processes", "train", lambda run, data: (*DIGITS, f"--workdir={run}"), processes=2
+)
+THREE_SEEDS = Kind(
+    "three seeds",
+    "train",
+    lambda run, data: (
+        *DIGITS,
+        f"--workdir={run}",
+        *("--config.num_seeds=3", "--config.run.over=vmap"),
     ),
 )
+TRAININGS = (ONE_SEED, THREE_SEEDS, STREAM, TEXT, SEGMENTATION)
 
 
 class Place:
