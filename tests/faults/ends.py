@@ -18,6 +18,7 @@ TIMES = {
 }
 # Other files are compared by name only: pages and pictures show times, and logs list the starts.
 APART = (".lock", ".lock-evaluation", "log.txt", "environment.jsonl")
+DAMAGED = ".damaged"  # the copy of a damaged file, which the library keeps
 
 
 def end_of(folder):
@@ -34,7 +35,7 @@ def end_of(folder):
             found[f"{name}/STEP"] = step
             for key, value in arrays_of(path / str(step) / "state").items():
                 found[f"{name}/{key}"] = value
-        elif path.is_file() and not inside and path.name not in APART:
+        elif path.is_file() and not (inside or path.name in APART or path.suffix == DAMAGED):
             found[name] = content_of(path)
     return found
 

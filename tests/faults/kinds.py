@@ -154,9 +154,9 @@ class Place:
             shutil.copytree(self.whole(kind.prepare).folder, folder)
         return folder
 
-    def start(self, kind, folder, *, before=(), data=None, more=()):
+    def start(self, kind, folder, *, before=()):
         """Start the processes of a run."""
-        arguments = (*kind.arguments(folder, data or self.data), *more)
+        arguments = kind.arguments(folder, self.data)
         functions = (*kind.before, *before)
         if kind.processes == 1:
             return Started([Fork(kind.binary, *arguments, before=functions)])

@@ -1,5 +1,6 @@
 """Two trainers in a folder, clocks, file systems without locks, changed data, NaN and memory."""
 
+import dataclasses
 import json
 import random
 import re
@@ -47,13 +48,19 @@ def two_trainers(place, kind, tries):
 
 def jumping_clock(place, tries):
     """Let the wall clock jump while checkpoints are due by time."""
-    row = Row("the clock jumps within two weeks, checkpoint_every_minutes=.001: one seed")
+    kind = dataclasses.replace(
+        ONE_SEED,
+        name="one seed, checkpoint_every_minutes=.001",
+        arguments=lambda run, data: (
+            *ONE_SEED.arguments(run, data),
+            "--config.run.checkpoint_every_minutes=0.001",
+        ),
+    )
+    row = Row(f"the clock jumps within two weeks, ten times a second: {kind.name}")
     for seed in range(tries):
-        folder = place.new(ONE_SEED)
+        folder = place.new(kind)
         jumps = [("tests.faults.before:with_jumping_clock", seed)]
-        keys = ("--config.run.checkpoint_every_minutes=0.001",)
-        run = place.start(ONE_SEED, folder, before=jumps, more=keys)
-        row.add(*place.judge(row, ONE_SEED, folder, run))
+        row.add(*place.judge(row, kind, folder, place.start(kind, folder, before=jumps)))
     return row
 
 
