@@ -1,7 +1,7 @@
 """Entries: which claims a file tests, on which runs, by which statistic and rules.
 
 An entry is a file entries/SOURCE/TOPIC.py with an ENTRY, called SOURCE_TOPIC. It is found by its
-place, and no list names it:
+place, and no list names it. A file may instead have several entries, as ENTRIES by topic:
 
     def statistic() -> dict[str, Value]: ...
 
@@ -25,6 +25,7 @@ from experiments.papers.judge.rules import Rule
 from experiments.papers.judge.values import Value
 
 FOLDER = pathlib.Path(__file__).parent / "entries"
+NOTES = claims.PUBLISHED / "notes.csv"
 SEEDS = 3
 
 Statistic = Callable[..., Mapping[str, Value]]
@@ -107,10 +108,10 @@ class Entry:
       data: names of data sets that the statistic itself reads.
       minutes: the minutes of the statistic itself, where it takes more than one.
       figures: returns figures by name, for the page; takes what the statistic takes.
-      note: what was chosen here, and why, for the page.
+      note: what was chosen here, and why, for the page: from experiments/published/notes.csv.
       originals: the first rule of claims whose rule was changed, by id, where today's values can be
         judged by it.
-      name: the name of its file.
+      name: its source and topic.
     """
 
     claims: Mapping[str, Rule]
@@ -130,26 +131,47 @@ class Entry:
         return self.measures if self.measured is None or run in self.measured else ()
 
 
+def computed(tests: Mapping[str, tuple[Statistic, Rule]], **more: Any) -> Entry:
+    """Build an entry from the statistic and the rule of every claim.
+
+    Args:
+      tests: statistic and rule by claim.
+      **more: other attributes of the entry.
+    """
+    rules = {claim: rule for claim, (_, rule) in tests.items()}
+    return Entry(rules, {claim: compute for claim, (compute, _) in tests.items()}, **more)
+
+
 @functools.cache
 def catalogue() -> dict[str, Entry]:
     """Import all entries, by the names of their files; raise an error for a claim tested twice."""
     known = claims.read()
     rooms = sorted(source.replace("-", "_") for source in claims.sources(known.values()))
-    entries: dict[str, Entry] = {}
-    tested: dict[str, str] = {}
+    found: dict[str, Entry] = {}
     for path in (path for room in rooms for path in sorted((FOLDER / room).glob("[!_]*.py"))):
-        room, name = path.parent.name, f"{path.parent.name}_{path.stem}"
-        module = importlib.import_module(f"experiments.papers.entries.{room}.{path.stem}")
-        if not hasattr(module, "ENTRY"):
+        room, topic = path.parent.name, path.stem
+        module = importlib.import_module(f"experiments.papers.entries.{room}.{topic}")
+        if hasattr(module, "ENTRIES"):
+            found |= {f"{room}_{name}": entry for name, entry in module.ENTRIES.items()}
+        elif hasattr(module, "ENTRY"):
+            found[f"{room}_{topic}"] = module.ENTRY
+        else:
             raise ValueError(f"{room}/{path.name} has no ENTRY: see the docstring of entry.py.")
-        entry = dataclasses.replace(module.ENTRY, name=name)
+    notes = {row["entry"]: row["note"] for _, row in claims.table(NOTES, ("entry", "note"))}
+    if unknown := notes.keys() - found:
+        raise ValueError(f"{NOTES} has notes on {', '.join(sorted(unknown))}: no such entries.")
+    entries = {
+        name: dataclasses.replace(found[name], name=name, note=notes.get(name, ""))
+        for name in sorted(found)
+    }
+    tested: dict[str, str] = {}
+    for name, entry in entries.items():
         for claim in entry.claims:
             if claim not in known:
                 raise claims.unknown(claim, known)
             if claim in tested:
                 raise ValueError(f"{tested[claim]} and {name} both test {claim}: keep one.")
             tested[claim] = name
-        entries[name] = entry
     return entries
 
 

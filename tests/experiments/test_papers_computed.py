@@ -14,7 +14,6 @@ from experiments.papers.entries.bsce_gra import weights as bsce_gra_weights
 from experiments.papers.entries.mukhoti import early_confidence as mukhoti_early_confidence
 from experiments.papers.entries.mukhoti import gradient_scale as mukhoti_gradient_scale
 from experiments.papers.entries.mukhoti import linear_model as mukhoti_linear_model
-from experiments.papers.entries.mukhoti import rankings as mukhoti_rankings
 from experiments.papers.entries.mukhoti import tables as mukhoti_tables
 from experiments.papers.entry import catalogue
 from experiments.papers.judge import counting, limits, step_costs, verdicts
@@ -166,16 +165,16 @@ def test_the_rule_of_consistency():
 
 
 def test_the_rules_of_rankings():
-    values = mukhoti_rankings.top_five()
-    assert mukhoti_rankings.RANKED.judge(values).state == HOLDS
+    values = mukhoti_tables.top_five()
+    assert mukhoti_tables.RANKED.judge(values).state == HOLDS
     for change in ({"rank_on": 3}, {"lead_on_Tiny": -0.6}, {"highest_on": 3}):
-        assert mukhoti_rankings.RANKED.judge(changed(values, **change)).state == FAILS
+        assert mukhoti_tables.RANKED.judge(changed(values, **change)).state == FAILS
     agreeing = {"a": Value(22, rows=22), "b": Value(44, rows=44)}
-    assert mukhoti_rankings.AGREE.judge(agreeing).state == HOLDS
-    assert mukhoti_rankings.AGREE.judge(agreeing | {"b": Value(43, rows=44)}).state == FAILS
+    assert mukhoti_tables.AGREE.judge(agreeing).state == HOLDS
+    assert mukhoti_tables.AGREE.judge(agreeing | {"b": Value(43, rows=44)}).state == FAILS
     scores = {"Cross-Entropy": Value(26.3), "LS": Value(26.4), "Focal": Value(26.5)}
-    assert mukhoti_rankings.ASCENDS.judge(scores).state == HOLDS
-    assert mukhoti_rankings.ASCENDS.judge(scores | {"Focal": Value(26.4)}).state == FAILS
+    assert mukhoti_tables.ASCENDS.judge(scores).state == HOLDS
+    assert mukhoti_tables.ASCENDS.judge(scores | {"Focal": Value(26.4)}).state == FAILS
 
 
 def test_the_rules_of_adafocal_and_of_the_ablation():
@@ -264,7 +263,7 @@ def test_below_is_strict_and_lists_the_exceptions():
 
 
 def test_the_row_that_is_printed_twice_is_found():
-    values = mukhoti_rankings.maximum_calibration_error()
+    values = mukhoti_tables.maximum_calibration_error()
     repeated = values["rows of F.11 that repeat F.10 in every column"]
     assert (repeated.value, repeated.note) == (1, "20 Newsgroups, Global Pooling CNN")
 

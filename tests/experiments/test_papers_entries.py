@@ -10,7 +10,7 @@ import pytest
 from calib_jax import metrics, train
 from experiments.papers import entry, scales
 from experiments.papers.entries import text_trainings
-from experiments.papers.entries.guo import habits as guo_habits
+from experiments.papers.entries.guo import trained as guo_trained
 from experiments.papers.entries.mukhoti import translation as mukhoti_translation
 from experiments.papers.judge import comparisons, estimates, rules, verdicts
 from experiments.papers.judge.estimates import Columns, Predictions
@@ -270,7 +270,7 @@ def test_networks_that_do_not_fit_are_judged_and_have_no_slope_beside(tmp_path, 
     def width(folder):
         record = judged(tmp_path / folder, "guo_habits", as_published)
         part = record["claims"]["guo-width-hurts-calibration"]
-        fitted = record["beside"][f"{guo_habits.WIDTH}, of networks that fit"]
+        fitted = record["beside"][f"{guo_trained.WIDTH}, of networks that fit"]
         return part["state"], part["values"], fitted["note"]
 
     fits = width("fitted")

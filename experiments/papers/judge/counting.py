@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from experiments.papers import published
-from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, Values
+from experiments.papers.judge.rules import Rule, Values, decided
 from experiments.papers.judge.values import Value
 
 PHASES = {"pre": "before scaling", "post": "after scaling"}
@@ -79,17 +79,52 @@ def brief(value: Value) -> Value:
 
 def each_count(*names: str, holds: float, fails: float) -> Rule:
     """Holds if all counts are at least `holds`; does not hold if one is at most `fails`."""
-
-    def judge(values: Values) -> Judgement:
-        least = min(values[name].value for name in names)
-        return Judgement(HOLDS if least >= holds else FAILS if least <= fails else UNDECIDED)
-
     many = len(names) > 1
     words = (
         f"holds if {listed(names)} {'are all' if many else 'is'} at least {holds:g}; does not hold"
         f" if {'one' if many else 'it'} is at most {fails:g}"
     )
-    return Rule(words + "; undecided in between" * (holds - fails > 1), judge, names)
+    return _counted(words, names, min, holds, fails)
+
+
+def total_count(name: str, parts: Iterable[str], holds: float, fails: float) -> Rule:
+    """Holds if counts add up to at least `holds`; does not hold if to at most `fails`."""
+    words = f"holds if {name} is at least {holds:g}; does not hold if it is at most {fails:g}"
+    return _counted(words, tuple(parts), sum, holds, fails)
+
+
+def _counted(
+    words: str,
+    names: tuple[str, ...],
+    combined: Callable[[list[float]], float],
+    holds: float,
+    fails: float,
+) -> Rule:
+    def of(values: Values) -> float:
+        return combined([values[name].value for name in names])
+
+    words += "; undecided in between" * (holds - fails > 1)
+    return decided(words, lambda v: of(v) >= holds, lambda v: of(v) <= fails, names)
+
+
+def one_count(*names: str, holds: float) -> Rule:
+    """Holds if a count is at least `holds`; does not hold if none is."""
+    return decided(
+        f"holds if one of {listed(names)} is at least {holds:g}; does not hold otherwise",
+        lambda values: max(values[name].value for name in names) >= holds,
+        names=names,
+    )
+
+
+def all_counts(*names: str, holds: float, fails: float) -> Rule:
+    """Holds if all counts are at least `holds`; does not hold if all are at most `fails`."""
+    return decided(
+        f"holds if {listed(names)} are all at least {holds:g}; does not hold if all are at"
+        f" most {fails:g}; undecided otherwise",
+        lambda values: min(values[name].value for name in names) >= holds,
+        lambda values: max(values[name].value for name in names) <= fails,
+        names,
+    )
 
 
 def listed(names: Iterable[str]) -> str:
@@ -100,40 +135,3 @@ def listed(names: Iterable[str]) -> str:
     """
     *first, last = (f"'{name}'" for name in names)
     return f"{', '.join(first)} and {last}" if first else last
-
-
-def total_count(name: str, parts: Iterable[str], holds: float, fails: float) -> Rule:
-    """Holds if counts add up to at least `holds`; does not hold if to at most `fails`."""
-    names = tuple(parts)
-
-    def judge(values: Values) -> Judgement:
-        value = sum(values[part].value for part in names)
-        return Judgement(HOLDS if value >= holds else FAILS if value <= fails else UNDECIDED)
-
-    words = f"holds if {name} is at least {holds:g}; does not hold if it is at most {fails:g}"
-    return Rule(words + "; undecided in between" * (holds - fails > 1), judge, names)
-
-
-def one_count(*names: str, holds: float) -> Rule:
-    """Holds if a count is at least `holds`; does not hold if none is."""
-
-    def judge(values: Values) -> Judgement:
-        return Judgement(HOLDS if max(values[name].value for name in names) >= holds else FAILS)
-
-    words = f"holds if one of {listed(names)} is at least {holds:g}; does not hold otherwise"
-    return Rule(words, judge, names)
-
-
-def all_counts(*names: str, holds: float, fails: float) -> Rule:
-    """Holds if all counts are at least `holds`; does not hold if all are at most `fails`."""
-
-    def judge(values: Values) -> Judgement:
-        counts = [values[name].value for name in names]
-        low, high = min(counts), max(counts)
-        return Judgement(HOLDS if low >= holds else FAILS if high <= fails else UNDECIDED)
-
-    words = (
-        f"holds if {listed(names)} are all at least {holds:g}; does not hold if all are at"
-        f" most {fails:g}; undecided otherwise"
-    )
-    return Rule(words, judge, names)

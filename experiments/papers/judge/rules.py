@@ -81,6 +81,28 @@ def true(*names: str) -> Rule:
     return Rule(f"{words}; does not hold otherwise", judge, names)
 
 
+def decided(
+    words: str,
+    holds: Callable[[Values], bool],
+    fails: Callable[[Values], bool] | None = None,
+    names: tuple[str, ...] = (),
+) -> Rule:
+    """Holds where `holds` is met; does not hold where `fails` is, or by default elsewhere.
+
+    Where neither is met, the claim is undecided.
+
+    >>> decided("a is 1", lambda values: values["a"].value == 1).judge({"a": Value(2)}).state
+    'does not hold'
+    """
+
+    def judge(values: Values) -> Judgement:
+        if holds(values):
+            return Judgement(HOLDS)
+        return Judgement(FAILS if fails is None or fails(values) else UNDECIDED)
+
+    return Rule(words, judge, names)
+
+
 def at_least(name: str, holds: float, fails: float | None = None) -> Rule:
     """Holds if a value is at least `holds`; does not hold if it is at most `fails`, if given.
 

@@ -62,6 +62,4 @@ ENTRY = Entry(
     },
     measures=(MEASURE,),
     statistic=statistic,
-    note="Regions are bins 0, 7 and 14 of 15 of equal mass; the training set (probability of the"
-    " class) and the validation set (top probability) have bins of their own.",
 )

@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import losses
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import limits
 from experiments.papers.judge.rules import every
 from experiments.papers.judge.values import Value
@@ -55,21 +55,19 @@ def signs() -> dict[str, Value]:
     }
 
 
-CLAIMS = {
-    "adafocal-update-follows-miscalibration": (
-        update_by_gap,
-        every(
-            limits.at_most(1e-9, "largest deviation from lambda (C - A)"),
-            limits.at_most(0, "updates in the wrong direction"),
+ENTRY = computed(
+    {
+        "adafocal-update-follows-miscalibration": (
+            update_by_gap,
+            every(
+                limits.at_most(1e-9, "largest deviation from lambda (C - A)"),
+                limits.at_most(0, "updates in the wrong direction"),
+            ),
         ),
-    ),
-    "adafocal-loss-switches-sign": (signs, limits.above(0, "changes of sign, rule as written")),
-    "adafocal-loss-switches-sign-released": (
-        signs,
-        limits.above(0, "changes of sign, rule as released"),
-    ),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+        "adafocal-loss-switches-sign": (signs, limits.above(0, "changes of sign, rule as written")),
+        "adafocal-loss-switches-sign-released": (
+            signs,
+            limits.above(0, "changes of sign, rule as released"),
+        ),
+    },
 )

@@ -7,7 +7,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax import losses, models
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import step_costs
 from experiments.papers.judge.values import Value
 
@@ -52,9 +52,7 @@ def costs() -> dict[str, Value]:
 STEP = "time over CE's, step of ResNet-8 at batch 128"
 
 
-ENTRY = Entry(
-    claims={"bsce-gra-no-extra-cost": step_costs.free(STEP)},
-    statistic={"bsce-gra-no-extra-cost": costs},
+ENTRY = computed(
+    {"bsce-gra-no-extra-cost": (costs, step_costs.free(STEP))},
     minutes=5,
-    note="Processor time of the process, in interleaved rounds; forward and backward pass.",
 )

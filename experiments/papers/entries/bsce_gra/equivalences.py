@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax import losses
 from calib_jax.plots import style
 from experiments.papers.entries.bsce_gra.weights import weights_by_formula
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import limits
 from experiments.papers.judge.rules import every
 from experiments.papers.judge.values import Value
@@ -172,25 +172,21 @@ def draw() -> "matplotlib.figure.Figure":
     return figure
 
 
-CLAIMS = {
-    "bsce-gra-fl-weight-is-brier-binary": (
-        two_classes,
-        limits.at_most(1e-9, "spread of the ratio at gamma 2"),
-    ),
-    "bsce-gra-dfl-weight-is-brier-ternary": (
-        three_classes,
-        limits.at_most(0, "share of pairs in opposite order"),
-    ),
-    "bsce-gra-brier-minus-error-depends-on-eta": (
-        brier_minus_error,
-        limits.at_most(1e-9, "spread over p, averaged over y"),
-    ),
-    "bsce-gra-weight-axes": (axes, AXES),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+ENTRY = computed(
+    {
+        "bsce-gra-fl-weight-is-brier-binary": (
+            two_classes,
+            limits.at_most(1e-9, "spread of the ratio at gamma 2"),
+        ),
+        "bsce-gra-dfl-weight-is-brier-ternary": (
+            three_classes,
+            limits.at_most(0, "share of pairs in opposite order"),
+        ),
+        "bsce-gra-brier-minus-error-depends-on-eta": (
+            brier_minus_error,
+            limits.at_most(1e-9, "spread over p, averaged over y"),
+        ),
+        "bsce-gra-weight-axes": (axes, AXES),
+    },
     figures=lambda: {"weights": draw()},
-    note="The corners of the figure are the three wrong classes of four: there one of them has all"
-    " of 1 - p_y, and in the middle they share it.",
 )

@@ -9,7 +9,7 @@ import scipy.special
 
 from calib_jax.plots import style
 from experiments.papers import published
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge.paired import over_seeds
 from experiments.papers.judge.rules import Judgement, Rule, Values, above
 from experiments.papers.judge.values import Value
@@ -236,16 +236,8 @@ def draw_toy() -> "matplotlib.figure.Figure":
     return figure
 
 
-ENTRY = Entry(
-    claims={"bsce-gra-pearson-toy": ORDERED},
-    statistic={"bsce-gra-pearson-toy": correlations},
+ENTRY = computed(
+    {"bsce-gra-pearson-toy": (correlations, ORDERED)},
     figures=lambda: {"correlation": draw_toy()},
     minutes=2,
-    note="The signed error is eta_y - p_y = (1 - p_y) - (1 - eta_y). Where the classes are far"
-    " apart, eta_y is 1 and the error is the focal weight itself: its correlation with a weight"
-    " that contains 1 - p_y then measures the distance of the classes, not the weight. The released"
-    " notebook (5 classes, means within 10) is such a case; it records .957 (FL), .961 (DFL) and"
-    " .957 for the L1 Brier score, which equals 2 (1 - p_y) and so correlates as FL does, always."
-    " The published .550, .638 and .664 come from a run whose setting is not stated. Chosen here:"
-    " 10,000 examples a class, one pass of SGD with batches of 1,000, 20 draws of means and data.",
 )

@@ -12,9 +12,9 @@ import scipy.stats
 
 from calib_jax import losses
 from experiments.papers.entries.mukhoti.gradient_scale import GAMMAS, scale
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import limits
-from experiments.papers.judge.rules import FAILS, HOLDS, Judgement, Rule, Values, every
+from experiments.papers.judge.rules import decided, every
 from experiments.papers.judge.values import Value
 
 Loss = Callable[..., jax.Array]
@@ -163,16 +163,13 @@ def alignment() -> dict[str, Value]:
     return values
 
 
-def _aligned(values: Values) -> Judgement:
-    by_gradient = [v.value for name, v in values.items() if "gradient weighting" in name]
-    by_loss = [v.value for name, v in values.items() if "loss weighting" in name]
-    return Judgement(HOLDS if min(by_gradient) > 1 - 1e-9 and max(by_loss) < 1 - 1e-4 else FAILS)
-
-
-ALIGNED = Rule(
+ALIGNED = decided(
     "holds if every rank correlation is 1 (to 1e-9) for gradient weighting and below 1 (by 1e-4)"
     " for loss weighting; does not hold otherwise",
-    _aligned,
+    lambda values: all(
+        v.value > 1 - 1e-9 if "gradient weighting" in name else v.value < 1 - 1e-4
+        for name, v in values.items()
+    ),
 )
 
 
@@ -216,17 +213,11 @@ def implicit_loss() -> dict[str, Value]:
     }
 
 
-def _has_potential(values: Values) -> Judgement:
-    gradient = values["largest deviation of the gradient, u of p_y"].value
-    symmetric = max(v.value for name, v in values.items() if name.startswith("asymmetry"))
-    return Judgement(HOLDS if gradient <= 1e-8 and symmetric <= 1e-8 else FAILS)
-
-
-IMPLICIT = Rule(
+IMPLICIT = decided(
     "holds if the gradient of the integral agrees to 1e-8 for u of p_y alone, and the Jacobian of"
     " the gradient field is symmetric to 1e-8 for every weight; does not hold, for the weights"
     " whose Jacobian is not symmetric, otherwise",
-    _has_potential,
+    lambda values: all(v.value <= 1e-8 for v in values.values()),
 )
 
 
@@ -251,29 +242,27 @@ def not_monotone() -> dict[str, Value]:
     }
 
 
-CLAIMS = {
-    "bsce-gra-unified-form": (
-        unified_form,
-        limits.at_most(1e-9, "FL, values", "FL, gradients", "DFL, values", "DFL, gradients"),
-    ),
-    "bsce-gra-g-not-monotone": (
-        not_monotone,
-        every(
-            limits.at_most(1, "most interior maxima"),
-            limits.above(0, "least maximum minus g(0)"),
+ENTRY = computed(
+    {
+        "bsce-gra-unified-form": (
+            unified_form,
+            limits.at_most(1e-9, "FL, values", "FL, gradients", "DFL, values", "DFL, gradients"),
         ),
-    ),
-    "bsce-gra-gradient-is-u-times-ce": (
-        gradient_is_scaled,
-        every(
-            limits.at_most(1e-6, "largest relative deviation in float32"),
-            limits.at_most(1e-12, "largest relative deviation in float64"),
+        "bsce-gra-g-not-monotone": (
+            not_monotone,
+            every(
+                limits.at_most(1, "most interior maxima"),
+                limits.above(0, "least maximum minus g(0)"),
+            ),
         ),
-    ),
-    "bsce-gra-scaling-strictly-aligned": (alignment, ALIGNED),
-    "bsce-gra-implicit-loss": (implicit_loss, IMPLICIT),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+        "bsce-gra-gradient-is-u-times-ce": (
+            gradient_is_scaled,
+            every(
+                limits.at_most(1e-6, "largest relative deviation in float32"),
+                limits.at_most(1e-12, "largest relative deviation in float64"),
+            ),
+        ),
+        "bsce-gra-scaling-strictly-aligned": (alignment, ALIGNED),
+        "bsce-gra-implicit-loss": (implicit_loss, IMPLICIT),
+    },
 )

@@ -126,7 +126,4 @@ ENTRY = Entry(
     },
     runs={"ce": CE},
     statistic=statistic,
-    note="T is the least validation ECE on the papers' grid 0.1, 0.2, ..., 10, unless the name says"
-    " NLL. Bins are 15 of equal width; those with at least 1 % of the examples are counted. Where"
-    " one temperature calibrates all bins, none is left underconfident.",
 )

@@ -60,6 +60,4 @@ ENTRY = Entry(
     measures=(MEASURE,),
     measured=(OF_PIXELS,),
     statistic=statistic,
-    note="T is the least validation NLL. On CamVid the intervals are over images, elsewhere over"
-    " examples; MiniLM has one seed.",
 )

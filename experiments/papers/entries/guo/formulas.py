@@ -9,7 +9,7 @@ import numpy as np
 import scipy.special
 
 from calib_jax import calibrators, losses, metrics
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import limits
 from experiments.papers.judge.rules import above, every
 from experiments.papers.judge.values import Value
@@ -264,28 +264,29 @@ def most_uncertain_solution() -> dict[str, Value]:
     }
 
 
-CLAIMS = {
-    "guo-ece-zero-iff-bins-match": (errors_and_bins, ZERO_IFF_MATCHED),
-    "guo-perfect-calibration-needs-infinite-data": (error_of_calibrated, NEVER_ZERO),
-    "guo-nll-minimised-by-truth": (entropy_gap, MINIMISED_BY_TRUTH),
-    "guo-ts-keeps-accuracy": (predictions_kept, limits.at_most(0, "changed predictions")),
-    "guo-ts-raises-entropy": (entropy_rises, limits.at_most(1e-12, "largest fall of the entropy")),
-    "guo-ts-infinite-is-uniform": (
-        uniform_limit,
-        every(
-            limits.at_most(1e-5, "distance at T = 1e+06"),
-            limits.at_most(0.1, "deviation of the fall from 100, relative"),
+ENTRY = computed(
+    {
+        "guo-ece-zero-iff-bins-match": (errors_and_bins, ZERO_IFF_MATCHED),
+        "guo-perfect-calibration-needs-infinite-data": (error_of_calibrated, NEVER_ZERO),
+        "guo-nll-minimised-by-truth": (entropy_gap, MINIMISED_BY_TRUTH),
+        "guo-ts-keeps-accuracy": (predictions_kept, limits.at_most(0, "changed predictions")),
+        "guo-ts-raises-entropy": (
+            entropy_rises,
+            limits.at_most(1e-12, "largest fall of the entropy"),
         ),
-    ),
-    "guo-ts-max-entropy-solution": (
-        most_uncertain_solution,
-        every(
-            limits.at_most(1e-6, "violation of the constraint at T"),
-            limits.at_most(0, "largest entropy of others minus that of the solution"),
+        "guo-ts-infinite-is-uniform": (
+            uniform_limit,
+            every(
+                limits.at_most(1e-5, "distance at T = 1e+06"),
+                limits.at_most(0.1, "deviation of the fall from 100, relative"),
+            ),
         ),
-    ),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+        "guo-ts-max-entropy-solution": (
+            most_uncertain_solution,
+            every(
+                limits.at_most(1e-6, "violation of the constraint at T"),
+                limits.at_most(0, "largest entropy of others minus that of the solution"),
+            ),
+        ),
+    },
 )

@@ -119,10 +119,4 @@ ENTRY = Entry(
     statistic=statistic,
     data=("cifar10",),
     minutes=2,
-    note="LeNet-5, plain SGD with learning rate 0.05 on the mean loss, 200 steps of 128 of the"
-    " first 2,000 training images of CIFAR-10, which are measured after every fifth step. Chosen"
-    " here. The source argues by p_y and speaks of the confidence, which may be that of a wrong"
-    " class: the confidence is judged, and p_y stands beside. In the first quarter of the steps all"
-    " focal losses are above cross-entropy in both; the verdict depends on how long the first stage"
-    " is taken to be.",
 )

@@ -234,7 +234,4 @@ ENTRY = Entry(
     measures=(MEASURE,),
     statistic=statistic,
     figures=figures,
-    note="The NLL of focal loss stays low if it rises less than that of cross-entropy, and by less"
-    " than 5 %. Values of the logs have intervals over seeds alone. Early is the first quarter of"
-    " the first stage of the learning rate; every tenth epoch and the last one are checked.",
 )

@@ -8,7 +8,7 @@ import scipy.special
 
 from calib_jax import losses
 from calib_jax.plots import style
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import limits
 from experiments.papers.judge.rules import every
 from experiments.papers.judge.values import Value
@@ -160,20 +160,20 @@ def draw() -> "matplotlib.figure.Figure":
     return figure
 
 
-CLAIMS = {
-    "mukhoti-g-threshold-exists": (thresholds, ONE_THRESHOLD),
-    "mukhoti-prop2-lambert-gamma": (gammas_for_thresholds, LAMBERT),
-    "mukhoti-flsd53-policy-g": (
-        policy_53,
-        limits.at_most(0, "share of (0, 1) on the wrong side"),
-    ),
-    "mukhoti-larger-gamma-steeper-fall": (
-        steepness,
-        limits.above(0, "least rise of the steepest slope", "least fall of the p where g is 0.5"),
-    ),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+ENTRY = computed(
+    {
+        "mukhoti-g-threshold-exists": (thresholds, ONE_THRESHOLD),
+        "mukhoti-prop2-lambert-gamma": (gammas_for_thresholds, LAMBERT),
+        "mukhoti-flsd53-policy-g": (
+            policy_53,
+            limits.at_most(0, "share of (0, 1) on the wrong side"),
+        ),
+        "mukhoti-larger-gamma-steeper-fall": (
+            steepness,
+            limits.above(
+                0, "least rise of the steepest slope", "least fall of the p where g is 0.5"
+            ),
+        ),
+    },
     figures=lambda: {"g": draw()},
 )

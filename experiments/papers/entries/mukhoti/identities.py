@@ -9,7 +9,7 @@ import scipy.special
 
 from calib_jax import calibrators, losses
 from calib_jax.plots import style
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import limits
 from experiments.papers.judge.rules import every
 from experiments.papers.judge.values import Value
@@ -311,44 +311,42 @@ def draw() -> "matplotlib.figure.Figure":
     return figure
 
 
-CLAIMS = {
-    "mukhoti-brier-decomposes": (
-        brier_parts,
-        limits.at_most(1e-10, "Brier minus its two parts, largest"),
-    ),
-    "mukhoti-ce-minimised-only-at-infinite-weights": (never_minimal, ONLY_AT_INFINITY),
-    "mukhoti-focal-kl-entropy-bound": (
-        slack_of_bound,
-        limits.above(-1e-10, "least slack, one-hot targets", "least slack, soft targets"),
-    ),
-    "mukhoti-focal-bound-one-component": (
-        slack_of_one_component,
-        limits.above(-1e-10, "least slack, gamma 1 to 5"),
-    ),
-    "mukhoti-focal-not-proper": (minimizers, NOT_PROPER),
-    "mukhoti-focal-solution-higher-entropy": (
-        entropy_of_minimizers,
-        limits.above(
-            0,
-            "least minimiser minus 0.5",
-            "least target minus minimiser",
-            "least fall from one gamma to the next",
+ENTRY = computed(
+    {
+        "mukhoti-brier-decomposes": (
+            brier_parts,
+            limits.at_most(1e-10, "Brier minus its two parts, largest"),
         ),
-    ),
-    "mukhoti-prop1-gradient-ratio": (
-        last_layer_gradients,
-        every(
-            limits.at_most(1e-9, "largest relative deviation from g"),
-            limits.above(0, "least g"),
+        "mukhoti-ce-minimised-only-at-infinite-weights": (never_minimal, ONLY_AT_INFINITY),
+        "mukhoti-focal-kl-entropy-bound": (
+            slack_of_bound,
+            limits.above(-1e-10, "least slack, one-hot targets", "least slack, soft targets"),
         ),
-    ),
-    "mukhoti-ts-lowers-confidence-of-right": (
-        confidence_after_scaling,
-        limits.at_most(-1e-15, "largest change of a top probability at T > 1"),
-    ),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+        "mukhoti-focal-bound-one-component": (
+            slack_of_one_component,
+            limits.above(-1e-10, "least slack, gamma 1 to 5"),
+        ),
+        "mukhoti-focal-not-proper": (minimizers, NOT_PROPER),
+        "mukhoti-focal-solution-higher-entropy": (
+            entropy_of_minimizers,
+            limits.above(
+                0,
+                "least minimiser minus 0.5",
+                "least target minus minimiser",
+                "least fall from one gamma to the next",
+            ),
+        ),
+        "mukhoti-prop1-gradient-ratio": (
+            last_layer_gradients,
+            every(
+                limits.at_most(1e-9, "largest relative deviation from g"),
+                limits.above(0, "least g"),
+            ),
+        ),
+        "mukhoti-ts-lowers-confidence-of-right": (
+            confidence_after_scaling,
+            limits.at_most(-1e-15, "largest change of a top probability at T > 1"),
+        ),
+    },
     figures=lambda: {"minimisers": draw()},
 )

@@ -7,7 +7,7 @@ import numpy as np
 import scipy.special
 
 from calib_jax.plots import style
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge import rules
 from experiments.papers.judge.paired import over_seeds
 from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, Values, above
@@ -171,25 +171,20 @@ def draw() -> "matplotlib.figure.Figure":
     return figure
 
 
-CLAIMS = {
-    "mukhoti-linear-weights-blow-up": (magnification, MAGNIFIED),
-    "mukhoti-linear-same-decision-region": (directions, SAME_REGIONS),
-    "mukhoti-linear-confident-mistakes": (
-        confident_mistakes,
-        above(
-            *(
-                f"confidence(CE) - confidence(gamma {gamma:g}) on mistakes"
-                for gamma in GAMMAS
-                if gamma
-            )
+ENTRY = computed(
+    {
+        "mukhoti-linear-weights-blow-up": (magnification, MAGNIFIED),
+        "mukhoti-linear-same-decision-region": (directions, SAME_REGIONS),
+        "mukhoti-linear-confident-mistakes": (
+            confident_mistakes,
+            above(
+                *(
+                    f"confidence(CE) - confidence(gamma {gamma:g}) on mistakes"
+                    for gamma in GAMMAS
+                    if gamma
+                )
+            ),
         ),
-    ),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+    },
     figures=lambda: {"norms": draw()},
-    note="The paper's deviation, flip rate, sizes and gamma are not known to us. Chosen here:"
-    " deviation 0.5, 10 % flips in training and test, 400 training and 4,000 test points, gradient"
-    " descent with rate 0.5 for 300 steps, 20 draws; no bias.",
 )

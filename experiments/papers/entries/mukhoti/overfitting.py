@@ -143,8 +143,4 @@ ENTRY = Entry(
     measures=(MEASURE,),
     statistic=statistic,
     figures=figures,
-    note="The least NLL is that of all epochs; for the claims on the time after the first drop of"
-    " the learning rate (relative rise, CE2, correlation), that of the epochs from the drop on. The"
-    " network fits 10,000 images without augmentation soon after the first drop, so nothing is left"
-    " to learn by which the test error could still fall, as it does in the papers.",
 )

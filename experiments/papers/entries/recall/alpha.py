@@ -67,6 +67,4 @@ ENTRY = Entry(
     runs={f"alpha{a}": Training("recall", {"alpha": a}, CONFIG, keep="none") for a in ALPHAS},
     statistic=statistic,
     figures=lambda runs: {"loss": draw(runs)},
-    note="CIFAR-10-LT by a factor of 100. Chosen here: alpha is the weight of the new estimate of"
-    " recall; the source does not say which. With the other reading all signs are reversed.",
 )

@@ -103,6 +103,4 @@ ENTRY = Entry(
     measures=(MEASURE,),
     statistic=statistic,
     figures=lambda runs: {"weights": draw(runs)},
-    note="Chosen here: weights of the validation set at every fifth epoch instead of those of each"
-    " batch; large classes have above 5 % of the training pixels, small ones below 2 %.",
 )

@@ -47,7 +47,4 @@ ENTRY = Entry(
     claims={"recall-minimal-tuning-and-cost": step_costs.free(STEP)},
     statistic=costs,
     minutes=5,
-    note="Processor time of the process, in interleaved rounds; forward and backward pass with the"
-    " update of the recall's counters. The claim's comparison with an iterative scheme is not"
-    " tested: that scheme is in none of our sources.",
 )

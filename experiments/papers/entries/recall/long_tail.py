@@ -78,8 +78,4 @@ ENTRY = Entry(
         "focal": Training("focal", config=CONFIG),
     },
     statistic=statistic,
-    note="CIFAR-10-LT by a factor of 100. The claim is about confidence, so it is judged by what"
-    " focal loss adds to p_y of the large classes more than to that of the rare ones, in comparison"
-    " with cross-entropy, each loss divided by its own T: one temperature alone moves p_y of large"
-    " and of rare classes by different amounts.",
 )

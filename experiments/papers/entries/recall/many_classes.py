@@ -8,7 +8,7 @@ import numpy as np
 
 from calib_jax import losses
 from calib_jax.plots import style
-from experiments.papers.entry import Entry
+from experiments.papers.entry import computed
 from experiments.papers.judge.paired import over_seeds
 from experiments.papers.judge.rules import above
 from experiments.papers.judge.values import Value
@@ -115,20 +115,15 @@ def draw() -> "matplotlib.figure.Figure":
     return figure
 
 
-CLAIMS = {
-    "recall-many-classes-hard-to-estimate": (
-        estimates,
-        above(
-            *(f"rise from {a} to {b} classes" for a, b in itertools.pairwise(CLASSES)),
-            "batch minus moving average at 8142",
+ENTRY = computed(
+    {
+        "recall-many-classes-hard-to-estimate": (
+            estimates,
+            above(
+                *(f"rise from {a} to {b} classes" for a, b in itertools.pairwise(CLASSES)),
+                "batch minus moving average at 8142",
+            ),
         ),
-    ),
-}
-ENTRY = Entry(
-    claims={claim: rule for claim, (_, rule) in CLAIMS.items()},
-    statistic={claim: compute for claim, (compute, _) in CLAIMS.items()},
+    },
     figures=lambda: {"errors": draw()},
-    note="Chosen here: frequencies proportional to rank^-0.5, recalls evenly spaced in [.1, .9],"
-    " 2,000 batches (the moving average is judged in the second half), weight .1 of the new"
-    " estimate, 10 draws.",
 )

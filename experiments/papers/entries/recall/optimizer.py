@@ -41,7 +41,4 @@ ENTRY = Entry(
     },
     measures=(MEASURE,),
     statistic=statistic,
-    note="Chosen here: learning rate 0.05, weight decay 5e-4 and polynomial decay for SGD with"
-    " batches of 16. A better learning rate, chosen on validation images for both, may change the"
-    " sign.",
 )

@@ -125,7 +125,4 @@ ENTRY = Entry(
     },
     measures=(MEASURE,),
     statistic=statistic,
-    note="Final recalls stand for their course in training. The three classes with the fewest"
-    " training labels are the rare ones. Intervals are over seeds and test images, whose pixels"
-    " depend on each other.",
 )
