@@ -1,10 +1,12 @@
 """Claims that need no training: their statistics, and every verdict that their rules can give."""
 
+import functools
 import pathlib
 
 import numpy as np
 import pytest
 
+from experiments.papers.entries import recounted
 from experiments.papers.entries.adafocal import tables as adafocal_tables
 from experiments.papers.entries.bsce_gra import cost as bsce_gra_cost
 from experiments.papers.entries.bsce_gra import equivalences as bsce_gra_equivalences
@@ -260,6 +262,15 @@ def test_below_is_strict_and_lists_the_exceptions():
     value = counting.below(column, others)
     assert (value.value, value.rows) == (1, 3)
     assert value.note == "not b: 2, x 2; c: 3, y 1.5"
+
+
+def test_columns_are_named_by_table_method_and_phase():
+    table = {phase: counting.columns("bsce-gra", "main", phase) for phase in ("pre", "post")}
+    columns = functools.partial(recounted.columns, "bsce-gra", phase="pre")
+    assert columns("main:BSCE") == {"BSCE": table["pre"]["BSCE"]}
+    assert columns("main:FL+TS") == {"FL+TS": table["post"]["FL"]}
+    assert columns("main:*+TS") == {f"{name}+TS": c for name, c in table["post"].items()}
+    assert columns("other=main:FL") == {"other": table["pre"]["FL"]}
 
 
 def test_the_row_that_is_printed_twice_is_found():

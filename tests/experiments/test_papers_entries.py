@@ -9,7 +9,7 @@ import pytest
 
 from calib_jax import metrics, train
 from experiments.papers import entry, scales
-from experiments.papers.entries import text_trainings
+from experiments.papers.entries import compared, text_trainings
 from experiments.papers.entries.guo import trained as guo_trained
 from experiments.papers.entries.mukhoti import translation as mukhoti_translation
 from experiments.papers.judge import comparisons, estimates, rules, verdicts
@@ -312,6 +312,41 @@ def test_the_claim_on_messages_is_about_both_phases(before, after, state):
     }
     rule = ENTRIES["mukhoti_newsgroups"].claims["mukhoti-newsgroups-focal"]
     assert rule.judge(values).state == state
+
+
+def test_the_name_of_a_value_defines_it():
+    """Two networks by hand: errors, calibration and temperatures in each phase."""
+    runs = {}
+    for key, sharpness in (("ce", 3.0), ("fl3", 1.2)):
+        parts = [predicted(seed, sharpness) for seed in (1, 2, 3)]
+        runs[key] = [records.Trained(n, part, part, [], {}, {}) for n, part in enumerate(parts)]
+
+    def squared(runs, part):
+        return np.mean([estimates.squared_error(part(run)).value for run in runs])
+
+    ce, focal = runs["ce"], runs["fl3"]
+    test, scaled = (lambda run: run.test), (lambda run: run.scaled)
+    expected = {
+        "CE2(CE) - CE2(FL-3)": squared(ce, test) - squared(focal, test),
+        "CE2(CE) - CE2(FL-3), after": squared(ce, scaled) - squared(focal, scaled),
+        "CE2(CE+TS) - CE2(FL-3)": squared(ce, scaled) - squared(focal, test),
+        "error(FL-3) - error(CE)": np.mean([np.mean(a.test.right) for a in ce])
+        - np.mean([np.mean(a.test.right) for a in focal]),
+        "confidence - accuracy, CE": np.mean(
+            [np.mean(run.test.confidence - run.test.right) for run in ce]
+        ),
+        "T(CE)": np.mean([run.temperature for run in ce]),
+        "T(CE) by NLL": np.mean([run.temperature_by_nll for run in ce]),
+    }
+    for name, number in expected.items():
+        np.testing.assert_allclose(compared.value(name, runs).value, number, atol=1e-12)
+    margin = compared.value("CE2(CE) - CE2(FL-3), minus the margin", runs).value
+    root = max(0.0, squared(focal, test)) ** 0.5
+    allowed = (root + 0.005) ** 2 - root**2
+    np.testing.assert_allclose(margin, expected["CE2(CE) - CE2(FL-3)"] - allowed, atol=1e-12)
+    for name in ("CE3(CE) - CE3(FL-3)", "error(CE+TS) - error(FL-3)", "something"):
+        with pytest.raises(LookupError, match=r"defines no value: see entries/compared\.py"):
+            compared.value(name, runs)
 
 
 def test_sentences_are_read_between_the_polar_classes():

@@ -7,7 +7,7 @@
     CE2(2) - CE2(3), minus the margin   minus the change if the root of CE2(3) grew by half a point
     error(FLSD-53) - error(CE)          another of STATISTICS, averaged over seeds
     error(CE), or: error, CE            the same of one training
-    AUROC(CE) - AUROC(FLSD-53)          of the entropy: test set against that of a measure
+    AUROC(CE) - AUROC(FLSD-53)          of the entropy: the test set and the one of a measure
     T(CE), T(CE) on the ECE grid        the papers' temperature
     T(CE) by NLL                        the temperature of the least validation NLL
 
