@@ -347,6 +347,9 @@ def test_the_name_of_a_value_defines_it():
     for name in ("CE3(CE) - CE3(FL-3)", "error(CE+TS) - error(FL-3)", "something"):
         with pytest.raises(LookupError, match=r"defines no value: see entries/compared\.py"):
             compared.value(name, runs)
+    for name in ("error(FL-3) - error(Brier)", "error(FL-3) - error(CE), later"):
+        with pytest.raises(LookupError, match=r"needs the run .*; there are ce, fl3, and before"):
+            compared.value(name, runs)
 
 
 def test_sentences_are_read_between_the_polar_classes():

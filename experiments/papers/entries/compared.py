@@ -111,12 +111,25 @@ def value(
     labels: Mapping[str, str] = LABELS,
     parts: Mapping[str, Callable[[Trained], Any]] = PARTS,
 ) -> Value:
-    """Compute the value that a name defines."""
+    """Compute the value that a name defines.
+
+    Args:
+      name: the name.
+      runs: the trained networks, by name.
+      labels: the key of a training in `runs` by label.
+      parts: the part of a run by phase.
+    """
 
     def of(label: str, phase: str | None = None) -> tuple[Seeds, Callable[[Trained], Any]]:
         scaled, label = label.endswith(SCALED), label.removesuffix(SCALED)
         key = labels.get(label, label.lower().replace(" ", "_").replace("-", "_"))
-        return runs[key], parts["after" if scaled else phase or "before"]
+        phase = "after" if scaled else phase or "before"
+        if key not in runs or phase not in parts:
+            raise LookupError(
+                f"{name!r} needs the run {key!r} and the phase {phase!r}; there are"
+                f" {', '.join(runs)}, and {', '.join(parts)}."
+            )
+        return runs[key], parts[phase]
 
     if pair := _PAIR.fullmatch(name.removesuffix(MARGIN)):
         statistic, *both, phase = pair.groups()
