@@ -69,6 +69,25 @@ def ce2(
     )
 
 
+def ce2_of_images(run: Trained, measure: str, phase: str) -> Estimate:
+    """Compute the squared calibration error from a measure's sums over images, or sentences.
+
+    Images are independent of each other, and the pixels of an image are not.
+    """
+    return estimates.of_images(*estimates.squared_error_of_images(*_sums(run, measure, phase)))
+
+
+def ece_of_images(run: Trained, measure: str, phase: str) -> float:
+    """Compute the plug-in ECE from the same sums."""
+    weight, confidence, hit = (sums.sum(axis=0) for sums in _sums(run, measure, phase))
+    return float(np.sum(np.abs(confidence - hit)) / np.sum(weight))
+
+
+def _sums(run: Trained, measure: str, phase: str) -> list[np.ndarray]:
+    arrays = run.measured[measure]
+    return [arrays[f"{phase}_{name}"] for name in ("weight", "confidence", "hit")]
+
+
 def slope(by_size: Mapping[int, Trained], statistic: Callable[[Any], Estimate]) -> Value:
     """Compute the least-squares slope of a statistic on the logarithm of a network's size."""
     factors = _slope_factors(by_size)

@@ -14,8 +14,7 @@ from calib_jax.report import tables
 from experiments.papers import published
 from experiments.papers.entries import text_trainings as texts
 from experiments.papers.entries import trainings
-from experiments.papers.entries.recall import rare_classes as recall_rare_classes
-from experiments.papers.entries.recall.long_tail import recall_of
+from experiments.papers.entries.recall import trained as recall
 from experiments.papers.entries.text_trainings import (
     newsgroups_bert,
     newsgroups_cnn,
@@ -24,7 +23,7 @@ from experiments.papers.entries.text_trainings import (
     sst_learned,
 )
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import estimates
+from experiments.papers.judge import comparisons, estimates
 from experiments.papers.judge.estimates import Columns, Predictions
 from experiments.papers.judge.values import Value
 from experiments.papers.store import records
@@ -115,24 +114,24 @@ POLAR: dict[str, Column] = {
 
 def _of_pixels(statistic: Callable[[Mapping[str, np.ndarray]], float]) -> Column:
     """Return the column of a statistic of the confusion of all test images."""
-    measure = recall_rare_classes.MEASURE
+    measure = recall.MEASURE
     return lambda run: 100 * statistic({"confusion": run.measured[measure]["confusion"].sum(0)})
 
 
 def _rare_recall(run: Trained) -> float:
-    arrays = run.measured[recall_rare_classes.MEASURE]
-    statistic = recall_rare_classes.rare_recall(arrays["class_counts"])
+    arrays = run.measured[recall.MEASURE]
+    statistic = recall.rare_recall(arrays["class_counts"])
     return 100 * statistic({"confusion": arrays["confusion"].sum(0)})
 
 
 PIXELS: dict[str, Column] = {
-    "mean recall": _of_pixels(recall_rare_classes.mean_recall),
+    "mean recall": _of_pixels(recall.mean_recall),
     "recall of the 3 rarest": _rare_recall,
-    "mean precision": _of_pixels(recall_rare_classes.mean_precision),
-    "mIoU": _of_pixels(recall_rare_classes.mean_iou),
-    "ECE": lambda run: 100 * recall_rare_classes.plug_in_ece(run, "before"),
-    "ECE after T": lambda run: 100 * recall_rare_classes.plug_in_ece(run, "after"),
-    "T": lambda run: float(run.measured[recall_rare_classes.MEASURE]["temperature"]),
+    "mean precision": _of_pixels(recall.mean_precision),
+    "mIoU": _of_pixels(recall.mean_iou),
+    "ECE": _percent(lambda run: comparisons.ece_of_images(run, recall.MEASURE, "before")),
+    "ECE after T": _percent(lambda run: comparisons.ece_of_images(run, recall.MEASURE, "after")),
+    "T": lambda run: float(run.measured[recall.MEASURE]["temperature"]),
 }
 
 
@@ -170,11 +169,11 @@ def _text_rows(of: Callable[..., Training]) -> dict[str, Training]:
 
 
 def _tail(loss: str) -> Training:
-    return Training(loss, config=recall_rare_classes.TAIL)
+    return Training(loss, config=recall.TAIL)
 
 
 def _scenes(loss: str, **options: object) -> Training:
-    return Training(loss, options, config=recall_rare_classes.SCENES, keep="none")
+    return Training(loss, options, config=recall.SCENES, keep="none")
 
 
 TABLES = (
@@ -260,7 +259,7 @@ TABLES = (
         },
         columns={
             **LABELS,
-            "recall of the 3 rarest": lambda run: 100 * recall_of(-3)(run.logits).value,
+            "recall of the 3 rarest": lambda run: 100 * recall.recall_of(-3)(run.logits).value,
         },
         note="Long-tailed by a factor of 100; the test set has equal classes.",
     ),
@@ -276,7 +275,7 @@ TABLES = (
             "BSCE-GRA": _scenes("bsce_gra"),
         },
         columns=PIXELS,
-        measures=(recall_rare_classes.MEASURE,),
+        measures=(recall.MEASURE,),
         note="Void pixels are left out.",
     ),
 )
@@ -322,7 +321,7 @@ def _beside_cross_entropy(folder: pathlib.Path, table: TrainedTable) -> list[str
     found = {method: _found(folder, table, run) for method, run in table.rows.items()}
     baseline, *others = found
     changes = {
-        method: recall_rare_classes.scene_changes(found[method], found[baseline])
+        method: recall.scene_changes(found[method], found[baseline])
         for method in others
         if 1 < len(found[method]) == len(found[baseline])
     }
@@ -365,7 +364,7 @@ def _found(folder: pathlib.Path, table: TrainedTable, training: Training) -> lis
 
 def _size(run: Trained) -> int:
     """Return the number of test examples, or of images where their pixels are summed."""
-    measured = run.measured.get(recall_rare_classes.MEASURE)
+    measured = run.measured.get(recall.MEASURE)
     return len(run.test.right if measured is None else measured["confusion"])
 
 

@@ -1,14 +1,14 @@
 """Guo et al.: the share of networks, trained with cross-entropy, that a temperature improves."""
 
+import functools
+
 from experiments.papers.entries.text_trainings import newsgroups_bert, newsgroups_cnn, sst
 from experiments.papers.entries.trainings import CE
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import comparisons, estimates, rules
+from experiments.papers.judge import comparisons, rules
 from experiments.papers.judge.comparisons import Runs, Seeds
-from experiments.papers.judge.estimates import Estimate
 from experiments.papers.judge.paired import over_seeds_and_rows
 from experiments.papers.judge.values import Value
-from experiments.papers.store.records import Trained
 
 MEASURE = "segments"
 OF_PIXELS = "DeepLab on CamVid"
@@ -42,14 +42,8 @@ def _change(seeds: Seeds) -> Value:
 
 
 def _change_of_pixels(seeds: Seeds) -> Value:
-    return over_seeds_and_rows([_error(run, "before") - _error(run, "after") for run in seeds])
-
-
-def _error(run: Trained, phase: str) -> Estimate:
-    """Compute the squared calibration error; the examples, or the images, are independent."""
-    arrays = run.measured[MEASURE]
-    columns = (arrays[f"{phase}_{name}"] for name in ("weight", "confidence", "hit"))
-    return estimates.of_images(*estimates.squared_error_of_images(*columns))
+    of = functools.partial(comparisons.ce2_of_images, measure=MEASURE)
+    return over_seeds_and_rows([of(run, phase="before") - of(run, phase="after") for run in seeds])
 
 
 # At least 90 % of six networks are all; fewer than half are two.

@@ -8,7 +8,7 @@ import scipy.stats
 
 from calib_jax import plots
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import estimates, paired, rules
+from experiments.papers.judge import comparisons, estimates, paired, rules
 from experiments.papers.judge.comparisons import Runs
 from experiments.papers.judge.estimates import Estimate
 from experiments.papers.judge.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
@@ -30,11 +30,12 @@ DISTANCE = "largest distance of the best T of BLEU and of the validation ECE"
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare calibration, NLL, temperatures and BLEU."""
     values = {"seeds": Value(min(map(len, runs.values())))}
+    of = comparisons.ce2_of_images
     for key, name in (("ce", "CE"), ("ls", "LS-0.1")):
         pairs = list(zip(runs[key], runs["fl1"], strict=True))
         for phase in PHASES:
             values[_error(name, phase)] = paired.over_seeds_and_rows(
-                [_calibration(a, phase) - _calibration(b, phase) for a, b in pairs],
+                [of(a, MEASURE, phase) - of(b, MEASURE, phase) for a, b in pairs],
                 note=f"ECE {_eces(runs, key, phase)} and {_eces(runs, 'fl1', phase)}",
             )
             values[f"token NLL({name}) - NLL(FL-1), {phase}"] = paired.over_seeds_and_rows(
@@ -53,22 +54,9 @@ def _error(name: str, phase: str) -> str:
     return f"CE2({name}) - CE2(FL-1) of tokens, {phase}"
 
 
-def _calibration(run: Trained, phase: str) -> Estimate:
-    """Compute the squared calibration error of the tokens; whole sentences are independent."""
-    columns = (run.measured[MEASURE][f"{phase}_{name}"] for name in ("weight", "confidence", "hit"))
-    return estimates.of_images(*estimates.squared_error_of_images(*columns))
-
-
 def _eces(runs: Runs, key: str, phase: str) -> str:
     """Format the mean plug-in ECE of the tokens, which stands beside the tests."""
-    eces = []
-    for run in runs[key]:
-        weight, confidence, hit = (
-            run.measured[MEASURE][f"{phase}_{name}"].sum(axis=0)
-            for name in ("weight", "confidence", "hit")
-        )
-        eces.append(np.sum(np.abs(confidence - hit)) / np.sum(weight))
-    return f"{np.mean(eces):.4f}"
+    return f"{np.mean([comparisons.ece_of_images(run, MEASURE, phase) for run in runs[key]]):.4f}"
 
 
 def _nll(run: Trained, phase: str) -> Estimate:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calib_jax.plots import style
-from experiments.papers.entries.recall.long_tail import CONFIG
+from experiments.papers.entries.recall.trained import TAIL
 from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import rules
 from experiments.papers.judge.comparisons import Runs, logged
@@ -64,7 +64,7 @@ ENTRY = Entry(
             "training loss: alpha 0.5 - 0.1", "training loss: alpha 0.9 - 0.5"
         )
     },
-    runs={f"alpha{a}": Training("recall", {"alpha": a}, CONFIG, keep="none") for a in ALPHAS},
+    runs={f"alpha{a}": Training("recall", {"alpha": a}, TAIL, keep="none") for a in ALPHAS},
     statistic=statistic,
     figures=lambda runs: {"loss": draw(runs)},
 )
