@@ -25,6 +25,7 @@ SGD = {
     "batch_size": 16,
 }
 Sums = Mapping[str, np.ndarray]
+Of = Callable[[Predictions], Estimate]
 
 
 def _recalls(sums: Sums) -> np.ndarray:
@@ -88,9 +89,6 @@ def scene_changes(first: Seeds, second: Seeds) -> dict[str, Value]:
             note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}",
         )
     return values
-
-
-Of = Callable[[Predictions], Estimate]
 
 
 def _of_classes(first: int, column: Callable[[Predictions], np.ndarray]) -> Of:
