@@ -270,7 +270,7 @@ def test_columns_are_named_by_table_method_and_phase():
     assert columns("main:BSCE") == {"BSCE": table["pre"]["BSCE"]}
     assert columns("main:FL+TS") == {"FL+TS": table["post"]["FL"]}
     assert columns("main:*+TS") == {f"{name}+TS": c for name, c in table["post"].items()}
-    assert columns("other=main:FL") == {"other": table["pre"]["FL"]}
+    assert columns("other=main:BSCE") == {"other": table["pre"]["BSCE"]}
 
 
 def test_the_row_that_is_printed_twice_is_found():
