@@ -62,7 +62,7 @@ class Row:
 
 def shown(text):
     """Drop the folders of this machine and process ids from a sentence."""
-    text = re.sub(r"(?<![\w.])/[\w./-]*/(run_\d+|disk_\d+|data_?\d*)\b", "RUN", text)
+    text = re.sub(r"(?<![\w.])/[\w./-]*?/((disk_\d+/)?run_\d+|data)(?=[/ :;,]|$)", "RUN", text)
     text = re.sub(r"^/\S*/(calib_jax|experiments)/", r"\1/", text)
     text = re.sub(r"\bprocess \d+", "process N", text)
     return " ".join(text.split())

@@ -75,6 +75,7 @@ def test_rows_of_the_table():
     row.add("survived", tries=2)
     assert row.good
     assert row.sentence == ""
+    assert table.shown("in /tmp/x/run_3/data.json, /t/disk_1/run_2") == "in RUN/data.json, RUN"
     row.read(printed("step 1\nerror: /tmp/x/run_3/metrics.csv cannot be read | so.\n", 1))
     assert row.tracebacks == 0
     row.read(printed("Traceback (most recent call last):\n  File\nerror: no\n", 1))
