@@ -14,8 +14,9 @@ import re
 import signal
 import sys
 import traceback
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TextIO
 
 from absl import app, flags, logging
 
@@ -53,6 +54,7 @@ def run(
     def ended(arguments: Sequence[str]) -> int:
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.ERROR)  # hides the logs of libraries
+        warnings.showwarning = show_warning
         try:
             if len(arguments) > 1 and not positional:
                 raise Refused(f"{arguments[1]!r} is not a flag: see --help.")
@@ -320,6 +322,24 @@ def reason(error: Exception) -> str:
         return sentence(error)
     traceback.print_exception(error)
     return f"{type(error).__name__}: {sentence(error)}"
+
+
+_show_as_python = warnings.showwarning
+
+
+def show_warning(
+    message: Warning | str,
+    category: type[Warning],
+    filename: str,
+    lineno: int,
+    file: TextIO | None = None,
+    line: str | None = None,
+) -> None:
+    """Print a warning for the user as one line, and a warning for programmers as Python does."""
+    if category is UserWarning:
+        say_once(f"warning: {message}")
+    else:
+        _show_as_python(message, category, filename, lineno, file, line)
 
 
 def say_step(line: str) -> None:

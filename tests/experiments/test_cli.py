@@ -122,3 +122,13 @@ def test_a_limit_of_the_address_space_is_named():
         r" run `ulimit -v unlimited` first\.\n",
         done.stderr,
     )
+
+
+def test_a_warning_for_the_user_is_one_line(capsys, monkeypatch):
+    others = []
+    monkeypatch.setattr(cli, "_show_as_python", lambda *warning: others.append(warning[1]))
+    for _ in range(2):
+        cli.show_warning(UserWarning("no locks\x1b here"), UserWarning, "lock.py", 3)
+    cli.show_warning(DeprecationWarning("old"), DeprecationWarning, "lock.py", 3)
+    assert capsys.readouterr().err == "warning: no locks\\x1b here\n"
+    assert others == [DeprecationWarning]

@@ -12,9 +12,7 @@ from experiments.running import provenance
 
 OUTCOMES = ("survived", "refused", "lost", "wrong")
 TRACES = re.compile("Traceback \\(most recent call last\\)|Fatal Python error")
-SENTENCES = re.compile(
-    r"^(error|warning): .*|^.*Warning: .*|^stopped by .*|.*; nothing is lost.*", re.MULTILINE
-)
+SENTENCES = re.compile(r"^(error|warning): .*|^stopped by .*|.*; nothing is lost.*", re.MULTILINE)
 ABORTS = {-signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS, -signal.SIGFPE}
 
 
@@ -63,7 +61,6 @@ class Row:
 def shown(text):
     """Drop the folders of this machine and process ids from a sentence."""
     text = re.sub(r"(?<![\w.])/[\w./-]*?/((disk_\d+/)?run_\d+|data)(?=[/ :;,]|$)", "RUN", text)
-    text = re.sub(r"^/\S*/(calib_jax|experiments)/", r"\1/", text)
     text = re.sub(r"\bprocess \d+", "process N", text)
     return " ".join(text.split())
 
@@ -120,7 +117,8 @@ again, without the fault.
 
 - Survived: the end is that of an undisturbed run: the arrays of the newest checkpoint bit for bit,
   and every row, prediction and number of a report except times; no file is missing.
-- Refused: an error names the cause, and what the run had is unchanged.
+- Refused: an error names the cause, and what the run had is unchanged; or an evaluation warns that
+  the newest checkpoint is damaged, and its report states the step of the one before.
 - Lost: the run does not reach this end, or has lost a checkpoint that was complete.
 - Silently wrong: the end differs, and no error names a cause.
 - Tracebacks: outputs with a traceback of Python or an abort of a library.
