@@ -231,7 +231,7 @@ ADAFOCAL = "adafocal"
 
 
 def trained(name: str, reduction: str, task: Any) -> dict[str, np.ndarray]:
-    """Train from the task's parameters, and return the parameters after the last step."""
+    """Train from the task's parameters, and return the parameters after some steps."""
     tensors = {key: torch.tensor(task[key]) for key in task.files if key != "losses"}
     inputs, labels, counts = (tensors[key] for key in ("inputs", "labels", "counts"))
     network = nn.Sequential(nn.Linear(1, 1), nn.ReLU(), nn.Linear(1, 1)).double()
@@ -240,7 +240,7 @@ def trained(name: str, reduction: str, task: Any) -> dict[str, np.ndarray]:
         layer.bias = nn.Parameter(tensors[f"{end}_bias"].clone())
     tx = torch.optim.SGD(network.parameters(), lr=0.1, momentum=MOMENTUM, weight_decay=WEIGHT_DECAY)
     schedule = torch.optim.lr_scheduler.MultiStepLR(tx, task["milestones"].tolist(), gamma=0.1)
-    state = AdaFocal()
+    state, found, done = AdaFocal(), dict[str, np.ndarray](), 0
     for epoch in tensors["order"]:
         for rows in epoch:
             v = View(network(inputs[rows]), labels[rows])
@@ -250,13 +250,14 @@ def trained(name: str, reduction: str, task: Any) -> dict[str, np.ndarray]:
             (terms.sum() if reduction == "sum" else terms.mean()).backward()
             nn.utils.clip_grad_norm_(network.parameters(), CLIP_NORM)
             tx.step()
+            done += 1
+            if done in task["after"]:
+                for layer, end in ((network[0], "in"), (network[2], "out")):
+                    found[f"{done}/{end}_kernel"] = layer.weight.detach().numpy().T.copy()
+                    found[f"{done}/{end}_bias"] = layer.bias.detach().numpy().copy()
         schedule.step()
         state.update(View(network(tensors["held_out"]), tensors["held_out_labels"]))
-    return {
-        f"{end}_{part}": value.detach().numpy()
-        for layer, end in ((network[0], "in"), (network[2], "out"))
-        for part, value in (("kernel", layer.weight.T), ("bias", layer.bias))
-    }
+    return found
 
 
 def main(task_file: str, out: str) -> None:

@@ -24,6 +24,7 @@ from experiments.papers import device_check
 from experiments.running import cli
 
 EPOCHS, STEPS, BATCH, MILESTONES = 20, 10, 40, (10, 15)
+AFTER = (1, 10, 200)  # steps after which the parameters are compared
 FEATURES, HIDDEN, CLASSES = 20, 32, 5
 # Options where the released code, whose formula PyTorch computes, differs from our config, or where
 # the config's value would have no effect on 40 examples of this task.
@@ -47,6 +48,9 @@ NAMES = (
 )
 
 
+Parameters = dict[str, np.ndarray]
+
+
 def task() -> dict[str, np.ndarray]:
     """Draw data of overlapping classes, the initial parameters and the order of the examples."""
     random = np.random.default_rng(0)
@@ -64,6 +68,7 @@ def task() -> dict[str, np.ndarray]:
         "counts": np.bincount(labels[:count], minlength=CLASSES).astype(float),
         "order": np.stack(order),
         "milestones": np.array(MILESTONES),
+        "after": np.array(AFTER),
         "in_kernel": random.normal(size=(FEATURES, HIDDEN)) / FEATURES**0.5,
         "in_bias": random.normal(size=HIDDEN) / 10,
         "out_kernel": random.normal(size=(HIDDEN, CLASSES)) / HIDDEN**0.5,
@@ -77,28 +82,39 @@ def forward(params: Any, model_state: Any, inputs: Any, **_: Any) -> tuple[Any, 
     return hidden @ params["out_kernel"] + params["out_bias"][None], model_state, None
 
 
-def ours(name: str, given: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
-    """Train with our step; return the parameters after the last step."""
+def ours(name: str, given: dict[str, np.ndarray]) -> tuple[Parameters, Parameters]:
+    """Train with our step; return the parameters after each number of steps in `AFTER`.
+
+    The second training starts from parameters that are changed in the last digit.
+    """
     fragment = fragments.load(name)
     objective = losses.objective(name, **(dict(fragment.options) | OPTIONS.get(name, {})))
     rate = train.of_steps(train.schedule("multi_step", 0.1, milestones=MILESTONES), STEPS)
     tx = train.optimizer("sgd", rate, momentum=0.9, weight_decay=5e-4, clip_norm=2.0)
     step = jax.jit(train.make_train_step(forward, objective, tx, reduction=fragment.reduction))
-    params = {key: jnp.asarray(given[key]) for key in given if key.endswith(("_kernel", "_bias"))}
-    counts = given["counts"]
-    state = train.create({"params": params}, objective, tx, CLASSES, 0, class_counts=counts)
-    for epoch, batches in enumerate(given["order"]):
-        for rows in batches:
-            labels = jnp.asarray(given["labels"][rows], jnp.int32)
-            batch = train.Batch(given["inputs"][rows], labels, jnp.ones(BATCH), jnp.asarray(rows))
-            state, _ = step(state, batch)
-        if objective.clock == "validation":
-            logits, *_ = forward(state.params, {}, jnp.asarray(given["held_out"]))
-            labels = jnp.asarray(given["held_out_labels"])
-            evidence = objective.evidence(state.loss_state, logits, labels, None)
-            now = losses.Progress(STEPS * (epoch + 1), epoch + 1, EPOCHS)
-            state = state._replace(loss_state=objective.update(state.loss_state, evidence, now))
-    return jax.device_get(state.params)
+    params = {key: given[key] for key in given if key.endswith(("_kernel", "_bias"))}
+
+    def run(params: Parameters) -> Parameters:
+        start = {"params": jax.tree.map(jnp.asarray, params)}
+        state = train.create(start, objective, tx, CLASSES, 0, class_counts=given["counts"])
+        found: Parameters = {}
+        for epoch, batches in enumerate(given["order"]):
+            for number, rows in enumerate(batches, start=STEPS * epoch + 1):
+                labels = jnp.asarray(given["labels"][rows], jnp.int32)
+                index = jnp.asarray(rows)
+                batch = train.Batch(given["inputs"][rows], labels, jnp.ones(BATCH), index)
+                state, _ = step(state, batch)
+                if number in AFTER:
+                    found |= {f"{number}/{key}": np.asarray(w) for key, w in state.params.items()}
+            if objective.clock == "validation":
+                logits, *_ = forward(state.params, {}, jnp.asarray(given["held_out"]))
+                labels = jnp.asarray(given["held_out_labels"])
+                evidence = objective.evidence(state.loss_state, logits, labels, None)
+                now = losses.Progress(STEPS * (epoch + 1), epoch + 1, EPOCHS)
+                state = state._replace(loss_state=objective.update(state.loss_state, evidence, now))
+        return found
+
+    return run(params), run({key: array * (1 + 2**-52) for key, array in params.items()})
 
 
 def theirs(
@@ -120,7 +136,7 @@ def theirs(
 
 
 def distances(only: Collection[str], python: str = "") -> list[tables.Row]:
-    """Return the largest distance of the parameters, relative to the largest parameter."""
+    """Return the largest distances of the parameters, relative to the largest parameter."""
     given, names = task(), [name for name in NAMES if not only or name in only]
     if not names:
         return []
@@ -128,11 +144,18 @@ def distances(only: Collection[str], python: str = "") -> list[tables.Row]:
     rows = []
     for name in names:
         with device_check.float64_on_the_processor():
-            params = ours(name, given)
+            params, moved = ours(name, given)
         expected = {key: results[f"{name}/{key}"] for key in params}
-        largest = max(float(np.max(np.abs(array))) for array in expected.values())
-        apart = max(float(np.max(np.abs(params[key] - expected[key]))) for key in params)
-        moved = max(float(np.max(np.abs(given[key] - expected[key]))) for key in params)
-        row = {"distance": apart / largest, "moved": moved / largest, "torch": version}
-        rows.append({"name": name} | row)
+        row: tables.Row = {"name": name, "torch": version}
+        for after in AFTER:
+            row[str(after)] = _apart(params, expected, after)
+        row["moved"] = _apart(moved, params, AFTER[-1])
+        rows.append(row)
     return rows
+
+
+def _apart(one: Parameters, other: Parameters, after: int) -> float:
+    """Return the largest distance after some steps, relative to the largest parameter."""
+    keys = [key for key in one if key.startswith(f"{after}/")]
+    size = max(float(np.max(np.abs(other[key]))) for key in keys)
+    return max(float(np.max(np.abs(one[key] - other[key]))) for key in keys) / size
