@@ -16,7 +16,7 @@ import itertools
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
@@ -27,9 +27,6 @@ from experiments.papers.entry import Entry, Training
 from experiments.papers.judge.estimates import Columns, Predictions, temperature_of
 from experiments.papers.store import kept, measures, runs
 from experiments.running import provenance
-
-if TYPE_CHECKING:
-    from experiments.papers.judge.blocks import Block
 
 PARTS = ("test", "validation")
 # What a record says about its run, with the types of the values.
@@ -51,7 +48,7 @@ class Trained:
       log: the rows of the epochs.
       about: config, commit, date, machine, seconds of training.
       measured: arrays of further measurements, by measure.
-      block: the runs with which it is compared (`judge/blocks.py`); None outside a block.
+      block: the `Block` of `judge/blocks.py`, which imports this file; None outside a block.
     """
 
     seed: int
@@ -60,7 +57,7 @@ class Trained:
     log: list[dict[str, Any]]
     about: dict[str, Any]
     measured: Mapping[str, Mapping[str, np.ndarray]]
-    block: "Block | None" = dataclasses.field(default=None, repr=False)
+    block: Any = dataclasses.field(default=None, repr=False)
 
     @property
     def logits(self) -> Predictions:
