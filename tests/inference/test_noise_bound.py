@@ -21,6 +21,7 @@ FIVE = {
         *("adaptive_ece", "adaptive_mce", "classwise_ece"),
     )
 }
+ALL = FIVE | {"ecce": metrics.ecce, "ks_error": metrics.ks_error}
 
 
 def ece(bins):
@@ -48,9 +49,18 @@ REFERENCES = {
 }
 
 
+def running_sums(confidence, gap):
+    """Sum the gaps over all confidences up to each one."""
+    order = sorted(set(confidence.tolist()))
+    return [0, *(gap[confidence <= end].sum() / len(gap) for end in order)]
+
+
+PATHS = {"ecce": np.ptp, "ks_error": lambda path: max(map(abs, path))}
+
+
 @functools.cache
 def bounds_of(model, num_resamples=20_000):
-    return inference.noise_bound(FIVE, *golden(model), key=KEY, num_resamples=num_resamples)
+    return inference.noise_bound(ALL, *golden(model), key=KEY, num_resamples=num_resamples)
 
 
 @pytest.mark.parametrize("model", ["a", "b"])
@@ -69,9 +79,14 @@ def test_draws_agree_with_all_outcomes(model):
     confidence = CONFIDENCE[model]
     hits, probability = outcomes(confidence)
     bounds = bounds_of(model)
-    for name, reference in REFERENCES.items():
-        values = np.array([reference(gaps(confidence, hit, 5)) for hit in hits])
-        value = reference(gaps(confidence, HIT[model], 5))
+    binned = {name: lambda hit, f=f: f(gaps(confidence, hit, 5)) for name, f in REFERENCES.items()}
+    unbinned = {
+        name: lambda hit, f=f: f(running_sums(np.array(confidence), confidence - np.array(hit)))
+        for name, f in PATHS.items()
+    }
+    for name, reference in (binned | unbinned).items():
+        values = np.array([reference(hit) for hit in hits])
+        value = reference(HIT[model])
         exact = probability @ (values >= value - 1e-9)
         floor = probability @ values
         error = np.sqrt(probability @ (values - floor) ** 2 / 20_000)
@@ -84,7 +99,7 @@ def test_draws_agree_with_all_outcomes(model):
 def test_values_are_those_of_the_metrics():
     logits, labels, _ = simulated(np.random.default_rng(0), 60, 3, 1.5)
     logits[20:30] = logits[:10]  # ties
-    several = FIVE | {
+    several = ALL | {
         "left": metrics.named("ece", num_bins=4, edges="left"),
         "without": metrics.named("ece", excluded_class=1),
         "classes": metrics.named("classwise_ece", num_bins=5, excluded_class=1),
@@ -102,7 +117,7 @@ def test_intervals_contain_their_point_and_agree_with_p(sharpness):
     for _ in range(5):
         logits, labels, _ = simulated(random, 60, 3, sharpness)
         for name, bound in inference.noise_bound(
-            FIVE, logits, labels, key=KEY, num_resamples=100
+            ALL, logits, labels, key=KEY, num_resamples=100
         ).items():
             assert 0 <= bound.low <= bound.value <= bound.high <= 1, name
             assert bound.low == 0 or bound.p_value < 0.05, name
@@ -118,7 +133,7 @@ def test_order_copies_and_absent_rows_change_nothing():
     copies = np.repeat(np.arange(40), counts)
     order = random.permutation(60)
     whole, *others = (
-        inference.noise_bound(FIVE, *data, key=KEY, num_resamples=100)
+        inference.noise_bound(ALL, *data, key=KEY, num_resamples=100)
         for data in (
             (logits[copies], labels[copies]),
             (logits[copies][order], labels[copies][order]),
@@ -228,7 +243,7 @@ def test_bad_input():
 @pytest.mark.parametrize("sharpness", [1.0, 1.5])
 def test_coverage_and_size(num_rows, num_classes, sharpness, capsys):
     """Check 200 sets: at least 88 % coverage at 90 %, and the size of the exact test."""
-    several = {name: metrics.named(name) for name in FIVE}
+    several = {name: metrics.named(name) for name in ALL}
     random = np.random.default_rng(5)
     covered = dict.fromkeys(several, 0)
     rejected = dict.fromkeys(several, 0)
@@ -271,6 +286,7 @@ def errors_of_truth(several, logits, truth):
     mean = sums[filled] / share[filled]
     order = np.argsort(confidence)
     copies = np.repeat(gap[order], 15).reshape(15, num_rows).mean(1)  # each example in 15 parts
+    path = running_sums(confidence, gap)
     classes = np.ceil(15 * p)
     by_class = [
         abs(np.where(classes == b, p - truth, 0).sum(0)).sum() / num_rows for b in range(1, 16)
@@ -285,7 +301,7 @@ def errors_of_truth(several, logits, truth):
         "adaptive_ece": abs(copies).mean(),
         "adaptive_mce": abs(copies).max(),
         "classwise_ece": sum(by_class) / num_classes,
-    }
+    } | {name: size(path) for name, size in PATHS.items()}
 
 
 def test_an_excluded_class_has_no_place():

@@ -1,1 +1,1 @@
-"""The noise of binned calibration errors: variances and draws of a calibrated model."""
+"""The noise of calibration errors: variances and draws of a calibrated model."""

@@ -20,6 +20,8 @@ terms, which matter if errors are rare. The lower end is 0 unless the exact test
 
 The true error is the error in the same bins, given the confidences. An error that changes its sign
 inside a bin is larger without bins. Bins of equal mass are chosen from the confidences alone.
+
+`ecce` and `ks_error` have no bins; `running_sums.py` bounds them by the same two inequalities.
 """
 
 from __future__ import annotations
@@ -34,16 +36,16 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.inference.bounds import null_draws
+from calib_jax.inference.bounds import null_draws, running_sums
 from calib_jax.inference.bounds.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
-from calib_jax.inference.evaluation import evaluated
+from calib_jax.inference.evaluation import Evaluation, evaluated
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 _ENTRIES = 2**16  # of draws at a time
 
 
 class NoiseBound(NamedTuple):
-    """A binned calibration error with its interval and its test, as Python floats.
+    """A calibration error with its interval and its test, as Python floats.
 
     Attributes:
       value: the metric on the data.
@@ -77,7 +79,7 @@ def noise_bound(
     num_resamples: int = 1000,
     clusters: Any = None,
 ) -> dict[str, NoiseBound]:
-    """Compute binned calibration errors with intervals, noise floors and p-values.
+    """Compute calibration errors with intervals, noise floors and p-values.
 
     The examples must be independent, or independent between `clusters`, and no calibrator may have
     been fitted on them. Rounding of confidences to 1 in float32 makes an error there impossible
@@ -86,7 +88,7 @@ def noise_bound(
     Args:
       metrics: one metric, or several by name: `ece`, `adaptive_ece`, `mce`, `adaptive_mce`, `ace`,
         `rms_calibration_error`, `overconfidence`, `underconfidence` or `classwise_ece`, with any
-        options except the options of released code.
+        options except the options of released code; or `ecce` or `ks_error`, without bins.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.
@@ -118,8 +120,15 @@ def noise_bound(
     for metric in metrics.values():
         _check(metric)
     evaluation = evaluated("noise_bound", logits, labels, weights, clusters)
-    gaps = gaps_of(list(metrics.values()), evaluation, key=key, num_resamples=num_resamples)
-    return {name: _bound(m, gaps[bins_of(m)], level) for name, m in metrics.items()}
+    options: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
+    binned = [metric for metric in metrics.values() if metric.name in _NORMS]
+    gaps = gaps_of(binned, evaluation, **options)
+    return {
+        name: _bound(metric, gaps[bins_of(metric)], level)
+        if metric.name in _NORMS
+        else _bound_of_path(metric, evaluation, level, **options)
+        for name, metric in metrics.items()
+    }
 
 
 def least_draws(level: float) -> int:
@@ -131,14 +140,14 @@ def has_noise_bound(metric: Metric[..., Any]) -> bool:
     """Check whether `noise_bound` takes a metric with these options."""
     options = metric.defaults() | dict(metric.options)
     released = "released" in options.values() or options.get("zero_counts") is False
-    return metric.name in _NORMS and not released
+    return metric.name in BOUNDED and not released
 
 
 def _check(metric: Metric[..., Any]) -> None:
     if not has_noise_bound(metric):
         raise ValueError(
             f"noise_bound does not take {metric!r}.\n"
-            f"It takes {', '.join(_NORMS)}, without options of released code."
+            f"It takes {', '.join(BOUNDED)}, without options of released code."
         )
 
 
@@ -181,7 +190,7 @@ _NORMS = {
 }
 
 
-BOUNDED = tuple(_NORMS)
+BOUNDED = (*_NORMS, *running_sums.SIZES)
 
 
 def _value(norm: _Norm, scale: Cells, gap: Any) -> Any:
@@ -247,13 +256,48 @@ def _bound(metric: Metric[..., Any], gaps: BinGaps, level: float) -> NoiseBound:
     scale = norm.scale(gaps.share) / gaps.num_classes
     value = float(_value(norm, scale, gaps.gap))
     p_value = null_draws.p_of_draws(value, _value(norm, scale, gaps.ranked))
+    upper = functools.partial(_upper_end, norm, scale, gaps, value)
+    null = _value(norm, scale, gaps.null)
+    return _of_draws(value, p_value, null, _excess(norm, scale, gaps), upper, level)
+
+
+def _bound_of_path(
+    metric: Metric[..., Any], evaluation: Evaluation, level: float, **options: Any
+) -> NoiseBound:
+    excluded = (metric.defaults() | dict(metric.options))["excluded_class"]
+    noise = running_sums.path_noise(metric.name, evaluation, excluded, **options)
+    p_value = null_draws.p_of_draws(noise.value, noise.null)
+    upper = functools.partial(_wilson, noise.value, noise.moment, 1.0, noise.num_rows)
+    # Draws of a calibrated model contain errors that are too rare to be in the data.
+    excess = np.maximum(np.sort(noise.excess), np.sort(noise.null))
+    return _of_draws(noise.value, p_value, noise.null, excess, upper, level)
+
+
+def _of_draws(
+    value: float,
+    p_value: float,
+    null: Float[np.ndarray, " draws"],
+    excess: Float[np.ndarray, " draws"],
+    upper: Callable[[float], Any],
+    level: float,
+) -> NoiseBound:
+    """Build the bound from draws of a calibrated model and of the noise.
+
+    Args:
+      value: the measured error.
+      p_value: the p-value of a calibrated model.
+      null: draws of the error of a calibrated model.
+      excess: draws of how much noise can increase the error.
+      upper: computes the upper end from a quantile of the normal distribution.
+      level: the nominal coverage.
+    """
     tail = (1 - level) / 2
-    low = value - float(np.quantile(_excess(norm, scale, gaps), 1 - tail))
-    high = _upper_end(norm, scale, gaps, value, NormalDist().inv_cdf(1 - tail))
+    low = value - float(np.quantile(excess, 1 - tail))
+    high = float(upper(NormalDist().inv_cdf(1 - tail)))
     return NoiseBound(
         value=value,
         low=0.0 if p_value >= tail else float(np.clip(low, 0, value)),
         high=float(np.clip(high, 0, 1)),
-        floor=float(np.mean(_value(norm, scale, gaps.null))),
+        floor=float(np.mean(null)),
         p_value=p_value,
     )
