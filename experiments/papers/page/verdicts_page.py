@@ -60,6 +60,14 @@ SOURCES = {
     "recall": "Tian et al. 2021, recall loss",
 }
 FOREST = "findings.png"
+MAP = """## The map
+
+Which loss is better calibrated depends on how overconfident cross-entropy is, and T of
+cross-entropy measures that. Each point is a network on frozen vectors of texts at one weight decay.
+Above 0 a loss is better calibrated than cross-entropy ([tables](../map/map.md)).
+
+![Gain of each loss against T of cross-entropy](../map/map.png)
+"""
 APPENDIX_PAGE = "appendix"
 LIMIT = 600  # lines of a page
 PAGE_LINES = 12  # lines of a page without its claims, at most
@@ -230,7 +238,7 @@ def _first_page(
             table = [["finding", "here", "published", "network; its error; T", "claim"]]
             table += [_finding(finding, states_of, places) for finding in of_source]
             parts += [f"## {title}", tables.in_markdown(table, is_markup=True)]
-    parts += ["## Counts", listing.headline(listed), tables.in_markdown(listing.counts(listed))]
+    parts += [MAP, "## Counts", listing.headline(listed), tables.in_markdown(listing.counts(listed))]
     toys = [("toy problem", row.standing.state) for row in listing.of_kind(listed, states.TOY)]
     parts += [COUNTS, tables.in_markdown(states.counts(["toy problem"], toys, "apart"))]
     contents = [["page", "claims", "entries"]]
