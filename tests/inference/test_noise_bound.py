@@ -111,6 +111,14 @@ def test_values_are_those_of_the_metrics():
         assert bound.value == pytest.approx(float(values[name]), abs=2e-6), name
 
 
+def test_a_bound_does_not_depend_on_the_other_metrics():
+    logits, labels, _ = simulated(np.random.default_rng(0), 60, 3, 1.5)
+    together = inference.noise_bound(ALL, logits, labels, key=KEY, num_resamples=100)
+    for name, metric in ALL.items():
+        alone = inference.noise_bound(metric, logits, labels, key=KEY, num_resamples=100)
+        assert alone == pytest.approx(together[name], abs=1e-9), name
+
+
 @pytest.mark.parametrize("sharpness", [0.4, 1.0, 3.0])
 def test_intervals_contain_their_point_and_agree_with_p(sharpness):
     random = np.random.default_rng(1)

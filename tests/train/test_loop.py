@@ -50,9 +50,12 @@ PLAN = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})  # 4 steps a
 def run(folder, objective=OBJECTIVE, plan=PLAN, *, task=None, devices=1, **options):
     task = task_of(objective) if task is None else task
     state = tasks.state_of(objective, task.tx, averaged=plan.average > 0)
-    return train.fit(
-        folder, state, task, plan, devices=train.local_devices(devices), quiet=True, **options
-    )
+    runs = [train.Run(folder, state, plan.seed, options.pop("config", {}))]
+    options |= {"devices": train.local_devices(devices), "quiet": True}
+    (outcome,) = train.fit_all(runs, task, plan, **options)
+    if outcome.failed:
+        raise train.NonFinite(outcome.failed)
+    return outcome
 
 
 def rows_in(folder):
@@ -383,8 +386,9 @@ def test_a_run_resumes_whose_state_came_from_numpy(tmp_path, monkeypatch, init):
     devices = train.local_devices(1)
     with monkeypatch.context() as patch:
         stopping_after_chunks(patch, 4)
-        assert not train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True).finished
-        assert not train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True).finished
+        for _ in range(2):  # `fit` saves, and then ends the program as the signal would
+            with pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)):
+                train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True)
     if isinstance(by_hand.loss_state, np.ndarray):
         state = by_hand
     outcome = train.fit(tmp_path, state, task, PLAN, devices=devices, quiet=True)
@@ -475,6 +479,14 @@ def test_another_config_is_refused_by_its_keys(tmp_path):
     with pytest.raises(AnotherConfig, match=r"another config \(rate: 0.1 before, 0.2 now\)"):
         run(tmp_path, config=changed, free=["run"])
     assert run(tmp_path, config={**changed, "rate": 0.1}, free=["run"]).already
+
+
+def test_another_loss_or_number_of_examples_is_refused_without_a_config(tmp_path):
+    run(tmp_path)
+    objective = losses.objective("focal", gamma=2.0)
+    for other in (task_of(objective), task_of(train=tasks.examples(40))):
+        with pytest.raises(AnotherConfig, match=r"a run with (loss=.*|training_examples=38), and"):
+            run(tmp_path, other.objective, task=other)
 
 
 def test_another_batch_size_or_seed_is_refused_without_a_config(tmp_path):

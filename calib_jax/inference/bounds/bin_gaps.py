@@ -219,10 +219,6 @@ def _of_top_label(
     empirical = square_sum - 2 * mean * (residual @ squared) + np.square(mean) * square_count
     of_null = num_rows**2 * np.diag(covariance)
     variance = np.maximum(of_null, empirical) / num_rows**2
-    if cluster is None:
-        noise = _normal(key_of_noise, _rescaled(covariance, variance), num_resamples)
-    else:
-        noise = null
     moment = np.maximum(of_null, square_sum) / num_rows**2
 
     parts: list[BinGaps] = []
@@ -231,6 +227,10 @@ def _of_top_label(
         at = slice(start, start + members.shape[1])
         start = at.stop
         moment_of = functools.partial(_moment_of, members, residual, spread)
+        noise = null[:, at]
+        if cluster is None:  # drawn with the same key for each metric, whatever the other metrics
+            of_bins = _rescaled(covariance[at, at], variance[at])
+            noise = _normal(key_of_noise, of_bins, num_resamples)
         rows = (
             gap[at],
             count[at] / num_rows,
@@ -238,7 +238,7 @@ def _of_top_label(
             moment[at],
             np.ones(at.stop - at.start),
         )
-        part = BinGaps(num_rows, 1, *rows, null[:, at], ranked[:, at], noise[:, at], moment_of)
+        part = BinGaps(num_rows, 1, *rows, null[:, at], ranked[:, at], noise, moment_of)
         if cluster is not None:
             columns = np.concatenate([members * residual[:, None], members], axis=1)
             sums = np.split(sums_of(cluster, columns), 2, axis=1)

@@ -78,6 +78,7 @@ class Record:
       free: the config keys that may change when the run resumes.
       processes: the communication between processes.
       console: the console to print to.
+      same: values by name that must not change when the run resumes, unless the config has them.
       claim: the lock of the folder, in process 0.
       writers: functions that open receivers of the rows; see `writers.py`.
     """
@@ -90,6 +91,7 @@ class Record:
         processes: Processes,
         console: Console,
         *,
+        same: Mapping[str, Any] = {},
         claim: Claim | None = None,
         writers: Sequence[MakeWriter] = (),
     ) -> None:
@@ -99,6 +101,7 @@ class Record:
         self.free = free
         self.processes = processes
         self.console = console
+        self.same = same
         self.ledger = Ledger()
         self.step = 0
         self.already = False
@@ -217,7 +220,7 @@ class Record:
     def _steps_depend_on(self) -> dict[str, Any]:
         """Return the values in the run and the plan on which the steps depend."""
         values = {"seed": self.run.seed, **{name: getattr(self.plan, name) for name in OF_STEPS}}
-        return {name: np.asarray(value).item() for name, value in values.items()}  # for JSON
+        return {name: np.asarray(value).item() for name, value in values.items()} | {**self.same}
 
     def _check_steps(self, before: Mapping[str, Any]) -> None:
         """Raise `AnotherConfig` if the plan or the seed has changed; skip keys of the config."""

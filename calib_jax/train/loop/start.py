@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -54,6 +55,10 @@ def fit(
 ) -> Outcome:
     """Train one run, or resume it from the checkpoints in its folder.
 
+    Ctrl-C and SIGTERM save the state first, and then end the calling program as usual. The same
+    call resumes the run. The optimizer and the values of the training data are not compared with
+    those of the folder: give `config`, or choose another folder for another run.
+
     Args:
       folder: the folder for checkpoints and logs; created if it does not exist.
       state: the initial state, from `create`.
@@ -78,6 +83,10 @@ def fit(
     )
     if outcome.failed:
         raise NonFinite(outcome.failed)
+    if outcome.stopped_by and not outcome.finished:
+        if outcome.stopped_by == signal.SIGINT:
+            raise KeyboardInterrupt
+        raise SystemExit(128 + outcome.stopped_by)
     return outcome
 
 
@@ -148,7 +157,16 @@ def fit_all(
         def open_records() -> bytes:
             for run in runs:
                 claim = stack.enter_context(_claimed(Path(run.folder))) if processes.leads else None
-                record = Record(run, plan, free, processes, console, claim=claim, writers=writers)
+                record = Record(
+                    run,
+                    plan,
+                    free,
+                    processes,
+                    console,
+                    same={"loss": task.objective.name, "training_examples": len(task.train)},
+                    claim=claim,
+                    writers=writers,
+                )
                 stack.callback(record.close)
                 records.append(record)
             return facts
