@@ -57,7 +57,15 @@ from calib_jax.report.overlap import same_examples
 from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
 from calib_jax.report.records import GIVEN
-from calib_jax.report.scoring import DEFAULT_METRICS, INTERVALS, Report, score, versions
+from calib_jax.report.scoring import (
+    DEFAULT_METRICS,
+    INTERVALS,
+    OF_TWO_SETS,
+    SEVERAL_NUMBERS,
+    Report,
+    score,
+    versions,
+)
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
@@ -394,7 +402,7 @@ def _parser(program: str) -> _Parser:
 def _epilog() -> str:
     """List what the options of the command accept by name."""
     lists = {
-        "metrics": metrics_package.catalogue(),
+        "metrics": {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS},
         "calibrators": calibrators.catalogue(),
         "formats": (".npz", "LOGITS.npy,LABELS.npy", ".csv", ".tsv", ".parquet", ".jsonl"),
     }

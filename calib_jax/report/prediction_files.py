@@ -147,7 +147,8 @@ def _from_arrays(
     """Choose logits, labels and others among named arrays, and read only these."""
     wanted = ("logits", "probabilities", "labels", *OPTIONAL, CLASS_NAMES)
     roles = roles_of(names, wanted, str(path), clusters)
-    kind = "probabilities" if probabilities and "probabilities" in roles else "logits"
+    are_probabilities = probabilities and ("probabilities" in roles or "logits" not in roles)
+    kind = "probabilities" if are_probabilities else "logits"
     if kind not in roles and "probabilities" in roles:
         raise Unreadable(
             f"{path} has no array 'logits' but 'probabilities': add --probabilities to score them."
@@ -186,7 +187,14 @@ def _numbered(
     path: pathlib.Path, labels: np.ndarray, class_names: Sequence[str], first_label: int
 ) -> np.ndarray:
     """Replace labels that are names of classes by their numbers."""
-    if not class_names or labels.dtype.kind not in "SU":
+    if labels.dtype.kind in "SU" and not class_names:
+        raise Unreadable(
+            f"the labels of {path} are names, such as '{shown(str(labels.flat[0]))}': add an array"
+            " class_names with one name for each class, or number the labels."
+            if labels.size
+            else f"{path} has no labels."
+        )
+    if labels.dtype.kind not in "SU":
         return labels
     texts = labels.astype(str)
     number = {name: k for k, name in enumerate(class_names, start=first_label)}
@@ -319,6 +327,8 @@ def _from_zero(
     first_label: int,
 ) -> np.ndarray:
     """Count labels from 0; raise an error for a label out of range, compared in its own dtype."""
+    if labels.dtype.kind == "b" and num_classes == 2:
+        labels = labels.astype(np.int64) + first_label
     whole = labels.dtype.kind == "f" and np.all(np.isfinite(labels) & (labels == np.rint(labels)))
     if labels.dtype.kind not in "iu" and not whole:
         raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")

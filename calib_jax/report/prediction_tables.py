@@ -21,8 +21,9 @@ from calib_jax.core.files.reading import Unreadable
 
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000
+_BOOLEANS = ("false", "true")  # labels 0 and 1
 
-_PREFIXED = re.compile(r"(logit|probability)(?:_(.*))?", re.IGNORECASE)
+_PREFIXED = re.compile(r"(logit|prob(?:ability)?)(?:_(.*))?", re.IGNORECASE)
 _SEPARATORS = {"\t": "tab", ";": "semicolon"}  # besides the comma
 # The last two names are index columns of pandas.
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
@@ -39,6 +40,9 @@ _SPELLINGS = {
     "cluster": "clusters",
     "logit": "logits",
     "probability": "probabilities",
+    "prob": "probabilities",
+    "probs": "probabilities",
+    "proba": "probabilities",
     "class_name": "class_names",
     "confidence": "confidences",
     "score": "scores",
@@ -338,7 +342,8 @@ def _classes(
         if match := _PREFIXED.fullmatch(names[place]):
             # A column without a number is the only column, for class 1.
             text = match[2]
-            by_kind[match[1].lower()][place] = str(first_label + 1) if text is None else text
+            of_kind = "logit" if match[1].lower() == "logit" else "probability"
+            by_kind[of_kind][place] = str(first_label + 1) if text is None else text
     kind = "probability" if probabilities and by_kind["probability"] else "logit"
     if by_kind["probability"] and not by_kind[kind]:
         raise Unreadable(
@@ -380,7 +385,7 @@ def _in_order(
     start = min(by_number)
     only = names[by_number[start]]
     one_column = len(by_number) == 1 and start <= first_label + 1  # a binary model, of class 1
-    if one_column and start == first_label and only.lower().startswith("probability"):
+    if one_column and start == first_label and only.lower().startswith("prob"):
         second = f"{only.removesuffix(str(start))}{start + 1}"
         raise Unreadable(
             f"{path} has only {only}, and a single column is that of the second class.\nRename it"
@@ -483,9 +488,11 @@ def _whole_numbers(
 
 
 def _whole(text: str) -> int | None:
-    """Parse a whole number; return None for anything else."""
+    """Parse a whole number, or true and false as 1 and 0; return None for anything else."""
     if "_" in text:
         return None
+    if text.lower() in _BOOLEANS:
+        return _BOOLEANS.index(text.lower())
     try:
         return int(text)
     except ValueError:

@@ -40,6 +40,14 @@ OF_EVENT = (
     *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
+# Metrics of more than one number, which are no row of a report.
+SEVERAL_NUMBERS = (
+    *PER_CLASS,
+    *("per_class_iou", "reliability", "adaptive_reliability", "classwise_reliability"),
+    *("brier_decomposition", "by_correctness", "confident_set", "confusion_counts"),
+)
+# Metrics of two data sets, see `out_of_distribution`.
+OF_TWO_SETS = ("ood_auroc", "ood_aupr", "ood_fpr95", "ood_roc_curve")
 INTERVALS = ("valid", "percentile", "basic")
 
 Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
@@ -185,7 +193,9 @@ def score(
         batch = np.shape(logits.correct)
         ids = None if clusters is None else checks.cluster_ids(clusters, batch)
         weights = None if weights is None else jnp.asarray(weights).reshape(-1)
+        pooled: list[str] = []
         if isinstance(logits, calibrators.Scored):
+            pooled = _on_folds(models_of, weights) if cross_fit else []
             name = calibrate if name == GIVEN and calibrate is not None else name
             evidence = {name if model == GIVEN else model: of for model, of in evidence.items()}
             models_of = dict(zip([name, *others], models_of.values(), strict=True))
@@ -196,7 +206,7 @@ def score(
         given = logits = models_of[name]
         others = {model: each for model, each in models_of.items() if model != name}
         labels, called = None, []
-        notes = _on_certain(models_of, weights)
+        notes = _on_certain(models_of, weights) + pooled
     else:
         logits, labels = as_array(logits), as_array(labels)
         others = {model: as_array(each) for model, each in others.items()}
@@ -219,6 +229,8 @@ def score(
         if of_answers and notes:
             metrics = [metric for metric in metrics if metric != "nll"]
     several = chosen_metrics(metrics, num_bins)
+    for label, metric in several.items():
+        _check_row(label, metric.name)
     if costs is not None or abstain_cost is not None:
         options = {"costs": None if costs is None else np.asarray(unmasked("costs", costs))}
         for cost in ("expected_cost", "stated_cost"):
@@ -477,6 +489,21 @@ def _on_certain(models: Mapping[str, Stated], weights: Any) -> list[str]:
     return notes
 
 
+def _on_folds(models: Mapping[str, calibrators.Scored], weights: Any) -> list[str]:
+    """Report the AUROC of scores: cross-fitting maps the scores of each fold in another way."""
+    areas = []
+    for model, scored in models.items():
+        _, rank = np.unique(np.asarray(scored.score), return_inverse=True)
+        ordered = Stated(rank / (1 + np.max(rank, initial=0)), scored.correct)
+        area = float(metrics_package.confidence_auroc(ordered, weights=weights))
+        areas.append(f"{area:.4f}" if len(models) == 1 else f"{model} {area:.4f}")
+    return [
+        "Each fold has its own calibrator, so metrics of the order (confidence_auroc, aurc) of the"
+        f" confidences differ from those of the scores. confidence_auroc of the scores:"
+        f" {', '.join(areas)}."
+    ]
+
+
 def _untested(rows: Sequence[_Tested], models: Collection[str]) -> list[_Tested]:
     """Remove the p-values of these models, whose calibrators did not converge."""
 
@@ -538,10 +565,25 @@ def _check_numbers(estimates: Mapping[str, inference.Estimate]) -> None:
     """Raise an error for a metric that is more than one number."""
     for name, estimate in estimates.items():
         if not hasattr(estimate.value, "shape") or estimate.value.shape:
-            raise TypeError(
-                f"score: a row of the report is one number, and {name} is more: per_class=True adds"
-                " a table of the classes, and inference.estimates takes any metric."
-            )
+            raise _no_row(name)
+
+
+def _check_row(label: str, name: str) -> None:
+    """Raise an error for a metric of the library that is no row of a report."""
+    if name in SEVERAL_NUMBERS:
+        raise _no_row(label)
+    if name in OF_TWO_SETS:
+        raise TypeError(
+            f"score: {label} compares two data sets: call report.out_of_distribution, or"
+            " experiments.evaluate --ood."
+        )
+
+
+def _no_row(name: str) -> TypeError:
+    return TypeError(
+        f"score: a row of the report is one number, and {name} is more: per_class adds a table of"
+        " the classes, and inference.estimates takes any metric."
+    )
 
 
 def _distinct(class_names: Sequence[str] | None, num_classes: int) -> list[str]:

@@ -280,3 +280,13 @@ def test_models_that_cannot_be_paired_are_refused(tmp_path, head, columns, messa
     file = write(tmp_path / "a.csv", head, *columns)
     with pytest.raises(ValueError, match=message):
         report.score_files(predictions=[file])
+
+
+def test_the_auroc_of_scores_stands_beside_that_of_cross_fitted_confidences(grades):
+    grade, correct = grades
+    scored = report.score(
+        calibrators.Scored(grade, correct), calibrate="isotonic", cross_fit=5, num_resamples=20
+    )
+    higher = grade[correct == 1][:, None] - grade[correct == 0][None]
+    area = np.mean((higher > 0) + 0.5 * (higher == 0))
+    assert any(f"confidence_auroc of the scores: {area:.4f}." in note for note in scored.notes)
