@@ -426,8 +426,8 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
     """
     numbers = _triple(estimate)
     if is_alone(estimate):
-        return f"{estimate.value:{sign}.4f}"
-    value, low, high = (f"{number:{sign}.4f}" for number in numbers)
+        return f"{estimate.value:{sign}z.4f}"
+    value, low, high = (f"{number:{sign}z.4f}" for number in numbers)
     return f"{value}{outside_interval.mark(*numbers)} [{low}, {high}]"
 
 

@@ -408,3 +408,8 @@ def test_folders_that_are_no_data_set(tmp_path):
         path.unlink()
     (folder / "dog").rmdir()
     refused("has one class, 'cat', and needs two or more", folder)
+
+
+def test_labels_that_count_from_1_are_named():
+    with pytest.raises(ValueError, match="no label is 0: labels count from 0"):
+        data.from_arrays(PIXELS, LABELS + 1)

@@ -265,3 +265,13 @@ def test_every_seed_has_its_own_nnx_module():
     state = {"state": first["state"]}
     logits, *_ = factory.forward()(first["params"], state, jnp.ones((5, 2)), train=False)
     assert logits.shape == (5, 3)
+
+
+def test_a_module_of_the_other_kind_is_refused_with_its_door():
+    of_linen, of_nnx = nn.Dense(2), nnx.Linear(3, 2, rngs=nnx.Rngs(0))
+    with pytest.raises(TypeError, match=r"linen takes a linen module, got Linear: .*train.nnx"):
+        train.linen(of_nnx)
+    with pytest.raises(TypeError, match=r"init_variables takes a linen module, got Linear"):
+        train.init_variables(of_nnx, jax.random.key(0), jnp.ones((1, 3)))
+    with pytest.raises(TypeError, match=r"nnx takes an nnx module, got Dense: .*train.linen"):
+        train.nnx(of_linen)

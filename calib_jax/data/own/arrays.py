@@ -182,6 +182,10 @@ def split_by_class(
         needed = len(chosen)
         if len(rows) < needed:
             plural = "" if len(rows) == 1 else "s"
+            if name == "0" and not len(rows):
+                raise ValueError(
+                    "no label is 0: labels count from 0. Subtract the lowest label from all labels."
+                )
             raise ValueError(
                 f"the class {name!r} has {len(rows)} example{plural}, and needs {needed}: one for"
                 f" each of {', '.join(chosen)}.\nAdd examples, leave the class out, or give"

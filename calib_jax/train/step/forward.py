@@ -60,7 +60,8 @@ class _Call(NamedTuple):
                 f"{self.name} has running statistics, so its call needs the parameter mask, which"
                 " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
                 " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
-                " calib_jax.train."
+                " calib_jax.train. An nnx module gives mask to its nnx.BatchNorm, with an axis for"
+                " each axis of x."
             )
         values = {"train": train, "mask": None if weights is None else weights > 0}
         if train:
@@ -129,6 +130,7 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     >>> logits.shape
     (4, 2)
     """
+    _check_linen("linen", module)
     call_of = _call_of(module)
     # The networks of the library draw from `keys` and get no streams.
     of_library = type(module).__module__.startswith("calib_jax.")
@@ -160,6 +162,15 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     return forward
 
 
+def _check_linen(caller: str, module: Any) -> None:
+    """Raise an error for a network that is no linen module."""
+    if not (hasattr(module, "init") and hasattr(module, "apply")):
+        raise TypeError(
+            f"{caller} takes a linen module, got {type(module).__name__}: an nnx module needs"
+            " forward = train.nnx(module), and forward.variables are its variables."
+        )
+
+
 def with_classes(forward: Forward, num_classes: int) -> Forward:
     """Wrap a forward pass: tracing it checks that the logits have one column per class."""
 
@@ -186,6 +197,7 @@ def init_variables(module: Any, key: Any, inputs: PyTree) -> PyTree:
     """
     if isinstance(module, NnxFactory):
         return module.init(key)
+    _check_linen("init_variables", module)
     call = {"train": False} if "train" in _call_of(module).names else {}
     return module.init(key, inputs, **call)
 
@@ -297,6 +309,13 @@ def nnx(module: Any, *, features: bool = False) -> Nnx:
     >>> logits.shape
     (4, 2)
     """
+    from flax import nnx as flax_nnx
+
+    if not isinstance(module, flax_nnx.Module):
+        raise TypeError(
+            f"nnx takes an nnx module, got {type(module).__name__}: a linen module needs"
+            " train.linen(module)."
+        )
     return Nnx(module, features=features)
 
 

@@ -238,7 +238,12 @@ def _first_page(
             table = [["finding", "here", "published", "network; its error; T", "claim"]]
             table += [_finding(finding, states_of, places) for finding in of_source]
             parts += [f"## {title}", tables.in_markdown(table, is_markup=True)]
-    parts += [MAP, "## Counts", listing.headline(listed), tables.in_markdown(listing.counts(listed))]
+    parts += [
+        MAP,
+        "## Counts",
+        listing.headline(listed),
+        tables.in_markdown(listing.counts(listed)),
+    ]
     toys = [("toy problem", row.standing.state) for row in listing.of_kind(listed, states.TOY)]
     parts += [COUNTS, tables.in_markdown(states.counts(["toy problem"], toys, "apart"))]
     contents = [["page", "claims", "entries"]]
