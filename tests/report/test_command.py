@@ -209,7 +209,8 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     shown = capsys.readouterr().out
     assert "--per_group, --per-group" in shown
     assert "calibrators: bbq, beta," in shown
-    assert "brier_decomposition" in shown
+    assert "refinement_brier" in shown
+    assert "brier_decomposition" not in shown  # several numbers are no row
     assert ".parquet" in shown.partition("\nformats: ")[2]
     with pytest.raises(SystemExit, match="0"):
         command.main(["--version"])
