@@ -100,17 +100,22 @@ def padded_size(number: int) -> int:
 
 
 def of_few_shapes(function: Callable[..., PyTree], logits: Logits, labels: Labels) -> PyTree:
-    """Apply a compiled function of every row on its own, with small sets padded.
+    """Apply a compiled function of every row on its own, in padded blocks of few sizes.
 
     Returns:
       NumPy arrays with a leading axis of rows.
     """
     number = len(labels)
-    if number <= 4096:
-        padding = (0, padded_size(number) - number)
-        logits = jnp.asarray(np.pad(np.asarray(logits), (padding, (0, 0))))
-        labels = jnp.asarray(np.pad(np.asarray(labels), padding))
-    return jax.tree.map(lambda leaf: np.asarray(leaf)[:number], function(logits, labels))
+    size = min(padded_size(number), 4096)
+    arrays = np.asarray(logits), np.asarray(labels)
+
+    def of_block(start: int) -> PyTree:
+        block = [array[start : start + size] for array in arrays]
+        padding = (0, size - len(block[1]))
+        return function(*(np.pad(part, (padding, *[(0, 0)] * (part.ndim - 1))) for part in block))
+
+    blocks = [of_block(start) for start in range(0, max(1, number), size)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:number], *blocks)
 
 
 def weigh(values: PerExample, weights: Weights | None) -> PerExample:

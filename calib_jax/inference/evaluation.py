@@ -22,7 +22,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, NamedTuple, TypeVar, cast
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Integer, Shaped
 
@@ -74,8 +73,8 @@ class Evaluation:
       name: the name of the caller, for error messages.
 
     >>> from calib_jax import inference, metrics
-    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (100, 1))
-    >>> evaluation = inference.Evaluation(logits, (jnp.arange(100) < 40).astype(int))
+    >>> logits = np.tile(np.float32([[2, 0]]), (100, 1))
+    >>> evaluation = inference.Evaluation(logits, (np.arange(100) < 40).astype(int))
     >>> evaluation
     Evaluation(100 rows, 2 classes)
     >>> evaluation.values(metrics.accuracy)
@@ -153,8 +152,7 @@ class Evaluation:
         logits, labels = self.logits, self.labels
         if self.weights is not None:
             rows = np.repeat(rows, self._counts_of_rows())
-            # On the host, since a gather is compiled again for every number of rows.
-            logits, labels = (jnp.asarray(np.asarray(values)[rows]) for values in (logits, labels))
+            logits, labels = _taken((logits, labels), rows)
         cluster = None
         if self.clusters is not None:
             names, cluster = np.unique(self.clusters[rows], return_inverse=True)
@@ -217,9 +215,14 @@ class Evaluation:
         rows, weights = np.pad(rows, padding), np.pad(weights, padding)
         clusters = None if self.clusters is None else self.clusters[rows]
         part = object.__new__(Evaluation)
-        arrays = self.logits[rows], self.labels[rows], jnp.asarray(weights)
-        part._store(*arrays, clusters, self.name)
+        logits, labels = _taken((self.logits, self.labels), rows)
+        part._store(logits, labels, jax.device_put(weights), clusters, self.name)
         return part
+
+
+def _taken(arrays: Sequence[Array], rows: Integer[np.ndarray, " part"]) -> list[Array]:
+    """Take rows on the host, because a gather is compiled again for every number of rows."""
+    return [jax.device_put(np.asarray(array)[rows]) for array in arrays]
 
 
 def evaluated(

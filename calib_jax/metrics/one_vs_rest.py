@@ -18,7 +18,7 @@ from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract.curves import area_under_roc, average_precision_of
 from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.ranked import Ranked, RankedClasses
+from calib_jax.metrics.contract.ranked import Ranked, RankedClasses, ScoredClasses
 from calib_jax.metrics.contract.terms import ClassRanking
 
 
@@ -33,7 +33,7 @@ def _odds(predictions: Predictions) -> ClassRanking:
 
 
 @metric(_odds)
-def auroc(ranked: RankedClasses) -> Scalar:
+def auroc(ranked: ScoredClasses | RankedClasses) -> Scalar:
     r"""Compute the area under the ROC curve, one class against the rest, averaged over classes.
 
     $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \frac{1}{n_k (n - n_k)}
@@ -59,7 +59,7 @@ def auroc(ranked: RankedClasses) -> Scalar:
 
 
 @metric(_odds)
-def average_precision(ranked: RankedClasses) -> Scalar:
+def average_precision(ranked: ScoredClasses | RankedClasses) -> Scalar:
     r"""Compute the average precision, one class against the rest, averaged over classes.
 
     $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \sum_t (R_{kt} - R_{k,t-1}) P_{kt}$$
@@ -84,12 +84,12 @@ def average_precision(ranked: RankedClasses) -> Scalar:
 
 @functools.partial(jax.jit, static_argnames="value_of")
 def _mean_over_classes(
-    ranked: RankedClasses, value_of: Callable[[Ranked, Vector], Scalar]
+    ranked: ScoredClasses | RankedClasses, value_of: Callable[[Ranked, Vector], Scalar]
 ) -> Scalar:
     """Average over the classes whose value is not NaN."""
     # Map over the classes: the running sums of all classes at once would take several times the
     # memory of the logits.
-    columns = jnp.arange(ranked.score.shape[0], dtype=ranked.column.dtype)
+    columns = jnp.arange(ranked.num_columns, dtype=ranked.column.dtype)
     values = lax.map(lambda column: value_of(*ranked.ranked(column)), columns)
     defined = ~jnp.isnan(values)
     return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined))

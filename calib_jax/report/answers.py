@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import math
 
+import numpy as np
+
 from calib_jax.report import calibration, caveats
 from calib_jax.report.intervals import least_p
 from calib_jax.report.records import EVENT, GIVEN, Change, Results, Row
@@ -43,12 +45,14 @@ def answers(report: Results) -> list[str]:
 def _of_model(report: Results, name: str, calibrated: list[str]) -> str:
     """Compare what a model states with what is right, and name what a calibrator changes."""
     bins = report.reliability[name]
-    total = sum(bins.weight)
-    if not total > 0:
+    weight, confidence, accuracy = map(np.asarray, (bins.weight, bins.confidence, bins.accuracy))
+    filled = weight > 0
+    if not np.any(filled):
         return "no examples."
-    filled = bins.weight > 0
-    stated = float((bins.weight * bins.confidence)[filled].sum() / total)
-    right = float((bins.weight * bins.accuracy)[filled].sum() / total)
+    stated, right = (
+        float(np.average(values[filled], weights=weight[filled]))
+        for values in (confidence, accuracy)
+    )
     sentence = f"{_percent(stated)} stated, {_percent(right)} right: "
     gap = _row(report, "signed_gap", name)
     error = next((row for metric in ERRORS if (row := _row(report, metric, name))), None)

@@ -308,6 +308,10 @@ def score(
     event = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
     if not of_answers and event and all(each.logits.shape[-1] == 2 for each in models.values()):
         views[EVENT] = event, {model: _of_class_1(each) for model, each in models.items()}
+    curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
+    without_bound = {k: m for k, m in several.items() if not inference.has_noise_bound(m)}
+    for each in models.values():  # one program computes the values of all tables
+        each.values(without_bound | {curve.name: curve})
     # First, because differences resample all metrics that intervals resample, and more.
     changes_of = {
         view: {
@@ -361,7 +365,6 @@ def score(
     shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
     shown += PER_CLASS if per_class else ()
     notes += _on_few_examples(shown, models, by_column, called)
-    curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     return Report(
         settings={
             "examples": int(np.sum(evaluation.present)),

@@ -12,6 +12,7 @@ from calib_jax.core.binning import BINNING_RULES
 from calib_jax.core.inputs import invalid_values
 from calib_jax.inference import evaluation as evaluation_file
 from calib_jax.inference.bounds import bin_gaps
+from tests import compilations
 
 KEY = jax.random.key(0)
 GENERATOR = np.random.default_rng(0)
@@ -156,6 +157,28 @@ def test_bad_evaluations_are_refused():
         evaluation.labels = LABELS
     with pytest.raises(ValueError, match="Evaluation: 1 of 240 rows have NaN"):
         inference.Evaluation(np.where(np.arange(240)[:, None] == 3, np.nan, LOGITS), LABELS)
+
+
+def test_groups_of_other_sizes_compile_nothing():
+    """Groups of a size between two powers of two share the programs of the larger power."""
+    rows = np.arange(6000)
+    whole = inference.Evaluation(LOGITS[rows % 240], LABELS[rows % 240])
+    several = SEVERAL | {"classwise_ece": metrics.classwise_ece}
+
+    def estimated(size):
+        estimates = inference.estimates(several, whole.part(rows[:size]), **DRAWN)
+        return {name: float(estimate.value) for name, estimate in estimates.items()}
+
+    with compilations.counted() as first:
+        estimated(5000)
+    with compilations.counted() as others:
+        of_groups = [estimated(size) for size in (4800, 5040, 5999)]
+    assert first[0] > 0
+    assert others[0] == 0
+    # 4,800 and 5,040 rows are the same 240 rows 20 and 21 times.
+    for values in of_groups[:2]:
+        for name, metric in several.items():
+            np.testing.assert_allclose(values[name], metric(LOGITS, LABELS), atol=1e-6)
 
 
 def test_metrics_are_compared_by_the_method_that_is_valid_for_each():

@@ -9,6 +9,7 @@ import pytest
 from calib_jax import losses, metrics, models, train
 from calib_jax.core import InMemory, machine
 from calib_jax.train.devices import memory
+from tests import compilations
 
 from . import tasks
 
@@ -66,6 +67,36 @@ def test_an_example_without_a_label_is_predicted_from_its_input():
     parts = train.predict_blocks(train.linen(module), [state], source, batch_size=8)
     of_blocks = np.concatenate([logits[0] for logits, _, _ in parts])
     np.testing.assert_allclose(of_blocks[:21], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("function", [train.predict, train.predict_all, train.predict_blocks])
+def test_a_second_call_compiles_nothing(function):
+    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
+
+    def predicted(forward):
+        states = state if function is train.predict else [state]
+        result = function(forward, states, SOURCE, batch_size=8)
+        return [*result] if function is train.predict_blocks else result
+
+    forward = functools.partial(tasks.forward)
+    with compilations.counted() as first:
+        predicted(forward)
+    with compilations.counted() as second:
+        predicted(forward)
+    assert first[0] > 0
+    assert second[0] == 0
+
+
+def test_a_network_without_a_hash_is_predicted():
+    class Network:
+        __hash__ = None  # as of a dataclass
+
+        def __call__(self, *args, **options):
+            return tasks.forward(*args, **options)
+
+    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
+    found = train.predict(Network(), state, SOURCE, batch_size=8)
+    np.testing.assert_allclose(found.logits, expected()[0], rtol=1e-5, atol=1e-5)
 
 
 def test_metrics_of_blocks_are_those_of_the_whole():

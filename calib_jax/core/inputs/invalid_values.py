@@ -97,7 +97,7 @@ def refuse(
       shape: the numbers of rows and classes.
       weightless: whether all weights may be 0.
     """
-    counts = jax.tree.map(np.asarray, jax.device_get(invalid))
+    counts = jax.device_get(invalid)
     num_rows, num_classes = shape[0], num_classes_of(shape)
     if counts.wrong_weight:
         raise ValueError(
@@ -235,6 +235,9 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
     """
     rounding = float(jax.numpy.finfo(rows.dtype).eps)
     rows = rows.astype(np.promote_types(rows.dtype, np.float32))
+    inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
+    if xp is np and not np.any(inside):
+        return inside  # the usual case, logits
     tolerance: Any = max(_TOLERANCE, rounding)
     for digits in (4, 3, 2, 1):  # the coarsest rounding that fits all entries comes last
         with np.errstate(invalid="ignore", over="ignore"):  # logits may be -inf or 1e38
@@ -243,7 +246,6 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
         # Each entry may be off by half of its last digit; the cap of 0.5 excludes a sum of 0.
         printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
         tolerance = xp.where(xp.all(near), max(_TOLERANCE, printed), tolerance)
-    inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
     with np.errstate(over="ignore"):
         return inside & (xp.abs(xp.sum(rows, axis=-1) - 1) <= tolerance)
 

@@ -108,8 +108,9 @@ def with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> D
     """Scale draws to other variances, which keeps the correlations between cells."""
     scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
     silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
-    normal = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
-    scaled[:, silent] = normal * np.sqrt(wanted[silent])
+    if len(silent):
+        normal = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
+        scaled[:, silent] = normal * np.sqrt(wanted[silent])
     return scaled
 
 

@@ -358,7 +358,7 @@ def estimates(
 
 def _of_bound(bound: NoiseBound, evaluation: Evaluation) -> Estimate:
     dtype = jnp.promote_types(evaluation.logits.dtype, jnp.float32)  # as of other metrics
-    value, low, high = (jnp.asarray(number, dtype) for number in bound[:3])
+    value, low, high = (jax.device_put(np.asarray(number, dtype)) for number in bound[:3])
     return Estimate(value, low, high, "noise bound", bound.floor, bound.p_value)
 
 
@@ -481,7 +481,7 @@ def _present(evaluation: Evaluation) -> tuple[Array, Array, Array, Int[np.ndarra
     logits, labels, weights = evaluation.logits, evaluation.labels, evaluation.weights
     kept = np.flatnonzero(evaluation.present)
     if weights is None:
-        return logits, labels, jnp.ones(labels.shape, jnp.float32), kept
+        return logits, labels, jax.device_put(np.ones(labels.shape, np.float32)), kept
     if len(kept) < len(labels):
         rows = np.pad(kept, (0, min(len(labels), padded_size(len(kept))) - len(kept)))
         logits, labels, weights = _first_rows(logits, labels, weights, rows, len(kept))

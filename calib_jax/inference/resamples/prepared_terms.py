@@ -19,7 +19,12 @@ from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, PyTree, Vector
-from calib_jax.metrics.contract.ranked import Ranked, RankedClasses, ranked_if_scored
+from calib_jax.metrics.contract.ranked import (
+    Ranked,
+    RankedClasses,
+    ScoredClasses,
+    ranked_if_scored,
+)
 from calib_jax.metrics.contract.terms import (
     STATIC,
     ClassGaps,
@@ -61,7 +66,7 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
     if isinstance(terms, Ranking):
         return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
     if isinstance(terms, ClassRanking):
-        return _Ranking(RankedClasses.of(terms.weigh(weights)), order=None)
+        return _Ranking(ScoredClasses.of(terms.weigh(weights)).sorted_once(), order=None)
     if isinstance(terms, Unreduced):
         return _Kept(terms.weigh(weights))
     if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:

@@ -12,6 +12,8 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
+from jax import lax
 from jaxtyping import Float, Integer
 
 from calib_jax.core.statistics import Rows
@@ -37,7 +39,14 @@ class Ranked:
     def of(cls, rows: Rows) -> Ranked:
         """Sort the rows of a statistic."""
         columns = {name: jnp.asarray(column) for name, column in rows.columns.items()}
-        return cls.sort(columns.pop("score"), columns.pop("weight"), columns)[0]
+        score, weight = columns.pop("score"), columns.pop("weight")
+        if len(columns) > 1 or any(
+            c.dtype != jnp.float32 for c in (score, weight, *columns.values())
+        ):
+            return cls.sort(score, weight, columns)[0]
+        ((name, column),) = columns.items()
+        score, column, weight = _sorted_rows(score, column, weight)
+        return cls(score, {name: column}, weight)
 
     @classmethod
     def sort(
@@ -58,16 +67,98 @@ class Ranked:
         return dataclasses.replace(self, weight=weight)
 
 
+# --------------------------------------------------------------------------------------------
+# One sort of one number per row, which is several times faster than a sort of indices.
+
+_Columns = tuple[Vector, Vector, Vector]  # score, value, weight
+_ABSENT = np.uint32(2**32 - 1)
+
+
+@jax.custom_jvp
+def _sorted_rows(score: Vector, value: Vector, weight: Vector) -> _Columns:
+    """Sort float32 rows by score; present rows of one weight and values 0 or 1 need one key."""
+    present = weight > 0
+    plain = (score >= 0) & ((value == 0) | (value == 1)) & (weight == jnp.max(weight))
+    return lax.cond(jnp.all(plain | ~present), _by_key, _by_order, score, value, weight)
+
+
+@_sorted_rows.defjvp
+def _sorted_rows_jvp(primals: _Columns, tangents: _Columns) -> tuple[_Columns, _Columns]:
+    return jax.jvp(_by_order, primals, tangents)  # a key of bits has no derivative
+
+
+def _by_order(score: Vector, value: Vector, weight: Vector) -> _Columns:
+    ranked, _ = Ranked.sort(score, weight, {"": value})
+    return ranked.score, ranked[""], ranked.weight
+
+
+def _by_key(score: Vector, value: Vector, weight: Vector) -> _Columns:
+    """Sort by the bits of the score, which increase with scores from 0 on.
+
+    The sign bit of such a score is 0, so a shift by one bit makes room for the value.
+    """
+    bits = lax.bitcast_convert_type(score, jnp.uint32) << 1
+    key = lax.sort(jnp.where(weight > 0, bits | value.astype(jnp.uint32), _ABSENT))
+    absent = key == _ABSENT
+    return (
+        jnp.where(absent, jnp.inf, lax.bitcast_convert_type(key >> 1, jnp.float32)),
+        jnp.where(absent, 0, (key & 1).astype(jnp.float32)),
+        jnp.where(absent, 0, jnp.max(weight)),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ScoredClasses:
+    """Rows with a score for each of several columns, which are sorted one column at a time.
+
+    Attributes:
+      scores: `[rows, columns]`.
+      column: `[rows]`: the column in which the row is a positive example.
+      weight: `[rows]`; may be 0 anywhere.
+    """
+
+    scores: Float[Array, "rows columns"]
+    column: Integer[Array, " rows"]
+    weight: Vector
+
+    @classmethod
+    def of(cls, rows: Rows) -> ScoredClasses:
+        """Take the rows of a statistic."""
+        return cls(*(jnp.asarray(rows[name]) for name in ("scores", "column", "weight")))
+
+    @property
+    def num_columns(self) -> int:
+        """The number of columns."""
+        return self.scores.shape[1]
+
+    def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
+        """Sort by one column: the sorted rows, and 1 where the row is a positive example."""
+        score = self.scores[:, index]
+        # A NaN score has no rank, so its label carries the NaN into every sum.
+        positive = jnp.where(jnp.isnan(score), jnp.nan, (self.column == index).astype(score.dtype))
+        ranked = Ranked.of(Rows({"score": score, "positive": positive, "weight": self.weight}))
+        return ranked, ranked["positive"]
+
+    def sorted_once(self) -> RankedClasses:
+        """Sort by every column, for rows whose weights change."""
+        counts = self.weight > 0
+        score = jnp.where(counts, self.scores.T, jnp.inf)
+        order = jnp.argsort(score, axis=1)
+        score = jnp.take_along_axis(score, order, axis=1)
+        return RankedClasses(score, order, self.column, jnp.where(counts, self.weight, 0))
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class RankedClasses:
-    """Rows in ascending order of their score, for each of several columns of scores.
+    """`ScoredClasses` in ascending order of their score, sorted once by each column.
 
     Attributes:
       score: `[columns, rows]`; `inf` in rows of original weight 0, which come last.
       order: `[columns, rows]`: sorted row i of a column was row `order[column, i]`.
-      column: `[rows]`: the column in which the row is a positive example.
-      weight: `[rows]`; may be 0 anywhere.
+      column: as in `ScoredClasses`.
+      weight: as in `ScoredClasses`.
     """
 
     score: Float[Array, "columns rows"]
@@ -75,15 +166,10 @@ class RankedClasses:
     column: Integer[Array, " rows"]
     weight: Vector
 
-    @classmethod
-    def of(cls, rows: Rows) -> RankedClasses:
-        """Sort the rows of a statistic by each column."""
-        scores, column, weight = (jnp.asarray(rows[k]) for k in ("scores", "column", "weight"))
-        counts = weight > 0
-        score = jnp.where(counts, scores.T, jnp.inf)
-        order = jnp.argsort(score, axis=1)
-        score = jnp.take_along_axis(score, order, axis=1)
-        return cls(score, order, column, jnp.where(counts, weight, 0))
+    @property
+    def num_columns(self) -> int:
+        """The number of columns."""
+        return len(self.score)
 
     def reweighed(self, weight: Vector) -> RankedClasses:
         """Replace the weights of the rows; a weight of 0 must stay 0."""
@@ -101,5 +187,5 @@ def ranked_if_scored(stat: Any) -> Any:
     if not isinstance(stat, Rows):
         return stat
     if "scores" in stat.columns:
-        return RankedClasses.of(stat)
+        return ScoredClasses.of(stat)
     return Ranked.of(stat) if "score" in stat.columns else jax.tree.map(jnp.asarray, stat)

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -15,7 +16,7 @@ from calib_jax.train.devices import memory, parallel
 from calib_jax.train.devices.parallel import Devices
 from calib_jax.train.feeds.feed import feed
 from calib_jax.train.feeds.ordering import with_weights
-from calib_jax.train.feeds.runner import one_pass
+from calib_jax.train.feeds.runner import EvalStep, one_pass
 from calib_jax.train.loop.arrangement import Arrangement
 from calib_jax.train.step.forward import Forward
 from calib_jax.train.step.step import Batch, identity, make_eval_step
@@ -55,17 +56,24 @@ class Everything:
         return Rows({"logits": logits, "labels": labels, "weights": weights})
 
 
-def of_every_row(forward: Forward) -> Forward:
-    """Wrap a forward pass so that rows whose labels have weight 0 are predicted like all others.
+def rows_step(forward: Forward, prepare: Callable[[PyTree], PyTree]) -> EvalStep:
+    """Build the step that keeps every row; equal arguments return the same step, compiled once."""
+    try:
+        return _rows_step(cast(Any, forward), prepare)
+    except TypeError:  # cannot be hashed
+        return _rows_step.__wrapped__(forward, prepare)
 
-    A network sets the inputs of rows of weight 0 to 0, because padding may hold NaN. Predictions
-    drop the padding, but keep unlabelled examples, such as queries out of scope.
-    """
 
+@functools.lru_cache(maxsize=8)
+def _rows_step(forward: Forward, prepare: Callable[[PyTree], PyTree]) -> EvalStep:
+    # A network sets the inputs of rows of weight 0 to 0, because padding may hold NaN. Predictions
+    # drop the padding, but keep unlabelled examples, such as queries out of scope.
     def without_weights(*args: Any, weights: Any, **options: Any) -> Any:
         return forward(*args, weights=None, **options)
 
-    return without_weights
+    return make_eval_step(
+        without_weights, {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare
+    )
 
 
 def predict(
@@ -128,9 +136,7 @@ def predict_all(
     _check_memory(forward, states, source, prepare)
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
-    step = make_eval_step(
-        of_every_row(forward), {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare
-    )
+    step = rows_step(forward, prepare)
     fed = feed(source, arrangement, resident_bytes=resident_bytes)
     evaluate = fed.evaluation(step, batch_size)
     stats = evaluate(arrangement.place(states), [True] * len(states))

@@ -14,11 +14,11 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices import parallel
 from calib_jax.train.devices.parallel import Devices
-from calib_jax.train.feeds.prediction import Everything, of_every_row
+from calib_jax.train.feeds.prediction import rows_step
 from calib_jax.train.feeds.streamed import Streamed
 from calib_jax.train.loop.arrangement import Arrangement
 from calib_jax.train.step.forward import Forward
-from calib_jax.train.step.step import identity, make_eval_step
+from calib_jax.train.step.step import identity
 
 # Logits of every state, labels and weights of a batch.
 Block = tuple[list[np.ndarray], np.ndarray, np.ndarray]
@@ -55,9 +55,7 @@ def predict_blocks(
     """
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
-    step = make_eval_step(
-        of_every_row(forward), {"all": Everything}, axis_name=parallel.AXIS, prepare=prepare
-    )
+    step = rows_step(forward, prepare)
     fed = Streamed(source, arrangement, threads=threads)
     placed = arrangement.place(states)
     for stats in fed.batch_statistics(step, batch_size)(placed, [True] * len(states)):

@@ -5,6 +5,7 @@ The bounds of the loop are arguments, so it compiles once for any division of an
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,20 +54,25 @@ class Resident:
         else:
             placed = parallel.split(order, arrangement.local)
 
-        def all_steps(state: TrainState, examples: Any, order: Order) -> Joint:
-            def stat_of(rows: tuple[Any, ...]) -> Joint:
-                return step(state, _batch(examples, *rows))
-
-            stat: Joint = merged_scan(stat_of, tuple(order))
-            return stat
-
-        run = arrangement.program(evaluated_if(all_steps), per_run=2)
+        run = _evaluation(step, arrangement)
 
         def evaluate(states: PyTree, wanted: Sequence[bool]) -> list[Joint]:
             chosen = arrangement.place([*map(np.bool_, wanted)], idle=np.bool_(False))
             return arrangement.fetch(run((), states, chosen, self._examples, placed)[1])
 
         return evaluate
+
+
+@functools.lru_cache(maxsize=8)  # a step that is evaluated again is not compiled again
+def _evaluation(step: EvalStep, arrangement: Arrangement) -> parallel.Program:
+    def all_steps(state: TrainState, examples: Any, order: Order) -> Joint:
+        def stat_of(rows: tuple[Any, ...]) -> Joint:
+            return step(state, _batch(examples, *rows))
+
+        stat: Joint = merged_scan(stat_of, tuple(order))
+        return stat
+
+    return arrangement.program(evaluated_if(all_steps), per_run=2)
 
 
 class _ResidentRunner:

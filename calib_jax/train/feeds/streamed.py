@@ -84,7 +84,7 @@ class Streamed:
         """Build a pass over all examples that yields the statistics of each batch, on the host."""
         arrangement = self._arrangement
         order = one_pass(self._source, len(arrangement.devices), batch_size)
-        run = arrangement.program(evaluated_if(step), per_run=2)
+        run = _evaluation(step, arrangement)
 
         def statistics(states: PyTree, wanted: Sequence[bool]) -> Iterator[list[Joint]]:
             chosen = arrangement.place([*map(np.bool_, wanted)])
@@ -107,6 +107,11 @@ class Streamed:
             draw=draw,
             threads=threads or self._threads,
         )
+
+
+@functools.lru_cache(maxsize=8)  # a step that is evaluated again is not compiled again
+def _evaluation(step: EvalStep, arrangement: Arrangement) -> parallel.Program:
+    return arrangement.program(evaluated_if(step), per_run=2)
 
 
 class _StreamedRunner:

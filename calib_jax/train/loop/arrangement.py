@@ -38,7 +38,7 @@ class Arrangement:
     """The placement of runs on devices.
 
     Attributes:
-      devices: the devices of all processes.
+      devices: the devices of all processes, as a tuple, so that programs are cached by arrangement.
       num_runs: the number of runs.
       over: one of `ARRANGEMENTS`.
     """
@@ -48,6 +48,7 @@ class Arrangement:
     over: str = "map"
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "devices", tuple(self.devices))
         checks.at_least("num_runs", self.num_runs, 1)
         checks.one_of("over", self.over, ARRANGEMENTS)
         if self.splits_runs and len(self.local) < len(self.devices):
