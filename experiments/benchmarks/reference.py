@@ -5,6 +5,7 @@ from typing import NamedTuple
 
 import jax
 import numpy as np
+from scipy import optimize
 
 from experiments.running import cli
 
@@ -106,6 +107,18 @@ def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         expected = np.einsum("nk,nk->n", p, logits).mean()
         low, high = (low, middle) if expected > true else (middle, high)
     return float(np.exp(-(low + high) / 2))
+
+
+def temperature_by_scipy(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Minimize the NLL over log 1/T by Brent's method, as SciPy has it."""
+
+    def nll(log: float) -> float:
+        scaled = logits * np.float32(np.exp(log))
+        top = scaled.max(axis=1)
+        total = np.log(np.exp(scaled - top[:, None]).sum(axis=1)) + top
+        return float(np.mean(total - scaled[np.arange(len(labels)), labels]))
+
+    return float(np.exp(-optimize.minimize_scalar(nll, bounds=(-4, 4), method="bounded").x))
 
 
 def grid(logits: np.ndarray, labels: np.ndarray) -> float:
