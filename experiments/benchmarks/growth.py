@@ -52,6 +52,10 @@ def _loss(name: str, rows: int, classes: int) -> Call:
     return lambda: step(logits)
 
 
+def _loss_of_logits(name: str, size: int) -> Call:
+    return _loss(name, size // 1000, 1000)
+
+
 def _values(rows: int, classes: int) -> Call:
     return functools.partial(metrics.values_of, _SEVERAL, *_sample(rows, classes))
 
@@ -98,7 +102,7 @@ def _sweep(runs: int) -> Call:
 # The unit of the sizes, the sizes, and a function that prepares the call of a size.
 PARTS: Mapping[str, tuple[str, Sequence[int], Callable[[int], Call]]] = {
     **{
-        name: ("logits", (10**6, 10**7, 10**8), lambda n, name=name: _loss(name, n // 1000, 1000))
+        name: ("logits", (10**6, 10**7, 10**8), functools.partial(_loss_of_logits, name))
         for name in ("cross_entropy", "focal", "mmce")
     },
     "metrics of classes": ("classes", (10**3, 10**4, 10**5), lambda n: _values(256, n)),
