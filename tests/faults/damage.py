@@ -28,7 +28,10 @@ def damaged(place, kind, whole, change, files):
         content = (folder / name).read_bytes()
         (folder / name).write_bytes(change(content, chance))
         run = place.start(kind, folder)
-        outcome, note = place.judge(row, kind, folder, run)
+        # An evaluation does not mend the files of the training.
+        of_training = kind.prepare and (place.whole(kind.prepare).folder / name).exists()
+        apart = str(name) if of_training else ""
+        outcome, note = place.judge(row, kind, folder, run, apart=apart)
         if outcome == "wrong" and kind is EVALUATION and "is damaged and skipped" in run.output():
             outcome = "refused"  # the weights of the checkpoint before, as the report states
         row.add(outcome, f"{name}: {note}")

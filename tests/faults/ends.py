@@ -21,8 +21,10 @@ APART = (".lock", ".lock-evaluation", "log.txt", "environment.jsonl")
 DAMAGED = ".damaged"  # the copy of a damaged file, which the library keeps
 
 
-def end_of(folder):
+def end_of(folder, apart=""):
     """Return the contents of a folder by name, with the arrays of the newest checkpoints.
+
+    The file `apart` is left out.
 
     The arrays are read from the files, without the library and without orbax.
     """
@@ -35,7 +37,9 @@ def end_of(folder):
             found[f"{name}/STEP"] = step
             for key, value in arrays_of(path / str(step) / "state").items():
                 found[f"{name}/{key}"] = value
-        elif path.is_file() and not (inside or path.name in APART or path.suffix == DAMAGED):
+        elif path.is_file() and not (
+            inside or name == apart or path.name in APART or path.suffix == DAMAGED
+        ):
             found[name] = content_of(path)
     return found
 

@@ -196,8 +196,11 @@ class Place:
             self._half[kind.name] = folder
         return self._half[kind.name]
 
-    def judge(self, row, kind, folder, run):
-        """Wait for a run that should reach the end of an undisturbed one; return its outcome."""
+    def judge(self, row, kind, folder, run, *, apart=""):
+        """Wait for a run that should reach the end of an undisturbed one; return its outcome.
+
+        The file `apart` of the folder is not compared.
+        """
         code = run.wait(PATIENCE)
         if code is None:
             run.send_signal(signal.SIGKILL)
@@ -208,7 +211,7 @@ class Place:
             return "refused", run.output()[-500:]
         if code != 0:
             return "lost", f"exit code {code}: {run.output()[-500:]}"
-        why = self.difference(kind, folder)
+        why = self.difference(kind, folder, apart=apart)
         return ("wrong", f"{why} differ: {run.output()[-500:]}") if why else ("survived", "")
 
     def hit(self, row, kind, folder, *, before=(), mend=None):
@@ -231,13 +234,14 @@ class Place:
         outcome, note = self.judge(row, kind, folder, self.start(kind, folder))
         row.add("lost" if outcome == "refused" else outcome, f"{broken.output()[-500:]}\n{note}")
 
-    def difference(self, kind, folder):
+    def difference(self, kind, folder, *, apart=""):
         """Name what differs between a folder and that of the undisturbed run; "" if nothing."""
+        whole = self.whole(kind).end
         try:
-            end = end_of(folder)
+            end = end_of(folder, apart)
         except (OSError, ValueError) as error:
             return f"{type(error).__name__}: {error}"
-        return difference(self.whole(kind).end, end)
+        return difference({name: whole[name] for name in whole if name != apart}, end)
 
 
 @dataclasses.dataclass
