@@ -76,7 +76,7 @@ def _ranges(runs: Runs) -> dict[str, Value]:
 def _on_lenet5(runs: Runs) -> dict[str, Value]:
     return {
         f"CE2({name} loss) - CE2({name} gradient), LeNet-5": comparisons.ce2(
-            *(runs[f"lenet5_{KEYS[f'{name} {of}']}"] for of in ("loss", "gradient"))
+            runs[f"lenet5_{KEYS[f'{name} loss']}"], runs[f"lenet5_{KEYS[f'{name} gradient']}"]
         )
         for name in ("FL", "DFL", "BS")
     }

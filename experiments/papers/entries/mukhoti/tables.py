@@ -1,6 +1,6 @@
 """The tables of Mukhoti et al. 2020 recounted."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 from experiments.papers import published
 from experiments.papers.entries.recounted import Below, Count, statistic
@@ -56,7 +56,7 @@ def _against_baselines(table: str) -> tuple[Count, ...]:
     )
 
 
-def _attained(table: dict[str, Column], focal: tuple[str, ...]) -> Value:
+def _attained(table: Mapping[str, Column], focal: tuple[str, ...]) -> Value:
     """Count the rows where the least of focal losses is at most the least baseline."""
     least = {
         row: [min(table[method][row] for method in of) for of in (focal, BASELINES)]
@@ -246,12 +246,14 @@ def ood_before_against_after() -> dict[str, Value]:
     best = {row: max(after[method][row] for method in BASELINES) for row in after["FLSD-53"]}
     better = {row: max(before[method][row] for method in FOCAL) for row in best}
     return {
-        name: count(
-            {row: value > best[row] for row, value in column.items()},
-            lambda row, column=column: f"{column[row]:g}, best baseline {best[row]:g}",
-        )
+        name: _above(column, best)
         for name, column in (*among(before, FOCAL).items(), ("the better of the two", better))
     }
+
+
+def _above(column: Column, best: Column) -> Value:
+    flags = {row: value > best[row] for row, value in column.items()}
+    return count(flags, lambda row: f"{column[row]:g}, best baseline {best[row]:g}")
 
 
 def early_stopping() -> dict[str, Value]:

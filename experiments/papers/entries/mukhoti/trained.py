@@ -25,7 +25,7 @@ from experiments.papers.entries.trainings import (
 )
 from experiments.papers.entry import Training
 from experiments.papers.judge import comparisons, estimates, paired, rules
-from experiments.papers.judge.comparisons import Runs, Seeds
+from experiments.papers.judge.comparisons import Part, Runs, Seeds
 from experiments.papers.judge.estimates import Estimate, Predictions
 from experiments.papers.judge.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
 from experiments.papers.judge.values import Value
@@ -39,10 +39,13 @@ CE_FL3_FLSD = {"ce": CE, "fl3": FL3, "flsd": FLSD53}
 # Early stopping, appendix J.
 
 CRITERIA = ("ece", "nll", "error")
-STOPPED: dict[str, Callable[[Trained], estimates.Columns]] = {
-    f"stop by {criterion}": lambda run, criterion=criterion: run.columns("early_stops", criterion)
-    for criterion in CRITERIA
-}
+
+
+def _stopped(criterion: str) -> Callable[[Trained], Part]:
+    return lambda run: run.columns("early_stops", criterion)
+
+
+STOPPED = {f"stop by {criterion}": _stopped(criterion) for criterion in CRITERIA}
 
 
 def _stopped_and_last(runs: Runs) -> dict[str, Value]:
@@ -237,9 +240,10 @@ def _of_svhn(runs: Runs) -> dict[str, Value]:
 # The binary task of the SST, table 1, in the papers' reading and with probabilities divided by
 # their sum.
 
+Read = Callable[[Trained], Part]
 BELOW_1 = ("T(FL-3)", "T(FLSD-53)")
 SST = {"ce": "CE", "fl3": "FL-3", "flsd": "FLSD-53"}
-READINGS = {
+READINGS: dict[str, tuple[Read, Read, Callable[[Trained], float]]] = {
     "": (texts.released_before, texts.released_after, texts.released_temperature),
     ", divided": (texts.polar_before, texts.polar_after, texts.polar_temperature),
 }
@@ -256,8 +260,8 @@ def _of_sentences(runs: Runs) -> dict[str, Value]:
             values[f"CE2(CE) - CE2({SST[key]}), after{reading}"] = change
         for key, name in SST.items():
             values[f"T({name}){reading}"] = paired.over_seeds([temperature(r) for r in runs[key]])
-            values[f"confidence({name}) - accuracy({name}){reading}"] = comparisons.mean(
-                runs[key], lambda run, before=before: estimates.gap(before(run))
+            values[f"confidence({name}) - accuracy({name}){reading}"] = paired.over_seeds_and_rows(
+                [estimates.gap(before(run)) for run in runs[key]]
             )
     return values
 
