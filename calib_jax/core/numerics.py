@@ -169,30 +169,50 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     A row with a NaN gives the number of classes, which equals no label, so the row counts as a
     wrong prediction.
     """
-    wide = logits.shape[-1] >= 32 and logits.size > 0
-    if wide and jax.default_backend() == "cpu":
-        index = _wide_argmax(lax.stop_gradient(at_least_float32(logits)))
+    if _is_wide(logits):
+        rows = lax.stop_gradient(at_least_float32(logits))
+        largest = jnp.max(rows, axis=-1)
+        # A sum keeps a NaN, which a maximum may drop.
+        missing = jnp.where(jnp.isnan(jnp.sum(rows, axis=-1)), jnp.nan, largest)
+        index = _wide_argmax(rows, missing, largest[..., None] - rows)
     else:
         index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     # `argmax` finds a NaN; `max` may drop it on a CPU.
     return jnp.where(jnp.isnan(true_class(logits, index)), logits.shape[-1], index)
 
 
-def _wide_argmax(rows: Float[Array, "*batch classes"]) -> Integer[Array, "*batch"]:
+def argmax_by_spread(rows: Logits, largest: PerExample, spread: PerClass) -> Integer[Array, "..."]:
+    """Compute `first_argmax` of rows without a NaN, from their exponentials below the largest.
+
+    On a CPU it reads the exponentials, which the caller needs anyway, instead of the rows.
+    """
+    if not _is_wide(rows):
+        return jnp.argmax(rows, axis=-1).astype(jnp.int32)
+    rows, largest, spread = lax.stop_gradient((rows, largest, spread))
+    return _wide_argmax(rows, largest, 1 - spread)
+
+
+def _is_wide(rows: Logits) -> bool:
+    return rows.shape[-1] >= 32 and rows.size > 0 and jax.default_backend() == "cpu"
+
+
+def _wide_argmax(rows: Logits, largest: PerExample, below: PerClass) -> Integer[Array, "*batch"]:
     """Compute the argmax of wide rows by a minimum, which a CPU does in vectors, unlike an argmax.
 
-    The class of the smallest k + big (max - z_k) is the first of the largest entries, unless
-    another entry differs from the maximum by less than k / big. Its entry shows a wrong class.
+    The class of the smallest k + big * below_k is the first of the largest entries, unless
+    another entry is below by less than k / big. Its entry shows a wrong class.
+
+    Args:
+      rows: the entries.
+      largest: the largest entry of each row.
+      below: 0 for the largest entries, and greater for others.
     """
-    largest = jnp.max(rows, axis=-1)
     big = 0.1 * float(jnp.finfo(rows.dtype).max)
     number = lax.broadcasted_iota(rows.dtype, rows.shape, rows.ndim - 1)
-    place = jnp.min(number + big * (largest[..., None] - rows), axis=-1)
+    place = jnp.min(number + big * below, axis=-1)
     index = jnp.clip(place, 0, rows.shape[-1] - 1).astype(jnp.int32)
-    # A sum keeps a NaN, which a maximum may drop.
-    right = (true_class(rows, index) == largest) & ~jnp.isnan(jnp.sum(rows, axis=-1))
     return lax.cond(
-        jnp.all(right),
+        jnp.all(true_class(rows, index) == largest),
         lambda: index,
         lambda: jnp.argmax(rows, axis=-1).astype(jnp.int32),
     )
@@ -261,29 +281,6 @@ def _max_where_backward(
 
 
 max_where.defvjp(_max_where_forward, _max_where_backward)
-
-
-@jax.custom_vjp
-def below_largest(rows: PerClass) -> PerClass:
-    """Compute how far each entry is below the largest of its row.
-
-    In the gradient the first of the largest entries gets the sum of the cotangents. `jnp.max` would
-    keep three arrays of the size of the rows for the backward pass; this function keeps an index.
-    """
-    return jnp.max(rows, axis=-1, keepdims=True) - rows
-
-
-def _below_largest_forward(rows: PerClass) -> tuple[PerClass, Integer[Array, "*batch"]]:
-    return below_largest(rows), first_argmax(rows)
-
-
-def _below_largest_backward(
-    predicted: Integer[Array, "*batch"], cotangent: PerClass
-) -> tuple[PerClass]:
-    return (add_to_true_class(-cotangent, predicted, jnp.sum(cotangent, axis=-1)),)
-
-
-below_largest.defvjp(_below_largest_forward, _below_largest_backward)
 
 
 def fold_entries_above(

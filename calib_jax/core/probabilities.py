@@ -1,4 +1,4 @@
-r"""The prepared view of the probabilities, and the library's only custom loss derivative.
+r"""The prepared view of the probabilities, and the custom derivative of most losses.
 
 Write $y$ for the true class and
 
@@ -60,7 +60,7 @@ class Probabilities(NamedTuple):
     @property
     def true(self) -> PerExample:
         """$p_y$, at least 1e-36 (float32), so that its powers have finite gradients."""
-        return jnp.exp(jnp.maximum(self.log_true, math.log(_smallest(self.log_true.dtype))))
+        return jnp.exp(jnp.maximum(self.log_true, math.log(smallest(self.log_true.dtype))))
 
     @property
     def rest(self) -> PerExample:
@@ -117,12 +117,23 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
     # underflow. The margin is clipped there, so 1 - p_y is at least the smallest number whose
     # powers have finite gradients, and uncertainty scores need no special case.
-    total = jnp.maximum(jnp.sum(spread, axis=-1), _smallest(rows.dtype))
+    total = jnp.maximum(jnp.sum(spread, axis=-1), smallest(rows.dtype))
     log_total = jnp.log(total)
     # Subtract the largest logit first: next to huge logits a sum would round away.
     margin = (numerics.true_class(rows, labels) - top) - log_total
     margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
 
+    log_true, log_rest, true, rest = of_margin(margin)
+    share = spread / total[..., None]
+    # The squares, including the square of the total, underflow sooner than the total.
+    scale = jnp.maximum(total, math.sqrt(smallest(rows.dtype)))
+    share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
+    outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows, top)
+    return outputs, (rest, true, spread, total, share_squares, labels)
+
+
+def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:
+    """Compute log p_y, log(1 - p_y), p_y and 1 - p_y from the margin m."""
     # `smaller` is the odds of the less probable side. All branches share one condition: `abs` and
     # `minimum` have different derivatives at 0, which would make second derivatives wrong.
     leads = margin > 0
@@ -132,16 +143,11 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     log_rest = jnp.where(leads, -margin, 0) - excess
     rest = jnp.where(leads, smaller, 1) / (1 + smaller)
     true = jnp.where(leads, 1, smaller) / (1 + smaller)
-
-    share = spread / total[..., None]
-    # The squares, including the square of the total, underflow sooner than the total.
-    scale = jnp.maximum(total, math.sqrt(_smallest(rows.dtype)))
-    share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows, top)
-    return outputs, (rest, true, spread, total, share_squares, labels)
+    return log_true, log_rest, true, rest
 
 
-def _smallest(dtype: jnp.dtype) -> float:
+def smallest(dtype: jnp.dtype) -> float:
+    """Return the smallest sum of exponentials whose powers have finite gradients."""
     return 16 * float(jnp.finfo(dtype).tiny)
 
 

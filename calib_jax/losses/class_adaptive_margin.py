@@ -8,7 +8,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, below_largest
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import (
@@ -22,7 +22,7 @@ from calib_jax.core.types import (
     SoftLabels,
     Weights,
 )
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.cross_entropy import cross_entropy_and_gaps
 from calib_jax.losses.objectives import Objective, Progress, make_objective, register
 
 PENALTIES = ("phr", "p2", "p3")
@@ -118,9 +118,8 @@ def _class_adaptive_margin(
         multiplier = jnp.full(num_classes, multiplier_min, float)
         return ClassMarginState(multiplier, jnp.asarray(rho, float), jnp.zeros((), float))
 
-    def of_classes(state: ClassMarginState, logits: Logits) -> tuple[PerClass, PerClass]:
-        checks.classes_of_state(len(state.multiplier), logits)
-        gaps = below_largest(at_least_float32(logits))
+    def of_classes(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass]:
+        checks.classes_of_state(len(state.multiplier), gaps)
         possible = gaps != jnp.inf
         excess = jnp.where(possible, gaps, 0) / margin - 1
         multiplier = jnp.broadcast_to(state.multiplier.astype(gaps.dtype), gaps.shape)
@@ -128,8 +127,8 @@ def _class_adaptive_margin(
         return jnp.where(possible, values, 0), jnp.where(possible, slopes, 0)
 
     def value(state: ClassMarginState, logits: Logits, labels: Labels | SoftLabels) -> PerExample:
-        losses = unchecked_cross_entropy(logits, labels)
-        return losses + jnp.sum(of_classes(state, logits)[0], axis=-1)
+        losses, gaps = cross_entropy_and_gaps(logits, labels)
+        return losses + jnp.sum(of_classes(state, gaps)[0], axis=-1)
 
     def evidence(
         state: ClassMarginState,
@@ -137,7 +136,8 @@ def _class_adaptive_margin(
         labels: Labels | SoftLabels,
         weights: Weights | None,
     ) -> Sums:
-        values, slopes = of_classes(state, logits)
+        rows = at_least_float32(logits)
+        values, slopes = of_classes(state, jnp.max(rows, axis=-1, keepdims=True) - rows)
         weight = weigh(jnp.ones(values.shape[:-1], values.dtype), weights).reshape(-1)
         values = jnp.sum(values, axis=-1).reshape(-1)
         slopes = jnp.clip(slopes, multiplier_min, multiplier_max).reshape(-1, logits.shape[-1])

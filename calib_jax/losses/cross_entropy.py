@@ -8,10 +8,22 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, times
+from calib_jax.core.numerics import at_least_float32, first_argmax, times, true_class
 from calib_jax.core.probabilities import cross_entropy_and_view
-from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels
-from calib_jax.losses.objectives import register_loss
+from calib_jax.core.top_label import cross_entropy_and_top_label
+from calib_jax.core.types import (
+    AxisName,
+    Labels,
+    Logits,
+    Numbers,
+    PerClass,
+    PerExample,
+    PyTree,
+    Scalar,
+    SoftLabels,
+    Weights,
+)
+from calib_jax.losses.objectives import Objective, make_objective, register_loss
 
 
 @checks.takes_logits(soft_labels=True)
@@ -49,11 +61,48 @@ def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
     """Build cross-entropy times `cross_entropy_scale`, to which objectives add a penalty."""
 
     def scaled(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
-        losses = unchecked_cross_entropy(logits, labels)
-        scales = jnp.asarray(checks.per_example("cross_entropy_scale", scale, losses), losses.dtype)
-        return times(jnp.broadcast_to(scales, losses.shape), losses)
+        return _times_scale(unchecked_cross_entropy(logits, labels), scale)
 
     return checks.mark_checked(scaled, scaled, "or_zeros")
+
+
+def _times_scale(losses: PerExample, scale: Numbers) -> PerExample:
+    scales = jnp.asarray(checks.per_example("cross_entropy_scale", scale, losses), losses.dtype)
+    return times(jnp.broadcast_to(scales, losses.shape), losses)
+
+
+def cross_entropy_and_gaps(
+    logits: Logits, labels: Labels | SoftLabels
+) -> tuple[PerExample, PerClass]:
+    """Compute cross-entropy, and how far each logit is below the largest, at one softmax."""
+    if labels.ndim == logits.ndim:
+        rows = at_least_float32(logits)
+        largest = true_class(rows, first_argmax(rows))
+        return unchecked_cross_entropy(logits, labels), largest[..., None] - rows
+    top = cross_entropy_and_top_label(logits, labels)
+    return top.loss, top.gaps
+
+
+def with_top_label_penalty(
+    penalty: Callable[..., Scalar], scale: Numbers, cross_entropy_scale: Numbers = 1.0
+) -> Objective:
+    """Add a penalty of the predictions of a batch to cross-entropy, at one softmax.
+
+    Args:
+      penalty: `(TopLabel, weights, axis_name) -> scalar`.
+      scale: the factor of the penalty.
+      cross_entropy_scale: the factor of cross-entropy.
+    """
+
+    def value(
+        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
+    ) -> PerExample:
+        top = cross_entropy_and_top_label(logits, labels)
+        extra = penalty(top, weights, axis_name)
+        losses = _times_scale(top.loss, cross_entropy_scale)
+        return losses + checks.per_example("scale", scale, top.loss) * extra
+
+    return make_objective(value)
 
 
 register_loss("cross_entropy", cross_entropy)

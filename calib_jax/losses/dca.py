@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.top_label import top_label
+from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import AxisName, Labels, Logits, Numbers, Scalar, Weights
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, register, regularized, with_options
+from calib_jax.losses.cross_entropy import with_top_label_penalty
+from calib_jax.losses.objectives import Objective, register
 
 
 @checks.takes_logits(least_examples=2)
@@ -48,14 +46,16 @@ def dca_penalty(
     >>> dca_penalty(logits, jnp.array([0, 1])).round(4)               # |0.7 - 0.5|
     Array(0.2, dtype=float32)
     """
-    confidence, hit = top_label(logits, labels)
-    count = jnp.sum(weigh(jnp.ones_like(confidence), weights))
-    gap, count = total((jnp.sum(weigh(confidence - hit, weights)), count), axis_name)
+    return _of_top_label(cross_entropy_and_top_label(logits, labels), weights, axis_name)
+
+
+def _of_top_label(top: TopLabel, weights: Weights | None, axis_name: AxisName) -> Scalar:
+    count = jnp.sum(weigh(jnp.ones_like(top.hit), weights))
+    gap, count = total((jnp.sum(weigh(top.confidence - top.hit, weights)), count), axis_name)
     return jnp.abs(gap) / jnp.maximum(count, 1e-30)
 
 
 @register("dca")
-@checks.takes_options_of(dca_penalty, without=["axis_name"])
-def _dca(*, scale: Numbers = 1.0, **options: Any) -> Objective:
+def _dca(*, scale: Numbers = 1.0) -> Objective:
     """Cross-entropy plus `scale` times DCA."""
-    return regularized(cross_entropy, with_options(dca_penalty, **options), scale)
+    return with_top_label_penalty(_of_top_label, scale)

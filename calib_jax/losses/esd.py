@@ -6,17 +6,24 @@ different examples, which needs a sort and two running sums instead of all pairs
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.types import AxisName, Labels, Logits, Numbers, Scalar, Vector, Weights
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.kernel_calibration import gathered_top_labels
-from calib_jax.losses.objectives import Objective, register, regularized, with_options
+from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
+from calib_jax.core.types import (
+    AxisName,
+    Labels,
+    Logits,
+    Numbers,
+    Scalar,
+    Vector,
+    Weights,
+)
+from calib_jax.losses.cross_entropy import with_top_label_penalty
+from calib_jax.losses.kernel_calibration import gathered, ranked
+from calib_jax.losses.objectives import Objective, register
 
 
 @checks.takes_logits(least_examples=3)
@@ -55,12 +62,22 @@ def esd_penalty(
     >>> esd_penalty(logits, jnp.array([1, 1, 1])).round(4)            # e = -0.75 for each
     Array(0.5625, dtype=float32)
     """
-    confidence, hit, weight = gathered_top_labels(logits, labels, weights, axis_name)
+    return _of_top_label(cross_entropy_and_top_label(logits, labels), weights, axis_name)
+
+
+def _of_top_label(top: TopLabel, weights: Weights | None, axis_name: AxisName) -> Scalar:
+    confidence, hit, weight = gathered(top, weights, axis_name)
     error = jnp.where(weight == 0, 0, hit - confidence)
     # Without a weight, a confidence must not be NaN in the sort.
     place = jnp.where(weight == 0, 0, lax.stop_gradient(confidence))
-    below = _sums_up_to(place, weight * error) - error
-    squares = _sums_up_to(place, weight * jnp.square(error)) - jnp.square(error)
+    group = ranked(place)[1]
+
+    def up_to(values: Vector) -> Vector:
+        """Sum, for each row, the values of the rows whose confidence is at most its own."""
+        return jnp.cumsum(jax.ops.segment_sum(values, group, len(group)))[group]
+
+    below = up_to(weight * error) - error
+    squares = up_to(weight * jnp.square(error)) - jnp.square(error)
     count = jnp.sum(weight)
     terms = jnp.sum(weight * (jnp.square(below) - squares))
     enough = ~(count <= 2)  # propagates the NaN of a label out of range
@@ -68,20 +85,7 @@ def esd_penalty(
     return jnp.where(enough, terms / (n * (n - 1) * (n - 2)), 0)
 
 
-def _sums_up_to(place: Vector, values: Vector) -> Vector:
-    """Sum, for each row, the values of the rows whose place is at most its own."""
-    if not len(place):
-        return values
-    order = jnp.argsort(place)
-    ascending = place[order]
-    distinct = jnp.concatenate([jnp.zeros(1, bool), ascending[1:] != ascending[:-1]])
-    group = jnp.cumsum(distinct)
-    of_groups = jax.ops.segment_sum(values[order], group, len(group), indices_are_sorted=True)
-    return jnp.zeros_like(values).at[order].set(jnp.cumsum(of_groups)[group], unique_indices=True)
-
-
 @register("esd")
-@checks.takes_options_of(esd_penalty, without=["axis_name"])
-def _esd(*, scale: Numbers = 1.0, **options: Any) -> Objective:
+def _esd(*, scale: Numbers = 1.0) -> Objective:
     """Cross-entropy plus `scale` times ESD."""
-    return regularized(cross_entropy, with_options(esd_penalty, **options), scale)
+    return with_top_label_penalty(_of_top_label, scale)

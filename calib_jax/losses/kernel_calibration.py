@@ -7,18 +7,18 @@ confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confiden
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Float
+from jaxtyping import Float, Integer
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import gather
-from calib_jax.core.top_label import top_label
+from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import (
     Array,
     AxisName,
@@ -32,14 +32,8 @@ from calib_jax.core.types import (
     Vector,
     Weights,
 )
-from calib_jax.losses.cross_entropy import cross_entropy, unchecked_cross_entropy
-from calib_jax.losses.objectives import (
-    Objective,
-    make_objective,
-    register,
-    regularized,
-    with_options,
-)
+from calib_jax.losses.cross_entropy import with_top_label_penalty
+from calib_jax.losses.objectives import Objective, make_objective, register
 
 
 @checks.takes_logits()
@@ -78,7 +72,12 @@ def mmce_penalty(
     >>> mmce_penalty(jnp.zeros((2, 2)), jnp.array([0, 1]))     # e = (1/2, -1/2), k = 1
     Array(0., dtype=float32)
     """
-    confidence, hit, weight = gathered_top_labels(logits, labels, weights, axis_name)
+    top = cross_entropy_and_top_label(logits, labels)
+    return _mmce(top, weights, axis_name, bandwidth)
+
+
+def _mmce(top: TopLabel, weights: Weights | None, axis_name: AxisName, bandwidth: Number) -> Scalar:
+    confidence, hit, weight = gathered(top, weights, axis_name)
     count = jnp.maximum(jnp.sum(weight), 1e-30)
     error = weigh(hit - confidence, weight) / count
     return _squared_norm(_kernel_gram(confidence, error[:, None], bandwidth))
@@ -119,7 +118,18 @@ def mmce_weighted_penalty(
     >>> mmce_weighted_penalty(logits, jnp.array([0, 1])).round(4)    # |0.2 - 0.8|
     Array(0.6, dtype=float32)
     """
-    confidence, hit, weight = gathered_top_labels(logits, labels, weights, axis_name)
+    top = cross_entropy_and_top_label(logits, labels)
+    return _mmce_weighted(top, weights, axis_name, bandwidth, double_normalization)
+
+
+def _mmce_weighted(
+    top: TopLabel,
+    weights: Weights | None,
+    axis_name: AxisName,
+    bandwidth: Number,
+    double_normalization: bool,
+) -> Scalar:
+    confidence, hit, weight = gathered(top, weights, axis_name)
     sides = jnp.stack([hit, 1 - hit], axis=1)
     counts = jnp.sum(weight[:, None] * sides, axis=0)
     both = ~jnp.any(counts == 0)  # propagates the NaN of a label out of range
@@ -134,13 +144,13 @@ def mmce_weighted_penalty(
     return jnp.where(both, jnp.sqrt(jnp.where(both, _squared_norm(gram), 1.0) + 1e-10), 0.0)
 
 
-def gathered_top_labels(
-    logits: Logits, labels: Labels, weights: Weights | None, axis_name: AxisName
+def gathered(
+    top: TopLabel, weights: Weights | None, axis_name: AxisName
 ) -> tuple[Vector, Vector, Vector]:
     """Gather the confidence, hit and weight of the examples of all devices."""
-    confidence, hit = top_label(logits, labels)
-    weight = weigh(jnp.ones_like(confidence), weights)
-    return gather((confidence.reshape(-1), hit.reshape(-1), weight.reshape(-1)), axis_name)
+    weight = weigh(jnp.ones_like(top.hit), weights)
+    rows = (top.confidence.reshape(-1), top.hit.reshape(-1), weight.reshape(-1))
+    return gather(rows, axis_name)
 
 
 def _kernel_gram(
@@ -155,31 +165,38 @@ def _kernel_gram(
     checks.above("bandwidth", bandwidth, 0)
     if not len(confidence):
         return jnp.zeros((columns.shape[1],) * 2, columns.dtype)
-    order = jnp.argsort(lax.stop_gradient(confidence))
-    confidence, columns = confidence[order], columns[order]
-    distinct = jnp.concatenate([jnp.zeros(1, bool), confidence[1:] != confidence[:-1]])
-    group = jnp.cumsum(distinct)
+    place = lax.stop_gradient(confidence)
+    places, group = ranked(place)
 
     def grouped(factor: Vector) -> Float[Array, "rows columns"]:
-        return jax.ops.segment_sum(
-            factor[:, None] * columns, group, len(group), indices_are_sorted=True
-        )
+        return jax.ops.segment_sum(factor[:, None] * columns, group, len(group))
 
     def product(
         a: Float[Array, "rows columns"], b: Float[Array, "rows columns"]
     ) -> Float[Array, "columns columns"]:
         return jnp.einsum("ga,gb->ab", a, b, precision=lax.Precision.HIGHEST)
 
-    # The group positions are constants; the offset of a confidence is 0 and has slope 1.
-    place = lax.stop_gradient(confidence)
+    # The places are constants; the offset of a confidence is 0 and has slope 1.
     moved = (confidence - place) / bandwidth
     equal = grouped(jnp.ones_like(confidence))
     rising, falling = grouped(jnp.exp(moved)), grouped(jnp.exp(-moved))
-    places = jnp.zeros_like(place).at[group].set(place, indices_are_sorted=True)
-    steps = jnp.maximum(jnp.diff(places), 0)  # empty groups follow the last group
-    below = _faded_sums(jnp.exp(-steps / bandwidth)[:, None], rising[:-1])
+    fading = jnp.exp(-jnp.diff(places) / bandwidth)
+    below = _faded_sums(fading[:, None], rising[:-1])
     across = product(falling[1:], below)
     return product(equal, equal) + across + across.T
+
+
+def ranked(values: Vector) -> tuple[Vector, Integer[Array, " rows"]]:
+    """Sort values that are not negative, and find where the value of each row comes first.
+
+    Integers of the same bits have the same order. A CPU sorts them in a fifth of the time that
+    `argsort` needs.
+    """
+    integer = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
+    bits = lax.bitcast_convert_type(values, integer)
+    ascending = jnp.sort(bits)
+    first = jnp.searchsorted(ascending, bits, method="scan_unrolled")
+    return lax.bitcast_convert_type(ascending, values.dtype), first
 
 
 def _squared_norm(gram: Float[Array, "columns columns"]) -> Scalar:
@@ -205,30 +222,30 @@ def _faded_sums(
 
 
 @register("mmce")
-@checks.takes_options_of(mmce_penalty, without=["axis_name"])
-def _mmce(*, scale: Numbers = 2.0, **options: Any) -> Objective:
+def _mmce_objective(*, scale: Numbers = 2.0, bandwidth: Number = 0.4) -> Objective:
     """Cross-entropy plus `scale` times the squared MMCE (MMCE_m)."""
-    return regularized(cross_entropy, with_options(mmce_penalty, **options), scale)
+    return with_top_label_penalty(functools.partial(_mmce, bandwidth=bandwidth), scale)
 
 
 @register("mmce_weighted")
-@checks.takes_options_of(mmce_weighted_penalty, without=["axis_name"])
-def _mmce_weighted(*, scale: Numbers = 2.0, **options: Any) -> Objective:
+def _mmce_weighted_objective(
+    *, scale: Numbers = 2.0, bandwidth: Number = 0.4, double_normalization: bool = False
+) -> Objective:
     """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
-    return regularized(cross_entropy, with_options(mmce_weighted_penalty, **options), scale)
+    options = {"bandwidth": bandwidth, "double_normalization": double_normalization}
+    return with_top_label_penalty(functools.partial(_mmce_weighted, **options), scale)
 
 
 @register("mmce_gra")
-@checks.takes_options_of(mmce_penalty, without=["axis_name"])
-def _mmce_gra(**options: Any) -> Objective:
+def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
     """Cross-entropy times the batch's squared MMCE, which is a constant in the backward pass."""
-    penalty = with_options(mmce_penalty, **options)
 
     def value(
         _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
     ) -> PerExample:
-        weight = penalty(constant_in_gradient(logits), labels, weights, axis_name=axis_name)
-        losses = unchecked_cross_entropy(logits, labels)
-        return times(jnp.broadcast_to(weight, losses.shape), losses)
+        top = cross_entropy_and_top_label(logits, labels)
+        constant = constant_in_gradient(top)
+        weight = _mmce(constant, weights, axis_name, bandwidth)
+        return times(jnp.broadcast_to(weight, top.loss.shape), top.loss)
 
     return make_objective(value)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import jax
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, below_largest, of_classes, times
+from calib_jax.core.numerics import of_classes, times
 from calib_jax.core.types import Labels, Logits, Numbers, PerExample, SoftLabels
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.losses.cross_entropy import cross_entropy_and_gaps
 from calib_jax.losses.objectives import register_loss
 
 REDUCTIONS = ("mean", "sum")
@@ -54,10 +53,11 @@ def margin_smoothing(
     checks.at_least("margin", margin, 0)
     checks.at_least("alpha", alpha, 0)
     checks.one_of("class_reduction", class_reduction, REDUCTIONS)
-    losses = unchecked_cross_entropy(logits, labels)
-    gaps = below_largest(at_least_float32(logits))
-    widths = of_classes(checks.per_example("margin", margin, losses))
-    penalty = jnp.sum(jax.nn.relu(gaps - widths), axis=-1)
+    losses, gaps = cross_entropy_and_gaps(logits, labels)
+    if not (isinstance(margin, float) and margin == 0):  # no gap is negative
+        excess = gaps - of_classes(checks.per_example("margin", margin, losses))
+        gaps = jnp.where(excess > 0, excess, 0)
+    penalty = jnp.sum(gaps, axis=-1)
     if class_reduction == "mean":
         penalty = penalty / logits.shape[-1]
     weight = jnp.asarray(checks.per_example("alpha", alpha, losses), losses.dtype)

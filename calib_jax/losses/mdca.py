@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.probabilities import prepare
+from calib_jax.core.numerics import at_least_float32, times
+from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
@@ -20,13 +18,15 @@ from calib_jax.core.types import (
     Labels,
     Logits,
     Numbers,
+    PerExample,
+    PyTree,
     Scalar,
     SoftLabels,
     Vector,
     Weights,
 )
-from calib_jax.losses.focal import focal
-from calib_jax.losses.objectives import Objective, register, regularized, with_options
+from calib_jax.losses.focal import focal, focal_uncertainty
+from calib_jax.losses.objectives import Objective, make_objective, register
 
 
 @checks.takes_logits(soft_labels=True, least_examples=2)
@@ -62,20 +62,34 @@ def mdca_penalty(
     >>> mdca_penalty(logits, jnp.array([0, 1])).round(4)              # |0.7 - 0.5|
     Array(0.2, dtype=float32)
     """
-    num_classes = logits.shape[-1]
-    rows, ones = logits.reshape(-1, num_classes), jnp.ones(logits.shape[:-1])
-    weight = weigh(ones.astype(at_least_float32(logits).dtype), weights).reshape(-1)
     if labels.ndim == logits.ndim:
-        probability = _sum(weight, jax.nn.softmax(at_least_float32(rows)))
-        share = _sum(weight, labels.reshape(rows.shape).astype(weight.dtype))
-        gap = probability - share
-    else:
-        # p - q is the probability of the wrong classes, and minus their sum at the true class.
-        p = prepare(rows, labels.reshape(-1))
-        probability = _sum(weight * p.rest, p.share)
-        gap = probability.at[p.labels].add(-weight * p.rest)
-        share = jnp.zeros_like(gap).at[p.labels].add(weight)
-    gap, mass, count = total((gap, probability + share, jnp.sum(weight)), axis_name)
+        num_classes = logits.shape[-1]
+        p = jax.nn.softmax(at_least_float32(logits)).reshape(-1, num_classes)
+        weight = weigh(jnp.ones(logits.shape[:-1], p.dtype), weights).reshape(-1)
+        probability = _sum(weight, p)
+        share = _sum(weight, labels.reshape(p.shape).astype(p.dtype))
+        return _mean_gap(probability - share, probability + share, weight, axis_name)
+    return _of_view(prepare(logits, labels), weights, axis_name)
+
+
+def _of_view(p: Probabilities, weights: Weights | None, axis_name: AxisName) -> Scalar:
+    # p - q is the probability of the wrong classes, and minus their sum at the true class.
+    weight = weigh(jnp.ones_like(p.rest), weights).reshape(-1)
+    rest, labels = weight * p.rest.reshape(-1), p.labels.reshape(-1)
+    probability = _sum(rest, p.share.reshape(-1, p.share.shape[-1]))
+    gap = probability.at[labels].add(-rest)
+    share = jnp.zeros_like(gap).at[labels].add(weight)
+    return _mean_gap(gap, probability + share, weight, axis_name)
+
+
+def _mean_gap(
+    gap: Float[Array, " classes"],
+    mass: Float[Array, " classes"],
+    weight: Vector,
+    axis_name: AxisName,
+) -> Scalar:
+    """Average the absolute gaps of the classes with mass, over all devices."""
+    gap, mass, count = total((gap, mass, jnp.sum(weight)), axis_name)
     mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(mass != 0), 1)
     return mean / jnp.maximum(count, 1e-30)
 
@@ -86,8 +100,27 @@ def _sum(weight: Vector, rows: Float[Array, "rows classes"]) -> Float[Array, " c
 
 
 @register("mdca")
-@checks.takes_options_of(mdca_penalty, without=["axis_name"])
-def _mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0, **options: Any) -> Objective:
+def _mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0) -> Objective:
     """Focal loss, cross-entropy with `focal_gamma` 0, plus `scale` times MDCA."""
-    loss = with_options(focal, gamma=focal_gamma)
-    return regularized(loss, with_options(mdca_penalty, **options), scale)
+    uncertainty = focal_uncertainty(gamma=focal_gamma)
+    focal_loss = checks.unchecked(focal)
+    penalty = checks.unchecked(mdca_penalty)
+
+    def value(
+        _: PyTree,
+        logits: Logits,
+        labels: Labels | SoftLabels,
+        weights: Weights | None,
+        *,
+        axis_name: AxisName,
+    ) -> PerExample:
+        if labels.ndim == logits.ndim:
+            terms = focal_loss(logits, labels, gamma=focal_gamma)
+            extra = penalty(logits, labels, weights, axis_name=axis_name)
+        else:
+            losses, view = cross_entropy_and_view(logits, labels)
+            terms = times(uncertainty(view), losses)
+            extra = _of_view(view, weights, axis_name)
+        return terms + checks.per_example("scale", scale, terms) * extra
+
+    return make_objective(value, soft_labels=True)

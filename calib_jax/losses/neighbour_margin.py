@@ -2,16 +2,27 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 from typing import Any
 
 import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, is_true_class, valid
-from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerClass, PerExample, Weights
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.objectives import Objective, register, regularized, with_options
+from calib_jax.core.numerics import at_least_float32, valid
+from calib_jax.core.probabilities import cross_entropy_and_view
+from calib_jax.core.types import (
+    AxisName,
+    Labels,
+    Logits,
+    Numbers,
+    PerClass,
+    PerExample,
+    PyTree,
+    Weights,
+)
+from calib_jax.losses.objectives import Objective, make_objective, register, with_options
 
 DISTANCES = ("l1", "l2")
 
@@ -80,14 +91,18 @@ def neighbour_margin_penalty(
 
 def _shares(labels: Labels, weights: Weights | None, kernel_size: int, like: PerClass) -> PerClass:
     """Compute the share of each class in the window around each pixel."""
-    hot = is_true_class(labels, like.shape[-1])
+    # A CPU compares floats in vectors, unlike integers; classes up to 2^24 are exact.
+    places = labels.astype(like.dtype)
     if weights is not None:
-        hot &= (weights != 0)[..., None]
-    dims = labels.ndim - 1
-    window = (1, *(kernel_size,) * dims, 1)
-    counts = lax.reduce_window(
-        hot.astype(like.dtype), 0.0, lax.add, window, (1,) * hot.ndim, "SAME"
-    )
+        places = jnp.where(weights == 0, -1, places)
+    reach, dims = kernel_size // 2, labels.ndim - 1
+    places = jnp.pad(places, ((0, 0), *((reach, reach),) * dims), constant_values=-1)
+    classes = lax.broadcasted_iota(like.dtype, like.shape, like.ndim - 1)
+    counts = jnp.zeros_like(like)
+    for start in itertools.product(range(kernel_size), repeat=dims):
+        end = (len(labels), *map(operator.add, start, labels.shape[1:]))
+        neighbour = lax.slice(places, (0, *start), end)
+        counts += (neighbour[..., None] == classes).astype(like.dtype)
     return counts / kernel_size**dims
 
 
@@ -95,4 +110,11 @@ def _shares(labels: Labels, weights: Weights | None, kernel_size: int, like: Per
 @checks.takes_options_of(neighbour_margin_penalty, without=["axis_name"])
 def _neighbour_margin(*, alpha: Numbers = 0.1, **options: Any) -> Objective:
     """Cross-entropy plus `alpha` times the distance from the label shares, for dense labels."""
-    return regularized(cross_entropy, with_options(neighbour_margin_penalty, **options), alpha)
+    penalty = with_options(neighbour_margin_penalty, **options)
+
+    def value(_: PyTree, logits: Logits, labels: Labels, weights: Weights | None) -> PerExample:
+        losses, view = cross_entropy_and_view(logits, labels)
+        extra = penalty(view.logits, labels, weights)
+        return losses + checks.per_example("alpha", alpha, losses) * extra
+
+    return make_objective(value)

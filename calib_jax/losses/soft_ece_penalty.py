@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+import functools
 
 import jax
 import jax.numpy as jnp
@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, true_class, valid
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
+from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import (
     Array,
     AxisName,
@@ -24,8 +24,8 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.cross_entropy import scaled_cross_entropy
-from calib_jax.losses.objectives import Objective, register, regularized, with_options
+from calib_jax.losses.cross_entropy import with_top_label_penalty
+from calib_jax.losses.objectives import Objective, register
 
 
 @checks.takes_logits()
@@ -74,24 +74,44 @@ def soft_ece_penalty(
     >>> soft_ece_penalty(sure, jnp.array([1])).round(3)
     Array(1., dtype=float32)
     """
+    top = cross_entropy_and_top_label(logits, labels)
+    return _of_top_label(
+        top,
+        weights,
+        axis_name,
+        num_bins=num_bins,
+        rank_sharpness=rank_sharpness,
+        bin_temperature=bin_temperature,
+    )
+
+
+def _of_top_label(
+    top: TopLabel,
+    weights: Weights | None,
+    axis_name: AxisName,
+    *,
+    num_bins: int,
+    rank_sharpness: Number,
+    bin_temperature: Number,
+) -> Scalar:
     checks.num_bins(num_bins)
     checks.above("bin_temperature", bin_temperature, 0)
-    p = jax.nn.softmax(at_least_float32(logits))
-    confidence = jnp.max(p, axis=-1)
+    confidence = top.confidence
 
+    # Bins are rows: few columns would be slow on a CPU.
     number = np.arange(1, num_bins + 1)
     offset = np.cumsum(number - 1) / num_bins
-    affinity = (confidence.reshape(-1, 1) * number[None] - offset[None]) / bin_temperature
+    affinity = (confidence.reshape(1, -1) * number[:, None] - offset[:, None]) / bin_temperature
     floor = 1e-6  # as released, so that no bin is empty
-    membership = (jax.nn.softmax(affinity) + floor) / (1 + (num_bins + 1) * floor)
+    membership = (jax.nn.softmax(affinity, axis=0) + floor) / (1 + (num_bins + 1) * floor)
 
-    ahead = jax.nn.sigmoid(rank_sharpness * (p - true_class(p, labels)[..., None]))
-    rank = 0.5 + jnp.sum(ahead, axis=-1)
-    accuracy = jnp.where(valid(labels, p.shape[-1]), jax.nn.relu(2 - rank), jnp.nan)
+    p = jnp.exp(-top.gaps) * confidence[..., None]
+    ahead = jax.nn.sigmoid(rank_sharpness * (p - jnp.exp(-top.loss)[..., None]))
+    accuracy = jax.nn.relu(1.5 - jnp.sum(ahead, axis=-1))  # 2 - rank
 
     def in_bins(values: PerExample) -> Float[Array, " bins"]:
-        rows = weigh(values, weights).reshape(-1, 1) * membership
-        return jnp.sum(rows, axis=0)
+        rows = membership * weigh(values, weights).reshape(1, -1)
+        return jnp.sum(rows, axis=1)
 
     count = jnp.sum(weigh(jnp.ones_like(confidence), weights))
     gap, count = total((in_bins(accuracy - confidence), count), axis_name)
@@ -99,10 +119,19 @@ def soft_ece_penalty(
 
 
 @register("soft_ece")
-@checks.takes_options_of(soft_ece_penalty, without=["axis_name"])
 def _soft_ece(
-    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 1.0, **options: Any
+    *,
+    scale: Numbers = 1.0,
+    cross_entropy_scale: Numbers = 1.0,
+    num_bins: int = 15,
+    rank_sharpness: Number = 100.0,
+    bin_temperature: Number = 0.01,
 ) -> Objective:
     """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
-    loss = scaled_cross_entropy(cross_entropy_scale)
-    return regularized(loss, with_options(soft_ece_penalty, **options), scale)
+    options = {
+        "num_bins": num_bins,
+        "rank_sharpness": rank_sharpness,
+        "bin_temperature": bin_temperature,
+    }
+    penalty = functools.partial(_of_top_label, **options)
+    return with_top_label_penalty(penalty, scale, cross_entropy_scale)
