@@ -39,6 +39,19 @@ def test_weights_need_little_memory(name):
     assert bytes_per_pixel(name) <= 1.2 * bytes_per_pixel("cross_entropy")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("name", "at_most"),
+    [
+        *((name, 2.0) for name in ("dca", "esd", "mmce", "margin_smoothing", "max_suppression")),
+        *(("class_adaptive_margin", 1.3), ("mdca", 2.4), ("logit_norm", 2.2), ("soft_ece", 3.1)),
+    ],
+)
+def test_penalties_keep_a_few_arrays_of_the_classes(name, at_most):
+    """Cross-entropy holds the logits and the gradient; no penalty holds pairs of pixels."""
+    assert bytes_per_pixel(name) <= at_most * bytes_per_pixel("cross_entropy")
+
+
 BY_VALIDATION = [
     name for name in losses.catalogue() if losses.objective(name).clock == "validation"
 ]
