@@ -5,6 +5,7 @@ import io
 import itertools
 import os
 import pickle
+import re
 import struct
 import zipfile
 import zlib
@@ -88,15 +89,22 @@ def contents(whole: bytes) -> Iterator[tuple[str, bytes]]:
     }.items()
 
 
-def at_random(number: int, seed: int) -> Ways:
-    """Make a way of breaking that does up to four things at random places."""
+def at_random(number: int, seed: int, *, text: bool = False) -> Ways:
+    """Make a way of breaking that does up to four things at random places.
+
+    Args:
+      number: how many contents.
+      seed: of the random numbers.
+      text: break words and lines in most of the contents.
+    """
 
     def ways(whole: bytes) -> Iterator[tuple[str, bytes]]:
         for one in range(number):
             random = np.random.default_rng([seed, one])
             content = whole
+            change = once_in_text if text and random.random() < 0.75 else once
             for _ in range(random.integers(1, 5)):
-                content = once(content, random)
+                content = change(content, random)
             yield f"at random, {seed} {one}", content
 
     return ways
@@ -124,6 +132,31 @@ def once(content: bytes, random: np.random.Generator) -> bytes:
             return changed(content, place, bytes(min(end - place, 64)))
 
 
+def once_in_text(content: bytes, random: np.random.Generator) -> bytes:
+    """Replace, repeat, drop or swap a word or a line; what was UTF-8 stays UTF-8."""
+    by_line = random.random() < 0.3
+    parts = content.split(b"\n") if by_line else re.split(rb"(\W|\d+)", content)
+    place, other = random.integers(0, len(parts), 2).tolist()
+    match int(random.integers(0, 6)):
+        case 0:
+            parts[place] = parts[other]
+        case 1:
+            del parts[place]
+        case 2:
+            parts.insert(place, parts[other])
+        case 3:
+            parts[place], parts[other] = parts[other], parts[place]
+        case _:
+            parts[place] = WORDS[random.integers(len(WORDS))]
+    return (b"\n" if by_line else b"").join(parts)
+
+
+WORDS = (
+    *(b"", b"0", b"1", b"-1", b"2", b"0.5", b"1e999", b"-1e-400", b"nan", b"inf", b"1_0", b"0x1"),
+    *(b"9" * 5000, b"18446744073709551616", b"true", b"null", b"[]", b"{}", b'"', b"'", b"\\"),
+    *(b",", b";", b"\t", b" ", b"\r", b"\n\n", b"(", b")", b"\0", b"\x1b[2J", b"%", b"a" * 300),
+    *(text.encode() for text in ("é", "\u202e", "\u2028", "\u0663", "\ufeff", "\U00018d09")),
+)
 INTEGERS = (
     *(b"\xff" * 2, b"\xff" * 4, b"\xff" * 8, b"\xff\xff\xff\x7f", b"\xff" * 7 + b"\x7f"),
     *(bytes(4), bytes(7) + b"\x80", b"\x01" + bytes(3), b"99999999", b"-1", b"1e99", b"\0\0\1\0"),

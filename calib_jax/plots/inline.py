@@ -5,6 +5,7 @@ import io
 import re
 from typing import TYPE_CHECKING
 
+from calib_jax.core.files import escaping
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
     body = re.sub(r"<[^>]*>", lambda tag: _with_variables(tag[0]), _with_prefixed_ids(body, name))
     body = re.sub(r"(font: [^;\"']*px) '[^;\"]*", r"\1 'DejaVu Sans', Verdana, sans-serif", body)
     width, height = (72 * inches for inches in figure.get_size_inches())
-    label = html.escape(description)
+    label = html.escape(escaping.printable(description))
     head = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}">'
     boxes = "".join(_hover_box(figure, box) for box in style.hover_boxes(figure))
     return head + re.sub(r"\s*\n\s*", "\n", body).strip().removesuffix("</svg>") + boxes + "</svg>"

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 import numpy as np
 
 from calib_jax.core import outside_interval
+from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
 
 if TYPE_CHECKING:
@@ -113,13 +114,36 @@ def drawn(
 
     @functools.wraps(function)
     def draw(*args: _Options.args, **options: _Options.kwargs) -> "matplotlib.figure.Figure":
+        from matplotlib.text import Text
+
         with settings():
             figure = function(*args, **options)
+            for each in figure.findobj(Text):
+                each.set_text(drawable(each.get_text()))
             # The first draw creates the ticks; do it now, while these settings apply.
             figure.draw_without_rendering()
         return figure
 
     return draw
+
+
+def drawable(text: str) -> str:
+    r"""Escape what no font and no SVG file has, and the dollar signs of what is no formula.
+
+    >>> drawable("T$^2$\x1b[2J"), drawable("$\\frac$")
+    ('T$^2$\\x1b[2J', '\\$\\frac\\$')
+    """
+    text = escaping.printable(text)
+    if "$" in text:
+        from matplotlib.mathtext import MathTextParser
+
+        parser: Any = MathTextParser("path")
+        try:
+            for line in text.splitlines():
+                parser.parse(line)
+        except ValueError:
+            return re.sub(r"(?<!\\)\$", r"\\$", text)
+    return text
 
 
 def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
@@ -203,7 +227,7 @@ def add_hover(
       bottom: lower edge, or None.
       top: upper edge, or None.
     """
-    box = HoverBox(axes, left, right, bottom, top, text)
+    box = HoverBox(axes, left, right, bottom, top, escaping.printable(text))
     vars(axes.figure).setdefault("hover_boxes", []).append(box)
 
 
@@ -297,6 +321,7 @@ def wrapped(text: str, width: float) -> str:
     adaptive_debiased_
     rms_error
     """
+    text = drawable(text)
     letters = max(int(characters(width)), 8)
 
     def line_broken(line: str) -> str:

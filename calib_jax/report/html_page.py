@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import calib_jax.metrics as metrics_package
 from calib_jax import plots
+from calib_jax.core.files.escaping import printable
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -85,7 +86,8 @@ def render(page: Page) -> str:
     )
     template = string.Template(_resource("html_template.html"))
     body = "\n".join(filter(None, parts))
-    return template.substitute(title=html.escape(page.title), dark=dark, body=body)
+    # `html.escape` keeps control characters.
+    return printable(template.substitute(title=html.escape(page.title), dark=dark, body=body))
 
 
 def _text(text: str) -> str:

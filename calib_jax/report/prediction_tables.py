@@ -109,9 +109,13 @@ def listed(names: Sequence[str], most: int = 20) -> str:
 
 
 def shown(text: str, most: int = 40) -> str:
-    """Quote a text from a file, without control characters and shortened if it is long."""
-    text = text if len(text) <= most else f"{text[:most]}..."
-    return one_line(text)
+    r"""Quote a text from a file, without control characters and shortened if it is long.
+
+    >>> shown("cat\x1b[2J", most=9), shown("\0" * 40, most=8)
+    ('cat\\x1b[2...', '\\x00\\x00...')
+    """
+    text = one_line(text)  # first: it makes texts longer
+    return text if len(text) <= most else f"{text[:most]}..."
 
 
 def counted(number: int, noun: str) -> str:

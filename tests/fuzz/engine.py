@@ -7,7 +7,8 @@ With atheris, a case that reaches new lines of calib_jax is mutated further.
 
 import contextlib
 import importlib.util
-import json
+import multiprocessing
+import os
 import pathlib
 import signal
 import sys
@@ -19,6 +20,15 @@ from collections.abc import Callable, Iterator
 HAS_ATHERIS = importlib.util.find_spec("atheris") is not None
 LONGEST = 5.0  # seconds of a case
 _SHOWN = 5  # failures that are printed
+
+
+def instrumented() -> contextlib.AbstractContextManager[None]:
+    """Let what is imported in the block count its lines for atheris, if atheris is installed."""
+    if not HAS_ATHERIS or "calib_jax" in sys.modules:
+        return contextlib.nullcontext()
+    import atheris
+
+    return atheris.instrument_imports(include=["calib_jax"])
 
 
 class Hang(BaseException):
@@ -105,12 +115,21 @@ def _inner_content(form, whole: bytes) -> bytes:
     return grabbed[0]
 
 
+def _is_text(content: bytes) -> bool:
+    """Check for text, in which few random bytes leave much to read."""
+    try:
+        return content.decode("utf-8").replace("\n", "").replace("\t", "").isprintable()
+    except UnicodeDecodeError:
+        return False
+
+
 def _random(read: Callable[[bytes], None], seeds: list[bytes], cases: int, seed: int) -> None:
     from tests import broken
 
     for number in range(cases):
         first, content = seeds[number % len(seeds)][:1], seeds[number % len(seeds)][1:]
-        ((_, changed),) = broken.at_random(1, seed + number)(content)
+        text = _is_text(content)
+        ((_, changed),) = broken.at_random(1, seed + number, text=text)(content)
         read(first + changed)
 
 
@@ -122,6 +141,7 @@ def _guided(read: Callable[[bytes], None], seeds: list[bytes], cases: int, seed:
     from tests import broken
 
     done = 0
+    kinds = {content[:1]: _is_text(content[1:]) for content in seeds}
 
     def counted(case: bytes) -> None:
         nonlocal done
@@ -131,11 +151,11 @@ def _guided(read: Callable[[bytes], None], seeds: list[bytes], cases: int, seed:
 
     def mutated(case: bytes, most: int, number: int) -> bytes:
         random = np.random.default_rng(number)
-        if len(case) > 1 and random.random() < 0.5:
-            for _ in range(random.integers(1, 4)):
-                case = case[:1] + broken.once(case[1:], random)
-            return case[:most]
-        return atheris.Mutate(case, most)
+        are_texts = kinds.get(case[:1], False)
+        if len(case) == 1 or random.random() < (0.2 if are_texts else 0.5):
+            return atheris.Mutate(case, most)
+        ways = broken.at_random(1, number, text=are_texts)
+        return case[:1] + next(ways(case[1:]))[1][: most - 1]
 
     with tempfile.TemporaryDirectory() as corpus:
         for number, content in enumerate(seeds):
@@ -153,37 +173,52 @@ def _guided(read: Callable[[bytes], None], seeds: list[bytes], cases: int, seed:
             atheris.Fuzz()
 
 
-def main(name: str, cases: str, seed: str, failures: str) -> None:
-    """Fuzz one reader, and print its row as JSON on the last line."""
-    with contextlib.ExitStack() as stack:
-        if HAS_ATHERIS:
-            import atheris
+def run(name: str, cases: int, seed: int, failures: str) -> dict:
+    """Fuzz one reader in this process, which may end with it, and return its row."""
+    from tests.fuzz.readers import FORMATS, judged
+    from tests.memory import peak
 
-            stack.enter_context(atheris.instrument_imports(include=["calib_jax"]))
-        from tests.fuzz.readers import FORMATS, judged
-        from tests.memory import peak
-
-        form = FORMATS[name]
-        folder = stack.enter_context(tempfile.TemporaryDirectory())
+    form = FORMATS[name]
+    with tempfile.TemporaryDirectory() as place:
         # A reader imports what it needs when it is first called.
-        judged(form, form.make(pathlib.Path(folder)), "whole")
+        judged(form, form.make(pathlib.Path(place)), "whole")
     with tempfile.TemporaryDirectory() as place:
         before = peak(reset=True)
-        fuzzed = fuzz(form, pathlib.Path(place), judged, int(cases), int(seed), guided=HAS_ATHERIS)
+        fuzzed = fuzz(form, pathlib.Path(place), judged, cases, seed, guided=HAS_ATHERIS)
         memory = peak() - before
     for number, (content, text) in enumerate(fuzzed.failures):
         if failures:
             pathlib.Path(failures).mkdir(parents=True, exist_ok=True)
-            file = pathlib.Path(failures, f"{name.replace('/', '_')}-{number}")
-            file.write_bytes(content)
+            pathlib.Path(failures, f"{name.replace('/', '_')}-{number}").write_bytes(content)
         if number < _SHOWN:
-            print(ascii(text).replace(r"\n", "\n"), file=sys.stderr)
-    row = {
+            print(ascii(text).replace(r"\n", "\n"), file=sys.stderr, flush=True)
+    return {
         **{"reader": name, "cases": sum(fuzzed.counts.values()), **fuzzed.counts},
         **{"slowest": fuzzed.slowest, "memory": memory, "guided": HAS_ATHERIS},
     }
-    print(json.dumps(row), flush=True)
 
 
-if __name__ == "__main__":
-    main(*sys.argv[1:])
+def run_in_fork(name: str, cases: int, seed: int, failures: str) -> dict:
+    """Fuzz one reader in a fork of this process; without a row the fork has crashed.
+
+    The fork has the libraries, whose import takes longer than a thousand cases.
+    """
+    context = multiprocessing.get_context("fork")
+    rows, sent = context.Pipe(duplex=False)
+
+    def child() -> None:
+        with tempfile.TemporaryFile() as log:
+            os.dup2(log.fileno(), 1)  # libFuzzer prints much
+            sent.send(run(name, cases, seed, failures))
+        os._exit(0)
+
+    process = context.Process(target=child)
+    process.start()
+    sent.close()
+    try:
+        row: dict = rows.recv()
+    except EOFError:
+        row = {"reader": name, "cases": 0, "accepted": 0, "refused": 0, "failed": 1}
+        row |= {"slowest": 0, "memory": 0, "guided": HAS_ATHERIS}
+    process.join()
+    return row

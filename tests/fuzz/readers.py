@@ -522,5 +522,5 @@ def judged(form: Format, path: pathlib.Path, how: str) -> bool:
     shown = (c for c in text.replace("\n", "") if unicodedata.category(c) not in ("Zs", "Cn"))
     assert all(c.isprintable() or c in "\u200c\u200d" for c in shown), f"{how}: {text}"
     assert text.count("\n") <= 2, f"{how}: {text}"
-    assert len(text) < 700, f"{how}: {text}"
+    assert len(text) < 1000, f"{how}: {text}"
     return False

@@ -6,6 +6,7 @@ files of a running process; leftovers are removed at the next start.
 """
 
 import contextlib
+import functools
 import glob
 import os
 import shutil
@@ -52,7 +53,7 @@ def replacing(path: Path) -> Iterator[Path]:
     remove_leftovers(path.parent, path.name)
     temporary = _named(path.parent, path.name)
     try:
-        with _made(temporary, temporary.touch):
+        with _made(temporary, functools.partial(temporary.touch, exist_ok=False)):
             yield temporary
             temporary.replace(path)
     except OSError as error:
@@ -82,7 +83,7 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
 
 
 def _named(folder: Path, name: str) -> Path:
-    return folder / f".{name}.{os.urandom(4).hex()}{_ENDING}"
+    return folder / f".{name}.{os.urandom(8).hex()}{_ENDING}"
 
 
 @contextlib.contextmanager
