@@ -1,6 +1,6 @@
 """Print the table of dependencies in `safety.md`, from setup.py, .ci/constraints.txt and metadata.
 
-    python -m experiments.documentation.dependencies
+python -m experiments.documentation.dependencies
 """
 
 import importlib.metadata

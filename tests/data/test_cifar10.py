@@ -1,5 +1,6 @@
 """CIFAR-10 from files of TFDS: exact pixels, the papers' order, and a cache that is never wrong."""
 
+import json
 import os
 import pathlib
 import shutil
@@ -13,6 +14,7 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
+from calib_jax.core.files import reading
 from calib_jax.data.formats import tfds as reader
 from calib_jax.data.images import decoded
 from tests.data import tiny
@@ -324,6 +326,21 @@ def test_other_images_and_labels_are_refused(folder, test, message):
     with pytest.raises(ValueError, match=message):
         data.cifar10(data_dir=str(folder))
     assert not (place / CACHE).exists()
+
+
+@pytest.mark.parametrize("key", ["pythonClassName", "python_class_name", "type"])
+def test_features_import_no_module(folder, monkeypatch, key):
+    """TFDS imports the module of any class that features.json names, also from here."""
+    path = tiny.cifar10(folder) / "features.json"
+    features = json.loads(path.read_text())
+    label = features["featuresDict"]["features"]["label"]
+    label.pop("pythonClassName")
+    label[key] = "owned_by_data.Feature"
+    path.write_text(json.dumps(features))
+    (pathlib.Path(folder) / "owned_by_data.py").write_text("raise SystemExit('imported')")
+    monkeypatch.syspath_prepend(folder)
+    with pytest.raises(reading.Unreadable, match=r"features.json .*the class 'owned_by_data\.Fea"):
+        reader.opened(path.parent, "test")
 
 
 def test_it_is_read_without_tensorflow(folder, tmp_path):

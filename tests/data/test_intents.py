@@ -83,6 +83,7 @@ def test_the_published_parts_of_clinc150_and_its_other_scope(folder):
         (lambda text: text[: len(text) // 2], "quotes that do not match|intents, and banking77"),
         (lambda text: text + "only a text\n", "'only a text' is no text with a category"),
         (lambda text: "", "its columns are none"),
+        (lambda text: "text,category\na,b\n", "queries of 1 intents, and banking77 has 77"),
         (lambda text: text + "\x1b[2J\n", r"the row '\\x1b\[2J' is no text with a category"),
     ],
 )
@@ -162,6 +163,12 @@ def test_unfinished_or_damaged_vectors_are_refused(folder):
     np.save(place / "test_labels.npy", np.full(20, 3, np.int32))
     with pytest.raises(reading.Unreadable, match=r"its labels lie outside \[0, 2\]"):
         data.from_vectors(str(place))
+    record = json.loads((place / "record.json").read_text())
+    for wrong in ({"count": 30, "width": 4}, {"count": "30", "width": 4, "weights": False}, 3):
+        broken = record | {"parts": record["parts"] | {"train": wrong}}
+        (place / "record.json").write_text(json.dumps(broken))
+        with pytest.raises(reading.Unreadable, match="train has no count, width and weights"):
+            data.from_vectors(str(place))
     (place / "record.json").write_text("{}")
     with pytest.raises(reading.Unreadable, match="it does not name the texts"):
         data.from_vectors(str(place))

@@ -1,5 +1,7 @@
 """Files of MATLAB: what SciPy wrote is read, and what announces more than it has is refused."""
 
+import struct
+
 import numpy as np
 import pytest
 import scipy.io
@@ -62,6 +64,18 @@ def test_what_is_damaged_is_named(tmp_path, change, message):
     path.write_bytes(change(path.read_bytes()))
     with pytest.raises(reading.Unreadable, match=rf"a\.mat cannot be read .*{message}"):
         matlab.read(path, ["X"], ADVICE)
+
+
+@pytest.mark.parametrize("width", [-242, 0, 2**31 - 1])
+def test_a_width_of_names_that_lies_is_refused(tmp_path, width):
+    scipy.io.savemat(tmp_path / "a.mat", {"s": {"field": 1.0}})
+    whole = (tmp_path / "a.mat").read_bytes()
+    tag = struct.pack("<HH", 5, 4)  # a short part with one int32
+    assert whole.count(tag) == 1
+    place = whole.index(tag) + 4
+    (tmp_path / "a.mat").write_bytes(whole[:place] + struct.pack("<i", width) + whole[place + 4 :])
+    with pytest.raises(reading.Unreadable, match=rf"fields have {width:,} characters"):
+        matlab.read(tmp_path / "a.mat", ["s"], "get it anew")
 
 
 def test_a_shape_that_lies_asks_for_no_memory(tmp_path):

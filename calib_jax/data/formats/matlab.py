@@ -28,6 +28,7 @@ _NUMBERS = {
 _ENCODINGS = {1: "utf-8", 2: "utf-8", 16: "utf-8", 4: "utf-16-le", 17: "utf-16-le", 18: "utf-32-le"}
 _STRUCT, _CHAR, _COMPLEX = 2, 4, 0x0800
 _DEEPEST = 20
+_LONGEST_NAME = 1024  # characters of a field; MATLAB allows 63
 _Part = tuple[int, memoryview]  # type and content
 
 
@@ -96,7 +97,10 @@ def _array(
         return {name: str(rest[0][1], _ENCODINGS[rest[0][0]])}
     if kind & 0xFF == _STRUCT:
         length, names, *elements = rest
-        texts = np.frombuffer(names[1], f"S{int(_numbers(length)[0])}").astype(str).tolist()
+        width = int(_numbers(length)[0])
+        if not 1 <= width <= _LONGEST_NAME:
+            raise ValueError(f"the names of a struct's fields have {width:,} characters")
+        texts = np.frombuffer(names[1], f"S{width}").astype(str).tolist()
         if len(elements) != count * len(texts):
             raise ValueError(f"an array of {count:,} structs has {len(elements):,} fields")
         values = [

@@ -23,7 +23,8 @@ from calib_jax.data.images.image_sets import Images, checked_labels
 VARIABLE = "CALIB_JAX_DATA_DIR"
 
 FORMATS = ARRAY_RECORD, TFRECORD = "array_record", "tfrecord"
-_ABOUT = "dataset_info.json"
+_ABOUT, _FEATURES = "dataset_info.json", "features.json"
+_CLASS_KEYS = {"type", "pythonclassname"}  # of the old and the new form of the features
 _ORDER = 1  # increment if this file changes the order or content of the returned records
 _CHUNK = 500
 _KIND = "the description of a data set by TFDS"
@@ -184,10 +185,33 @@ def opened(folder: pathlib.Path, part: str, images: Sequence[str] = ()) -> Any:
     """Open a part in array_record for random access; the features in `images` stay encoded."""
     import tensorflow_datasets as tfds
 
+    _check_features(folder / _FEATURES)
     # Skip decoding: the decoder of TFDS depends on the installed packages, and JPEG decoders differ
     # in the last bit.
     undecoded = {name: tfds.decode.SkipDecoding() for name in images}
-    return tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
+    try:
+        return tfds.builder_from_directory(str(folder)).as_data_source(part, decoders=undecoded)
+    except ImportError as error:  # TFDS looks up a dtype that NumPy does not know in TensorFlow
+        raise reading.Unreadable(
+            f"{folder / _FEATURES} has a feature that only TensorFlow can read: {_ADVICE}."
+        ) from error
+
+
+def _check_features(path: pathlib.Path) -> None:
+    """Raise an error if a feature's class is none of TFDS, which would import any module."""
+    with reading.guard(path, _KIND, _ADVICE):
+        waiting = [reading.json_value(path, _KIND, _ADVICE)]
+        while waiting:
+            value = waiting.pop()
+            if isinstance(value, list):
+                waiting += value
+            elif isinstance(value, dict):
+                waiting += value.values()
+                for key, name in value.items():
+                    if key.replace("_", "").lower() not in _CLASS_KEYS or not isinstance(name, str):
+                        continue
+                    if "." in name and not name.startswith("tensorflow_datasets.core.features."):
+                        raise ValueError(f"it names the class {name[:80]!r}, which is none of TFDS")
 
 
 def columns(

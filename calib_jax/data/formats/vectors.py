@@ -39,6 +39,11 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
             raise ValueError("it does not name the classes")
         if not isinstance(parts, dict) or list(parts) != list(PARTS):
             raise ValueError(f"its parts are not {', '.join(PARTS)}")
+        for part, about in parts.items():
+            known = about if isinstance(about, dict) else {}
+            kinds = [type(known.get(key)) for key in ("count", "width", "weights")]
+            if kinds != [int, int, bool]:
+                raise ValueError(f"{part} has no count, width and weights")
         return record
 
 

@@ -82,13 +82,13 @@ def banking77(
     located = files.find("banking77", _BANKING77, data_dir)
     training = _table(located.path)
     test = _table(located.path.with_name(located.path.name.replace("train", "test")))
+    names = _intents("banking77", located.path, training, 77)
     parted = split_in_two("banking77", len(training), validation=validation, seed=seed)
     parts = {
         "train": [training[i] for i in parted.train],
         "validation": [training[i] for i in parted.validation],
         "test": test,
     }
-    names = _intents("banking77", located.path, training, 77)
     about = f"BANKING77, {located}; split by the papers' rule with seed {seed}"
     return _dataset("banking77", parts, names, located.path, about=about, **options)
 
