@@ -8,6 +8,7 @@ confidences. Since $e^{-|a-b|/w} = e^{-a/w} e^{b/w}$ for $b \le a$, and confiden
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -232,7 +233,7 @@ def _mmce_weighted_objective(
     *, scale: Numbers = 2.0, bandwidth: Number = 0.4, double_normalization: bool = False
 ) -> Objective:
     """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
-    options = {"bandwidth": bandwidth, "double_normalization": double_normalization}
+    options: dict[str, Any] = {"bandwidth": bandwidth, "double_normalization": double_normalization}
     return with_top_label_penalty(functools.partial(_mmce_weighted, **options), scale)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -128,7 +129,7 @@ def _soft_ece(
     bin_temperature: Number = 0.01,
 ) -> Objective:
     """Cross-entropy plus `scale` times soft ECE; the released code has cross_entropy_scale 0."""
-    options = {
+    options: dict[str, Any] = {
         "num_bins": num_bins,
         "rank_sharpness": rank_sharpness,
         "bin_temperature": bin_temperature,

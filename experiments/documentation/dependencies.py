@@ -20,7 +20,7 @@ def required() -> dict[str, tuple[str, str]]:
     with mock.patch("setuptools.setup") as setup:
         runpy.run_module("setup")
     given: dict[str, Any] = setup.call_args.kwargs
-    extras = {"all": given["install_requires"], **given["extras_require"]}
+    extras: dict[str, Any] = {"all": given["install_requires"], **given["extras_require"]}
     # The extras of developers hold those of users, too.
     names = sorted(extras, key=lambda extra: extra in ("test", "dev"))
     listed = [(extra, each) for extra in names for each in extras[extra]]
@@ -35,7 +35,8 @@ def required() -> dict[str, tuple[str, str]]:
 def licence(package: str) -> str:
     """Return the licence that an installed package declares."""
     about = importlib.metadata.metadata(package)
-    declared = about.get("License-Expression") or about.get("License") or ""
+    stated = [about[key] for key in ("License-Expression", "License") if key in about]
+    declared = stated[0] if stated else ""
     classified = [
         line.rpartition(" :: ")[2]
         for line in about.get_all("Classifier") or ()

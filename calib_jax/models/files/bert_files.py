@@ -81,14 +81,17 @@ def read_bert(
                 f"{folder}: a new last layer needs its number of classes: give num_classes."
             )
         num_classes = len(weight)
-    network = bert(num_classes=num_classes, **network_options)
-    if key is not None:
-        tensors |= _new_head(network, key)
-    elif weight is None:
+    if key is None and weight is None:
         raise ValueError(
             f"{folder / _WEIGHTS} has no last layer: give key, and a new one is drawn from it."
         )
-    return network, from_torch(network, tensors)
+    try:
+        network = bert(num_classes=num_classes, **network_options)
+        if key is not None:
+            tensors |= _new_head(network, key)
+        return network, from_torch(network, tensors)
+    except ValueError as error:  # sizes that fit neither each other nor the weights
+        raise ValueError(f"{folder}: {error}") from error
 
 
 def write_bert(folder: str | os.PathLike[str], network: nn.Module, variables: PyTree) -> None:
