@@ -7,6 +7,7 @@ import importlib.metadata
 import pathlib
 import re
 import runpy
+from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
@@ -19,7 +20,7 @@ def required() -> dict[str, tuple[str, str]]:
     """Return the bound of each dependency, and the extra that needs it, or "all"."""
     with mock.patch("setuptools.setup") as setup:
         runpy.run_module("setup")
-    given: dict[str, Any] = setup.call_args.kwargs
+    given: Mapping[str, Any] = setup.call_args.kwargs
     extras: dict[str, Any] = {"all": given["install_requires"], **given["extras_require"]}
     # The extras of developers hold those of users, too.
     names = sorted(extras, key=lambda extra: extra in ("test", "dev"))
