@@ -52,12 +52,12 @@ def test_a_training_step_exchanges_its_gradients_once_and_the_sums_of_batch_norm
     batch = train.Batch(images, jnp.zeros(2, jnp.int32), jnp.ones(2), jnp.arange(2))
     tx = train.optimizer("sgd", 0.1, clip_norm=2.0)
     sizes = {name: memory.size(tree) for name, tree in variables.items()}
-    for name, of_loss in {"cross_entropy": {}, "mmce": {"loss": 4 * 2 * 8}}.items():
+    for name, of_loss in {"cross_entropy": {}, "mmce": {"loss": 4 * 5 * 4}}.items():
         objective = losses.objective(name)
         step = train.make_train_step(train.linen(network), objective, tx, axis_name=train.AXIS)
         state = train.create(variables, objective, tx, 10, 0)
         # With the gradients go four sums, among them the loss; each of three batch norms counts
-        # its positions. MMCE gathers two columns of 8 examples, and returns their gradients.
+        # its positions. MMCE gathers three columns of 4 examples, and returns the gradients of two.
         assert programs.exchanged(step, state, batch, devices=2) == {
             "gradient": sizes["params"] + 4 * 4,
             "batch norm": 2 * sizes["batch_stats"] + 3 * 4,

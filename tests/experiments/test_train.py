@@ -72,7 +72,7 @@ def test_two_evaluations_of_a_run_do_not_mix(trained):
     folder, _ = trained
     with lock.only_one(folder, lock.EVALUATION):
         code, output = run("evaluate", f"--workdir={folder}", "--resamples=20")
-    assert code == 1
+    assert code == 2
     assert output.splitlines()[-1].startswith(f"error: {folder} is in use by process")
     assert not list(folder.glob("predictions_*"))
     with lock.only_one(folder):  # a run may be evaluated while it is trained

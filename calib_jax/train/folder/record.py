@@ -78,7 +78,7 @@ class Record:
       free: the config keys that may change when the run resumes.
       processes: the communication between processes.
       console: the console to print to.
-      same: values by name that must not change when the run resumes, unless the config has them.
+      same: values by name that must not change when the run resumes.
       claim: the lock of the folder, in process 0.
       writers: functions that open receivers of the rows; see `writers.py`.
     """

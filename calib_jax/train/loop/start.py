@@ -157,13 +157,15 @@ def fit_all(
         def open_records() -> bytes:
             for run in runs:
                 claim = stack.enter_context(_claimed(Path(run.folder))) if processes.leads else None
+                # A run with a config has them there; `experiments` compares the data itself.
+                same = {"loss": task.objective.name, "training_examples": len(task.train)}
                 record = Record(
                     run,
                     plan,
                     free,
                     processes,
                     console,
-                    same={"loss": task.objective.name, "training_examples": len(task.train)},
+                    same={} if run.config else same,
                     claim=claim,
                     writers=writers,
                 )
