@@ -1,5 +1,7 @@
 """The fuzzer counts what readers do, finds what it must find, and its page is complete."""
 
+import pathlib
+import re
 import time
 
 import pytest
@@ -8,6 +10,7 @@ from tests.fuzz import engine
 from tests.fuzz.__main__ import _line, page
 from tests.fuzz.readers import FORMATS, Format, judged
 
+ROOT = pathlib.Path(__file__).parents[2]
 NEW = ("answers, csv", "answers of lm-evaluation-harness", "vectors of texts, record", "costs")
 
 
@@ -65,3 +68,11 @@ def test_a_page_adds_up():
     assert "| a | 10 | 4 | 5 | 1 | 250 | 3 |" in text.splitlines()
     assert "not guided by coverage" in text
     assert _line(row | {"reader": "b"}) in text
+
+
+def test_the_published_page_has_every_reader_and_no_failure():
+    text = (ROOT / "experiments" / "results" / "fuzz.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| (.+?) \| ([\d,]+) \| [\d,]+ \| [\d,]+ \| (\d+) \|", text, re.MULTILINE)
+    assert [name for name, _, _ in rows] == list(FORMATS)
+    assert all(int(cases.replace(",", "")) >= 10_000 for _, cases, _ in rows)
+    assert all(failed == "0" for _, _, failed in rows)

@@ -275,7 +275,8 @@ def test_a_folder_of_another_number_of_classes(tmp_path):
         ({"hidden_size": "4"}, "hidden_size must be an integer, got '4'"),
         ({"layer_norm_eps": None}, "layer_norm_eps must be a number, got None"),
         ({"num_attention_heads": 3}, "heads must divide width, got 3 and 4"),
-        ({"num_hidden_layers": 2}, "no Bert: 16 are missing, such as bert.encoder.layer.1."),
+        ({"num_hidden_layers": 2}, "num_hidden_layers is 2, and the weights have 1 layer"),
+        ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, and the weights"),
     ],
     ids=lambda change: next(iter(change)) if isinstance(change, dict) else None,
 )

@@ -72,6 +72,7 @@ def read_bert(
     folder = Path(folder)
     network_options = {**_options_of(folder / _CONFIG), **options}
     tensors = _full_names(read_weights(folder / _WEIGHTS))
+    _check_depth(folder, network_options["depth"], tensors)
     if network_options.get("pool") == "mean":
         tensors = {name: t for name, t in tensors.items() if not name.startswith(_POOLER)}
     weight = tensors.get(f"{_HEAD}weight")
@@ -141,6 +142,17 @@ def _options_of(path: Path) -> dict[str, Any]:
             what = "an integer" if kind is int else "a number"
             raise ValueError(f"{path}: {field} must be {what}, got {value!r}.")
     return options
+
+
+def _check_depth(folder: Path, depth: int, tensors: Mapping[str, np.ndarray]) -> None:
+    """Compare the layers before they are traced, which takes as long as there are layers."""
+    start = f"{_ENCODER}encoder.layer."
+    layers = {name.removeprefix(start).partition(".")[0] for name in tensors if start in name}
+    if depth != len(layers):
+        raise ValueError(
+            f"{folder}: num_hidden_layers is {depth}, and the weights have {len(layers)}"
+            f" layer{'s' * (len(layers) != 1)}: {_ADVICE}."
+        )
 
 
 def _full_names(tensors: Mapping[str, np.ndarray]) -> dict[str, np.ndarray]:
