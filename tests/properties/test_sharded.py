@@ -12,7 +12,7 @@ from tests.metrics.reference import softmax
 from tests.test_sharded import AXES, PLACEMENTS, mesh_of, placed
 
 from .cases import Batch, batches, few_and_many
-from .test_metrics import assert_same
+from .test_metrics import assert_same, without_ties_made_by_rounding
 
 LOSSES = ("cross_entropy", "focal", "logit_norm", "margin_smoothing", "mdca", "dca")
 METRICS = ("accuracy", "nll", "brier", "ece", "adaptive_ece", "aurc")
@@ -38,8 +38,7 @@ def far_from_edges(batch):
     inner = np.abs(15 * confidence - np.round(15 * confidence)) < 1e-4
     assume(not np.any(inner & (confidence < 0.999)))
     assume(not np.any((top[:, 0] - top[:, 1] < 1e-6) & (top[:, 0] != top[:, 1])))
-    gaps = np.diff(np.sort(confidence))
-    assume(not np.any((gaps > 0) & (gaps < 1e-6)))
+    without_ties_made_by_rounding(batch, equal_rows=False)
 
 
 @few_and_many(
