@@ -29,7 +29,7 @@ _COMMAND = "from calib_jax import score_command; raise SystemExit(score_command.
 
 
 class Machine(NamedTuple):
-    """What the machine can do at most, per second."""
+    """The bandwidth and the peak that this machine reached, in bytes and operations per second."""
 
     bytes: float
     operations: float

@@ -41,7 +41,7 @@ def signal_in_save(number, count):
 
 
 def without_locks():
-    """Let `flock` fail as on a file system that has none."""
+    """Make `flock` raise the error of a file system without locks."""
     import fcntl
 
     def flock(file, kind):
@@ -64,7 +64,7 @@ def with_jumping_clock(seed):
 
 
 def with_small_files(most):
-    """Let no file grow beyond some bytes; what the process prints goes through a pipe."""
+    """Limit the size of files; printed text goes through a pipe, which has no such limit."""
     printer = subprocess.Popen(["cat"], stdin=subprocess.PIPE)
     os.dup2(printer.stdin.fileno(), 1)
     os.dup2(printer.stdin.fileno(), 2)
@@ -81,7 +81,7 @@ def with_little_memory(more):
 
 
 def as_a_user():
-    """Give up the right of root to write into read-only folders."""
+    """Drop the capabilities of root, who may write into read-only folders."""
     libc = ctypes.CDLL(None, use_errno=True)
     header = (ctypes.c_uint32 * 2)(0x20080522, 0)  # the version, and this process
     if libc.capset(header, (ctypes.c_uint32 * 6)()):

@@ -31,7 +31,7 @@ def disk(place, pages):
 
 
 def full(place, kind, tries):
-    """Let the disk be full at random moments: its size lies between the start and the end."""
+    """Run on disks larger than the folder at the start and smaller than the folder at the end."""
     row = Row(f"full disk: {kind.name}")
     chance = random.Random(f"{kind.name} disk")
     begin = pages_in(place.whole(kind.prepare).folder) if kind.prepare else 0
@@ -43,7 +43,7 @@ def full(place, kind, tries):
 
 
 def limited(place, kind, tries):
-    """Let no file grow beyond a limit, which is less than the size of one of the files."""
+    """Limit the size of files to one byte less than one of the files of the run has."""
     row = Row(f"files limited in size (`ulimit -f`): {kind.name}")
     paths = sorted(path for path in place.whole(kind).folder.rglob("*") if path.is_file())
     sizes = sorted({path.stat().st_size for path in paths if path.stat().st_size > 1})

@@ -1,4 +1,4 @@
-"""What a run leaves: everything in its folder that must not depend on faults."""
+"""Read the folder of a run without the values that differ between two undisturbed runs."""
 
 import csv
 import json

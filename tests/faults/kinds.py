@@ -105,7 +105,7 @@ MAP = Kind(
     "map.run",
     lambda run, data: (
         f"--vectors={data}",
-        f"--workdir={run}/work",
+        f"--workdir={run}/networks",
         f"--records={run}/records",
         "--texts=banking77",
     ),

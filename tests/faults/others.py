@@ -47,7 +47,7 @@ def two_trainers(place, kind, tries):
 
 
 def jumping_clock(place, tries):
-    """Let the wall clock jump while checkpoints are due by time."""
+    """Set the wall clock to other times during a run that saves by the clock."""
     kind = dataclasses.replace(
         ONE_SEED,
         name="one seed, checkpoint_every_minutes=.001",

@@ -30,7 +30,7 @@ ROWS_ALONE = "one seed: over examples alone"
 
 
 class Spread(NamedTuple):
-    """What is known of the variance of a mean over seeds, beside its seeds and rows.
+    """Estimates of variance for a mean over seeds that its own seeds and rows do not give.
 
     Attributes:
       of_seeds: the variance between seeds with its degrees of freedom, pooled over other losses;

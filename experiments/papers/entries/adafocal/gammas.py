@@ -62,10 +62,12 @@ def _gap(run: Trained, number: int) -> Estimate:
 
 
 def _best(gaps: dict[int, list[list[Estimate]]]) -> tuple[list[int], set[int], list[float]]:
-    """Return the gamma of the least gap in each bin, and those that are best beyond doubt.
+    """Find the gamma with the least gap in each bin.
 
-    And for every gamma the p-value that it is best in no bin, sorted: the least of its bins, times
-    their number.
+    Returns:
+      the gamma with the least gap in each bin; the gammas whose gap in some bin is significantly
+      smaller than those of all others; and the sorted p-values, one for each gamma, of the
+      hypothesis that the gamma is best in no bin: the least p-value of its bins, times their number.
     """
     least, clear = [], set()
     p_values = dict.fromkeys(GAMMAS, 1.0)
