@@ -42,8 +42,5 @@ def write(
             for name, figure in figures.items():
                 plots.save(figure, new / f"{name}.png")
     except OSError as error:
-        # `plots.save` puts the system's reason into a separate sentence.
-        context = error.__context__ if isinstance(error.__context__, OSError) else error
-        reason = error.strerror or context.strerror or str(error)
-        raise ValueError(f"the report cannot be written to {folder}: {reason}.") from error
+        raise ValueError(str(error)) from error
     return [*texts, *(f"{name}.png" for name in figures)]

@@ -1,6 +1,7 @@
 """Files are written whole or not at all, and what a killed process left is removed."""
 
 import concurrent.futures
+import errno
 import os
 import pathlib
 import signal
@@ -207,3 +208,15 @@ def test_a_folder_that_jax_is_configured_to_use_is_checked_as_well(tmp_path, mon
     assert compiled.keep_programs() == tmp_path
     assert not (tmp_path / "half-cache").exists()
     assert (tmp_path / "whole-cache").exists()
+
+
+def test_a_full_disk_names_the_folder_and_the_reason(tmp_path):
+    def fail():
+        with writing.staged(tmp_path) as new:
+            (new / "report.md").write_text("half")
+            raise OSError(errno.ENOSPC, "No space left on device")
+
+    message = f"^the report cannot be written to {tmp_path}: No space left on device.$"
+    with pytest.raises(OSError, match=message):
+        fail()
+    assert names(tmp_path) == []

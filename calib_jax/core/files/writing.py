@@ -28,12 +28,12 @@ def staged(folder: Path) -> Iterator[Path]:
     """Yield a new folder; at the end of the block its files replace the files of `folder` together.
 
     Other files of the folder stay. If two processes replace files, one waits for the other, so all
-    files come from one process.
+    files come from one process. An `OSError` in the block names the folder and the reason.
     """
-    folder.mkdir(parents=True, exist_ok=True)
-    remove_leftovers(folder)
     temporary = _named(folder, "files")
     try:
+        folder.mkdir(parents=True, exist_ok=True)
+        remove_leftovers(folder)
         with _made(temporary, temporary.mkdir):
             yield temporary
             with _locked(folder):
@@ -43,6 +43,11 @@ def staged(folder: Path) -> Iterator[Path]:
                         place.mkdir(exist_ok=True)
                     else:
                         path.replace(place)
+    except OSError as error:
+        # `plots.save` puts the system's reason into a separate sentence.
+        context = error.__context__ if isinstance(error.__context__, OSError) else error
+        reason = error.strerror or context.strerror or str(error)
+        raise OSError(f"the report cannot be written to {folder}: {reason}.") from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

@@ -67,7 +67,7 @@ def _best(gaps: dict[int, list[list[Estimate]]]) -> tuple[list[int], set[int], l
     Returns:
       the gamma with the least gap in each bin; the gammas whose gap in some bin is significantly
       smaller than those of all others; and the sorted p-values, one for each gamma, of the
-      hypothesis that the gamma is best in no bin: the least p-value of its bins, times their number.
+      hypothesis that the gamma is best in no bin: its least p-value times the number of bins.
     """
     least, clear = [], set()
     p_values = dict.fromkeys(GAMMAS, 1.0)
