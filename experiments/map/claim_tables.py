@@ -40,7 +40,7 @@ def _by_band(rows: dict[str, list[claims.Row]]) -> list[str]:
     for name, of_claim in rows.items():
         judged = [row for row in of_claim if row.state]
         bands = statistics.band_of(np.array([row.temperature for row in judged]))
-        line = [name]
+        line = [f"{claims.CLAIMS[name].title} [{name}](#{name})"]
         for band in range(len(BANDS)):
             states = [row.state for row, of in zip(judged, bands, strict=True) if of == band]
             counts = " / ".join(str(states.count(state)) for state in _STATES)

@@ -64,7 +64,8 @@ MAP = """## The map
 
 Which loss is better calibrated depends on how overconfident cross-entropy is, and T of
 cross-entropy measures that. Each point is a network on frozen vectors of texts at one weight decay.
-Above 0 a loss is better calibrated than cross-entropy ([tables](../map/map.md)).
+Above 0 a loss is better calibrated than cross-entropy ([tables](../map/map.md)). Ten claims of the
+papers are judged on these networks too, at every T ([states](../map/claims.md)).
 
 ![Gain of each loss against T of cross-entropy](../map/map.png)
 """
