@@ -8,6 +8,8 @@ This is the only subpackage that imports others: metrics, calibrators and plots.
 """
 
 from calib_jax.core import names as _names
+from calib_jax.report.chosen_metrics import ANSWER_METRICS as ANSWER_METRICS
+from calib_jax.report.chosen_metrics import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.class_order import match_classes as match_classes
 from calib_jax.report.command import score_files as score_files
 from calib_jax.report.out_of_distribution import Detection as Detection
@@ -25,8 +27,6 @@ from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
 from calib_jax.report.records import Row as Row
 from calib_jax.report.records import Worst as Worst
-from calib_jax.report.scoring import ANSWER_METRICS as ANSWER_METRICS
-from calib_jax.report.scoring import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.scoring import Report as Report
 from calib_jax.report.scoring import score as score
 

@@ -21,7 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import inference, metrics
-from calib_jax.report.scoring import DEFAULT_METRICS, chosen_metrics
+from calib_jax.report.chosen_metrics import DEFAULT_METRICS, chosen_metrics
 from experiments.benchmarks import libraries, reference, tables, timing
 
 PATIENCE = 2.0  # A call of a peer that takes more seconds is timed once.

@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax import metrics, report
-from calib_jax.report import scoring
+from calib_jax.report.chosen_metrics import chosen_metrics
 
 # The smallest ratio of the largest to the smallest class size of a long-tailed data set.
 IMBALANCE = 10
@@ -52,6 +52,6 @@ def score_options(class_counts: Any, logits: Any, num_bins: int) -> dict[str, An
         if shot in groups
     }
     return {
-        "metrics": scoring.chosen_metrics(report.DEFAULT_METRICS, num_bins) | by_shot,
+        "metrics": chosen_metrics(report.DEFAULT_METRICS, num_bins) | by_shot,
         "groups": {COLUMN: groups[np.argmax(logits, axis=-1).reshape(-1)]},
     }

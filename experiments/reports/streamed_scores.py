@@ -18,7 +18,7 @@ import numpy as np
 from calib_jax import calibrators, metrics, train
 from calib_jax.core.examples import Source
 from calib_jax.core.files import reading
-from calib_jax.report.scoring import chosen_metrics
+from calib_jax.report.chosen_metrics import chosen_metrics
 from calib_jax.train.folder import files
 from experiments.reports import excluded
 

@@ -36,8 +36,8 @@ import numpy as np
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core import outside_interval
 from calib_jax.report import calibration, caveats
+from calib_jax.report.chosen_metrics import chosen_metrics
 from calib_jax.report.intervals import NO_INTERVAL, adjusted
-from calib_jax.report.scoring import chosen_metrics
 from experiments.reports.label_rows import label_rows
 from experiments.reports.seed_intervals import SeedInterval, of_bounds, of_samples
 from experiments.reports.streamed_scores import Scores

@@ -290,3 +290,12 @@ def test_the_auroc_of_scores_stands_beside_that_of_cross_fitted_confidences(grad
     higher = grade[correct == 1][:, None] - grade[correct == 0][None]
     area = np.mean((higher > 0) + 0.5 * (higher == 0))
     assert any(f"confidence_auroc of the scores: {area:.4f}." in note for note in scored.notes)
+
+
+def test_the_nll_is_left_out_by_default_only_where_it_is_infinite(too_sure):
+    for confidence, is_shown in ((too_sure[0], True), (np.round(too_sure[0]), False)):
+        # Weights above 1 have a note, too.
+        stated, weights = metrics.Stated(confidence, too_sure[1]), np.full(4000, 2)
+        scored = report.score(stated, weights=weights, num_resamples=20)
+        assert any("Some weights are larger than 1" in note for note in scored.notes)
+        assert ("nll" in {row.metric for row in scored.rows}) == is_shown

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, inference, metrics, report
-from calib_jax.report import calibration, caveats, scoring, tables
+from calib_jax.report import calibration, caveats, scored_tables, tables
 
 FEW = {"metrics": ["nll"], "num_resamples": 50}
 
@@ -49,7 +49,7 @@ def clustered():
     data = (labels, np.where(number < 2, 0, 1).astype(np.float32), number % 2)
     names = np.char.add("text ", number.astype(str))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scoring, "PER_CLASS", ("per_class_recall",))
+        patch.setattr(scored_tables, "PER_CLASS", ("per_class_recall",))
         scored = report.score(
             logits,
             labels,

@@ -15,7 +15,7 @@ import pytest
 
 import calib_jax
 from calib_jax import calibrators, metrics, report
-from calib_jax.report import command, scoring
+from calib_jax.report import command, scored_tables
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -164,7 +164,7 @@ def test_a_table_of_all_models_of_a_folder(tmp_path):
 
 
 def test_classes_have_the_names_of_their_columns(tmp_path, monkeypatch):
-    monkeypatch.setattr(scoring, "PER_CLASS", ("per_class_recall",))
+    monkeypatch.setattr(scored_tables, "PER_CLASS", ("per_class_recall",))
     options = {"metrics": ["accuracy"], "resamples": 20, "per_class": True}
     (tmp_path / "run.csv").write_text("label,cat,dog\ndog,0.5,2.5\ncat,1.5,-1\ncat,2,3\n")
     scored = command.score_files(predictions=[str(tmp_path / "run.csv")], **options)

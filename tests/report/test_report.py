@@ -12,7 +12,7 @@ import pytest
 
 from calib_jax import calibrators, inference, metrics, report
 from calib_jax.report import tables
-from calib_jax.report.scoring import convention_of
+from calib_jax.report.chosen_metrics import convention_of
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
 

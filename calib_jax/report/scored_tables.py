@@ -1,0 +1,321 @@
+"""The tables of a report, computed from its models: rows, differences, classes and groups."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple, TypeVar
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax import inference
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import unmasked
+from calib_jax.core.inputs.stated import is_stated
+from calib_jax.core.types import Labels
+from calib_jax.inference import Evaluation
+from calib_jax.report import caveats, intervals
+from calib_jax.report.chosen_metrics import (
+    OF_EVENT,
+    PER_CLASS,
+    Metrics,
+    chosen_metrics,
+    convention_of,
+    no_row,
+)
+from calib_jax.report.records import EVENT, Change, Part, Row, Worst
+
+_Tested = TypeVar("_Tested", Row, Part)
+
+
+class View(NamedTuple):
+    """A reading of the predictions, with its metrics: as given, or as the event "class 1"."""
+
+    metrics: Metrics
+    models: dict[str, Evaluation]
+
+
+def views(several: Metrics, models: dict[str, Evaluation]) -> dict[str, View]:
+    """Return the views of a report, by the text behind the names of their metrics."""
+    of_given = {"": View(several, models)}
+    event = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
+    predictions = [each.logits for each in models.values()]
+    if not event or any(is_stated(each) or each.shape[-1] != 2 for each in predictions):
+        return of_given
+    return of_given | {
+        EVENT: View(event, {model: _of_class_1(each) for model, each in models.items()})
+    }
+
+
+def _of_class_1(evaluation: Evaluation) -> Evaluation:
+    """Read the probability of class 1 of two as the confidence that class 1 is true."""
+    logits = evaluation.logits
+    column = jax.nn.softmax(logits.astype(jnp.promote_types(logits.dtype, jnp.float32)))[:, 1:]
+    rest = evaluation.weights, evaluation.clusters
+    return Evaluation(column, evaluation.labels, rest[0], clusters=rest[1], name="score")
+
+
+def differences(
+    given: Mapping[str, View],
+    others: Sequence[str],
+    unsettled: Collection[str],
+    **options: Any,
+) -> tuple[list[Change], list[Change]]:
+    """Compare all models with the first, and those of `others` with each other.
+
+    Holm's method adjusts the p-values of a metric for all these comparisons.
+
+    Args:
+      given: the views of the report.
+      others: models that are compared with each other.
+      unsettled: models without p-values.
+      **options: see `inference.compare_metrics`.
+    """
+    first, *rest = given[""].models
+    pairs = [(first, model) for model in rest] + list(itertools.combinations(others, 2))
+    found = {
+        name: [
+            inference.compare_metrics(view.metrics, *(view.models[of] for of in pair), **options)
+            for pair in pairs
+        ]
+        for name, view in given.items()
+    }
+    with_first, among_others = [], []
+    for label, name in _rows_of(given):
+        changes = [
+            _change(label + name, pair, differing[label], unsettled)
+            for pair, differing in zip(pairs, found[name], strict=True)
+        ]
+        p_holm = intervals.adjusted([change.p_value for change in changes])
+        changes = [
+            dataclasses.replace(change, p_holm=p) for change, p in zip(changes, p_holm, strict=True)
+        ]
+        with_first += changes[: len(rest)]
+        among_others += changes[len(rest) :]
+    return with_first, among_others
+
+
+def _change(metric: str, pair: tuple[str, str], found: Any, unsettled: Collection[str]) -> Change:
+    value, low, high = map(float, found[:3])
+    p_value = None
+    if found.p_value is not None and pair[1] not in unsettled:
+        p_value = float(found.p_value)
+    return Change(metric, *pair, value, low, high, p_value, interval=found.interval)
+
+
+def _rows_of(given: Mapping[str, View]) -> Iterator[tuple[str, str]]:
+    """Yield the metrics of the rows, each with the names of the views that have it."""
+    for label in given[""].metrics:
+        yield from ((label, name) for name, view in given.items() if label in view.metrics)
+
+
+def rows(
+    given: Mapping[str, View], unsettled: Collection[str], interval: Mapping[str, Any]
+) -> list[Row]:
+    """Estimate the metrics of all models in all views."""
+    found = {
+        name: {
+            model: inference.estimates(view.metrics, evaluation, **interval)
+            for model, evaluation in view.models.items()
+        }
+        for name, view in given.items()
+    }
+    several = given[""].metrics
+    for label, estimate in next(iter(found[""].values())).items():
+        if not hasattr(estimate.value, "shape") or estimate.value.shape:
+            raise no_row(label)
+    listed = []
+    for label, name in _rows_of(given):
+        for model, by_label in found[name].items():
+            estimate = by_label[label]
+            numbers, kind = _shown(estimate)
+            tested = estimate.floor, estimate.p_value
+            described = convention_of(several[label]), kind
+            listed.append(Row(label + name, model, *numbers, *described, *tested))
+    return _untested(listed, unsettled)
+
+
+def _untested(rows: Sequence[_Tested], models: Collection[str]) -> list[_Tested]:
+    """Remove the p-values of these models, whose calibrators did not converge."""
+
+    def untested(row: _Tested) -> _Tested:
+        if row.predictions not in models:
+            return row
+        tests = ["p_value", "p_holm"] if isinstance(row, Part) else ["p_value"]
+        none: dict[str, Any] = dict.fromkeys(tests)
+        return dataclasses.replace(row, **none)
+
+    return [untested(row) for row in rows]
+
+
+def _shown(estimate: inference.Estimate) -> tuple[tuple[float, float, float], str]:
+    """Return value and ends as floats, and the kind; no ends if all resamples are equal."""
+    value, low, high = map(float, estimate[:3])
+    low, high, kind = intervals.shown(value, low, high, estimate.interval)
+    return (value, low, high), kind
+
+
+def classes(
+    models: Mapping[str, Evaluation],
+    class_names: Sequence[str],
+    unsettled: Collection[str],
+    interval: Mapping[str, Any],
+    num_bins: int,
+) -> list[Part]:
+    """Estimate recall, precision and calibration error of every class."""
+    several = chosen_metrics(PER_CLASS, num_bins)
+    parts = []
+    for model, evaluation in models.items():
+        estimates = inference.estimates(several, evaluation, **interval)
+        tests = _class_tests(evaluation, num_bins, interval)
+        for k, class_name in enumerate(class_names):
+            rows = evaluation.present & (np.asarray(evaluation.labels) == k)
+            count, num_clusters = int(rows.sum()), num_clusters_of(evaluation, rows)
+            for name, estimate in estimates.items():
+                value, low, high = (end[k] for end in estimate[:3])
+                numbers, _ = _shown(estimate._replace(value=value, low=low, high=high))
+                part = Part(class_name, count, name, model, *numbers, num_clusters)
+                if tests and name == "per_class_ece":
+                    floor, p_value, p_holm = tests[k][-3:]
+                    part = dataclasses.replace(part, floor=floor, p_value=p_value, p_holm=p_holm)
+                parts.append(part)
+    return _untested(parts, unsettled)
+
+
+def _class_tests(
+    evaluation: Evaluation, num_bins: int, interval: Mapping[str, Any]
+) -> list[inference.PartError]:
+    """Test the error of every class, if the weights are counts."""
+    if interval["method"] != "valid" or not evaluation.counts:
+        return []
+    num_rows, num_classes = evaluation.logits.shape
+    draws = max(interval["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
+    return inference.class_errors(
+        evaluation, key=interval["key"], num_bins=num_bins, num_resamples=draws
+    )
+
+
+def group_columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
+    """Return the columns of groups by name; a single column is unnamed."""
+    if groups is None:
+        return {}
+    found = {}
+    several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
+    for name, column in groups.items() if several else [("", groups)]:
+        values = np.asarray(unmasked(f"group {name}".strip(), column))
+        checks.same_length(**{name or "groups": values, "labels": labels})
+        if values.dtype.kind == "V":
+            raise TypeError(
+                f"score: {f'groups {name}'.strip()} must be numbers or text, got {values.dtype}:"
+                " give a mapping with one array for each column."
+            )
+        single = not name and values.dtype.kind not in "biu"
+        found[name] = values.astype(str) if single or values.dtype == object else values
+    return found
+
+
+def _groups_of(by_column: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
+    """Yield the name and the mask of every group; columns of floats have none."""
+    for name, column in by_column.items():
+        for value in [] if column.dtype.kind == "f" else np.unique(column):
+            yield f"{name}={value}" if name else str(value), column == value
+
+
+def groups(
+    several: Metrics,
+    models: Mapping[str, Evaluation],
+    by_column: Mapping[str, np.ndarray],
+    unsettled: Collection[str],
+    interval: Mapping[str, Any],
+) -> list[Part]:
+    """Estimate the metrics in every group."""
+    parts = []
+    for group, mask in _groups_of(by_column):
+        for model, evaluation in models.items():
+            count = int(np.sum(evaluation.present & mask))
+            if not count:
+                continue
+            part = evaluation.part(np.flatnonzero(mask))
+            num_clusters = num_clusters_of(part)
+            for name, estimate in inference.estimates(several, part, **interval).items():
+                numbers, _ = _shown(estimate)
+                tested = (num_clusters, estimate.floor, estimate.p_value)
+                parts.append(Part(group, count, name, model, *numbers, *tested))
+    tested_together: dict[tuple[str, str], list[int]] = {}
+    for index, each in enumerate(parts):
+        tested_together.setdefault((each.metric, each.predictions), []).append(index)
+    for places in tested_together.values():
+        p_holm = intervals.adjusted([parts[index].p_value for index in places])
+        for index, p in zip(places, p_holm, strict=True):
+            parts[index] = dataclasses.replace(parts[index], p_holm=p)
+    return _untested(parts, unsettled)
+
+
+def worst(
+    models: Mapping[str, Evaluation],
+    by_column: Mapping[str, np.ndarray],
+    interval: Mapping[str, Any],
+) -> list[Worst]:
+    """Search for groups with a gap, if the weights are counts."""
+    if not by_column or interval["method"] != "valid":
+        return []
+    return [
+        Worst(
+            " & ".join(f"{name}={value}" if name else value for name, value in conditions.items()),
+            size,
+            model,
+            gap,
+            p_value,
+            p_holm,
+        )
+        for model, evaluation in models.items()
+        if evaluation.counts
+        for conditions, size, gap, p_value, p_holm, _ in inference.worst_groups(
+            evaluation, columns=by_column, key=interval["key"]
+        )
+    ]
+
+
+def on_few_examples(
+    shown: Sequence[str],
+    models: Mapping[str, Evaluation],
+    by_column: Mapping[str, np.ndarray],
+    class_names: Sequence[str],
+) -> list[str]:
+    """Warn of metrics with a bootstrap interval that depend on very few examples, in groups too."""
+    first = next(iter(models.values()))
+    true = np.asarray(first.labels)
+    subsets = {"": first.present}
+    subsets |= {f" in group {name}": first.present & mask for name, mask in _groups_of(by_column)}
+    hits = {model: _hits(each) for model, each in models.items()}
+    of_classes: dict[str, int] = {}
+    of_hits: dict[str, int] = {}
+    for where, rows in subsets.items():
+        counts = np.bincount(true[rows], minlength=len(class_names))[: len(class_names)]
+        names = (f"class {name}{where}" for name in class_names)
+        of_classes |= dict(zip(names, counts.tolist(), strict=True))
+        for model, hit in hits.items():
+            of_hits[f"wrong predictions of {model}{where}"] = int(np.sum(rows & ~hit))
+            of_hits[f"right predictions of {model}{where}"] = int(np.sum(rows & hit))
+    return [
+        *caveats.few_examples(of_classes, [name for name in shown if name in caveats.BY_CLASS]),
+        *caveats.few_examples(of_hits, [name for name in shown if name in caveats.BY_CORRECTNESS]),
+    ]
+
+
+def _hits(evaluation: Evaluation) -> np.ndarray:
+    """Mark the rows whose prediction or answer is right."""
+    labels = np.asarray(evaluation.labels)
+    if is_stated(evaluation.logits):
+        return labels == 1
+    return np.argmax(np.asarray(evaluation.logits), axis=-1) == labels
+
+
+def num_clusters_of(evaluation: Evaluation, rows: np.ndarray | None = None) -> int | None:
+    """Count the clusters of the present rows, or of some of them; return None without clusters."""
+    if evaluation.clusters is None:
+        return None
+    return len(np.unique(evaluation.clusters[evaluation.present if rows is None else rows]))
