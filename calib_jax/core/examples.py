@@ -10,6 +10,7 @@ number of the example, so the properties above still hold.
 """
 
 import dataclasses
+from collections.abc import Mapping
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import jax
@@ -87,6 +88,24 @@ class Source(Protocol):
     def __getitem__(self, index: np.ndarray) -> Examples:
         """Read the examples with these numbers, in this order, as NumPy arrays."""
         ...
+
+
+def check_source(name: str, source: Any) -> None:
+    """Raise TypeError for arrays in place of a source of examples.
+
+    >>> check_source("train", np.zeros((9, 2)))
+    Traceback (most recent call last):
+    TypeError: train must be a source of examples, got ndarray:
+    give calib_jax.core.InMemory(inputs, labels), with labels 0 if there are none.
+    """
+    if not isinstance(source, Source) or isinstance(source, _NO_SOURCES):
+        raise TypeError(
+            f"{name} must be a source of examples, got {type(source).__name__}:\ngive"
+            " calib_jax.core.InMemory(inputs, labels), with labels 0 if there are none."
+        )
+
+
+_NO_SOURCES = (np.ndarray, jax.Array, tuple, list, Mapping)
 
 
 class Draw(NamedTuple):

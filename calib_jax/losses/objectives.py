@@ -18,6 +18,7 @@ checks.
 from __future__ import annotations
 
 import functools
+import importlib
 import inspect
 from collections.abc import Callable
 from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
@@ -70,6 +71,22 @@ class Value(Protocol):
         ...
 
 
+def _no_state(num_classes: int) -> State:
+    return ()
+
+
+def _no_evidence(state: State, logits: Array, labels: Array, weights: Any) -> Stat:
+    return NOTHING
+
+
+def _same_state(state: State, stat: Any, progress: Progress) -> State:
+    return state
+
+
+def _no_table(state: State, stat: Any) -> dict[str, Array]:
+    return {}
+
+
 class Objective(NamedTuple):
     """A loss with its state, as a tuple of functions.
 
@@ -89,6 +106,8 @@ class Objective(NamedTuple):
       table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
         it was computed from; empty for most objectives.
       name: the name and the options, for display.
+      build: the function that builds the objective, and the fields that it builds. An objective
+        pickles as this function and its arguments, if they pickle.
     """
 
     init: Callable[..., State]
@@ -96,25 +115,35 @@ class Objective(NamedTuple):
     evidence: Callable[..., Any]
     update: Callable[[State, Any, Progress], State]
     clock: Clock
-    table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {}
+    table: Callable[[State, Any], dict[str, Array]] = _no_table
     name: str = "of your own"
+    build: tuple[Callable[[], Objective], tuple[Any, ...]] | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        fields = tuple(self)
+        if self.build is None or self.build[1] != fields[:-1]:  # changed by `_replace`
+            return Objective, fields[:-1]
+        return self.build[0], ()
 
     def __repr__(self) -> str:
         return f"<objective {self.name}, clock {self.clock!r}>"
 
 
-def _no_state(num_classes: int) -> State:
-    return ()
+def _built_by(
+    made: Objective, function: Callable[..., Objective], *args: Any, **options: Any
+) -> Objective:
+    """Let the objective pickle as this call of a public function."""
+    return made._replace(build=(functools.partial(function, *args, **options), made[:-1]))
 
 
 def make_objective(
     value: Callable[..., Array],
     *,
     init: Callable[..., State] = _no_state,
-    evidence: Callable[..., Stat] = lambda state, logits, labels, weights: NOTHING,
-    update: Callable[[State, Any, Progress], State] = lambda state, stat, progress: state,
+    evidence: Callable[..., Stat] = _no_evidence,
+    update: Callable[[State, Any, Progress], State] = _same_state,
     clock: Clock = "never",
-    table: Callable[[State, Any], dict[str, Array]] = lambda state, stat: {},
+    table: Callable[[State, Any], dict[str, Array]] = _no_table,
     soft_labels: TakesSoft = False,
 ) -> Objective:
     """Build an objective with a state, or with terms that depend on the whole batch.
@@ -156,7 +185,9 @@ def make_objective(
 
     checked_evidence.__qualname__, checked_update.__qualname__ = "evidence", "update"
     checked = _checked(value, soft_labels, has_state=has_state)
-    return Objective(_counted(init), checked, checked_evidence, checked_update, clock, table)
+    made = Objective(_counted(init), checked, checked_evidence, checked_update, clock, table)
+    given = {"init": init, "evidence": evidence, "update": update, "clock": clock, "table": table}
+    return _built_by(made, make_objective, value, **given, soft_labels=soft_labels)
 
 
 def _check_state(state: State, has_state: bool) -> None:
@@ -263,7 +294,8 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     soft_labels = checks.takes_soft_labels(loss)
     name = getattr(loss, "__name__", "the loss")
     checked = _checked(value, soft_labels, name)
-    return make_objective(value)._replace(value=checked, name=f"of {name}")
+    made = make_objective(value)._replace(value=checked, name=f"of {name}")
+    return _built_by(made, as_objective, loss)
 
 
 def objective(name: str, /, **options: Any) -> Objective:
@@ -283,7 +315,14 @@ def objective(name: str, /, **options: Any) -> Objective:
     """
     made: Objective = _CATALOGUE.make(name, **options)
     given = ", ".join(f"{option}={value!r}" for option, value in options.items())
-    return made._replace(name=f"{name}({given})")
+    made = made._replace(name=f"{name}({given})")
+    return _built_by(made, _of_module, _CATALOGUE[name].__module__, name, **options)
+
+
+def _of_module(module: str, name: str, /, **options: Any) -> Objective:
+    """Build an objective of the catalogue; importing `module` registers a user's factory."""
+    importlib.import_module(module)
+    return objective(name, **options)
 
 
 def catalogue() -> Catalogue[Callable[..., Objective]]:
@@ -338,7 +377,8 @@ def regularized(
         return terms + of_examples * extra(logits, labels, weights, axis_name=axis_name)
 
     soft_labels = checks.takes_soft_labels(penalty) and checks.takes_soft_labels(base.value)
-    return base._replace(value=_checked(value, soft_labels))
+    made = base._replace(value=_checked(value, soft_labels))
+    return _built_by(made, regularized, loss, penalty, scale)
 
 
 def with_options(function: Callable[..., Array], **options: Any) -> Callable[..., Array]:

@@ -107,7 +107,9 @@ def test_the_function_keeps_its_face():
 
 
 def test_arguments_that_do_not_fit_name_the_function():
-    with pytest.raises(TypeError, match=r"^hard: got an unexpected keyword argument 'scal'\.$"):
+    with pytest.raises(
+        TypeError, match=r"^'hard' has no option 'scal' .*; did you mean 'scale'\?$"
+    ):
         hard(LOGITS, LABELS, scal=2.0)
     sentence = (
         "hard takes 3 positional arguments (logits, labels, weights), got 4: options are keywords,"

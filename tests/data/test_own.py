@@ -68,6 +68,7 @@ def test_arrays_may_have_their_parts_names_and_trees():
         (LABELS * 0, {}, "labels must have two classes or more, got only 0"),
         (LABELS / 2, {}, "labels must be integers or names of classes, got float64"),
         (LABELS, {"test": 0.9}, "leave examples to train on, got fractions that sum to 1.05"),
+        (LABELS, {"validation": 0}, "validation=0 holds out no example, and every part needs"),
         (LABELS, {"test": -0.1}, r"test must lie in \[0, 1\], got -0.1"),
         ((np.arange(30) > 0) * 1, {}, "the class '0' has 1 example, and needs 3: one for each of"),
     ],

@@ -46,6 +46,10 @@ def test_holm_against_its_steps(seed):
 
 
 def test_holm_of_none_and_of_one():
+    with pytest.raises(TypeError, match=r"got a dict: give .*values"):
+        inference.holm({"ece": 0.1, "nll": 0.2})
+    with pytest.raises(TypeError, match="holm: p_values must be numbers, got <U"):
+        inference.holm(["ece"])
     assert inference.holm([]).shape == (0,)
     assert inference.holm(0.03) == 0.03
     assert np.isnan(inference.holm([np.nan, np.nan])).all()

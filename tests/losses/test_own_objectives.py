@@ -1,7 +1,10 @@
 """Objectives of the user's own, and the public names of the subpackage."""
 
+import copy
+import pickle
 import types
 
+import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -135,3 +138,32 @@ def test_arguments_are_validated_once_in_an_objective(monkeypatch):
         calls.clear()
         getattr(losses, name)(LOGITS, LABELS)
         assert calls == [name]
+
+
+@pytest.mark.parametrize("name", ["focal", "adafocal", "mdca"])
+def test_an_objective_pickles(name):
+    """As `multiprocessing` does when it starts a process."""
+    options = {"num_bins": 5} if name == "adafocal" else {}
+    one = losses.objective(name, **options)
+    two = pickle.loads(pickle.dumps(one))
+    assert repr(two) == repr(one)
+    state = one.init(3)
+    chex.assert_trees_all_equal(two.init(3), state)
+    terms = one.value(state, LOGITS, LABELS, WEIGHTS)
+    np.testing.assert_array_equal(two.value(state, LOGITS, LABELS, WEIGHTS), terms)
+
+
+def test_objectives_of_functions_pickle_as_these():
+    penalized = losses.regularized(losses.objective("brier"), losses.mmce_penalty, 2.0)
+    for one in (penalized, losses.as_objective(losses.focal), losses.make_objective(_gap)):
+        two = copy.deepcopy(pickle.loads(pickle.dumps(one)))
+        np.testing.assert_array_equal(
+            two.value((), LOGITS, LABELS, WEIGHTS), one.value((), LOGITS, LABELS, WEIGHTS)
+        )
+    changed = losses.objective("brier")._replace(clock="epoch")
+    with pytest.raises((AttributeError, pickle.PicklingError), match="local object"):
+        pickle.dumps(changed)  # and not the objective before the change
+
+
+def _gap(state, logits, labels):
+    return logits[:, 0] - labels

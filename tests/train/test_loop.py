@@ -688,6 +688,10 @@ def test_what_needs_an_evaluation_is_refused_without_one(tmp_path):
 
 
 def test_plans_are_checked():
+    with pytest.raises(TypeError, match="'Plan' has no option 'epochs'; did you mean 'num_epochs'"):
+        train.Plan(epochs=3, batch_size=1)
+    with pytest.raises(TypeError, match=r"train must be a source of examples, got ndarray:\ngive"):
+        task_of(train=np.eye(3))
     with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
         train.Plan(num_epochs=0, batch_size=1)
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):

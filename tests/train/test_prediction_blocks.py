@@ -3,6 +3,7 @@
 import functools
 
 import jax
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -67,6 +68,28 @@ def test_an_example_without_a_label_is_predicted_from_its_input():
     parts = train.predict_blocks(train.linen(module), [state], source, batch_size=8)
     of_blocks = np.concatenate([logits[0] for logits, _, _ in parts])
     np.testing.assert_allclose(of_blocks[:21], wanted, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"forward": SOURCE}, "forward must be a function, got InMemory: give train.linen"),
+        (
+            {"state": {"w": 1}},
+            "state must be a TrainState, got dict: give the `state` that train.fit",
+        ),
+        ({"source": SOURCE.inputs}, "source must be a source of examples, got ndarray"),
+        ({"source": (SOURCE.inputs, SOURCE.labels)}, "got tuple:\ngive calib_jax.core.InMemory"),
+    ],
+)
+def test_an_argument_of_another_kind_is_named(change, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
+    given = {"forward": tasks.forward, "state": state, "source": SOURCE} | change
+    with pytest.raises(TypeError, match=message):
+        train.predict(**given)
+    with pytest.raises(TypeError, match=message):
+        next(train.predict_blocks(given["forward"], [given["state"]], given["source"]))
 
 
 @pytest.mark.parametrize("function", [train.predict, train.predict_all, train.predict_blocks])

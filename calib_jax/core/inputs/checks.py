@@ -9,7 +9,7 @@ import contextvars
 import functools
 import inspect
 import math
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 
 import jax
@@ -44,6 +44,7 @@ _MOST_BINS = 100_000
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value")
+_Class = TypeVar("_Class")
 
 
 def takes_logits(
@@ -119,6 +120,7 @@ def _bound(
         return signature.bind(*args, **options)
     except TypeError as error:
         kinds = {parameter.name: parameter.kind for parameter in signature.parameters.values()}
+        known_options(name, [*kinds][2:], [key for key in options if key not in kinds])
         keywords = [key for key, kind in kinds.items() if kind is inspect.Parameter.KEYWORD_ONLY]
         positional = [key for key in kinds if key not in keywords]
         if len(args) <= len(positional):
@@ -558,8 +560,38 @@ def takes_options_of(
 
 def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
     """Validate that `function` has every option; the error suggests the nearest name."""
-    known = options_of(function)
+    known_options(name, options_of(function), options)
+
+
+def known_options(name: str, known: Collection[str], options: Iterable[str]) -> None:
+    """Validate that the options are known; the error suggests the nearest name or lists all."""
     for option in options:
         if option not in known:
-            has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-            raise TypeError(f"{name!r} has no option {option!r} ({has}){nearest(option, known)}")
+            hint = nearest(option, known)
+            if len(known) <= 10 or hint == ".":
+                hint = f" (it has {', '.join(sorted(known)) or 'none'}){hint}"
+            raise TypeError(f"{name!r} has no option {option!r}{hint}")
+
+
+def names_options(made: type[_Class]) -> type[_Class]:
+    """Decorate a dataclass: an unknown keyword raises an error that suggests the nearest field.
+
+    >>> import dataclasses
+    >>> @names_options
+    ... @dataclasses.dataclass
+    ... class Length:
+    ...     num_epochs: int
+    >>> Length(epochs=3)
+    Traceback (most recent call last):
+    TypeError: 'Length' has no option 'epochs' (it has num_epochs); did you mean 'num_epochs'?
+    """
+    initialize: Callable[..., None] = made.__init__
+    known = [*inspect.signature(made).parameters]
+
+    @functools.wraps(initialize)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        known_options(made.__name__, known, options)
+        initialize(self, *args, **options)
+
+    made.__init__ = checked  # type: ignore[misc]
+    return made

@@ -170,6 +170,11 @@ def split_by_class(
     checks.seed(seed)
     for part, fraction in fractions.items():
         checks.between(part, fraction, 0, 1)
+        if fraction == 0:
+            raise ValueError(
+                f"{part}=0 holds out no example, and every part needs one of each class: give a"
+                " fraction, such as 0.1, or a pair (inputs, labels)."
+            )
     if sum(fractions.values()) >= 1:
         raise ValueError(
             f"validation and test must leave examples to train on, got fractions that sum to"

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs.arrays import unmasked
+from calib_jax.core.inputs.arrays import as_numbers, unmasked
 
 
 def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:
@@ -30,7 +31,11 @@ def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:
     >>> inference.holm([0.01, 0.04, float("nan"), 0.03])
     array([0.03, 0.06,  nan, 0.06])
     """
-    p = np.asarray(unmasked("p_values", p_values), np.float64)
+    if isinstance(p_values, Mapping):
+        raise TypeError(
+            "p_values must be an array or a list, got a dict: give [*p_values.values()]."
+        )
+    p = np.asarray(as_numbers("holm", "p_values", unmasked("p_values", p_values)), np.float64)
     tested = ~np.isnan(p)
     if np.any((p[tested] < 0) | (p[tested] > 1)):
         raise ValueError(

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Examples, Source
+from calib_jax.core.examples import Examples, Source, check_source
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices import memory, parallel
@@ -19,6 +19,7 @@ from calib_jax.train.feeds.ordering import with_weights
 from calib_jax.train.feeds.runner import EvalStep, one_pass
 from calib_jax.train.loop.arrangement import Arrangement
 from calib_jax.train.step.forward import Forward
+from calib_jax.train.step.state import TrainState
 from calib_jax.train.step.step import Batch, identity, make_eval_step
 
 
@@ -133,6 +134,7 @@ def predict_all(
     Returns:
       Logits of each state, labels and weights, in the order of the source.
     """
+    check_arguments(forward, states, source)
     _check_memory(forward, states, source, prepare)
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
@@ -146,6 +148,22 @@ def predict_all(
     labels, weights = (np.asarray(rows_of_states[0][key])[real] for key in ("labels", "weights"))
     logits = [np.asarray(rows["logits"])[real] for rows in rows_of_states]
     return Predicted(logits, labels, None if np.all(weights == 1) else weights)
+
+
+def check_arguments(forward: Any, states: Sequence[Any], source: Any) -> None:
+    """Raise TypeError for an argument of another kind, such as arrays in place of a source."""
+    if not callable(forward):
+        raise TypeError(
+            f"forward must be a function, got {type(forward).__name__}: give train.linen(module) or"
+            " train.nnx(module)."
+        )
+    for state in states:
+        if not isinstance(state, TrainState):
+            raise TypeError(
+                f"state must be a TrainState, got {type(state).__name__}: give the `state` that"
+                " train.fit or train.create returns."
+            )
+    check_source("source", source)
 
 
 def _check_memory(

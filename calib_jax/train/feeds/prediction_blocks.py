@@ -14,7 +14,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices import parallel
 from calib_jax.train.devices.parallel import Devices
-from calib_jax.train.feeds.prediction import rows_step
+from calib_jax.train.feeds.prediction import check_arguments, rows_step
 from calib_jax.train.feeds.streamed import Streamed
 from calib_jax.train.loop.arrangement import Arrangement
 from calib_jax.train.step.forward import Forward
@@ -53,6 +53,7 @@ def predict_blocks(
       devices: the devices; all devices of this process by default.
       threads: the number of reader threads; one per available core by default.
     """
+    check_arguments(forward, states, source)
     devices = parallel.local_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(states))
     step = rows_step(forward, prepare)

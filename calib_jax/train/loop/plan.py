@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optax
 
-from calib_jax.core.examples import Source
+from calib_jax.core.examples import Source, check_source
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.train.feeds.ordering import Sampling, examples_of_epoch
@@ -20,6 +20,7 @@ from calib_jax.train.step.state import TrainState
 from calib_jax.train.step.step import REDUCTIONS, Augment, Mix, identity
 
 
+@checks.names_options
 @dataclasses.dataclass(frozen=True)
 class Task:
     """The network, loss, optimizer, metrics and data of training.
@@ -65,7 +66,9 @@ class Task:
     def __post_init__(self) -> None:
         for name in ("reduction", "warm_up_reduction"):
             checks.one_of(name, getattr(self, name), REDUCTIONS)
+        check_source("train", self.train)
         for name, source in self.evaluated.items():
+            check_source(f"evaluated[{name!r}]", source)
             if not len(source):
                 raise ValueError(f"evaluated[{name!r}] has no examples: leave it out.")
         if not self.evaluated and self.objective.clock == "validation":
@@ -79,6 +82,7 @@ class Task:
         return examples_of_epoch(self.order, len(self.train), seed, epoch)
 
 
+@checks.names_options
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The length of training, and the intervals of evaluations and checkpoints.
