@@ -17,12 +17,12 @@ from calib_jax.report.out_of_distribution import OutOfDistribution as OutOfDistr
 from calib_jax.report.out_of_distribution import out_of_distribution as out_of_distribution
 from calib_jax.report.overlap import same_examples as same_examples
 from calib_jax.report.pictures import pictures as pictures
-from calib_jax.report.prediction_files import Predictions as Predictions
-from calib_jax.report.prediction_files import read_predictions as read_predictions
 from calib_jax.report.predictions import FLOOR as FLOOR
 from calib_jax.report.predictions import as_logits as as_logits
 from calib_jax.report.predictions import average as average
 from calib_jax.report.predictions import probability_rows as probability_rows
+from calib_jax.report.reading.prediction_files import Predictions as Predictions
+from calib_jax.report.reading.prediction_files import read_predictions as read_predictions
 from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
 from calib_jax.report.records import Row as Row

@@ -11,8 +11,8 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.metrics import Stated
-from calib_jax.report.answer_files import Answers, read_answers
-from calib_jax.report.prediction_tables import counted, listed, shown
+from calib_jax.report.reading.answer_files import Answers, read_answers
+from calib_jax.report.reading.prediction_tables import counted, listed, shown
 from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import Report, score
 

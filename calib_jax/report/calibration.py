@@ -18,8 +18,8 @@ from calib_jax.core.inputs.invalid_values import refuse_labels
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics import Stated
 from calib_jax.report.overlap import same_examples
-from calib_jax.report.prediction_tables import counted
 from calib_jax.report.predictions import as_logits
+from calib_jax.report.reading.prediction_tables import counted
 
 # Logits, labels and weights of held-out examples; or answers, None and weights.
 Evidence: TypeAlias = tuple[Any, Any, Any]

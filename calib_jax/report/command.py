@@ -55,8 +55,8 @@ from calib_jax.report.answer_scoring import models_of, score_answers
 from calib_jax.report.chosen_metrics import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS
 from calib_jax.report.class_order import match_classes
 from calib_jax.report.overlap import same_examples
-from calib_jax.report.prediction_files import Predictions, models_in, read_predictions
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
+from calib_jax.report.reading.prediction_files import Predictions, models_in, read_predictions
 from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import INTERVALS, Report, score, versions
 

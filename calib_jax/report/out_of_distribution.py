@@ -26,8 +26,8 @@ from calib_jax.core.types import Logits
 from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
 from calib_jax.report.overlap import same_examples
 from calib_jax.report.pictures import file_name, literal
-from calib_jax.report.prediction_tables import counted
 from calib_jax.report.predictions import FLOOR, as_logits
+from calib_jax.report.reading.prediction_tables import counted
 from calib_jax.report.records import GIVEN
 
 if TYPE_CHECKING:

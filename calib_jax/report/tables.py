@@ -16,7 +16,7 @@ from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
 from calib_jax.report.intervals import NO_INTERVAL, least_p, least_p_of_bound, starred
-from calib_jax.report.prediction_tables import counted
+from calib_jax.report.reading.prediction_tables import counted
 from calib_jax.report.records import EVENT, Change, Part, Results, Row, Worst, base_name
 
 Table = list[list[str]]  # the first row is the header

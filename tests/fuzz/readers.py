@@ -24,7 +24,8 @@ from calib_jax.data.formats import archives, binary, tfds
 from calib_jax.data.images import imagenet_files, label_maps
 from calib_jax.data.images.jpeg import Photographs
 from calib_jax.data.text import sentence_pairs
-from calib_jax.report import answer_files, command
+from calib_jax.report import command
+from calib_jax.report.reading import answer_files
 from calib_jax.train.folder import journal
 from tests import broken
 from tests.data import tiny, tiny_imagenet2012, tiny_intents, tiny_scenes

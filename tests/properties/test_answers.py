@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from calib_jax import calibrators, metrics, report
 from calib_jax.core.files import escaping
-from calib_jax.report import answer_files
+from calib_jax.report.reading import answer_files
 
 from .cases import few_and_many
 from .test_statistics import SEEDS, confidences

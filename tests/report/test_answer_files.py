@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics, report
-from calib_jax.report import answer_files
+from calib_jax.report.reading import answer_files
 
 QUICK = {"metrics": ["ece", "accuracy"], "resamples": 20}
 

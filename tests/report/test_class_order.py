@@ -5,7 +5,7 @@ import pytest
 
 from calib_jax import calibrators, report
 from calib_jax.report import command
-from calib_jax.report.prediction_files import Unreadable, read_predictions
+from calib_jax.report.reading.prediction_files import Unreadable, read_predictions
 
 NAMES = ("cat", "dog", "fish")
 ORDER = [2, 0, 1]

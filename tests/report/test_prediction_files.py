@@ -12,7 +12,7 @@ import zipfile
 import numpy as np
 import pytest
 
-from calib_jax.report import prediction_files, prediction_tables
+from calib_jax.report.reading import prediction_files, prediction_tables
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
 LABELS = np.array([2, 0, 1, 1])

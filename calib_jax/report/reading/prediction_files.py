@@ -23,8 +23,8 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable as Unreadable
-from calib_jax.report import harness_samples, parquet, prediction_tables
-from calib_jax.report.prediction_tables import (
+from calib_jax.report.reading import harness_samples, parquet, prediction_tables
+from calib_jax.report.reading.prediction_tables import (
     CLASS_NAMES,
     OPTIONAL,
     counted,

@@ -24,7 +24,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.prediction_tables import counted, shown
+from calib_jax.report.reading.prediction_tables import counted, shown
 
 _KIND = "samples of lm-evaluation-harness"
 _LINE_BYTES = 1 << 25

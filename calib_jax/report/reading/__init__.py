@@ -1,0 +1,1 @@
+"""Read files of predictions and of answers, without executing their content."""
