@@ -11,7 +11,7 @@ from calib_jax.core import names as _names
 from calib_jax.report.chosen_metrics import ANSWER_METRICS as ANSWER_METRICS
 from calib_jax.report.chosen_metrics import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.class_order import match_classes as match_classes
-from calib_jax.report.command import score_files as score_files
+from calib_jax.report.file_scoring import score_files as score_files
 from calib_jax.report.out_of_distribution import Detection as Detection
 from calib_jax.report.out_of_distribution import OutOfDistribution as OutOfDistribution
 from calib_jax.report.out_of_distribution import out_of_distribution as out_of_distribution

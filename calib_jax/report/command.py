@@ -1,4 +1,4 @@
-"""Score saved predictions of any model: the command calib-score, and `score_files`.
+"""Score saved predictions of any model: the command calib-score.
 
     calib-score run.npz
     calib-score run.npz --calibrate=temperature --fit_on=val.npz --out=folder
@@ -29,222 +29,30 @@ cluster and weight. Models are compared on the questions that they share.
 import argparse
 import dataclasses
 import functools
-import io
 import os
-import pathlib
 import re
 import shlex
 import signal
 import sys
 import textwrap
 import time
-import warnings
 from collections.abc import Sequence
 from typing import Any, NoReturn
-
-import numpy as np
 
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled
-from calib_jax.core.files import escaping, reading
-from calib_jax.core.inputs import checks
+from calib_jax.core.files import escaping
 from calib_jax.core.names import nearest
-from calib_jax.report import calibration, tables
-from calib_jax.report.answer_scoring import models_of, score_answers
+from calib_jax.report import tables
 from calib_jax.report.chosen_metrics import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS
-from calib_jax.report.class_order import match_classes
-from calib_jax.report.overlap import same_examples
-from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
-from calib_jax.report.reading.prediction_files import Predictions, models_in, read_predictions
-from calib_jax.report.records import GIVEN
-from calib_jax.report.scoring import INTERVALS, Report, score, versions
+from calib_jax.report.file_scoring import score_files
+from calib_jax.report.predictions import FLOOR
+from calib_jax.report.scoring import versions
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
 MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
-_AVERAGED = "mean of {}"
-
-
-def score_files(
-    *,
-    predictions: Sequence[str] = (),
-    average: bool = False,
-    calibrate: str | None = None,
-    fit_on: Sequence[str] = (),
-    cross_fit: int | None = None,
-    criterion: Sequence[str] = ("nll",),
-    compare: Sequence[str] = (),
-    metrics: Sequence[str] | None = None,
-    bins: int = 15,
-    costs: str | None = None,
-    abstain_cost: float | None = None,
-    per_class: bool = False,
-    per_group: bool = True,
-    clusters: str | None = None,
-    level: float = 0.9,
-    interval: str = "valid",
-    resamples: int = 1000,
-    seed: int = 0,
-    probabilities: bool = False,
-    floor: float | None = None,
-    first_label: int = 0,
-    name: Sequence[str] = (),
-) -> Report:
-    r"""Read files of predictions and score them.
-
-    Each option is an option of the command; `calib-score --help` explains all of them.
-
-    >>> import tempfile
-    >>> with tempfile.TemporaryDirectory() as folder:
-    ...     _ = pathlib.Path(f"{folder}/run.csv").write_text(
-    ...         "label,cat,dog\ndog,0.5,2\ncat,1,0\ncat,2,-1\n")
-    ...     scored = score_files(
-    ...         predictions=[f"{folder}/run.csv"], metrics=["accuracy"], resamples=10)
-    >>> scored.value("accuracy"), scored.notes[0][-33:]
-    (1.0, 'the classes are cat = 0, dog = 1.')
-    """
-    checks.one_of("interval", interval, INTERVALS)
-    held_out_files = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
-    calibration.check_request(
-        calibrate, dict.fromkeys(held_out_files, ((), ())) or None, cross_fit, criterion
-    )
-    files, labels_of_files = _files(predictions)
-    if not files:
-        raise ValueError("there is nothing to score: give a file of predictions.")
-
-    how: dict[str, Any] = {"probabilities": probabilities, "clusters": clusters or None}
-    answers, notes_on_answers = models_of([*files, *compare], labels_of_files, **how)
-    if answers:
-        _refuse_for_answers(average=average, first_label=first_label != 0, floor=floor is not None)
-        fit_models, notes_on_fit = models_of(held_out_files, {}, **how)
-        if held_out_files and not fit_models:
-            raise ValueError(f"--fit_on={held_out_files[0]} must hold answers, too.")
-        report = score_answers(
-            answers,
-            fit_on=fit_models,
-            name=name,
-            use_clusters=clusters != "",
-            per_group=per_group,
-            notes=[*notes_on_answers, *notes_on_fit],
-            calibrate=calibration.registered(calibrate),
-            cross_fit=cross_fit,
-            criterion=criterion,
-            metrics=metrics,
-            num_bins=bins,
-            costs=_costs_of(costs),
-            abstain_cost=abstain_cost,
-            per_class=per_class,
-            level=level,
-            method=interval,
-            num_resamples=resamples,
-            seed=seed,
-        )
-        named = {"predictions": ", ".join([*files, *compare])}
-        return dataclasses.replace(report, settings=report.settings | named)
-
-    def read(file: str) -> Predictions:
-        return read_predictions(
-            file,
-            probabilities=probabilities,
-            first_label=first_label,
-            clusters=clusters or None,
-        )
-
-    others = [*compare] if average else [*files[1:], *compare]
-    scored = files if average else files[:1]
-    models = [read(file) for file in scored]
-    baseline = models[0]
-
-    def in_order(file: str, contents: Predictions) -> Predictions:
-        """Reorder the classes of a file to match the first file."""
-        return match_classes(
-            contents, baseline, name=file, baseline_name=scored[0], probabilities=probabilities
-        )
-
-    models = [baseline, *map(in_order, scored[1:], models[1:])]
-    for file, contents in zip(scored[1:], models[1:], strict=True):
-        _check_labels(contents, file, baseline, scored[0])
-    logits = baseline.logits if len(models) == 1 else _mean_of(models, probabilities)
-    compared = [in_order(file, read(file)) for file in others]
-    for file, contents in zip(others, compared, strict=True):
-        _check_labels(contents, file, baseline, scored[0])
-
-    held_out = [in_order(file, read(file)) for file in held_out_files]
-    for fit_file, fit in zip(held_out_files, held_out, strict=True):
-        for file, contents in zip([*scored, *others], [*models, *compared], strict=True):
-            if same_examples(_examples(fit), _examples(contents)):
-                raise ValueError(
-                    f"--fit_on={fit_file} holds the same examples as {file}, and a calibrator is"
-                    " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
-                )
-    used = [*models, *held_out, *compared]
-    first = (
-        labels_of_files.get(scored[0], "") if len(scored) == 1 else _AVERAGED.format(len(scored))
-    )
-    names = _names([first or scored[0], *others], [first, *map(labels_of_files.get, others)], name)
-
-    ids = None if clusters == "" else models[0].clusters
-    if clusters and ids is None:
-        raise ValueError(
-            f"{scored[0]} has no column or array called {clusters!r}: correct --clusters, or"
-            " leave it out."
-        )
-    labels_of_models = names or [GIVEN]
-    pairs = _paired(held_out_files, scored, others)
-    evidence, file_of = {}, {}
-    for label, places in zip(labels_of_models, pairs, strict=False):
-        several = [held_out[place] for place in places]
-        for place in places[1:]:
-            _check_labels(
-                held_out[place], held_out_files[place], several[0], held_out_files[places[0]]
-            )
-        rows = several[0].logits if len(several) == 1 else _mean_of(several, probabilities)
-        evidence[label] = (rows, several[0].labels, several[0].weights)
-        file_of[label] = ", ".join(held_out_files[place] for place in places)
-    groups = models[0].groups if per_group else None
-    report = score(
-        logits,
-        models[0].labels,
-        weights=models[0].weights,
-        groups=None if groups is None else groups.reshape(-1),
-        clusters=ids,
-        calibrate=calibration.registered(calibrate),
-        fit_on=evidence or None,
-        cross_fit=cross_fit,
-        criterion=criterion,
-        compare={
-            label: contents.logits for label, contents in zip(names[1:], compared, strict=True)
-        },
-        name=names[0] if names else GIVEN,
-        metrics=metrics or None,
-        num_bins=bins,
-        costs=_costs_of(costs),
-        abstain_cost=abstain_cost,
-        per_class=per_class,
-        class_names=models[0].class_names or None,
-        level=level,
-        method=interval,
-        num_resamples=resamples,
-        seed=seed,
-        probabilities=probabilities,
-        floor=FLOOR if floor is None else floor,
-    )
-    settings = report.settings | {"predictions": ", ".join(scored)}
-    notes = list(dict.fromkeys(note for contents in used for note in contents.notes))
-    if left := labels_of_models[len(evidence) :] if evidence else []:
-        verb = "is" if len(left) == 1 else "are"
-        notes.append(
-            f"{', '.join(left)} {verb} not calibrated: --fit_on is given once, for"
-            f" {labels_of_models[0]}. Repeat it to calibrate every model, in their order."
-        )
-    fits = {
-        column: fit | ({"file": file_of[fit["predictions"]]} if file_of else {})
-        for column, fit in report.calibrators.items()
-    }
-    return dataclasses.replace(
-        report, settings=settings, calibrators=fits, notes=[*notes, *report.notes]
-    )
 
 
 class _Parser(argparse.ArgumentParser):
@@ -496,123 +304,3 @@ def _code_of(arguments: Sequence[str], program: str) -> int:
         print(f"error: {escaping.printable(str(error))}", file=sys.stderr)
         return 2
     return 0
-
-
-def _files(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Replace folders by the files in them, and name these files by their models."""
-    files: list[str] = []
-    names: dict[str, str] = {}
-    for name in given:
-        if pathlib.Path(name).is_dir():
-            models = models_in(pathlib.Path(name))
-            files += models.values()
-            names |= {file: model for model, file in models.items()}
-        else:
-            files.append(name)
-    return files, names
-
-
-def _examples(contents: Predictions) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    return contents.logits, contents.labels, contents.weights
-
-
-def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -> list[list[int]]:
-    """Choose the indices of the files that each model is fitted on, in the order of the models.
-
-    An average of several files is fitted on one file, or on the average of as many files.
-
-    >>> _paired(["v"], ["a"], ["b"]), _paired(["v", "w"], ["a"], ["b"])
-    ([[0]], [[0], [1]])
-    >>> _paired(["v", "w"], ["a", "b"], [])
-    [[0, 1]]
-    """
-    num_files = len(scored) + len(others)
-    if len(fits) == num_files or (len(fits) == len(scored) and len(fits) > 1):
-        whole = [list(range(len(scored)))]
-        return whole + [[place] for place in range(len(scored), len(fits))]
-    if len(fits) > 1:
-        ways = ["once, for the first model", f"{num_files} times, once for each in their order"]
-        raise ValueError(
-            f"--fit_on is given {len(fits)} times, and there"
-            f" {'is 1 file' if num_files == 1 else f'are {num_files} files'} of predictions.\nGive"
-            f" it {' or '.join(ways[: min(num_files, 2)])}."
-        )
-    return [[place] for place in range(len(fits))]
-
-
-def _refuse_for_answers(**given: bool) -> None:
-    """Raise an error for options that files of answers do not have."""
-    if names := [name for name, is_given in given.items() if is_given]:
-        raise ValueError(f"--{names[0]} is for predictions of classes: leave it out for answers.")
-
-
-def _check_labels(
-    contents: Predictions, file: str, baseline: Predictions, baseline_file: str
-) -> None:
-    if not np.array_equal(contents.labels, baseline.labels):
-        raise ValueError(
-            f"{file} has other labels than {baseline_file}.\nA paired comparison and an average"
-            " need the same examples in the same order."
-        )
-
-
-def _mean_of(models: Sequence[Predictions], probabilities: bool) -> np.ndarray:
-    """Average the probabilities of several models."""
-    if probabilities:
-        rows = [probability_rows(model.logits, weights=model.weights) for model in models]
-        if len({model.shape for model in rows}) == 1:
-            return np.mean(rows, axis=0)
-    # `average` raises an error for different shapes.
-    logits = [
-        as_logits(model.logits, probabilities=probabilities, weights=model.weights)
-        for model in models
-    ]
-    return np.asarray(average(logits))
-
-
-def _names(files: Sequence[str], models: Sequence[str | None], chosen: Sequence[str]) -> list[str]:
-    """Name the columns: by the chosen names, the models, or the names of the files.
-
-    A single column without a chosen name stays unnamed here.
-
-    >>> _names(["a/x.npz", "b/y.npz"], ["", None], ["ours"])
-    ['ours', 'y']
-    >>> _names(["a/x.npz", "b/x.npz"], ["", None], [])
-    ['a/x.npz', 'b/x.npz']
-    """
-    if len(chosen) > len(files):
-        raise ValueError(
-            f"--name is given {len(chosen)} times, and there are {len(files)} to name."
-        )
-    if len(files) == 1:
-        return list(chosen)
-    paths = [pathlib.Path(file.split(",")[0]) for file in files]
-
-    def named(short: Sequence[str]) -> list[str]:
-        return [model or name for name, model in zip(short, models, strict=True)]
-
-    choices = (named([path.stem for path in paths]), named([path.name for path in paths]))
-    names = next((each for each in choices if len(set(each)) == len(each)), list(files))
-    for number, name in enumerate(names):
-        if name in names[:number]:
-            names[number] = f"{name} (again)"
-    return [*chosen, *names[len(chosen) :]]
-
-
-def _costs_of(name: str | None) -> np.ndarray | None:
-    """Read a matrix of costs."""
-    if not name:
-        return None
-    # Given a name, NumPy would also open addresses and archives.
-    text = reading.text(name, "a matrix of costs", "give a CSV file")
-    try:
-        with warnings.catch_warnings(action="ignore"):  # of an empty file
-            costs = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise ValueError(
-            f"--costs={name} must hold numbers, a row per class, separated by commas.\n"
-            f"{reading.reason(error)}."
-        ) from None
-    if not costs.size:
-        raise ValueError(f"--costs={name} is empty: give numbers, a row per class.")
-    return costs

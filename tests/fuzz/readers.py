@@ -24,7 +24,7 @@ from calib_jax.data.formats import archives, binary, tfds
 from calib_jax.data.images import imagenet_files, label_maps
 from calib_jax.data.images.jpeg import Photographs
 from calib_jax.data.text import sentence_pairs
-from calib_jax.report import command
+from calib_jax.report import file_scoring
 from calib_jax.report.reading import answer_files
 from calib_jax.train.folder import journal
 from tests import broken
@@ -452,7 +452,7 @@ FORMATS = {
     "answers of lm-evaluation-harness": Format(
         generated, lambda path: answer_files.read_answers(str(path))
     ),
-    "costs": Format(costs, lambda path: command._costs_of(str(path))),
+    "costs": Format(costs, lambda path: file_scoring._costs_of(str(path))),
     "vectors of texts, record": Format(
         vectors("record.json"), lambda path: data.from_vectors(str(path.parent)), names="vectors"
     ),

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, report
-from calib_jax.report import command
+from calib_jax.report import file_scoring
 from calib_jax.report.reading.prediction_files import Unreadable, read_predictions
 
 NAMES = ("cat", "dog", "fish")
@@ -44,7 +44,7 @@ def reordered(path, logits, labels, **options):
 
 def scored(*files, **options):
     small = {"metrics": ["accuracy", "nll"], "resamples": 20}
-    return command.score_files(predictions=files, **small, **options)
+    return file_scoring.score_files(predictions=files, **small, **options)
 
 
 @pytest.mark.parametrize("ending", ["npz", "csv", "parquet"])

@@ -15,7 +15,7 @@ import pytest
 
 import calib_jax
 from calib_jax import calibrators, metrics, report
-from calib_jax.report import command, scored_tables
+from calib_jax.report import command, file_scoring, scored_tables
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -43,8 +43,8 @@ def scored(*arguments):
     """Return the report of a command line, in this process."""
     given = [*map(str, arguments), "--metrics=accuracy,nll", "--resamples=20"]
     options = command._parsed(given)
-    shown = {name: options[name] for name in inspect.signature(command.score_files).parameters}
-    return command.score_files(**shown)
+    shown = {name: options[name] for name in inspect.signature(file_scoring.score_files).parameters}
+    return file_scoring.score_files(**shown)
 
 
 def test_from_files_to_a_table_and_a_folder(tmp_path):
@@ -117,7 +117,7 @@ def test_a_calibrator_takes_its_options(tmp_path):
 
 def test_the_options_are_those_of_the_function():
     options = command._parsed([])
-    known = inspect.signature(command.score_files).parameters
+    known = inspect.signature(file_scoring.score_files).parameters
     assert options.keys() - known.keys() == {"out", "markdown", "notes", "cache"}
     for name, parameter in known.items():
         given = options[name]
@@ -167,12 +167,12 @@ def test_classes_have_the_names_of_their_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(scored_tables, "PER_CLASS", ("per_class_recall",))
     options = {"metrics": ["accuracy"], "resamples": 20, "per_class": True}
     (tmp_path / "run.csv").write_text("label,cat,dog\ndog,0.5,2.5\ncat,1.5,-1\ncat,2,3\n")
-    scored = command.score_files(predictions=[str(tmp_path / "run.csv")], **options)
+    scored = file_scoring.score_files(predictions=[str(tmp_path / "run.csv")], **options)
     recalls = {part.part: (part.examples, part.value) for part in scored.classes}
     assert recalls == {"cat": (2, 0.5), "dog": (1, 1.0)}
     # One column is the logit of class 1, and leaves class 0 without a name.
     (tmp_path / "one.csv").write_text("label,logit_dog\n1,0.5\n0,-1\n")
-    scored = command.score_files(predictions=[str(tmp_path / "one.csv")], **options)
+    scored = file_scoring.score_files(predictions=[str(tmp_path / "one.csv")], **options)
     assert [part.part for part in scored.classes] == ["0", "1"]
     with pytest.raises(ValueError, match="2 classes need as many class_names, got 3"):
         report.score([[1.0, 2.0]], [0], class_names=["cat", "dog", "fish"])

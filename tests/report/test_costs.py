@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics, report
-from calib_jax.report import command
+from calib_jax.report import file_scoring
 
 COSTS = np.array([[0.0, 1, 4], [2, 0, 1], [5, 2, 0]])
 
@@ -39,15 +39,15 @@ def test_costs_stand_in_the_report_before_and_after_calibration():
 def test_costs_are_read_from_a_file(tmp_path):
     file = tmp_path / "costs.csv"
     file.write_text("0, 1, 4\n2, 0, 1\n5, 2, 0\n")
-    np.testing.assert_array_equal(command._costs_of(str(file)), COSTS)
-    assert command._costs_of(None) is None
+    np.testing.assert_array_equal(file_scoring._costs_of(str(file)), COSTS)
+    assert file_scoring._costs_of(None) is None
     for broken in ("a,b\n1,2\n", "1,2\n3\n"):
         file.write_text(broken)
         with pytest.raises(ValueError, match=r"--costs=.* must hold numbers, a row per class"):
-            command._costs_of(str(file))
+            file_scoring._costs_of(str(file))
     file.write_text("\n")
     with pytest.raises(ValueError, match=r"--costs=.* is empty"):
-        command._costs_of(str(file))
+        file_scoring._costs_of(str(file))
 
 
 def test_costs_are_no_address(monkeypatch):
@@ -55,5 +55,5 @@ def test_costs_are_no_address(monkeypatch):
     opened = []
     monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: opened.append(args))
     with pytest.raises(FileNotFoundError, match=r"there is no file http://localhost/c\.csv"):
-        command._costs_of("http://localhost/c.csv")
+        file_scoring._costs_of("http://localhost/c.csv")
     assert opened == []

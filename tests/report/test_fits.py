@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from calib_jax.report import command, tables
+from calib_jax.report import file_scoring, tables
 from calib_jax.report.html_page import render
 from calib_jax.report.html_score import score_page
 
@@ -29,7 +29,7 @@ def write(folder, name, logits, labels):
 
 def scored(files, fits=(), **options):
     small = {"metrics": ["nll"], "resamples": 20, "calibrate": "temperature"}
-    return command.score_files(predictions=files, fit_on=fits, **{**small, **options})
+    return file_scoring.score_files(predictions=files, fit_on=fits, **{**small, **options})
 
 
 def temperatures(result):
