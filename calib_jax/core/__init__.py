@@ -4,22 +4,14 @@ The types that other subpackages take and return are public. The files are inter
 another subpackage imports the file it needs, such as `from calib_jax.core import numerics`.
 """
 
-from calib_jax.core.examples import Examples, InMemory, Source
-from calib_jax.core.probabilities import Probabilities
-from calib_jax.core.statistics import Joint, Rows, Stat, Sums
+from calib_jax.core import names as _names
+from calib_jax.core.examples import Examples as Examples
+from calib_jax.core.examples import InMemory as InMemory
+from calib_jax.core.examples import Source as Source
+from calib_jax.core.probabilities import Probabilities as Probabilities
+from calib_jax.core.statistics import Joint as Joint
+from calib_jax.core.statistics import Rows as Rows
+from calib_jax.core.statistics import Stat as Stat
+from calib_jax.core.statistics import Sums as Sums
 
-__all__ = [
-    "Examples",
-    "InMemory",
-    "Joint",
-    "Probabilities",
-    "Rows",
-    "Source",
-    "Stat",
-    "Sums",
-]
-
-
-def __dir__() -> list[str]:
-    """Return the public names, without the files of this subpackage."""
-    return __all__
+_names.export(__name__)

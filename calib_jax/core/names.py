@@ -94,21 +94,24 @@ def export(
     package: str,
     lazy: Mapping[str, str] | None = None,
     advice: Callable[[str], str] | None = None,
+    modules: Collection[str] = (),
 ) -> None:
     """Set `__all__`, `__dir__` and `__getattr__` of a subpackage from the names that it imports.
 
-    Every name without a leading underscore is public, except modules and `TYPE_CHECKING`.
+    Every name without a leading underscore is public, except other modules than `modules`, and
+    `TYPE_CHECKING`.
 
     Args:
       package: the subpackage; it calls this function after its imports.
       lazy: the subpackage from which a further public name is imported when it is used.
       advice: returns the end of the error "SUBPACKAGE has no ..." for some names; "" for others.
+      modules: the names of the modules that are public.
     """
     members, lazy = vars(sys.modules[package]), lazy or {}
     public = sorted(
         {name for name, value in members.items() if not isinstance(value, ModuleType)}
         - {name for name in members if name.startswith("_") or name == "TYPE_CHECKING"}
-        | lazy.keys()
+        | {*lazy, *modules}
     )
 
     def get(name: str) -> Any:

@@ -32,21 +32,9 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import with_auto_axes
 from calib_jax.core.inputs.soft_labels import TakesSoft
-from calib_jax.core.progress import Progress
+from calib_jax.core.progress import Progress as Progress
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
-
-__all__ = [
-    "Clock",
-    "Objective",
-    "Progress",
-    "as_objective",
-    "catalogue",
-    "make_objective",
-    "objective",
-    "register",
-    "regularized",
-]
 
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import json
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -18,6 +16,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax import inference, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
+from calib_jax.core.files.formatting import csv_lines, without_nan
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.inputs.invalid_values import probabilities_checked
@@ -107,7 +106,7 @@ class OutOfDistribution:
             "notes": self._notes(),
         }
         texts = {
-            "ood.json": json.dumps(tables.without_nan(record), indent=1) + "\n",
+            "ood.json": json.dumps(without_nan(record), indent=1) + "\n",
             "ood.csv": self._csv(),
             "ood.md": "\n\n".join(page) + "\n",
             "ood.html": html_page.render(self._page(figures)),
@@ -188,12 +187,8 @@ class OutOfDistribution:
         return table
 
     def _csv(self) -> str:
-        out = io.StringIO()
         names = [field.name for field in dataclasses.fields(Detection)]
-        write = csv.DictWriter(out, names, lineterminator="\n")
-        write.writeheader()
-        write.writerows(escaping.in_csv(vars(row)) for row in self.rows)
-        return out.getvalue()
+        return csv_lines((escaping.in_csv(vars(row)) for row in self.rows), names)
 
 
 def _file_names(sets: Iterable[str]) -> dict[str, str]:

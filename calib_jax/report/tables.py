@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 from typing import Any, Protocol, runtime_checkable
@@ -12,6 +10,7 @@ import numpy as np
 
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
+from calib_jax.core.files.formatting import csv_lines, without_nan
 from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
@@ -82,24 +81,13 @@ def as_model_card(report: Results) -> str:
 
 def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
-    out = io.StringIO()
     fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
-    fields += [
-        "value",
-        "low",
-        "high",
-        "p_value",
-        "p_holm",
-        "interval",
-        "floor",
-        "convention",
-        "note",
-    ]
-    write = csv.DictWriter(out, fields, lineterminator="\n", restval="")
-    write.writeheader()
+    fields += ["value", "low", "high", "p_value", "p_holm"]
+    fields += ["interval", "floor", "convention", "note"]
+    rows: list[dict[str, Any]] = []
 
     def add(table: str, estimate: Estimated, **entries: Any) -> None:
-        cells = {k: v for k, v in (vars(estimate) | entries).items() if k in fields}
+        cells = vars(estimate) | entries
         notes = outside_interval.reasons([_triple(estimate)])
         model = estimate.after if isinstance(estimate, Change) else cells["predictions"]
         state = {name: of for name, of in report.unsettled.items() if name == model}
@@ -110,7 +98,7 @@ def as_csv(report: Results) -> str:
             notes += caveats.no_interval([(estimate.metric, estimate.interval)])
         elif isinstance(estimate, Row | Part):
             notes += caveats.constant([estimate.metric] * is_alone(estimate))
-        write.writerow(escaping.in_csv({"table": table, "note": " ".join(notes), **cells}))
+        rows.append({"table": table, "note": " ".join(notes), **cells})
 
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
     for row in report.rows:
@@ -121,10 +109,9 @@ def as_csv(report: Results) -> str:
         for part in parts:
             add(name, part)
     for worst in report.worst:
-        cells = {k: v for k, v in vars(worst).items() if k in fields}
-        cells |= {"table": "worst groups", "metric": "gap", "value": worst.gap}
-        write.writerow(escaping.in_csv(cells))
-    return out.getvalue()
+        of_gap = {"table": "worst groups", "metric": "gap", "value": worst.gap}
+        rows.append(vars(worst) | of_gap)
+    return csv_lines(map(escaping.in_csv, rows), fields)
 
 
 def as_json(report: Results) -> str:
@@ -486,14 +473,3 @@ def aligned(table: Table, width: int | None = None) -> str:
         "\n".join("  ".join(row[c].ljust(widths[c]) for c in columns).rstrip() for row in cells)
         for columns in blocks
     )
-
-
-def without_nan(value: Any) -> Any:
-    """Replace NaN and infinities, which JSON does not support, by null."""
-    if isinstance(value, dict):
-        return {key: without_nan(each) for key, each in value.items()}
-    if isinstance(value, list | tuple):
-        return [without_nan(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value

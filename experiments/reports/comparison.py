@@ -17,9 +17,7 @@ predictions. Runs whose logits were not kept have values from streamed statistic
 intervals. Sweeps are compared loss by loss, over the seeds that all sweeps share.
 """
 
-import csv
 import dataclasses
-import io
 import json
 import math
 import pathlib
@@ -31,6 +29,7 @@ from flax import traverse_util
 
 from calib_jax import plots, train
 from calib_jax.core.files import escaping
+from calib_jax.core.files.formatting import csv_lines
 from calib_jax.report import calibration, caveats, html_page, intervals, tables
 from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name, literal
@@ -338,16 +337,12 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "notes": [*comparison.notes, *_caveats(comparison)],
         "provenance": provenance.describe(),
     }
-    out = io.StringIO()
-    writer = csv.DictWriter(out, list(rows[0]), lineterminator="\n")
-    writer.writeheader()
-    writer.writerows(map(escaping.in_csv, rows))
     figures = pictures(comparison)
     written = {
         "compare.md": markdown(comparison, figures),
         "compare.html": html_page.render(page(comparison, figures)),
         "compare.json": json.dumps(whole, indent=1) + "\n",
-        "compare.csv": out.getvalue(),
+        "compare.csv": csv_lines(map(escaping.in_csv, rows), list(rows[0])),
     }
     return report_files.write(folder, written, figures)
 

@@ -1,8 +1,6 @@
 """The text, files and figures of a summary of runs (`summary.py`)."""
 
-import csv
 import dataclasses
-import io
 import json
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,6 +11,7 @@ import numpy as np
 from calib_jax import inference, metrics, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
+from calib_jax.core.files.formatting import csv_lines
 from calib_jax.report import calibration, caveats, html_page, intervals, tables
 from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name
@@ -189,18 +188,13 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
         "cells": [dataclasses.asdict(cell) for cell in summary.cells],
         "notes": [*without_rows(summary.streamed), *notes_of(summary.cells)],
     }
-    table = io.StringIO()
     names = [field.name for field in dataclasses.fields(Cell)]
-    writer = csv.DictWriter(table, [*names, "note"], lineterminator="\n")
-    writer.writeheader()
-    for cell in summary.cells:
-        row = dataclasses.asdict(cell) | {"note": " ".join(cell.notes)}
-        writer.writerow(escaping.in_csv(row))
+    rows = [dataclasses.asdict(cell) | {"note": " ".join(cell.notes)} for cell in summary.cells]
     figures = pictures(summary)
     texts = {
         "report.md": markdown(summary, figures),
         "report.html": html_page.render(page(summary, figures)),
-        "sweep.csv": table.getvalue(),
+        "sweep.csv": csv_lines(map(escaping.in_csv, rows), [*names, "note"]),
         "sweep.json": json.dumps(record, indent=1) + "\n",
     }
     return report_files.write(folder, texts, figures)

@@ -59,13 +59,6 @@ def test_the_variance_of_a_square_is_that_of_draws():
     assert pooling.variance_of_square(9.25, 0.25) == pytest.approx(np.var(square), rel=0.01)
 
 
-def test_benjamini_hochberg_agrees_with_scipy():
-    p_values = np.random.default_rng(0).uniform(size=12) ** 3
-    adjusted = rules.benjamini_hochberg({str(i): p for i, p in enumerate(p_values)})
-    expected = scipy.stats.false_discovery_control(p_values)
-    assert [adjusted[str(i)] for i in range(12)] == pytest.approx(list(expected))
-
-
 def run(seed, *, sharpness=1.0, commit="abc", rows=500, block=None):
     """A fabricated run: its logits are too large by a factor that depends on the seed."""
     draws = np.random.default_rng([seed, round(100 * sharpness)])

@@ -15,8 +15,6 @@ A damaged file is kept as NAME.damaged.
 
 from __future__ import annotations
 
-import csv
-import io
 import json
 import math
 import os
@@ -27,6 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from calib_jax.core.files import reading
+from calib_jax.core.files.formatting import csv_lines, without_nan
 from calib_jax.train.folder import files
 from calib_jax.train.folder.files import Row
 from calib_jax.train.folder.writers import Writer
@@ -265,20 +264,9 @@ def last_table(folder: Path | str) -> str:
     return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
 
 
-def _strict(value: Any) -> Any:
-    """Replace NaN and infinities by None, which JSON can represent."""
-    if isinstance(value, Mapping):
-        return {name: _strict(part) for name, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_strict(part) for part in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
-
-
 def json_lines(rows: Sequence[Row]) -> str:
     """Format rows as JSON lines, with null for NaN and infinities."""
-    return "".join(json.dumps(_strict(row)) + "\n" for row in rows)
+    return "".join(json.dumps(without_nan(row)) + "\n" for row in rows)
 
 
 def _columns_of(rows: Sequence[Row]) -> list[str]:
@@ -289,10 +277,5 @@ def _csv_lines(rows: Sequence[Row], columns: Sequence[str] = ()) -> str:
     """Format rows as CSV lines under the given columns; without columns, write a header too."""
     if not rows:
         return ""
-    text = io.StringIO()
     names = columns or _columns_of(rows)
-    writer = csv.DictWriter(text, names, extrasaction="ignore", lineterminator="\n")
-    if not columns:
-        writer.writeheader()
-    writer.writerows(_strict(row) for row in rows)
-    return text.getvalue()
+    return csv_lines(map(without_nan, rows), names, header=not columns)

@@ -3,6 +3,7 @@
 from collections.abc import Callable, Iterable, Mapping
 
 from experiments.papers import published
+from experiments.papers.judge import rules
 from experiments.papers.judge.rules import Rule, Values, decided
 from experiments.papers.judge.values import Value
 
@@ -133,5 +134,4 @@ def listed(names: Iterable[str]) -> str:
     >>> listed(["a", "b", "c"])
     "'a', 'b' and 'c'"
     """
-    *first, last = (f"'{name}'" for name in names)
-    return f"{', '.join(first)} and {last}" if first else last
+    return rules.listed([f"'{name}'" for name in names])

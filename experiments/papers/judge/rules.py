@@ -1,6 +1,6 @@
 """Rules of verdicts: from the values of a statistic to holds, does not hold, or undecided."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import scipy.special
@@ -63,7 +63,7 @@ def none_above(*names: str) -> Rule:
             return Judgement(HOLDS)
         return Judgement(FAILS, min(1.0, least * len(names)))
 
-    words = f"holds if no 90 % interval of {_listed(names)} lies above 0; does not hold if one does"
+    words = f"holds if no 90 % interval of {listed(names)} lies above 0; does not hold if one does"
     return Rule(words, judge, names)
 
 
@@ -73,7 +73,7 @@ def true(*names: str) -> Rule:
     >>> true("a", "b").judge({"a": Value(1), "b": Value(0)}).state
     'does not hold'
     """
-    words = f"holds if {_listed(names)} {'is' if len(names) == 1 else 'are'} true"
+    words = f"holds if {listed(names)} {'is' if len(names) == 1 else 'are'} true"
 
     def judge(values: Values) -> Judgement:
         return Judgement(HOLDS if all(values[name].value == 1 for name in names) else FAILS)
@@ -234,7 +234,7 @@ def several(*names: str, holds: int, fails: int) -> Rule:
         return Judgement(UNDECIDED, min(1.0, p_holds, p_fails))
 
     words = (
-        f"holds if {holds} or more of the {count} 90 % intervals of {_listed(names)} lie above 0;"
+        f"holds if {holds} or more of the {count} 90 % intervals of {listed(names)} lie above 0;"
         f" does not hold if at most {fails} do" + "; undecided in between" * (holds - fails > 1)
     )
     return Rule(words, judge, names)
@@ -255,7 +255,7 @@ def with_p(rule: Rule, *names: str) -> Rule:
         p = {HOLDS: p_holds, FAILS: p_fails, UNDECIDED: min(p_holds, p_fails)}
         return Judgement(outcome.state, p[outcome.state])
 
-    words = f"{rule.words}; p of the hypothesis that {_listed(names)} is not above 0"
+    words = f"{rule.words}; p of the hypothesis that {listed(names)} is not above 0"
     return Rule(words, judge, tuple(dict.fromkeys((*rule.names, *names))))
 
 
@@ -282,39 +282,12 @@ def _sided(names: tuple[str, ...], margin: float, side: str, other: str) -> Rule
 
     many = len(names) > 1
     words = (
-        f"holds if the 90 % interval{'s' * many} of {_listed(names)} lie{'s' * (not many)} {side}"
+        f"holds if the 90 % interval{'s' * many} of {listed(names)} lie{'s' * (not many)} {side}"
         f" {margin:g}; does not hold if {'one' if many else 'it'} lies {other}; undecided otherwise"
     )
     return Rule(words, judge, names)
 
 
-def _listed(names: tuple[str, ...]) -> str:
+def listed(names: Sequence[str]) -> str:
+    """Join names by commas and "and"."""
     return " and ".join([", ".join(names[:-1])] * (len(names) > 1) + [names[-1]])
-
-
-def holm(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Adjust p-values for the number of claims, after Holm 1979.
-
-    >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
-    {'a': 0.03, 'c': 0.06, 'b': 0.06}
-    """
-    adjusted: dict[str, float] = {}
-    largest = 0.0
-    for rank, name in enumerate(sorted(p_values, key=lambda name: p_values[name])):
-        largest = max(largest, min(1.0, (len(p_values) - rank) * p_values[name]))
-        adjusted[name] = largest
-    return adjusted
-
-
-def benjamini_hochberg(p_values: Mapping[str, float]) -> dict[str, float]:
-    """Adjust p-values so that the share of false findings is bounded.
-
-    >>> benjamini_hochberg({"a": 0.01, "b": 0.5, "c": 0.03})
-    {'b': 0.5, 'c': 0.045, 'a': 0.03}
-    """
-    adjusted: dict[str, float] = {}
-    least, count = 1.0, len(p_values)
-    for before, name in enumerate(sorted(p_values, key=lambda name: -p_values[name])):
-        least = min(least, p_values[name] * count / (count - before))
-        adjusted[name] = least
-    return adjusted

@@ -15,7 +15,9 @@ import pathlib
 import time
 
 import numpy as np
+import scipy.stats
 
+from calib_jax import inference
 from calib_jax.train.folder import files
 from experiments.papers.judge import pooling, procedure, rules
 from experiments.papers.judge.values import Value
@@ -87,7 +89,7 @@ def _block(draws: np.random.Generator, effects: np.ndarray, deviations: np.ndarr
     shared = OF_ROWS / math.sqrt(2)
     for _ in ("test", "validation"):  # the same examples for all seeds of a loss
         table += shared * draws.normal() + shared * draws.normal(size=(LOSSES, 1))
-    own, together = {}, {}
+    own, together = [], []
     pooled = pooling.pooled(table)
     of_examples = 2 * 2 * shared**2
     for loss in range(1, LOSSES):
@@ -95,14 +97,13 @@ def _block(draws: np.random.Generator, effects: np.ndarray, deviations: np.ndarr
         of_seeds = float(np.var(differences, ddof=1)) / SEEDS
         deviation = math.sqrt(of_seeds + of_examples)
         alone = Value(float(differences.mean()), deviation, SEEDS - 1, of_examples)
-        own[str(loss)] = alone.p_above()
+        own.append(alone.p_above())
         if pooled.homogeneity >= procedure.HOMOGENEOUS:
             deviation = math.sqrt(2 * pooled.variance / SEEDS + of_examples)
             alone = Value(alone.value, deviation, pooled.freedom, of_examples)
-        together[str(loss)] = alone.p_above()
-    adjusted = rules.holm(own), rules.holm(together), rules.benjamini_hochberg(together)
-    order = [str(loss) for loss in range(1, LOSSES)]
-    return np.array([[method[name] <= SIZE for name in order] for method in adjusted])
+        together.append(alone.p_above())
+    of_shares = scipy.stats.false_discovery_control(together)
+    return np.array([inference.holm(own), inference.holm(together), of_shares]) <= SIZE
 
 
 if __name__ == "__main__":

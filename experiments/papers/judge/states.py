@@ -115,25 +115,13 @@ def headline(of_trained: Iterable[str]) -> str:
     '4 claims are about trained networks: 2 hold, 1 is undecided, 1 is not testable here.'
     """
     numbers = Counter(of_trained)
-    one = {
-        HOLDS: "holds",
-        CONTRADICTED: "is contradicted here",
-        MOSTLY: "mostly holds",
-        UNDECIDED: "is undecided",
-        OUTSIDE: "was tested outside its regime",
-        NOT_TESTABLE: "is not testable here",
+    words = {  # of one claim, and of several
+        HOLDS: ("holds", "hold"),
+        CONTRADICTED: ("is contradicted here", "are contradicted here"),
+        MOSTLY: ("mostly holds", "mostly hold"),
+        UNDECIDED: ("is undecided", "are undecided"),
+        OUTSIDE: ("was tested outside its regime", "were tested outside their regime"),
+        NOT_TESTABLE: ("is not testable here", "are not testable here"),
     }
-    many = {
-        HOLDS: "hold",
-        CONTRADICTED: "are contradicted here",
-        MOSTLY: "mostly hold",
-        UNDECIDED: "are undecided",
-        OUTSIDE: "were tested outside their regime",
-        NOT_TESTABLE: "are not testable here",
-    }
-    parts = [
-        f"{numbers[state]} {(one if numbers[state] == 1 else many)[state]}"
-        for state in STATES
-        if numbers[state]
-    ]
+    parts = [f"{n} {words[state][n > 1]}" for state in STATES if (n := numbers[state])]
     return f"{numbers.total()} claims are about trained networks: {', '.join(parts)}."

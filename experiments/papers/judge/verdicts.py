@@ -11,7 +11,9 @@ import time
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from calib_jax import plots
+import scipy.stats
+
+from calib_jax import inference, plots
 from calib_jax.core.files import reading
 from calib_jax.train.folder import files
 from experiments.papers import claims
@@ -235,8 +237,10 @@ def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, states.Standing]:
             source = verdict.record["claims"][claim]["source"]
             sources.setdefault(source, {})[claim] = verdict.p
     for p_values in sources.values():
-        holm |= rules.holm(p_values)
-        shares |= rules.benjamini_hochberg(p_values)
+        values = list(p_values.values())
+        holm |= dict(zip(p_values, inference.holm(values).tolist(), strict=True))
+        adjusted = scipy.stats.false_discovery_control(values).tolist()
+        shares |= dict(zip(p_values, adjusted, strict=True))
     known = claims.read()
     standing = {}
     for claim, verdict in verdicts.items():
