@@ -33,13 +33,17 @@ def save(report: Results, folder: Any) -> list[str]:
 def write(
     folder: Any, texts: Mapping[str, str], figures: Mapping[str, matplotlib.figure.Figure]
 ) -> list[str]:
-    """Write texts by file name and figures by name as PNG, all or none; return the file names."""
+    """Write texts by file name and figures by name as PNG, all or none; return the file names.
+
+    The name of a figure may begin with a folder.
+    """
     folder = pathlib.Path(folder)
     try:
         with writing.staged(folder) as new:
             for name, text in texts.items():
                 (new / name).write_text(text, encoding="utf-8", errors="backslashreplace")
             for name, figure in figures.items():
+                (new / name).parent.mkdir(exist_ok=True)
                 plots.save(figure, new / f"{name}.png")
     except OSError as error:
         raise ValueError(str(error)) from error

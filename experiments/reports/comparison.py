@@ -21,7 +21,7 @@ import dataclasses
 import json
 import math
 import pathlib
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -33,7 +33,7 @@ from calib_jax.core.files.formatting import csv_lines
 from calib_jax.report import calibration, caveats, html_page, intervals, tables
 from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name, literal
-from experiments.reports import summary, summary_text
+from experiments.reports import pages, summary, summary_text
 from experiments.reports.summary import Summary
 from experiments.running import provenance
 from experiments.running.finished import ALONE, Folder, Shared
@@ -203,22 +203,7 @@ def _known(value: Any) -> Any:
 
 def text(comparison: Comparison) -> str:
     """Format the tables for a terminal."""
-    sections = _sections(comparison)
-    line = escaping.one_line
-    shown = [f"{line(title)}\n{tables.aligned(table)}" for title, table in sections]
-    return "\n\n".join([line(_head(comparison)), *shown, *map(line, _foot(comparison))])
-
-
-def markdown(comparison: Comparison, shown: Iterable[str]) -> str:
-    """Format the tables as Markdown, with the figures named in `shown`."""
-    escaped = escaping.in_markdown
-    names = ", ".join(folder.name for folder in comparison.folders)
-    parts = [f"# {escaped(names)}", escaped(_head(comparison))]
-    for title, table in _sections(comparison):
-        parts += [f"## {escaped(title)}", tables.in_markdown(table)]
-    parts += map(escaped, _foot(comparison))
-    parts += [f"![{name}]({name}.png)" for name in shown]
-    return "\n\n".join(parts) + "\n"
+    return pages.as_text(_head(comparison), _sections(comparison), _foot(comparison))
 
 
 def _head(comparison: Comparison) -> str:
@@ -337,14 +322,14 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "notes": [*comparison.notes, *_caveats(comparison)],
         "provenance": provenance.describe(),
     }
-    figures = pictures(comparison)
+    shown = page(comparison, pictures(comparison))
     written = {
-        "compare.md": markdown(comparison, figures),
-        "compare.html": html_page.render(page(comparison, figures)),
+        "compare.md": pages.as_markdown(shown),
+        "compare.html": html_page.render(shown),
         "compare.json": json.dumps(whole, indent=1) + "\n",
         "compare.csv": csv_lines(map(escaping.in_csv, rows), list(rows[0])),
     }
-    return report_files.write(folder, written, figures)
+    return report_files.write(folder, written, shown.figures)
 
 
 def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:

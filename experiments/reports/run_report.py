@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 
 from calib_jax import plots, train
-from calib_jax.core.files import escaping, reading, writing
-from calib_jax.report import html_page, tables
+from calib_jax.core.files import escaping, reading
+from calib_jax.report import files, html_page, tables
 from calib_jax.train.folder import journal
 from experiments.reports import evaluation_record
 
@@ -57,14 +57,14 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
     if not rows:
         return []
     figures = pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs)
-    html = html_page.render(_html(folder, rows, described, figures))
-    with writing.staged(folder) as new:
-        (new / PICTURES).mkdir()
-        for name, figure in figures.items():
-            plots.save(figure, new / PICTURES / f"{name}.png")
-        (new / PAGE).write_text(page(folder, rows, described, list(figures)), encoding="utf-8")
-        (new / HTML).write_text(html, encoding="utf-8")
-    return [PAGE, HTML, *(f"{PICTURES}/{name}.png" for name in figures)]
+    html = _html(folder, rows, described, figures)
+    return _save(folder, page(folder, rows, described, list(figures)), html)
+
+
+def _save(folder: pathlib.Path, markdown: str, page: html_page.Page) -> list[str]:
+    """Write a page in both forms, and its figures into a folder of their own."""
+    figures = {f"{PICTURES}/{name}": figure for name, figure in page.figures.items()}
+    return files.write(folder, {PAGE: markdown, HTML: html_page.render(page)}, figures)
 
 
 def write_seeds(
@@ -84,7 +84,7 @@ def write_seeds(
         + ", ".join(f"[seed {seed}]({folders[seed].name}/{PAGE})" for seed in rows)
         + "."
     )
-    names, figures = [PAGE, HTML], {}
+    figures = {}
     epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
     if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
         curves = {}
@@ -97,7 +97,6 @@ def write_seeds(
                 }
         if curves:
             figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
-            names.append(f"{PICTURES}/curves.png")
             parts.append(f"![curves]({PICTURES}/curves.png)")
     page = html_page.Page(
         title=f"{len(rows)} seeds",
@@ -109,13 +108,7 @@ def write_seeds(
         links={f"seed {seed}": f"{folders[seed].name}/{HTML}" for seed in rows},
         metrics=list(PANELS.values()),
     )
-    with writing.staged(workdir) as new:
-        (new / PICTURES).mkdir()
-        for name, figure in figures.items():
-            plots.save(figure, new / PICTURES / f"{name}.png")
-        (new / PAGE).write_text("\n\n".join(parts) + "\n", encoding="utf-8")
-        (new / HTML).write_text(html_page.render(page), encoding="utf-8")
-    return names
+    return _save(workdir, "\n\n".join(parts) + "\n", page)
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:

@@ -3,7 +3,7 @@
 import dataclasses
 import json
 import pathlib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,29 +15,14 @@ from calib_jax.core.files.formatting import csv_lines
 from calib_jax.report import calibration, caveats, html_page, intervals, tables
 from calib_jax.report import files as report_files
 from calib_jax.report.pictures import drawable, file_name
+from experiments.reports import pages
 from experiments.reports.seed_intervals import WITH_SEEDS
 from experiments.reports.summary import AFTER, BEFORE, LEVEL, SHOWN, Cell, Summary
 
 
 def text(summary: Summary) -> str:
-    """Format the table in columns."""
-    lines = [escaping.one_line(_head(summary))]
-    for title, table in _sections(summary):
-        lines += ["", escaping.one_line(title), tables.aligned(table)]
-    for line in _foot(summary):
-        lines += ["", escaping.one_line(line)]
-    return "\n".join(lines)
-
-
-def markdown(summary: Summary, shown: Iterable[str]) -> str:
-    """Format the table as Markdown, with the figures named in `shown`."""
-    escaped = escaping.in_markdown
-    parts = [f"# {escaped(summary.about.get('title', 'Sweep'))}", escaped(_head(summary))]
-    for title, table in _sections(summary):
-        parts += [f"## {escaped(title[0].upper() + title[1:])}", tables.in_markdown(table)]
-    parts += map(escaped, _foot(summary))
-    parts += [f"![{name}]({name}.png)" for name in shown]
-    return "\n\n".join(parts) + "\n"
+    """Format the tables for a terminal."""
+    return pages.as_text(_head(summary), _sections(summary), _foot(summary))
 
 
 def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
@@ -190,18 +175,18 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     }
     names = [field.name for field in dataclasses.fields(Cell)]
     rows = [dataclasses.asdict(cell) | {"note": " ".join(cell.notes)} for cell in summary.cells]
-    figures = pictures(summary)
+    shown = page(summary, pictures(summary))
     texts = {
-        "report.md": markdown(summary, figures),
-        "report.html": html_page.render(page(summary, figures)),
+        "report.md": pages.as_markdown(shown),
+        "report.html": html_page.render(shown),
         "sweep.csv": csv_lines(map(escaping.in_csv, rows), [*names, "note"]),
         "sweep.json": json.dumps(record, indent=1) + "\n",
     }
-    return report_files.write(folder, texts, figures)
+    return report_files.write(folder, texts, shown.figures)
 
 
 def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
-    """Collect the contents of the HTML page: the tables and notes of report.md, and the figures."""
+    """Collect the contents of report.md and report.html."""
     about = summary.about
     provenance = about.get("provenance", {})
     return html_page.Page(

@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.stats
 
 from calib_jax import calibrators, inference, metrics
-from experiments.reports import comparison, evaluation_record, streamed_scores, summary
+from experiments.reports import comparison, evaluation_record, pages, streamed_scores, summary
 from experiments.running import finished
 from tests.experiments.processes import ROOT, run
 
@@ -250,7 +250,7 @@ def test_a_calibration_error_has_the_p_of_squared_errors(folders, actual):
     (line,) = [line for line in comparison.text(actual).splitlines() if difference in line]
     assert line.endswith("*") == (ece["p_holm"] < 0.05)
     legend = "* p < .05 against first on the same examples, after Holm's correction for all folders"
-    for text in (comparison.text(actual), comparison.markdown(actual, [])):
+    for text in (comparison.text(actual), pages.as_markdown(comparison.page(actual, {}))):
         assert "No p-value for classwise_ece:" in text
         assert legend in text
         assert "p (Holm)" in text

@@ -12,7 +12,7 @@ import pytest
 import scipy.stats
 
 from calib_jax import calibrators, inference, metrics
-from experiments.reports import comparison, streamed_scores, summary, summary_text
+from experiments.reports import comparison, pages, streamed_scores, summary, summary_text
 from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
@@ -198,7 +198,7 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
         assert "nan" not in text
         assert "p < .05" not in text
         assert "No p-value for" not in text
-        assert line in summary_text.markdown(made, [])
+        assert line in pages.as_markdown(summary_text.page(made, {}))
     assert "reliability.png" in summary_text.save(made, tmp_path)
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
 
