@@ -14,7 +14,6 @@ leaves the accelerator to them.
 """
 
 import concurrent.futures
-import json
 import os
 import pathlib
 import subprocess
@@ -119,7 +118,7 @@ def _train(place: Place, training: Training, device: str, ends: float) -> bool:
         print(f"{name}: stopped at the end of the minutes; the same command resumes.", flush=True)
         return False
     cli.refusing(collect, place, training)
-    if not _recorded(place.folder, training):
+    if records.absent(place.folder, training):
         raise cli.Failed(f"{name} was trained, and {folder} lacks its runs.")
     print(f"{name}: trained and recorded", flush=True)
     return True
@@ -133,11 +132,7 @@ def unfinished(place: Place) -> list[Training]:
         scaled.setdefault(f"{training.config} {training.label}", training)
     for training in scaled.values():
         cli.refusing(collect, place, training)
-    return [training for training in scaled.values() if not _recorded(place.folder, training)]
-
-
-def _recorded(folder: pathlib.Path, training: Training) -> bool:
-    return all(records.path_of(folder, training, seed).is_file() for seed in training.of_seeds)
+    return [training for training in scaled.values() if records.absent(place.folder, training)]
 
 
 def _runs_dir(place: Place, training: Training) -> pathlib.Path:
@@ -159,13 +154,8 @@ def needed_seconds(place: Place, device: str, training: Training) -> float:
 def measured_seconds(folder: pathlib.Path, device: str) -> dict[str, float]:
     """Return the longest measured seconds of a run on a device, by config."""
     longest: dict[str, float] = {}
-    for path in sorted((folder / "runs").glob("*/*/*.npz")):
-        if not path.stem.isdecimal():
-            continue
-        with reading.npz(path, "a record of a run", records.AGAIN) as arrays:
-            about = json.loads(bytes(arrays["about"]))
+    for config, _, about in records.about_all(folder):
         if about["device"] == device:
-            config = path.parts[-3]
             longest[config] = max(longest.get(config, 0.0), float(about["seconds"]))
     return longest
 
@@ -186,7 +176,7 @@ def judge(place: Place) -> None:
     possible = entries(place)
     reader = blocks.Reader(place.folder, possible)
     for tested in possible:
-        if not all(_recorded(place.folder, training) for training in tested.runs.values()):
+        if any(records.absent(place.folder, training) for training in tested.runs.values()):
             continue
         record = cli.refusing(verdicts.compute, tested, place.folder, place.scale, reader)
         verdicts.write(place.folder, record)

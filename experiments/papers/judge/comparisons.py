@@ -5,6 +5,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import scipy.stats
+from numpy.typing import ArrayLike
 
 from calib_jax.inference.residuals import Binned
 from experiments.papers.judge import blocks, estimates, paired, procedure
@@ -32,6 +34,13 @@ def difference(
         [statistic(part(a)) - statistic(part(b)) for a, b in zip(first, second, strict=True)],
         spread=procedure.spread(first, second, statistic, (part, part)),
     )
+
+
+def rank_correlation(first: ArrayLike, second: ArrayLike) -> float:
+    """Compute Spearman's rank correlation; 0 where a series is constant."""
+    if np.ptp(first) == 0 or np.ptp(second) == 0:
+        return 0.0
+    return float(scipy.stats.spearmanr(first, second).statistic)
 
 
 def mean(seeds: Seeds, statistic: Callable[[Trained], Estimate]) -> Value:

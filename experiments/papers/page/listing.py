@@ -187,10 +187,8 @@ def _data_sets(tested_by: entry.Entry) -> tuple[str, ...]:
 def _recorded(folder: pathlib.Path, config: str) -> dict[str, list[float]]:
     """Read the minutes of all recorded runs of a config, by label of the training."""
     minutes: dict[str, list[float]] = {}
-    for path in sorted((folder / "runs" / config).glob("*/*.npz")):
-        if path.stem.isdecimal():
-            seconds = records.about(path)["seconds"]
-            minutes.setdefault(path.parent.name, []).append(seconds / 60)
+    for _, label, about in records.about_all(folder, config):
+        minutes.setdefault(label, []).append(about["seconds"] / 60)
     return minutes
 
 
@@ -198,20 +196,16 @@ def _minutes(tested_by: entry.Entry, folder: pathlib.Path, recorded: Recorded) -
     """Estimate the minutes of the trainings whose records are missing, by the recorded runs."""
     minutes = tested_by.minutes
     for training in tested_by.runs.values():
-        seeds = [s for s in training.of_seeds if not _is_recorded(folder, training, s)]
-        if not seeds:
+        absent = records.absent(folder, training)
+        if not absent:
             continue
         by_label = recorded(training.config)
         similar = by_label.get(training.label) or [m for each in by_label.values() for m in each]
         if not similar and training.config not in MINUTES:
             return "?"
         mean = sum(similar) / len(similar) if similar else MINUTES[training.config]
-        minutes += mean * len(seeds)
+        minutes += mean * len(absent)
     return f"{minutes:.0f}"
-
-
-def _is_recorded(folder: pathlib.Path, training: entry.Training, seed: int) -> bool:
-    return records.path_of(folder, training, seed).is_file()
 
 
 def text(listed: list[Row], data_dir: str | None = None) -> str:

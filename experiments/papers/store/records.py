@@ -15,7 +15,7 @@ import io
 import itertools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -137,6 +137,18 @@ def path_of(folder: pathlib.Path, training: Training, seed: int, measure: str = 
     return folder / "runs" / training.config / training.label / name
 
 
+def absent(
+    folder: pathlib.Path, training: Training, measures: Sequence[str] = ()
+) -> list[pathlib.Path]:
+    """List the records of a training, and the further measurements, that are not there."""
+    paths = [
+        path_of(folder, training, seed, measure)
+        for seed in training.of_seeds
+        for measure in ("", *measures)
+    ]
+    return [path for path in paths if not path.is_file()]
+
+
 def write(folder: pathlib.Path, training: Training, run: runs.Finished) -> None:
     """Write the record of a finished run."""
     arrays: dict[str, np.ndarray] = {}
@@ -237,6 +249,13 @@ def about(path: pathlib.Path) -> dict[str, Any]:
         return _about(arrays)
 
 
+def about_all(folder: pathlib.Path, config: str = "*") -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Read what all records of a config say about their runs, after config and label."""
+    for path in sorted((folder / "runs").glob(f"{config}/*/*.npz")):
+        if path.stem.isdecimal():  # measurements stand beside the records
+            yield *path.parts[-3:-1], about(path)
+
+
 def _about(arrays: reading.Npz) -> dict[str, Any]:
     of_run = json.loads(bytes(arrays["about"]))
     check_keys(of_run, ABOUT, "'about'")
@@ -279,17 +298,15 @@ def _run_of(seed: int | None, start: Mapping[str, Any]) -> dict[str, Any]:
 
 def read_all(folder: pathlib.Path, entry: Entry) -> dict[str, list[Trained]]:
     """Read the records of all runs of an entry, by their names in it."""
-    absent = [
+    missing = [
         path
         for name, training in entry.runs.items()
-        for seed in training.of_seeds
-        for measure in ("", *entry.measures_of(name))
-        if not (path := path_of(folder, training, seed, measure)).is_file()
+        for path in absent(folder, training, entry.measures_of(name))
     ]
-    if absent:
-        others = f" (and {len(absent) - 1} more are absent)" if len(absent) > 1 else ""
+    if missing:
+        others = f" (and {len(missing) - 1} more are absent)" if len(missing) > 1 else ""
         raise FileNotFoundError(
-            f"there is no file {absent[0]}{others}: python -m experiments.papers"
+            f"there is no file {missing[0]}{others}: python -m experiments.papers"
             f" --run={entry.name} --data_dir=DIR trains what is missing."
         )
     trained = {

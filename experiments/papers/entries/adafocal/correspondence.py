@@ -5,11 +5,10 @@ correlation of their changes from epoch to epoch stands beside.
 """
 
 import numpy as np
-import scipy.stats
 
 from experiments.papers.entries.trainings import CE, FL3, FL5, undiagnosed
 from experiments.papers.entry import Entry
-from experiments.papers.judge import paired, rules
+from experiments.papers.judge import comparisons, paired, rules
 from experiments.papers.judge.comparisons import Runs
 from experiments.papers.judge.values import Value
 
@@ -24,7 +23,9 @@ def statistic(runs: Runs) -> dict[str, Value]:
         for number, region in enumerate(REGIONS):
             by_gamma = [
                 [
-                    _correlation(*(step(run.measured[MEASURE][part][:, number]) for part in _PARTS))
+                    comparisons.rank_correlation(
+                        *(step(run.measured[MEASURE][part][:, number]) for part in _PARTS)
+                    )
                     for run in seeds
                 ]
                 for seeds in runs.values()
@@ -41,12 +42,6 @@ def _name(of: str, region: str) -> str:
 
 
 _PARTS = ("training", "validation")
-
-
-def _correlation(first: np.ndarray, second: np.ndarray) -> float:
-    if np.ptp(first) == 0 or np.ptp(second) == 0:
-        return 0.0
-    return float(scipy.stats.spearmanr(first, second).statistic)
 
 
 ENTRY = Entry(

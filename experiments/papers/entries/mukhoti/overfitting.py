@@ -8,7 +8,6 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import scipy.stats
 
 from experiments.papers.entries.trainings import CE
 from experiments.papers.entry import Entry
@@ -36,7 +35,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
     for run in seeds:
         rows = [row for row in run.log if row["epoch"] >= first_drop(run.log)["epoch"]]
         series = [[row[key] for row in rows] for key in ("test_nll", "test_ece")]
-        correlations.append(_rank_correlation(*series))
+        correlations.append(comparisons.rank_correlation(*series))
         epochs.append(f"{least(run.log, 'test_nll')['epoch']:.0f}")
     return {
         "NLL(last) - NLL(least)": _change(from_least, lambda part: estimates.mean(part.nll)),
@@ -84,12 +83,6 @@ def _last(run: Trained) -> Columns:
 
 def _change(pairs: list[tuple[Columns, Columns]], of: Callable[[Columns], Estimate]) -> Value:
     return paired.over_seeds_and_rows([of(last) - of(first) for last, first in pairs])
-
-
-def _rank_correlation(first: list[float], second: list[float]) -> float:
-    if len(set(first)) < 2 or len(set(second)) < 2:
-        return 0.0
-    return float(scipy.stats.spearmanr(first, second).statistic)
 
 
 def _training_change(log: list[dict[str, Any]]) -> float:

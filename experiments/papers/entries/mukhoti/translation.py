@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import numpy as np
-import scipy.stats
 
 from calib_jax import plots
 from experiments.papers.entry import Entry, Training
@@ -79,7 +78,7 @@ def _translations(runs: Runs) -> dict[str, Value]:
             arrays = run.measured[MEASURE]
             curves = bleu_curves(arrays, draws)
             ece = arrays["validation_ece"]
-            correlations.append([_rank_correlation(curve, ece) for curve in curves])
+            correlations.append([comparisons.rank_correlation(curve, ece) for curve in curves])
             best = temperatures[np.argmax(curves[0])]
             distances.append(abs(best - temperatures[np.argmin(ece)]))
             for label, at in (("T = 1", 1.0), (f"T = {best:g}, its best", best)):
@@ -102,12 +101,6 @@ def bleu_curves(arrays: Mapping[str, np.ndarray], draws: np.ndarray) -> np.ndarr
       draws: `[draws, sentences]`, how often each sentence is counted.
     """
     return np.stack([bleu.of_counts(draws @ at.astype(np.int64)) for at in arrays["bleu"]], axis=1)
-
-
-def _rank_correlation(curve: np.ndarray, ece: np.ndarray) -> float:
-    if np.ptp(curve) == 0 or np.ptp(ece) == 0:
-        return 0.0
-    return float(scipy.stats.spearmanr(curve, ece).statistic)
 
 
 def _resampled(values: np.ndarray, rows: int) -> Value:
