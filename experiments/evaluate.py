@@ -82,11 +82,7 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
 _ALLOW_IMPORTS = cli.define_allow_imports()
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
-_CHECKPOINT = flags.DEFINE_string(
-    "checkpoint",
-    None,
-    "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
-)
+_CHECKPOINT = cli.define_checkpoint()
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _CRITERION = cli.define_criterion("; --ood uses the first")
 _PER_CLASS = flags.DEFINE_bool("per_class", False, "Add a table per class.")

@@ -43,11 +43,7 @@ from experiments.running.trained import predictions, restored
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _ALLOW_IMPORTS = cli.define_allow_imports()
 flags.declare_key_flag("data_dir")
-_CHECKPOINT = flags.DEFINE_string(
-    "checkpoint",
-    None,
-    "latest, best_NAME, or a step; by default latest, or the best where patience ended the run.",
-)
+_CHECKPOINT = cli.define_checkpoint()
 _CALIBRATE = flags.DEFINE_string("calibrate", "temperature", "Calibrator; empty for none.")
 _CRITERION = flags.DEFINE_string(
     "criterion", "nll", "What a temperature minimizes, as for experiments.evaluate."

@@ -187,16 +187,6 @@ def estimate(value: np.ndarray, noise: np.ndarray, degrees_of_freedom: int) -> E
     return Estimate(value, value - reach, value + reach, p)
 
 
-def difference(found: Cells, first: str, second: str) -> Estimate:
-    """Estimate a loss minus another loss in each place, `[places]`."""
-    one, two = (found.losses.index(loss) for loss in (first, second))
-    return estimate(
-        found.means[:, one] - found.means[:, two],
-        found.noise[:, one] - found.noise[:, two],
-        found.degrees_of_freedom,
-    )
-
-
 def gains(found: Cells) -> Estimate:
     """Estimate cross-entropy minus each other loss, `[places, losses - 1]`."""
     return estimate(

@@ -363,6 +363,16 @@ def define_criterion(more: str = "") -> flags.FlagHolder[list[str]]:
     )
 
 
+def define_checkpoint() -> flags.FlagHolder[str | None]:
+    """Define --checkpoint, of a network that is evaluated or exported."""
+    return flags.DEFINE_string(
+        "checkpoint",
+        None,
+        "latest, best_NAME, or a step; by default latest, or the best where patience ended the"
+        " run.",
+    )
+
+
 def define_resamples(fewest: int = 100) -> flags.FlagHolder[int]:
     """Define --resamples."""
     return flags.DEFINE_integer(
