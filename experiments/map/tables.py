@@ -44,7 +44,7 @@ def _waits(found: Records, wanted: Sequence[Setting], what: str) -> str:
 
 
 def counts(found: Records) -> list[str]:
-    """Tabulate how many settings of each part and data set have a record."""
+    """Tabulate how many settings of each part and data set have a record, and their cost."""
     rows = []
     for part in PARTS:
         best = statistics.two_best(found) if part == "conditions" else ()
@@ -53,8 +53,9 @@ def counts(found: Records) -> list[str]:
         cells = [f"{len(of) - findings.lacking(found, of)} of {len(of)}" for of in by_text]
         total = f"{len(wanted) - findings.lacking(found, wanted)} of {len(wanted)}"
         note = " (and two losses that the map chooses)" if part == "conditions" and not best else ""
-        rows.append([part + note, total, *cells])
-    return table(["part", "settings with a record", *TEXTS], rows)
+        hours = sum(found[setting]["seconds"] for setting in wanted if setting in found) / 3600
+        rows.append([part + note, total, *cells, f"{hours:.1f}"])
+    return table(["part", "settings with a record", *TEXTS, "hours of one core"], rows)
 
 
 def by_band(found: Records) -> list[str]:

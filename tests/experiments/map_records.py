@@ -26,6 +26,7 @@ def record(
     ]
     return {
         "seeds": list(range(1, count + 1)),
+        "seconds": 36.0,
         "values": {**dict.fromkeys(names, columns), "temperature": [temperature] * count},
         "without_test": dict.fromkeys(names, without[0]),
         "without_validation": {name: without[1] for name in names if name.endswith("_after")},

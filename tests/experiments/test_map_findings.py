@@ -186,7 +186,7 @@ def test_a_condition_is_compared_with_the_map_at_its_temperature(whole):
 def test_the_page_of_the_whole_map(whole):
     text = report.page(whole)
     assert "lacks" not in text
-    assert "| map | 216 of 216 | 72 of 72 | 72 of 72 | 72 of 72 |" in text
+    assert "| map | 216 of 216 | 72 of 72 | 72 of 72 | 72 of 72 | 2.2 |" in text
     assert "| conditions | 144 of 144 |" in text
     assert text.count("Tested on newsgroups: the regret of the rule is lower") == 2
     assert "The finding holds: 9 of 9 places with such a T have the stated sign" in text
