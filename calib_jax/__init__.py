@@ -38,7 +38,7 @@ __all__ = [
     "report",
     "train",
 ]
-__version__ = "0.2.0"
+__version__ = "1.0.0"
 
 _FUNCTIONS = {"binary": "calib_jax.core.binary", "label_checked": "calib_jax.core.inputs.checks"}
 
