@@ -175,7 +175,9 @@ def _parser(program: str) -> _Parser:
         "valid",
         **text,
     )
-    add("resamples", "Number of bootstrap resamples.", 1000, **positive)
+    # Fewer draws than 20 have no 5 % beyond an end of an interval of 90 %.
+    draws: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=20)}
+    add("resamples", "Number of bootstrap resamples, at least 20.", 1000, **draws)
     add("seed", "Seed of the bootstrap and of the folds.", 0, **natural)
     switch("probabilities", "The files hold probabilities.")
     add(

@@ -21,6 +21,7 @@ from calib_jax.report.records import EVENT, Change, Part, Results, Row, Worst, b
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
 TERMINAL = 100  # characters of a line
+_LEAST_P_OF_WORST = 1 / 1001  # of the 1,000 draws of `inference.worst_groups`
 _FOLDED = "What the numbers mean: --notes, or `report.explanations`."
 
 
@@ -250,7 +251,9 @@ def _tables(report: Results) -> list[Table]:
         tables.append(_fits(report))
     for name, parts in (("class", report.classes), ("group", report.groups)):
         if parts:
-            tables.append(_parts(name, parts))
+            settings = report.settings
+            least = least_p_of_bound(settings["resamples"], settings["level"])
+            tables.append(_parts(name, parts, least))
     if report.worst:
         tables.append(_worst(report.worst))
     return tables
@@ -359,7 +362,7 @@ def _beside(*tables: Table) -> Table:
     return [[cell for row in rows for cell in row] for rows in zip(*tables, strict=True)]
 
 
-def _parts(name: str, parts: list[Part]) -> Table:
+def _parts(name: str, parts: list[Part], least: float) -> Table:
     models = list(dict.fromkeys(part.predictions for part in parts))
     metrics = list(dict.fromkeys(part.metric for part in parts))
     heads = dict(zip(models, shortened(models), strict=True))
@@ -373,15 +376,15 @@ def _parts(name: str, parts: list[Part]) -> Table:
     table = [[name, "n", *["clusters"] * clustered, *several, *metrics]]
     for part, counts in sizes.items():
         for model in models:
-            cells = [_with_p(by_cell[part, model, metric]) for metric in metrics]
+            cells = [_with_p(by_cell[part, model, metric], least) for metric in metrics]
             label = [heads[model]] if several else []
             table.append([part, *counts, *label, *cells])
     return table
 
 
-def _with_p(part: Part) -> str:
-    p_holm = "" if part.p_holm is None else f" p {part.p_holm:.3f}"
-    return with_interval(part) + p_holm
+def _with_p(part: Part, least: float) -> str:
+    p_holm = caveats.holm_of(part.p_value, part.p_holm, least)
+    return with_interval(part) + (f" p {p_holm}" if p_holm else "")
 
 
 def _worst(groups: list[Worst]) -> Table:
@@ -397,7 +400,7 @@ def _worst(groups: list[Worst]) -> Table:
                 f"{group.examples:,}",
                 *[heads[group.predictions]] * several,
                 f"{group.gap:+.4f}",
-                f"{group.p_holm:.3f}",
+                caveats.holm_of(group.p_value, group.p_holm, _LEAST_P_OF_WORST).removeprefix("= "),
             ]
             for group in groups
         ),

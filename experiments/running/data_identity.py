@@ -1,17 +1,7 @@
 """The identity of a run's data, saved in its folder: data.json.
 
-    class_names                 in the order of the labels
-    parts.PART.examples         the number of examples
-    parts.PART.labels           the CRC of the labels; null if the source would have to read them
-    parts.PART.input_means      the mean input of up to 1,000 examples; null unless the inputs are
-                                integers, such as the pixels of a user's images
-    parts.PART.input_sums       three weighted sums of the inputs of up to 100 examples; a mean is
-                                the same for a mirrored image and for words in another order
-    parts.PART.float_sums       the size and three weighted sums of the inputs that are floats
-    parts.PART.read_labels      the CRC of the labels of a few examples, where `labels` is null
-
-Of a source that is not in memory only 8 examples are read. A source that returns different inputs
-at every reading has no sums.
+    class_names     in the order of the labels
+    parts.PART      the identity of a part, as in calib_jax/train/folder/source_identity.py
 
 An automatic split depends on the number and the order of the images. If images are added, removed
 or renamed, training images become test images. So the data are compared when a run resumes and
@@ -20,55 +10,23 @@ when it is evaluated.
 
 import contextlib
 import json
-import math
 import pathlib
-import zlib
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any, NamedTuple
 
 import jax
-import numpy as np
 from ml_collections import ConfigDict
 
 from calib_jax import data
-from calib_jax.core.examples import Examples, InMemory, Source, labels_of
 from calib_jax.core.files import reading
-from calib_jax.train.folder import files, journal
+from calib_jax.train.folder import files, journal, source_identity
 from calib_jax.train.folder.lock import InUse, only_one
+from calib_jax.train.folder.source_identity import SourceIdentity
 from experiments.running import cli
 
 NAME = "data.json"
 PARTS = {"train": "training", "validation": "validation", "test": "test"}
-_CHUNK = 1 << 20  # labels converted at once
-_MOST_MEANS, _MOST_SUMS, _MOST_READ = 1000, 100, 8
-_NUM_SUMS = 3
-_FLOAT_STEPS = 10_000  # sums of floats are rounded to this fraction of their typical size
-# JPEG decoders differ by less than one level in the mean of an image, and by a few levels in a
-# pixel. Sums of pixels are divided by the root mean square of a sum of independent errors of one
-# level; the sums of another image differ by many times that amount.
-_TOLERANCE = {"input_means": 1, "input_sums": 16, "float_sums": 16}
-_DARK = 64  # inputs with smaller integers are not photographs; their sums are not divided
 _REMOVE = "remove it if the data have not changed"
-
-
-class Part(NamedTuple):
-    """The identity of a part of the data.
-
-    Attributes:
-      examples: the number of examples.
-      labels: the CRC of the labels; None if they are unknown.
-      input_means: the rounded mean input of some examples; None if unknown.
-      input_sums: weighted sums of the inputs of some examples, concatenated; None if unknown.
-      float_sums: the same for inputs that are floats; see `_sums_of_floats`.
-      read_labels: the CRC of the labels of some examples that were read; None if `labels` is known.
-    """
-
-    examples: int
-    labels: int | None
-    input_means: list[int] | None
-    input_sums: list[int] | None
-    float_sums: list[int] | None = None
-    read_labels: int | None = None
 
 
 class Identity(NamedTuple):
@@ -80,7 +38,7 @@ class Identity(NamedTuple):
     """
 
     class_names: list[str] | None
-    parts: Mapping[str, Part]
+    parts: Mapping[str, SourceIdentity]
 
 
 def of(dataset: data.Dataset) -> Identity:
@@ -88,113 +46,9 @@ def of(dataset: data.Dataset) -> Identity:
     names = None
     if not isinstance(dataset.vocabulary, data.Subwords):
         names = [str(name) for name in dataset.class_names]
-    return Identity(names, {part: _of_part(getattr(dataset, part)) for part in PARTS})
-
-
-def _of_part(source: Source) -> Part:
-    labels = labels_of(source)
-    means: Examples | None
-    sums: Examples | None
-    if isinstance(source, InMemory):
-        means, sums = _sample(source, _MOST_MEANS), _sample(source, _MOST_SUMS)
-    else:
-        means = sums = _read_sample(source)
-    integers, floats = _inputs(means, "iu"), _inputs(sums, "f")
-    integer_sums = _inputs(sums, "iu")
-    return Part(
-        len(source),
-        None if labels is None else _crc(labels),
-        None if integers is None else np.rint(integers.mean(axis=1)).astype(int).tolist(),
-        None if integer_sums is None else _weighted_sums(integer_sums),
-        None if floats is None else _sums_of_floats(floats),
-        None if sums is None or labels is not None else _crc(np.asarray(sums.labels)),
+    return Identity(
+        names, {part: source_identity.of_source(getattr(dataset, part)) for part in PARTS}
     )
-
-
-def _sample(source: Source, most: int) -> Examples:
-    """Read examples at equal distances."""
-    few = min(len(source), most)
-    return source[np.arange(few) * len(source) // max(few, 1)]
-
-
-def _read_sample(source: Source) -> Examples | None:
-    """Read a few examples twice; None if the inputs differ, as random crops do."""
-    first, again = _sample(source, _MOST_READ), _sample(source, _MOST_READ)
-    pairs = zip(jax.tree.leaves(first), jax.tree.leaves(again), strict=True)
-    return first if all(np.array_equal(a, b, equal_nan=_is_float(a)) for a, b in pairs) else None
-
-
-def _is_float(array: Any) -> bool:
-    return np.asarray(array).dtype.kind == "f"
-
-
-def _crc(labels: np.ndarray) -> int:
-    """Compute the CRC of labels, which does not depend on their integer type."""
-    flat, crc = labels.reshape(-1), 0
-    for start in range(0, len(flat), _CHUNK):
-        crc = zlib.crc32(flat[start : start + _CHUNK].astype("<i4").tobytes(), crc)
-    return crc
-
-
-def _inputs(examples: Examples | None, kinds: str) -> np.ndarray | None:
-    """Concatenate the inputs of some kinds of dtypes, `[examples, inputs]`; None if there are none.
-
-    Args:
-      examples: the sample; None if there is none.
-      kinds: the kinds of dtypes, as in `np.dtype.kind`.
-    """
-    if examples is None:
-        return None
-    arrays: Sequence[np.ndarray] = [np.asarray(leaf) for leaf in jax.tree.leaves(examples.inputs)]
-    chosen = [array for array in arrays if array.dtype.kind in kinds]
-    if not chosen:
-        return None
-    return np.concatenate(
-        [array.reshape(len(array), math.prod(array.shape[1:])) for array in chosen], axis=1
-    )
-
-
-def _weighted_sums(inputs: np.ndarray) -> list[int]:
-    """Compute sums of the inputs of each example with fixed pseudo-random integer weights.
-
-    Every position has its own weights, so the same values in another order give other sums. Sums of
-    pixels are scaled as described at `_TOLERANCE`.
-    """
-    weights = _weights(inputs.shape[1])
-    # Integer matrix products are slow; float64 products are exact up to 2^53.
-    sums = np.concatenate(
-        [rows.astype(np.float64) @ weights for rows in np.array_split(inputs, len(inputs) // 8 + 1)]
-    )
-    if _are_pixels(inputs):
-        sums /= math.sqrt(max(np.square(weights).sum() / _NUM_SUMS, 1.0))
-    return [int(value) for value in np.rint(sums).reshape(-1)]
-
-
-def _weights(count: int) -> np.ndarray:
-    # NumPy never changes the stream of RandomState, nor the stream for an explicit dtype.
-    return np.random.RandomState(0).randint(-99, 100, (count, _NUM_SUMS), dtype=np.int64)
-
-
-def _sums_of_floats(inputs: np.ndarray) -> list[int]:
-    """Compute the size of each example, and weighted sums of its inputs in units of the size.
-
-    The size is the root mean square of the inputs, in logarithm. A sum is divided by the root mean
-    square of a sum of independent inputs of this size, so rounding errors of the inputs are far
-    below one step. Values that are not finite count as 0.
-    """
-    rows = np.where(np.isfinite(inputs), inputs, 0).astype(np.float64)
-    sizes = np.sqrt(np.square(rows).mean(axis=1, keepdims=True)) if rows.size else rows[:, :1]
-    weights = _weights(inputs.shape[1])
-    scale = sizes * math.sqrt(max(np.square(weights).sum() / _NUM_SUMS, 1.0))
-    empty = sizes == 0
-    sums = np.divide(rows @ weights, scale, where=~empty, out=np.zeros((len(rows), _NUM_SUMS)))
-    logarithms = np.log2(sizes, where=~empty, out=np.zeros_like(sizes))
-    values = np.concatenate([logarithms, sums], axis=1)
-    return [int(value) for value in np.rint(values * _FLOAT_STEPS).reshape(-1)]
-
-
-def _are_pixels(inputs: np.ndarray) -> bool:
-    return inputs.dtype == np.uint8 and bool(inputs.size) and bool(inputs.max() >= _DARK)
 
 
 def keep(folders: Collection[pathlib.Path], config: ConfigDict, dataset: data.Dataset) -> None:
@@ -270,21 +124,12 @@ def _difference(before: Identity, now: Identity) -> str:
             on = "on" if kind == "training" else "with"
             return f"{on} {count}, and the data set has {new_count}"
     for kind, part, new in parts:
-        labels = (part.labels, new.labels), (part.read_labels, new.read_labels)
-        if any(None not in pair and pair[0] != pair[1] for pair in labels):
+        found = source_identity.difference(part, new)
+        if found == "labels":
             return f"with other labels of the {kind} examples than the data set has now"
-        if any(
-            _differ(getattr(part, name), getattr(new, name), tolerance)
-            for name, tolerance in _TOLERANCE.items()
-        ):
+        if found:
             return f"with other {kind} examples of the same labels than the data set has now"
     return ""
-
-
-def _differ(numbers: list[int] | None, new_numbers: list[int] | None, tolerance: int) -> bool:
-    if numbers is None or new_numbers is None or len(numbers) != len(new_numbers):
-        return False
-    return bool(np.any(np.abs(np.subtract(numbers, new_numbers)) > tolerance))
 
 
 def read(folder: pathlib.Path) -> Identity | None:
@@ -304,7 +149,9 @@ def _parsed(saved: Mapping[str, Any]) -> Identity:
         raise ValueError("its class_names are no names")
     if not isinstance(parts, dict) or not all(isinstance(parts.get(part), dict) for part in PARTS):
         raise ValueError(f"its parts are not {', '.join(PARTS)}")
-    by_name = {part: Part(*map(parts[part].get, Part._fields)) for part in PARTS}
+    by_name = {
+        part: SourceIdentity(*map(parts[part].get, SourceIdentity._fields)) for part in PARTS
+    }
     for name, (examples, labels, *inputs, read_labels) in by_name.items():
         numbers = [examples, *(crc for crc in (labels, read_labels) if crc is not None)]
         if not (_holds(numbers, int) and all(v is None or _holds(v, int) for v in inputs)):

@@ -11,7 +11,7 @@ from PIL import Image
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
 from calib_jax.core.files import reading
-from calib_jax.train.folder import lock
+from calib_jax.train.folder import lock, source_identity
 from experiments.running import building, data_identity
 from tests.experiments.processes import run
 from tests.experiments.test_building import config_of
@@ -400,7 +400,7 @@ def test_labels_of_many_places_and_of_any_integer_type(monkeypatch):
     parts = [parts_of(InMemory(inputs, labels.astype(kind))) for kind in (np.uint8, np.int64)]
     assert parts[0] == parts[1]
     assert parts[0].parts["train"].input_means == [1, 2, 3, 5, 6]  # (0 + 1 + 1) / 3, ...
-    monkeypatch.setattr(data_identity, "_CHUNK", 7)
+    monkeypatch.setattr(source_identity, "_CHUNK", 7)
     assert parts_of(InMemory(inputs, labels)) == parts[0]
     assert parts_of(InMemory(inputs, labels[:, ::-1])) != parts[0]
 

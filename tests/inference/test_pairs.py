@@ -291,7 +291,7 @@ def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     assert actual.low <= actual.value <= actual.high
     same = inference.compare_ece(a, a, labels, **given)
     assert same.low <= same.value == 0 <= same.high
-    ids = np.char.add("row ", np.arange(60).astype(str))
+    ids = np.char.add("row ", np.arange(100, 160).astype(str))
     assert inference.compare_ece(a, b, labels, clusters=ids, **given) == actual
     one = inference.compare_ece(a, b, labels, clusters=np.zeros(60, int), **given)
     assert one[1:3] == (-1, 1)
@@ -303,6 +303,9 @@ def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
     assert rows.high - rows.low < 0.7 * (actual.high - actual.low)
     order = np.argsort(cluster)
     clustered = inference.compare_ece(a, b, labels, clusters=cluster, **given)
+    metric = (metrics.adaptive_ece if equal_mass else metrics.ece).with_options(num_bins=5)
+    both = {"key": KEY, "num_resamples": 200, "clusters": cluster}
+    assert inference.compare_metrics(metric, a, b, labels, **both)[:3] == clustered[:3]
     permuted = inference.compare_ece(
         a[order], b[order], labels[order], clusters=cluster[order], **given
     )

@@ -198,6 +198,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     for given, message in (
         ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
         ("--bins=0", "error: argument --bins: it must be at least 1, got 0\n"),
+        ("--resamples=1", "error: argument --resamples: it must be at least 20, got 1\n"),
         ("--seed=-1", "error: argument --seed: it must be at least 0, got -1\n"),
         ("--bins=x", "error: argument --bins: 'x' is no whole number\n"),
     ):

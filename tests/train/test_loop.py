@@ -17,6 +17,7 @@ import optax
 import pytest
 
 from calib_jax import data, losses, metrics, train
+from calib_jax.core import InMemory
 from calib_jax.train.folder import journal, record
 from calib_jax.train.folder.changes import AnotherConfig
 from calib_jax.train.folder.lock import InUse, only_one
@@ -487,6 +488,23 @@ def test_another_loss_or_number_of_examples_is_refused_without_a_config(tmp_path
     for other in (task_of(objective), task_of(train=tasks.examples(40))):
         with pytest.raises(AnotherConfig, match=r"a run with (loss=.*|training_examples=38), and"):
             run(tmp_path, other.objective, task=other)
+
+
+def test_other_data_or_another_optimizer_is_refused_without_a_config(tmp_path):
+    run(tmp_path)
+    examples = tasks.examples(38)
+    inputs, labels = examples.inputs.copy(), examples.labels.copy()
+    inputs[7] += 0.5
+    labels[7] = 1 - min(labels[7], 1)
+    for change, message in (
+        ({"train": InMemory(inputs, examples.labels)}, "other inputs of the training examples"),
+        ({"train": InMemory(examples.inputs, labels)}, "other labels of the training examples"),
+        ({"tx": tasks.sgd(0.2)}, r"another optimizer \(scale.step_size: -0.05 before, -0.2 now\)"),
+    ):
+        with pytest.raises(AnotherConfig, match=f"holds a run with {message}: choose another"):
+            run(tmp_path, task=task_of(**change))
+    again = InMemory(examples.inputs.astype(np.float32), examples.labels)  # rounded
+    assert run(tmp_path, task=task_of(train=again)).already
 
 
 def test_another_batch_size_or_seed_is_refused_without_a_config(tmp_path):

@@ -102,6 +102,7 @@ def compare_ece(
 
     In simulations nominal 90 % intervals covered 94 to 100 %, and were 1.2 to 3 times as wide as
     percentile intervals, which do not cover. Use `compare_calibration` to test for a difference.
+    `compare_metrics` returns the same interval for the same key.
 
     Args:
       logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean ECE is compared. The
@@ -134,7 +135,7 @@ def compare_ece(
     units = [units_of(metric, run) for run in runs]
     excesses = [
         excess
-        for number, of_run in enumerate(_in_common_order(units))
+        for number, of_run in enumerate(units)
         for excess in excesses_of([of_run], key, number, num_resamples)
     ]
     return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
@@ -154,19 +155,6 @@ def difference_of_eces(
     high = value - float(np.quantile(b.low - a.high, tail))
     low, high = clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0)
     return EceDifference(value, low, high, float(a.value), float(b.value))
-
-
-def _in_common_order(runs: Sequence[Units]) -> list[Units]:
-    """Sort the units of all runs, so that the draws ignore the order of the rows and of the models.
-
-    The sums of a unit under all runs are sorted first; ties are broken by which run has which sum.
-    """
-    position = np.arange(1, runs[0].sums.shape[1] + 1)
-    of_runs = np.array(
-        [(units.size, units.sums @ position, np.sum(units.sums, axis=1)) for units in runs]
-    )
-    order = np.lexsort([*np.concatenate(of_runs), *np.concatenate(np.sort(of_runs, axis=0))])
-    return [units._replace(sums=units.sums[order], size=units.size[order]) for units in runs]
 
 
 def units_of(metric: Metric[..., Any], evaluation: Evaluation) -> Units:

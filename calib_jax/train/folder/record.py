@@ -19,12 +19,13 @@ import numpy as np
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices.parallel import canonical
 from calib_jax.train.devices.processes import Processes
-from calib_jax.train.folder import changes
+from calib_jax.train.folder import changes, source_identity
 from calib_jax.train.folder.changes import AnotherConfig, Free
 from calib_jax.train.folder.checkpoint import Checkpoints
 from calib_jax.train.folder.files import Row, writing
 from calib_jax.train.folder.journal import ROWS, Journal, json_lines, newer_format
 from calib_jax.train.folder.lock import Claim
+from calib_jax.train.folder.source_identity import SourceIdentity
 from calib_jax.train.folder.writers import MakeWriter
 from calib_jax.train.loop.console import Console
 from calib_jax.train.loop.plan import Outcome, Plan, Run
@@ -223,13 +224,16 @@ class Record:
         return {name: np.asarray(value).item() for name, value in values.items()} | {**self.same}
 
     def _check_steps(self, before: Mapping[str, Any]) -> None:
-        """Raise `AnotherConfig` if the plan or the seed has changed; skip keys of the config."""
+        """Raise `AnotherConfig` if the plan, the seed, the data or the optimizer has changed.
+
+        Keys of the config are skipped.
+        """
         for name, value in self._steps_depend_on().items():
             compared = name in before and name not in self.run.config
-            if compared and before[name] != value:
+            if compared and (held := _change(name, before[name], value)):
                 raise AnotherConfig(
-                    f"{self.folder} holds a run with {name}={before[name]}, and not {value}: choose"
-                    " another folder, or the old value."
+                    f"{self.folder} holds a run with {held}: choose another folder, or the old"
+                    " value."
                 )
 
     def _mend(self, remarks: Sequence[str]) -> None:
@@ -390,3 +394,15 @@ class Record:
         """Build the outcome of the run."""
         done, best = self.ledger.done, self.ledger.best
         return Outcome(state, self.step, done, stopped_by, self.already, best, self.failed)
+
+
+def _change(name: str, before: Any, now: Any) -> str:
+    """Describe the old value of what the steps depend on; "" if it has not changed."""
+    if name == "training_data":
+        part = source_identity.difference(SourceIdentity(**before), SourceIdentity(**now))
+        return f"other {part} of the training examples" if part else ""
+    if name == "optimizer":
+        both = before.keys() & now.keys()  # another version of Optax may have further options
+        changed = changes.differences(*({key: of[key] for key in both} for of in (before, now)))
+        return f"another optimizer ({changes.listed(changed)})" if changed else ""
+    return "" if before == now else f"{name}={before}, and not {now}"

@@ -17,6 +17,7 @@ from calib_jax.train.devices import memory, parallel
 from calib_jax.train.devices.parallel import Devices
 from calib_jax.train.devices.processes import Processes
 from calib_jax.train.feeds.ordering import steps_per_epoch
+from calib_jax.train.folder import source_identity
 from calib_jax.train.folder.changes import Free
 from calib_jax.train.folder.files import writing
 from calib_jax.train.folder.lock import Claim, only_one
@@ -30,6 +31,7 @@ from calib_jax.train.loop.loop import Loop
 from calib_jax.train.loop.plan import Outcome, Plan, Run, Task, check_runs
 from calib_jax.train.loop.profiling import Profile
 from calib_jax.train.loop.timetable import Timetable
+from calib_jax.train.optim.options import options_of
 from calib_jax.train.step.state import TrainState
 
 
@@ -56,8 +58,9 @@ def fit(
     """Train one run, or resume it from the checkpoints in its folder.
 
     Ctrl-C and SIGTERM save the state first, and then end the calling program as usual. The same
-    call resumes the run. The optimizer and the values of the training data are not compared with
-    those of the folder: give `config`, or choose another folder for another run.
+    call resumes the run. Without `config`, a folder of another loss, seed, batch size or optimizer,
+    or of other training data, raises `AnotherConfig`. Options of the optimizer that its functions
+    compute are not compared. To change options between two calls, give `config`.
 
     Args:
       folder: the folder for checkpoints and logs; created if it does not exist.
@@ -154,11 +157,18 @@ def fit_all(
         )
         stack.callback(console.close)
 
+        same: dict[str, Any] = {}
+        if not all(run.config for run in runs):  # a run with a config has its options there
+            same = {
+                "loss": task.objective.name,
+                "training_examples": len(task.train),
+                "training_data": source_identity.of_source(task.train)._asdict(),
+                "optimizer": options_of(task.tx),
+            }
+
         def open_records() -> bytes:
             for run in runs:
                 claim = stack.enter_context(_claimed(Path(run.folder))) if processes.leads else None
-                # A run with a config has them there; `experiments` compares the data itself.
-                same = {"loss": task.objective.name, "training_examples": len(task.train)}
                 record = Record(
                     run,
                     plan,
