@@ -15,6 +15,7 @@ import numpy as np
 import calib_jax.metrics as metrics_package
 from calib_jax import inference, plots
 from calib_jax.core import outside_interval
+from calib_jax.core.display import short_repr
 from calib_jax.core.files import escaping
 from calib_jax.core.files.formatting import csv_lines, without_nan
 from calib_jax.core.inputs import checks
@@ -78,6 +79,8 @@ class OutOfDistribution:
     curves: dict[tuple[str, str, str], Any]
     calibrator: dict[str, Any]
     notes: list[str] = dataclasses.field(default_factory=list)
+
+    __repr__ = short_repr
 
     def value(self, outside: str, score: str, metric: str, predictions: str = GIVEN) -> float:
         """Return the value of one metric."""

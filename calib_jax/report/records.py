@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from calib_jax.core.display import short_repr
 from calib_jax.core.names import closest
 from calib_jax.report import calibration
 
@@ -162,6 +163,8 @@ class Results:
     notes: list[str] = dataclasses.field(default_factory=list)
     worst: list[Worst] = dataclasses.field(default_factory=list)
     pairs: list[Change] = dataclasses.field(default_factory=list)
+
+    __repr__ = short_repr
 
     def label(self, metric: str) -> str:
         """Return the name of a metric in tables: "ece (top label)" if "ece (class 1)" is there."""

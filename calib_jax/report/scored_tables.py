@@ -274,7 +274,7 @@ def worst(
         for model, evaluation in models.items()
         if evaluation.counts
         for conditions, size, gap, p_value, p_holm, _ in inference.worst_groups(
-            evaluation, columns=by_column, key=interval["key"]
+            evaluation, groups=by_column, key=interval["key"]
         )
     ]
 

@@ -49,7 +49,7 @@ ONE = {
     "class_errors": lambda *m, **data: inference.class_errors(*m, **data, **DRAWN),
     "group_errors": lambda *m, **data: inference.group_errors(*m, groups=GROUPS, **data, **DRAWN),
     "worst_groups": lambda *m, **data: inference.worst_groups(
-        *m, columns={"group": GROUPS}, **data, **DRAWN
+        *m, groups={"group": GROUPS}, **data, **DRAWN
     ),
     "decision_calibration": inference.decision_calibration,
     "best_threshold": lambda *m, **data: inference.best_threshold(

@@ -153,7 +153,7 @@ def test_bad_input():
         inference.worst_groups(logits, labels, {}, key=KEY)
     with pytest.raises(ValueError, match="not finite"):
         inference.worst_groups(logits, labels, {"x": np.full(40, np.nan)}, key=KEY)
-    with pytest.raises(ValueError, match=r"columns\['x'\] must have shape"):
+    with pytest.raises(ValueError, match=r"groups\['x'\] must have shape"):
         inference.worst_groups(logits, labels, {"x": np.zeros(3)}, key=KEY)
     assert inference.worst_groups(logits, labels, {"x": groups}, key=KEY, least=41) == []
     certain = np.tile([[200.0, 0.0]], (40, 1)).astype(np.float32)

@@ -15,6 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from calib_jax.core.display import short_repr
 from calib_jax.core.inputs.arrays import as_numbers, concrete
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Array, ArrayLike, Logits
@@ -43,6 +44,8 @@ class Stated:
 
     confidence: ArrayLike
     correct: ArrayLike
+
+    __repr__ = short_repr
 
     def columns(self, name: str) -> tuple[Float[Array, "*batch 1"], Array]:
         """Validate the pair; return the confidences as one column, and the labels.

@@ -61,7 +61,7 @@ class WorstGroup(NamedTuple):
 def worst_groups(
     logits: Any,
     labels: Any = None,
-    columns: Mapping[str, Any] | None = None,
+    groups: Mapping[str, Any] | None = None,
     weights: Any = None,
     *,
     key: Any,
@@ -77,7 +77,7 @@ def worst_groups(
     Args:
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
-      columns: columns by name, `[*batch]` each: integers, strings or booleans, whose values are
+      groups: columns by name, `[*batch]` each: integers, strings or booleans, whose values are
         groups, or floats, which are cut at the quartiles of the examples of the search.
       weights: `[*batch]`, counts: weight k is the same as k copies.
       key: PRNG key of the split and of the draws.
@@ -95,8 +95,8 @@ def worst_groups(
     >>> logits = jax.numpy.tile(jax.numpy.array([[2.0, 1.0]]), (800, 1))  # 73 % confident
     >>> row = np.arange(800)
     >>> labels = np.where(row % 8 == 0, 1, row % 4 == 1).astype(int)  # right in 62 %
-    >>> columns = {"site": row % 8 % 3, "new": row % 8 == 0}  # but never where new
-    >>> worst = inference.worst_groups(logits, labels, columns, key=jax.random.key(0))
+    >>> groups = {"site": row % 8 % 3, "new": row % 8 == 0}  # but never where new
+    >>> worst = inference.worst_groups(logits, labels, groups, key=jax.random.key(0))
     >>> worst[0].conditions, worst[0].p_holm < 0.01
     ({'new': 'True'}, True)
     """
@@ -108,11 +108,11 @@ def worst_groups(
         ("num_resamples", num_resamples),
     ):
         checks.whole(name, value)
-    if not isinstance(columns, Mapping) or not columns:
-        raise TypeError(f"{caller}: columns must map names to columns, got {columns!r}.")
+    if not isinstance(groups, Mapping) or not groups:
+        raise TypeError(f"{caller}: groups must map names to columns, got {groups!r}.")
     evaluation = evaluated(caller, logits, labels, weights, clusters)
     shape = evaluation.labels.shape if labels is None else np.shape(labels)
-    given = {name: _column(name, column, shape) for name, column in columns.items()}
+    given = {name: _column(name, column, shape) for name, column in groups.items()}
     rows, cluster = evaluation.copies.row, evaluation.cluster
     confidence, hit = evaluation.top_label()
     residual, spread = confidence - hit, confidence * (1 - confidence)
@@ -171,11 +171,11 @@ class _Group(NamedTuple):
 def _column(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     column = np.asarray(unmasked(name, values))
     if column.dtype.kind != "f":
-        return group_ids(f"columns[{name!r}]", values, shape)
+        return group_ids(f"groups[{name!r}]", values, shape)
     if column.shape != shape:
-        group_ids(f"columns[{name!r}]", np.zeros(column.shape, int), shape)
+        group_ids(f"groups[{name!r}]", np.zeros(column.shape, int), shape)
     if not np.all(np.isfinite(column)):
-        raise ValueError(f"columns[{name!r}] has values that are not finite: name them by strings.")
+        raise ValueError(f"groups[{name!r}] has values that are not finite: name them by strings.")
     return column.reshape(-1)
 
 

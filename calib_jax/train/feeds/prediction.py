@@ -9,6 +9,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
+from calib_jax.core.display import short_repr
 from calib_jax.core.examples import Examples, Source, check_source
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
@@ -35,6 +36,8 @@ class Predicted(NamedTuple):
     logits: Any
     labels: np.ndarray
     weights: np.ndarray | None
+
+    __repr__ = short_repr
 
     @property
     def arrays(self) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import optax
 
+from calib_jax.core.display import short_repr
 from calib_jax.core.examples import Source, check_source
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
@@ -192,6 +193,8 @@ class Outcome(NamedTuple):
     already: bool
     best: dict[str, dict[str, float]]
     failed: str = ""
+
+    __repr__ = short_repr
 
 
 def check_runs(runs: Sequence[Run], task: Task, plan: Plan) -> None:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
+from calib_jax.core.display import short_repr
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.devices.parallel import canonical
@@ -36,6 +37,8 @@ class TrainState(NamedTuple):
     loss_state: PyTree
     rng: Array
     average: PyTree = ()
+
+    __repr__ = short_repr
 
     @property
     def evaluated(self) -> tuple[PyTree, PyTree]:

@@ -1,0 +1,34 @@
+"""Short texts of records that hold arrays, for consoles and notebooks."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+
+_MOST_LEAVES = 8
+
+
+def short_repr(record: Any) -> str:
+    """Format a dataclass or a named tuple in a few lines: arrays by dtype and shape.
+
+    No value of an array is read, so the arrays may be on a device, traced or donated.
+
+    >>> import numpy as np
+    >>> from calib_jax import metrics
+    >>> metrics.Stated(np.full(9, 0.5), [True] * 9)
+    Stated(confidence=float64[9], correct=<list of 9>)
+    """
+    fields: Mapping[str, Any] = record._asdict() if isinstance(record, tuple) else vars(record)
+    shown = ", ".join(f"{name}={_short(value)}" for name, value in fields.items())
+    return f"{type(record).__name__}({shown})"
+
+
+def _short(value: Any) -> str:
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    if isinstance(value, dict | list | tuple) and type(value).__repr__ is not short_repr:
+        leaves = jax.tree.leaves(value)
+        plain = all(isinstance(leaf, bool | int | float | str) for leaf in leaves)
+        if len(leaves) > _MOST_LEAVES or not plain:
+            return f"<{type(value).__name__} of {len(value)}>"
+    return repr(value)
