@@ -23,7 +23,8 @@ interval.
 Answers with one number each are a file .csv, .jsonl, .parquet or .npz with columns
 confidence,correct, or probability,label for the probability of class 1, or score,correct for scores
 that are no probabilities, which need --calibrate. Optional columns are question, model, group,
-cluster and weight. Models are compared on the questions that they share.
+cluster and weight. Logs of Inspect, .eval or .json, hold such answers, too. Models are compared on
+the questions that they share.
 """
 
 import argparse
@@ -207,7 +208,16 @@ def _epilog() -> str:
     lists = {
         "metrics": {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS},
         "calibrators": calibrators.catalogue(),
-        "formats": (".npz", "LOGITS.npy,LABELS.npy", ".csv", ".tsv", ".parquet", ".jsonl"),
+        "formats": (
+            ".npz",
+            "LOGITS.npy,LABELS.npy",
+            ".csv",
+            ".tsv",
+            ".parquet",
+            ".jsonl",
+            ".eval",
+            ".json",
+        ),
     }
     return "\n\n".join(
         textwrap.fill(

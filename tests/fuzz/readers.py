@@ -12,6 +12,7 @@ import shutil
 import tarfile
 import unicodedata
 import warnings
+import zipfile
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
@@ -304,6 +305,36 @@ def generated(folder):
     return folder / "samples_gsm8k.jsonl"
 
 
+def inspect(ending):
+    """Write a log of Inspect with two epochs of three samples and two scorers."""
+
+    def make(folder):
+        header = {"version": 2, "eval": {"task": "sums", "model": "openai/gpt"}}
+        samples = {
+            f"samples/{number}_epoch_{epoch}.json": {
+                "id": number,
+                "epoch": epoch,
+                "scores": {
+                    "match": {"value": "CI"[epoch - 1], "metadata": {"confidence": 0.5}},
+                    "other": {"value": 0.5},
+                },
+                "output": {"choices": [{"logprobs": {"content": [{"logprob": -0.5}]}}]},
+            }
+            for number in range(3)
+            for epoch in (1, 2)
+        }
+        path = folder / f"log.{ending}"
+        if ending == "json":
+            path.write_text(json.dumps(header | {"samples": [*samples.values()]}))
+        else:
+            with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+                for name, value in {"header.json": header, **samples}.items():
+                    archive.writestr(name, json.dumps(value))
+        return path
+
+    return make
+
+
 def costs(folder):
     (folder / "costs.csv").write_text("0,1,2.5\n1,0,1\n5,1e1,0\n")
     return folder / "costs.csv"
@@ -452,6 +483,12 @@ FORMATS = {
     "answers of lm-evaluation-harness": Format(
         generated, lambda path: answer_files.read_answers(str(path))
     ),
+    **{
+        f"answers of Inspect, {ending}": Format(
+            inspect(ending), lambda path: answer_files.read_answers(str(path)), inner
+        )
+        for ending, inner in {"json": None, "eval": broken.in_npz}.items()
+    },
     "costs": Format(costs, lambda path: file_scoring._costs_of(str(path))),
     "vectors of texts, record": Format(
         vectors("record.json"), lambda path: data.from_vectors(str(path.parent)), names="vectors"

@@ -1,6 +1,7 @@
 """Files of answers: stated confidences, scores, several models in one file."""
 
 import json
+import zipfile
 
 import numpy as np
 import pytest
@@ -299,3 +300,102 @@ def test_the_nll_is_left_out_by_default_only_where_it_is_infinite(too_sure):
         scored = report.score(stated, weights=weights, num_resamples=20)
         assert any("Some weights are larger than 1" in note for note in scored.notes)
         assert ("nll" in {row.metric for row in scored.rows}) == is_shown
+
+
+def inspect_log(**more):
+    """Return a log of Inspect: two epochs of three questions, of which one sample failed."""
+    values = {(1, 1): "C", (1, 2): "I", (2, 1): 1.0, (2, 2): False, (3, 1): "N"}
+    samples = [
+        {
+            "id": number,
+            "epoch": epoch,
+            "input": "2 + 2 =",
+            "target": "4",
+            "scores": {
+                "match": {"value": value, "answer": "4", "metadata": {"confidence": number / 4}}
+            },
+            "output": {
+                "model": "gpt",
+                "choices": [
+                    {
+                        "message": {"role": "assistant", "content": "4"},
+                        "logprobs": {
+                            "content": [
+                                {"token": "4", "logprob": -0.5, "top_logprobs": []},
+                                {"token": ".", "logprob": -0.25 * epoch, "top_logprobs": []},
+                            ]
+                        },
+                    }
+                ],
+            },
+        }
+        | more
+        for (number, epoch), value in values.items()
+    ]
+    failed = {"id": 3, "epoch": 2, "output": {"choices": []}, "error": {"message": "timeout"}}
+    header = {"version": 2, "status": "success", "eval": {"task": "sums", "model": "openai/gpt"}}
+    return header, [*samples, failed]
+
+
+def save_inspect(path, header, samples):
+    if path.suffix == ".json":
+        path.write_text(json.dumps(header | {"samples": samples}))
+        return path
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("_journal/start.json", json.dumps(header))
+        for sample in samples:
+            name = f"samples/{sample['id']}_epoch_{sample['epoch']}.json"
+            archive.writestr(name, json.dumps(sample))
+        archive.writestr("header.json", json.dumps(header))
+    return path
+
+
+@pytest.mark.parametrize("ending", ["json", "eval"])
+def test_logs_of_inspect(tmp_path, ending):
+    """Epochs are answers to one question; a sample without a score is left out."""
+    path = save_inspect(tmp_path / f"log.{ending}", *inspect_log())
+    ((model,), notes) = answer_files.read_answers(str(path))
+    assert (model.model, model.kind) == ("openai/gpt", "confidence")
+    assert model.values.tolist() == [0.25, 0.25, 0.5, 0.5, 0.75]
+    assert model.correct.tolist() == [1, 0, 1, 0, 0]
+    assert model.questions.tolist() == ["1", "1", "2", "2", "3"]
+    assert notes == [f"{path}: 1 sample without a score left out."]
+    scored = report.score_files(predictions=[str(path)], **QUICK)
+    assert next(row.value for row in scored.rows if row.metric == "accuracy") == pytest.approx(0.4)
+    assert scored.settings["clusters"] == 3
+    unstated = {"match": {"value": "C"}, "other": {"value": 0.5}}
+    save_inspect(path, *inspect_log(scores=unstated))
+    ((model,), notes) = answer_files.read_answers(str(path))
+    assert (model.kind, model.values.tolist()) == ("score", [-0.75, -1.0, -0.75, -1.0, -0.75])
+    assert notes[0] == f"{path}: the scorer match is read, and not other."
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"scores": {"match": {"value": "P", "metadata": {"confidence": 1}}}}, "has 'P'"),
+        ({"scores": {"match": {"value": {"a": 1}, "metadata": {"confidence": 1}}}}, "has '{'a': 1"),
+        ({"scores": {"match": {"value": float("nan")}}}, "has no samples with a score"),
+        ({"scores": {"match": {"value": "C"}}, "output": {}}, "has no confidence(.|\n)*--logprobs"),
+    ],
+)
+def test_logs_of_inspect_without_answers_are_refused(tmp_path, more, message):
+    path = save_inspect(tmp_path / "log.json", *inspect_log(**more))
+    with pytest.raises(ValueError, match=message):
+        answer_files.read_answers(str(path))
+    save_inspect(path, {"eval": {}}, [])
+    with pytest.raises(ValueError, match="has no samples with a score"):
+        answer_files.read_answers(str(path))
+    path.write_text('{"settings": {}}')
+    with pytest.raises(ValueError, match="is no evaluation log of Inspect with samples"):
+        answer_files.read_answers(str(path))
+
+
+def test_an_archive_that_would_not_fit_is_refused_before_it_is_read(tmp_path):
+    header, samples = inspect_log()
+    path = save_inspect(tmp_path / "log.eval", header, samples)
+    whole = path.read_bytes()
+    place = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 1)  # of the first sample
+    path.write_bytes(whole[: place + 24] + b"\xff\xff\xff\x7f" + whole[place + 28 :])
+    with pytest.raises(ValueError, match="a member has 2,147,483,647 bytes, and at most"):
+        answer_files.read_answers(str(path))

@@ -31,7 +31,7 @@ _MEGABYTE = 1 << 20
 _LONGEST = 200  # characters of a library's error message
 _HEADER = 1 << 16  # bytes of the header of an array; NumPy itself accepts 10,000
 # Other methods decompress whole blocks of unbounded size; NumPy does not write them.
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 # OverflowError is an ArithmeticError, KeyError a LookupError; NotImplementedError (an unknown
 # compression) and RecursionError (nested brackets) are RuntimeErrors, as is an encrypted member.
 _DAMAGE = (
@@ -170,7 +170,7 @@ class Npz:
         if name not in self._members:
             raise ValueError(f"it has no array {name!r}; it has {', '.join(self.names) or 'none'}")
         member = self._members[name]
-        if member.compress_type not in _METHODS:
+        if member.compress_type not in METHODS:
             raise ValueError(f"{name} is compressed by method {member.compress_type}, not deflate")
         with self._archive.open(member) as file:
             array = _Described(name, file).read(member.file_size, self._left)

@@ -6,6 +6,7 @@ answers.jsonl     the same keys, one JSON object for each answer
 answers.parquet   the same columns
 answers.npz       the same arrays
 samples_TASK.jsonl    a generating task of lm-evaluation-harness, see `harness_samples.py`
+LOG.json, LOG.eval    an evaluation log of Inspect, see `inspect_logs.py`
 
 Confidences in percent are recognised: values of a model that reach above 10, up to 100, or texts
 such as "70 %". A note reports them.
@@ -23,7 +24,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.reading import harness_samples, parquet
+from calib_jax.report.reading import harness_samples, inspect_logs, parquet
 from calib_jax.report.reading.prediction_tables import (
     blank,
     counted,
@@ -141,6 +142,8 @@ def _columns_of(path: pathlib.Path, clusters: str | None) -> tuple[Columns | Non
     if ending == ".jsonl":
         columns, notes = harness_samples.answers(path)
         return columns if columns and holds(list(columns)) else None, notes
+    if ending in inspect_logs.ENDINGS:
+        return inspect_logs.answers(path)
     return None, ()
 
 

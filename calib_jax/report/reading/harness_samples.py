@@ -106,7 +106,7 @@ def _generated(sample: Mapping[str, Any], where: str) -> dict[str, Any]:
             return {name: sample[name], **cells}
     for name in _LOG_PROBABILITIES:
         if name in sample:
-            return {"score": _total(sample[name], name, where), **cells}
+            return {"score": total_log_probability(sample[name], name, where), **cells}
     raise Unreadable(
         f"{where} has no confidence: lm-evaluation-harness saves none for generated texts.\nAdd a"
         " key confidence, score or logprobs to each line, or give a CSV file with columns"
@@ -114,7 +114,7 @@ def _generated(sample: Mapping[str, Any], where: str) -> dict[str, Any]:
     )
 
 
-def _total(value: Any, name: str, where: str) -> float:
+def total_log_probability(value: Any, name: str, where: str) -> float:
     """Return a log-probability, or the sum of those of the tokens of the first sample."""
     while isinstance(value, list) and value and isinstance(value[0], list):
         value = value[0]

@@ -34,7 +34,7 @@ from calib_jax.report.reading.prediction_tables import (
 )
 
 _KIND = "a file of predictions"
-_ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl")
+_ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
 _OF_WEIGHTS = ("checkpoint", "step")  # identify the weights of a network behind the predictions
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
@@ -371,9 +371,7 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
             )
         models |= dict.fromkeys([inner.name] * len(files), next(iter(files.values()), ""))
     if not models:
-        raise Unreadable(
-            f"{folder} has no file that ends in .npz, .csv, .tsv, .parquet, .jsonl or .npy."
-        )
+        raise Unreadable(f"{folder} has no file that ends in {', '.join(_ENDINGS)} or .npy.")
     return models
 
 
