@@ -5,6 +5,7 @@ import numpy as np
 
 from calib_jax import metrics, train
 from calib_jax.report import Report
+from calib_jax.report.records import Worst
 
 
 def test_arrays_are_summarized_and_never_read():
@@ -25,5 +26,9 @@ def test_arrays_are_summarized_and_never_read():
     )
     stated = metrics.Stated(np.full(900, 0.5), [True] * 900)
     assert repr(stated) == "Stated(confidence=float64[900], correct=<list of 900>)"
-    scored = Report({"level": 0.9}, [object()] * 900, [], [], [], {"as given": np.zeros(9)}, {})
-    assert repr(scored).startswith("Report(settings={'level': 0.9}, rows=<list of 900>, changes=[]")
+    found = [Worst("site=1", 500, "as given", 0.03, 0.01, 0.02)] * 900
+    scored = Report({"level": 0.9}, [], [], [], [], {"as given": np.zeros(9)}, {}, worst=found)
+    assert repr(scored) == (
+        "Report(settings={'level': 0.9}, rows=[], changes=[], classes=[], groups=[],"
+        " reliability=<dict of 1>, calibrators={}, notes=[], worst=<list of 900>, pairs=[])"
+    )
