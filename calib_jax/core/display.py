@@ -18,7 +18,7 @@ def short_repr(record: Any) -> str:
     >>> metrics.Stated(np.full(9, 0.5), [True] * 9)
     Stated(confidence=float64[9], correct=<list of 9>)
     """
-    fields: Mapping[str, Any] = record._asdict() if isinstance(record, tuple) else vars(record)
+    fields: Mapping[str, Any] = record._asdict() if hasattr(record, "_asdict") else vars(record)
     shown = ", ".join(f"{name}={_short(value)}" for name, value in fields.items())
     return f"{type(record).__name__}({shown})"
 
@@ -26,7 +26,9 @@ def short_repr(record: Any) -> str:
 def _short(value: Any) -> str:
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
-    if isinstance(value, dict | list | tuple) and type(value).__repr__ is not short_repr:
+    if hasattr(value, "_asdict"):
+        return short_repr(value)
+    if isinstance(value, dict | list | tuple):
         leaves = jax.tree.leaves(value)
         plain = all(isinstance(leaf, bool | int | float | str) for leaf in leaves)
         if len(leaves) > _MOST_LEAVES or not plain:

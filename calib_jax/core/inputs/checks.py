@@ -593,5 +593,5 @@ def names_options(made: type[_Class]) -> type[_Class]:
         known_options(made.__name__, known, options)
         initialize(self, *args, **options)
 
-    made.__init__ = checked  # type: ignore[misc]
+    type.__setattr__(made, "__init__", checked)
     return made

@@ -37,7 +37,8 @@ class Predicted(NamedTuple):
     labels: np.ndarray
     weights: np.ndarray | None
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     @property
     def arrays(self) -> dict[str, Any]:

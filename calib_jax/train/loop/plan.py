@@ -194,7 +194,8 @@ class Outcome(NamedTuple):
     best: dict[str, dict[str, float]]
     failed: str = ""
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return short_repr(self)
 
 
 def check_runs(runs: Sequence[Run], task: Task, plan: Plan) -> None:

@@ -38,7 +38,8 @@ class TrainState(NamedTuple):
     rng: Array
     average: PyTree = ()
 
-    __repr__ = short_repr
+    def __repr__(self) -> str:
+        return short_repr(self)
 
     @property
     def evaluated(self) -> tuple[PyTree, PyTree]:
