@@ -1,6 +1,7 @@
 """The report: its numbers are those of the rooms it joins, and its tables say what it did."""
 
 import csv
+import dataclasses
 import io
 import json
 
