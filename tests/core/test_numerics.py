@@ -9,8 +9,6 @@ import pytest
 
 from calib_jax.core import numerics
 
-LOG_HALF = -0.6931471805599453
-
 
 @pytest.mark.parametrize("exponent", [0.0, 0.3, 1.0, 2.5, 20.0])
 def test_power_is_the_power(exponent, x64):

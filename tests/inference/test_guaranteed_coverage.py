@@ -1,8 +1,6 @@
-"""The guaranteed coverage: its tails, its choice of a threshold, its guarantee, and bad input."""
+"""The guaranteed coverage: its choice of a threshold, its guarantee, and bad input."""
 
-import itertools
 import math
-from fractions import Fraction
 
 import jax.numpy as jnp
 import numpy as np
@@ -10,33 +8,9 @@ import pytest
 import scipy.stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference import binomial
 from tests.metrics.reference import logits_of, top_label
 
 from .simulations import simulated, softmax
-
-
-def test_tails_are_exact_for_few_trials():
-    for trials, p in itertools.product(
-        (1, 7, 40), (Fraction(1, 100), Fraction(1, 3), Fraction(9, 10))
-    ):
-        total = Fraction(0)
-        for successes in range(trials + 1):
-            total += math.comb(trials, successes) * p**successes * (1 - p) ** (trials - successes)
-            actual = binomial.lower_tail(successes, trials, float(p))
-            np.testing.assert_allclose(actual, float(total), rtol=1e-11)
-    assert binomial.lower_tail(0, 0, 0.5) == binomial.lower_tail(3, 5, 0.0) == 1
-    assert binomial.lower_tail(4, 5, 1.0) == binomial.lower_tail(-1, 5, 0.5) == 0
-
-
-def test_tails_are_those_of_scipy_for_many_trials():
-    random = np.random.default_rng(0)
-    for _ in range(200):
-        trials, p = int(10 ** random.uniform(1, 6)), random.random() ** 3
-        deviation = math.sqrt(trials * p * (1 - p) + 0.1)
-        successes = int(np.clip(random.normal(trials * p, 4 * deviation), 0, trials))
-        wanted = scipy.stats.binom.cdf(successes, trials, p)
-        np.testing.assert_allclose(binomial.lower_tail(successes, trials, p), wanted, 1e-7, 1e-300)
 
 
 def chosen_slowly(confidence, hit, num_classes, risk, level):

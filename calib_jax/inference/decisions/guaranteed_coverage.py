@@ -27,7 +27,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.inference import binomial
 from calib_jax.inference.evaluation import evaluated
 
 # Thresholds in log-odds. Float32 rounds a confidence with log-odds above 16.6 to 1.
@@ -110,9 +109,10 @@ def _grid(num_classes: int) -> tuple[np.ndarray, list[int]]:
 
 def _last_accepted(answered: np.ndarray, errors: np.ndarray, risk: float, error: float) -> int:
     """Return the index of the last threshold before the first that is not rejected; -1 if none."""
-    previous = -1
-    for index, num in enumerate(answered):
-        if num != previous and binomial.lower_tail(int(errors[num]), int(num), risk) > error:
-            return index - 1
-        previous = num
-    return len(answered) - 1
+    from scipy.special import betaincc
+
+    right = answered - errors[answered]
+    # The probability of at most that many errors among the answers: a tail of the binomial law.
+    tails = np.where(right > 0, betaincc(errors[answered] + 1, right, risk), 1.0)
+    (refused,) = np.nonzero(tails > error)
+    return int(refused[0]) - 1 if len(refused) else len(answered) - 1

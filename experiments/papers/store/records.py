@@ -253,7 +253,7 @@ def about_all(folder: pathlib.Path, config: str = "*") -> Iterator[tuple[str, st
     """Read what all records of a config say about their runs, after config and label."""
     for path in sorted((folder / "runs").glob(f"{config}/*/*.npz")):
         if path.stem.isdecimal():  # measurements stand beside the records
-            yield *path.parts[-3:-1], about(path)
+            yield path.parts[-3], path.parts[-2], about(path)
 
 
 def _about(arrays: reading.Npz) -> dict[str, Any]:
