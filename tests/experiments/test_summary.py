@@ -60,6 +60,19 @@ def actual(compiled):
     return made
 
 
+@pytest.fixture(scope="module")
+def saved(actual, tmp_path_factory):
+    """The folder of `actual` with all its figures, and the names of its files."""
+    folder = tmp_path_factory.mktemp("saved")
+    return folder, summary_text.save(actual, folder)
+
+
+@pytest.fixture
+def texts_only(monkeypatch):
+    """Let `save` write no figures, which take most of its time."""
+    monkeypatch.setattr(summary_text, "pictures", lambda _: {})
+
+
 def cell(actual, loss, phase, metric):
     (one,) = (c for c in actual.cells if (c.loss, c.phase, c.metric) == (loss, phase, metric))
     return one
@@ -204,6 +217,7 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
 
 
 @pytest.mark.parametrize("seeds", [1, 3])
+@pytest.mark.usefixtures("texts_only")
 def test_equal_resamples_are_no_interval(seeds, tmp_path):
     """No error on 18 examples is none in every resample, and certain all the same it is not."""
     perfect = []
@@ -271,6 +285,7 @@ def test_intervals_are_of_the_mean_over_seeds(actual):
     )
 
 
+@pytest.mark.usefixtures("texts_only")
 def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     single = summary.summarize(runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200)
     kinds = {one.metric: one.interval for one in single.cells}
@@ -319,7 +334,7 @@ def test_over_seeds_from_five_on(actual):
     assert {one.p_seeds for one in actual.cells} == {None}
 
 
-def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tmp_path):
+def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, saved):
     """The second model is far too sure of itself; plug-in differences alone would not show it."""
     for one in actual.cells:
         assert (one.p is not None) == (one.loss == "b" and one.metric not in UNTESTED)
@@ -341,21 +356,21 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, tm
     # Up to Monte Carlo error: compare_ece sorts the examples before it draws them.
     np.testing.assert_allclose([ece.difference_low, ece.difference_high], bounds[1:3], rtol=0.05)
     assert cell(actual, "a", summary.BEFORE, "ece").change is None
-    summary_text.save(actual, tmp_path)
+    folder, _ = saved
     written = f"{ece.difference:+.4f} [{ece.difference_low:+.4f}, {ece.difference_high:+.4f}]"
     legend = "* p < .05 against a on the same examples, after Holm's correction for all losses"
     reason = "p of ece, adaptive_ece and other top-label errors in bins: of the difference of deb"
     kind = "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
-    for text in (summary_text.text(actual), (tmp_path / "report.md").read_text()):
+    for text in (summary_text.text(actual), (folder / "report.md").read_text()):
         assert f"{ece.value:.3f}".removeprefix("0") + "* ±" in text
         assert f"{written}, p <= .001" in text
         assert legend in text
         assert reason in text
         assert kind in text
-    record = json.loads((tmp_path / "sweep.json").read_text())
+    record = json.loads((folder / "sweep.json").read_text())
     assert any("No p-value for classwise_ece:" in note for note in record["notes"])
     assert reason in " ".join(record["notes"])
-    with (tmp_path / "sweep.csv").open(newline="") as file:
+    with (folder / "sweep.csv").open(newline="") as file:
         for row in csv.DictReader(file):
             untested = row["loss"] == "b" and row["metric"] in UNTESTED
             assert ("No p-value for" in row["note"]) == untested
@@ -450,16 +465,17 @@ def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     assert lines == ["1/1  a: fitting a temperature and drawing 200 resamples for each run"]
 
 
-def test_a_value_outside_its_interval_is_marked(actual, tmp_path):
+def test_a_value_outside_its_interval_is_marked(actual, tmp_path, monkeypatch):
     one = cell(actual, "b", summary.BEFORE, "ece")
     apart = dataclasses.replace(one, value=0.1, low=0.2, high=0.3)
     moved = dataclasses.replace(actual, cells=[apart if c is one else c for c in actual.cells])
+    figure = summary_text.pictures(moved)["intervals"]
+    monkeypatch.setattr(summary_text, "pictures", lambda _: {"intervals": figure})
     summary_text.save(moved, tmp_path)
     reason = "outside its own interval: the resamples are not centered on it"
     for text in (summary_text.text(moved), *((tmp_path / n).read_text() for n in FILES)):
         assert reason in text
     assert ".100*† ±" in summary_text.text(moved)
-    figure = summary_text.pictures(moved)["intervals"]
     assert reason in " ".join(figure.get_supxlabel().split())
 
 
@@ -475,17 +491,17 @@ def test_metrics_without_a_value_and_runs_without_curves_are_saved(actual, tmp_p
     assert "(curves.png)" not in (tmp_path / "report.md").read_text()
 
 
-def test_text_and_files_say_the_same(actual, tmp_path):
-    names = summary_text.save(actual, tmp_path)
-    assert sorted(names) == sorted(path.name for path in tmp_path.iterdir())
+def test_text_and_files_say_the_same(actual, saved):
+    folder, names = saved
+    assert sorted(names) == sorted(path.name for path in folder.iterdir())
     one = cell(actual, "b", summary.BEFORE, "nll")
     said = f"{one.value:.3f}*"
     assert said in summary_text.text(actual)
-    assert said in (tmp_path / "report.md").read_text()
-    record = json.loads((tmp_path / "sweep.json").read_text())
+    assert said in (folder / "report.md").read_text()
+    record = json.loads((folder / "sweep.json").read_text())
     assert len(record["cells"]) == 2 * 2 * len(summary.CELLS)
     for name in ("intervals", "reliability", "curves"):
-        assert f"({name}.png)" in (tmp_path / "report.md").read_text()
+        assert f"({name}.png)" in (folder / "report.md").read_text()
 
 
 def test_the_sweep_of_the_readme_tests_calibration_errors_by_their_squares():

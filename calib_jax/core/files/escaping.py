@@ -9,6 +9,8 @@ from typing import Any
 _JOINERS = "\u200c\u200d"
 # Controls, formats such as reversals of a line, surrogates, and line separators.
 _UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
+# All other characters are shown; a page of HTML holds hundreds of thousands of them.
+_PERHAPS_UNPRINTABLE = re.compile(r"[^\n -~]")
 # Tags, entities, links and images.
 _MARKUP = (
     (re.compile(r"&(?=#?\w+;)"), "&amp;"),
@@ -30,12 +32,13 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return "".join(c if _is_shown(c) else ascii(c)[1:-1] for c in text)
+    return _PERHAPS_UNPRINTABLE.sub(_shown, text)
 
 
-def _is_shown(character: str) -> bool:
-    allowed = character in _JOINERS or character == "\n"
-    return allowed or unicodedata.category(character) not in _UNPRINTABLE
+def _shown(match: re.Match[str]) -> str:
+    character = match[0]
+    shown = character in _JOINERS or unicodedata.category(character) not in _UNPRINTABLE
+    return character if shown else ascii(character)[1:-1]
 
 
 def one_line(text: str) -> str:
