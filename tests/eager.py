@@ -1,8 +1,8 @@
 """NumPy for eager operations that only move data.
 
-XLA compiles a program for each shape of each eager operation, which takes 15 ms. A third of the
-programs of the tests are reshapes, broadcasts, slices and the like, whose results are the bytes of
-their arguments. Arithmetic, and whatever is inside `jit`, stays with XLA.
+XLA compiles a program for each shape of each eager operation, which takes 15 ms. A quarter of the
+tests' programs are reshapes, broadcasts, slices and the like, whose results are the bytes of their
+arguments. Arithmetic, and whatever is inside `jit`, stays with XLA.
 """
 
 import contextlib
