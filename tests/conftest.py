@@ -26,7 +26,7 @@ import jax
 import jaxtyping
 import pytest
 
-from tests import annotations, eager, programs
+from tests import annotations, programs
 from tests.memory import drop_many_programs
 from tests.selection import mark_many_cases
 
@@ -52,13 +52,11 @@ programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 def pytest_configure(config: pytest.Config) -> None:
     """Choose the optimization of programs and, for all workers, the seed of the property tests.
 
-    Where slow tests are left out, LLVM does not optimize, which takes half of the time, and eager
-    operations that only move data compile nothing. Other selections compile as users do.
+    Where slow tests are left out, LLVM does not optimize, which takes half of the time. Other
+    selections compile as users do.
     """
     if "not slow" in config.option.markexpr:
         os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
-        if "xla_backend_optimization_level=0" in os.environ["XLA_FLAGS"]:
-            eager.move_data_by_numpy()
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = str(secrets.randbelow(2**32))
 

@@ -23,7 +23,7 @@ def share(folder: str) -> None:
     jax.config.update("jax_persistent_cache_min_entry_size_bytes", -1)
     lru_cache.LRUCache.put = _put_whole
     # Nobody reads which line of a file an operation of a program comes from.
-    mlir.source_info_to_location = lambda *_, **__: mlir.ir.Location.unknown()
+    jax.config.update("jax_traceback_in_locations_limit", 0)
     mlir.make_ir_context = _shared_context
 
 
