@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
+from calib_jax.calibrators.parts import members as catalogued
 from calib_jax.core.catalogue import Catalogue
 from tests.calibrators.members import (
     MEMBERS,
@@ -455,7 +456,7 @@ def test_the_catalogue_finds_by_name():
 
 
 def test_a_calibrator_of_ones_own_is_found_by_name(monkeypatch):
-    monkeypatch.setattr(calibrators, "_CATALOGUE", Catalogue("calibrator"))
+    monkeypatch.setattr(catalogued, "_CATALOGUE", Catalogue("calibrator"))
     own = types.SimpleNamespace(Params=tuple, fit=len, apply=max)
     assert calibrators.register("mine")(own) is own
     assert calibrators.named("mine") is calibrators.catalogue()["mine"] is own
