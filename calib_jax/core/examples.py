@@ -90,6 +90,9 @@ class Source(Protocol):
         ...
 
 
+_NO_SOURCES = (np.ndarray, jax.Array, tuple, list, Mapping)
+
+
 def check_source(name: str, source: Any) -> None:
     """Raise TypeError for arrays in place of a source of examples.
 
@@ -103,9 +106,6 @@ def check_source(name: str, source: Any) -> None:
             f"{name} must be a source of examples, got {type(source).__name__}:\ngive"
             " calib_jax.core.InMemory(inputs, labels), with labels 0 if there are none."
         )
-
-
-_NO_SOURCES = (np.ndarray, jax.Array, tuple, list, Mapping)
 
 
 class Draw(NamedTuple):

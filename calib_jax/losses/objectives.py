@@ -120,7 +120,7 @@ class Objective(NamedTuple):
 def _built_by(
     made: Objective, function: Callable[..., Objective], *args: Any, **options: Any
 ) -> Objective:
-    """Let the objective pickle as this call of a public function."""
+    """Make the objective pickle as the call of the public function that builds it."""
     return made._replace(build=(functools.partial(function, *args, **options), made[:-1]))
 
 

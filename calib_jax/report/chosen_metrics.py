@@ -71,7 +71,7 @@ def chosen_metrics(
     return chosen
 
 
-def rows_chosen(
+def metrics_of_rows(
     metrics: Sequence[str | Metric[..., Any]] | Metrics,
     num_bins: int,
     costs: Any,

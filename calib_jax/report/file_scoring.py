@@ -121,8 +121,8 @@ def score_files(
 
 
 @dataclasses.dataclass(frozen=True)
-class _Files:
-    """Files with the same classes in one order.
+class _Matched:
+    """The contents of files, whose classes are in the order of the first file.
 
     Attributes:
       names: the names of the files, those of `scored` first, then those of `others`.
@@ -146,7 +146,7 @@ def _read(
     *,
     probabilities: bool,
     **how: Any,
-) -> _Files:
+) -> _Matched:
     """Read files, and reorder the classes of each to match the first file."""
     baseline = read_predictions(scored[0], probabilities=probabilities, **how)
 
@@ -168,11 +168,11 @@ def _read(
                     " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
                 )
     count = len(scored)
-    return _Files(names, models[:count], models[count:], list(held_out), fits)
+    return _Matched(names, models[:count], models[count:], list(held_out), fits)
 
 
 def _score_classes(
-    files: _Files,
+    files: _Matched,
     names: Sequence[str],
     *,
     use_clusters: str | None,

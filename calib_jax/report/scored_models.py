@@ -199,7 +199,7 @@ def _calibrated(
     held_out: Mapping[str, calibration.Evidence],
     how: Calibration,
 ) -> tuple[dict[str, Any], dict[str, dict[str, Any]]]:
-    """Add the columns of each model behind it; return all predictions, and the fits by column."""
+    """Put the calibrated columns of each model after the model; return these and their fits."""
     predictions, fits = {}, {}
     for model, given in models.items():
         predictions[model] = given

@@ -21,7 +21,7 @@ from calib_jax.report.chosen_metrics import (
     DEFAULT_METRICS,
     PER_CLASS,
     Metrics,
-    rows_chosen,
+    metrics_of_rows,
 )
 from calib_jax.report.predictions import FLOOR
 from calib_jax.report.records import GIVEN, OTHER, Results
@@ -166,7 +166,7 @@ def score(
     if metrics is None:
         metrics = ANSWER_METRICS if answers_given else DEFAULT_METRICS
         metrics = [each for each in metrics if each != "nll" or not models.infinite_nll]
-    several = rows_chosen(metrics, num_bins, costs, abstain_cost)
+    several = metrics_of_rows(metrics, num_bins, costs, abstain_cost)
     interval: dict[str, Any] = {
         "key": jax.random.key(seed),
         "num_resamples": num_resamples,

@@ -364,7 +364,7 @@ def define_criterion(more: str = "") -> flags.FlagHolder[list[str]]:
 
 
 def define_checkpoint() -> flags.FlagHolder[str | None]:
-    """Define --checkpoint, of a network that is evaluated or exported."""
+    """Define the flag --checkpoint, which chooses the network that is evaluated or exported."""
     return flags.DEFINE_string(
         "checkpoint",
         None,

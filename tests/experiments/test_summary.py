@@ -69,7 +69,7 @@ def saved(actual, tmp_path_factory):
 
 @pytest.fixture
 def texts_only(monkeypatch):
-    """Let `save` write no figures, which take most of its time."""
+    """Leave out the figures of `save`: drawing them takes most of its time."""
     monkeypatch.setattr(summary_text, "pictures", lambda _: {})
 
 

@@ -250,7 +250,7 @@ def about(path: pathlib.Path) -> dict[str, Any]:
 
 
 def about_all(folder: pathlib.Path, config: str = "*") -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Read what all records of a config say about their runs, after config and label."""
+    """Yield the config, the label and the description of every recorded run."""
     for path in sorted((folder / "runs").glob(f"{config}/*/*.npz")):
         if path.stem.isdecimal():  # measurements stand beside the records
             yield path.parts[-3], path.parts[-2], about(path)
