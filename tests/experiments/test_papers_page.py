@@ -354,6 +354,14 @@ def test_effects_are_differences_of_calibration_errors(found):
         assert low < estimate < high
 
 
+def test_a_row_as_stated_under_a_claim_that_does_not_hold_names_the_reason(found):
+    rows = (RESULTS / "README.md").read_text(encoding="utf-8").splitlines()
+    for finding in found:
+        if finding.effect and finding.effect[1] > 0:
+            (line,) = (row for row in rows if row.startswith(f"| {finding.row.finding} |"))
+            assert re.search(r"\[holds\]|by another part: \S|, after Holm 0\.\d", line), line
+
+
 def test_counts_of_published_rows(found):
     """The slides of AdaFocal print 14 of 15 and 12 of 15."""
     counted = {finding.row.claim: finding.counted for finding in found if finding.counted}

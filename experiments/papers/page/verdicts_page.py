@@ -28,7 +28,8 @@ Effects on calibration are differences of root-CE2, the root of the debiased squ
 error; published ones are differences of plug-in ECE. The verdict on the claim tests the difference
 of the squared errors, and its interval is divided by the sum of both roots. The interval of one
 seed is over test examples alone. A claim can have several rows, and parts that are no row; it holds
-only if all parts of its rule do, after the adjustment for all claims of the source.
+only if all parts of its rule do, after the adjustment for all claims of the source. Where a row is
+as stated and its claim does not hold, the last column names the reason.
 *T* is the temperature of cross-entropy by the validation NLL, in the same setting. Runs of several
 commits are named. [Tables](tables.md) show the errors of all networks beside the published ones,
 the [procedure](judge/README.md) has the rules of comparison, and the [map](../map/map.md) shows for
@@ -71,6 +72,7 @@ papers are judged on these networks too, at every T ([states](../map/claims.md))
 """
 APPENDIX_PAGE = "appendix"
 LIMIT = 600  # lines of a page
+SHOWN_PARTS = 2  # parts of a rule that a row of the first page names
 PAGE_LINES = 12  # lines of a page without its claims, at most
 REPEAT = """`python -m experiments.papers --run=ENTRY --recompute` computes the verdicts of an entry
 again, from the records of its runs in `runs/`, without training. With `--data_dir=DIR` and
@@ -226,7 +228,7 @@ def _first_page(
     parts = [HEAD]
     if any(finding.of_calibration for finding in found):
         parts.append(f"![Differences of calibration errors, here and published]({FOREST})")
-    states_of = {row.claim.id: row.standing.state for row in listed}
+    standings = {row.claim.id: row.standing for row in listed}
     places = {
         row.claim.id: f"{page}#{section.name}"
         for page, sections in pages.items()
@@ -237,7 +239,11 @@ def _first_page(
         of_source = [f for f in found if f.row.claim.startswith(f"{source}-")]
         if of_source:
             table = [["finding", "here", "published", "network; its error; T", "claim"]]
-            table += [_finding(finding, states_of, places) for finding in of_source]
+            for finding in of_source:
+                claim = finding.row.claim
+                state = f"[{standings[claim].state}]({places[claim]})"
+                reason = _why_not(finding, standing[claim], standings[claim])
+                table.append([*_finding(finding), state + reason])
             parts += [f"## {title}", tables.in_markdown(table, is_markup=True)]
     parts += [
         MAP,
@@ -260,10 +266,28 @@ def _first_page(
     return _joined([*parts, "## Without a verdict", tables.in_markdown(untested)])
 
 
-def _finding(
-    finding: findings.Finding, states_of: Mapping[str, str], places: Mapping[str, str]
-) -> list[str]:
-    """Format a finding as a row of the first page."""
+def _why_not(
+    finding: findings.Finding, verdict: verdicts.Verdict, standing: states.Standing
+) -> str:
+    """Name what else decided the claim of a finding that is as stated, if the claim does not hold.
+
+    That is Holm's method, or the other parts of the rule whose intervals do not lie above 0.
+    """
+    if not finding.effect or finding.effect[1] <= 0 or standing.state == states.HOLDS:
+        return ""
+    if verdict.state == states.HOLDS:
+        return f" (p {listing.p_value(standing.p)}, after Holm {listing.p_value(standing.holm)})"
+    parts = [
+        name
+        for name, value in verdict.values.items()
+        if value.deviation is not None and value.low <= 0 and name != finding.row.value
+    ]
+    more = f"; {len(parts) - SHOWN_PARTS} more" if len(parts) > SHOWN_PARTS else ""
+    return f" by another part: {'; '.join(parts[:SHOWN_PARTS])}{more}" if parts else ""
+
+
+def _finding(finding: findings.Finding) -> list[str]:
+    """Format a finding as the first cells of a row of the first page."""
     row, here, published, scope = finding.row, "", "", "published tables"
     if finding.effect:
         estimate, low, high = finding.effect
@@ -279,8 +303,7 @@ def _finding(
     if finding.temperature is not None:
         scope += f"; T {finding.temperature:.2f}"
     scope += f"; {finding.commits}" * bool(finding.commits)
-    state = f"[{states_of[row.claim]}]({places[row.claim]})"
-    return [row.finding, here, published, scope, state]
+    return [row.finding, here, published, scope]
 
 
 def evidence(tested_by: Entry, of_entry: Iterable[listing.Row]) -> str:
