@@ -13,7 +13,7 @@ from calib_jax.report import tables
 from calib_jax.train.folder import files
 from experiments.papers import entry
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import states, verdicts
+from experiments.papers.judge import rules, states, verdicts
 from experiments.papers.judge.values import Value
 from experiments.papers.page import findings, listing, procedure_page
 from experiments.papers.store import runs
@@ -248,7 +248,7 @@ def _first_page(
     parts += [
         MAP,
         "## Counts",
-        listing.headline(listed),
+        f"{listing.headline(listed)} {_undecided(listed, standing)}",
         tables.in_markdown(listing.counts(listed)),
     ]
     toys = [("toy problem", row.standing.state) for row in listing.of_kind(listed, states.TOY)]
@@ -264,6 +264,21 @@ def _first_page(
     untested = [["claim", "why", "needs"]]
     untested += [[row.claim.id, row.missing, row.data] for row in listed if row.missing]
     return _joined([*parts, "## Without a verdict", tables.in_markdown(untested)])
+
+
+def _undecided(listed: Iterable[listing.Row], standing: Mapping[str, verdicts.Verdict]) -> str:
+    """Count by which step the claims about trained networks are undecided."""
+    before = [
+        standing[row.claim.id].state
+        for row in listing.of_kind(listed, states.TRAINED)
+        if row.standing.state == states.UNDECIDED
+    ]
+    number = {state: before.count(state) for state in (rules.HOLDS, rules.FAILS, rules.UNDECIDED)}
+    return (
+        f"Of the {len(before)} that are undecided, the rules leave {number[rules.UNDECIDED]} open;"
+        f" {number[rules.HOLDS]} hold and {number[rules.FAILS]} do not hold before Holm's method,"
+        " and are undecided after it."
+    )
 
 
 def _why_not(
