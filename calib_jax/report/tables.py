@@ -460,7 +460,15 @@ def aligned(table: Table, width: int | None = None) -> str:
     Args:
       table: its cells.
       width: the most characters of a line: further columns follow below, beside the first column
-        again. None writes all columns beside each other.
+        again, without rows that are empty there. None writes all columns beside each other.
+
+    >>> print(aligned([["metric", "A", "bins"], ["error", ".1", ""], ["ece", ".2", "15"]], 12))
+    metric  A
+    error   .1
+    ece     .2
+    <BLANKLINE>
+    metric  bins
+    ece     15
     """
     cells = [list(map(escaping.one_line, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
@@ -473,6 +481,10 @@ def aligned(table: Table, width: int | None = None) -> str:
         else:
             blocks[-1].append(column)
     return "\n\n".join(
-        "\n".join("  ".join(row[c].ljust(widths[c]) for c in columns).rstrip() for row in cells)
+        "\n".join(
+            "  ".join(row[c].ljust(widths[c]) for c in columns).rstrip()
+            for row in cells
+            if columns is blocks[0] or any(row[c] for c in columns[1:])
+        )
         for columns in blocks
     )
