@@ -7,10 +7,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from jax.extend.random import threefry_2x32
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.resamples import prepared_terms, resampling
+from calib_jax.inference.resamples import prepared_terms, random_words, resampling
 from calib_jax.metrics.contract.terms import ClassGaps
 from tests.metrics.laws import assert_same
 
@@ -33,18 +34,39 @@ def sample(num_rows=120, num_classes=4, seed=0):
     return logits.astype(np.float32), np.minimum(labels, num_classes - 1)
 
 
-def counts(num_rows, scheme, pairs, classes=None, seed=0):
+def counts(num_rows, scheme, num_keys, classes=None, seed=0):
     """Return the multiplicities of some resamples."""
-    keys = jax.random.split(jax.random.key(seed), pairs)
+    keys = jax.random.split(jax.random.key(seed), num_keys)
     return np.asarray(multiplicities(keys, num_rows, scheme, classes))
 
 
 multiplicities = jax.jit(resampling.multiplicities, static_argnums=(1, 2))
 
 
+def resampled_counts(key, num_rows, num_resamples, classes=None):
+    """Return the multiplicities of a multinomial bootstrap, resample by resample."""
+    numbers = jnp.arange(-(-num_resamples // resampling.PER_KEY))
+    keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
+    drawn = resampling.in_order(multiplicities(keys, num_rows, "multinomial", classes))
+    return np.asarray(drawn)[:num_resamples]
+
+
+def test_random_words_are_those_of_the_published_generator():
+    """Check the words against JAX's own Threefry, over seeds, streams and rows."""
+    seeds = np.array([[0, 0], [1, 2**32 - 1], [123456789, 42]], np.uint32)
+    for stream in (0, 2):
+        words = jnp.stack(random_words.random_words(jnp.asarray(seeds), stream, 100))
+        counters = jnp.concatenate(
+            [jnp.full(100, stream, jnp.uint32), jnp.arange(100, dtype=jnp.uint32)]
+        )
+        for i, seed in enumerate(seeds):
+            expected = threefry_2x32(jnp.asarray(seed), counters).reshape(2, 100)
+            np.testing.assert_array_equal(words[:, i], expected)
+
+
 @pytest.mark.parametrize("num_rows", [1, 2, 7, 1000])
 def test_a_multinomial_resample_has_as_many_examples(num_rows):
-    drawn = counts(num_rows, "multinomial", pairs=50)
+    drawn = counts(num_rows, "multinomial", num_keys=25)
     assert drawn.shape == (100, num_rows)
     np.testing.assert_array_equal(drawn.sum(1), num_rows)
     assert drawn.min() >= 0
@@ -54,7 +76,7 @@ def test_a_multinomial_resample_has_as_many_examples(num_rows):
 def test_multiplicities_have_the_distribution_of_index_resampling(scheme):
     """Check how often an example occurs 0, 1, 2, ... times, by a chi-squared test."""
     num_rows = 400
-    drawn = counts(num_rows, scheme, pairs=250)
+    drawn = counts(num_rows, scheme, num_keys=125)
     occurs = np.bincount(drawn.astype(int).ravel(), minlength=7)
     law = stats.poisson(1) if scheme == "poisson" else stats.binom(num_rows, 1 / num_rows)
     expected = drawn.size * np.append(law.pmf(np.arange(6)), law.sf(5))
@@ -76,7 +98,7 @@ def test_a_large_total_is_still_drawn_without_preference():
 
 def test_by_class_keeps_the_size_of_every_class():
     classes = np.array([2, 0, 0, 1, 2, 2, 0, 2] * 5)
-    drawn = counts(40, "multinomial", pairs=40, classes=jnp.asarray(classes))
+    drawn = counts(40, "multinomial", num_keys=20, classes=jnp.asarray(classes))
     for k, size in enumerate(np.bincount(classes)):
         np.testing.assert_array_equal(drawn[:, classes == k].sum(1), size)
     within = drawn[:, classes == 0].sum(0)
@@ -93,9 +115,7 @@ def test_samples_are_the_metrics_of_the_resampled_data(weighted):
         SEVERAL, logits, labels, weights, key=jax.random.key(3), num_resamples=4
     )
     kept = own > 0 if weighted else np.ones(120, bool)
-    keys = jax.vmap(lambda pair: jax.random.fold_in(jax.random.key(3), pair))(jnp.arange(2))
-    drawn = np.asarray(multiplicities(keys, int(kept.sum()), "multinomial", None))
-    drawn = drawn[[0, 2, 1, 3]]  # pair by pair
+    drawn = resampled_counts(jax.random.key(3), int(kept.sum()), 4)
     for i, multiplicity in enumerate(drawn):
         weight = np.zeros(120, np.float32)
         weight[kept] = multiplicity * (own[kept] if weighted else 1)
@@ -117,8 +137,7 @@ def test_many_classes_take_the_sparse_way_to_the_same_values():
     samples = inference.bootstrap(
         metrics.per_class_ece, logits, labels, key=jax.random.key(0), num_resamples=2
     )
-    keys = jax.vmap(lambda pair: jax.random.fold_in(jax.random.key(0), pair))(jnp.arange(1))
-    drawn = multiplicities(keys, 50, "multinomial", None)
+    drawn = resampled_counts(jax.random.key(0), 50, 2)
     metric = metrics.per_class_ece
     value = jax.jit(lambda weight: metric.value(metric.stat(logits, labels, weight)))
     for actual, weight in zip(samples, drawn, strict=True):
@@ -312,9 +331,7 @@ def test_a_true_class_of_probability_zero_is_infinite_where_it_is_drawn():
     several = {"nll": metrics.nll, "by_correctness": metrics.by_correctness, "ece": metrics.ece}
     key = jax.random.key(3)
     samples = inference.bootstrap(several, logits, labels, key=key, num_resamples=16)
-    keys = jax.vmap(lambda pair: jax.random.fold_in(key, pair))(jnp.arange(8))
-    drawn = np.asarray(resampling.multiplicities(keys, 30, "multinomial", None))
-    drawn = drawn.reshape(2, 8, 30).swapaxes(0, 1).reshape(16, 30)  # pair by pair
+    drawn = resampled_counts(key, 30, 16)
     np.testing.assert_array_equal(np.isinf(samples["nll"]), drawn[:, 3] > 0)
     np.testing.assert_array_equal(np.isinf(samples["by_correctness"].wrong.nll), drawn[:, 3] > 0)
     assert 0 < (drawn[:, 3] > 0).sum() < 16

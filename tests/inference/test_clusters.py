@@ -1,26 +1,17 @@
 """Resampling whole clusters: the draws, the width and coverage of intervals, the refusals."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.inference.resamples import resampling
 
-from .test_bootstrap import sample
+from .test_bootstrap import resampled_counts, sample
 
 KEY = jax.random.key(5)
 NUM_CLUSTERS = 120
 SIZES = np.random.default_rng(0).permutation(np.arange(NUM_CLUSTERS) % 8 + 1)  # 1 to 8 examples
 ACCURACY = 0.7
-
-
-def drawn_clusters(num_clusters, num_resamples, classes=None):
-    """Return the multiplicities of the clusters, resample by resample."""
-    keys = jax.vmap(lambda pair: jax.random.fold_in(KEY, pair))(jnp.arange(num_resamples // 2))
-    drawn = np.asarray(resampling.multiplicities(keys, num_clusters, "multinomial", classes))
-    return drawn.reshape(2, -1, num_clusters).swapaxes(0, 1).reshape(-1, num_clusters)
 
 
 def clustered(correlation, seed):
@@ -53,7 +44,7 @@ def test_samples_are_the_metrics_of_the_drawn_clusters(kind):
     )
     present = np.setdiff1d(np.arange(10), [3])
     index = np.searchsorted(present, cluster)
-    drawn = drawn_clusters(9, 4)
+    drawn = resampled_counts(KEY, 9, 4)
     for i, counts in enumerate(drawn):
         weight = (weights * np.append(counts, 0)[index]).astype(np.float32)
         for name, metric in several.items():

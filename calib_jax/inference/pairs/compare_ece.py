@@ -204,10 +204,11 @@ def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
     sums = np.concatenate([units.sums for units in several], axis=1)
     gaps = np.concatenate([units.gap for units in several])
     size = several[0].size
-    pairs = max(1, min(-(-num_resamples // 2), _ENTRIES // (2 * len(size))))
+    per_key = resampling.PER_KEY
+    num_keys = max(1, min(-(-num_resamples // per_key), _ENTRIES // (per_key * len(size))))
     drawn: list[Noise] = []
-    for number in range(-(-num_resamples // (2 * pairs))):
-        keys = jax.random.split(jax.random.fold_in(key, number), pairs)
+    for number in range(-(-num_resamples // (per_key * num_keys))):
+        keys = jax.random.split(jax.random.fold_in(key, number), num_keys)
         counts = np.asarray(
             resampling.multiplicities(keys, len(size), "multinomial", None), np.float64
         )

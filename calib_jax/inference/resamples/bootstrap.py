@@ -205,7 +205,8 @@ def _resampled(
     entries = {name: prepared_terms.large_entries(part) for name, part in terms.items()}
     prepared = _prepare(terms, weights, entries)
     in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
-    chunk_pairs = int(np.clip(max_bytes // (8 * in_progress), 1, min(16, -(-num_resamples // 2))))
+    most_keys = min(8, -(-num_resamples // resampling.PER_KEY))
+    keys_at_a_time = int(np.clip(max_bytes // (16 * in_progress), 1, most_keys))
     return _samples(
         members,
         prepared,
@@ -215,7 +216,7 @@ def _resampled(
         resampling.drawn(num_drawn, scheme),
         size=size,
         num_resamples=num_resamples,
-        chunk_pairs=chunk_pairs,
+        keys_at_a_time=keys_at_a_time,
         scheme=scheme,
     )
 
@@ -530,7 +531,7 @@ def _prepare(
 
 
 @functools.partial(
-    jax.jit, static_argnames=("members", "size", "num_resamples", "chunk_pairs", "scheme")
+    jax.jit, static_argnames=("members", "size", "num_resamples", "keys_at_a_time", "scheme")
 )
 def _samples(
     members: Members,
@@ -542,7 +543,7 @@ def _samples(
     *,
     size: int,
     num_resamples: int,
-    chunk_pairs: int,
+    keys_at_a_time: int,
     scheme: str,
 ) -> dict[str, PyTree]:
     owner = owners(members)
@@ -552,9 +553,9 @@ def _samples(
     matrix = jnp.concatenate(list(designs.values()), axis=1)
     cuts = np.cumsum(widths)[:-1]
 
-    def of_chunk(_: None, pairs: Integer[Array, " pairs"]) -> tuple[None, dict[str, PyTree]]:
-        # Use one key per pair of resamples, so that the draws do not depend on the chunks.
-        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(pairs)
+    def of_chunk(_: None, numbers: Integer[Array, " keys"]) -> tuple[None, dict[str, PyTree]]:
+        # Use one key per four resamples, so that the draws do not depend on the chunks.
+        keys = jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
         counts = resampling.multiplicities(keys, size, scheme, classes, drawn)
         counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
@@ -565,10 +566,10 @@ def _samples(
             for name, metric in members
         }
 
-    def in_order(values: Array) -> Array:  # [chunks, (first, second) x pairs, ...]
-        values = values.reshape(num_chunks, 2, chunk_pairs, *values.shape[2:]).swapaxes(1, 2)
-        return values.reshape(-1, *values.shape[3:])[:num_resamples]
+    def flat(values: Array) -> Array:  # [chunks, resamples, ...] to [resamples, ...]
+        values = jax.vmap(resampling.in_order)(values)
+        return values.reshape(-1, *values.shape[2:])[:num_resamples]
 
-    num_chunks = -(-num_resamples // (2 * chunk_pairs))
-    pairs = jnp.arange(num_chunks * chunk_pairs).reshape(num_chunks, chunk_pairs)
-    return jax.tree.map(in_order, jax.lax.scan(of_chunk, None, pairs)[1])
+    num_chunks = -(-num_resamples // (resampling.PER_KEY * keys_at_a_time))
+    numbers = jnp.arange(num_chunks * keys_at_a_time).reshape(num_chunks, keys_at_a_time)
+    return jax.tree.map(flat, jax.lax.scan(of_chunk, None, numbers)[1])

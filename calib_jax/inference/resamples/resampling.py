@@ -6,6 +6,8 @@ of exactly n examples, the counts are Poisson with a mean slightly below 1, and 
 examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
 total, and they remain so when uniform draws are added.
 
+The 64 random bits of a key and a row (`random_words`) are the counts of the row in four resamples.
+
 Rows may be padded: only the first `number` rows are drawn. This number is an argument of the
 compiled program, so that sets of several sizes share a program, and the draws of the first rows
 are the same as without padding.
@@ -23,8 +25,10 @@ import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from calib_jax.core.types import Array, Labels
+from calib_jax.inference.resamples.random_words import Seeds, random_words
 
 SCHEMES = ("multinomial", "poisson")
+PER_KEY = 4  # resamples
 
 
 class Drawn(NamedTuple):
@@ -47,27 +51,30 @@ def drawn(number: int, scheme: str) -> Drawn:
 def multiplicities(
     keys: Array, size: int, scheme: str, classes: Labels | None, which: Drawn | None = None
 ) -> Float[Array, "resamples rows"]:
-    """Draw two resamples per key: the first of every pair, then the second of every pair.
+    """Draw four resamples per key: the first of every key, then the second of every key, ...
 
     Args:
-      keys: one key per pair; its draws do not depend on the other keys.
+      keys: one key per four resamples; its draws do not depend on the other keys.
       size: number of rows.
       scheme: "multinomial": exactly as many examples as there are; "poisson": about as many.
       classes: if given, every class keeps its number of examples; padding is a separate class.
       which: the rows that are drawn; all if None.
     """
     if classes is not None:
-        return _within_classes(_both(keys), classes)
+        split = jax.vmap(functools.partial(jax.random.split, num=PER_KEY))(keys)
+        return _within_classes(split.swapaxes(0, 1).reshape(-1, *keys.shape[1:]), classes)
     which = drawn(size, scheme) if which is None else which
-    if scheme == "poisson":
-        return _poisson(keys, size, which).astype(jnp.float32)
-    return _multinomial(keys, size, which).astype(jnp.float32)
+    seeds = jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys)
+    counts = _poisson(seeds, size, which)
+    if scheme == "multinomial":
+        counts = _filled(seeds, counts, which)
+    return counts.astype(jnp.float32)
 
 
-def _both(keys: Array) -> Array:
-    """Split the keys of pairs into keys of resamples."""
-    pairs = jax.vmap(jax.random.split)(keys)
-    return jnp.concatenate([pairs[:, 0], pairs[:, 1]])
+def in_order(values: Array) -> Array:
+    """Reorder `[4 x keys, ...]`, as `multiplicities` returns it, key by key."""
+    by_key = values.reshape(PER_KEY, -1, *values.shape[1:]).swapaxes(0, 1)
+    return by_key.reshape(values.shape)
 
 
 def _mean(number: int, scheme: str) -> float:
@@ -90,29 +97,31 @@ def _thresholds(mean: float) -> list[int]:
     return thresholds
 
 
-def _poisson(keys: Array, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
+def _poisson(seeds: Seeds, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
     """Draw counts by inverse CDF from 16 random bits each, exact to 1.5e-5."""
-    bits = jax.vmap(lambda key: jax.random.bits(key, (size,), jnp.uint32))(keys)
-    halves = jnp.concatenate([bits >> 16, bits & 0xFFFF]).astype(jnp.int32)
+    words = jnp.concatenate(random_words(seeds, 0, size))
+    halves = jnp.concatenate([words >> 16, words & 0xFFFF]).astype(jnp.int32)
     counts = jnp.zeros(halves.shape, jnp.int32)
     for threshold in which.thresholds:
         counts += (halves >= threshold).astype(jnp.int32)
     return jnp.where(jnp.arange(size) < which.number, counts, 0)
 
 
-def _multinomial(keys: Array, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
+def _filled(
+    seeds: Seeds, counts: Int[Array, "resamples rows"], which: Drawn
+) -> Int[Array, "resamples rows"]:
+    """Add uniform draws until the total is the number of rows."""
+    size = counts.shape[1]
     expected = size * _mean(size, "multinomial")
     most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
 
-    def fill(key: Array, counts: Int[Array, " rows"]) -> Int[Array, " rows"]:
+    def fill(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
         missing = which.number - jnp.sum(counts)
-        index = _below(which.number, jax.random.bits(key, (most_missing,), jnp.uint32))
-        return counts.at[index].add((jnp.arange(most_missing) < missing).astype(jnp.int32))
+        added = (jnp.arange(most_missing) < missing).astype(jnp.int32)
+        return counts.at[_below(which.number, bits)].add(added)
 
-    poisson_keys, fill_keys = (
-        jax.vmap(jax.random.fold_in, (0, None))(keys, part) for part in (0, 1)
-    )
-    return jax.vmap(fill)(_both(fill_keys), _poisson(poisson_keys, size, which))
+    words = (random_words(seeds, stream, most_missing) for stream in (1, 2))
+    return jax.vmap(fill)(counts, jnp.concatenate([word for pair in words for word in pair]))
 
 
 def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
