@@ -129,13 +129,18 @@ def class_bin_totals(
     classes, the total per class is one vectorised sum and only the few entries above 1/B are
     binned one by one; the first bin receives the remainder of the total.
     """
-    num_classes = p.shape[1]
+    num_rows, num_classes = p.shape
     edges = uniform_edges(num_bins)
     cells = num_classes * num_bins
-    if num_classes <= 64:
+    if num_classes <= 256:
+        # A cell receives one entry of a row, so the number of rows determines the parts.
+        num_parts = _num_parts(num_rows, cells)
+        part = jnp.arange(num_rows) // -(-num_rows // num_parts)
         cell = bin_index(p, edges) + num_bins * jnp.arange(num_classes)[None]
-        totals = class_sums(cell, _weigh_rows(p, weight), cells)
-        return totals.reshape(num_classes, num_bins)
+        cell += cells * part[:, None]
+        values = _weigh_rows(p, weight).reshape(-1)
+        totals = jax.ops.segment_sum(values, cell.reshape(-1), cells * num_parts)
+        return jnp.sum(totals.reshape(num_parts, num_classes, num_bins), axis=0)
 
     def add_large(totals: Array, column: Array, value: Array) -> Array:
         cell = num_bins * column + bin_index(value, edges)
