@@ -29,7 +29,7 @@ from jaxtyping import Float, Integer
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
-from calib_jax.metrics.contract.curves import average_precision_of, points
+from calib_jax.metrics.contract.curves import area_under, average_precision_of, points
 from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
@@ -161,8 +161,9 @@ def ood_auroc(ranked: Ranked, *, positive: str = "out", score: str = "entropy") 
     >>> metrics.ood_auroc(logits, jnp.array([0, 0, 1, 1]))
     Array(0.75, dtype=float32)
     """
-    curve = ood_roc_curve.finish(ranked, positive=positive)
-    return jnp.trapezoid(curve.true_positive_rate, curve.false_positive_rate)
+    is_positive, from_top = _positives(ranked, positive)
+    detected, alarms = points(ranked, is_positive, 1 - is_positive, from_top=from_top)
+    return area_under(detected, alarms, detected[-1])
 
 
 @metric(_scores)

@@ -15,7 +15,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract import ranked_weights
-from calib_jax.metrics.contract.curves import area_under_roc, points
+from calib_jax.metrics.contract.curves import area_under, area_under_roc, points
 from calib_jax.metrics.contract.metric import metric, ratio
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
@@ -143,8 +143,7 @@ def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     Array(0.125, dtype=float32)
     """
     answered, errors = _answered_and_errors(ranked)
-    total = answered[-1]
-    return jnp.trapezoid(ratio(errors, total), ratio(answered, total))
+    return area_under(errors, answered, answered[-1])
 
 
 @metric(confidences)

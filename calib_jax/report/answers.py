@@ -56,7 +56,10 @@ def _of_model(report: Results, name: str, calibrated: list[str]) -> str:
     sentence = f"{_percent(stated)} stated, {_percent(right)} right: "
     gap = _row(report, "signed_gap", name)
     error = next((row for metric in ERRORS if (row := _row(report, metric, name))), None)
-    sentence += _verdict(stated - right, gap)
+    # Without errors, or without hits, all resamples repeat the accuracy: their narrow interval
+    # of the gap is no evidence of a direction.
+    rarer = round(report.settings["examples"] * min(right, 1 - right))
+    sentence += _verdict(stated - right, gap if rarer >= caveats.ENOUGH_EXAMPLES else None)
     if error is not None:
         # Two classes have two readings, and one alone may reassure.
         for row in (error, _row(report, error.metric + EVENT, name)):

@@ -48,7 +48,7 @@ BY_CLASS = (
 )
 BY_CORRECTNESS = (
     *("accuracy", "error", "top_k", "aurc", "augrc", "excess_aurc", "selective_accuracy"),
-    *("risk_at_coverage", "coverage_at_risk"),
+    *("risk_at_coverage", "coverage_at_risk", "signed_gap"),
 )
 BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
 HOLM = (
@@ -160,6 +160,22 @@ def star(baseline: str, what: str) -> str:
     )
 
 
+def bootstrapped(names: Iterable[str]) -> list[str]:
+    """Warn of bootstrap intervals of errors that noise raises; an empty list if there are none.
+
+    >>> bootstrapped(["ece", "mce", "ece"])[0][:50]
+    'Intervals of ece, mce are bootstrap intervals: noi'
+    """
+    listed = ", ".join(dict.fromkeys(names))
+    if not listed:
+        return []
+    return [
+        f"Intervals of {listed} are bootstrap intervals: noise raises the value, and resampling"
+        " raises it again, so they can exclude the true value, such as the error 0 of a calibrated"
+        " model."
+    ]
+
+
 def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
     """Warn of sets of examples in too few clusters; return an empty list if there are none.
 
@@ -179,23 +195,22 @@ def few_examples(counts: Mapping[str, int], names: Iterable[str], most: int = 5)
     """Warn of metrics that depend on very few examples; return an empty list if there are none.
 
     Args:
-      counts: the number of examples by name: of a class, of right or of wrong predictions. Names
-        without an example are left out.
+      counts: the number of examples by name: of a class, of right or of wrong predictions.
       names: the metrics that depend on these examples and have a bootstrap interval.
       most: the number of counts to list.
 
     >>> few_examples({"class 0": 990, "class 1": 4}, ["mean_recall"])[0][:61]
     'Fewer than 10 examples (class 1: 4): the bootstrap intervals '
     """
-    few = [f"{name}: {n:,}" for name, n in counts.items() if 0 < n < ENOUGH_EXAMPLES]
+    few = [f"{name}: {n:,}" for name, n in counts.items() if n < ENOUGH_EXAMPLES]
     names = list(dict.fromkeys(names))
     if not few or not names:
         return []
     listed = ", ".join(few[:most]) + f" and {len(few) - most} more" * (len(few) > most)
     return [
         f"Fewer than {ENOUGH_EXAMPLES} examples ({listed}): the bootstrap intervals of"
-        f" {', '.join(names)} are too narrow: resamples only repeat these few. Intervals of 90 %"
-        " contained the true value in as few as 27 % of such sets."
+        f" {', '.join(names)} are too narrow: resamples only repeat these few, and the intervals"
+        " often miss the true value."
     ]
 
 

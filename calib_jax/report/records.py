@@ -92,8 +92,9 @@ class Part:
       metric: name of the metric.
       predictions: name of the predictions.
       value: point estimate.
-      low: lower end of the interval; NaN if all resamples are equal.
-      high: upper end of the interval; NaN if all resamples are equal.
+      low: lower end of the interval; NaN if all resamples are equal, and beside a noise floor of
+        a class.
+      high: upper end of the interval; NaN where `low` is.
       clusters: number of clusters with an example of the subset; None without clusters.
       floor: the mean value of a calibrated model; None where there is no test.
       p_value: the p-value of the hypothesis that the model is calibrated there; None without a

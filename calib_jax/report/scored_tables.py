@@ -177,11 +177,11 @@ def classes(
             for name, estimate in estimates.items():
                 value, low, high = (end[k] for end in estimate[:3])
                 numbers, _ = _shown(estimate._replace(value=value, low=low, high=high))
-                part = Part(class_name, count, name, model, *numbers, num_clusters)
+                tested: tuple[float | None, ...] = (None, None, None)
                 if tests and name == "per_class_ece":
-                    floor, p_value, p_holm = tests[k][-3:]
-                    part = dataclasses.replace(part, floor=floor, p_value=p_value, p_holm=p_holm)
-                parts.append(part)
+                    # Resampling adds noise, so no bootstrap interval of this error is valid.
+                    numbers, tested = (float(value), np.nan, np.nan), tests[k][-3:]
+                parts.append(Part(class_name, count, name, model, *numbers, num_clusters, *tested))
     return _untested(parts, unsettled)
 
 
@@ -296,8 +296,9 @@ def on_few_examples(
     for where, rows in subsets.items():
         counts = np.bincount(true[rows], minlength=len(class_names))[: len(class_names)]
         names = (f"class {name}{where}" for name in class_names)
-        of_classes |= dict(zip(names, counts.tolist(), strict=True))
-        for model, hit in hits.items():
+        # A metric leaves out classes without examples.
+        of_classes |= {name: n for name, n in zip(names, counts.tolist(), strict=True) if n}
+        for model, hit in hits.items() if np.any(rows) else ():
             of_hits[f"wrong predictions of {model}{where}"] = int(np.sum(rows & ~hit))
             of_hits[f"right predictions of {model}{where}"] = int(np.sum(rows & hit))
     return [

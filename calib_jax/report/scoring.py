@@ -14,7 +14,7 @@ from calib_jax import inference
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import probabilities_checked
 from calib_jax.metrics import Metric
-from calib_jax.report import calibration, files, scored_models, scored_tables, tables
+from calib_jax.report import calibration, caveats, files, scored_models, scored_tables, tables
 from calib_jax.report.answers import answers
 from calib_jax.report.chosen_metrics import (
     ANSWER_METRICS,
@@ -24,7 +24,7 @@ from calib_jax.report.chosen_metrics import (
     metrics_of_rows,
 )
 from calib_jax.report.predictions import FLOOR
-from calib_jax.report.records import GIVEN, OTHER, Results
+from calib_jax.report.records import GIVEN, OTHER, Part, Results, base_name
 
 INTERVALS = ("valid", "percentile", "basic")
 
@@ -193,6 +193,8 @@ def score(
         )
     resampled = [row.metric for row in rows if row.interval in ("percentile", "basic")]
     resampled += PER_CLASS if per_class else ()
+    raised = [name for name in resampled if (m := several.get(base_name(name))) and m.biased]
+    raised += [part.metric for part in classes if _has_raised_interval(part)]
     few = scored_tables.on_few_examples(resampled, evaluations, by_column, models.class_names)
     settled = {model: each for model, each in evaluations.items() if model not in unsettled}
     return Report(
@@ -216,9 +218,14 @@ def score(
         groups=scored_tables.groups(several, evaluations, by_column, unsettled, interval),
         reliability={model: each.values(curve)[curve.name] for model, each in evaluations.items()},
         calibrators=models.fits,
-        notes=models.notes + few,
+        notes=models.notes + few + caveats.bootstrapped(raised),
         worst=scored_tables.worst(settled, by_column, interval),
     )
+
+
+def _has_raised_interval(part: Part) -> bool:
+    """Check whether the calibration error of a class has a bootstrap interval."""
+    return part.metric == "per_class_ece" and bool(np.isfinite(part.low))
 
 
 def _refuse_for_answers(**given: bool) -> None:

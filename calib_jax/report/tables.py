@@ -98,7 +98,7 @@ def as_csv(report: Results) -> str:
             notes += caveats.no_p([estimate.metric] * untested)
             notes += caveats.no_interval([(estimate.metric, estimate.interval)])
         elif isinstance(estimate, Row | Part):
-            notes += caveats.constant([estimate.metric] * is_alone(estimate))
+            notes += caveats.constant([estimate.metric] * _is_constant(estimate))
         rows.append({"table": table, "note": " ".join(notes), **cells})
 
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
@@ -187,7 +187,7 @@ def warnings(report: Results) -> list[str]:
         *_on_clusters(report),
         *caveats.unsettled(report.unsettled),
         *outside_interval.reasons(map(_triple, shown)),
-        *caveats.constant(each.metric for each in values if is_alone(each)),
+        *caveats.constant(each.metric for each in values if _is_constant(each)),
         *([caveats.NAN] if undefined else []),
     ]
 
@@ -384,7 +384,10 @@ def _parts(name: str, parts: list[Part], least: float) -> Table:
 
 def _with_p(part: Part, least: float) -> str:
     p_holm = caveats.holm_of(part.p_value, part.p_holm, least)
-    return with_interval(part) + (f" p {p_holm}" if p_holm else "")
+    floor = ""
+    if is_alone(part) and part.floor is not None:
+        floor = f", noise floor {part.floor:.4f}"
+    return with_interval(part) + floor + (f" p {p_holm}" if p_holm else "")
 
 
 def _worst(groups: list[Worst]) -> Table:
@@ -424,6 +427,14 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
 def is_alone(estimate: Estimated) -> bool:
     """Check whether a finite value has no interval."""
     return math.isfinite(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
+
+
+def _is_constant(estimate: Row | Part) -> bool:
+    """Check whether an interval is missing because all resamples are equal.
+
+    The calibration error of a class has a noise floor in place of an interval.
+    """
+    return is_alone(estimate) and estimate.floor is None
 
 
 def _changed(change: Change, num_resamples: int) -> str:

@@ -159,7 +159,7 @@ def test_texts_and_json(tmp_path):
     assert reading.json_mapping(path, KIND)["a"][0] == 1
     for content, message in (
         (b"[" * 100_000, "nested too deeply"),
-        (b"\xff\xfe", "utf-8"),
+        (b"\xff\xfe", "it is not in UTF-8; save the file in this encoding"),
         (b"1" * 10_000, "4300 digits"),
         (b'{"a": ', "Expecting value"),
         (b"[]", "no mapping, but '\\[\\]'"),

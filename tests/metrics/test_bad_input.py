@@ -84,6 +84,11 @@ VALUES = {
         (LOGITS, np.eye(3, dtype=int)[LABELS]),
         "ece: logits (4, 3) need labels of shape (4,), got (4, 3).",
     ),
+    "classes first, as in PyTorch": (
+        (np.zeros((2, 3, 8, 8), np.float32), np.zeros((2, 8, 8), int)),
+        "ece: logits (2, 3, 8, 8) need labels of shape (2, 3, 8), got (2, 8, 8): the classes are"
+        " the last axis, jnp.moveaxis(logits, 1, -1).",
+    ),
     "no classes": (
         (LOGITS[:, :0], LABELS),
         "ece: logits must have shape [*batch, classes] with at least one class, got (4, 0).",
@@ -106,7 +111,8 @@ def test_types():
     )
     refused(
         lambda: metrics.ece(LOGITS, LABELS.astype("float32")),
-        "ece: labels (4,) must be integers, got float32.",
+        "ece: labels (4,) must be integers, got float32: cast numbers of classes,"
+        " labels.astype(int).",
         TypeError,
     )
 

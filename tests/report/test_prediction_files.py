@@ -328,7 +328,9 @@ def test_tables_that_are_none(tmp_path, lines, message):
 def test_a_table_is_text(tmp_path):
     path = tmp_path / "run.csv"
     path.write_text("label,logit_0\n0,1\n", encoding="utf-16")
-    refused(path, "cannot be read as a file of predictions: 'utf-8' codec")
+    refused(path, "run.csv cannot be read .* it is not in UTF-8; save the file in this encoding")
+    path.write_text("label,cat,Äffchen\n0,1,2\n", encoding="latin-1")
+    refused(path, "it is not in UTF-8; save the file in this encoding")
 
 
 def test_a_line_has_an_end(tmp_path, monkeypatch):
@@ -552,8 +554,9 @@ def test_samples_that_are_none(tmp_path, sample, message):
 def test_samples_that_are_no_json(tmp_path):
     path = samples_file(tmp_path)
     refused(path, "has no samples")
-    path.write_text('{"doc_id": 0')
-    refused(path, "cannot be read as samples of lm-evaluation-harness")
+    first = json.dumps(choices(-1.0, -2.0, doc_id=0, target=1))
+    path.write_text(f'{first}\n\n{{"doc_id": 1')
+    refused(path, r"line 3 of .*\.jsonl is no JSON object: Expecting .* at character 13\.")
 
 
 def test_a_single_column_is_that_of_class_1(tmp_path):

@@ -204,6 +204,7 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     for part, test in zip(actual, tests, strict=True):
         assert part.value == pytest.approx(test.error, abs=1e-6)
         assert (part.floor, part.p_value, part.p_holm) == test[-3:]
+        assert np.isnan([part.low, part.high]).all()  # a bootstrap interval would not be valid
     assert all(p.p_holm is None for p in full.classes if p.metric == "per_class_recall")
     groups = [p for p in full.groups if (p.metric, p.predictions) == ("ece", "as given")]
     holm = inference.holm([p.p_value for p in groups])
@@ -220,8 +221,25 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     assert tables._with_p(smallest, 1 / 51).endswith("] p <= .040")
     assert f"{worst.gap:+.4f}" in text
     assert "tested on the other half" in text
+    assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
+    assert "per_class_ece: all resamples" not in text
     assert "number of classes or groups (Holm)" in text
     assert json.loads(tables.as_json(full))["worst_groups"][0]["gap"] == worst.gap
+
+
+def test_bootstrap_intervals_of_errors_that_noise_raises_are_named():
+    logits, labels = sample()
+    names = {"metrics": ["nll", "ece", "smooth_ece"], "num_resamples": 20}
+    for options, listed in (
+        ({}, "smooth_ece"),
+        ({"weights": np.full(len(labels), 0.5)}, "ece, smooth_ece"),
+        ({"method": "percentile", "per_class": True}, "ece, smooth_ece, per_class_ece"),
+    ):
+        text = str(report.score(logits, labels, **names, **options))
+        assert f"Intervals of {listed} are bootstrap intervals: noise raises the value" in text
+    assert "are bootstrap intervals: noise" not in str(
+        report.score(logits, labels, metrics=["nll", "ece"], num_resamples=20)
+    )
 
 
 def test_files(full, tmp_path):

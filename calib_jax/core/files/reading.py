@@ -77,6 +77,10 @@ def guard(
         if error.errno is None:  # raised by this library, with its own message
             raise
         raise FileNotFoundError(f"there is no file {path}.") from error
+    except UnicodeDecodeError as error:
+        raise Unreadable(
+            f"{path} cannot be read as {kind}: it is not in UTF-8; save the file in this encoding."
+        ) from error
     except taken as error:
         raise Unreadable(f"{path} cannot be read as {kind}: {reason(error)}; {advice}.") from error
 

@@ -291,16 +291,20 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             )
         return logits, labels
     if labels.shape != logits.shape[:-1]:
-        binary = logits.shape == labels.shape and logits.ndim == 1
-        hint = ": binary logits need two classes, calib_jax.binary(logits)" if binary else ""
+        hint = ""
+        if logits.shape == labels.shape and logits.ndim == 1:
+            hint = ": binary logits need two classes, calib_jax.binary(logits)"
+        elif logits.ndim > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):
+            hint = ": the classes are the last axis, jnp.moveaxis(logits, 1, -1)"
         raise ValueError(
             f"{name}: logits {logits.shape} need labels of shape {logits.shape[:-1]}, got"
             f" {labels.shape}{hint}."
         )
     if not jnp.issubdtype(labels.dtype, jnp.integer):
         raise TypeError(
-            f"{name}: labels {labels.shape} must be integers, got {labels.dtype}"
-            + (": soft labels need one more axis, the classes." if soft_labels else ".")
+            f"{name}: labels {labels.shape} must be integers, got {labels.dtype}: cast numbers of"
+            " classes, labels.astype(int)"
+            + ("; soft labels need one more axis, the classes." if soft_labels else ".")
         )
     return logits, labels
 

@@ -48,8 +48,17 @@ def area_under_roc(ranked: Ranked, positive: Vector) -> Scalar:
     Ties count 1/2. NaN without positives or without negatives.
     """
     detected, alarms = points(ranked, positive, 1 - positive, from_top=True)
-    true, false = ratio(detected, detected[-1]), ratio(alarms, alarms[-1])
-    return jnp.trapezoid(true, false)
+    return area_under(detected, alarms, detected[-1])
+
+
+def area_under(height: Vector, width: Vector, total: Scalar) -> Scalar:
+    """Compute the area under height / total over width / width[-1], by trapezoids.
+
+    Running sums are subtracted before they are divided. Otherwise a compiler fuses the division
+    with the subtraction, and rows of equal score have steps of rounding errors instead of 0.
+    """
+    steps = ratio(jnp.diff(width), width[-1])
+    return jnp.sum(steps * ratio(height[1:] + height[:-1], total)) / 2
 
 
 def average_precision_of(ranked: Ranked, positive: Vector, *, from_top: bool = True) -> Scalar:

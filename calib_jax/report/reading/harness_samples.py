@@ -149,7 +149,12 @@ def _samples(
             if not line.strip():
                 continue
             where = f"line {number} of {path}"
-            sample = json.loads(line)
+            try:
+                sample = json.loads(line)
+            except json.JSONDecodeError as error:
+                raise Unreadable(
+                    f"{where} is no JSON object: {error.msg} at character {error.pos + 1}."
+                ) from None
             if not isinstance(sample, dict):
                 raise Unreadable(f"{where} is no sample of lm-evaluation-harness.")
             name = str(sample.get("filter", "none"))
