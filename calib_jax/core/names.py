@@ -11,6 +11,7 @@ from typing import Any
 # among the choices is meant. Names that differ by a few letters need no entry.
 MEANINGS = {
     "ace": ("adaptive_ece",),
+    "adaece": ("adaptive_ece",),
     "adaptive_calibration_error": ("adaptive_ece",),
     "auc": ("auroc", "confidence_auroc"),
     "batch": ("batch_size",),

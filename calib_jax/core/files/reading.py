@@ -92,7 +92,7 @@ def reason(error: BaseException) -> str:
     if isinstance(error, MemoryError):
         return "it asks for more memory than there is"
     text = (isinstance(error, OSError) and error.strerror) or str(error)
-    if "pickle" in text.lower():  # omit the library's advice to allow pickle
+    if "allow_pickle" in text:  # omit the library's advice to allow pickle
         return "it is damaged, or holds pickled objects, which are never read"
     # The text may quote the file, whose control characters must not reach a terminal.
     text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split())).rstrip(".:; ")
@@ -284,7 +284,10 @@ class _Described:
         """Validate that the dtype is numbers or text and that the size fits file and limit."""
         what = f"{self.name} of shape {self.shape} and dtype {self.dtype}"
         if self.dtype.hasobject:
-            raise ValueError(f"{self.name} holds pickled objects, which are never read")
+            raise ValueError(
+                f"{self.name} holds pickled objects, which are never read: save text by"
+                " .astype(str)"
+            )
         if self.dtype.kind not in "biufcSU" or not self.dtype.itemsize:
             raise ValueError(f"{what} is neither numbers nor text")
         if min(self.shape, default=0) < 0 or self.start + self.size != in_file:
