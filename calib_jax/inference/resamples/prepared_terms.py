@@ -40,6 +40,8 @@ Finish = Callable[[Any], PyTree]
 Counts = Float[Array, "resamples rows"]
 Products = Float[Array, "resamples columns"]
 
+_FEW_CELLS = 256  # so few columns of a design are faster than sums over single entries
+
 
 @runtime_checkable
 class Ready(Protocol):
@@ -62,14 +64,14 @@ class Ready(Protocol):
 def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
     """Prepare terms; `entries` are the `large_entries` of the same terms."""
     if isinstance(terms, ClassGaps):
-        return _gaps(terms, weights, entries)
+        return _narrow_gaps(terms, weights) if _few(terms) else _gaps(terms, weights, entries)
     if isinstance(terms, Ranking):
         return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
     if isinstance(terms, ClassRanking):
         return _Ranking(ScoredClasses.of(terms.weigh(weights)).sorted_once(), order=None)
     if isinstance(terms, Unreduced):
         return _Kept(terms.weigh(weights))
-    if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= 256:
+    if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= _FEW_CELLS:
         return _narrow(terms, weights)
     if isinstance(terms, Vectors):
         return _vectors(terms, weights)
@@ -182,8 +184,48 @@ class _Reweighted:
 
 
 # --------------------------------------------------------------------------------------------
-# ClassGaps: most probabilities lie in the first bin, whose gap is the class's total minus the other
-# bins. A matrix product computes the totals; the few entries above 1/B are summed one by one.
+# ClassGaps of few classes: the design has one column per class and bin, then one per class.
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class _NarrowGaps:
+    design: Float[Array, "rows columns"]
+    num_bins: int = dataclasses.field(metadata=STATIC)
+
+    def stats(self, counts: Counts, sums: Products) -> Sums:
+        num_classes = self.design.shape[1] // (self.num_bins + 1)
+        gap, weight = jnp.split(sums, (num_classes * self.num_bins,), axis=1)
+        return Sums({"gap": gap.reshape(-1, num_classes, self.num_bins), "weight": weight})
+
+    values = staticmethod(_over_sums)
+
+
+def _few(terms: ClassGaps) -> bool:
+    cells = terms.p.shape[-1] * terms.num_bins
+    return cells <= _FEW_CELLS and cells * len(terms.p) <= 2**24  # 64 MB
+
+
+def _narrow_gaps(terms: ClassGaps, weights: Vector) -> _NarrowGaps:
+    inside = is_true_class(bin_index(terms.p, uniform_edges(terms.num_bins)), terms.num_bins)
+    spread = jnp.where(inside, _weighed_gaps(terms, weights)[:, :, None], 0)
+    of_class = jnp.where(is_true_class(terms.labels, terms.p.shape[-1]), weights[:, None], 0)
+    design = jnp.concatenate([spread.reshape(len(weights), -1), of_class], axis=1)
+    return _NarrowGaps(design, terms.num_bins)
+
+
+def _weighed_gaps(terms: ClassGaps, weights: Vector) -> Float[Array, "rows classes"]:
+    """Compute the weighted probability minus occurrence of each row and class."""
+    occurs = is_true_class(terms.labels, terms.p.shape[-1])
+    if not terms.zero_counts:
+        occurs &= terms.p > 0
+    return weights[:, None] * (terms.p - occurs)
+
+
+# --------------------------------------------------------------------------------------------
+# ClassGaps of many classes: most probabilities lie in the first bin, whose gap is the class's total
+# minus the other bins. A matrix product computes the totals; the few entries above 1/B are summed
+# one by one.
 
 
 @jax.tree_util.register_dataclass
@@ -227,7 +269,7 @@ def large_entries(terms: Terms) -> Entries:
     sharpness: to the largest possible number if that is small, else to 2, 4, 8 ... entries per
     row. Most models have fewer than two.
     """
-    if not isinstance(terms, ClassGaps):
+    if not isinstance(terms, ClassGaps) or _few(terms):
         return Entries(np.zeros(0, np.int32), np.zeros(0, np.int32))
     num_rows, num_classes = terms.p.shape
     row, column = np.nonzero(np.asarray(terms.p) > uniform_edges(terms.num_bins)[1])
@@ -245,10 +287,7 @@ def large_entries(terms: Terms) -> Entries:
 
 def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> _Gaps:
     num_classes, num_bins = terms.p.shape[-1], terms.num_bins
-    occurs = is_true_class(terms.labels, num_classes)
-    if not terms.zero_counts:
-        occurs &= terms.p > 0
-    gap = weights[:, None] * (terms.p - occurs)
+    gap = _weighed_gaps(terms, weights)
     row, column = jnp.asarray(entries.row), jnp.asarray(entries.column)
     inside = jnp.minimum(column, num_classes - 1)
     # Column K has no cell, so `class_sums` drops the padding.
