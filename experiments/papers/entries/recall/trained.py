@@ -187,8 +187,8 @@ ENTRIES = {
             )
         },
         {
-            "ce": Training("cross_entropy", config=SCENES, keep="none"),
-            "recall": Training("recall", config=SCENES, keep="none"),
+            "ce": Training("cross_entropy", config=SCENES, keep="none", seeds=6),
+            "recall": Training("recall", config=SCENES, keep="none", seeds=6),
             "ce_tail": Training("cross_entropy", config=TAIL),
             "recall_tail": Training("recall", config=TAIL),
         },
