@@ -89,11 +89,11 @@ def distance(one: Sequence[np.ndarray], other: Sequence[np.ndarray]) -> float:
 
 def measure(network: str, loss: str, counts: Sequence[int]) -> tables.Row:
     """Train on each number of devices, and compare with the first number."""
-    built, first = experiment(network, loss), None
+    built = experiment(network, loss)
+    runs = {count: trained(built, count, [built.state(), built.state()]) for count in counts}
+    first, _ = runs[counts[0]]
     row: tables.Row = {"network": network, "loss": loss}
-    for count in counts:
-        once, again = trained(built, count, [built.state(), built.state()])
-        first = first or once
+    for count, (once, again) in runs.items():
         row[f"{count} twice"] = same_bits(once, again)
         row[str(count)] = 0.0 if same_bits(once, first) else distance(once, first)
     starts = [changed(built.state(), seed) for seed in range(CHANGED)]
