@@ -130,7 +130,7 @@ def test_a_file_is_read(tmp_path, end, last):
     [
         (b"[PAD]\n[CLS]\n[SEP]\na\n", r"the vocabulary must have the piece \[UNK\]"),
         (b"[UNK]\n[PAD]\n[CLS]\n[SEP]\n", r"the first piece of the vocabulary must be \[PAD\]"),
-        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n\xff\n", "utf-8"),
+        (b"[PAD]\n[UNK]\n[CLS]\n[SEP]\n\xff\n", "it is not in UTF-8"),
     ],
 )
 def test_other_files_are_refused(tmp_path, content, message):

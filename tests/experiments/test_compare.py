@@ -16,7 +16,7 @@ from experiments.running import finished
 from tests.experiments.processes import ROOT, run
 
 # Few probabilities of these models lie in the first bin: where as many do, programs are shared.
-EXAMPLES, CLASSES, BINS, RESAMPLES = 160, 3, 20, 400
+EXAMPLES, CLASSES, BINS, RESAMPLES = 320, 3, 20, 400
 
 
 def predictions(part, model, scale):
@@ -211,7 +211,7 @@ def test_streamed_values_stand_beside_rows(folders, tmp_path):
     assert f"The logits of {name} were not kept" in comparison.text(mixed)
     assert "nan" not in comparison.text(mixed)
     scores._replace(num_examples=EXAMPLES - 1).save(folder / "report")
-    with pytest.raises(ValueError, match=r"have 160 test labels in 3 classes and 159 test labels"):
+    with pytest.raises(ValueError, match=r"have 320 test labels in 3 classes and 319 test labels"):
         compared(folders[0], folder)
 
 
@@ -390,7 +390,7 @@ def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):
         labels[7] = (labels[7] + 1) % CLASSES
         return logits, labels
 
-    refused(changed("fewer", lambda z, y: (z[1:], y[1:])), "fewer have 160 and 159 test examples")
+    refused(changed("fewer", lambda z, y: (z[1:], y[1:])), "fewer have 320 and 319 test examples")
     refused(changed("others", relabelled), "differ in their test labels, first of example 7")
     refused(
         changed("classes", lambda z, y: (z[:, :2], np.minimum(y, 1))),
