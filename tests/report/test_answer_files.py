@@ -257,6 +257,13 @@ def test_what_is_no_answer_is_refused(tmp_path, head, cells, message):
         read(path)
 
 
+def test_a_file_that_is_not_text_may_be_of_predictions_or_answers(tmp_path):
+    path = tmp_path / "run.csv"
+    path.write_text("label,cat,Äffchen\n0,1,2\n", encoding="latin-1")
+    with pytest.raises(answer_files.Unreadable, match="predictions or answers: it is not in UTF-8"):
+        answer_files.read_answers(str(path))
+
+
 def test_files_of_classes_hold_no_answers(tmp_path):
     for head in ("label,logit_0,logit_1", "label,probability_1,confidence", "label,cat,correct"):
         path = write(tmp_path / "a.csv", head, [1], [0.5], [0.5])

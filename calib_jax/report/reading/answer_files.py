@@ -38,7 +38,8 @@ from calib_jax.report.reading.prediction_tables import (
     wrong_length,
 )
 
-_KIND = "a file of answers"
+# Every file is read for answers first, and then for predictions.
+_KIND = "a file of predictions or answers"
 # The number of an answer, whether it is right, and the kind of the number.
 _PAIRS = (
     ("confidences", "correct", "confidence"),
