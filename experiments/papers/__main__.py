@@ -86,7 +86,13 @@ def main() -> int:
     ]
     reader = blocks.Reader(folder, scaled)
     for chosen in cli.refusing(entry.chosen, _RUN.value):
-        code = max(code, _run(scales.at(chosen, _SCALE.value, _PRECISION.value), reader))
+        try:
+            code = max(code, _run(scales.at(chosen, _SCALE.value, _PRECISION.value), reader))
+        except cli.Refused as error:
+            # `all` has entries whose records or data this machine lacks: the others go on.
+            if "all" not in _RUN.value or not isinstance(error.__cause__, FileNotFoundError):
+                raise
+            print(f"{chosen.name}: not run; {error}", flush=True)
     if _TABLES.value:
         print(f"written to {_tables(folder)}")
     if _LIST.value or _PAGE.value:
@@ -170,7 +176,7 @@ def _run(scaled: "entry.Entry", reader: "blocks.Reader") -> int:
         if missing:
             for training in missing:
                 if why := runs.data_is_there(training, data_dir):
-                    raise cli.Refused(f"{scaled.name}: {why}")
+                    raise cli.Refused(f"{scaled.name}: {why}") from FileNotFoundError(why)
             runs.train_missing(list(missing), runs_dir, data_dir)
             cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)
         reader = blocks.Reader(folder, reader.entries)  # with the new records

@@ -629,6 +629,21 @@ def test_mistakes_are_one_sentence(tmp_path, arguments, message):
     check_mistake(tmp_path, message, *arguments)
 
 
+def only(*names):
+    """Leave only these entries in the catalogue of a fork."""
+    entries = {name: entry.catalogue()[name] for name in names}
+    entry.catalogue = lambda: entries
+
+
+def test_all_entries_are_recomputed_but_those_without_records(tmp_path):
+    arguments = ("--run=all", "--recompute", f"--results={tmp_path}")
+    before = [("tests.experiments.test_papers:only", "guo_habits", "guo_forecast")]
+    code, printed = run("papers", *arguments, before=before)
+    assert code == 0, printed
+    assert "guo_habits: not run; there is no file" in printed
+    assert (tmp_path / "guo_forecast.json").exists()
+
+
 @pytest.mark.slow
 def test_missing_runs_are_reported_without_training(tmp_path):
     arguments = ("--run=mukhoti_smoothing", "--notrain", f"--runs_dir={tmp_path}")
