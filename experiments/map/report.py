@@ -20,6 +20,7 @@ from experiments.running import cli
 
 LEARNED = 0.9  # a network with a larger error learned nothing
 
+flags.adopt_module_key_flags(records)  # --records
 _PAGE = flags.DEFINE_string("page", str(records.FOLDER), "Folder of the tables and the figure.")
 
 

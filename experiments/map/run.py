@@ -23,6 +23,7 @@ from experiments.map import measures, records, statistics
 from experiments.map.settings import OUT_OF_SCOPE, PARTS, TEXTS, Setting, config_of, settings
 from experiments.running import building, cli, provenance, training
 
+flags.adopt_module_key_flags(records)  # --records
 _VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
 _TEXTS = flags.DEFINE_list("texts", list(TEXTS), "Data sets of the settings.")

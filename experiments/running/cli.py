@@ -57,7 +57,7 @@ def run(
         warnings.showwarning = show_warning
         try:
             if len(arguments) > 1 and not positional:
-                raise Refused(f"{arguments[1]!r} is not a flag: see --help.")
+                raise Refused(f"{arguments[1]!r} is not a flag{_flag_of(arguments[1])}")
             code = (main(list(arguments[1:])) if positional else main()) or 0
         except Failed as error:
             code = _say(error, FAILED)
@@ -74,6 +74,15 @@ def run(
         return code
 
     app.run(ended, flags_parser=lambda arguments: _parsed(arguments, select))
+
+
+def _flag_of(argument: str) -> str:
+    """Suggest the flag that an argument without a name may be the value of."""
+    name = "config" if re.search(r"\.py(:|$)", argument) else "workdir"
+    is_folder = name == "workdir" and pathlib.Path(argument).is_dir()
+    if name in flags.FLAGS and (name == "config" or is_folder):
+        return f"; did you mean --{name}={argument}?"
+    return ": see --help."
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -141,7 +150,7 @@ def _parsed(
     except SystemExit:  # of --help
         if keys := _keys_of_config(selected):
             print(f"\nKeys of the config, each set by --config.KEY=VALUE:\n{_listed(keys)}")
-        raise
+        sys.exit(0)  # absl's code is 1, that of a failed run
     except flags.UnrecognizedFlagError as error:
         refuse(_unknown_flag(error.flagname, _keys_of_config(selected)))
     except (flags.Error, SyntaxError, *MISTAKES) as error:

@@ -1,4 +1,4 @@
-"""Score trained networks of translation: BLEU and chrF, and the calibration of their tokens.
+r"""Score trained networks of translation: BLEU and chrF, and the calibration of their tokens.
 
     python -m experiments.translation.score --data_dir=DIR /tmp/cross_entropy
     python -m experiments.translation.score --data_dir=DIR /tmp/cross_entropy /tmp/focal \

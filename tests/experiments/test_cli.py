@@ -59,9 +59,26 @@ print(jax.jit(lambda x: x + 1)(1))
 
 def test_help_lists_the_config():
     code, output = run("train", "--help")
-    assert code == 1  # absl's own code for help
+    assert code == 0
     assert "\n  --config: " in output
     assert "\n  --workdir: " in output
+
+
+@pytest.mark.parametrize("binary", ["map.run", "map.report"])
+def test_help_lists_every_flag_of_its_usage(binary):
+    _, output = run(binary, "--help")
+    usage, _, listed = output.partition("\nflags:\n")
+    named = re.findall(r"--(\w+)=", usage)
+    assert len(named) >= 2
+    for name in named:
+        assert f"\n  --{name}: " in listed
+
+
+def test_a_value_without_its_flag_gets_the_name_of_the_flag(tmp_path):
+    for argument, flag in ((tmp_path, "workdir"), ("configs/digits.py:focal", "config")):
+        code, output = run("sweep", argument)
+        assert code == 2
+        assert output == (f"error: '{argument}' is not a flag; did you mean --{flag}={argument}?\n")
 
 
 def test_lines_of_our_messages_are_kept_and_those_of_libraries_joined():
