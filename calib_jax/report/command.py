@@ -31,6 +31,7 @@ import argparse
 import dataclasses
 import functools
 import os
+import pathlib
 import re
 import shlex
 import signal
@@ -272,6 +273,8 @@ def _run(
       **options: options of `score_files`.
     """
     started = time.perf_counter()
+    if out and pathlib.Path(out).is_file():
+        raise ValueError(f"--out={out} is a file: give a folder for the report.")
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})

@@ -85,6 +85,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         (["--predictions=FOLDER/run.npz", "--metrics=eec"], "did you mean 'ece'?"),
         (["--predictions=FOLDER/run.npz", "--interval=bca"], "interval must be one of 'valid'"),
         (["--predictions=FOLDER/run.npz", "--cross_fit=5"], "cross_fit needs calibrate"),
+        (["FOLDER/run.npz", "--out=FOLDER/run.npz"], "is a file: give a folder for the report."),
         (
             ["FOLDER/run.npz", "--cross_fit=5", "--calibrate=histogram:num_bin=5"],
             "'histogram' has no option 'num_bin'",

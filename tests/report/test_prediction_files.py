@@ -270,6 +270,7 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
             "have the same number of examples: it has 4 logits, 4 labels, 3 clusters",
         ),
         ({"groups": np.array([{}] * 4)}, "holds pickled objects, which are never read"),
+        ({"logits": LOGITS.astype(object)}, r"save numbers by \.astype\(float\), text by"),
     ],
 )
 def test_arrays_that_do_not_fit_are_named(tmp_path, arrays, message):
@@ -557,6 +558,8 @@ def test_samples_that_are_no_json(tmp_path):
     first = json.dumps(choices(-1.0, -2.0, doc_id=0, target=1))
     path.write_text(f'{first}\n\n{{"doc_id": 1')
     refused(path, r"line 3 of .*\.jsonl is no JSON object: Expecting .* at character 13\.")
+    path.write_text('{"doc_id\n')
+    refused(path, r"line 1 of .* is no JSON object: Invalid control character at character 9\.")
 
 
 def test_a_single_column_is_that_of_class_1(tmp_path):

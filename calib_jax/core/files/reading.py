@@ -285,8 +285,8 @@ class _Described:
         what = f"{self.name} of shape {self.shape} and dtype {self.dtype}"
         if self.dtype.hasobject:
             raise ValueError(
-                f"{self.name} holds pickled objects, which are never read: save text by"
-                " .astype(str)"
+                f"{self.name} holds pickled objects, which are never read: save numbers by"
+                " .astype(float), text by .astype(str)"
             )
         if self.dtype.kind not in "biufcSU" or not self.dtype.itemsize:
             raise ValueError(f"{what} is neither numbers nor text")

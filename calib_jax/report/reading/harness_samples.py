@@ -152,8 +152,9 @@ def _samples(
             try:
                 sample = json.loads(line)
             except json.JSONDecodeError as error:
+                why = error.msg.removesuffix(" at")  # "Invalid control character at"
                 raise Unreadable(
-                    f"{where} is no JSON object: {error.msg} at character {error.pos + 1}."
+                    f"{where} is no JSON object: {why} at character {error.pos + 1}."
                 ) from None
             if not isinstance(sample, dict):
                 raise Unreadable(f"{where} is no sample of lm-evaluation-harness.")
