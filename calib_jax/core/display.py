@@ -19,11 +19,17 @@ def short_repr(record: Any) -> str:
     Stated(confidence=float64[9], correct=<list of 9>)
     """
     fields: Mapping[str, Any] = record._asdict() if hasattr(record, "_asdict") else vars(record)
-    shown = ", ".join(f"{name}={_short(value)}" for name, value in fields.items())
+    shown = ", ".join(f"{name}={short(value)}" for name, value in fields.items())
     return f"{type(record).__name__}({shown})"
 
 
-def _short(value: Any) -> str:
+def short(value: Any) -> str:
+    """Format a value in one line: arrays by dtype and shape, other long values by length.
+
+    >>> import numpy as np
+    >>> short(np.zeros((2, 3)))
+    'float64[2,3]'
+    """
     if hasattr(value, "shape") and hasattr(value, "dtype"):
         return f"{value.dtype}[{','.join(map(str, value.shape))}]"
     if hasattr(value, "_asdict"):

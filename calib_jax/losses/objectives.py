@@ -274,6 +274,7 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     >>> sharp.value((), jnp.zeros((1, 2)), jnp.array([0]), None).round(4)
     Array([0.0217], dtype=float32)
     """
+    checks.function("loss", loss, "(logits, labels)")
     terms = checks.unchecked(loss)
 
     def value(state: State, logits: Array, labels: Array) -> Array:
@@ -355,6 +356,7 @@ def regularized(
     Array([0.0866, 0.0866], dtype=float32)
     """
     base = loss if isinstance(loss, Objective) else as_objective(loss)
+    checks.function("penalty", penalty, "(logits, labels, weights=None, *, axis_name=None)")
     base_value, extra = checks.unchecked(base.value), checks.unchecked(penalty)
 
     def value(

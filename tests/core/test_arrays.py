@@ -284,3 +284,28 @@ def test_an_accelerator_that_jax_has_keeps_the_array():
     actual = as_array(Shared(values))
     assert isinstance(actual, jax.Array)
     assert actual.unsafe_buffer_pointer() == values.unsafe_buffer_pointer()
+
+
+@pytest.mark.parametrize(
+    ("call", "name"),
+    [
+        (
+            lambda z: inference.class_errors(z, LOGITS, LABELS, key=jax.random.key(0)),
+            "class_errors",
+        ),
+        (lambda z: inference.compare_scores(z, LOGITS, LABELS), "compare_scores"),
+        (lambda z: metrics.nll(z, LABELS), "nll"),
+        (lambda z: losses.focal(z, LABELS), "focal"),
+        (lambda z: calibrators.temperature.fit(z, LABELS), "temperature"),
+    ],
+)
+def test_a_metric_is_no_array(call, name):
+    message = f"{name}: logits must be an array, got the Metric ece: give the array in its place."
+    with pytest.raises(TypeError, match=f"^{message}$"):
+        call(metrics.ece)
+
+
+@pytest.mark.parametrize(("given", "shown"), [(None, "None"), ({"params": LOGITS}, "the dict")])
+def test_nothing_and_variables_are_no_arrays(given, shown):
+    with pytest.raises(TypeError, match=f"focal: logits must be an array, got {shown}: "):
+        losses.focal(given, LABELS)

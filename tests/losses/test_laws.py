@@ -90,8 +90,6 @@ EXTREMES = {
     "two classes, right": ([[50.0, -50.0]], [0]),
     "two classes, equal": ([[0.0, 0.0]], [1]),
     "two classes, wrong": ([[-300.0, 300.0]], [0]),
-    "one class": ([[3.0]], [0]),
-    "one class, far away": ([[-1e4]], [0]),
 }
 # To give weight to an impossible class, or bound its logit, is infinitely wrong, and honestly so.
 WEIGH_EVERY_CLASS = {"label_smoothing", "margin_smoothing", "max_suppression"}

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
+from calib_jax.core.display import short
 
 from .laws import value_of
 
@@ -175,14 +176,29 @@ def test_every_function_that_draws_is_asked_for_its_key():
     assert drawing <= set(BY_KEY)
 
 
-@pytest.mark.parametrize("given", [[metrics.ece], "ece", {}, {"ece": "ece"}])
+@pytest.mark.parametrize("given", [[metrics.ece], "ece", {}, {"ece": "ece"}, LOGITS])
 def test_metrics_have_names(given, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     refused(
         lambda: metrics.values_of(given, LOGITS, LABELS),
-        f"metrics must be a metric or a mapping from names to metrics, got {given!r}:"
+        f"metrics must be a metric or a mapping from names to metrics, got {short(given)}:"
         " metrics.named(NAME) finds one.",
         TypeError,
+    )
+
+
+def test_a_metric_is_no_name(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    message = f"the name of the metric must be a string, got {metrics.ece!r}."
+    refused(lambda: metrics.named(metrics.ece), message, TypeError)
+
+
+@pytest.mark.parametrize("key", [jax.random.key(0), jax.random.PRNGKey(0)])
+def test_several_keys_are_not_one(key):
+    keys = jax.random.split(key)
+    refused(
+        lambda: inference.bootstrap(metrics.ece, LOGITS, LABELS, key=keys),
+        f"key must be one random key, got several, {keys.shape}: give key[0].",
     )
 
 

@@ -10,7 +10,7 @@ with Auto axes, for which the compiler chooses shardings, and reshard their resu
 """
 
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -64,11 +64,18 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
       values: an array, or nested lists.
     """
     values = as_array(values)
+    caller = f"{name}: " if name else ""
+    no_array = values is None or callable(values) or isinstance(values, Mapping)
+    if no_array and not hasattr(values, "__jax_array__"):  # a variable of Flax is callable
+        called = getattr(values, "name", None) or getattr(values, "__name__", "")
+        given = "None" if values is None else f"the {type(values).__name__} {called}".strip()
+        raise TypeError(
+            f"{caller}{what} must be an array, got {given}: give the array in its place."
+        )
     if on_host(values) and host_integers(values) is None:
         dtype = np.asarray(values).dtype
         if dtype.kind in "OSUMmV" and not jnp.issubdtype(dtype, jnp.number):  # bfloat16 has kind V
             hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
-            caller = f"{name}: " if name else ""
             raise TypeError(f"{caller}{what} must be numbers{hint}, got {dtype}.")
     return values
 

@@ -18,6 +18,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from calib_jax.core import numerics, rows
+from calib_jax.core.display import short
 from calib_jax.core.inputs import arrays
 from calib_jax.core.inputs.arrays import (
     as_array,
@@ -61,8 +62,8 @@ def takes_logits(
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
         a row of soft labels may also be 0 for every class.
-      least_examples: the examples that a function of a whole batch needs, if it needs two classes
-        and a positive weight as well.
+      least_examples: the examples that a function of a whole batch needs, if it needs a positive
+        weight as well.
     """
 
     def decorate(
@@ -98,11 +99,6 @@ def _enough(
 ) -> None:
     """Raise an error for a batch over which a mean shows nothing."""
     number = math.prod(logits.shape[:-1])
-    if logits.shape[-1] == 1:
-        raise ValueError(
-            f"{name}: the probability of one class is always 1: give logits of at least 2 classes,"
-            " for one logit calib_jax.binary(logits)."
-        )
     if 0 < number < least and axis_name is None:
         raise ValueError(
             f"{name} compares means over a batch of at least {least} examples, got {number}: give"
@@ -137,6 +133,11 @@ def examples(
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Validate the examples of a public function; rows of weight 0 become zeros."""
     logits, labels = batch_of(name, logits, labels, bool(soft_labels))
+    if logits.shape[-1] == 1:
+        raise ValueError(
+            f"{name}: logits {logits.shape} have one class, whose probability is always 1. One"
+            " logit of a binary model needs two classes: calib_jax.binary(logits[..., 0])."
+        )
     weights = weights_for(logits, weights)
     if labels.ndim == logits.ndim:
         labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
@@ -359,6 +360,8 @@ def random_key(key: Any) -> None:
     is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
     if not (is_key or (dtype == np.uint32 and np.ndim(key))):
         raise TypeError(f"key must be a random key, such as jax.random.key(0), got {key!r}.")
+    if np.ndim(key) != (not is_key):
+        raise ValueError(f"key must be one random key, got several, {np.shape(key)}: give key[0].")
 
 
 def needs_key(function: _Function) -> _Function:
@@ -405,6 +408,12 @@ def seed(value: Any, count: int = 1) -> None:
     if concrete(value) and int(value) + count > 2**32:
         last = f", the last of {count} seeds," if count > 1 else ""
         raise ValueError(f"seed{last} must be less than 2^32, got {int(value) + count - 1}.")
+
+
+def function(name: str, value: Any, arguments: str) -> None:
+    """Validate that a value is a function; a result of one is a frequent mistake."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function of {arguments}, got {short(value)}.")
 
 
 def _number(name: str, value: Any) -> None:
@@ -497,15 +506,19 @@ def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     """Validate that a name is among the choices; the error lists all or the nearest choices."""
-    if value in choices:
+    if isinstance(value, str) and value in choices:
         return
-    hint = nearest(str(value), choices)
+    hint = nearest(value, choices) if isinstance(value, str) else "."
     if len(choices) > 10:  # too many to list in one message
+        if not isinstance(value, str):
+            raise TypeError(f"the name of the {name} must be a string, got {short(value)}.")
         if hint == ".":
-            near = closest(str(value), choices, n=5, cutoff=0)
+            near = closest(value, choices, n=5, cutoff=0)
             hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
         raise ValueError(f"no {name} is called {value!r}{hint}")
-    raise ValueError(f"{name} must be one of {', '.join(map(repr, choices))}, got {value!r}{hint}")
+    raise ValueError(
+        f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}{hint}"
+    )
 
 
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:

@@ -20,6 +20,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
+from calib_jax.core.display import short
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.core.types import Array
@@ -109,7 +110,7 @@ def worst_groups(
     ):
         checks.whole(name, value)
     if not isinstance(groups, Mapping) or not groups:
-        raise TypeError(f"{caller}: groups must map names to columns, got {groups!r}.")
+        raise TypeError(f"{caller}: groups must map names to columns, got {short(groups)}.")
     evaluation = evaluated(caller, logits, labels, weights, clusters)
     shape = evaluation.labels.shape if labels is None else np.shape(labels)
     given = {name: _column(name, column, shape) for name, column in groups.items()}

@@ -42,6 +42,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.display import short
 from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import concrete, unmasked, with_auto_axes
@@ -274,7 +275,7 @@ def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
     by_name = isinstance(given, Mapping) and bool(given)
     if not (by_name and all(isinstance(metric, Metric) for metric in given.values())):
         raise TypeError(
-            f"metrics must be a metric or a mapping from names to metrics, got {given!r}:"
+            f"metrics must be a metric or a mapping from names to metrics, got {short(given)}:"
             " metrics.named(NAME) finds one."
         )
     return tuple(given.items())
