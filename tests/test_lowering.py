@@ -1,6 +1,7 @@
-"""Losses, metrics and training steps lower for a GPU and a TPU, which the tests do not run on.
+"""Losses, metrics, calibrators and training steps lower for a GPU and a TPU, which no test runs on.
 
 `jax.export` lowers without the device, and raises an error for an operation that a platform lacks.
+They are traced as in programs of users who forbid implicit promotions, such as int32 to float32.
 """
 
 import jax
@@ -9,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics, train
+from calib_jax import calibrators, losses, metrics, train
 from tests.selection import some
 from tests.train import tasks
 
@@ -26,7 +27,8 @@ assert set(metrics.catalogue()) >= QUICK_METRICS
 def lowered(function, *arguments):
     """Lower a function for both platforms; return the text of the program."""
     shapes = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape, leaf.dtype), arguments)
-    exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
+    with jax.numpy_dtype_promotion("strict"):
+        exported = jax.export.export(jax.jit(function), platforms=PLATFORMS)(*shapes)
     assert exported.platforms == PLATFORMS
     return exported.mlir_module()
 
@@ -60,6 +62,16 @@ def test_every_metric_lowers(name):
     metric = metrics.named(name)
     for dtype in DTYPES:
         lowered(lambda *data: metric.value(metric.stat(*data)), *batch(dtype))
+
+
+@pytest.mark.parametrize("name", some(calibrators.catalogue(), {"temperature"}))
+def test_every_calibrator_lowers(name):
+    """The fit, and the parameters applied to the logits."""
+    calibrator = calibrators.named(name)
+    lowered(
+        lambda logits, *rest: calibrator.apply(calibrator.fit(logits, *rest), logits),
+        *batch("float32"),
+    )
 
 
 @pytest.mark.parametrize("name", ["cross_entropy", "adafocal"])

@@ -141,7 +141,8 @@ def _model(
     """
     # Number the bins that have examples; a group belongs to the bin in which it begins.
     after = jnp.cumsum(groups.weight)
-    place = jnp.floor((after - groups.weight) * num_bins / jnp.where(after[-1] > 0, after[-1], 1))
+    bins = jnp.asarray(num_bins, after.dtype)
+    place = jnp.floor((after - groups.weight) * bins / jnp.where(after[-1] > 0, after[-1], 1))
     used = groups.used
     opens = used & jnp.append(True, place[1:] > place[:-1])
     index = jnp.maximum(jnp.cumsum(opens) - 1, 0)
@@ -154,7 +155,7 @@ def _model(
     low = jnp.ones_like(mass).at[index].min(edges[:-1])
     high = jnp.zeros_like(mass).at[index].max(edges[1:])
     mean = jnp.clip((low + high) / 2, _CERTAIN, 1 - _CERTAIN)
-    s = jnp.where(per_bin, strength, strength / count).astype(mass.dtype)
+    s = jnp.where(per_bin, strength, strength / count.astype(mass.dtype)).astype(mass.dtype)
     alpha, beta = s * mean, s * (1 - mean)
     score = gammaln(s) - gammaln(mass + s) + gammaln(hits + alpha) - gammaln(alpha)
     score += gammaln(mass - hits + beta) - gammaln(beta)

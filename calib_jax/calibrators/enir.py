@@ -133,7 +133,7 @@ def _average(groups: Groups) -> Vector:
         values = jnp.clip(blocks.mean + path.penalty * blocks.slope, 0, 1)[blocks.of_group]
         misses = groups.weight - groups.hits
         likelihood = jnp.sum(xlogy(groups.hits, values) + xlog1py(misses, -values))
-        return likelihood - blocks.num_blocks * log_total / 2, values
+        return likelihood - blocks.num_blocks.astype(log_total.dtype) * log_total / 2, values
 
     def advance(path: _Path) -> _Path:
         blocks = blocks_of(path)

@@ -90,7 +90,7 @@ def _fit(examples: FitData) -> Params:
         )
 
     def face(free: Array) -> tuple[Array, Array, Array]:
-        start = free / jnp.sum(free).astype(parts.dtype)
+        start = free.astype(parts.dtype) / jnp.sum(free, dtype=parts.dtype)
         return fitting.newton(local, start, free)
 
     mixtures, values, settled = jax.vmap(face)(jnp.asarray(_FACES))

@@ -220,7 +220,7 @@ def equal_mass_of_sorted(
     mass = cumulative.total[0]
 
     # A quotient b W / B may round to either side of a sum of weights; products compare exactly.
-    targets = mass * jnp.arange(num_bins + 1)
+    targets = mass * jnp.arange(num_bins + 1, dtype=mass.dtype)
     row = cumulative.first_row_reaching(targets, num_bins)
     row = jnp.minimum(row, cumulative.last_present)
     # The last example ends the last bin, even if its weight is below the rounding of the total.

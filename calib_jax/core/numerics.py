@@ -6,12 +6,12 @@ before JAX narrows their type, so that the rule holds for every label that is pa
 """
 
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float, Integer, Shaped
 
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
@@ -19,9 +19,19 @@ _Arrays = TypeVar("_Arrays")
 _Carry = TypeVar("_Carry")
 
 
-def at_least_float32(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
-    """Cast half precision to float32; keep float32 and float64."""
-    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+def at_least_float32(values: Shaped[Array, "*shape"]) -> Float[Array, "*shape"]:
+    """Cast half precision, integers and booleans to float32; keep float32 and float64."""
+    return values.astype(wide(values.dtype))
+
+
+def wide(dtype: Any) -> Any:
+    """Return float32, or the dtype if it is float64.
+
+    `jnp.promote_types` would raise an error for half precision where users set
+    `jax_numpy_dtype_promotion` to "strict".
+    """
+    is_wide = jnp.issubdtype(dtype, jnp.floating) and jnp.finfo(dtype).bits > 32
+    return dtype if is_wide else jnp.dtype(jnp.float32)
 
 
 def of_classes(number: Number) -> Number:
@@ -100,7 +110,7 @@ def valid(labels: Labels, num_classes: int) -> Bool[Array, "*batch"]:
 
 def widened(labels: Labels) -> Labels:
     """Cast labels to int32 or wider, because a uint8 cannot be compared with 256 classes."""
-    return labels.astype(jnp.promote_types(labels.dtype, jnp.int32))
+    return labels if labels.dtype.itemsize >= 4 else labels.astype(jnp.int32)
 
 
 def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch classes"]:
@@ -275,7 +285,7 @@ def _max_where_backward(
 ) -> tuple[Array, None]:
     rows, mask, largest = residuals
     is_largest = mask & (rows == largest[..., None])
-    count = jnp.sum(is_largest, axis=-1)
+    count = jnp.sum(is_largest, axis=-1, dtype=cotangent.dtype)
     each = cotangent / jnp.maximum(count, 1)
     return jnp.where(is_largest, each[..., None], 0).astype(rows.dtype), None
 

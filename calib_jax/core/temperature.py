@@ -130,7 +130,7 @@ class _Prepared(NamedTuple):
 def _prepared(logits: Logits, labels: Labels, weights: Weights | None) -> _Prepared:
     num_classes = logits.shape[-1]
     logits, labels = logits.reshape(-1, num_classes), labels.reshape(-1)
-    dtype = jnp.promote_types(logits.dtype, jnp.float32)
+    dtype = numerics.wide(logits.dtype)
     weight = weigh(jnp.ones(labels.shape, dtype), None if weights is None else weights.reshape(-1))
     true = numerics.true_class(logits, labels).astype(dtype)
     true = jnp.where(valid(labels, num_classes), true, jnp.nan)
@@ -435,7 +435,7 @@ def _losses(logits: Logits, true: Vector, share: Vector, temperature: Number) ->
     """Sum the NLL of the scaled logits."""
     below, possible, top = _below_top(scaled(logits, temperature))
     # Add 1 last, inside log1p, to keep the digits of a small loss.
-    ties = jnp.sum(possible & (below == 0), axis=-1)
+    ties = jnp.sum(possible & (below == 0), axis=-1, dtype=below.dtype)
     others = jnp.sum(jnp.where(possible & (below != 0), jnp.exp(below), 0), axis=-1)
     losses = jnp.log1p(others + (ties - 1)) - (scaled(true, temperature) - top)
     return jnp.sum(weigh(losses, share))

@@ -62,7 +62,7 @@ def class_weights(
     if balancing == "effective":
         divisor = -jnp.expm1(divisor * jnp.log1p(-1 / jnp.asarray(volume, float)))
     weights = jnp.where(present, 1 / divisor, 0)
-    return weights * jnp.sum(present) / jnp.sum(weights)
+    return weights * jnp.sum(present, dtype=weights.dtype) / jnp.sum(weights)
 
 
 @register("class_weighted")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import is_true_class, of_classes, times
+from calib_jax.core.numerics import at_least_float32, is_true_class, of_classes, times, wide
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.types import Labels, Logits, Numbers, PerClass, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
@@ -41,8 +41,8 @@ def label_smoothing(
     checks.between("alpha", alpha, 0, 1)
     checks.one_of("spread", spread, ("others", "all"))
     if labels.ndim == logits.ndim:
-        wide = jnp.promote_types(logits.dtype, jnp.float32)
-        return unchecked_cross_entropy(logits, smooth(labels.astype(wide), alpha, spread))
+        labels = labels.astype(wide(logits.dtype))
+        return unchecked_cross_entropy(logits, smooth(labels, alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
     taken = jnp.asarray(checks.per_example("alpha", alpha, p.log_true), p.log_true.dtype)
@@ -61,8 +61,8 @@ def label_smoothing(
 def smooth(labels: SoftLabels, alpha: Numbers, spread: str = "others") -> PerClass:
     r"""Smooth distributions over the classes, as `label_smoothing` does."""
     num_classes = labels.shape[-1]
-    wide = labels[..., 0].astype(jnp.promote_types(labels.dtype, jnp.float32))
-    taken = of_classes(checks.per_example("alpha", alpha, wide))
+    like = at_least_float32(labels[..., 0])
+    taken = of_classes(checks.per_example("alpha", alpha, like))
     if spread == "all":
         return (1 - taken) * labels + taken / num_classes
     return (1 - taken) * labels + taken / max(num_classes - 1, 1) * (1 - labels)

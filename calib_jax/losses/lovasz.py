@@ -105,7 +105,8 @@ def _surrogate(
     slope = (inside + (mass - inside) * kept / before) / union
     of_class = jnp.sum(jnp.take_along_axis(errors, order, axis=0) * slope, axis=0)
     occurs = (size[0] > 0) | jnp.isnan(of_class)
-    return jnp.sum(jnp.where(occurs, of_class, 0)) / jnp.maximum(jnp.sum(occurs), 1)
+    count = jnp.sum(occurs, dtype=of_class.dtype)
+    return jnp.sum(jnp.where(occurs, of_class, 0)) / jnp.maximum(count, 1)
 
 
 @register("lovasz")

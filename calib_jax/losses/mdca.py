@@ -90,7 +90,7 @@ def _mean_gap(
 ) -> Scalar:
     """Average the absolute gaps of the classes with mass, over all devices."""
     gap, mass, count = total((gap, mass, jnp.sum(weight)), axis_name)
-    mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(mass != 0), 1)
+    mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(mass != 0, dtype=gap.dtype), 1)
     return mean / jnp.maximum(count, 1e-30)
 
 

@@ -16,6 +16,7 @@ from calib_jax.core.numerics import (
     first_argmax,
     times,
     true_class,
+    wide,
     widened,
     with_true_class,
 )
@@ -112,17 +113,13 @@ def _moved(
     return jnp.where(seen, alpha * batch + (1 - alpha) * rate, rate).astype(rate.dtype)
 
 
-def _wide(logits: Logits) -> jnp.dtype:
-    return jnp.promote_types(logits.dtype, jnp.float32)
-
-
 def _counts(logits: Logits, weights: Weights | None) -> PerExample:
     """Compute how often each example counts; NaN for NaN logits or an unusable weight.
 
     The argmax of NaN logits is class 0, so the example would count as a prediction of class 0.
     """
     unknown = jnp.any(jnp.isnan(logits), axis=-1)
-    return weigh(jnp.where(unknown, jnp.nan, 1).astype(_wide(logits)), weights)
+    return weigh(jnp.where(unknown, jnp.nan, 1).astype(wide(logits.dtype)), weights)
 
 
 def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dict[str, Array]:
@@ -131,7 +128,7 @@ def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dic
     wrong = first_argmax(logits) != labels
     return {
         "count": class_sums(labels, counts, num_classes),
-        "missed": class_sums(labels, wrong * counts, num_classes),
+        "missed": class_sums(labels, wrong.astype(counts.dtype) * counts, num_classes),
     }
 
 
@@ -234,7 +231,7 @@ def _recall_precision(
         wrong = predicted != labels
         of_predictions = {
             "predicted": class_sums(predicted, counts, num_classes),
-            "false": class_sums(predicted, wrong * counts, num_classes),
+            "false": class_sums(predicted, wrong.astype(counts.dtype) * counts, num_classes),
         }
         return Sums(_recall_sums(logits, labels, weights) | of_predictions)
 

@@ -101,7 +101,8 @@ def _of_top_label(
 
     # Bins are rows: few columns would be slow on a CPU.
     number = np.arange(1, num_bins + 1)
-    offset = np.cumsum(number - 1) / num_bins
+    offset = (np.cumsum(number - 1) / num_bins).astype(confidence.dtype)
+    number = number.astype(confidence.dtype)
     affinity = (confidence.reshape(1, -1) * number[:, None] - offset[:, None]) / bin_temperature
     floor = 1e-6  # as released, so that no bin is empty
     membership = (jax.nn.softmax(affinity, axis=0) + floor) / (1 + (num_bins + 1) * floor)

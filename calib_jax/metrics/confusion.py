@@ -47,7 +47,8 @@ def _hits_labels_predictions(sums: Sums) -> tuple[Array, Array, Array]:
 def _mean_of_defined(values: Array, weight: Array) -> Scalar:
     # Not `nanmean`, because a NaN weight must propagate.
     defined = weight != 0
-    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined) + 0 * jnp.sum(weight))
+    number = jnp.sum(defined, dtype=values.dtype) + 0 * jnp.sum(weight)
+    return ratio(jnp.sum(jnp.where(defined, values, 0)), number)
 
 
 @metric(_pairs)

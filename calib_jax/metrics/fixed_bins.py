@@ -98,7 +98,7 @@ def ace(
       pedestrian detection, 2018.
     """
     bins = bin_sums(sums)
-    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0))
+    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0, dtype=bins.gap.dtype))
 
 
 @metric(confidence_bins, biased=True)

@@ -117,7 +117,7 @@ def _of_neighbours(
         # Clip log 0, so that a probability of 0 to the power 0 is 1 and not NaN from 0 x inf.
         log_x = jnp.maximum(log_x, _LOG_ZERO)
         log_kernel = jnp.matmul(shape, log_x, precision=exact) - log_norm
-        others = weight - (jnp.arange(num_rows) == row)
+        others = weight - (jnp.arange(num_rows) == row).astype(weight.dtype)
         present = others > 0
         log_mass = log_kernel + jnp.log(jnp.where(present, others, 1))
         share = jax.nn.softmax(jnp.where(present, log_mass, -jnp.inf))

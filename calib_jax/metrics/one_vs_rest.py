@@ -92,4 +92,4 @@ def _mean_over_classes(
     columns = jnp.arange(ranked.num_columns, dtype=ranked.column.dtype)
     values = lax.map(lambda column: value_of(*ranked.ranked(column)), columns)
     defined = ~jnp.isnan(values)
-    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined))
+    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined, dtype=values.dtype))

@@ -217,7 +217,7 @@ def _quintic(
 def _cubic(values: Nodes, left: Array, t: Scalar) -> Scalar:
     """Interpolate by the polynomial through the four nearest nodes."""
     start = jnp.clip(left - 1, 0, len(INVERSE_TEMPERATURES) - 4)
-    x = t + (left - start)
+    x = t + (left - start).astype(t.dtype)
     total = jnp.zeros_like(t)
     for node in range(4):
         others = [other for other in range(4) if other != node]

@@ -78,7 +78,7 @@ def smooth_ece(sums: Sums, *, num_cells: int = 1024, excluded_class: int | None 
     # A Gaussian reflected at both ends multiplies the k-th coefficient of the cosine transform by
     # exp(-(k pi sigma)^2 / 2), all reflections included. Each bandwidth takes one transform.
     cosines = dct(nodes, norm="ortho")
-    decay = -0.5 * jnp.square(jnp.pi * jnp.arange(num_cells))
+    decay = -0.5 * jnp.square(jnp.pi * jnp.arange(num_cells, dtype=nodes.dtype))
 
     def excess(sigma: Scalar) -> Scalar:
         smoothed = idct(cosines * jnp.exp(decay * jnp.square(sigma)), norm="ortho")

@@ -26,6 +26,7 @@ from jaxtyping import Float
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_numbers, concrete, gathered, with_auto_axes
 from calib_jax.core.inputs.stated import Stated
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
 
@@ -361,4 +362,4 @@ def refuses(fit: _Function) -> _Function:
 
 
 def _floats(values: Array) -> Array:
-    return values.astype(jnp.promote_types(values.dtype, jnp.float32))
+    return at_least_float32(values)

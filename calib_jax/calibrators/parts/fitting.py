@@ -46,7 +46,7 @@ def newton_step(here: Local, free: Bool[Array, " d"], damping: Number = 0.0) -> 
     eps = jnp.finfo(here.gradient.dtype).eps
     gradient = jnp.where(free, here.gradient, 0)
     hessian = jnp.where(free[:, None] & free[None, :], here.hessian, 0)
-    size = jnp.trace(hessian) / jnp.maximum(jnp.sum(free), 1)
+    size = jnp.trace(hessian) / jnp.maximum(jnp.sum(free, dtype=hessian.dtype), 1)
     # In directions that do not change the function, the gradient and thus the step are 0.
     pinned = jnp.where(free, (damping + 8 * eps) * size, 1)
     return -jnp.linalg.solve(hessian + jnp.diag(pinned), gradient)

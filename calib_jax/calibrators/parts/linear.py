@@ -332,7 +332,7 @@ def extents(
 def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
     """Subtract from scores the mean over the possible classes of their row."""
     z = jnp.where(possible, z, 0)
-    return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1))[:, None]
+    return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1, dtype=z.dtype))[:, None]
 
 
 def is_true(rows: FitRows) -> Bool[Array, "rows classes"]:

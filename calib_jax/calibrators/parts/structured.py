@@ -46,7 +46,7 @@ def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
     # Subtract first: the rounding of a quotient depends on the size of the logits.
     below = logits - jnp.max(logits, axis=-1, keepdims=True)
     x = jax.nn.log_softmax(scaled(below, temperature)) + jnp.log1p(-uniform)
-    even = jnp.log(uniform / jnp.sum(possible, axis=-1, keepdims=True))
+    even = jnp.log(uniform / jnp.sum(possible, axis=-1, keepdims=True, dtype=x.dtype))
     return jnp.where(possible, jnp.logaddexp(x, even), -jnp.inf)
 
 

@@ -263,7 +263,7 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
         )
     if jnp.issubdtype(weights.dtype, jnp.complexfloating):
         raise TypeError(f"weights must be real numbers, got {weights.dtype}.")
-    return weights.astype(jnp.promote_types(weights.dtype, jnp.float32))
+    return numerics.at_least_float32(weights)
 
 
 def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:

@@ -100,7 +100,7 @@ def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) 
     # by a power of two. After a division by the union, XLA would join the quotients to this square.
     scale = jnp.exp2(-jnp.floor(jnp.log2(lax.stop_gradient(union))))
     iou = jnp.where(counted, (shared * scale) / (union * scale), 0)
-    count = jnp.sum(counted)
+    count = jnp.sum(counted, dtype=union.dtype)
     return jnp.where(count > 0, 1 - jnp.sum(iou) / jnp.maximum(count, 1), 0)
 
 

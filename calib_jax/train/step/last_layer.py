@@ -21,6 +21,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.binning import class_sums
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PyTree
@@ -63,7 +64,7 @@ class LastLayer:
             rows = self.objective.value(loss_state, logits, labels, weights)
             return jnp.sum(jnp.where(weights > 0, rows, 0))
 
-        features = features.astype(jnp.promote_types(features.dtype, jnp.float32))
+        features = at_least_float32(features)
         squared = jnp.sum(jnp.square(features.reshape(len(features), -1)), axis=1)
         gradient = jnp.linalg.norm(jax.grad(summed)(logits), axis=1) * jnp.sqrt(squared + 1)
         place = (jnp.log10(gradient) - DECADES[0]) * PER_DECADE
