@@ -11,7 +11,7 @@ import numpy as np
 from jax.experimental import checkify
 
 from calib_jax.core.inputs.arrays import concrete
-from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, SoftLabels, Weights
 
 # Whether a function takes soft labels; "or_zeros": a row may also be 0 for every class.
@@ -74,7 +74,7 @@ def distributions(
 def _are_distributions(labels: Any, allowed: TakesSoft, xp: Any) -> Any:
     """Check which rows have entries in [0, 1] that sum to 1."""
     rounding = 2 * float(jnp.finfo(labels.dtype).eps)
-    entries = at_least_float32(labels)
+    entries = labels.astype(wide(labels.dtype))
     # One sum, because a second pass over the labels would take as long again: NaN marks negative
     # entries, and an entry above 1 beside entries of at least 0 has a sum above 1.
     sums = xp.sum(xp.where(entries >= -rounding, entries, np.nan), axis=-1)
