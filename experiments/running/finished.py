@@ -165,9 +165,9 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
         described = ", ".join(
             f"{folder.given} has {_listed(folder.runs[ALONE])}" for folder in folders
         )
+        single = " ".join(str(next(iter(folder.runs[ALONE].values()))) for folder in folders)
         raise ValueError(
-            f"the runs have no seed in common ({described}): compare single ones, such as"
-            f" {next(iter(folders[0].runs[ALONE].values()))}."
+            f"the runs have no seed in common ({described}): compare single ones, such as {single}."
         )
     if not shared:
         described = ", ".join(

@@ -28,6 +28,11 @@ class TextEncoder:
 
     def __init__(self, folder: str | pathlib.Path) -> None:
         self.folder = pathlib.Path(folder)
+        if missing := [name for name in FILES if not (self.folder / name).is_file()]:
+            raise FileNotFoundError(
+                f"the folder {self.folder} has no {', '.join(missing)}: give the folder of a BERT"
+                " of Hugging Face, such as a download of sentence-transformers/all-MiniLM-L6-v2."
+            )
         network, variables = models.read_bert(
             folder, num_classes=1, key=jax.random.key(0), pool="mean"
         )

@@ -118,6 +118,12 @@ def test_what_cannot_be_embedded_is_refused(folder, tmp_path, options, message):
     assert message in output
 
 
+def test_a_folder_that_is_no_encoder_is_named(tmp_path):
+    match = r"has no config.json, model.safetensors, vocab.txt: give the folder of a BERT"
+    with pytest.raises(FileNotFoundError, match=match):
+        TextEncoder(tmp_path / "all-MiniLM-L6-v2")
+
+
 def test_a_folder_with_other_files_is_left_alone(folder, encoder, tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     with pytest.raises(ValueError, match=r"is no folder of vectors, and not empty: give another"):

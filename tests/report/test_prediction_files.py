@@ -562,6 +562,15 @@ def test_samples_that_are_no_json(tmp_path):
     refused(path, r"line 1 of .* is no JSON object: Invalid control character at character 9\.")
 
 
+def test_the_folder_of_a_training_names_its_predictions(tmp_path):
+    (tmp_path / "environment.jsonl").write_text("{}\n")
+    with pytest.raises(ValueError, match=r"is the folder of a training: give its predictions_test"):
+        prediction_files.models_in(tmp_path)
+    (tmp_path / "environment.jsonl").rename(tmp_path / "sweep.csv")
+    with pytest.raises(ValueError, match=r"is the folder of a sweep: its report.md has the scores"):
+        prediction_files.models_in(tmp_path)
+
+
 def test_a_single_column_is_that_of_class_1(tmp_path):
     for head in ("probability", "probability_1", "Probability"):
         name = csv_file(tmp_path, f"label,{head}", "1,0.75", "0,0.25")

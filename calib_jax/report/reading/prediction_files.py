@@ -361,6 +361,15 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
     Returns:
       the argument of `read_predictions` for each model, in alphabetic order.
     """
+    if (folder / "environment.jsonl").is_file():
+        raise Unreadable(
+            f"{folder} is the folder of a training: give its predictions_test.npz, which"
+            " experiments.evaluate writes."
+        )
+    if (folder / "sweep.csv").is_file():
+        raise Unreadable(
+            f"{folder} is the folder of a sweep: its report.md has the scores of all losses."
+        )
     models = _files_in(folder)
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         files = _files_in(inner)
