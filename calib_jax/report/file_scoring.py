@@ -357,7 +357,8 @@ def _costs_of(name: str | None) -> np.ndarray | None:
             costs = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
     except ValueError as error:
         raise ValueError(
-            f"--costs={name} must hold numbers, a row per class, separated by commas.\n"
+            f"--costs={name} must hold numbers without a header, a row per class, separated by"
+            " commas.\n"
             f"{reading.reason(error)}."
         ) from None
     if not costs.size:

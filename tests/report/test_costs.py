@@ -43,7 +43,9 @@ def test_costs_are_read_from_a_file(tmp_path):
     assert file_scoring._costs_of(None) is None
     for broken in ("a,b\n1,2\n", "1,2\n3\n"):
         file.write_text(broken)
-        with pytest.raises(ValueError, match=r"--costs=.* must hold numbers, a row per class"):
+        with pytest.raises(
+            ValueError, match=r"--costs=.* must hold numbers without a header, a row"
+        ):
             file_scoring._costs_of(str(file))
     file.write_text("\n")
     with pytest.raises(ValueError, match=r"--costs=.* is empty"):
