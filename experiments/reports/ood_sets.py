@@ -22,6 +22,7 @@ from calib_jax import data
 from calib_jax.core import import_paths
 from calib_jax.core.examples import Source
 from calib_jax.core.inputs import checks
+from calib_jax.core.names import nearest
 from experiments.running import building, imports
 
 NOISE = "gaussian_noise"
@@ -43,10 +44,10 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
         _check_kinds(NOISE, add, options)
         return add(**options)
     if not import_paths.is_path(name) and name not in data.catalogue():
-        known = ", ".join([NOISE, *sorted(data.catalogue())])
+        known = [NOISE, *sorted(data.catalogue())]
         raise ValueError(
-            f"no out-of-distribution set is called {name!r}; there are {known}, and import paths"
-            " MODULE:NAME."
+            f"no out-of-distribution set is called {name!r}{nearest(name, known)}\nThere are"
+            f" {', '.join(known)}, and import paths MODULE:NAME."
         )
     _check_kinds(name, imports.factory("data set", name, data.catalogue()), options)
     source = building.data_set(name, options, data_dir).test

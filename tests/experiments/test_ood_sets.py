@@ -42,7 +42,10 @@ def test_a_set_of_the_users_own_by_import_path(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("asked", "message"),
     [
-        ("svnh", "no out-of-distribution set is called 'svnh'"),
+        (
+            "svnh",
+            r"no out-of-distribution set is called 'svnh'; did you mean 'svhn'\?\nThere are gauss",
+        ),
         ("gaussians", r"compared with digits: its inputs are float32 of shape \(2,\), not uint8"),
         ("gaussian_noise:3", "must look like NAME or NAME:key=value"),
         ("gaussian_noise:severity=9", "severity must lie in"),
