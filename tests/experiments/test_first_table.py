@@ -156,6 +156,6 @@ def test_a_page_without_the_table_is_named(checkout):
     ],
 )
 def test_mistakes_are_one_sentence(arguments, message):
-    code, printed = run("first_table", *arguments)
+    code, printed = run("reports.first_table", *arguments)
     assert (code, printed.count("\n")) == (2, 1), printed
     assert printed.startswith(f"error: {message}")
