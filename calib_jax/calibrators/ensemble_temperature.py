@@ -123,7 +123,8 @@ def _log_parts(logits: Logits, temperature: Scalar) -> tuple[Logits, Logits, Log
     logits = logits - jnp.max(logits, axis=-1, keepdims=True)
     possible = logits != -jnp.inf
     alike = jnp.where(jnp.isnan(logits), jnp.nan, jnp.where(possible, 0.0, -jnp.inf))
-    uniform = alike.astype(logits.dtype) - jnp.log(jnp.sum(possible, axis=-1, keepdims=True))
+    number = jnp.sum(possible, axis=-1, keepdims=True, dtype=logits.dtype)
+    uniform = alike.astype(logits.dtype) - jnp.log(number)
     return jax.nn.log_softmax(logits / temperature), jax.nn.log_softmax(logits), uniform
 
 

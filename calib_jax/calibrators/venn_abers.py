@@ -87,7 +87,7 @@ def _fit(examples: FitData) -> Params:
         jnp.where(some, groups.repeated(groups.lowest), 1),
         groups.repeated(p0),
         groups.repeated(p1),
-        jnp.array(num_classes),
+        jnp.array(num_classes, jnp.int32),
         contract.unknown_state(rows),
     )
     lowest = jnp.min(jnp.where(counts, score, jnp.inf))
@@ -196,7 +196,7 @@ def _on_rows(function: Any, params: Any, logits: Any) -> Array:
         logits = contract.logits_for("venn_abers", logits, num_classes)
     answer = function(params, logits.reshape(-1, logits.shape[-1]))
     answer = jnp.where(params.num_classes == logits.shape[-1], answer, jnp.nan)
-    return answer.reshape(*logits.shape[:-1], -1)
+    return answer.reshape(*logits.shape[:-1], answer.shape[-1])
 
 
 @jax.jit

@@ -220,6 +220,7 @@ def _recall_precision(
         false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
         false = mean_one(false, weights, axis_name)
         log_rest = jnp.logaddexp(_log_rest(logits, predicted), jnp.log(floor))
+        missed, false = (factors.astype(log_rest.dtype) for factors in (missed, false))
         return times(missed, unchecked_cross_entropy(logits, labels)) + times(false, -log_rest)
 
     def evidence(

@@ -125,7 +125,7 @@ class Bert(Network, _Sizes):
         else:
             real = (tokens != PADDING)[..., None]
             total = jnp.sum(jnp.where(real, hidden, 0), axis=1, dtype=at_least_single(self.dtype))
-            pooled = total / jnp.maximum(jnp.sum(real, axis=1), 1)
+            pooled = total / jnp.maximum(jnp.sum(real, axis=1, dtype=total.dtype), 1)
         head_dropout = self.dropout if self.head_dropout is None else self.head_dropout
         pooled = Dropout(head_dropout, name="drop_head")(pooled, train, keys)
         return layers.head(pooled, self.num_classes, dtype=self.dtype, init=self.initializer)

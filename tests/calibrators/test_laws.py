@@ -190,6 +190,18 @@ def test_what_cannot_be_fitted_is_refused(name):
         fit(logits[:0], labels[:0])
 
 
+@pytest.mark.parametrize(
+    "name", some(MEMBERS, {"temperature", "ensemble_temperature", "venn_abers"})
+)
+def test_no_rows_are_calibrated_to_no_rows_of_the_type_of_the_logits(name, x64):
+    logits, labels = problem()
+    calibrator = calibrators.named(name)
+    params = jax.eval_shape(calibrator.fit, jnp.asarray(logits), jnp.asarray(labels))
+    assert not any(leaf.weak_type for leaf in jax.tree.leaves(params))  # as after a load
+    answer = jax.eval_shape(calibrator.apply, params, jnp.asarray(logits[:0]))
+    assert (answer.shape, answer.dtype) == ((0, 3), np.float32)
+
+
 @costly
 def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     logits, labels = problem()

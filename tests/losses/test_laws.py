@@ -725,3 +725,24 @@ def test_objectives_show_their_names_and_ask_for_their_state(member):
         TypeError, match=r"update\(\) missing 2 required|missing a required argument"
     ):
         objective.update(initial_state(objective, 5))
+
+
+@pytest.mark.parametrize(
+    "member", [m for m in DEFAULTS if initial_state(m.objective, 5) != ()], ids=str
+)
+def test_the_state_does_not_widen_the_loss(member, x64):
+    """The state is in float64 there, and the logits are in float32."""
+    logits, labels, weights = batch()
+    state = initial_state(member.objective, 5)
+    terms = jax.eval_shape(member.objective.value, state, logits, labels, weights)
+    assert terms.dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    "number", [np.float64(2), np.array(2.0), jnp.array(2)], ids=["np", "0-d", "int"]
+)
+def test_an_option_does_not_widen_the_loss(number, x64):
+    logits, labels, _ = batch()
+    with jax.numpy_dtype_promotion("strict"):
+        terms = jax.eval_shape(lambda z: losses.focal(z, labels, gamma=number), logits)
+    assert terms.dtype == np.float32

@@ -444,7 +444,9 @@ def between(name: str, value: Any, low: float, high: float) -> None:
 
 
 def per_example(name: str, value: Any, like: jax.Array) -> Any:
-    """Convert an option with one number for each example to an array; return a number unchanged.
+    """Convert an option with one number for each example to an array of the type of the loss.
+
+    A number becomes a Python float, or an array of this type, so that it does not widen the loss.
 
     Args:
       name: the name of the option, for the error message.
@@ -453,7 +455,9 @@ def per_example(name: str, value: Any, like: jax.Array) -> Any:
     """
     shape = np.shape(value)
     if not shape:
-        return value
+        if isinstance(value, jax.Array):
+            return value.astype(like.dtype)
+        return value.item() if isinstance(value, np.generic | np.ndarray) else value
     if shape != like.shape:
         each = f" or have shape {like.shape}, one for each example" if like.ndim else ""
         raise ValueError(f"{name} must be a number{each}, got {shape}.")
