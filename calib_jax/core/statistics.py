@@ -56,6 +56,7 @@ class Sums:
         return self.values[name]
 
     def __add__(self, other: "Sums") -> "Sums":
+        _check_alike(self, other)
         return jax.tree.map(_add, self, other)
 
     def all_reduce(self, axis_name: AxisName) -> "Sums":
@@ -68,6 +69,11 @@ class Sums:
 
 
 def _add(a: Any, b: Any) -> Any:
+    if np.shape(a) != np.shape(b):  # such as 1 bin and 15, which would broadcast
+        raise ValueError(
+            f"totals of the shapes {np.shape(a)} and {np.shape(b)} do not merge: add statistics of"
+            " the same options and classes."
+        )
     if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
         return np.asarray(np.asarray(a, np.float64) + np.asarray(b, np.float64))
     return a + b
@@ -89,6 +95,7 @@ class Rows:
         return self.columns[name]
 
     def __add__(self, other: "Rows") -> "Rows":
+        _check_alike(self, other)
         return jax.tree.map(_concatenate, self, other)
 
     def all_reduce(self, axis_name: AxisName) -> "Rows":
@@ -112,12 +119,27 @@ class Joint:
         return self.parts[name]
 
     def __add__(self, other: "Joint") -> "Joint":
+        _check_alike(self, other)
         return type(self)({name: part + other.parts[name] for name, part in self.parts.items()})
 
     def all_reduce(self, axis_name: AxisName) -> "Joint":
         """Call `all_reduce` of every part."""
         parts: Mapping[str, Stat] = self.parts
         return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})
+
+
+def _check_alike(one: Any, other: Any) -> None:
+    """Raise an error for statistics of different kinds or names, which do not merge."""
+
+    def shown(stat: Any) -> str:
+        known = isinstance(stat, Sums | Rows | Joint)
+        (named,) = vars(stat).values() if known else ((),)
+        return f"{type(stat).__name__}({', '.join(sorted(named))})"
+
+    if shown(one) != shown(other):
+        raise ValueError(
+            f"{shown(one)} and {shown(other)} do not merge: add statistics of the same metrics."
+        )
 
 
 def _is_part(stat: Any) -> bool:

@@ -145,10 +145,21 @@ def test_a_column_that_is_the_same_on_every_device_is_gathered_too():
 
 
 def test_statistics_of_different_names_do_not_merge():
-    with pytest.raises(ValueError, match="count"):
-        Sums({"count": jnp.ones(())}) + Sums({"hits": jnp.ones(())})
-    with pytest.raises(KeyError):
-        Joint({"a": NOTHING}) + Joint({"b": NOTHING})
+    count = Sums({"count": jnp.ones(())})
+    with pytest.raises(ValueError, match=r"Sums\(count\) and Sums\(hits\) do not merge"):
+        count + Sums({"hits": jnp.ones(())})
+    with pytest.raises(ValueError, match=r"Sums\(count\) and Rows\(count\) do not merge"):
+        count + Rows({"count": jnp.ones(1)})
+    with pytest.raises(ValueError, match=r"Joint\(a\) and Joint\(a, b\) do not merge"):
+        Joint({"a": count}) + Joint({"a": count, "b": count})  # b would be lost
+    with pytest.raises(ValueError, match=r"Sums\(count\) and int\(\) do not merge"):
+        count + 1
+
+
+def test_totals_of_other_options_do_not_broadcast():
+    for xp in (np, jnp):
+        with pytest.raises(ValueError, match=r"shapes \(1,\) and \(15,\) do not merge"):
+            Sums({"weight": xp.ones(1)}) + Sums({"weight": xp.ones(15)})
 
 
 def test_gather_and_total_send_gradients_home():
