@@ -28,7 +28,10 @@ def _debiased_rms(bins: BinSums) -> Scalar:
     squared = jnp.where(enough, jnp.square(bins.gap) - variance, 0)
     # Propagate NaN even when no bin has two examples.
     squared = squared + 0 * (bins.confidence + bins.hit)
-    return jnp.sqrt(jnp.maximum(ratio(jnp.sum(count * squared), jnp.sum(count)), 0))
+    estimate = ratio(jnp.sum(count * squared), jnp.sum(count))
+    # The derivative of the root at 0 is infinite, and 0 times it NaN. A NaN is not clipped.
+    clipped = estimate <= 0
+    return jnp.where(clipped, 0, jnp.sqrt(jnp.where(clipped, 1, estimate)))
 
 
 @metric(confidence_bins, biased=True)

@@ -1,5 +1,6 @@
 """Debiased calibration errors, against bins that are filled example by example."""
 
+import jax
 import numpy as np
 import pytest
 
@@ -24,6 +25,14 @@ def equal_width(confidence, num_bins):
     """Return the rows of each bin (lo, hi]."""
     index = np.ceil(confidence * num_bins) - 1
     return [np.flatnonzero(index == b) for b in range(num_bins)]
+
+
+def test_a_clipped_value_has_gradient_zero():
+    logits = np.log(np.array([[0.5, 0.5]] * 4, np.float32))
+    metric = metrics.debiased_rms_calibration_error
+    value, gradient = jax.value_and_grad(metric)(logits, np.array([0, 0, 1, 1]))
+    assert value == 0
+    np.testing.assert_array_equal(gradient, 0)
 
 
 def test_bins_of_equal_width():
