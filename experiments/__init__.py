@@ -1,8 +1,10 @@
 """Binaries that combine the subpackages of calib_jax; run from the checkout."""
 
 import os
+import signal
 import sys
-from types import TracebackType
+from types import FrameType, TracebackType
+from typing import NoReturn
 
 OURS = ("", "calib_jax", "configs", "experiments")
 # Bytes of address space that JAX reserves on a CPU, and more for the threads of every core.
@@ -42,6 +44,20 @@ def _check_address_space() -> None:
         sys.exit(2)
 
 
+def _leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End at Ctrl-C: an exception within an import of compiled code may crash the process."""
+    os.write(2, b"error: interrupted.\n")
+    os._exit(128 + number)
+
+
+def catch_interrupts() -> None:
+    """Let Ctrl-C raise KeyboardInterrupt again once a binary is imported."""
+    if signal.getsignal(signal.SIGINT) is _leave:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 if sys.argv[:1] == ["-m"]:  # `python -m experiments.BINARY` is about to import the binary
     _check_address_space()
     sys.excepthook = _in_one_sentence
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's job may ignore it
+        signal.signal(signal.SIGINT, _leave)

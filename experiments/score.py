@@ -9,6 +9,8 @@ The command calib-score of the installed package, with the same options; see
 import sys
 
 from calib_jax.report import command
+from experiments import catch_interrupts
 
 if __name__ == "__main__":
+    catch_interrupts()
     sys.exit(command.main(program="python -m experiments.score"))

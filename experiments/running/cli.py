@@ -20,6 +20,8 @@ from typing import Any, NoReturn, TextIO
 
 from absl import app, flags, logging
 
+from experiments import catch_interrupts
+
 flags.disclaim_key_flags()  # a flag defined here belongs to the calling module
 
 FAILED, REFUSED = 1, 2
@@ -52,6 +54,7 @@ def run(
     """
 
     def ended(arguments: Sequence[str]) -> int:
+        catch_interrupts()
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.ERROR)  # hides the logs of libraries
         warnings.showwarning = show_warning

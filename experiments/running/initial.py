@@ -113,7 +113,9 @@ def opened(workdir: pathlib.Path | str) -> train.Checkpoints:
     """Open the checkpoints of a run, read-only; `with` closes them."""
     folder = pathlib.Path(workdir) / "checkpoints"
     if not folder.is_dir():
-        raise ValueError(f"there is no run in {workdir}: it has no folder checkpoints.")
+        runs = sorted(pathlib.Path(workdir).glob("runs/*/*/checkpoints"))
+        near = f" The runs of this sweep are folders such as {runs[0].parent}." if runs else ""
+        raise ValueError(f"there is no run in {workdir}: it has no folder checkpoints.{near}")
     return train.Checkpoints(folder, read_only=True)
 
 

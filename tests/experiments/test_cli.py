@@ -4,6 +4,7 @@ import errno
 import os
 import pathlib
 import re
+import signal
 import subprocess
 import sys
 
@@ -27,6 +28,24 @@ def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
     )
     assert ended.returncode == 130
     assert ended.stdout + ended.stderr == "error: interrupted.\n"
+
+
+def test_a_ctrl_c_during_the_imports_is_one_line(tmp_path):
+    """The binary imports a module that waits; the shell's own Ctrl-C reaches it there."""
+    (tmp_path / "jax.py").write_text("import time\nprint('waits', flush=True)\ntime.sleep(60)\n")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "experiments.evaluate"],
+        cwd=ROOT,
+        env=os.environ | {"PYTHONPATH": f"{tmp_path}{os.pathsep}{ROOT}"},
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout.readline() == "waits\n"
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert (process.returncode, output) == (130, "error: interrupted.\n")
 
 
 def test_compiled_programs_are_kept_where_there_is_a_folder_for_them(tmp_path):

@@ -131,5 +131,8 @@ def test_refusals(run, tmp_path, capsys):
         initial.variables(f"{folder}:8", network, random)
     with pytest.raises(FileNotFoundError, match="neither a file nor a run called"):
         initial.variables(str(tmp_path / "nothing"), network, random)
-    with pytest.raises(ValueError, match="has no folder checkpoints"):
-        initial.variables(str(tmp_path), network, random)
+    with pytest.raises(ValueError, match=r"has no folder checkpoints\.$"):
+        initial.opened(tmp_path)
+    (tmp_path / "sweep" / "runs" / "focal" / "1" / "checkpoints").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"folders such as .*sweep/runs/focal/1\.$"):
+        initial.opened(tmp_path / "sweep")
