@@ -253,6 +253,11 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
         parser.error(f"there is no option --{name}{nearest(name, known.keys() - {'files'})}")
     options = vars(parsed)
     files = options.pop("files")
+    if names := [file for file in files if file in metrics_package.catalogue()]:
+        parser.error(
+            f"{names[0]} is a metric and no file: separate metrics by commas, as in"
+            f" --metrics={','.join([*(options['metrics'] or ()), *names])}."
+        )
     return options | {"predictions": [*options["predictions"], *files]}
 
 

@@ -116,6 +116,12 @@ def test_a_calibrator_takes_its_options(tmp_path):
     assert jax.tree.map(np.shape, params) != jax.tree.map(np.shape, default)
 
 
+def test_metrics_after_spaces_are_no_files(capsys):
+    with pytest.raises(SystemExit):
+        command._parsed(["run.npz", "--metrics", "ece", "nll"])
+    assert "by commas, as in --metrics=ece,nll.\n" in capsys.readouterr().err
+
+
 def test_the_options_are_those_of_the_function():
     options = command._parsed([])
     known = inspect.signature(file_scoring.score_files).parameters
