@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import log_probabilities, of_classes, power, times
@@ -46,7 +47,7 @@ def generalized_brier(
     Args:
       logits: unnormalised log-probabilities.
       labels: the true classes, or a distribution q over the classes for each example.
-      gamma: the power, at least 0; 0 is cross-entropy.
+      gamma: the power, at least 0; 0 is cross-entropy, or K times cross-entropy with "sum".
       beta: the norm, at least 1.
       reading: "norm" as above, as in the released code and the published results. "sum":
         $u = \sum_k |q_k - p_k|^\gamma$, the paper's formula applied class by class; the two
@@ -142,7 +143,12 @@ def _share_power_sum(p: Probabilities, exponent: Number) -> PerExample:
             return jnp.ones_like(p.log_rest)
         if exponent == 2:
             return p.share_squares
-    return jnp.sum(power(p.log_share, of_classes(exponent)), axis=-1)
+    if checks.concrete(exponent) and np.all(np.asarray(exponent) > 0):
+        return jnp.sum(power(p.log_share, of_classes(exponent)), axis=-1)
+    # The true class and classes of probability 0 have no share, and 0^0 would count them.
+    shares = p.log_share > -jnp.inf
+    powers = power(jnp.where(shares, p.log_share, 0), of_classes(exponent))
+    return jnp.sum(jnp.where(shares, powers, 0), axis=-1)
 
 
 def _soft_uncertainty(

@@ -75,7 +75,7 @@ def test_adaptive(beta):
 
 
 @pytest.mark.parametrize("weighting", ["loss", "gradient"])
-@pytest.mark.parametrize("gamma", [1.0, 1.5, 2.0, 4.0])
+@pytest.mark.parametrize("gamma", [0.0, 1.0, 1.5, 2.0, 4.0])
 def test_reading_sum(weighting, gamma):
     name = {"loss": "bsce", "gradient": "bsce_gra"}[weighting]
     checks.check_objective(name, REFERENCES[name], gamma=gamma, reading="sum")
