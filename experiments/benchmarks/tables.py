@@ -134,7 +134,7 @@ def _words(value: Any) -> str:
 def check(flag: str, values: Sequence[str], known: Collection[str]) -> None:
     """Raise an error for unknown values of a flag."""
     for value in values:
-        cli.refusing(checks.one_of, f"--{flag}", value, known)
+        cli.refusing(checks.one_of, f"value of --{flag}", value, known)
 
 
 def measured(

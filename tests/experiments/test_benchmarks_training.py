@@ -140,7 +140,7 @@ def test_the_training_benchmark_runs(tmp_path):
     assert all(0 <= row["bytes"] - row["gradient_bytes"] < 10_000 for row in exchanged)
     code, output = processes.run("benchmarks.training", "--parts=speed")
     assert code
-    assert "error: no --parts is called 'speed'; did you mean 'seeds'?" in output
+    assert "error: no value of --parts is called 'speed'; did you mean 'seeds'?" in output
 
 
 SMALL = {

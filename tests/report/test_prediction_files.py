@@ -374,7 +374,7 @@ def test_files_that_are_none(tmp_path):
     refused(f"{tmp_path / 'absent.npy'},{tmp_path / 'logits.npy'}", "there is no file .*absent")
     refused(
         tmp_path / "run.txt",
-        "must end in .npz, .csv, .tsv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy",
+        r"must end in .npz, .csv, .tsv, .parquet or .jsonl, .* Inspect .* \.eval or \.json",
     )
     for ending in ("npz", "csv"):
         (tmp_path / f"folder.{ending}").mkdir()

@@ -107,7 +107,8 @@ def read_predictions(
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
         raise Unreadable(
-            f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, or be LOGITS.npy,LABELS.npy."
+            f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, be a log of Inspect that"
+            " ends in .eval or .json, or be LOGITS.npy,LABELS.npy."
         )
     return _checked(name, contents, first_label)
 
