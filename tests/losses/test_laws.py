@@ -19,6 +19,7 @@ from calib_jax.core.probabilities import prepare
 from .members import (
     DEFAULTS,
     MEMBERS,
+    OF_IMAGES,
     PROGRESS,
     batch,
     compiled_terms_and_gradient,
@@ -613,11 +614,13 @@ SMOOTH_BESIDE_TIES = (
 @pytest.mark.parametrize("name", [name for name in losses.__all__ if name.endswith("_penalty")])
 def test_a_wrong_label_makes_a_penalty_nan(name):
     penalty = getattr(losses, name)
-    logits = jnp.asarray([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 3.0]])
+    # The rows are the pixels of an image for penalties of images.
+    axes = (1, 3, 1) if name.removesuffix("_penalty") in OF_IMAGES else (3,)
+    logits = jnp.asarray([[2.0, 0.0, 0.0], [0.0, 1.0, 0.0], [0.0, 0.0, 3.0]]).reshape(*axes, 3)
     for wrong in (-1, 99):
-        labels = jnp.asarray([0, wrong, 0])
+        labels = jnp.asarray([0, wrong, 0]).reshape(axes)
         assert jnp.isnan(jnp.sum(penalty(logits, labels)))
-        absent = jnp.asarray([1.0, 0.0, 1.0])
+        absent = jnp.asarray([1.0, 0.0, 1.0]).reshape(axes)
         assert jnp.isfinite(jnp.sum(penalty(logits, labels, absent)))
 
 
