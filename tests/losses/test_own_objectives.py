@@ -12,6 +12,8 @@ import pytest
 
 from calib_jax import losses
 
+from .members import OF_IMAGES
+
 LOGITS = jnp.asarray([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
 LABELS = jnp.asarray([0, 2])
 WEIGHTS = jnp.asarray([1.0, 2.0])
@@ -131,8 +133,11 @@ def test_arguments_are_validated_once_in_an_objective(monkeypatch):
     for name in losses.catalogue():
         objective = losses.objective(name)
         state = objective.init(3, [1, 2, 3])
+        # The rows are the pixels of an image for losses of images.
+        axes = (1, -1, 1) if name in OF_IMAGES else (-1,)
+        arrays = LOGITS.reshape(*axes, 3), LABELS.reshape(axes), WEIGHTS.reshape(axes)
         calls.clear()
-        objective.value(state, LOGITS, LABELS, WEIGHTS)
+        objective.value(state, *arrays)
         assert calls == ["objective"], name
     for name in ("focal", "dual_focal", "flsd", "generalized_brier", "label_smoothing"):
         calls.clear()
