@@ -463,7 +463,7 @@ CONSTANT_IN_PIECES = {
     *("accuracy", "error", "top_k", "mean_recall", "mean_precision", "mean_iou", "auroc"),
     *("frequency_weighted_iou", "average_precision", "aurc", "augrc", "excess_aurc"),
     *("risk_at_coverage", "coverage_at_risk", "selective_accuracy", "expected_cost"),
-    *("ood_auroc", "ood_aupr", "ood_fpr95"),
+    *("ood_auroc", "ood_aupr", "ood_fpr95", "confidence_auroc"),
 }
 
 
