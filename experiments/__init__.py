@@ -51,7 +51,7 @@ def _leave(number: int, frame: FrameType | None) -> NoReturn:
 
 
 def catch_interrupts() -> None:
-    """Let Ctrl-C raise KeyboardInterrupt again once a binary is imported."""
+    """Restore Python's handler of Ctrl-C, which raises KeyboardInterrupt, after the imports."""
     if signal.getsignal(signal.SIGINT) is _leave:
         signal.signal(signal.SIGINT, signal.default_int_handler)
 

@@ -84,7 +84,7 @@ class Scored:
             )
         _refuse_infinite(name, score)
         _, labels = Stated(jnp.zeros(correct.shape), correct).columns(name)
-        return _floats(score)[..., None], labels
+        return at_least_float32(score)[..., None], labels
 
 
 jax.tree_util.register_dataclass(Scored)
@@ -255,7 +255,7 @@ def _apply(
         _refuse_infinite(name, values)
     elif concrete(values):
         Stated(values.reshape(-1), jnp.zeros(values.size)).columns(name)  # refuses 1.5, -1, NaN
-    values = _floats(values)
+    values = at_least_float32(values)
 
     def answer(values: Array, _: None, params: OfEvent, options: Mapping[str, Any]) -> Any:
         scores = params.scores if isinstance(params, OfScore) else None
@@ -359,7 +359,3 @@ def refuses(fit: _Function) -> _Function:
         return fit(*args, **options)
 
     return cast(_Function, checked)
-
-
-def _floats(values: Array) -> Array:
-    return at_least_float32(values)

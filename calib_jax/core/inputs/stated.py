@@ -64,7 +64,7 @@ class Stated:
             )
         if concrete(confidence, correct):
             _refuse_values(name, np.asarray(confidence), np.asarray(correct))
-        return at_least_float32(confidence)[..., None], (correct.astype(jnp.int32))
+        return at_least_float32(confidence)[..., None], correct.astype(jnp.int32)
 
 
 def _refuse_values(name: str, confidence: np.ndarray, correct: np.ndarray) -> None:
