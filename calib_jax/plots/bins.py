@@ -198,3 +198,11 @@ def _check_contents(picture: str, bins: CheckedBins) -> None:
                 f"{picture}: {name} of bin {bin_} must lie in [0, 1], got {values[bin_]:g}: NaN"
                 " comes of labels out of range or NaN logits."
             )
+    if bins.low is not None and bins.high is not None:
+        wrong = bins.filled & (bins.low > bins.high)
+        if np.any(wrong):
+            bin_ = int(np.argmax(wrong))
+            raise ValueError(
+                f"{picture}: low of bin {bin_} is above its high, {bins.low[bin_]:g} and"
+                f" {bins.high[bin_]:g}: exchange low and high."
+            )

@@ -106,6 +106,9 @@ def reliability_grid(
     """
     if not tables:
         raise ValueError("reliability_grid: there is no table to draw.")
+    captions = dict.fromkeys(tables) if ece is None else ece
+    if set(captions) != set(tables):
+        raise ValueError(f"ece has the names {list(captions)} and the tables {list(tables)}.")
     checks.at_least("columns", columns, 1)
     columns = min(columns, len(tables))
     rows = -(-len(tables) // columns)
@@ -116,14 +119,13 @@ def reliability_grid(
     panels = {name: checked("reliability_grid", table) for name, table in tables.items()}
     for place, (name, bins) in zip(axes.flat, panels.items(), strict=False):
         handles += _diagram(place, bins, level)
-        number = style.number(bins.ece if ece is None or ece[name] is None else ece[name])
+        number = style.number("ece", bins.ece if captions[name] is None else captions[name])
         place.set_title(style.wrapped(f"{name}\nECE {number}, {bins.n}", room))
     style.label_grid(axes, len(tables), x="confidence", y="accuracy")
     axes[0, 0].set_xticks(np.linspace(0, 1, 3))
     if title:
         figure.suptitle(style.wrapped(title, width), x=0.01, ha="left", fontsize=10)
-    captions = [] if ece is None else [ece[name] for name in tables]
-    notes = [_why_outside(captions), note_on_narrow(panels)]
+    notes = [_why_outside([captions[name] for name in tables]), note_on_narrow(panels)]
     style.legend_below(figure, handles, width, " ".join(filter(None, notes)))
     return figure
 
@@ -144,7 +146,7 @@ def _figure(
         between = ", " if style.characters(room) > 36 else "\n"
         means = f"accuracy {bins.mean(bins.accuracy):.3f}"
         means += f"{between}confidence {bins.mean(bins.confidence):.3f}"
-        number = style.number(bins.ece if ece is None else ece)
+        number = style.number("ece", bins.ece if ece is None else ece)
         caption = f"ECE {number}\n{means}\n{bins.n}{between}{bins.cut}"
         caption = f"{title}\n{caption}" if title else caption
         axes[0, column].set_title(style.wrapped(caption, room))

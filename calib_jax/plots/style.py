@@ -242,7 +242,10 @@ def interval_label(level: float | None) -> str:
     >>> interval_label(0.9), interval_label(None)
     ('90% interval', 'interval')
     """
-    return "interval" if level is None else f"{100 * level:g}% interval"
+    if level is None:
+        return "interval"
+    checks.level(level)
+    return f"{100 * level:g}% interval"
 
 
 def legend_below(
@@ -347,15 +350,15 @@ def _parts(word: str, letters: int) -> list[str]:
     return parts
 
 
-def number(value: Any) -> str:
-    """Format a number, or a value with its interval (value, low, high).
+def number(name: str, value: Any) -> str:
+    """Format a number, or a value with its interval (value, low, high); errors name the argument.
 
-    >>> number(0.0834)
+    >>> number("ece", 0.0834)
     '0.083'
-    >>> number((0.0834, 0.079, 0.0881)), number((0.07, 0.079, 0.0881))
+    >>> number("ece", (0.0834, 0.079, 0.0881)), number("ece", (0.07, 0.079, 0.0881))
     ('0.083 [0.079, 0.088]', '0.070† [0.079, 0.088]')
     """
-    middle, low, high = triple("value", value)
+    middle, low, high = triple(name, value)
     text = f"{middle:.3f}{outside_interval.mark(middle, low, high)}"
     return text if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
 
@@ -370,9 +373,12 @@ def triple(name: str, value: Any) -> tuple[float, float | None, float | None]:
             f"{name} must be a number or (value, low, high), got {value!r}: give one entry at a"
             " time."
         )
-    numbers = [float(part) for part in parts]
+    try:
+        numbers = [float(part) for part in parts]
+    except (TypeError, ValueError):
+        raise TypeError(f"{name} must hold numbers, got {value!r}.") from None
     if not np.all(np.isfinite(numbers)):
-        raise ValueError(f"{name} must be finite, got {tuple(numbers)}: leave it out.")
+        raise ValueError(f"{name} must be finite, got {value!r}: leave it out.")
     if len(numbers) == 1:
         return numbers[0], None, None
     middle, low, high = numbers

@@ -97,7 +97,15 @@ def test_composed_augmentations_draw_independently():
         ),
         (
             lambda: data.random_crop()(KEYS[0], jnp.ones(3)),
-            r"height, width, ...\], got \(3,\)",
+            r"random_crop: an image is \[height, width\] or .*, got \(3,\)",
+        ),
+        (  # flipped as one image, every image of a batch would stand on its head
+            lambda: data.random_flip()(KEYS[0], jnp.ones((2, 3, 3, 1))),
+            r"random_flip: .* got \(2, 3, 3, 1\): give one image, and use jax.vmap for a batch",
+        ),
+        (
+            lambda: data.random_zoom()(KEYS[0], {"image": jnp.ones((3, 3))}),
+            "random_zoom: .*, got dict: give one image",
         ),
     ],
 )

@@ -71,6 +71,8 @@ def test_refusals():
         data.gaussian_noise(grey(0.5), severity=6)
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         data.gaussian_noise(grey(0.5), seed=-1)
+    with pytest.raises(TypeError, match="source must be a source of examples, got ndarray"):
+        data.gaussian_noise(grey(0.5).inputs)
     with pytest.raises(ValueError, match="must be images"):
         data.gaussian_noise(InMemory(np.zeros((3, 4)), np.zeros(3)))
     with pytest.raises(ValueError, match="the source has no examples"):

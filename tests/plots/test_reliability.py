@@ -173,6 +173,7 @@ def test_only_what_is_there_is_in_the_legend():
         ({"accuracy": [30.0, np.nan, 50, 70]}, ValueError, "accuracy of bin 0 .* got 30"),
         ({"accuracy": "high"}, TypeError, "accuracy must hold numbers, got str"),
         ({"upper": [0.1, 0.1, 0.6, 1.0]}, ValueError, "lower <= upper"),
+        ({"low": [0.7, 0, 0, 0]}, ValueError, "low of bin 0 is above its high, 0.7 and 0.6"),
         ({"confidence": np.ones((3, 4))}, ValueError, r"one class at a time, got shape \(3, 4\)"),
     ],
 )
@@ -190,11 +191,23 @@ def test_what_is_no_table_is_refused():
 
 @pytest.mark.parametrize(
     ("ece", "sentence"),
-    [(np.nan, "must be finite"), ((0.1, 0.3, 0.2), "the order is"), ((0.1, 0.2), "must be a num")],
+    [
+        (np.nan, "ece must be finite, got nan"),
+        ((0.1, 0.3, 0.2), "the order is"),
+        ((0.1, 0.2), "ece must be a num"),
+        ("8 %", "ece must hold numbers, got '8 %'"),
+    ],
 )
 def test_a_wrong_number_is_refused(ece, sentence):
-    with pytest.raises(ValueError, match=sentence):
+    with pytest.raises((ValueError, TypeError), match=sentence):
         plots.reliability_diagram(table(), ece=ece)
+
+
+def test_a_level_is_a_fraction_and_a_grid_needs_an_ece_of_each_table():
+    with pytest.raises(ValueError, match="level must be a fraction between 0 and 1, got 95"):
+        plots.reliability_diagram(table(), level=95)
+    with pytest.raises(ValueError, match=r"ece has the names \['b'\] and the tables \['a'\]"):
+        plots.reliability_grid({"a": table()}, ece={"b": 0.1})
 
 
 def test_the_reason_of_a_caption_outside_its_interval_stands_with_the_legend():

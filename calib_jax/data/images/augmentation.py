@@ -29,10 +29,22 @@ Augmentation: TypeAlias = Callable[[Any, Any], Any]
 _MIXUP = 0x6D6978  # folded into keys, so that mixup and augmentation use different keys
 
 
+def _image(name: str, image: Any) -> Array:
+    """Convert one image, or one label map, to an array; refuse a batch and a tree of arrays."""
+    shape = getattr(image, "shape", None)
+    if shape is None or len(shape) not in (2, 3):
+        raise ValueError(
+            f"{name}: an image is [height, width] or [height, width, channels], got"
+            f" {type(image).__name__ if shape is None else tuple(shape)}: give one image, and use"
+            " jax.vmap for a batch."
+        )
+    return jnp.asarray(image)
+
+
 def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
     """Return a function that pads an image and crops a random window of the original size.
 
-    Images are `[height, width, ...]`, of any dtype.
+    Images are `[height, width]` or `[height, width, channels]`, of any dtype.
 
     Args:
       padding: pixels added on every side.
@@ -45,13 +57,11 @@ def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
     >>> crop(jax.random.key(0), jnp.ones((32, 32, 3), jnp.uint8)).shape
     (32, 32, 3)
     """
-    checks.at_least("padding", padding, 0)
+    checks.whole("padding", padding, 0)
     checks.one_of("fill", fill, ("zeros", "reflect"))
 
     def crop(key: Any, image: Any) -> Array:
-        image = jnp.asarray(image)
-        if image.ndim < 2:
-            raise ValueError(f"random_crop: an image is [height, width, ...], got {image.shape}.")
+        image = _image("random_crop", image)
         if fill == "reflect" and padding >= min(image.shape[:2]):
             raise ValueError(
                 f"random_crop: padding={padding} reflects beyond an image of {image.shape[:2]}."
@@ -66,7 +76,7 @@ def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
 
 
 def random_flip(*, probability: Number = 0.5) -> Augmentation:
-    """Return a function that randomly mirrors an image `[height, width, ...]` left to right.
+    """Return a function that randomly mirrors an image, as of `random_crop`, left to right.
 
     >>> flip = random_flip(probability=1.0)
     >>> flip(jax.random.key(0), jnp.array([[1, 2, 3]]))
@@ -75,7 +85,7 @@ def random_flip(*, probability: Number = 0.5) -> Augmentation:
     checks.between("probability", probability, 0, 1)
 
     def flip(key: Any, image: Any) -> Array:
-        image = jnp.asarray(image)
+        image = _image("random_flip", image)
         return jnp.where(jax.random.bernoulli(key, probability), image[:, ::-1], image)
 
     return flip
@@ -100,9 +110,7 @@ def random_zoom(*, smallest: Number = 0.5, largest: Number = 2.0) -> Augmentatio
     checks.at_least("largest", largest, smallest)
 
     def zoom(key: Any, image: Any) -> Array:
-        image = jnp.asarray(image)
-        if image.ndim < 2:
-            raise ValueError(f"random_zoom: an image is [height, width, ...], got {image.shape}.")
+        image = _image("random_zoom", image)
         of_factor, of_place = jax.random.split(key)
         ends = jnp.log(smallest), jnp.log(largest)
         factor = jnp.exp(jax.random.uniform(of_factor, (), minval=ends[0], maxval=ends[1]))

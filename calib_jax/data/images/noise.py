@@ -8,7 +8,7 @@ on pixels scaled to [0, 1], with $\sigma$ = .04, .06, .08, .09, .10 at severity 
 import jax
 import numpy as np
 
-from calib_jax.core.examples import InMemory, Source
+from calib_jax.core.examples import InMemory, Source, check_source
 from calib_jax.core.inputs import checks
 
 SIGMAS = (0.04, 0.06, 0.08, 0.09, 0.10)
@@ -37,6 +37,7 @@ def gaussian_noise(
     >>> round(float(np.std(noisy.inputs / 255)), 2)
     0.04
     """
+    check_source("source", source)
     checks.whole("severity", severity)
     checks.between("severity", severity, 1, len(SIGMAS))
     checks.above("brightest", brightest, 0)
