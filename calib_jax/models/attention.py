@@ -105,7 +105,8 @@ class Attention(nn.Module):
         dense = partial(layers.dense, dtype=self.dtype, init=self.initializer)
 
         def per_head(tokens: Any, name: str) -> Array:
-            return dense(tokens, width, name=name).reshape(*tokens.shape[:2], self.heads, -1)
+            shape = (*tokens.shape[:2], self.heads, width // self.heads)
+            return dense(tokens, width, name=name).reshape(shape)
 
         def key_or_value(name: str) -> Array:
             if self.fixed:

@@ -258,7 +258,8 @@ def real_rows(inputs: PyTree, mask: Mask | None) -> PyTree:
 
 def at_least_single(dtype: DType) -> DType:
     """Return the dtype of parameters, statistics and logits: float32, or wider if `dtype` is."""
-    return jnp.promote_types(dtype, jnp.float32)
+    # Not by `jnp.promote_types`, which jax_numpy_dtype_promotion="strict" forbids.
+    return np.promote_types(jnp.dtype(dtype), np.float32)
 
 
 def precision_of_products() -> str | None:

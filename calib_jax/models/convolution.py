@@ -16,7 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.types import Array
-from calib_jax.models.contract import precision_of_products
+from calib_jax.models.contract import at_least_single, precision_of_products
 
 # The number of examples in each part of a kernel gradient. For the shapes of a small ResNet at
 # batch 128, parts of 8 to 32 examples take a third to a half of the time of the whole batch.
@@ -139,14 +139,14 @@ def _sum_over_parts(function: Callable[[Any], Array], arrays: tuple[Array, Array
     parts, rest = divmod(arrays[0].shape[0], _PART)
     if parts < 2:
         return function(arrays)
-    wide = jnp.promote_types(arrays[0].dtype, jnp.float32)
+    wide = at_least_single(arrays[0].dtype)
     end = parts * _PART
     total = function(jax.tree.map(lambda a: a[:_PART], arrays)).astype(wide)
     if rest:
-        total = total + function(jax.tree.map(lambda a: a[end:], arrays))
+        total = total + function(jax.tree.map(lambda a: a[end:], arrays)).astype(wide)
     # Use a loop, so that the program does not grow with the batch.
     between = jax.tree.map(lambda a: a[_PART:end].reshape(-1, _PART, *a.shape[1:]), arrays)
-    return lax.scan(lambda sofar, part: (sofar + function(part), None), total, between)[0]
+    return lax.scan(lambda sofar, part: (sofar + function(part).astype(wide), None), total, between)[0]
 
 
 _convolve.defvjp(_forward, _backward)

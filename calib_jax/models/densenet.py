@@ -66,7 +66,7 @@ class Transition(nn.Module):
         x = layers.conv(
             nn.relu(x), self.features, 1, dtype=self.dtype, init=self.initializer, name="conv"
         )
-        return nn.avg_pool(x, (2, 2), strides=(2, 2))
+        return layers.average_pool(x)
 
 
 class DenseNet(Network):

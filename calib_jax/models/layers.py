@@ -1,6 +1,7 @@
 """Functional layers for compact methods, with common naming, initialisation and casting."""
 
 import functools
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -73,13 +74,15 @@ def layer_norm(
     x: Float[Array, "*batch width"], *, name: str, dtype: DType, epsilon: float
 ) -> Float[Array, "*batch width"]:
     """Normalise each vector to mean 0 and variance 1, then scale and shift its features."""
-    return nn.LayerNorm(
+    precise = at_least_single(dtype)
+    norm = nn.LayerNorm(
         epsilon=epsilon,
-        dtype=dtype,
-        param_dtype=at_least_single(dtype),
+        dtype=precise,
+        param_dtype=precise,
         use_fast_variance=False,
         name=name,
-    )(x)
+    )
+    return norm(x.astype(precise)).astype(dtype)
 
 
 def conv(
@@ -157,7 +160,19 @@ def averages(
             for i in range(cells)
         ]
         x = jnp.concatenate([jnp.mean(part, axis, keepdims=True) for part in parts], axis)
-    return jnp.moveaxis(x, -1, 1).reshape(x.shape[0], -1)
+    return flat(jnp.moveaxis(x, -1, 1))
+
+
+def flat(x: Float[Array, "batch ..."]) -> Float[Array, "batch features"]:
+    """Join all axes but the first; the number of examples may be 0."""
+    return x.reshape(x.shape[0], math.prod(x.shape[1:]))
+
+
+def average_pool(
+    x: Float[Array, "batch rows columns channels"],
+) -> Float[Array, "batch half_rows half_columns channels"]:
+    """Average over windows of 2 x 2, as `flax.linen.avg_pool`, which mixes dtypes."""
+    return nn.pooling.pool(x, 0.0, lax.add, (2, 2), (2, 2), "VALID") / 4
 
 
 def max_pool(

@@ -13,7 +13,7 @@ from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Network, built, register
 
 _POOLS = {
-    "average": partial(nn.avg_pool, window_shape=(2, 2), strides=(2, 2)),
+    "average": layers.average_pool,
     "max": partial(layers.max_pool, window=2, stride=2),
 }
 _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
@@ -50,7 +50,7 @@ class LeNet5(Network):
             x = layers.conv(x, features, 5, name=f"conv{number}", bias=True, **common)
             x = activation(norm(x, name=f"norm{number}"))
             x = pool(x)
-        x = x.reshape(x.shape[0], -1)
+        x = layers.flat(x)
         for number, features in enumerate((120, 84), start=1):
             features *= self.width
             x = activation(layers.dense(x, features, name=f"dense{number}", **common))

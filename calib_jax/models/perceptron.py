@@ -23,7 +23,7 @@ class Perceptron(Network):
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
         """Map inputs `[batch, ...]` of any shape to logits `[batch, classes]`."""
         x, _ = self.inputs(x, mask)
-        x = x.reshape(x.shape[0], -1)
+        x = layers.flat(x)
         for number, width in enumerate(self.hidden, start=1):
             name = f"hidden{number}"
             x = nn.relu(layers.dense(x, width, name=name, dtype=self.dtype, init=self.initializer))

@@ -108,9 +108,11 @@ def hidden_states(weights: Weights, vectors: Array, children: Array) -> Array:
       vectors: the vectors of the words, `[batch, words, width]`.
       children: `[batch, words - 1, 2]`, the numbers of the children of each inner node.
     """
-    if not children.size:  # Each word is a whole tree.
+    if not children.size:  # Each word is a whole tree, or there is no tree.
         states = _of_words(weights.leaf_kernel, weights.leaf_bias, vectors[:, 0])
-        return _halves(states)[0][:, None]
+        hidden, _ = _halves(states)
+        nodes = 2 * children.shape[1] + 1
+        return jnp.broadcast_to(hidden[:, None], (len(hidden), nodes, hidden.shape[-1]))
     varied = varying((weights, vectors), (weights, vectors, children))
     return _composed(precision_of_products(), *varied, children)
 

@@ -65,7 +65,7 @@ class TransformerBlock(nn.Module):
         # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
         shares = jax.nn.softmax(scores.astype(at_least_single(self.dtype))).astype(self.dtype)
         y = jnp.einsum("bhqk,bkhf->bqhf", drop(shares, "shares"), value)
-        y = dense(y.reshape(*y.shape[:2], -1), width, name="attention_out")
+        y = dense(y.reshape(*y.shape[:2], self.heads * self.head_width), width, name="attention_out")
         x = x + drop(y, "attention")
 
         y = dense(norm(x, name="mlp_norm"), self.mlp_width, name="mlp_in")
@@ -99,7 +99,7 @@ class VisionTransformer(Network):
         batch, channels = x.shape[0], x.shape[-1]
         rows = self.image // self.patch
         x = x.reshape(batch, rows, self.patch, rows, self.patch, channels)
-        x = jnp.swapaxes(x, 2, 3).reshape(batch, rows * rows, -1)
+        x = jnp.swapaxes(x, 2, 3).reshape(batch, rows * rows, self.patch**2 * channels)
         x = norm(x, name="patch_norm")
         x = layers.dense(x, self.width, dtype=self.dtype, init=self.initializer, name="embedding")
         x = norm(x, name="embedding_norm")

@@ -179,6 +179,29 @@ def test_bfloat16_computes_and_float32_keeps(network):
     assert np.linalg.norm(logits - exact) < 0.05 * np.linalg.norm(exact)
 
 
+@every_network
+def test_a_step_promotes_no_dtype_and_takes_no_examples(network):
+    """With jax_numpy_dtype_promotion="strict"; 33 rows, since a convolution sums over parts."""
+
+    def traced(network, batch):
+        x = inputs(network, batch)
+        variables = shapes_for(network, x)
+
+        def total(variables):
+            options = {"mutable": ["batch_stats"], **keys(network, batch)}
+            logits, _ = network.apply(variables, x, train=True, **options)
+            return jnp.sum(logits), logits
+
+        gradient, logits = jax.eval_shape(jax.grad(total, has_aux=True), variables)
+        chex.assert_trees_all_equal_shapes_and_dtypes(gradient, variables)
+        return logits
+
+    with jax.numpy_dtype_promotion("strict"):
+        logits = traced(network, 33)
+        assert traced(network.clone(dtype="bfloat16"), 33) == logits
+    assert traced(network, 0).shape == (0, *logits.shape[1:])
+
+
 def convolutions(jaxpr):
     for equation in jaxpr.eqns:
         if equation.primitive.name == "conv_general_dilated":
