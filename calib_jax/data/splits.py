@@ -98,6 +98,7 @@ def some_of_each(
     """
     checks.whole("per_class", per_class)
     checks.seed(seed)
+    labels = _classes(labels, len(class_names))
     by_class = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=len(class_names)))
     random = np.random.default_rng(seed)
@@ -110,6 +111,17 @@ def some_of_each(
             )
         drawn.append(by_class[start + random.permutation(end - start)[:per_class]])
     return np.sort(np.concatenate(drawn))
+
+
+def _classes(labels: np.ndarray, num_classes: int) -> np.ndarray:
+    """Validate that labels are classes."""
+    labels = np.asarray(labels)
+    if not np.issubdtype(labels.dtype, np.integer):
+        raise TypeError(f"labels must be integers, got {labels.dtype}.")
+    wrong = labels[(labels < 0) | (labels >= num_classes)]
+    if wrong.size:
+        raise ValueError(f"labels must lie in [0, {num_classes - 1}], got {wrong[0]}.")
+    return labels
 
 
 def with_label_noise(
@@ -155,7 +167,7 @@ def long_tailed(labels: np.ndarray, num_classes: int, *, factor: float) -> np.nd
     """
     checks.at_least("num_classes", num_classes, 2)
     checks.at_least("factor", factor, 1)
-    labels = np.asarray(labels)
+    labels = _classes(labels, num_classes)
     largest = int(np.bincount(labels, minlength=num_classes).min())
     # A product such as 100 * 100**-0.5 may fall just below the whole number.
     sizes = np.floor(largest * float(factor) ** -np.linspace(0, 1, num_classes) + 1e-9).astype(int)

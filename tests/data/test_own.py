@@ -78,6 +78,12 @@ def test_arrays_that_are_no_data_set(labels, options, message):
         data.from_arrays(PIXELS, labels, **options)
 
 
+@pytest.mark.parametrize("inputs", [np.array(["a"] * 30), np.array([[1, "a"]] * 30, object)])
+def test_inputs_that_are_no_numbers_are_refused(inputs):
+    with pytest.raises(TypeError, match="train: inputs must be real numbers, got .*: encode them"):
+        data.from_arrays(inputs, LABELS)
+
+
 WORDS = {"words": np.zeros((30, 7), int), "length": np.ones(30, int)}
 
 
@@ -227,6 +233,10 @@ def test_data_sets_of_other_libraries_become_arrays():
         data.arrays_of(hugging_face, inputs="img")
     with pytest.raises(ValueError, match="has no examples"):
         data.arrays_of(Rows())
+    with pytest.raises(TypeError, match="got a mapping of train, test: give one of its entries"):
+        data.arrays_of({"train": hugging_face, "test": hugging_face})
+    with pytest.raises(TypeError, match="which a list_iterator lacks: give list"):
+        data.arrays_of(iter([(photos[0], 0)]))  # a stream
     mixed = Rows((photos[0], 0), (photos[1].convert("L"), 1))
     x, _ = data.arrays_of(mixed, size=(3, 2))
     assert x.shape == (2, 3, 2, 3)

@@ -127,5 +127,11 @@ def test_a_tail_that_cannot_be():
     np.testing.assert_array_equal(data.long_tailed(labels, 3, factor=1), np.arange(30))
     with pytest.raises(ValueError, match="a factor of 20 leaves no example of class 2: the small"):
         data.long_tailed(labels, 3, factor=20)
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\], got 2"):
+        data.long_tailed(labels, 2, factor=2)  # all of class 2 would be left out
+    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\], got 2"):
+        drawn_of(labels, 1)
+    with pytest.raises(TypeError, match="labels must be integers, got float64"):
+        data.long_tailed(labels / 1, 3, factor=2)
     with pytest.raises(ValueError, match=r"factor must be at least 1, got 0.5"):
         data.long_tailed(labels, 3, factor=0.5)

@@ -712,12 +712,19 @@ def test_plans_are_checked():
         task_of(train=np.eye(3))
     with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
         train.Plan(num_epochs=0, batch_size=1)
+    # Steps never reached the end of 1.5 epochs of 5 steps, and the loop did not end.
+    with pytest.raises(TypeError, match=r"num_epochs must be an integer, got 1\.5"):
+        train.Plan(num_epochs=1.5, batch_size=1)
+    with pytest.raises(TypeError, match=r"warm_up_epochs must be an integer, got 0\.5"):
+        train.Plan(num_epochs=1, batch_size=1, warm_up_epochs=0.5)
     with pytest.raises(ValueError, match="seed must be at least 0, got -1"):
         train.Plan(num_epochs=1, batch_size=1, seed=-1)
     with pytest.raises(ValueError, match=r"best\['nll'\] must be one of 'min', 'max', got 'low'"):
         train.Plan(num_epochs=1, batch_size=1, best={"nll": "low"})
     with pytest.raises(ValueError, match="patience_for must be one of 'ece', got 'nll'"):
         train.Plan(num_epochs=1, batch_size=1, best={"ece": "min"}, patience=1)
+    with pytest.raises(ValueError, match="patience needs a metric to watch: give best="):
+        train.Plan(num_epochs=1, batch_size=1, patience=1)
     with pytest.raises(ValueError, match=r"accumulate=9 makes more parts than .* examples, 8"):
         train.Plan(num_epochs=1, batch_size=8, accumulate=9)
     with pytest.raises(ValueError, match="warm_up_reduction must be one of 'sum', 'mean'"):

@@ -80,15 +80,16 @@ def test_an_example_without_a_label_is_predicted_from_its_input():
         ),
         ({"source": SOURCE.inputs}, "source must be a source of examples, got ndarray"),
         ({"source": (SOURCE.inputs, SOURCE.labels)}, "got tuple:\ngive calib_jax.core.InMemory"),
+        ({"source": InMemory(*SOURCE[np.arange(0)])}, "source has no examples to predict"),
     ],
 )
 def test_an_argument_of_another_kind_is_named(change, message, monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
     given = {"forward": tasks.forward, "state": state, "source": SOURCE} | change
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         train.predict(**given)
-    with pytest.raises(TypeError, match=message):
+    with pytest.raises((TypeError, ValueError), match=message):
         next(train.predict_blocks(given["forward"], [given["state"]], given["source"]))
 
 

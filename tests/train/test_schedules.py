@@ -104,6 +104,8 @@ def test_a_traced_step():
 def test_bad_values():
     with pytest.raises(ValueError, match="milestones must ascend, got \\(5, 5\\)"):
         schedules.multi_step(0.1, milestones=(5, 5))
+    with pytest.raises(TypeError, match=r"milestones must be epochs, such as .*, got 150"):
+        schedules.multi_step(0.1, milestones=150)
     with pytest.raises(ValueError, match="rate must be at least 0, got -1"):
         schedules.cosine(-1.0, num_epochs=3)
     with pytest.raises(ValueError, match="form must be one of 'linear', 'constant'"):

@@ -190,6 +190,8 @@ def test_a_batch_that_a_step_cannot_take_is_named():
     for name in ("weights", "index"):
         with pytest.raises(TypeError, match=f"batch .*needs {name}, .*got None"):
             moved(CROSS_ENTROPY, dataclasses.replace(whole, **{name: None}))
+    with pytest.raises(ValueError, match="lengths must agree: labels has 9, weights has 10"):
+        moved(CROSS_ENTROPY, dataclasses.replace(whole, labels=whole.labels[:9]))
     evaluate = train.make_eval_step(tasks.forward, {})
     with pytest.raises(TypeError, match=r"needs weights, got None: give jnp.ones\(10\)"):
         evaluate(tasks.state_of(CROSS_ENTROPY), dataclasses.replace(whole, weights=None))

@@ -265,7 +265,7 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
             raise ValueError(
                 f"class_names must be two names or more, all different, got {list(class_names)}."
             )
-        return tuple(class_names)
+        return tuple(map(str, class_names))
     labels = np.concatenate(
         [_labels(part, values[1]).reshape(-1) for part, values in given.items()]
     )
@@ -280,7 +280,7 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
             )
         names = tuple(map(str, range(largest + 1)))
     if len(names) < 2:
-        raise ValueError(f"labels must have two classes or more, got only {', '.join(names)}.")
+        raise ValueError(f"labels must have two classes or more, got only {', '.join(names) or 'none'}.")
     return names
 
 
@@ -290,6 +290,9 @@ def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyT
         _refuse_masked(part, "inputs", leaf)
     inputs, labels = jax.tree.map(_array, values[0]), _labels(part, values[1])
     leaves = jax.tree.leaves(inputs)
+    for leaf in leaves:
+        if leaf.dtype.kind in "OSUcMm":
+            raise TypeError(f"{part}: inputs must be real numbers, got {leaf.dtype}: encode them.")
     lengths = {len(leaf) if leaf.ndim else 0 for leaf in leaves}
     if lengths != {len(labels)} or labels.ndim != 1:
         shapes = ", ".join(str(leaf.shape) for leaf in leaves[:3]) + ", ..." * (len(leaves) > 3)
@@ -375,6 +378,16 @@ def arrays_of(
     >>> x.shape, y
     ((2, 1, 2), array([1, 0]))
     """
+    if isinstance(dataset, Mapping):
+        raise TypeError(
+            f"arrays_of takes one data set, got a mapping of {', '.join(map(str, dataset))}: give"
+            " one of its entries."
+        )
+    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
+        raise TypeError(
+            f"arrays_of needs len(dataset) and dataset[i], which a {type(dataset).__name__} lacks:"
+            " give list(dataset)."
+        )
     values, classes, modes = [], [], set()
     for number in range(len(dataset)):
         row = dataset[number]

@@ -47,7 +47,7 @@ class Order(NamedTuple):
 
 def steps_per_epoch(num_examples: int, batch_size: int, *, drop_last: bool = False) -> int:
     """Count the batches of an epoch."""
-    checks.at_least("batch_size", batch_size, 1)
+    checks.whole("batch_size", batch_size)
     if num_examples == 0:
         raise ValueError("a training set needs at least one example, and this one has none.")
     if drop_last and num_examples < batch_size:

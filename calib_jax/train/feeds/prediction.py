@@ -168,6 +168,8 @@ def check_arguments(forward: Any, states: Sequence[Any], source: Any) -> None:
                 " train.fit or train.create returns."
             )
     check_source("source", source)
+    if not len(source):
+        raise ValueError("source has no examples to predict.")
 
 
 def _check_memory(

@@ -83,6 +83,12 @@ class Task:
         return examples_of_epoch(self.order, len(self.train), seed, epoch)
 
 
+_COUNTS = (  # numbers of `Plan` that may be 0
+    *("warm_up_epochs", "eval_every_steps", "eval_batch_size", "threads"),
+    *("checkpoint_every_epochs", "keep_every_epochs", "patience"),
+)
+
+
 @checks.names_options
 @dataclasses.dataclass(frozen=True)
 class Plan:
@@ -133,10 +139,11 @@ class Plan:
 
     def __post_init__(self) -> None:
         for name in ("num_epochs", "batch_size", "accumulate", "keep"):
-            checks.at_least(name, getattr(self, name), 1)
-        for field in dataclasses.fields(self):
-            if isinstance(getattr(self, field.name), int | float):
-                checks.at_least(field.name, getattr(self, field.name), 0)
+            checks.whole(name, getattr(self, name), 1)
+        for name in _COUNTS:
+            checks.whole(name, getattr(self, name), 0)
+        for name in ("resident_bytes", "checkpoint_every_minutes"):
+            checks.at_least(name, getattr(self, name), 0)
         checks.seed(self.seed)
         if self.accumulate > self.batch_size:
             raise ValueError(
@@ -152,6 +159,8 @@ class Plan:
         for name, direction in self.best.items():
             checks.one_of(f"best[{name!r}]", direction, ("min", "max"))
         if self.patience:
+            if not self.best:
+                raise ValueError('patience needs a metric to watch: give best={"nll": "min"}.')
             checks.one_of("patience_for", self.patience_for, self.best)
 
 

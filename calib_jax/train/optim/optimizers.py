@@ -53,7 +53,7 @@ def adam(
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
     """Build Adam with weight decay added to the gradient, as in torch and the papers."""
-    return _chain(optax.scale_by_adam(b1, b2, eps), learning_rate, weight_decay, clip_norm)
+    return _chain(_adam_rule(b1, b2, eps), learning_rate, weight_decay, clip_norm)
 
 
 def adamw(
@@ -66,8 +66,15 @@ def adamw(
     clip_norm: float = 0.0,
 ) -> optax.GradientTransformation:
     """Build AdamW, with weight decay decoupled from the moments of the gradient."""
-    rule = optax.chain(optax.scale_by_adam(b1, b2, eps), optax.add_decayed_weights(weight_decay))
+    checks.at_least("weight_decay", weight_decay, 0)
+    rule = optax.chain(_adam_rule(b1, b2, eps), optax.add_decayed_weights(weight_decay))
     return _chain(rule, learning_rate, 0.0, clip_norm)
+
+
+def _adam_rule(b1: float, b2: float, eps: float) -> optax.GradientTransformation:
+    checks.between("b1", b1, 0, 1)
+    checks.between("b2", b2, 0, 1)
+    return optax.scale_by_adam(b1, b2, eps)
 
 
 def adagrad(
@@ -196,6 +203,8 @@ def _chain(
     rule: optax.GradientTransformation, rate: Rate, weight_decay: float, clip_norm: float
 ) -> optax.GradientTransformation:
     """Clip, add weight decay, apply a rule, and scale by the rate."""
+    if not callable(rate):
+        checks.at_least("learning_rate", rate, 0)
     checks.at_least("weight_decay", weight_decay, 0)
     checks.at_least("clip_norm", clip_norm, 0)
     return optax.chain(

@@ -14,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax.core.inputs import checks
 
@@ -38,6 +39,8 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
     """
     checks.at_least("rate", rate, 0)
     checks.at_least("factor", factor, 0)
+    if np.ndim(milestones) != 1:
+        raise TypeError(f"milestones must be epochs, such as (150, 250), got {milestones!r}.")
     if len(milestones):
         checks.ascending("milestones", milestones)
 

@@ -385,6 +385,7 @@ def weights_of(batch: Batch) -> Array:
             f"a batch needs weights, got None: give jnp.ones({len(batch.labels)}), with 0 for rows"
             " that pad it."
         )
+    checks.same_length(labels=batch.labels, weights=batch.weights)
     missing = batch.labels.ndim - batch.weights.ndim
     weights = batch.weights.reshape(batch.weights.shape + (1,) * missing)
     return jnp.broadcast_to(weights, batch.labels.shape)
