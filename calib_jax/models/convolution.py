@@ -139,14 +139,17 @@ def _sum_over_parts(function: Callable[[Any], Array], arrays: tuple[Array, Array
     parts, rest = divmod(arrays[0].shape[0], _PART)
     if parts < 2:
         return function(arrays)
-    wide = at_least_single(arrays[0].dtype)
+
+    def wide(part: Any) -> Array:
+        return function(part).astype(at_least_single(arrays[0].dtype))
+
     end = parts * _PART
-    total = function(jax.tree.map(lambda a: a[:_PART], arrays)).astype(wide)
+    total = wide(jax.tree.map(lambda a: a[:_PART], arrays))
     if rest:
-        total = total + function(jax.tree.map(lambda a: a[end:], arrays)).astype(wide)
+        total = total + wide(jax.tree.map(lambda a: a[end:], arrays))
     # Use a loop, so that the program does not grow with the batch.
     between = jax.tree.map(lambda a: a[_PART:end].reshape(-1, _PART, *a.shape[1:]), arrays)
-    return lax.scan(lambda sofar, part: (sofar + function(part).astype(wide), None), total, between)[0]
+    return lax.scan(lambda sofar, part: (sofar + wide(part), None), total, between)[0]
 
 
 _convolve.defvjp(_forward, _backward)

@@ -1,5 +1,6 @@
 """LeNet-5: two convolutions, three dense layers."""
 
+from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,7 +13,7 @@ from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Network, built, register
 
-_POOLS = {
+_POOLS: dict[str, Callable[[Any], Any]] = {
     "average": layers.average_pool,
     "max": partial(layers.max_pool, window=2, stride=2),
 }

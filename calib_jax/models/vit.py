@@ -65,7 +65,9 @@ class TransformerBlock(nn.Module):
         # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
         shares = jax.nn.softmax(scores.astype(at_least_single(self.dtype))).astype(self.dtype)
         y = jnp.einsum("bhqk,bkhf->bqhf", drop(shares, "shares"), value)
-        y = dense(y.reshape(*y.shape[:2], self.heads * self.head_width), width, name="attention_out")
+        y = dense(
+            y.reshape(*y.shape[:2], self.heads * self.head_width), width, name="attention_out"
+        )
         x = x + drop(y, "attention")
 
         y = dense(norm(x, name="mlp_norm"), self.mlp_width, name="mlp_in")

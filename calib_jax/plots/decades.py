@@ -36,11 +36,15 @@ def log_histograms(
     if not counts:
         raise ValueError("log_histograms: there is nothing to draw.")
     edges = style.vector("edges", edges)
-    if edges[0] <= 0 or np.any(np.diff(edges) <= 0):
-        raise ValueError("log_histograms: edges must be positive and ascend.")
+    if len(edges) < 2 or not np.isfinite(edges).all() or edges[0] <= 0 or np.diff(edges).min() <= 0:
+        raise ValueError(
+            "log_histograms: edges must be positive and ascend, and be two at least, got"
+            f" {edges.tolist()}."
+        )
     named = {name: style.vector(f"counts of {name!r}", values) for name, values in counts.items()}
     for name, values in named.items():
-        if len(values) != len(edges) - 1 or values.min() < 0 or not values.sum() > 0:
+        counts_fit = len(values) == len(edges) - 1 and np.isfinite(values).all()
+        if not counts_fit or values.min() < 0 or not values.sum() > 0:
             raise ValueError(
                 f"log_histograms: {name!r} must have {len(edges) - 1} counts, none of them negative"
                 " and one of them positive."

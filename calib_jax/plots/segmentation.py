@@ -57,6 +57,9 @@ def segmentation(
     }.items():
         if array.shape != shape:
             raise ValueError(f"segmentation: {name} must be {shape}, got {array.shape}.")
+    for name, array in {"labels": labels, "predicted": predicted}.items():
+        if array.dtype.kind not in "biu":
+            raise TypeError(f"segmentation: {name} must be classes, integers, got {array.dtype}.")
     shown = sorted({*np.unique(labels[present]).tolist(), *np.unique(predicted).tolist()})
     if shown and shown[0] < 0:
         raise ValueError(f"segmentation: classes must be at least 0, got {shown[0]}.")
@@ -83,7 +86,7 @@ def segmentation(
             axes.imshow(panels[name], interpolation="nearest")
         axes.set_title(f"error ({share:.1%} wrong)" if name == "error" else name)
     if title:
-        figure.suptitle(title, fontsize=10, x=0.01, ha="left")
+        figure.suptitle(style.wrapped(title, _WIDTH * len(_PANELS)), fontsize=10, x=0.01, ha="left")
     _legend(figure, shown, class_names)
     return figure
 

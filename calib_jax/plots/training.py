@@ -46,6 +46,8 @@ def training_curves(
         raise ValueError("training_curves: there is nothing to draw.")
     checks.at_least("columns", columns, 1)
     epochs = style.vector("epochs", epochs, "one value an evaluation")
+    if not epochs.size or not np.all(np.diff(epochs) >= 0):
+        raise ValueError(f"training_curves: epochs must ascend, got {epochs.tolist()}.")
     panels = {metric: _runs(metric, methods, epochs) for metric, methods in curves.items()}
     columns = min(columns, len(panels))
     rows = -(-len(panels) // columns)
@@ -80,7 +82,7 @@ def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[s
     runs = {}
     for name, given in methods.items():
         values = np.atleast_2d(np.asarray(given, np.float64))
-        if values.shape[1:] != epochs.shape:
+        if values.shape[1:] != epochs.shape or not len(values):
             raise ValueError(
                 f"training_curves: {metric} of {name!r} must be [runs, {len(epochs)}], got"
                 f" {list(values.shape)}."

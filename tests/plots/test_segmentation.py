@@ -57,6 +57,7 @@ def test_the_colors_of_classes_differ():
         ({"labels": LABELS[0]}, r"labels must be \[height, width\], got \(3,\)"),
         ({"predicted": PREDICTED.T}, r"predicted must be \(2, 3\), got \(3, 2\)"),
         ({"predicted": PREDICTED - 1}, "classes must be at least 0, got -1"),
+        ({"labels": LABELS / 1}, "labels must be classes, integers, got float64"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):
@@ -64,7 +65,7 @@ def test_arrays_that_do_not_fit_are_refused(change, message):
         **{"image": IMAGE, "labels": LABELS, "predicted": PREDICTED},
         **{"confidence": CONFIDENCE, **change},
     }
-    with pytest.raises(ValueError, match=message):
+    with pytest.raises((ValueError, TypeError), match=message):
         plots.segmentation(**arrays)
 
 

@@ -84,6 +84,10 @@ def test_curves_that_do_not_fit_are_refused():
         plots.training_curves(CURVES, EPOCHS[:2])
     with pytest.raises(ValueError, match="there is nothing to draw"):
         plots.training_curves({}, EPOCHS)
+    with pytest.raises(ValueError, match=r"epochs must ascend, got \[2.0, 1.0\]"):
+        plots.training_curves({"nll": {"focal": [1.0, 2.0]}}, [2, 1])
+    with pytest.raises(ValueError, match=r"must be \[runs, 1\], got \[0, 1\]"):
+        plots.training_curves({"nll": {"focal": np.zeros((0, 1))}}, [1])
 
 
 def test_histograms_over_decades_are_shares_on_one_axis():
@@ -101,12 +105,14 @@ def test_histograms_over_decades_are_shares_on_one_axis():
     for wrong, message in (
         ({"a": [1, 2]}, "'a' must have 6 counts"),
         ({"a": [0] * 6}, "one of them positive"),
+        ({"a": [np.inf, *[1] * 5]}, "one of them positive"),
         ({}, "nothing to draw"),
     ):
         with pytest.raises(ValueError, match=message):
             plots.log_histograms(wrong, edges, quantity="norm")
-    with pytest.raises(ValueError, match="edges must be positive"):
-        plots.log_histograms(counts, edges - 1, quantity="norm")
+    for wrong in (edges - 1, [], edges * np.inf):
+        with pytest.raises(ValueError, match="edges must be positive"):
+            plots.log_histograms(counts, wrong, quantity="norm")
 
 
 def tables(count):

@@ -98,7 +98,7 @@ def test_unknown_names_and_options():
         optimizer("adam", 0.1, momentum=0.9)
     with pytest.raises(ValueError, match="clip_norm must be at least 0, got -1"):
         optimizer("sgd", 0.1, clip_norm=-1)
-    with pytest.raises(ValueError, match="learning_rate must be at least 0, got -0.1"):
+    with pytest.raises(ValueError, match=r"learning_rate must be at least 0, got -0\.1"):
         optimizer("sgd", -0.1)
     with pytest.raises(ValueError, match="weight_decay must be at least 0, got -1"):
         optimizer("adamw", 0.1, weight_decay=-1)

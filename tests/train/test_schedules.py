@@ -5,6 +5,7 @@ import pathlib
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -101,7 +102,8 @@ def test_a_traced_step():
     np.testing.assert_allclose(result, np.repeat([0.1, 0.01, 0.001], 4), rtol=1e-6)
 
 
-def test_bad_values():
+def test_bad_values(monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     with pytest.raises(ValueError, match="milestones must ascend, got \\(5, 5\\)"):
         schedules.multi_step(0.1, milestones=(5, 5))
     with pytest.raises(TypeError, match=r"milestones must be epochs, such as .*, got 150"):

@@ -280,7 +280,9 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
             )
         names = tuple(map(str, range(largest + 1)))
     if len(names) < 2:
-        raise ValueError(f"labels must have two classes or more, got only {', '.join(names) or 'none'}.")
+        raise ValueError(
+            f"labels must have two classes or more, got only {', '.join(names) or 'none'}."
+        )
     return names
 
 
