@@ -240,7 +240,7 @@ def bert(
     """
     options = {**locals()}
     for name in ("words", "width", "depth", "heads", "mlp_width", "places", "types"):
-        checks.at_least(name, options[name], 1)
+        checks.whole(name, options[name])
     if width % heads:
         raise ValueError(f"heads must divide width, got {heads} and {width}.")
     checks.one_of("pool", pool, POOLINGS)

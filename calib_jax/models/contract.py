@@ -103,7 +103,7 @@ class Network(nn.Module):
 
     def __post_init__(self) -> None:
         """Validate the attributes common to all networks."""
-        checks.at_least("num_classes", self.num_classes, 1)
+        checks.whole("num_classes", self.num_classes)
         try:
             floating = jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
         except TypeError:  # no dtype at all
@@ -141,7 +141,10 @@ class Network(nn.Module):
           mask: True for real examples and False for padding, or None.
           rank: the required number of axes of `x`; None allows two or more.
         """
-        x, name = jnp.asarray(x), type(self).__name__
+        name = type(self).__name__
+        if isinstance(x, dict):
+            raise TypeError(f"{name}: inputs must be one array, got a dictionary of {sorted(x)}.")
+        x = jnp.asarray(x)
         if not jnp.issubdtype(x.dtype, jnp.floating):
             raise TypeError(
                 f"{name}: inputs must be floating point, got {x.dtype}: scale and cast them first."
@@ -158,11 +161,6 @@ class Network(nn.Module):
         if mask is None:
             return x, None
         mask = jnp.asarray(mask)
-        if mask.dtype != bool or mask.shape != x.shape[:1]:
-            raise ValueError(
-                f"{name}: mask must be boolean of shape {x.shape[:1]}, got {mask.dtype} of shape"
-                f" {mask.shape}."
-            )
         # Padding may hold NaN, and 0 * NaN would reach the gradients.
         return real_rows(x, mask), mask
 
@@ -247,13 +245,21 @@ def normal(shape: tuple[int, ...], seed: int) -> np.ndarray:
     return np.random.default_rng(seed).standard_normal(shape, np.float32)
 
 
-def real_rows(inputs: PyTree, mask: Mask | None) -> PyTree:
-    """Set padding to 0 in every leaf of the inputs, integers too."""
+def real_rows(inputs: PyTree, mask: Any) -> PyTree:
+    """Set padding to 0 in every leaf of the inputs, integers too; validate the mask, if any."""
     if mask is None:
         return inputs
-    return jax.tree.map(
-        lambda leaf: jnp.where(mask.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0), inputs
-    )
+    mask = jnp.asarray(mask)
+
+    def masked(leaf: Array) -> Array:
+        if mask.dtype != bool or mask.shape != leaf.shape[:1]:
+            raise ValueError(
+                f"mask must be boolean of shape {leaf.shape[:1]}, got {mask.dtype} of shape"
+                f" {mask.shape}."
+            )
+        return jnp.where(mask.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
+
+    return jax.tree.map(masked, inputs)
 
 
 def at_least_single(dtype: DType) -> DType:

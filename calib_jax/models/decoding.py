@@ -62,7 +62,7 @@ def greedy_search(
       banned: tokens that are never written.
       length_penalty, temperature: as for `beam_search`; they change only the scores.
     """
-    _check(length, length_penalty, temperature)
+    _check(rows, length, length_penalty, temperature)
 
     class State(NamedTuple):
         place: Array
@@ -141,8 +141,8 @@ def beam_search(
     References:
       Wu et al. 2016, Google's Neural Machine Translation System, equation 14.
     """
-    _check(length, length_penalty, temperature)
-    checks.at_least("beam", beam, 1)
+    _check(rows, length, length_penalty, temperature)
+    checks.whole("beam", beam)
     past, context = (
         jax.tree.map(lambda leaf: jnp.repeat(leaf, beam, axis=0), tree) for tree in (past, context)
     )
@@ -263,8 +263,8 @@ def translate(
             f" as the network has places, got shape {source.shape}: {advice}."
         )
     checks.between("length", length, 1, network.places)
-    _check(length, length_penalty, temperature)
-    checks.at_least("beam", beam, 1)
+    _check(rows, length, length_penalty, temperature)
+    checks.whole("beam", beam)
     return _translated(
         network, variables, source, length_penalty, temperature, length=length, beam=beam
     )
@@ -309,8 +309,9 @@ def _translated(
     )
 
 
-def _check(length: int, length_penalty: Number, temperature: Number) -> None:
-    checks.at_least("length", length, 1)
+def _check(rows: int, length: int, length_penalty: Number, temperature: Number) -> None:
+    checks.whole("rows", rows)
+    checks.whole("length", length)
     checks.at_least("length_penalty", length_penalty, 0)
     checks.above("temperature", temperature, 0)
 
@@ -348,5 +349,8 @@ def _penalty(length: Number, exponent: Number) -> Array:
 def _log_probabilities(logits: Array, temperature: Number, banned: Sequence[int]) -> Array:
     logits = logits / temperature
     if banned:
+        num_tokens = logits.shape[-1]
+        if not all(0 <= token < num_tokens for token in banned):
+            raise ValueError(f"banned must lie in [0, {num_tokens - 1}], got {tuple(banned)}.")
         logits = logits.at[:, jnp.asarray(banned)].set(_NEVER)
     return jax.nn.log_softmax(logits)

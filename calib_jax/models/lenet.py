@@ -101,6 +101,6 @@ def lenet5(
     options = {**locals()}
     checks.one_of("pool", pool, _POOLS)
     checks.one_of("activation", activation, _ACTIVATIONS)
-    checks.at_least("width", width, 1)
+    checks.whole("width", width)
     checks.one_of("norm", norm, NORMS)
     return built(LeNet5, options)

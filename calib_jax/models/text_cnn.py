@@ -103,5 +103,5 @@ def global_pooling_cnn(
     """
     options = {**locals()}
     for name in ("words", "width", "channels"):
-        checks.at_least(name, options[name], 1)
+        checks.whole(name, options[name])
     return built(GlobalPoolingCNN, options)

@@ -222,7 +222,7 @@ def transformer(
     """
     options = {**locals()}
     for name in ("width", "depth", "heads", "mlp_width", "places"):
-        checks.at_least(name, options[name], 1)
+        checks.whole(name, options[name])
     if width % heads:
         raise ValueError(f"heads must divide width, got {heads} and {width}.")
     checks.one_of("norm", norm, NORMS)

@@ -53,6 +53,21 @@ class OfTrees(Network):
     dropout: float = 0.5
     excluded_class: int | None = None
 
+    def _of_trees(self, x: Any, mask: Any, edges: str) -> dict[str, Array]:
+        """Validate the inputs, whose entry `edges` has the numbers of nodes; set padding to 0."""
+        if not isinstance(x, dict) or not {"words", edges} <= set(x):
+            given = sorted(x) if isinstance(x, dict) else type(x).__name__
+            raise TypeError(
+                f"{type(self).__name__}: inputs must be a dictionary of 'words' and {edges!r}, got"
+                f" {given}."
+            )
+        x = {name: jnp.asarray(leaf) for name, leaf in x.items()}
+        if not jnp.issubdtype(x[edges].dtype, jnp.integer):
+            raise TypeError(
+                f"{type(self).__name__}: {edges} must be integers, got {x[edges].dtype}."
+            )
+        return real_rows(x, mask)
+
     def _vectors(self, x: dict[str, Array], mask: Any) -> Array:
         """Return the vectors of words; inputs may also be vectors."""
         words = x["words"]
@@ -82,7 +97,7 @@ class TreeLSTM(OfTrees):
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
         """Map trees to logits `[batch, nodes, classes]`, words first."""
-        x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
+        x = self._of_trees(x, mask, "children")
         words, children = self._vectors(x, mask), x["children"]
         count = words.shape[1]
         self._check("children", children, (words.shape[0], count - 1, 2), count)
@@ -140,7 +155,7 @@ class ChildSumTreeLSTM(OfTrees):
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
         """Map trees to logits `[batch, words, classes]`."""
-        x = real_rows({name: jnp.asarray(leaf) for name, leaf in x.items()}, mask)
+        x = self._of_trees(x, mask, "parents")
         words, parents = self._vectors(x, mask), x["parents"]
         self._check("parents", parents, words.shape[:2], words.shape[1])
         return self._classified(self._composed(words, parents), train, keys)
@@ -300,7 +315,7 @@ def child_sum_tree_lstm(
 def _checked(kind: type[OfTrees], options: dict[str, Any]) -> OfTrees:
     """Validate the options, and build a network."""
     for name in ("words", "width", "memory"):
-        checks.at_least(name, options[name], 1)
+        checks.whole(name, options[name])
     if options["excluded_class"] is not None:
         checks.between("excluded_class", options["excluded_class"], 0, options["num_classes"] - 1)
     return built(kind, options)

@@ -204,7 +204,7 @@ def vit(
     """
     options = {**locals()}
     for name in ("image", "patch", "width", "depth", "heads", "head_width", "mlp_width"):
-        checks.at_least(name, options[name], 1)
+        checks.whole(name, options[name])
     if image % patch:
         raise ValueError(f"patch must divide image, got {patch} and {image}.")
     return built(VisionTransformer, options)

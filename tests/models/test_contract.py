@@ -52,6 +52,7 @@ def test_a_wrong_option_is_named(make, error, message):
     ("make", "message"),
     [
         (lambda: models.mlp(hidden=32), "widths of the hidden layers, got 32"),
+        (lambda: models.linear(num_classes=2.5), "num_classes must be an integer, got 2.5"),
         (lambda: models.small_resnet(1, width=2.5), "width must be an integer, got 2.5"),
         (lambda: models.wide_resnet(10, 1.5), "widening must be an integer, got 1.5"),
     ],
@@ -75,6 +76,20 @@ def test_a_number_of_another_type_is_named(monkeypatch, make, message):
 def test_a_wrong_input_is_named(x, mask, error, message):
     with pytest.raises(error, match=message):
         models.resnet20().init(jax.random.key(0), x, train=False, mask=mask)
+
+
+@pytest.mark.parametrize(
+    ("make", "x", "message"),
+    [
+        (models.resnet20, {"image": 1}, r"inputs must be one array, got .* \['image'\]"),
+        (models.tree_lstm, 1, "inputs must be a dictionary of 'words' and 'children', got int"),
+        (models.child_sum_tree_lstm, {"words": 1}, r"'words' and 'parents', got \['words'\]"),
+        (models.bert, {"tokens": np.ones((2, 3), int)}, r"mask must be .* \(2,\), got .* \(3,\)"),
+    ],
+)
+def test_a_tree_that_a_network_does_not_take_is_named(make, x, message):
+    with pytest.raises((TypeError, ValueError), match=message):
+        make().init(jax.random.key(0), x, train=False, mask=np.ones(3, bool))
 
 
 @pytest.mark.parametrize(

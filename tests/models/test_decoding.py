@@ -5,6 +5,7 @@ import itertools
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -205,12 +206,23 @@ def test_the_score_of_a_beam_is_that_of_its_tokens():
         ({"source": np.ones((0, 5), int)}, ValueError, r"at least one row .* \(0, 5\): give"),
         ({"source": np.ones((3, 0), int)}, ValueError, r"of 1 to 16 tokens, .* \(3, 0\): give"),
         ({"length": 17}, ValueError, r"length must lie in \[1, 16\], got 17"),
+        ({"length": 2.5}, TypeError, r"length must be an integer, got 2\.5"),
         ({"beam": 0}, ValueError, "beam must be at least 1, got 0"),
         ({"temperature": 0.0}, ValueError, "temperature must be greater than 0, got 0.0"),
         ({"length_penalty": -1.0}, ValueError, "length_penalty must be at least 0, got -1.0"),
     ],
 )
-def test_wrong_options(options, error, message):
+def test_wrong_options(options, error, message, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     given = {"network": NETWORK, "variables": {}, "source": SOURCE, "length": 6} | options
     with pytest.raises(error, match=message):
         models.translate(**given)
+
+
+@pytest.mark.parametrize("search", [models.greedy_search, models.beam_search])
+def test_what_a_search_cannot_take_is_named(search):
+    given = {"step": step, "past": jnp.zeros(ROWS, int), "context": jnp.asarray(bigrams(0))}
+    with pytest.raises(ValueError, match=r"banned must lie in \[0, 4\], got \(0, -1\)"):
+        search(**given, rows=ROWS, length=LENGTH, banned=(0, -1))  # -1 banned the last token
+    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
+        search(**given, rows=0, length=LENGTH)

@@ -98,7 +98,7 @@ def test_a_damaged_checkpoint_does_not_keep_earlier_steps_from_being_saved(tmp_p
     with contextlib.closing(Checkpoints(folder, keep=1)) as first:
         save(first, 10, 30, preserve={10})
     damage(tmp_path, 30)
-    with contextlib.closing(Checkpoints(folder, keep=1)) as again:
+    with contextlib.closing(Checkpoints(str(folder), keep=1)) as again:
         again.restore(host_state(), warn=lambda text: None)
         save(again, 20)
         assert again.steps == [20]

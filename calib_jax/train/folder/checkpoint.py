@@ -58,11 +58,11 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
       read_only: do not write into the folder, so that a run in progress is not disturbed.
     """
 
-    def __init__(self, folder: Path, *, keep: int = 2, read_only: bool = False) -> None:
+    def __init__(self, folder: Path | str, *, keep: int = 2, read_only: bool = False) -> None:
         import orbax.checkpoint as ocp
 
         quiet.silence()
-        self._folder = folder
+        self._folder = folder = Path(folder)
         self._args = ocp.args
         self._policy = _Policy(keep)
         self._damaged: set[int] = set()
