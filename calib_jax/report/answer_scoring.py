@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
-import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.metrics import Stated
-from calib_jax.report.reading.answer_files import Answers, read_answers
+from calib_jax.report.reading.answer_files import Answers
 from calib_jax.report.reading.prediction_tables import counted, listed, shown
 from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import Report, score
@@ -19,48 +18,14 @@ from calib_jax.report.scoring import Report, score
 _MOST_LISTED = 5
 
 
-def models_of(
-    files: Sequence[str], labels: Mapping[str, str], **options: Any
-) -> tuple[list[Answers], list[str]]:
-    """Read the models of all files, and notes; no model if no file holds answers.
-
-    Args:
-      files: the names of the files.
-      labels: names of models by file, for files without a column `model`.
-      **options: see `read_answers`.
-    """
-    models: list[Answers] = []
-    notes: list[str] = []
-    without = []
-    for file in files:
-        of_file, of_reading = read_answers(file, **options)
-        if not of_file:
-            without.append(file)
-        name = labels.get(file) or (pathlib.Path(file).stem if len(files) > 1 else "")
-        models += [each._replace(model=each.model or name) for each in of_file]
-        notes += of_reading
-    if models and without:
-        raise ValueError(
-            f"{without[0]} holds predictions of classes, and other files hold answers.\nScore them"
-            " one after the other."
-        )
-    names = [each.model for each in models]
-    if again := [name for k, name in enumerate(names) if name in names[:k]]:
-        raise ValueError(
-            f"the model {shown(again[0])} is in two files: put its answers into one file, or name"
-            " the models apart."
-        )
-    return models, notes
-
-
 def score_answers(
     models: Sequence[Answers],
     *,
-    fit_on: Sequence[Answers] = (),
-    name: Sequence[str] = (),
-    use_clusters: bool = True,
-    per_group: bool = True,
-    notes: Sequence[str] = (),
+    fit_on: Sequence[Answers],
+    name: Sequence[str],
+    use_clusters: bool,
+    per_group: bool,
+    notes: Sequence[str],
     **options: Any,
 ) -> Report:
     """Score the answers of one or more models of the same questions.
@@ -74,7 +39,12 @@ def score_answers(
       notes: notes on the files.
       **options: see `report.score`.
     """
-    _check_kinds([*models, *fit_on])
+    kinds = list(dict.fromkeys(each.kind for each in [*models, *fit_on]))
+    if len(kinds) > 1:
+        raise ValueError(
+            f"the files have columns {' and '.join(kinds)}: models are compared, and calibrators"
+            " fitted, on one kind of number."
+        )
     evidence = _evidence(models, fit_on)
     names = [each.model for each in models]
     if len(name) > len(names):
@@ -86,14 +56,10 @@ def score_answers(
     clusters = _clusters(first) if use_clusters else None
     several = dict(zip(names, map(_as_input, models), strict=True))
     given = several.pop(names[0])
-    if first.kind == "probability":
-        options |= {"probabilities": True}
-        labels = first.correct
-    else:
-        labels = None
+    are_probabilities = first.kind == "probability"
     report = score(
         given,
-        labels,
+        first.correct if are_probabilities else None,
         weights=first.weights,
         groups=first.groups if per_group else None,
         clusters=clusters,
@@ -101,6 +67,7 @@ def score_answers(
         fit_on={names[k]: of for k, of in evidence.items()} or None,
         name=names[0],
         all_pairs=True,
+        probabilities=are_probabilities,
         **options,
     )
     if clusters is not None and first.clusters is None:
@@ -115,15 +82,6 @@ def _as_input(answers: Answers) -> Any:
         return answers.values
     kind = Stated if answers.kind == "confidence" else calibrators.Scored
     return kind(answers.values.astype(np.float32), answers.correct)
-
-
-def _check_kinds(models: Sequence[Answers]) -> None:
-    kinds = list(dict.fromkeys(each.kind for each in models))
-    if len(kinds) > 1:
-        raise ValueError(
-            f"the files have columns {' and '.join(kinds)}: models are compared, and calibrators"
-            " fitted, on one kind of number."
-        )
 
 
 def _evidence(

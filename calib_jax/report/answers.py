@@ -3,22 +3,24 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 
 import numpy as np
 
 from calib_jax.report import calibration, caveats
-from calib_jax.report.intervals import least_p
+from calib_jax.report.caveats import least_p
 from calib_jax.report.records import EVENT, GIVEN, Change, Results, Row
 
 # The calibration error of a sentence, and the metric of a comparison: the first that is there.
 ERRORS = ("ece", "adaptive_ece", "smooth_ece", "debiased_ece", "ks_error")
 RISKS = ("error", "accuracy")
+_LETTERS = 30  # of a name in a table
 
 
-def shortened(names: list[str], letters: int = 30) -> list[str]:
+def shortened(names: Iterable[str]) -> dict[str, str]:
     """Shorten long names to their ends if these are unique; JSON and CSV keep full names."""
-    ends = [name if len(name) <= letters else f"...{name[3 - letters :]}" for name in names]
-    return ends if len(set(ends)) == len(set(names)) else names
+    ends = {name: name if len(name) <= _LETTERS else f"...{name[3 - _LETTERS :]}" for name in names}
+    return ends if len({*ends.values()}) == len(ends) else {name: name for name in ends}
 
 
 def answers(report: Results) -> list[str]:
@@ -31,7 +33,7 @@ def answers(report: Results) -> list[str]:
     after: dict[str, list[str]] = {name: [] for name in models}
     for name, fit in calibrated.items():
         after.setdefault(fit.get("predictions", models[0]), []).append(name)
-    called = dict(zip(models, shortened(models), strict=True))
+    called = shortened(models)
     lines = [
         ("" if name == GIVEN else f"{called[name]}: ") + _of_model(report, name, after[name])
         for name in models
@@ -79,7 +81,9 @@ def _verdict(difference: float, gap: Row | None) -> str:
         direction = "more stated than right" if difference > 0 else "less stated than right"
         return f"{size} {direction}"
     if gap.low <= 0 <= gap.high:
-        return f"as sure as right on average (difference {_signed(gap)})"
+        return (
+            f"as sure as right on average (difference {_points(gap.value)} points {_interval(gap)})"
+        )
     if difference > 0:
         return f"too sure by {_points(difference)} points {_interval(gap)}"
     return f"not sure enough by {_points(-difference)} points {_interval(gap, sign=-1)}"
@@ -108,14 +112,13 @@ def _differences(report: Results, name: str) -> str:
 
 
 def _difference(report: Results, change: Change) -> str:
-    less, more = ("lower", "higher")
-    size = f"{_points(abs(change.value))} points {less if change.value < 0 else more}"
+    size = f"{_points(abs(change.value))} points {'lower' if change.value < 0 else 'higher'}"
     if change.p_holm is None:
         return f"{change.metric} {size}"
     least = least_p(change.metric, report.settings["resamples"])
     p_value = caveats.holm_of(change.p_value, change.p_holm, least)
-    shown = change.p_holm < 0.05
-    return f"{change.metric} {size if shown else 'not shown to differ'} (p {p_value})"
+    shown = size if change.p_holm < caveats.STAR else "not shown to differ"
+    return f"{change.metric} {shown} (p {p_value})"
 
 
 def _row(report: Results, metric: str, predictions: str) -> Row | None:
@@ -132,10 +135,6 @@ def _has_interval(row: Row) -> bool:
 def _interval(row: Row, sign: int = 1) -> str:
     low, high = sorted((sign * row.low, sign * row.high))
     return f"[{_points(low)}, {_points(high)}]"
-
-
-def _signed(row: Row) -> str:
-    return f"{_points(row.value)} points {_interval(row)}"
 
 
 def _percent(share: float) -> str:

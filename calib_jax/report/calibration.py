@@ -17,8 +17,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import refuse_labels
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics import Stated
-from calib_jax.report.overlap import same_examples
-from calib_jax.report.predictions import as_logits
+from calib_jax.report.predictions import as_logits, same_examples
 from calib_jax.report.reading.prediction_tables import counted
 
 # Logits, labels and weights of held-out examples; or answers, None and weights.
@@ -76,7 +75,7 @@ def check_request(
             )
     elif not isinstance(calibrate, str):
         raise TypeError(f"calibrate must be the name of a calibrator, got {calibrate!r}.")
-    elif not all(map(_is_evidence, _each(fit_on))):
+    elif not all(map(_is_evidence, fit_on.values() if isinstance(fit_on, Mapping) else [fit_on])):
         raise TypeError(
             "fit_on must be (logits, labels) or (logits, labels, weights), or a mapping from names"
             " of predictions to these."
@@ -85,14 +84,8 @@ def check_request(
         raise ValueError("give fit_on or cross_fit, not both: they are two ways to fit.")
 
 
-def _each(fit_on: Any) -> list[Any]:
-    if isinstance(fit_on, Mapping):
-        return list(fit_on.values())
-    return [] if fit_on is None else [fit_on]
-
-
 def _is_evidence(fit_on: Any) -> bool:
-    answers = isinstance(fit_on, Stated | calibrators.Scored)
+    answers = fit_on is None or isinstance(fit_on, Stated | calibrators.Scored)
     return answers or (isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3))
 
 
@@ -129,34 +122,6 @@ def refuse_same(scored: Evidence, fit_on: Evidence) -> None:
             "score: fit_on holds the examples that are scored, and a calibrator is never"
             " fitted on these.\nGive other examples, or cross_fit=5."
         )
-
-
-def of_scores(
-    models: Mapping[str, calibrators.Scored],
-    weights: Weights | None,
-    name: str | None,
-    evidence: Mapping[str, Evidence],
-    cross_fit: int | None,
-    seed: int,
-    clusters: Shaped[np.ndarray, " rows"] | None,
-) -> tuple[dict[str, Stated], dict[str, dict[str, Any]]]:
-    """Turn the scores of several models into confidences; return these and the fits by model."""
-    if name is None:
-        raise ValueError(
-            "score: a score is no probability: give calibrate, such as isotonic or platt, with"
-            " cross_fit=5 or fit_on."
-        )
-    if missing := [model for model in models if evidence and model not in evidence]:
-        raise ValueError(f"score: fit_on is missing for {', '.join(missing)}: give one per model.")
-    confidences, fits = {}, {}
-    for model, scored in models.items():
-        if model in evidence:
-            refuse_same((scored, None, weights), evidence[model])
-        confidences[model], fit = calibrated(
-            *(name, scored, None, weights, evidence.get(model), cross_fit, EXACT, seed, clusters)
-        )
-        fits[model] = fit | {"predictions": model}
-    return confidences, fits
 
 
 def calibrated(

@@ -1,12 +1,14 @@
-"""Notes and symbols that prevent misreading of numbers in a report."""
+"""Intervals and p-values as tables show them, and the notes that prevent misreading them."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
 
 from calib_jax import inference
-from calib_jax.report import intervals
 from calib_jax.report.records import base_name
 
 BY_SQUARED_ERROR = (
@@ -39,8 +41,20 @@ _NO_P = (
     " depends on the model's sharpness, so two perfectly calibrated models can differ, and a"
     " bootstrap interval of the difference can exclude 0."
 )
+_CONSTANT = (
+    "No interval of {names}: all resamples have the same value, so they do not show how uncertain"
+    " it is."
+)
+_BOOTSTRAPPED = (
+    "Intervals of {names} are bootstrap intervals: noise raises the value, and resampling raises it"
+    " again, so they can exclude the true value, such as the error 0 of a calibrated model."
+)
+NOISE_BOUND = "noise bound"
+NO_INTERVAL = "none"
+STAR = 0.05
 ENOUGH_CLUSTERS = 30
 ENOUGH_EXAMPLES = 10
+_MOST_LISTED = 5
 # Metrics whose value depends on each class's examples, or on the right and wrong predictions.
 BY_CLASS = (
     *("auroc", "average_precision", "mean_recall", "mean_precision", "mean_iou"),
@@ -69,6 +83,67 @@ BOTH_READINGS = (
     ' of the event "class 1", also below 1/2. Claims of papers are about the top label.'
 )
 NAN = "nan: the metric has no value on these examples."
+
+
+def shown(value: Any, low: Any, high: Any, kind: str) -> tuple[float, float, float, str]:
+    """Return an estimate as floats, and the kind of the interval to show.
+
+    The ends are NaN without an interval, because all resamples have the value of the estimate.
+
+    An accuracy of 1 on 18 examples is 1 in every resample, but this does not make it certain. A
+    noise bound comes from a test, and is kept.
+
+    >>> shown(1.0, 1.0, 1.0, "percentile")
+    (1.0, nan, nan, 'none')
+    >>> shown(0.5, 0.4, 0.6, "percentile")
+    (0.5, 0.4, 0.6, 'percentile')
+    """
+    value, low, high = float(value), float(low), float(high)
+    slack = 1e-6 * abs(value)  # the rounding of float32
+    if not kind.startswith(NOISE_BOUND) and max(abs(low - value), abs(high - value)) <= slack:
+        return value, math.nan, math.nan, NO_INTERVAL
+    return value, low, high, kind
+
+
+def adjusted(columns: Iterable[Hashable], p_values: Sequence[float | None]) -> list[float | None]:
+    """Adjust the p-values of each column by `inference.holm`; None stays None and is not counted.
+
+    Args:
+      columns: the column of each p-value.
+      p_values: the p-values.
+
+    >>> adjusted(["ece", "nll", "ece", "ece"], [0.01, 0.03, None, 0.04])
+    [0.02, 0.03, None, 0.04]
+    """
+    places: dict[Hashable, list[int]] = {}
+    for place, (column, p) in enumerate(zip(columns, p_values, strict=True)):
+        if p is not None:
+            places.setdefault(column, []).append(place)
+    p_holm: list[float | None] = [None] * len(p_values)
+    for of_column in places.values():
+        given = np.array([p_values[place] for place in of_column], float)
+        for place, p in zip(of_column, inference.holm(given).tolist(), strict=True):
+            p_holm[place] = p
+    return p_holm
+
+
+def starred(p_holm: float | None) -> str:
+    """Return a star for an adjusted p-value below 5 %."""
+    return "*" if p_holm is not None and p_holm < STAR else ""
+
+
+def least_p(metric: str, num_resamples: int) -> float:
+    """Return the smallest possible p-value of a metric's difference; 0 for an asymptotic test."""
+    return 0.0 if base_name(metric) in inference.BY_SQUARED_ERROR else 2 / (num_resamples + 1)
+
+
+def least_p_of_bound(num_resamples: int, level: float) -> float:
+    """Return the smallest possible p-value of a noise bound, or an upper bound for few resamples.
+
+    >>> least_p_of_bound(num_resamples=199, level=0.9)
+    0.005
+    """
+    return min(1 / (num_resamples + 1), (1 - level) / 2)
 
 
 def unsettled(states: Mapping[str, str]) -> list[str]:
@@ -109,22 +184,20 @@ def constant(names: Iterable[str]) -> list[str]:
     >>> constant(["accuracy", "error", "accuracy"])[0][:37]
     'No interval of accuracy, error: all r'
     """
+    return _named(_CONSTANT, names)
+
+
+def _named(template: str, names: Iterable[str]) -> list[str]:
+    """Write the different names into a note; return an empty list if there are none."""
     listed = ", ".join(dict.fromkeys(names))
-    if not listed:
-        return []
-    return [
-        f"No interval of {listed}: all resamples have the same value, so they do not show how"
-        " uncertain it is."
-    ]
+    return [template.format(names=listed)] if listed else []
 
 
 def no_p(names: Iterable[str]) -> list[str]:
     """Explain why these metrics have no p-value; return an empty list if there are none."""
-    names = list(dict.fromkeys(names))
-    if not names:
-        return []
+    names = list(names)
     counts = [COUNTS] * any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
-    return [_NO_P.format(names=", ".join(names)), *counts]
+    return _named(_NO_P, names) + counts
 
 
 def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
@@ -134,17 +207,16 @@ def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
       kinds: names of metrics, and the kinds of the intervals of their differences.
     """
     tested = [(name, kind) for name, kind in kinds if base_name(name) in inference.BY_SQUARED_ERROR]
-    notes = [NOISE_BOUNDS] * any(kind == intervals.NOISE_BOUND for _, kind in tested)
-    names = [name for name, kind in tested if kind in ("percentile", "basic")]
-    if names:
-        notes.append(_BOOTSTRAP.format(names=", ".join(dict.fromkeys(names))))
-    return notes + no_interval(tested)
+    return [
+        *[NOISE_BOUNDS] * any(kind == NOISE_BOUND for _, kind in tested),
+        *_named(_BOOTSTRAP, (name for name, kind in tested if kind in ("percentile", "basic"))),
+        *no_interval(tested),
+    ]
 
 
 def no_interval(kinds: Iterable[tuple[str, str]]) -> list[str]:
     """Name the metrics whose difference has no valid interval; empty if there are none."""
-    names = [name for name, kind in kinds if kind == intervals.NO_INTERVAL]
-    return [_NO_INTERVAL.format(names=", ".join(dict.fromkeys(names)))] if names else []
+    return _named(_NO_INTERVAL, (name for name, kind in kinds if kind == NO_INTERVAL))
 
 
 def star(baseline: str, what: str) -> str:
@@ -166,51 +238,48 @@ def bootstrapped(names: Iterable[str]) -> list[str]:
     >>> bootstrapped(["ece", "mce", "ece"])[0][:50]
     'Intervals of ece, mce are bootstrap intervals: noi'
     """
-    listed = ", ".join(dict.fromkeys(names))
-    if not listed:
-        return []
-    return [
-        f"Intervals of {listed} are bootstrap intervals: noise raises the value, and resampling"
-        " raises it again, so they can exclude the true value, such as the error 0 of a calibrated"
-        " model."
-    ]
+    return _named(_BOOTSTRAPPED, names)
 
 
-def few_clusters(counts: Mapping[str, int], most: int = 5) -> list[str]:
+def few_clusters(counts: Mapping[str, int]) -> list[str]:
     """Warn of sets of examples in too few clusters; return an empty list if there are none.
 
     >>> few_clusters({"all examples": 40, "group a": 12})
     ['Fewer than 30 clusters (group a: 12): such intervals are often too narrow.']
     """
-    few = [f"{name}: {count}" for name, count in counts.items() if count < ENOUGH_CLUSTERS]
-    if not few:
+    listed = _fewer(counts, ENOUGH_CLUSTERS)
+    if not listed:
         return []
-    listed = ", ".join(few[:most]) + f" and {len(few) - most} more" * (len(few) > most)
     return [
         f"Fewer than {ENOUGH_CLUSTERS} clusters ({listed}): such intervals are often too narrow."
     ]
 
 
-def few_examples(counts: Mapping[str, int], names: Iterable[str], most: int = 5) -> list[str]:
+def _fewer(counts: Mapping[str, int], enough: int) -> str:
+    """List the first counts that are too small; empty if there are none."""
+    few = [f"{name}: {count}" for name, count in counts.items() if count < enough]
+    more = len(few) - _MOST_LISTED
+    return ", ".join(few[:_MOST_LISTED]) + f" and {more} more" * (more > 0)
+
+
+def few_examples(counts: Mapping[str, int], names: Iterable[str]) -> list[str]:
     """Warn of metrics that depend on very few examples; return an empty list if there are none.
 
     Args:
       counts: the number of examples by name: of a class, of right or of wrong predictions.
       names: the metrics that depend on these examples and have a bootstrap interval.
-      most: the number of counts to list.
 
     >>> few_examples({"class 0": 990, "class 1": 4}, ["mean_recall"])[0][:61]
     'Fewer than 10 examples (class 1: 4): the bootstrap intervals '
     """
-    few = [f"{name}: {n:,}" for name, n in counts.items() if n < ENOUGH_EXAMPLES]
-    names = list(dict.fromkeys(names))
-    if not few or not names:
+    listed = _fewer(counts, ENOUGH_EXAMPLES)
+    of_these = ", ".join(dict.fromkeys(names))
+    if not listed or not of_these:
         return []
-    listed = ", ".join(few[:most]) + f" and {len(few) - most} more" * (len(few) > most)
     return [
-        f"Fewer than {ENOUGH_EXAMPLES} examples ({listed}): the bootstrap intervals of"
-        f" {', '.join(names)} are too narrow: resamples only repeat these few, and the intervals"
-        " often miss the true value."
+        f"Fewer than {ENOUGH_EXAMPLES} examples ({listed}): the bootstrap intervals of {of_these}"
+        " are too narrow: resamples only repeat these few, and the intervals often miss the true"
+        " value."
     ]
 
 

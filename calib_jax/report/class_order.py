@@ -11,8 +11,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.reading.prediction_files import Predictions
-from calib_jax.report.reading.prediction_tables import counted, shown
+from calib_jax.report.reading.prediction_tables import Predictions, counted, shown
 
 
 def match_classes(

@@ -60,6 +60,10 @@ MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportE
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, without the usage."""
 
+    def format_help(self) -> str:
+        self.epilog = _epilog()  # lists catalogues, which only the help needs
+        return super().format_help()
+
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
 
@@ -83,7 +87,6 @@ def _parser(program: str) -> _Parser:
     parser = _Parser(
         program,
         description=__doc__,
-        epilog=_epilog(),
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
@@ -209,26 +212,14 @@ def _epilog() -> str:
     lists = {
         "metrics": {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS},
         "calibrators": calibrators.catalogue(),
-        "formats": (
-            ".npz",
-            "LOGITS.npy,LABELS.npy",
-            ".csv",
-            ".tsv",
-            ".parquet",
-            ".jsonl",
-            ".eval",
-            ".json",
-        ),
+        "formats": {
+            *(".npz", "LOGITS.npy,LABELS.npy", ".csv", ".tsv"),
+            *(".parquet", ".jsonl", ".eval", ".json"),
+        },
     }
-    return "\n\n".join(
-        textwrap.fill(
-            f"{kind}: {', '.join(sorted(names))}",
-            80,
-            subsequent_indent="  ",
-            break_on_hyphens=False,
-        )
-        for kind, names in lists.items()
-    )
+    how: dict[str, Any] = {"subsequent_indent": "  ", "break_on_hyphens": False}
+    lines = [f"{kind}: {', '.join(sorted(names))}" for kind, names in lists.items()]
+    return "\n\n".join(textwrap.fill(line, 80, **how) for line in lines)
 
 
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
@@ -262,13 +253,7 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
 
 
 def _run(
-    *,
-    out: str | None,
-    markdown: bool,
-    notes: bool,
-    cache: str | None,
-    command: str,
-    **options: Any,
+    *, out: str | None, markdown: bool, notes: bool, cache: str | None, command: str, **options: Any
 ) -> None:
     """Score files, print the tables, and write them to a folder.
 
@@ -302,24 +287,16 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     The code is 0, or 2 after one sentence about a mistake. As in a shell, it is 128 plus the number
     of a signal after Ctrl-C, or when the reader of the output (`calib-score run.npz | head`) quits.
     """
+    arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        code = _code_of(sys.argv[1:] if arguments is None else arguments, program)
+        _run(**_parsed(arguments, program), command=f"{program} {shlex.join(arguments)}")
         sys.stdout.flush()
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
         return 128 + signal.SIGINT
-    except BrokenPipeError:
+    except BrokenPipeError:  # the reader has read enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the exit
         return 128 + 13  # SIGPIPE, which Windows lacks
-    return code
-
-
-def _code_of(arguments: Sequence[str], program: str) -> int:
-    options = _parsed(arguments, program)
-    try:
-        _run(**options, command=f"{program} {shlex.join(arguments)}")
-    except BrokenPipeError:  # not an error: the reader has read enough
-        raise
     except MISTAKES as error:
         print(f"error: {escaping.printable(str(error))}", file=sys.stderr)
         return 2

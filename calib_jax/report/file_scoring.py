@@ -14,11 +14,12 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.report import calibration
-from calib_jax.report.answer_scoring import models_of, score_answers
+from calib_jax.report.answer_scoring import score_answers
 from calib_jax.report.class_order import match_classes
-from calib_jax.report.overlap import same_examples
-from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
-from calib_jax.report.reading.prediction_files import Predictions, models_in, read_predictions
+from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows, same_examples
+from calib_jax.report.reading.answer_files import models_of
+from calib_jax.report.reading.prediction_files import models_in, read_predictions
+from calib_jax.report.reading.prediction_tables import Predictions
 from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import INTERVALS, Report, score
 
@@ -110,9 +111,12 @@ def score_files(
     first = first if len(scored) == 1 else _AVERAGED.format(len(scored))
     names = _names([first or scored[0], *others], [first, *map(models_of_files.get, others)], name)
     return _score_classes(
-        _read(scored, others, held_out, first_label=first_label, **how),
+        scored,
+        others,
+        held_out,
         names,
-        use_clusters=clusters,
+        first_label=first_label,
+        clusters=clusters,
         per_group=per_group,
         probabilities=probabilities,
         floor=FLOOR if floor is None else floor,
@@ -120,112 +124,79 @@ def score_files(
     )
 
 
-@dataclasses.dataclass(frozen=True)
-class _Matched:
-    """The contents of files, whose classes are in the order of the first file.
-
-    Attributes:
-      names: the names of the files, those of `scored` first, then those of `others`.
-      scored: the first model, or the models whose average is the first model.
-      others: the models that are compared with the first.
-      held_out_names: the names of the files of other examples.
-      held_out: other examples, on which a calibrator is fitted.
-    """
-
-    names: list[str]
-    scored: list[Predictions]
-    others: list[Predictions]
-    held_out_names: list[str]
-    held_out: list[Predictions]
-
-
-def _read(
+def _score_classes(
     scored: Sequence[str],
     others: Sequence[str],
     held_out: Sequence[str],
-    *,
-    probabilities: bool,
-    **how: Any,
-) -> _Matched:
-    """Read files, and reorder the classes of each to match the first file."""
-    baseline = read_predictions(scored[0], probabilities=probabilities, **how)
-
-    def read(file: str) -> Predictions:
-        contents = read_predictions(file, probabilities=probabilities, **how)
-        return match_classes(
-            contents, baseline, name=file, baseline_name=scored[0], probabilities=probabilities
-        )
-
-    names, models = [*scored, *others], [baseline, *map(read, [*scored[1:], *others])]
-    for file, contents in zip(names, models, strict=True):
-        _check_labels(contents, file, baseline, scored[0])
-    fits = list(map(read, held_out))
-    for fit_file, fit in zip(held_out, fits, strict=True):
-        for file, contents in zip(names, models, strict=True):
-            if same_examples(_examples(fit), _examples(contents)):
-                raise ValueError(
-                    f"--fit_on={fit_file} holds the same examples as {file}, and a calibrator is"
-                    " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
-                )
-    count = len(scored)
-    return _Matched(names, models[:count], models[count:], list(held_out), fits)
-
-
-def _score_classes(
-    files: _Matched,
     names: Sequence[str],
     *,
-    use_clusters: str | None,
+    first_label: int,
+    clusters: str | None,
     per_group: bool,
     probabilities: bool,
     **options: Any,
 ) -> Report:
-    """Score predictions of classes.
+    """Read predictions of classes, put the classes into the order of the first file, and score.
 
     Args:
-      files: the models, and other examples.
+      scored: the file of the first model, or the files whose average is the first model.
+      others: the files of the models that are compared with the first.
+      held_out: the files of other examples, on which a calibrator is fitted.
       names: the names of the models; empty for one model without a name.
-      use_clusters: the name of the clusters, "" for none, None for the clusters of the first file.
+      first_label: see `score_files`.
+      clusters: the name of the clusters, "" for none, None for the clusters of the first file.
       per_group: whether to add a table of the groups.
       probabilities: whether the files hold probabilities.
       **options: see `score`.
     """
-    first, scored = files.scored[0], files.names[: len(files.scored)]
-    clusters = None if use_clusters == "" else first.clusters
-    if use_clusters and clusters is None:
+    how: dict[str, Any] = {"first_label": first_label, "clusters": clusters or None}
+    first = read_predictions(scored[0], probabilities=probabilities, **how)
+
+    def read(file: str) -> Predictions:
+        contents = read_predictions(file, probabilities=probabilities, **how)
+        return match_classes(
+            contents, first, name=file, baseline_name=scored[0], probabilities=probabilities
+        )
+
+    files, fits = [*scored, *others], list(map(read, held_out))
+    contents = [first, *map(read, files[1:])]
+    _check_labels(files, contents)
+    for fit_file, fit in zip(held_out, fits, strict=True):
+        for file, of_file in zip(files, contents, strict=True):
+            if same_examples(fit[:3], of_file[:3]):
+                raise ValueError(
+                    f"--fit_on={fit_file} holds the same examples as {file}, and a calibrator is"
+                    " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
+                )
+    if clusters and first.clusters is None:
         raise ValueError(
-            f"{scored[0]} has no column or array called {use_clusters!r}: correct --clusters, or"
+            f"{scored[0]} has no column or array called {clusters!r}: correct --clusters, or"
             " leave it out."
         )
     models = list(names) or [GIVEN]
     evidence, file_of = {}, {}
-    pairs = _paired(files.held_out_names, scored, files.names[len(scored) :])
-    for model, places in zip(models, pairs, strict=False):
-        several = [files.held_out[place] for place in places]
-        fit_names = [files.held_out_names[place] for place in places]
-        for file, contents in zip(fit_names, several, strict=True):
-            _check_labels(contents, file, several[0], fit_names[0])
-        rows = _mean_of(several, probabilities)
-        evidence[model] = (rows, several[0].labels, several[0].weights)
+    for model, places in zip(models, _paired(held_out, scored, others), strict=False):
+        several, fit_names = [fits[k] for k in places], [held_out[k] for k in places]
+        _check_labels(fit_names, several)
+        evidence[model] = (_mean_of(several, probabilities), several[0].labels, several[0].weights)
         file_of[model] = {"file": ", ".join(fit_names)}
     groups = first.groups if per_group else None
+    rest = contents[len(scored) :]
     report = score(
-        _mean_of(files.scored, probabilities),
+        _mean_of(contents[: len(scored)], probabilities),
         first.labels,
         weights=first.weights,
         groups=None if groups is None else groups.reshape(-1),
-        clusters=clusters,
+        clusters=None if clusters == "" else first.clusters,
         fit_on=evidence or None,
-        compare={
-            model: contents.logits for model, contents in zip(models[1:], files.others, strict=True)
-        },
+        compare={model: other.logits for model, other in zip(models[1:], rest, strict=True)},
         name=models[0],
         class_names=first.class_names or None,
         probabilities=probabilities,
         **options,
     )
-    used = [*files.scored, *files.held_out, *files.others]
-    notes = list(dict.fromkeys(note for contents in used for note in contents.notes))
+    used = [*contents[: len(scored)], *fits, *rest]
+    notes = list(dict.fromkeys(note for each in used for note in each.notes))
     if left := models[len(evidence) :] if evidence else []:
         verb = "is" if len(left) == 1 else "are"
         notes.append(
@@ -255,10 +226,6 @@ def _files(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
         else:
             files.append(name)
     return files, names
-
-
-def _examples(contents: Predictions) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
-    return contents.logits, contents.labels, contents.weights
 
 
 def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -> list[list[int]]:
@@ -291,14 +258,14 @@ def _refuse_for_answers(**given: bool) -> None:
         raise ValueError(f"--{names[0]} is for predictions of classes: leave it out for answers.")
 
 
-def _check_labels(
-    contents: Predictions, file: str, baseline: Predictions, baseline_file: str
-) -> None:
-    if not np.array_equal(contents.labels, baseline.labels):
-        raise ValueError(
-            f"{file} has other labels than {baseline_file}.\nA paired comparison and an average"
-            " need the same examples in the same order."
-        )
+def _check_labels(files: Sequence[str], contents: Sequence[Predictions]) -> None:
+    """Raise an error for a file with other labels than the first."""
+    for file, each in zip(files, contents, strict=True):
+        if not np.array_equal(each.labels, contents[0].labels):
+            raise ValueError(
+                f"{file} has other labels than {files[0]}.\nA paired comparison and an average"
+                " need the same examples in the same order."
+            )
 
 
 def _mean_of(models: Sequence[Predictions], probabilities: bool) -> np.ndarray:

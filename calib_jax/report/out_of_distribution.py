@@ -23,10 +23,9 @@ from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.inputs.invalid_values import probabilities_checked
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
-from calib_jax.report import calibration, caveats, files, html_page, intervals, tables
-from calib_jax.report.overlap import same_examples
-from calib_jax.report.pictures import file_name, literal
-from calib_jax.report.predictions import FLOOR, as_logits
+from calib_jax.report import calibration, caveats, files, html_page, tables
+from calib_jax.report.files import file_name, literal
+from calib_jax.report.predictions import FLOOR, as_logits, same_examples
 from calib_jax.report.reading.prediction_tables import counted
 from calib_jax.report.records import GIVEN
 
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
 
 SCORES = ("entropy", "max_confidence", "energy")
 METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
+_INSIDE = "inside"  # the name of the test set among all sets
 # Rows whose logsumexp is this close to 0 are log-probabilities.
 _NORMALISED = 1e-3
 
@@ -278,14 +278,10 @@ def out_of_distribution(
     _check_clusters(clusters, outside)
     _check_calibrator(calibrate, fit_on, criterion)
     understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
-    sets = {
-        GIVEN: (
-            as_logits(inside, name="inside", **understood),
-            {k: as_logits(z, name=f"outside[{k!r}]", **understood) for k, z in outside.items()},
-        )
-    }
+    given = {_INSIDE: inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
+    sets = {GIVEN: {name: as_logits(rows, name=name, **understood) for name, rows in given.items()}}
     without_energy, notes = set(), []
-    if "energy" in wanted and any(map(_normalised, (sets[GIVEN][0], *sets[GIVEN][1].values()))):
+    if "energy" in wanted and any(map(_normalised, sets[GIVEN].values())):
         if scores is not None:
             raise ValueError(
                 "out_of_distribution: the score energy needs logits with the offset of each row,"
@@ -299,13 +295,13 @@ def out_of_distribution(
         )
     described: dict[str, Any] = {}
     if calibrate is not None and fit_on is not None:
-        given, others = sets[GIVEN]
+        logits = sets[GIVEN][_INSIDE]
         fit_on = tuple(map(as_array, fit_on))
-        held_out = calibration.held_out(*fit_on, num_classes=given.shape[-1], **understood)
-        _check_other_examples((fit_on[0], held_out[2]), inside, outside)
+        held_out = calibration.held_out(*fit_on, num_classes=logits.shape[-1], **understood)
+        _check_other_examples((fit_on[0], held_out[2]), given)
         apply, described = calibration.fitted(calibrate, held_out, criterion)
-        sets[calibrate] = (apply(given), {name: apply(logits) for name, logits in others.items()})
-        if "energy" in wanted and not without_energy and _removes_offsets(apply, given):
+        sets[calibrate] = {name: apply(rows) for name, rows in sets[GIVEN].items()}
+        if "energy" in wanted and not without_energy and _removes_offsets(apply, logits):
             without_energy = {calibrate}
             notes.append(
                 f"No energy after {calibrate}: it removes the offset of each row, which energy,"
@@ -320,10 +316,10 @@ def out_of_distribution(
                 metric: metrics_package.named(metric).with_options(score=score)
                 for metric in METRICS
             }
-            for predictions, (inside_logits, others) in sets.items():
+            for predictions, of in sets.items():
                 if score == "energy" and predictions in without_energy:
                     continue
-                both = metrics_package.in_and_out(inside_logits, others[name])
+                both = metrics_package.in_and_out(of[_INSIDE], of[f"outside[{name!r}]"])
                 estimates = inference.estimates(
                     several,
                     *both,
@@ -335,15 +331,14 @@ def out_of_distribution(
                     clusters=ids,
                 )
                 for metric, estimate in estimates.items():
-                    value, low, high = map(float, estimate[:3])
-                    low, high, _ = intervals.shown(value, low, high, method)
-                    rows.append(Detection(name, predictions, score, metric, value, low, high))
+                    numbers = caveats.shown(*estimate[:3], method)[:3]
+                    rows.append(Detection(name, predictions, score, metric, *numbers))
                 curve = metrics_package.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
     return OutOfDistribution(
         settings={
-            "inside": len(sets[GIVEN][0]),
-            "outside": {name: len(logits) for name, logits in sets[GIVEN][1].items()},
+            "inside": len(sets[GIVEN][_INSIDE]),
+            "outside": {name: len(sets[GIVEN][f"outside[{name!r}]"]) for name in outside},
             "level": level,
             "interval": method,
             "resamples": num_resamples,
@@ -362,10 +357,6 @@ def _check_calibrator(calibrate: Any, fit_on: Any, criterion: Any) -> None:
     if not isinstance(criterion, str):
         raise TypeError(f"criterion must be one name, got {criterion!r}.")
     calibration.check_request(calibrate, fit_on, None, criterion)
-    if isinstance(fit_on, str):
-        raise TypeError(
-            f"fit_on must be (logits, labels) or (logits, labels, weights), got {fit_on!r}."
-        )
     if calibrate is not None and fit_on is None:
         raise ValueError(
             "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."
@@ -388,18 +379,15 @@ def _check_clusters(clusters: Any, outside: Mapping[str, Any]) -> None:
         )
 
 
-def _check_other_examples(fit_on: tuple[Any, Any], inside: Any, outside: Mapping[str, Any]) -> None:
+def _check_other_examples(fit_on: tuple[Any, Any], sets: Mapping[str, Any]) -> None:
     """Raise an error if a scored set contains the rows of the fit; sets have no labels.
 
     Args:
       fit_on: logits or probabilities as given, and weights or None.
-      inside: logits or probabilities of the test set.
-      outside: logits or probabilities of the other sets.
+      sets: logits or probabilities of the test set and of the other sets, by name.
     """
-    fit_rows, weights = fit_on
-    sets = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
     for name, rows in sets.items():
-        if same_examples(_unlabelled(rows), _unlabelled(fit_rows, weights)):
+        if same_examples(_unlabelled(rows), _unlabelled(*fit_on)):
             raise ValueError(
                 f"out_of_distribution: fit_on holds the examples of {name}, and a calibrator is"
                 " never fitted on the examples that are scored.\nGive other examples."

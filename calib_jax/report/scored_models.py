@@ -85,32 +85,32 @@ def of_answers(models: Mapping[str, Any], weights: Any, clusters: Any, how: Cali
     """Validate answers, turn scores into confidences, and calibrate confidences."""
     weights = as_array(weights)
     _check_weights(weights)
-    ids = _cluster_ids(clusters, np.shape(next(iter(models.values())).correct))
+    batch = np.shape(next(iter(models.values())).correct)
+    ids = None if clusters is None else checks.cluster_ids(clusters, batch)
     answers = {model: _flat_answers(model, each) for model, each in models.items()}
     weights = None if weights is None else jnp.asarray(weights).reshape(-1)
     held_out = {model: _answers_held_out(each) for model, each in (how.fit_on or {}).items()}
     notes: list[str] = []
-    fits: dict[str, dict[str, Any]] = {}
     if isinstance(next(iter(answers.values())), calibrators.Scored):
+        _check_calibrator_of_scores(answers, how)
         notes = _on_folds(answers, weights) if how.cross_fit else []
-        called = {GIVEN: how.calibrate or GIVEN}  # a score has no column before its calibrator
+        called = {GIVEN: str(how.calibrate)}  # a score has no column before its calibrator
         answers, held_out = (
             {called.get(model, model): each for model, each in of.items()}
             for of in (answers, held_out)
         )
-        answers, fits = calibration.of_scores(
-            answers, weights, how.calibrate, held_out, how.cross_fit, how.seed, ids
-        )
-        how = how._replace(calibrate=None, fit_on=None)
-    columns = _columns(list(answers), how)
-    notes = (certain := _on_certain(answers, weights)) + notes
+        # The column of a model after its calibrator replaces the model.
+        columns = {model: {model: calibration.EXACT} for model in answers}
+    else:
+        columns = _columns(list(answers), how)
     for model in columns:
         if model in held_out:
             calibration.refuse_same((answers[model], None, weights), held_out[model])
-    predictions, of_columns = _calibrated(answers, None, weights, ids, columns, held_out, how)
+    predictions, fits = _calibrated(answers, None, weights, ids, columns, held_out, how)
+    certain = _on_certain({model: predictions[model] for model in answers}, weights)
     evaluations, on_weights = _evaluated(predictions, None, weights, ids)
-    fits |= of_columns
-    return Models(evaluations, list(answers)[1:], fits, [], notes + on_weights, bool(certain))
+    notes = certain + notes + on_weights
+    return Models(evaluations, list(answers)[1:], fits, [], notes, bool(certain))
 
 
 def of_classes(
@@ -134,11 +134,10 @@ def of_classes(
     given = {model: as_array(each) for model, each in models.items()}
     labels, weights = as_array(labels), as_array(weights)
     _check_weights(weights)
-    batch = np.shape(labels)
+    ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
     logits = as_logits(given[first], weights=weights, **understood)
     logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
     _check_labels(np.asarray(labels), weights, logits.shape[-1])
-    ids = _cluster_ids(clusters, batch)
     called = _distinct(class_names, logits.shape[-1])
     columns = _columns(list(models), how)
     notes = notes_on(given[first], logits, labels, weights, **understood)
@@ -160,6 +159,17 @@ def of_classes(
     predictions, fits = _calibrated(read, labels, weights, ids, columns, held_out, how)
     evaluations, on_weights = _evaluated(predictions, labels, weights, ids)
     return Models(evaluations, others, fits, called, notes + on_weights)
+
+
+def _check_calibrator_of_scores(models: Mapping[str, Any], how: Calibration) -> None:
+    """Raise an error if the score of some model has no calibrator."""
+    if how.calibrate is None:
+        raise ValueError(
+            "score: a score is no probability: give calibrate, such as isotonic or platt, with"
+            " cross_fit=5 or fit_on."
+        )
+    if missing := [model for model in models if how.fit_on and model not in how.fit_on]:
+        raise ValueError(f"score: fit_on is missing for {', '.join(missing)}: give one per model.")
 
 
 def _columns(models: Sequence[str], how: Calibration) -> dict[str, dict[str, str]]:
@@ -227,10 +237,6 @@ def _evaluated(
         " intervals draw whole examples with their weights, and are wider. If they are copies,"
         " repeat the examples."
     ]
-
-
-def _cluster_ids(clusters: Any, batch: tuple[int, ...]) -> Any:
-    return None if clusters is None else checks.cluster_ids(clusters, batch)
 
 
 def _flat_answers(name: str, answers: Any) -> Any:

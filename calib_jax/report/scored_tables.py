@@ -17,7 +17,7 @@ from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Labels
 from calib_jax.inference import Evaluation
-from calib_jax.report import caveats, intervals
+from calib_jax.report import caveats
 from calib_jax.report.chosen_metrics import (
     OF_EVENT,
     PER_CLASS,
@@ -83,19 +83,18 @@ def differences(
         ]
         for name, view in given.items()
     }
-    with_first, among_others = [], []
-    for label, name in _rows_of(given):
-        changes = [
-            _change(label + name, pair, differing[label], unsettled)
-            for pair, differing in zip(pairs, found[name], strict=True)
-        ]
-        p_holm = intervals.adjusted([change.p_value for change in changes])
-        changes = [
-            dataclasses.replace(change, p_holm=p) for change, p in zip(changes, p_holm, strict=True)
-        ]
-        with_first += changes[: len(rest)]
-        among_others += changes[len(rest) :]
-    return with_first, among_others
+    changes = [
+        _change(label + name, pair, differing[label], unsettled)
+        for label, name in _rows_of(given)
+        for pair, differing in zip(pairs, found[name], strict=True)
+    ]
+    metrics = [change.metric for change in changes]
+    p_holm = caveats.adjusted(metrics, [change.p_value for change in changes])
+    changes = [
+        dataclasses.replace(change, p_holm=p) for change, p in zip(changes, p_holm, strict=True)
+    ]
+    with_first = [change for change in changes if change.before == first]
+    return with_first, [change for change in changes if change.before != first]
 
 
 def _change(metric: str, pair: tuple[str, str], found: Any, unsettled: Collection[str]) -> Change:
@@ -131,31 +130,18 @@ def rows(
     for label, name in _rows_of(given):
         for model, by_label in found[name].items():
             estimate = by_label[label]
-            numbers, kind = _shown(estimate)
+            value, low, high, kind = caveats.shown(*estimate[:3], estimate.interval)
             tested = estimate.floor, estimate.p_value
             described = convention_of(several[label]), kind
-            listed.append(Row(label + name, model, *numbers, *described, *tested))
+            listed.append(Row(label + name, model, value, low, high, *described, *tested))
     return _untested(listed, unsettled)
 
 
 def _untested(rows: Sequence[_Tested], models: Collection[str]) -> list[_Tested]:
     """Remove the p-values of these models, whose calibrators did not converge."""
-
-    def untested(row: _Tested) -> _Tested:
-        if row.predictions not in models:
-            return row
-        tests = ["p_value", "p_holm"] if isinstance(row, Part) else ["p_value"]
-        none: dict[str, Any] = dict.fromkeys(tests)
-        return dataclasses.replace(row, **none)
-
-    return [untested(row) for row in rows]
-
-
-def _shown(estimate: inference.Estimate) -> tuple[tuple[float, float, float], str]:
-    """Return value and ends as floats, and the kind; no ends if all resamples are equal."""
-    value, low, high = map(float, estimate[:3])
-    low, high, kind = intervals.shown(value, low, high, estimate.interval)
-    return (value, low, high), kind
+    tests = [name for name in ("p_value", "p_holm") if rows and hasattr(rows[0], name)]
+    none: dict[str, Any] = dict.fromkeys(tests)
+    return [dataclasses.replace(row, **none) if row.predictions in models else row for row in rows]
 
 
 def classes(
@@ -176,11 +162,11 @@ def classes(
             count, num_clusters = int(rows.sum()), num_clusters_of(evaluation, rows)
             for name, estimate in estimates.items():
                 value, low, high = (end[k] for end in estimate[:3])
-                numbers, _ = _shown(estimate._replace(value=value, low=low, high=high))
+                numbers = caveats.shown(value, low, high, estimate.interval)[:3]
                 tested: tuple[float | None, ...] = (None, None, None)
                 if tests and name == "per_class_ece":
                     # Resampling adds noise, so no bootstrap interval of this error is valid.
-                    numbers, tested = (float(value), np.nan, np.nan), tests[k][-3:]
+                    numbers, tested = (numbers[0], np.nan, np.nan), tests[k][-3:]
                 parts.append(Part(class_name, count, name, model, *numbers, num_clusters, *tested))
     return _untested(parts, unsettled)
 
@@ -241,16 +227,12 @@ def groups(
             part = evaluation.part(np.flatnonzero(mask))
             num_clusters = num_clusters_of(part)
             for name, estimate in inference.estimates(several, part, **interval).items():
-                numbers, _ = _shown(estimate)
+                numbers = caveats.shown(*estimate[:3], estimate.interval)[:3]
                 tested = (num_clusters, estimate.floor, estimate.p_value)
                 parts.append(Part(group, count, name, model, *numbers, *tested))
-    tested_together: dict[tuple[str, str], list[int]] = {}
-    for index, each in enumerate(parts):
-        tested_together.setdefault((each.metric, each.predictions), []).append(index)
-    for places in tested_together.values():
-        p_holm = intervals.adjusted([parts[index].p_value for index in places])
-        for index, p in zip(places, p_holm, strict=True):
-            parts[index] = dataclasses.replace(parts[index], p_holm=p)
+    columns = [(part.metric, part.predictions) for part in parts]
+    p_holm = caveats.adjusted(columns, [part.p_value for part in parts])
+    parts = [dataclasses.replace(part, p_holm=p) for part, p in zip(parts, p_holm, strict=True)]
     return _untested(parts, unsettled)
 
 

@@ -24,9 +24,10 @@ from calib_jax.report.chosen_metrics import (
     metrics_of_rows,
 )
 from calib_jax.report.predictions import FLOOR
-from calib_jax.report.records import GIVEN, OTHER, Part, Results, base_name
+from calib_jax.report.records import GIVEN, OTHER, Results, base_name
 
 INTERVALS = ("valid", "percentile", "basic")
+_RAISED = "per_class_ece"  # the only metric of classes that noise raises
 
 
 class Report(Results):
@@ -194,7 +195,7 @@ def score(
     resampled = [row.metric for row in rows if row.interval in ("percentile", "basic")]
     resampled += PER_CLASS if per_class else ()
     raised = [name for name in resampled if (m := several.get(base_name(name))) and m.biased]
-    raised += [part.metric for part in classes if _has_raised_interval(part)]
+    raised += [part.metric for part in classes if part.metric == _RAISED and np.isfinite(part.low)]
     few = scored_tables.on_few_examples(resampled, evaluations, by_column, models.class_names)
     settled = {model: each for model, each in evaluations.items() if model not in unsettled}
     return Report(
@@ -221,11 +222,6 @@ def score(
         notes=models.notes + few + caveats.bootstrapped(raised),
         worst=scored_tables.worst(settled, by_column, interval),
     )
-
-
-def _has_raised_interval(part: Part) -> bool:
-    """Check whether the calibration error of a class has a bootstrap interval."""
-    return part.metric == "per_class_ece" and bool(np.isfinite(part.low))
 
 
 def _refuse_for_answers(**given: bool) -> None:

@@ -14,7 +14,7 @@ from calib_jax.core.files.formatting import csv_lines, without_nan
 from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
-from calib_jax.report.intervals import NO_INTERVAL, least_p, least_p_of_bound, starred
+from calib_jax.report.caveats import NO_INTERVAL, least_p, least_p_of_bound, starred
 from calib_jax.report.reading.prediction_tables import counted
 from calib_jax.report.records import EVENT, Change, Part, Results, Row, Worst, base_name
 
@@ -45,7 +45,7 @@ def as_text(report: Results, *, explained: bool = False) -> str:
       explained: whether the explanations of the numbers follow the tables.
     """
     answer = "\n".join(map(escaping.one_line, answers(report)))
-    tables = [aligned(table, width=TERMINAL) for table in _tables(report)]
+    tables = [aligned(table, width=TERMINAL) for _, table in titled(report)]
     after = [*warnings(report), *(explanations(report) if explained else [])]
     if not explained and explanations(report):
         after.append(_FOLDED)
@@ -57,7 +57,8 @@ def as_markdown(report: Results) -> str:
     """Format the answer and all tables as Markdown; the explanations of the numbers are folded."""
     answer = "  \n".join(map(escaping.in_markdown, answers(report)))
     lines = map(escaping.in_markdown, [headline(report), *warnings(report)])
-    parts = [answer, next(lines), *map(in_markdown, _tables(report)), *lines]
+    tables = [in_markdown(table) for _, table in titled(report)]
+    parts = [answer, next(lines), *tables, *lines]
     if folded := explanations(report):
         items = "\n".join(f"- {escaping.in_markdown(line)}" for line in folded)
         title = "<summary>What the numbers mean</summary>"
@@ -73,7 +74,7 @@ def as_model_card(report: Results) -> str:
         "## Calibration",
         "  \n".join(map(escaping.in_markdown, answers(report))),
         escaping.in_markdown(headline(report)),
-        *map(in_markdown, _tables(report)),
+        *(in_markdown(table) for _, table in titled(report)),
         "\n".join(f"- {escaping.in_markdown(note)}" for note in notes(report)),
         f"Measured by calib_jax {report.settings['versions']['calib_jax']}{how}.",
     ]
@@ -200,10 +201,10 @@ def explanations(report: Results) -> list[str]:
     return [
         *_on_tests(report),
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
-        *([caveats.HOLM] if any(part.p_holm is not None for part in parts) else []),
-        *([caveats.WORST] if report.worst else []),
-        *([caveats.PAIRS] if report.pairs else []),
-        *([caveats.BOTH_READINGS] if both_readings else []),
+        *[caveats.HOLM] * any(part.p_holm is not None for part in parts),
+        *[caveats.WORST] * bool(report.worst),
+        *[caveats.PAIRS] * bool(report.pairs),
+        *[caveats.BOTH_READINGS] * both_readings,
     ]
 
 
@@ -215,9 +216,9 @@ def _on_tests(report: Results) -> list[str]:
         base_name(change.metric) in BY_SQUARED_ERROR and change.p_value is not None
         for change in report.changes
     )
-    models = list(dict.fromkeys(row.predictions for row in report.rows))
+    baseline = next(iter(shortened(row.predictions for row in report.rows).values()))
     return [
-        caveats.star(shortened(models)[0], "comparisons"),
+        caveats.star(baseline, "comparisons"),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((change.metric, change.interval) for change in report.changes),
         *caveats.no_p(
@@ -243,46 +244,39 @@ def _triple(estimate: Estimated) -> tuple[float, float, float]:
     return estimate.value, estimate.low, estimate.high
 
 
-def _tables(report: Results) -> list[Table]:
+def titled(report: Results) -> list[tuple[str, Table]]:
+    """Return all tables with a title each."""
     tables = _metrics(report)
     if report.pairs:
-        tables.append(_pairs(report))
+        tables.append(("Other pairs", _pairs(report)))
     if len(report.calibrators) > 1:
-        tables.append(_fits(report))
-    for name, parts in (("class", report.classes), ("group", report.groups)):
+        of_temperature = report.calibrator["name"] == "temperature"
+        tables.append(("Temperatures" if of_temperature else "Fits", _fits(report)))
+    least = _least_p_of_bound(report)
+    for title, head, parts in (
+        ("Classes", "class", report.classes),
+        ("Groups", "group", report.groups),
+    ):
         if parts:
-            settings = report.settings
-            least = least_p_of_bound(settings["resamples"], settings["level"])
-            tables.append(_parts(name, parts, least))
+            tables.append((title, _parts(head, parts, least)))
     if report.worst:
-        tables.append(_worst(report.worst))
+        tables.append(("Worst groups", _worst(report.worst)))
     return tables
 
 
-def titled(report: Results) -> list[tuple[str, Table]]:
-    """Return all tables with a title each."""
-    titles = {
-        "noise floor": "Noise floors",
-        "predictions": "Temperatures" if report.calibrator.get("name") == "temperature" else "Fits",
-        "pairs": "Other pairs",
-        "class": "Classes",
-        "group": "Groups",
-        "worst groups": "Worst groups",
-    }
-    first, *others = _tables(report)
-    return [("Metrics", first), *((titles.get(rows[0][0], "Differences"), rows) for rows in others)]
+def _least_p_of_bound(report: Results) -> float:
+    return least_p_of_bound(report.settings["resamples"], report.settings["level"])
 
 
 def _fits(report: Results) -> Table:
     """List how each of several calibrators was fitted, and on which examples if they differ."""
-    fits = list(report.calibrators.values())
-    heads = shortened(list(report.calibrators))
-    of_temperature = fits[0]["name"] == "temperature"
-    several = len(set(map(calibration.source, fits))) > 1
+    fits, heads = report.calibrators, shortened(report.calibrators)
+    of_temperature = report.calibrator["name"] == "temperature"
+    several = len(set(map(calibration.source, fits.values()))) > 1
     table = [["predictions", *["T", "minimizes"] * of_temperature, "fit"]]
     table[0] += ["fitted on"] * several
-    for head, fit in zip(heads, fits, strict=True):
-        row = [head]
+    for name, fit in fits.items():
+        row = [heads[name]]
         if of_temperature:
             row += [calibration.temperature(fit), calibration.search(fit["criterion"])]
         row.append(calibration.states(fit))
@@ -290,44 +284,45 @@ def _fits(report: Results) -> Table:
     return table
 
 
-def _metrics(report: Results) -> list[Table]:
+def _metrics(report: Results) -> list[tuple[str, Table]]:
     """List the values and their differences, in two tables if they are too wide for one."""
-    models = list(dict.fromkeys(row.predictions for row in report.rows))
     rows: dict[str, dict[str, Row]] = {}
     for row in report.rows:
         rows.setdefault(row.metric, {})[row.predictions] = row
     changes = {(change.metric, change.after): change for change in report.changes}
-    heads = shortened(models)
-    heads = [_with_state(report, *pair) for pair in zip(models, heads, strict=True)]
-    values = [["metric", *heads]]
-    differences = [[f"{model} - {heads[0]}" for model in heads[1:]]]
-    bins = [["bins"]]
+    heads = {
+        model: _with_state(report, model, head)
+        for model, head in shortened(row.predictions for row in report.rows).items()
+    }
+    first, *others = heads
+    least, resamples = _least_p_of_bound(report), report.settings["resamples"]
+    values = [["metric", *heads.values()]]
+    differences = [[f"{heads[model]} - {heads[first]}" for model in others]]
+    bins, floors = [["bins"]], [["noise floor", *heads.values()]]
     for metric, of in rows.items():
-        least = least_p_of_bound(report.settings["resamples"], report.settings["level"])
-        cells = [with_interval(of[model]) for model in models]
-        if len(models) == 1 and (floor := _floor(of[models[0]], least)):
+        cells = [with_interval(of[model]) for model in heads]
+        if not others and (floor := _floor(of[first], least)):
             cells = [f"{cells[0]}, noise floor {floor}"]
         values.append([report.label(metric), *cells])
-        resamples = report.settings["resamples"]
-        differences.append(
-            [
-                _with_state(report, model, _changed(changes[metric, model], resamples))
-                for model in models[1:]
-            ]
-        )
-        bins.append([of[models[0]].convention])
-    floors = _floors(report, rows, heads, least) if len(models) > 1 else []
-    if len(models) <= MODELS_IN_ONE_TABLE:
-        return [_beside(values, differences, bins), *floors]
-    metrics = [row[:1] for row in values]
-    return [_beside(values, bins), _beside(metrics, differences), *floors]
+        changed = {model: _changed(changes[metric, model], resamples) for model in others}
+        differences.append([_with_state(report, *change) for change in changed.items()])
+        bins.append([of[first].convention])
+        if others and all(row.floor is not None for row in of.values()):
+            floors.append([report.label(metric), *(_floor(row, least) for row in of.values())])
+    if len(heads) <= MODELS_IN_ONE_TABLE:
+        tables = [("Metrics", _beside(values, differences, bins))]
+    else:
+        metrics = [row[:1] for row in values]
+        tables = [("Metrics", _beside(values, bins))]
+        tables.append(("Differences", _beside(metrics, differences)))
+    return [*tables, *[("Noise floors", floors)] * (len(floors) > 1)]
 
 
 def _pairs(report: Results) -> Table:
     """List the differences between models of which none is the first."""
     cells: dict[str, dict[str, str]] = {}
     for change in report.pairs:
-        pair = " - ".join(shortened([change.after, change.before]))
+        pair = " - ".join(shortened([change.after, change.before]).values())
         cell = _changed(change, report.settings["resamples"])
         cells.setdefault(report.label(change.metric), {})[pair] = cell
     heads = list(next(iter(cells.values())))
@@ -346,39 +341,22 @@ def _floor(row: Row, least: float) -> str:
     return f"{row.floor:.4f} p {p_value}" if p_value else ""
 
 
-def _floors(
-    report: Results, rows: dict[str, dict[str, Row]], heads: list[str], least: float
-) -> list[Table]:
-    """List the noise floors and calibration p-values of several predictions."""
-    lines = [
-        [report.label(metric), *(_floor(row, least) for row in of.values())]
-        for metric, of in rows.items()
-        if all(row.floor is not None for row in of.values())
-    ]
-    return [[["noise floor", *heads], *lines]] if lines else []
-
-
 def _beside(*tables: Table) -> Table:
     return [[cell for row in rows for cell in row] for rows in zip(*tables, strict=True)]
 
 
 def _parts(name: str, parts: list[Part], least: float) -> Table:
-    models = list(dict.fromkeys(part.predictions for part in parts))
     metrics = list(dict.fromkeys(part.metric for part in parts))
-    heads = dict(zip(models, shortened(models), strict=True))
+    heads = shortened(part.predictions for part in parts)
     by_cell = {(part.part, part.predictions, part.metric): part for part in parts}
-    clustered = parts[0].clusters is not None
-    sizes = {
-        part.part: [f"{part.examples:,}", *([f"{part.clusters:,}"] if clustered else [])]
-        for part in parts
-    }
-    several = ["predictions"] if len(models) > 1 else []
-    table = [[name, "n", *["clusters"] * clustered, *several, *metrics]]
-    for part, counts in sizes.items():
-        for model in models:
-            cells = [_with_p(by_cell[part, model, metric], least) for metric in metrics]
-            label = [heads[model]] if several else []
-            table.append([part, *counts, *label, *cells])
+    clustered, several = parts[0].clusters is not None, len(heads) > 1
+    table = [[name, "n", *["clusters"] * clustered, *["predictions"] * several, *metrics]]
+    for part in {part.part: part for part in parts}.values():
+        sizes = [part.examples] if part.clusters is None else [part.examples, part.clusters]
+        counts = [f"{size:,}" for size in sizes]
+        for model, head in heads.items():
+            cells = [_with_p(by_cell[part.part, model, metric], least) for metric in metrics]
+            table.append([part.part, *counts, *[head] * several, *cells])
     return table
 
 
@@ -391,23 +369,14 @@ def _with_p(part: Part, least: float) -> str:
 
 
 def _worst(groups: list[Worst]) -> Table:
-    models = list(dict.fromkeys(group.predictions for group in groups))
-    heads = dict(zip(models, shortened(models), strict=True))
-    several = len(models) > 1
-    head = ["worst groups", "n", *["predictions"] * several, "confidence - accuracy", "p"]
-    return [
-        head,
-        *(
-            [
-                group.part,
-                f"{group.examples:,}",
-                *[heads[group.predictions]] * several,
-                f"{group.gap:+.4f}",
-                caveats.holm_of(group.p_value, group.p_holm, _LEAST_P_OF_WORST).removeprefix("= "),
-            ]
-            for group in groups
-        ),
-    ]
+    heads = shortened(group.predictions for group in groups)
+    several = len(heads) > 1
+    table = [["worst groups", "n", *["predictions"] * several, "confidence - accuracy", "p"]]
+    for group in groups:
+        p_holm = caveats.holm_of(group.p_value, group.p_holm, _LEAST_P_OF_WORST)
+        row = [group.part, f"{group.examples:,}", *[heads[group.predictions]] * several]
+        table.append([*row, f"{group.gap:+.4f}", p_holm.removeprefix("= ")])
+    return table
 
 
 def with_interval(estimate: Estimated, *, sign: str = "") -> str:

@@ -30,9 +30,9 @@ from flax import traverse_util
 from calib_jax import plots, train
 from calib_jax.core.files import escaping
 from calib_jax.core.files.formatting import csv_lines
-from calib_jax.report import calibration, caveats, html_page, intervals, tables
+from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report import files as report_files
-from calib_jax.report.pictures import drawable, file_name, literal
+from calib_jax.report.files import drawable, file_name, literal
 from experiments.reports import pages, summary, summary_text
 from experiments.reports.summary import Summary
 from experiments.running import provenance
@@ -263,13 +263,13 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
     for metric in summary.CELLS:
         for name in names:
             cell = cells[metric, name]
-            least = intervals.least_p(metric, num_resamples)
+            least = caveats.least_p(metric, num_resamples)
             row = [metric, name, tables.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
             row += [tables.with_interval(cell.change, sign="+") if cell.change else ""]
             p_values = [caveats.p_of(cell.p, least)]
             p_values += [caveats.holm_of(cell.p, cell.p_holm, least)] * adjusted
-            p_values[-1] += intervals.starred(cell.p_holm)
+            p_values[-1] += caveats.starred(cell.p_holm)
             row += [p.removeprefix("= ") for p in p_values]
             p_seeds = _known(cell.p_seeds)
             row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested

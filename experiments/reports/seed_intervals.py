@@ -25,7 +25,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax import inference
-from calib_jax.report import intervals
+from calib_jax.report import caveats
 from experiments.papers.judge.values import LEVEL, Value
 
 TAIL = (1 - LEVEL) / 2
@@ -67,13 +67,12 @@ def of_samples(
     samples = np.asarray(samples, np.float64)
     if len(values) == 1:
         low, high = inference.interval(samples[0], LEVEL)
-        return SeedInterval(*intervals.shown(values[0], float(low), float(high), "percentile"))
+        return SeedInterval(*caveats.shown(values[0], low, high, "percentile")[1:])
     of_runs = [float(np.nanvar(row)) for row in samples]
     of_mean = float(np.nanvar(np.mean(samples, axis=0)))
     value = nested(values, of_mean, of_runs, rows=0)
     low, high = max(0.0, value.low), min(most, value.high)
-    mean = float(np.mean(values))
-    return SeedInterval(*intervals.shown(mean, low, high, "examples" + WITH_SEEDS))
+    return SeedInterval(*caveats.shown(np.mean(values), low, high, "examples" + WITH_SEEDS)[1:])
 
 
 def of_bounds(bounds: Sequence[inference.NoiseBound]) -> SeedInterval:

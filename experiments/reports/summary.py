@@ -36,8 +36,8 @@ import numpy as np
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core import outside_interval
 from calib_jax.report import calibration, caveats
+from calib_jax.report.caveats import NO_INTERVAL, adjusted
 from calib_jax.report.chosen_metrics import chosen_metrics
-from calib_jax.report.intervals import NO_INTERVAL, adjusted
 from experiments.reports.label_rows import label_rows
 from experiments.reports.seed_intervals import SeedInterval, of_bounds, of_samples
 from experiments.reports.streamed_scores import Scores
@@ -213,8 +213,10 @@ def summarize(
     chosen = chosen_metrics(CELLS, num_bins)
     streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
     by_phase = phases_of(criteria)
-    if streamed:
-        _check_streamed(runs, by_phase, num_bins)
+    for run in runs:
+        if run.streamed:
+            name = f"{run.loss} seed {run.seed}"
+            run.streamed.check_table(name, list(by_phase.values()), num_bins)
     temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
     unsettled: dict[tuple[str, str], str] = {}
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
@@ -377,12 +379,9 @@ def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: st
 
 def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
     """Adjust the p-values of every metric and phase for the number of losses compared."""
-    by_place: dict[int, float | None] = {}
-    for column in dict.fromkeys((cell.phase, cell.metric) for cell in cells):
-        places = [i for i, cell in enumerate(cells) if (cell.phase, cell.metric) == column]
-        p_holm = adjusted([cells[i].p for i in places])
-        by_place |= dict(zip(places, p_holm, strict=True))
-    return [dataclasses.replace(cell, p_holm=by_place[i]) for i, cell in enumerate(cells)]
+    columns = [(cell.phase, cell.metric) for cell in cells]
+    p_holm = adjusted(columns, [cell.p for cell in cells])
+    return [dataclasses.replace(cell, p_holm=p) for cell, p in zip(cells, p_holm, strict=True)]
 
 
 class _Measured(NamedTuple):
@@ -407,14 +406,6 @@ def _measured(run: Run, criteria: Mapping[str, str]) -> _Measured:
         temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
         logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
     return _Measured(logits, temperatures, states)
-
-
-def _check_streamed(runs: Sequence[Run], criteria: Mapping[str, str], num_bins: int) -> None:
-    """Raise an error for streamed values that do not match the table."""
-    for run in runs:
-        if run.streamed:
-            name = f"{run.loss} seed {run.seed}"
-            run.streamed.check_table(name, list(criteria.values()), num_bins)
 
 
 def phases_of(criteria: Sequence[str]) -> dict[str, str]:

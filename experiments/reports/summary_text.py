@@ -12,9 +12,9 @@ from calib_jax import inference, metrics, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.core.files.formatting import csv_lines
-from calib_jax.report import calibration, caveats, html_page, intervals, tables
+from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report import files as report_files
-from calib_jax.report.pictures import drawable, file_name
+from calib_jax.report.files import drawable, file_name
 from experiments.reports import pages
 from experiments.reports.seed_intervals import WITH_SEEDS
 from experiments.reports.summary import AFTER, BEFORE, LEVEL, SHOWN, Cell, Summary
@@ -52,16 +52,12 @@ def ended(summary: Summary, loss: str, phase: str) -> str:
 
 
 def _written(summary: Summary, loss: str, phase: str) -> list[str]:
-    return [_with_interval(cell) for cell in _of(summary, loss, phase)]
-
-
-def _of(summary: Summary, loss: str, phase: str) -> list[Cell]:
     cells = {c.metric: c for c in summary.cells if (c.loss, c.phase) == (loss, phase)}
-    return [cells[name] for name in SHOWN]
+    return [_with_interval(cells[name]) for name in SHOWN]
 
 
 def _with_interval(cell: Cell) -> str:
-    star = intervals.starred(cell.p_holm)
+    star = caveats.starred(cell.p_holm)
     mark = outside_interval.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
     ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")

@@ -10,8 +10,8 @@ import pytest
 
 from calib_jax import report
 from calib_jax.report import file_scoring, tables
+from calib_jax.report.files import score_page
 from calib_jax.report.html_page import render
-from calib_jax.report.html_score import score_page
 
 
 def sample(scale, seed, num_rows=80):

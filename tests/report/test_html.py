@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from calib_jax.report import html_page, html_score, pictures, tables
+from calib_jax.report import files, html_page, pictures, tables
 
 from .fabricated import HOSTILE, scored
 
@@ -56,7 +56,7 @@ def read(page):
 @pytest.fixture(scope="module")
 def page():
     report = scored()
-    return html_page.render(html_score.score_page(report, pictures(report)))
+    return html_page.render(files.score_page(report, pictures(report)))
 
 
 def test_the_page_is_balanced_and_needs_nothing_else(page):
@@ -103,7 +103,7 @@ def test_every_metric_and_the_worked_example_are_explained(page):
 
 def test_equal_reports_give_equal_pages(page):
     report = scored()
-    assert html_page.render(html_score.score_page(report, pictures(report))) == page
+    assert html_page.render(files.score_page(report, pictures(report))) == page
 
 
 def test_the_markdown_shows_the_figures(tmp_path):

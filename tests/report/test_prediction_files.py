@@ -232,7 +232,7 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
 @pytest.mark.parametrize(
     ("arrays", "message"),
     [
-        ({"labels": LABELS[:3]}, "it has 4 logits, 3 labels"),
+        ({"labels": LABELS[:3]}, r"labels of .* must have shape \(4,\), .* got \(3,\)"),
         ({"labels": LABELS[:, None]}, r"labels of .* must have shape \(4,\), .* got \(4, 1\)"),
         ({"labels": np.array(1)}, "labels of .* are one number"),
         ({"labels": LABELS + 0.5}, "labels of .* must be integers, got float64"),
@@ -250,7 +250,7 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
             "1 example of .* has NaN or infinite logits; the first is number 2",
         ),
         ({"weights": np.ones((4, 3))}, r"weights of .* must have shape \(4,\), .* got \(4, 3\)"),
-        ({"weights": np.array(2.0)}, "weights of .* are one number"),
+        ({"weights": np.array(2.0)}, r"weights of .* must have shape \(4,\), .* got \(\)"),
         ({"weights": np.array(["1"] * 4)}, "weights of .* must be numbers, got <U1"),
         (
             {"weights": [1, 1, np.inf, 1]},
@@ -264,11 +264,8 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
         ({"weights": [1e308, 1e308, 1, 1]}, "weights of .* sum to inf"),
         ({"weights": np.zeros(4)}, "weights of .* sum to 0"),
         ({"groups": np.ones((4, 3))}, r"groups of .* must have shape \(4,\), .* got \(4, 3\)"),
-        ({"groups": np.array("a")}, "groups of .* are one number"),
-        (
-            {"clusters": np.arange(3)},
-            "have the same number of examples: it has 4 logits, 4 labels, 3 clusters",
-        ),
+        ({"groups": np.array("a")}, r"groups of .* must have shape \(4,\), .* got \(\)"),
+        ({"clusters": np.arange(3)}, r"clusters of .* must have shape \(4,\), .* got \(3,\)"),
         ({"groups": np.array([{}] * 4)}, "holds pickled objects, which are never read"),
         ({"logits": LOGITS.astype(object)}, r"save numbers by \.astype\(float\), text by"),
     ],
@@ -359,9 +356,8 @@ def test_many_columns_take_linear_time(tmp_path):
     for many in (1000, 2000):
         Counted.count = 0
         names = [Counted(f"logit_{k}") for k in range(many)]
-        classes = prediction_tables._classes(
-            tmp_path, names, [], ["0"] * many, probabilities=False, first_label=0
-        )
+        request = prediction_tables.Request(tmp_path)
+        classes = prediction_tables._classes(request, names, [], ["0"] * many)
         assert classes.places == list(range(many))
         counts.append(Counted.count)
     assert counts[1] <= 3 * counts[0] + 10

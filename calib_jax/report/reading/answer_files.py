@@ -14,8 +14,6 @@ such as "70 %". A note reports them.
 
 from __future__ import annotations
 
-import csv
-import io
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -28,12 +26,10 @@ from calib_jax.report.reading import harness_samples, inspect_logs, parquet
 from calib_jax.report.reading.prediction_tables import (
     blank,
     counted,
-    lines_of,
+    csv_rows,
     listed,
-    peeked,
     prefixed,
     roles_of,
-    separator,
     shown,
     wrong_length,
 )
@@ -119,6 +115,40 @@ def read_answers(
     return models, [*notes, *others]
 
 
+def models_of(
+    files: Sequence[str], labels: Mapping[str, str], **options: Any
+) -> tuple[list[Answers], list[str]]:
+    """Read the models of all files, and notes; no model if no file holds answers.
+
+    Args:
+      files: the names of the files.
+      labels: names of models by file, for files without a column `model`.
+      **options: see `read_answers`.
+    """
+    models: list[Answers] = []
+    notes: list[str] = []
+    without = []
+    for file in files:
+        of_file, of_reading = read_answers(file, **options)
+        if not of_file:
+            without.append(file)
+        name = labels.get(file) or (pathlib.Path(file).stem if len(files) > 1 else "")
+        models += [each._replace(model=each.model or name) for each in of_file]
+        notes += of_reading
+    if models and without:
+        raise ValueError(
+            f"{without[0]} holds predictions of classes, and other files hold answers.\nScore them"
+            " one after the other."
+        )
+    names = [each.model for each in models]
+    if again := [name for k, name in enumerate(names) if name in names[:k]]:
+        raise ValueError(
+            f"the model {shown(again[0])} is in two files: put its answers into one file, or name"
+            " the models apart."
+        )
+    return models, notes
+
+
 def _columns_of(path: pathlib.Path, clusters: str | None) -> tuple[Columns | None, Sequence[str]]:
     """Read all columns if their names are those of answers; also return notes."""
 
@@ -149,24 +179,17 @@ def _columns_of(path: pathlib.Path, clusters: str | None) -> tuple[Columns | Non
 
 
 def _csv(path: pathlib.Path, holds: Any) -> Columns | None:
-    with reading.opened(path, _KIND) as file:
-        try:
-            with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as text:
-                first_line, lines = peeked(lines_of(text, path))
-                rows = csv.reader(lines, delimiter=separator(first_line))
-                names = [name.strip() for name in next((r for r in rows if not blank(r)), [])]
-                if not holds(names):
-                    return None
-                columns: list[list[str]] = [[] for _ in names]
-                for row in rows:
-                    if blank(row):
-                        continue
-                    if len(row) != len(names):
-                        raise wrong_length(path, rows.line_num, row, names)
-                    for column, cell in zip(columns, row, strict=True):
-                        column.append(cell)
-        except csv.Error as error:
-            raise ValueError(str(error)) from error
+    with csv_rows(path, _KIND) as (names, rows):
+        if not holds(names):
+            return None
+        columns: list[list[str]] = [[] for _ in names]
+        for row in rows:
+            if blank(row):
+                continue
+            if len(row) != len(names):
+                raise wrong_length(path, rows.line_num, row, names)
+            for column, cell in zip(columns, row, strict=True):
+                column.append(cell)
     return dict(zip(names, columns, strict=True))
 
 

@@ -44,13 +44,21 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
     ambiguous = 0
     for number, where, sample in _samples(path, filters):
         logits = _log_likelihoods(sample, where)
-        ambiguous += _is_ambiguous(sample)
-        samples.append((_document(sample, number), logits, _target(sample, len(logits), where)))
+        target, is_ambiguous = _target(sample, len(logits), where)
+        ambiguous += is_ambiguous
+        document = sample.get("doc_id")
+        samples.append((document if isinstance(document, int) else number, logits, target))
     samples.sort(key=lambda sample: sample[0])
     most = max(len(logits) for _, logits, _ in samples)
     padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
     labels = np.array([label for _, _, label in samples])
-    notes = _notes(path, samples, most, filters)
+    notes = []
+    if fewer := sum(len(logits) < most for _, logits, _ in samples):
+        notes.append(
+            f"{path}: {fewer:,} of {counted(len(samples), 'question')} have fewer than {most}"
+            " choices; the missing ones have probability 0."
+        )
+    notes += _on_filters(path, filters)
     if ambiguous:
         notes.append(
             f"{path}: {counted(ambiguous, 'target')} {'is' if ambiguous == 1 else 'are'} the number"
@@ -175,11 +183,6 @@ def _samples(
         raise Unreadable(f"{path} has no samples.")
 
 
-def _document(sample: Mapping[str, Any], number: int) -> int:
-    document = sample.get("doc_id")
-    return document if isinstance(document, int) else number
-
-
 def _log_likelihoods(sample: Mapping[str, Any], where: str) -> list[float]:
     """Return the log-likelihood of each choice; older versions write numbers as text."""
     responses = sample.get("filtered_resps") or [
@@ -197,8 +200,11 @@ def _log_likelihoods(sample: Mapping[str, Any], where: str) -> list[float]:
     return values
 
 
-def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
-    """Return the number of the right choice, which may be given as text."""
+def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> tuple[int, bool]:
+    """Return the number of the right choice, which may be given as text.
+
+    Also return whether a target is both the number of one choice and the text of another.
+    """
     target = sample.get("target")
     text = str(target).strip()
     places = [place for place, choice in enumerate(_choices(sample)) if choice == text]
@@ -219,17 +225,8 @@ def _target(sample: Mapping[str, Any], num_choices: int, where: str) -> int:
             f"{where} has the target {text[:40]!r}, which is none of its {num_choices} choices.\n"
             "The target must be the number of a choice, counted from 0, or its text."
         )
-    return number
-
-
-def _is_ambiguous(sample: Mapping[str, Any]) -> bool:
-    """Check whether a target is both the number of one choice and the text of another."""
-    target = sample.get("target")
-    text = str(target).strip()
-    is_text = isinstance(target, str) and text.isdecimal()
-    return is_text and any(
-        choice == text and place != int(text) for place, choice in enumerate(_choices(sample))
-    )
+    is_digits = isinstance(target, str) and text.isdecimal()
+    return number, is_digits and any(place != number for place in places)
 
 
 def _choices(sample: Mapping[str, Any]) -> list[str]:
@@ -242,23 +239,6 @@ def _choices(sample: Mapping[str, Any]) -> list[str]:
         if isinstance(request, Mapping | list) and len(request) > 1
     ]
     return [str(text).strip() for text in texts]
-
-
-def _notes(
-    path: pathlib.Path,
-    samples: list[tuple[int, list[float], int]],
-    most: int,
-    filters: Mapping[str, int],
-) -> list[str]:
-    """Describe questions with fewer choices, and lines that were not read."""
-    fewer = sum(len(logits) < most for _, logits, _ in samples)
-    notes = []
-    if fewer:
-        notes.append(
-            f"{path}: {fewer:,} of {counted(len(samples), 'question')} have fewer than {most}"
-            " choices; the missing ones have probability 0."
-        )
-    return notes + _on_filters(path, filters)
 
 
 def _on_filters(path: pathlib.Path, filters: Mapping[str, int]) -> list[str]:

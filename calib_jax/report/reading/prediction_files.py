@@ -14,10 +14,9 @@ Singular and plural names are equivalent. Arrays `probabilities` and columns pro
 read if the caller asks for probabilities.
 """
 
-import csv
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +26,8 @@ from calib_jax.report.reading import harness_samples, parquet, prediction_tables
 from calib_jax.report.reading.prediction_tables import (
     CLASS_NAMES,
     OPTIONAL,
+    Predictions,
+    Request,
     counted,
     listed,
     roles_of,
@@ -38,36 +39,6 @@ _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
 _OF_WEIGHTS = ("checkpoint", "step")  # identify the weights of a network behind the predictions
 # Sums of weights times losses must stay within single precision.
 _LARGEST_SUM = 1e30
-
-
-class Predictions(NamedTuple):
-    """The contents of a file.
-
-    Attributes:
-      logits: `[*batch, classes]`, or `[n]` for a binary model; probabilities if these were read.
-      labels: `[*batch]`, counted from 0; labels of weight 0 that are out of range are -1.
-      weights: `[*batch]`, or None.
-      groups: `[*batch]`, or None.
-      clusters: `[*batch]`, or None.
-      class_names: one name per class; empty if the file has none.
-      notes: sentences on how the file was interpreted, and what was not read.
-      name_of_one: the name of class 1, if the file has a single column with a name.
-    """
-
-    logits: np.ndarray
-    labels: np.ndarray
-    weights: np.ndarray | None = None
-    groups: np.ndarray | None = None
-    clusters: np.ndarray | None = None
-    class_names: tuple[str, ...] = ()
-    notes: tuple[str, ...] = ()
-    name_of_one: str = ""
-
-    @property
-    def weighted(self) -> tuple[np.ndarray, ...]:
-        """The logits, the labels and, if there are any, their weights."""
-        both = (self.logits, self.labels)
-        return both if self.weights is None else (*both, self.weights)
 
 
 def read_predictions(
@@ -90,15 +61,17 @@ def read_predictions(
     """
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
+    request = Request(paths[0], probabilities, first_label, clusters)
     if endings == [".npz"]:
-        contents = _npz(paths[0], probabilities, first_label, clusters)
+        with reading.npz(paths[0], _KIND) as arrays:
+            contents = _from_arrays(request, arrays.names, arrays)
     elif endings == [".npy", ".npy"]:
         logits, labels = (reading.npy(path, _KIND) for path in paths)
         contents = Predictions(logits, labels)
     elif endings in ([".csv"], [".tsv"]):
-        contents = _csv(paths[0], probabilities, first_label, clusters)
+        contents = prediction_tables.read(request, _KIND)
     elif endings == [".parquet"]:
-        contents = _parquet(paths[0], probabilities, first_label, clusters)
+        contents = _parquet(request)
     elif endings == [".jsonl"]:
         logits, labels, notes = harness_samples.read(paths[0])
         contents = Predictions(logits, labels, notes=notes)
@@ -113,39 +86,11 @@ def read_predictions(
     return _checked(name, contents, first_label)
 
 
-def _csv(
-    path: pathlib.Path, probabilities: bool, first_label: int, clusters: str | None
-) -> Predictions:
-    with reading.opened(path, _KIND) as file:
-        try:
-            table = prediction_tables.read(
-                file,
-                path,
-                probabilities=probabilities,
-                first_label=first_label,
-                clusters=clusters,
-            )
-        except csv.Error as error:
-            raise ValueError(str(error)) from error
-    return Predictions(*table[:-1], notes=tuple(table.notes))
-
-
-def _npz(
-    path: pathlib.Path, probabilities: bool, first_label: int, clusters: str | None
-) -> Predictions:
-    with reading.npz(path, _KIND) as arrays:
-        return _from_arrays(path, arrays.names, arrays, probabilities, first_label, clusters)
-
-
 def _from_arrays(
-    path: pathlib.Path,
-    names: Sequence[str],
-    arrays: reading.Npz | parquet.Columns,
-    probabilities: bool,
-    first_label: int,
-    clusters: str | None,
+    request: Request, names: Sequence[str], arrays: reading.Npz | parquet.Columns
 ) -> Predictions:
     """Choose logits, labels and others among named arrays, and read only these."""
+    path, probabilities, first_label, clusters = request
     wanted = ("logits", "probabilities", "labels", *OPTIONAL, CLASS_NAMES)
     roles = roles_of(names, wanted, str(path), clusters)
     are_probabilities = probabilities and ("probabilities" in roles or "logits" not in roles)
@@ -230,18 +175,13 @@ def _renaming(
     )
 
 
-def _parquet(
-    path: pathlib.Path, probabilities: bool, first_label: int, clusters: str | None
-) -> Predictions:
+def _parquet(request: Request) -> Predictions:
     """Read a Parquet file: a column of lists of logits, or a column for each class."""
-    with parquet.opened(path, _KIND) as columns:
+    with parquet.opened(request.path, _KIND) as columns:
         if columns.have_lists:
-            return _from_arrays(path, columns.names, columns, probabilities, first_label, clusters)
+            return _from_arrays(request, columns.names, columns)
         values = {name: columns.values(name) for name in columns.names}
-    table = prediction_tables.from_columns(
-        path, values, probabilities=probabilities, first_label=first_label, clusters=clusters
-    )
-    return Predictions(*table[:-1], notes=tuple(table.notes))
+    return prediction_tables.from_columns(request, values)
 
 
 def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
@@ -250,19 +190,10 @@ def _checked(name: str, contents: Predictions, first_label: int) -> Predictions:
         raise Unreadable(f"the logits of {name} must be floating point, got {logits.dtype}.")
     if logits.ndim == 0:
         raise Unreadable(f"the logits of {name} are one number; one row an example is wanted.")
+    batch = logits.shape if logits.ndim == 1 else logits.shape[:-1]
     others = {"labels": labels, "weights": weights, "groups": groups, "clusters": clusters}
     for key, values in others.items():
-        if values is not None and values.ndim == 0:
-            raise Unreadable(f"the {key} of {name} are one number; one an example is wanted.")
-    arrays = {"logits": logits, **{k: v for k, v in others.items() if v is not None}}
-    if len({len(values) for values in arrays.values()}) > 1:
-        counts = ", ".join(f"{len(values)} {key}" for key, values in arrays.items())
-        raise Unreadable(
-            f"the arrays of {name} must have the same number of examples: it has {counts}."
-        )
-    batch = logits.shape if logits.ndim == 1 else logits.shape[:-1]
-    for key, values in arrays.items():
-        if key != "logits" and values.shape != batch:
+        if values is not None and values.shape != batch:
             raise Unreadable(
                 f"the {key} of {name} must have shape {batch}, one for each example, got"
                 f" {values.shape}."

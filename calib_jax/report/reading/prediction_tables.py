@@ -5,6 +5,7 @@ and dog); the prefix may also be probability_. Labels are numbers, or names of t
 """
 
 import array
+import contextlib
 import csv
 import io
 import itertools
@@ -12,10 +13,11 @@ import pathlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import Any, BinaryIO, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from calib_jax.core.files import reading
 from calib_jax.core.files.escaping import one_line
 from calib_jax.core.files.reading import Unreadable
 
@@ -128,26 +130,50 @@ def counted(number: int, noun: str) -> str:
     return f"{number:,} {noun}{ending * (number != 1)}"
 
 
-class PredictionTable(NamedTuple):
-    """The columns of a file.
+class Request(NamedTuple):
+    """A file of predictions, and how it is read.
 
     Attributes:
-      scores: `[n, classes]`.
-      labels: `[n]`; a label that is a name becomes the number of its column plus `first_label`.
-      weights: `[n]`, or None.
-      groups: `[n]`, or None.
-      clusters: `[n]`, or None.
-      class_names: names of the columns of scores; empty if they are numbered.
-      notes: sentences on how columns were interpreted, and which were not read.
+      path: the path of the file.
+      probabilities: whether to read probabilities if the file contains both them and logits.
+      first_label: the label of the first class, usually 0 or 1.
+      clusters: the column or array of clusters, if it has another name.
     """
 
-    scores: np.ndarray
+    path: pathlib.Path
+    probabilities: bool = False
+    first_label: int = 0
+    clusters: str | None = None
+
+
+class Predictions(NamedTuple):
+    """The contents of a file.
+
+    Attributes:
+      logits: `[*batch, classes]`, or `[n]` for a binary model; probabilities if these were read.
+      labels: `[*batch]`, counted from 0; labels of weight 0 that are out of range are -1.
+      weights: `[*batch]`, or None.
+      groups: `[*batch]`, or None.
+      clusters: `[*batch]`, or None.
+      class_names: one name per class; empty if the file has none.
+      notes: sentences on how the file was interpreted, and what was not read.
+      name_of_one: the name of class 1, if the file has a single column with a name.
+    """
+
+    logits: np.ndarray
     labels: np.ndarray
-    weights: np.ndarray | None
-    groups: np.ndarray | None
-    clusters: np.ndarray | None
-    class_names: tuple[str, ...]
-    notes: list[str]
+    weights: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    clusters: np.ndarray | None = None
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    name_of_one: str = ""
+
+    @property
+    def weighted(self) -> tuple[np.ndarray, ...]:
+        """The logits, the labels and, if there are any, their weights."""
+        both = (self.logits, self.labels)
+        return both if self.weights is None else (*both, self.weights)
 
 
 class _Classes(NamedTuple):
@@ -164,49 +190,35 @@ class _Classes(NamedTuple):
     bare: bool = False
 
 
-def read(
-    file: BinaryIO,
-    path: pathlib.Path,
-    *,
-    probabilities: bool,
-    first_label: int,
-    clusters: str | None = None,
-) -> PredictionTable:
-    """Read a CSV file in one pass.
-
-    Args:
-      file: open in binary mode.
-      path: the path of the file, for messages.
-      probabilities: whether to read columns probability_K, even if there are columns logit_K.
-      first_label: the number of the first class.
-      clusters: the column of clusters, if it has another name.
-    """
-    with io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as lines:
-        first_line, every_line = peeked(lines_of(lines, path))
-        rows = csv.reader(every_line, delimiter=separator(first_line))
-        head = next((row for row in rows if not blank(row)), [])
-        names = [name.strip() for name in head]
-        roles = _roles(path, names, clusters, probabilities=probabilities)
+def read(request: Request, kind: str) -> Predictions:
+    """Read a CSV file of this kind in one pass."""
+    path = request.path
+    with csv_rows(path, kind) as (names, rows):
+        roles = _roles(request, names)
         first = next((row for row in rows if not blank(row)), None)
         if first is None:
             raise Unreadable(f"{path} has no examples, only a header.")
         if len(first) != len(names):
             raise wrong_length(path, rows.line_num, first, names)
-        classes = _classes(
-            path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
-        )
+        classes = _classes(request, names, roles.values(), first)
         scores, texts = _columns(path, names, rows, first, classes.places, roles)
-    return _table(path, names, roles, classes, scores, texts, first_label, probabilities)
+    return _table(request, names, roles, classes, scores, texts)
 
 
-def peeked(lines: Iterator[str]) -> tuple[str, Iterator[str]]:
-    """Return the first line that is not blank, and all lines."""
-    read: list[str] = []
-    for line in lines:
-        read.append(line)
-        if line.strip():
-            break
-    return (read[-1] if read else ""), itertools.chain(read, lines)
+@contextlib.contextmanager
+def csv_rows(path: pathlib.Path, kind: str) -> Iterator[tuple[list[str], Any]]:
+    """Open a CSV file under the guard; yield the names of its columns, and the other rows."""
+    with (
+        reading.opened(path, kind) as file,
+        io.TextIOWrapper(file, newline="", encoding="utf-8-sig") as text,
+    ):
+        head = next((line for line in _lines_of(text, path) if line.strip()), "")
+        text.seek(0)
+        rows = csv.reader(_lines_of(text, path), delimiter=separator(head))
+        try:
+            yield [name.strip() for name in next((r for r in rows if not blank(r)), [])], rows
+        except csv.Error as error:
+            raise ValueError(str(error)) from error
 
 
 def separator(head: str) -> str:
@@ -218,56 +230,36 @@ def separator(head: str) -> str:
     return "," if "," in head else next((mark for mark in _SEPARATORS if mark in head), ",")
 
 
-def from_columns(
-    path: pathlib.Path,
-    columns: Mapping[str, Sequence[Any]],
-    *,
-    probabilities: bool,
-    first_label: int,
-    clusters: str | None = None,
-) -> PredictionTable:
-    """Interpret named columns of equal lengths as the columns of a CSV file.
-
-    Args:
-      path: the path of the file that holds the columns, for messages.
-      columns: values of any type by name.
-      probabilities, first_label, clusters: see `read`.
-    """
-    names = list(columns)
-    roles = _roles(path, names, clusters, probabilities=probabilities)
-    values = list(columns.values())
+def from_columns(request: Request, columns: Mapping[str, Sequence[Any]]) -> Predictions:
+    """Interpret named columns of equal lengths, of any type, as the columns of a CSV file."""
+    path, names, values = request.path, list(columns), list(columns.values())
+    roles = _roles(request, names)
     if not len(values[0]):
         raise Unreadable(f"{path} has no examples.")
-    first = [str(column[0]) for column in values]
-    classes = _classes(
-        path, names, roles.values(), first, probabilities=probabilities, first_label=first_label
-    )
+    classes = _classes(request, names, roles.values(), [str(column[0]) for column in values])
     scores = np.stack([_numbers(path, names[k], values[k]) for k in classes.places], axis=-1)
     texts = {role: [str(value).strip() for value in values[k]] for role, k in roles.items()}
-    return _table(path, names, roles, classes, scores, texts, first_label, probabilities)
+    return _table(request, names, roles, classes, scores, texts)
 
 
-def _roles(
-    path: pathlib.Path, names: Sequence[str], clusters: str | None, *, probabilities: bool
-) -> dict[str, int]:
+def _roles(request: Request, names: Sequence[str]) -> dict[str, int]:
     """Find the columns beside the classes; raise an error if there are no labels."""
-    roles = roles_of(names, ("labels", *OPTIONAL), str(path), clusters)
+    roles = roles_of(names, ("labels", *OPTIONAL), str(request.path), request.clusters)
     if "labels" not in roles:
-        raise _no_columns(path, names, probabilities)
+        raise _no_columns(request, names)
     return roles
 
 
 def _table(
-    path: pathlib.Path,
+    request: Request,
     names: list[str],
     roles: Mapping[str, int],
     classes: _Classes,
     scores: np.ndarray,
     texts: Mapping[str, list[str]],
-    first_label: int,
-    probabilities: bool,
-) -> PredictionTable:
+) -> Predictions:
     """Convert the columns that were read: labels to numbers, and notes on what was not read."""
+    path, first_label = request.path, request.first_label
     weights = None
     if "weights" in roles:
         weights = _numbers(path, names[roles["weights"]], texts["weights"])
@@ -282,16 +274,16 @@ def _table(
         number = _numbers_of(classes.names, first_label)
         labels = np.array([number.get(text, first_label - 1) for text in label_texts])
     elif classes.bare and all(_whole(text) is not None for text in used):
-        raise _no_columns(path, names, probabilities)
+        raise _no_columns(request, names)
     else:
-        labels = _named_by_order(path, label_name, label_texts, present, classes.names)
+        labels = _whole_numbers(path, label_name, label_texts, present, classes.names)
     notes = _notes_on(path, classes, used, first_label)
     ignored = set(range(len(names))) - {*classes.places, *roles.values()}
     if ignored:
         left = [names[k] or "one without a name" for k in sorted(ignored)]
         notes.append(f"{path}: columns ignored: {listed(left)}.")
     groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
-    return PredictionTable(scores, labels, weights, groups, ids, tuple(classes.names), notes)
+    return Predictions(scores, labels, weights, groups, ids, tuple(classes.names), tuple(notes))
 
 
 def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label: int) -> list[str]:
@@ -319,7 +311,7 @@ def _numbers_of(class_names: Sequence[str], first_label: int) -> dict[str, int]:
     return {name: number for number, name in enumerate(class_names, start=start)}
 
 
-def lines_of(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
+def _lines_of(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
     """Yield lines of bounded length."""
     while line := file.readline(LINE_CHARACTERS):
         if len(line) == LINE_CHARACTERS and not line.endswith(("\n", "\r")):
@@ -331,15 +323,10 @@ def lines_of(file: io.TextIOWrapper, path: pathlib.Path) -> Iterator[str]:
 
 
 def _classes(
-    path: pathlib.Path,
-    names: list[str],
-    taken: Iterable[int],
-    first: list[str],
-    *,
-    probabilities: bool,
-    first_label: int,
+    request: Request, names: list[str], taken: Iterable[int], first: list[str]
 ) -> _Classes:
     """Find the columns of the classes by their names; `first` is the first line of values."""
+    path, probabilities, first_label, _ = request
     free = sorted(set(range(len(names))) - set(taken))
     by_kind: dict[str, dict[int, str]] = {"logit": {}, "probability": {}}
     for place in free:
@@ -358,7 +345,7 @@ def _classes(
     if not chosen:
         places = [k for k in free if _is_number(first[k]) and names[k].lower() not in _INDEX_NAMES]
         if not places:
-            raise _no_columns(path, names, probabilities)
+            raise _no_columns(request, names)
         chosen = {k: names[k] for k in places}
     by_text = {text: place for place, text in chosen.items()}
     if len(by_text) < len(chosen):
@@ -373,13 +360,12 @@ def _classes(
             f"{path} has a column {shown(wrong)} beside numbered ones.\nNumber all classes 0, 1, 2,"
             " ..., or name them all."
         )
-    return _Classes(_in_order(path, names, chosen, first_label), [])
+    return _Classes(_in_order(request, names, chosen), [])
 
 
-def _in_order(
-    path: pathlib.Path, names: list[str], chosen: dict[int, str], first_label: int
-) -> list[int]:
+def _in_order(request: Request, names: list[str], chosen: dict[int, str]) -> list[int]:
     """Order numbered columns; raise an error for a repeated or missing number."""
+    path, first_label = request.path, request.first_label
     by_number: dict[int, int] = {}
     for place, text in chosen.items():
         if int(text) in by_number:
@@ -470,14 +456,26 @@ def _whole_lines(
 
 
 def _whole_numbers(
-    path: pathlib.Path, name: str, texts: Sequence[str], present: np.ndarray
+    path: pathlib.Path,
+    name: str,
+    texts: Sequence[str],
+    present: np.ndarray,
+    class_names: Sequence[str] = (),
 ) -> np.ndarray:
-    """Parse labels; 3 and 3.0 are whole numbers, and labels of weight 0 may be anything."""
-    numbers = []
+    """Parse labels; 3 and 3.0 are whole numbers, and labels of weight 0 may be anything.
+
+    If columns of classes have names, the labels are the numbers of these columns.
+    """
+    numbers, known = [], set(class_names)
     for text, counts in zip(texts, present, strict=True):
         number = _whole(text)
         if not counts and (number is None or not _in_64_bits(number)):
             number = -1
+        if number is None and known and text not in known:
+            raise Unreadable(
+                f"column {shown(name)} of {path} has '{shown(text)}', which is no column of a"
+                f" class: these are {listed(class_names)}."
+            )
         if number is None:
             raise Unreadable(
                 f"column {shown(name)} of {path} must hold numbers, got '{shown(text)}'.\nNames of"
@@ -506,28 +504,6 @@ def _whole(text: str) -> int | None:
     except ValueError:
         return None
     return int(number) if number.is_integer() else None
-
-
-def _named_by_order(
-    path: pathlib.Path,
-    name: str,
-    texts: Sequence[str],
-    present: np.ndarray,
-    class_names: Sequence[str],
-) -> np.ndarray:
-    """Parse labels that are numbers of the named columns, in file order."""
-    known = set(class_names)
-    strange = (
-        text
-        for text, counts in zip(texts, present, strict=True)
-        if counts and text not in known and _whole(text) is None
-    )
-    if (wrong := next(strange, None)) is not None:
-        raise Unreadable(
-            f"column {shown(name)} of {path} has '{shown(wrong)}', which is no column of a class:"
-            f" these are {listed(class_names)}."
-        )
-    return _whole_numbers(path, name, texts, present)
 
 
 def _without_index(
@@ -580,9 +556,9 @@ def wrong_length(
     return Unreadable(f"line {line} of {path} has {len(row)} fields, not {len(names)}.")
 
 
-def _no_columns(path: pathlib.Path, names: Sequence[str], probabilities: bool) -> Unreadable:
+def _no_columns(request: Request, names: Sequence[str]) -> Unreadable:
     """Make an error that names the missing columns, and how the user can add them."""
-    kind = "probability" if probabilities else "logit"
+    path, kind = request.path, "probability" if request.probabilities else "logit"
     has = f"it has {listed(names) or 'none'}"
     if not any(_role_of(name) == "labels" for name in names):
         similar = next((name for name in names if looks_like_labels(name)), None)
@@ -598,7 +574,11 @@ def _no_columns(path: pathlib.Path, names: Sequence[str], probabilities: bool) -
     if 1 <= len(others) <= 20:
         numbers = [f"{kind}_{k}" for k in (range(len(others)) if len(others) > 1 else [1])]
         rename = f" Rename {listed(others)} to {', '.join(numbers)}"
-        rename += "." if probabilities else ", or to probability_0, ... if they are probabilities."
+        rename += (
+            "."
+            if request.probabilities
+            else ", or to probability_0, ... if they are probabilities."
+        )
     return Unreadable(
         f"{path} must have columns label, {kind}_0, {kind}_1, ...; {has}.\nColumns may also be"
         f" named by classes, where labels hold these names.{rename}"
