@@ -31,7 +31,6 @@ from calib_jax import plots, train
 from calib_jax.core.files import escaping
 from calib_jax.core.files.formatting import csv_lines
 from calib_jax.report import calibration, caveats, html_page, tables
-from calib_jax.report import files as report_files
 from calib_jax.report.files import drawable, file_name, literal
 from experiments.reports import pages, summary, summary_text
 from experiments.reports.summary import Summary
@@ -322,14 +321,11 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "notes": [*comparison.notes, *_caveats(comparison)],
         "provenance": provenance.describe(),
     }
-    shown = page(comparison, pictures(comparison))
-    written = {
-        "compare.md": pages.as_markdown(shown),
-        "compare.html": html_page.render(shown),
+    texts = {
         "compare.json": json.dumps(whole, indent=1) + "\n",
         "compare.csv": csv_lines(map(escaping.in_csv, rows), list(rows[0])),
     }
-    return report_files.write(folder, written, shown.figures)
+    return pages.save(folder, "compare", page(comparison, pictures(comparison)), texts)
 
 
 def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:

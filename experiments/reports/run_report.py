@@ -11,12 +11,12 @@ from typing import Any
 import numpy as np
 
 from calib_jax import plots, train
-from calib_jax.core.files import escaping, reading
-from calib_jax.report import files, html_page, tables
+from calib_jax.core.files import reading
+from calib_jax.report import html_page, tables
 from calib_jax.train.folder import journal
-from experiments.reports import evaluation_record
+from experiments.reports import evaluation_record, pages
 
-PAGE, HTML, PICTURES = "report.md", "report.html", "pictures"
+PAGE, PICTURES = "report", "pictures/"
 
 # Panels of curves, drawn if they were logged: title -> log column, without the data set's name.
 PANELS = {
@@ -56,38 +56,30 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
     rows = journal.read_rows(folder / journal.ROWS)
     if not rows:
         return []
-    figures = pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs)
-    html = _html(folder, rows, described, figures)
-    return _save(folder, page(folder, rows, described, list(figures)), html)
-
-
-def _save(folder: pathlib.Path, markdown: str, page: html_page.Page) -> list[str]:
-    """Write a page in both forms, and its figures into a folder of their own."""
-    figures = {f"{PICTURES}/{name}": figure for name, figure in page.figures.items()}
-    return files.write(folder, {PAGE: markdown, HTML: html_page.render(page)}, figures)
+    title, recipe = _recipe(folder, rows[-1])
+    texts = {STATE: train.last_table(folder), "Environment": "\n".join(_environment(folder))}
+    scored = (folder / "report" / f"{PAGE}.html").is_file()
+    page = html_page.Page(
+        title=title,
+        head=f"{described}\n\n{recipe}",
+        facts=_facts(folder),
+        sections=[("Training", _last(rows[-1]))],
+        figures=pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs),
+        texts={name: text for name, text in texts.items() if text},
+        links={_scored(folder): f"report/{PAGE}.html"} if scored else {},
+        metrics=list(PANELS.values()),
+    )
+    return pages.save(folder, PAGE, page, pictures=PICTURES)
 
 
 def write_seeds(
     workdir: pathlib.Path | str, folders: Mapping[int, pathlib.Path], described: str
 ) -> list[str]:
     """Write report.md, report.html and the curves of several seeds into their parent folder."""
-    workdir = pathlib.Path(workdir)
     rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
-    parts = [
-        f"# {len(rows)} seeds",
-        escaping.in_markdown(described),
-        "## After the last evaluation",
-        of_seeds(folders),
-    ]
-    parts.append(
-        "Means and standard deviations are over the seeds. Each has its own page: "
-        + ", ".join(f"[seed {seed}]({folders[seed].name}/{PAGE})" for seed in rows)
-        + "."
-    )
-    figures = {}
+    curves = {}
     epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
     if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
-        curves = {}
         for title, key in PANELS.items():
             each = [_of_sets(seed_rows, key) for seed_rows in rows.values()]
             names_of_all = [name for name in each[0] if all(name in item for item in each)]
@@ -95,20 +87,18 @@ def write_seeds(
                 curves[title] = {
                     name: np.stack([item[name] for item in each]) for name in names_of_all
                 }
-        if curves:
-            figures["curves"] = plots.training_curves(curves, epochs[0], title=f"{len(rows)} seeds")
-            parts.append(f"![curves]({PICTURES}/curves.png)")
+    title = f"{len(rows)} seeds"
     page = html_page.Page(
-        title=f"{len(rows)} seeds",
+        title=title,
         head=described,
         facts=_facts(next(iter(folders.values()))),
         sections=[("After the last evaluation", _seeds_table(folders))],
-        notes=["Means and standard deviations are over the seeds."],
-        figures=figures,
-        links={f"seed {seed}": f"{folders[seed].name}/{HTML}" for seed in rows},
+        notes=["Means and standard deviations are over the seeds. Each seed has its own page."],
+        figures={"curves": plots.training_curves(curves, epochs[0], title=title)} if curves else {},
+        links={f"seed {seed}": f"{folders[seed].name}/{PAGE}.html" for seed in rows},
         metrics=list(PANELS.values()),
     )
-    return _save(workdir, "\n\n".join(parts) + "\n", page)
+    return pages.save(pathlib.Path(workdir), PAGE, page, pictures=PICTURES)
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
@@ -175,29 +165,6 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
     return [norms[place] for place in places]
 
 
-def page(folder: pathlib.Path, rows: list[dict[str, Any]], described: str, shown: list[str]) -> str:
-    """Format the page as Markdown."""
-    title, recipe = _recipe(folder, rows[-1])
-    parts = [
-        f"# {escaping.in_markdown(title)}",
-        escaping.in_markdown(described),
-        escaping.in_markdown(recipe),
-        "## Training",
-        tables.in_markdown(_last(rows[-1])),
-        *(f"![{name}]({PICTURES}/{name}.png)" for name in shown),
-    ]
-    if (folder / "report" / PAGE).is_file():
-        parts.append(f"{_scored(folder)}: [report](report/report.md).")
-    table = train.last_table(folder)
-    if table:
-        parts += [f"## {STATE}", f"```\n{table}\n```"]
-    lines = _environment(folder)
-    if lines:
-        starts = "\n".join(f"- {start}" for start in lines[:-1])
-        parts += ["## Environment", starts, lines[-1]]
-    return "\n\n".join(parts) + "\n"
-
-
 def _scored(folder: pathlib.Path) -> str:
     """Name the report of the test set, and the weights that it evaluates."""
     evaluated = evaluation_record.read(folder)
@@ -205,29 +172,6 @@ def _scored(folder: pathlib.Path) -> str:
     if evaluation_record.stale(folder):
         of = f" ({evaluated}; the training went on after it)"
     return f"The test set, with intervals and after calibration{of}"
-
-
-def _html(
-    folder: pathlib.Path,
-    rows: list[dict[str, Any]],
-    described: str,
-    figures: Mapping[str, Any],
-) -> html_page.Page:
-    """Collect the contents of the HTML page, the same as in report.md."""
-    title, recipe = _recipe(folder, rows[-1])
-    state = train.last_table(folder)
-    scored = (folder / "report" / HTML).is_file()
-    return html_page.Page(
-        title=title,
-        head=f"{described}\n\n{recipe}",
-        facts=_facts(folder),
-        sections=[("Training", _last(rows[-1]))],
-        notes=_environment(folder),
-        figures=figures,
-        texts={STATE: state} if state else {},
-        links={_scored(folder): f"report/{HTML}"} if scored else {},
-        metrics=list(PANELS.values()),
-    )
 
 
 def _facts(folder: pathlib.Path) -> dict[str, Any]:
@@ -288,7 +232,7 @@ def _environment(folder: pathlib.Path) -> list[str]:
     newest = starts[-1]
     versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
     lines = [
-        f"{start['date']}, from step {start['step']}: `{start['command']}`, commit"
+        f"{start['date']}, from step {start['step']}: {start['command']}, commit"
         f" {start['commit']}, {start['device']}"
         for start in starts
     ]

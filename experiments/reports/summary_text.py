@@ -13,7 +13,6 @@ from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.core.files.formatting import csv_lines
 from calib_jax.report import calibration, caveats, html_page, tables
-from calib_jax.report import files as report_files
 from calib_jax.report.files import drawable, file_name
 from experiments.reports import pages
 from experiments.reports.seed_intervals import WITH_SEEDS
@@ -171,14 +170,11 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     }
     names = [field.name for field in dataclasses.fields(Cell)]
     rows = [dataclasses.asdict(cell) | {"note": " ".join(cell.notes)} for cell in summary.cells]
-    shown = page(summary, pictures(summary))
     texts = {
-        "report.md": pages.as_markdown(shown),
-        "report.html": html_page.render(shown),
         "sweep.csv": csv_lines(map(escaping.in_csv, rows), [*names, "note"]),
         "sweep.json": json.dumps(record, indent=1) + "\n",
     }
-    return report_files.write(folder, texts, shown.figures)
+    return pages.save(folder, "report", page(summary, pictures(summary)), texts)
 
 
 def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
