@@ -52,7 +52,7 @@ import jax
 from absl import flags
 from ml_collections import ConfigDict
 
-from calib_jax import report, train
+from calib_jax import data, report, train
 from calib_jax.core.examples import Examples
 from calib_jax.report import calibration
 from calib_jax.train.folder import journal, lock
@@ -153,7 +153,7 @@ def _evaluate(
     dataset = experiment.dataset
     chosen = cli.refusing(prediction_pictures.numbers, _PICTURES.value, dataset)
     for network in trained if len(chosen) else []:
-        images = prediction_pictures.chosen_images(dataset, chosen)
+        images = data.subset(dataset.test, chosen)
         predicted = cli.failing(predictions, experiment, [network], images, _BATCH_SIZE.value)
         place = network.folder / "report" / "pictures"
         for path in cli.refusing(prediction_pictures.write, dataset, chosen, predicted, place):

@@ -52,7 +52,7 @@ def match_classes(
     _check_same(names, wanted, name, baseline_name)
     order = np.array([names.index(each) for each in wanted])
     logits, labels = contents.logits, contents.labels
-    if _is_one_column(contents):
+    if logits.ndim == 1 or logits.shape[-1] == 1:
         column = logits.reshape(-1)
         other = 1 - column if probabilities else np.zeros_like(column)
         logits = np.stack([other, column], axis=-1)
@@ -67,10 +67,6 @@ def match_classes(
         class_names=wanted,
         notes=(*contents.notes, note),
     )
-
-
-def _is_one_column(contents: Predictions) -> bool:
-    return contents.logits.ndim == 1 or contents.logits.shape[-1] == 1
 
 
 def _names(contents: Predictions) -> tuple[str, ...]:

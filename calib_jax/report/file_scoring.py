@@ -89,7 +89,9 @@ def score_files(
     how: dict[str, Any] = {"probabilities": probabilities, "clusters": clusters or None}
     answers, notes = models_of([*files, *compare], models_of_files, **how)
     if answers:
-        _refuse_for_answers(average=average, first_label=first_label != 0, floor=floor is not None)
+        refused = {"average": average, "first_label": first_label, "floor": floor is not None}
+        if given := next((option for option, is_given in refused.items() if is_given), None):
+            raise ValueError(f"--{given} is for predictions of classes: leave it out for answers.")
         fit_models, notes_on_fit = models_of(held_out, {}, **how)
         if held_out and not fit_models:
             raise ValueError(f"--fit_on={held_out[0]} must hold answers, too.")
@@ -252,12 +254,6 @@ def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -
     return [[place] for place in range(len(fits))]
 
 
-def _refuse_for_answers(**given: bool) -> None:
-    """Raise an error for options that files of answers do not have."""
-    if names := [name for name, is_given in given.items() if is_given]:
-        raise ValueError(f"--{names[0]} is for predictions of classes: leave it out for answers.")
-
-
 def _check_labels(files: Sequence[str], contents: Sequence[Predictions]) -> None:
     """Raise an error for a file with other labels than the first."""
     for file, each in zip(files, contents, strict=True):
@@ -317,17 +313,12 @@ def _costs_of(name: str | None) -> np.ndarray | None:
     """Read a matrix of costs."""
     if not name:
         return None
+    kind, advice = "a matrix of costs", "give a CSV file of numbers, a row per class, and no header"
     # Given a name, NumPy would also open addresses and archives.
-    text = reading.text(name, "a matrix of costs", "give a CSV file")
-    try:
+    text = io.StringIO(reading.text(name, kind, advice))
+    with reading.guard(name, kind, advice):
         with warnings.catch_warnings(action="ignore"):  # of an empty file
-            costs = np.loadtxt(io.StringIO(text), delimiter=",", ndmin=2)
-    except ValueError as error:
-        raise ValueError(
-            f"--costs={name} must hold numbers without a header, a row per class, separated by"
-            " commas.\n"
-            f"{reading.reason(error)}."
-        ) from None
-    if not costs.size:
-        raise ValueError(f"--costs={name} is empty: give numbers, a row per class.")
-    return costs
+            costs = np.loadtxt(text, delimiter=",", ndmin=2)
+        if not costs.size:
+            raise ValueError("it is empty")
+        return costs

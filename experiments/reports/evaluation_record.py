@@ -51,7 +51,7 @@ def begin(folder: pathlib.Path, weights: Evaluated) -> None:
     """Remove the marks and values of an evaluation of other weights; keep the predictions."""
     if (before := _read_valid(folder)) and before.is_of(weights):
         return
-    if _is_result(folder / OF_SWEEP):
+    if {"config", "asked"} <= _mapping(folder / OF_SWEEP).keys():  # a sweep has written this file
         (folder / OF_SWEEP).unlink()
     streamed_scores.remove(folder)
 
@@ -147,19 +147,16 @@ def _read_valid(folder: pathlib.Path) -> Evaluated | None:
 
 def _listed(folder: pathlib.Path) -> set[str]:
     """Read the file names that the record lists; ignore names of files other than predictions."""
-    try:
-        names = reading.json_mapping(folder / FILE, "a record").get("files", ())
-    except (FileNotFoundError, reading.Unreadable):
-        return set()
+    names = _mapping(folder / FILE).get("files", ())
     return {name for name in names if re.fullmatch(r"predictions_[^/\\]+\.npz", str(name))}
 
 
-def _is_result(path: pathlib.Path) -> bool:
-    """Check that a sweep has written this file."""
+def _mapping(path: pathlib.Path) -> dict[str, Any]:
+    """Read a JSON mapping; empty if the file is missing or damaged."""
     try:
-        return {"config", "asked"} <= reading.json_mapping(path, "a result").keys()
+        return reading.json_mapping(path, "a record")
     except (FileNotFoundError, reading.Unreadable):
-        return False
+        return {}
 
 
 def _trained(folder: pathlib.Path) -> int:

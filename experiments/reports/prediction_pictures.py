@@ -1,12 +1,11 @@
 """Pictures of predictions for the pixels of chosen test images."""
 
 import pathlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
 from calib_jax import data, plots, train
-from calib_jax.core.examples import Source
 
 
 def numbers(chosen: Sequence[str], dataset: data.Dataset) -> np.ndarray:
@@ -25,11 +24,6 @@ def numbers(chosen: Sequence[str], dataset: data.Dataset) -> np.ndarray:
     return np.array([int(word) for word in chosen])
 
 
-def chosen_images(dataset: data.Dataset, chosen: np.ndarray) -> Source:
-    """Return the chosen test images as a source."""
-    return data.subset(dataset.test, chosen)
-
-
 def write(
     dataset: data.Dataset, chosen: np.ndarray, predicted: train.Predicted, folder: pathlib.Path
 ) -> list[pathlib.Path]:
@@ -42,14 +36,9 @@ def write(
       folder: the folder of the pictures.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    return list(_written(dataset, chosen, predicted, folder))
-
-
-def _written(
-    dataset: data.Dataset, chosen: np.ndarray, predicted: train.Predicted, folder: pathlib.Path
-) -> Iterator[pathlib.Path]:
     images = np.asarray(dataset.test[chosen].inputs)
-    for place, number in enumerate(chosen.tolist()):
+    paths = [folder / f"test_{number}.png" for number in chosen.tolist()]
+    for place, (number, path) in enumerate(zip(chosen.tolist(), paths, strict=True)):
         logits = np.asarray(predicted.logits[0][place], np.float64)
         scaled = np.exp(logits - logits.max(axis=-1, keepdims=True))
         figure = plots.segmentation(
@@ -61,6 +50,5 @@ def _written(
             class_names=dataset.class_names,
             title=f"{dataset.name}, test image {number}",
         )
-        path = folder / f"test_{number}.png"
         plots.save(figure, path, dpi=150)
-        yield path
+    return paths

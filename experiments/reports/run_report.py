@@ -210,18 +210,18 @@ def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:
 
 def _last(row: Mapping[str, Any]) -> tables.Table:
     """Return the last row as a table with one line per data set."""
-    by_set = {title: _after(row, f"{prefix}_") for prefix, title in SETS.items()}
-    panels = {t: key for t, key in PANELS.items() if any(key in of for of in by_set.values())}
+    panels = {
+        title: key
+        for title, key in PANELS.items()
+        if any(f"{prefix}_{key}" in row for prefix in SETS)
+    }
     table = [["after the last epoch", *panels]]
-    for title, of in by_set.items():
-        cells = ["" if of.get(key) is None else f"{of[key]:.4f}" for key in panels.values()]
+    for prefix, title in SETS.items():
+        values = [row.get(f"{prefix}_{key}") for key in panels.values()]
+        cells = ["" if value is None else f"{value:.4f}" for value in values]
         if any(cells):
             table.append([title, *cells])
     return table
-
-
-def _after(row: Mapping[str, Any], prefix: str) -> dict[str, Any]:
-    return {key.removeprefix(prefix): row[key] for key in row if key.startswith(prefix)}
 
 
 def _environment(folder: pathlib.Path) -> list[str]:

@@ -18,6 +18,7 @@ import numpy as np
 from calib_jax import calibrators, metrics, train
 from calib_jax.core.examples import Source
 from calib_jax.core.files import reading
+from calib_jax.report import tables
 from calib_jax.report.chosen_metrics import chosen_metrics
 from calib_jax.train.folder import files
 from experiments.reports import excluded
@@ -58,16 +59,13 @@ class Scores(NamedTuple):
     num_bins: int
 
     def __str__(self) -> str:
-        heads = ["given", *([self.calibrator["name"]] if self.after else [])]
-        lines = [
-            f"{self.num_examples:,} examples. {_NO_INTERVALS}",
-            "",
-            " " * 16 + "  ".join(heads),
-        ]
-        for name, value in self.before.items():
-            numbers = [value, *([self.after[name]] if self.after else [])]
-            lines.append(f"{name:16}" + "  ".join(f"{number:.4f}" for number in numbers))
-        return "\n".join([*lines, *self.notes])
+        columns = {"given": self.before}
+        if self.after:
+            columns[self.calibrator["name"]] = self.after
+        rows = [[name, *(f"{of[name]:.4f}" for of in columns.values())] for name in self.before]
+        table = tables.aligned([["metric", *columns], *rows])
+        head = f"{self.num_examples:,} examples. {_NO_INTERVALS}"
+        return "\n".join([head, "", table, *self.notes])
 
     def save(self, folder: pathlib.Path) -> list[str]:
         """Save values.json and values.txt; return the file names."""

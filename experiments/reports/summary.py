@@ -261,7 +261,9 @@ def summarize(
         {phase: {loss: of[loss] for loss in losses if loss in of} for phase, of in tables.items()}
         for tables in (diagrams, temperatures)
     )
-    cells = _with_holm([_untested(cell, unsettled, baseline) for cell in cells])
+    cells = [_untested(cell, unsettled, baseline) for cell in cells]
+    p_holm = adjusted([(cell.phase, cell.metric) for cell in cells], [cell.p for cell in cells])
+    cells = [dataclasses.replace(cell, p_holm=p) for cell, p in zip(cells, p_holm, strict=True)]
     rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
     for run in runs:
         rows[run.loss].append(run.rows)
@@ -375,13 +377,6 @@ def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: st
     states = (unsettled.get((loss, cell.phase), "") for loss in losses)
     state = ", ".join(dict.fromkeys(filter(None, states)))
     return dataclasses.replace(cell, p=None, p_seeds=None, unsettled=state) if state else cell
-
-
-def _with_holm(cells: Sequence[Cell]) -> list[Cell]:
-    """Adjust the p-values of every metric and phase for the number of losses compared."""
-    columns = [(cell.phase, cell.metric) for cell in cells]
-    p_holm = adjusted(columns, [cell.p for cell in cells])
-    return [dataclasses.replace(cell, p_holm=p) for cell, p in zip(cells, p_holm, strict=True)]
 
 
 class _Measured(NamedTuple):

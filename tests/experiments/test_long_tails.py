@@ -66,7 +66,7 @@ def test_pictures_of_chosen_images(tmp_path):
     labels = random.integers(0, 3, (4, 3, 5)).astype(np.int32)
     dataset = dataset_of(images, labels)
     chosen = prediction_pictures.numbers(["2", "0"], dataset)
-    some = prediction_pictures.chosen_images(dataset, chosen)[np.arange(2)]
+    some = data.subset(dataset.test, chosen)[np.arange(2)]
     np.testing.assert_array_equal(some.labels, labels[[2, 0]])
     logits = random.standard_normal((1, 2, 3, 5, 2))
     predicted = train.Predicted(logits, some.labels, some.weights)

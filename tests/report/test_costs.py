@@ -44,11 +44,11 @@ def test_costs_are_read_from_a_file(tmp_path):
     for broken in ("a,b\n1,2\n", "1,2\n3\n"):
         file.write_text(broken)
         with pytest.raises(
-            ValueError, match=r"--costs=.* must hold numbers without a header, a row"
+            ValueError, match=r"costs\.csv cannot be read as .*; give a CSV file of numbers, a row"
         ):
             file_scoring._costs_of(str(file))
     file.write_text("\n")
-    with pytest.raises(ValueError, match=r"--costs=.* is empty"):
+    with pytest.raises(ValueError, match=r"costs\.csv .*: it is empty"):
         file_scoring._costs_of(str(file))
 
 

@@ -26,7 +26,7 @@ _LINES_AT_ONCE = 1000
 _BOOLEANS = ("false", "true")  # labels 0 and 1
 
 _PREFIXED = re.compile(r"(logit|prob(?:ability)?)(?:_(.*))?", re.IGNORECASE)
-_SEPARATORS = {"\t": "tab", ";": "semicolon"}  # besides the comma
+_SEPARATORS = ("\t", ";")  # besides the comma
 # The last two names are index columns of pandas.
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
 
@@ -276,7 +276,14 @@ def _table(
     elif classes.bare and all(_whole(text) is not None for text in used):
         raise _no_columns(request, names)
     else:
-        labels = _whole_numbers(path, label_name, label_texts, present, classes.names)
+        strange = {text for text in used.difference(classes.names) if _whole(text) is None}
+        if strange:
+            wrong = next(text for text in label_texts if text in strange)
+            raise Unreadable(
+                f"column {shown(label_name)} of {path} has '{shown(wrong)}', which is no column of"
+                f" a class: these are {listed(classes.names)}."
+            )
+        labels = _whole_numbers(path, label_name, label_texts, present)
     notes = _notes_on(path, classes, used, first_label)
     ignored = set(range(len(names))) - {*classes.places, *roles.values()}
     if ignored:
@@ -456,26 +463,14 @@ def _whole_lines(
 
 
 def _whole_numbers(
-    path: pathlib.Path,
-    name: str,
-    texts: Sequence[str],
-    present: np.ndarray,
-    class_names: Sequence[str] = (),
+    path: pathlib.Path, name: str, texts: Sequence[str], present: np.ndarray
 ) -> np.ndarray:
-    """Parse labels; 3 and 3.0 are whole numbers, and labels of weight 0 may be anything.
-
-    If columns of classes have names, the labels are the numbers of these columns.
-    """
-    numbers, known = [], set(class_names)
+    """Parse labels; 3 and 3.0 are whole numbers, and labels of weight 0 may be anything."""
+    numbers = []
     for text, counts in zip(texts, present, strict=True):
         number = _whole(text)
         if not counts and (number is None or not _in_64_bits(number)):
             number = -1
-        if number is None and known and text not in known:
-            raise Unreadable(
-                f"column {shown(name)} of {path} has '{shown(text)}', which is no column of a"
-                f" class: these are {listed(class_names)}."
-            )
         if number is None:
             raise Unreadable(
                 f"column {shown(name)} of {path} must hold numbers, got '{shown(text)}'.\nNames of"
