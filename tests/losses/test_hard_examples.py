@@ -50,6 +50,19 @@ def test_value_and_gradient(name, options):
     checks.check_objective(name, REFERENCES[name], **options)
 
 
+def test_a_batch_of_less_weight_is_kept_whole():
+    """Weights from 1e-4 to 1e4: rounding of their sums drops no example of the smallest."""
+    random = np.random.default_rng(0)
+    labels = random.integers(10, size=50)
+    for _ in range(20):
+        logits = random.standard_normal((50, 10)).astype(np.float32)
+        weights = (10.0 ** random.uniform(-4, 4, size=50)).astype(np.float32)
+        wanted = losses.cross_entropy(logits, labels)
+        for name, options in (("ohem", {"fraction": 1.0}), ("bootstrapped", {"count": 1e9})):
+            terms = losses.objective(name, **options).value((), logits, labels, weights)
+            np.testing.assert_allclose(terms, wanted, rtol=1e-6)
+
+
 def test_equal_losses_share_and_weights_are_copies():
     """Losses log 2 three times and log 4 once: of 2 kept, the others have a third of one each."""
     logits = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [np.log(3.0), 0.0]])

@@ -32,8 +32,9 @@ DISTINCT = ("adafocal", "bsce_gra", "mmce", "recall")
 MANY_SHAPES = ((6, 4), (3, 130), (1, 2), (50, 10), (7, 200), (2, 128))
 
 
-# Ranks so sharp that the last digit of a probability is a step.
-STEPS = {"soft_ece"}
+# Ranks so sharp that the last digit of a probability is a step. The hardest examples end at a
+# threshold: rounding decides which of two nearly equal losses is kept, and with what share.
+STEPS = {"soft_ece", "ohem", "bootstrapped"}
 # A kernel of |c_i - c_j| has a kink where two confidences are equal but for rounding, and the
 # Lovász extension where two errors are, as those of equal rows. MDCA and DCA have one where a gap
 # is 0; ESD has a step where two confidences are equal but for rounding.

@@ -31,14 +31,15 @@ def _threshold_and_share(
     """Return the smallest loss that is kept, and the kept share of the examples with this loss.
 
     The hardest examples of total weight `kept` are kept. Examples of equal loss share the rest of
-    `kept`, so weight k equals k copies.
+    `kept`, so weight k equals k copies. A batch of no more weight than `kept` is kept whole.
     """
     if not len(losses):
         return jnp.zeros((), losses.dtype), jnp.zeros((), losses.dtype)
     order = jnp.argsort(-losses)  # NaN is last
     mass = jnp.cumsum(weights[order])
     place = jnp.minimum(jnp.searchsorted(mass, kept), len(losses) - 1)
-    threshold = losses[order[place]]
+    # Rounding of the sums below must drop no example of a batch that is kept whole.
+    threshold = jnp.where(kept >= jnp.sum(weights), -jnp.inf, losses[order[place]])
     above = jnp.sum(jnp.where(losses > threshold, weights, 0))
     equal = jnp.sum(jnp.where(losses == threshold, weights, 0))
     return threshold, jnp.clip((kept - above) / jnp.where(equal > 0, equal, 1), 0, 1)
