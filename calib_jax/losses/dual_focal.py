@@ -83,14 +83,8 @@ def _runner_up(p: Probabilities, which: str) -> PerExample:
     if which == "below":
         true = true_class(p.logits, p.labels)[..., None]
         return max_where(p.logits, p.logits < true)
-    wrong = ~is_true_class(p.labels, p.logits.shape[-1])
-    first = max_where(p.logits, wrong)
-    if which == "wrong":
-        return first
-    # The second largest of all is the median of the true class and the two largest others.
-    leader = first_argmax(jnp.where(wrong, p.logits, -jnp.inf))
-    second = max_where(p.logits, wrong & ~is_true_class(leader, p.logits.shape[-1]))
-    return jnp.maximum(jnp.minimum(true_class(p.logits, p.labels), first), second)
+    excluded = p.labels if which == "wrong" else first_argmax(p.logits)
+    return max_where(p.logits, ~is_true_class(excluded, p.logits.shape[-1]))
 
 
 register_loss("dual_focal", dual_focal)

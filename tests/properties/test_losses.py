@@ -39,8 +39,9 @@ STEPS = {"soft_ece", "ohem", "bootstrapped"}
 # Lovász extension where two errors are, as those of equal rows. MDCA and DCA have one where a gap
 # is 0; ESD has a step where two confidences are equal but for rounding.
 KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca", "dca", "esd"}
-# The square of a logit, which float32 cannot hold above this.
-SQUARES, ROOT = {"class_adaptive_margin"}, 1e18
+# The square of a logit, and a logit divided by a row's share of the weight: float32 holds these
+# only to a limit.
+SQUARES, SHARES = {"class_adaptive_margin"}, {"recall_precision"}
 
 
 def terms_and_gradient(objective, state, logits, labels, weights):
@@ -107,6 +108,13 @@ def far_from_thresholds(batch):
     assume(not np.any(np.abs(p[..., None] - np.array([0.2, 0.5])) < 1e-5))
 
 
+def limit(name, weights):
+    """Return the absolute value of a logit above which the loss itself may be infinite."""
+    if name in SQUARES:
+        return 1e18
+    return 1e36 * weights.min() / weights.sum() if name in SHARES else np.inf
+
+
 @few_and_many(**sizes())
 def TestAnObjectiveIsANumber(name: str, batch: Batch) -> None:
     """Terms and gradients are numbers; infinite only where the truth is impossible.
@@ -121,8 +129,8 @@ def TestAnObjectiveIsANumber(name: str, batch: Batch) -> None:
     assert not np.any(terms[~present])
     assert not np.any(gradient[~present])
     assert not np.isnan(gradient).any()
-    of_present = np.abs(batch.logits[present]).max(initial=0)
-    if of_present < (ROOT if name in SQUARES else np.inf):
+    largest = np.abs(batch.logits[present]).max(initial=0)
+    if largest < limit(name, batch.weights[present]):
         assert np.isfinite(terms).all()
         assert np.isfinite(gradient).all()
     eager = terms_and_gradient(OBJECTIVES[name], state_of(name, batch), *map(jnp.asarray, batch))
