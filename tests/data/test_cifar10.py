@@ -369,7 +369,7 @@ def test_the_real_one(tmp_path):
     if not os.environ.get(reader.VARIABLE):
         pytest.skip(f"the variable {reader.VARIABLE} does not say where CIFAR-10 is")
     try:
-        real = reader.found("cifar10")
+        real = reader.find_version("cifar10")
     except FileNotFoundError as error:
         pytest.skip(str(error))
     # Elsewhere, so that it is decoded, and nothing is written where the data set lies.
