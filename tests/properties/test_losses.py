@@ -33,12 +33,13 @@ MANY_SHAPES = ((6, 4), (3, 130), (1, 2), (50, 10), (7, 200), (2, 128))
 
 
 # Ranks so sharp that the last digit of a probability is a step. The hardest examples end at a
-# threshold: rounding decides which of two nearly equal losses is kept, and with what share.
-STEPS = {"soft_ece", "ohem", "bootstrapped"}
+# threshold: rounding decides which of two nearly equal losses is kept, and with what share. ESD
+# orders confidences, also those that are equal but for rounding.
+STEPS = {"soft_ece", "ohem", "bootstrapped", "esd"}
 # A kernel of |c_i - c_j| has a kink where two confidences are equal but for rounding, and the
 # Lovász extension where two errors are, as those of equal rows. MDCA and DCA have one where a gap
-# is 0; ESD has a step where two confidences are equal but for rounding.
-KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca", "dca", "esd"}
+# is 0.
+KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca", "dca"}
 # The square of a logit, and a logit divided by a row's share of the weight: float32 holds these
 # only to a limit.
 SQUARES, SHARES = {"class_adaptive_margin"}, {"recall_precision"}
