@@ -38,8 +38,8 @@ MANY_SHAPES = ((6, 4), (3, 130), (1, 2), (50, 10), (7, 200), (2, 128))
 STEPS = {"soft_ece", "ohem", "bootstrapped", "esd"}
 # A kernel of |c_i - c_j| has a kink where two confidences are equal but for rounding, and the
 # Lovász extension where two errors are, as those of equal rows. MDCA and DCA have one where a gap
-# is 0.
-KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca", "dca"}
+# is 0. The gradient of LogitNorm is what a projection leaves of one that can be much larger.
+KINKS = {"mmce", "mmce_weighted", "lovasz", "mdca", "dca", "logit_norm"}
 # The square of a logit, and a logit divided by a row's share of the weight: float32 holds these
 # only to a limit.
 SQUARES, SHARES = {"class_adaptive_margin"}, {"recall_precision"}
