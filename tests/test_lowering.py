@@ -4,6 +4,8 @@
 They are traced as in programs of users who forbid implicit promotions, such as int32 to float32.
 """
 
+import functools
+
 import jax
 import jax.export
 import jax.numpy as jnp
@@ -37,11 +39,20 @@ def batch(dtype, shape=(16,)):
     return jnp.zeros((*shape, CLASSES), dtype), jnp.zeros(shape, jnp.int32), jnp.ones(shape)
 
 
-@pytest.mark.parametrize("name", some(losses.catalogue(), QUICK_LOSSES))
-def test_every_loss_lowers(name):
-    """Value, gradient, and the update of the state."""
+def traced_with_64_bits(function, shape=(16,)):
+    """Trace a function of a batch where 64 bits and strict promotion are switched on."""
+    with jax.enable_x64(True), jax.numpy_dtype_promotion("strict"):
+        for dtype, integer in (("float32", "int64"), ("float64", "int32")):
+            logits, labels, weights = batch(dtype, shape)
+            jax.eval_shape(function, logits, labels.astype(integer), weights.astype(dtype))
+
+
+def step_of(name):
+    """Return a function of state and batch, the value, gradient and update of a loss; and a state.
+
+    The third value is the shape of its labels.
+    """
     objective = losses.objective(name)
-    state = objective.init(CLASSES, np.full(CLASSES, 7))
 
     def step(state, logits, labels, weights):
         def total(logits):
@@ -53,8 +64,21 @@ def test_every_loss_lowers(name):
         )
 
     shape = (2, 4, 4) if name == "neighbour_margin" else (16,)
+    return step, objective.init(CLASSES, np.full(CLASSES, 7)), shape
+
+
+@pytest.mark.parametrize("name", some(losses.catalogue(), QUICK_LOSSES))
+def test_every_loss_lowers(name):
+    step, state, shape = step_of(name)
     for dtype in DTYPES:
         lowered(step, state, *batch(dtype, shape))
+
+
+@pytest.mark.parametrize("name", some(losses.catalogue(), QUICK_LOSSES))
+def test_every_loss_takes_64_bits(name):
+    with jax.enable_x64(True):
+        step, state, shape = step_of(name)
+    traced_with_64_bits(functools.partial(step, state), shape)
 
 
 @pytest.mark.parametrize("name", some(metrics.catalogue(), QUICK_METRICS))
@@ -62,6 +86,11 @@ def test_every_metric_lowers(name):
     metric = metrics.named(name)
     for dtype in DTYPES:
         lowered(lambda *data: metric.value(metric.stat(*data)), *batch(dtype))
+
+
+@pytest.mark.parametrize("name", some(metrics.catalogue(), QUICK_METRICS))
+def test_every_metric_takes_64_bits(name):
+    traced_with_64_bits(metrics.named(name))
 
 
 @pytest.mark.parametrize("name", some(calibrators.catalogue(), {"temperature"}))

@@ -14,6 +14,7 @@ from typing import NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import lax
 from jaxtyping import Float, Integer
 
 from calib_jax.core.numerics import fold_entries_above, is_true_class, widened
@@ -108,8 +109,8 @@ def fixed_bin_sums(
 def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins: int) -> BinSums:
     """Sum weight, probability and occurrence of every class over bins of equal width."""
     num_classes = p.shape[-1]
-    offset = jnp.broadcast_to(num_bins * jnp.arange(num_classes), p.shape)
-    index = bin_index(p, uniform_edges(num_bins)) + offset
+    index = bin_index(p, uniform_edges(num_bins))
+    index += num_bins * lax.broadcasted_iota(index.dtype, p.shape, p.ndim - 1)
     spread = None if weight is None else jnp.broadcast_to(weight[..., None], p.shape)
 
     def summed(values: PerClass) -> Float[Array, "classes bins"]:
@@ -135,8 +136,9 @@ def class_bin_totals(
     if num_classes <= 256:
         # A cell receives one entry of a row, so the number of rows determines the parts.
         num_parts = _num_parts(num_rows, cells)
-        part = jnp.arange(num_rows) // -(-num_rows // num_parts)
-        cell = bin_index(p, edges) + num_bins * jnp.arange(num_classes)[None]
+        cell = bin_index(p, edges)
+        cell += num_bins * lax.broadcasted_iota(cell.dtype, p.shape, 1)
+        part = jnp.arange(num_rows, dtype=cell.dtype) // -(-num_rows // num_parts)
         cell += cells * part[:, None]
         values = _weigh_rows(p, weight).reshape(-1)
         totals = jax.ops.segment_sum(values, cell.reshape(-1), cells * num_parts)
@@ -168,7 +170,7 @@ def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Ar
     num_parts = _num_parts(len(rows), num_classes)
     if num_parts == 1:
         return jax.ops.segment_sum(rows, cell, num_classes)
-    part = jnp.arange(len(rows)) // -(-len(rows) // num_parts)
+    part = jnp.arange(len(rows), dtype=cell.dtype) // -(-len(rows) // num_parts)
     inside = (cell >= 0) & (cell < num_classes)
     num_cells = num_parts * num_classes
     cell = jnp.where(inside, cell + num_classes * part, num_cells)  # the last cell is dropped
@@ -267,15 +269,17 @@ class _Cumulative(NamedTuple):
     def last_present(self) -> Integer[Array, ""]:
         """The last row with weight above 0; row 0 if there is none."""
         size = self.weight.shape[1]
-        index = jnp.arange(len(self.weight))
+        index = jnp.arange(len(self.weight), dtype=jnp.int32)
         block = jnp.max(jnp.where(jnp.sum(self.weight, axis=1) > 0, index, 0))
-        return size * block + jnp.max(jnp.where(self.weight[block] > 0, jnp.arange(size), 0))
+        return size * block + jnp.max(
+            jnp.where(self.weight[block] > 0, jnp.arange(size, dtype=jnp.int32), 0)
+        )
 
     def before(self, row: Integer[Array, " queries"]) -> Float[Array, "queries columns"]:
         """Sum the columns over all rows before each given row."""
         num_blocks, size = self.weight.shape
         block = jnp.minimum(row // size, num_blocks - 1)
-        within = jnp.arange(size)[None] < (row - size * block)[:, None]
+        within = jnp.arange(size, dtype=row.dtype)[None] < (row - size * block)[:, None]
         weight = jnp.where(within, self.weight[block], 0)
         return self.blocks[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
 
@@ -288,7 +292,7 @@ class _Cumulative(NamedTuple):
         block = jnp.minimum(jnp.searchsorted(ends, mass, side="left"), num_blocks - 1)
         running = self.blocks[block, 0][:, None] + jnp.cumsum(self.weight[block], axis=1)
         return size * block + jnp.minimum(
-            jnp.sum(factor * running < mass[:, None], axis=1), size - 1
+            jnp.sum(factor * running < mass[:, None], axis=1, dtype=block.dtype), size - 1
         )
 
 

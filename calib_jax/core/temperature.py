@@ -394,7 +394,7 @@ def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
     true = (true - top) / scale
     # Sum differences instead of subtracting means, which is exact for integer logits.
     differences = jnp.sum(jnp.where(possible, below / scale - true[:, None], 0), axis=-1)
-    differences *= logits.shape[-1] / jnp.sum(possible, axis=-1)
+    differences *= logits.shape[-1] / jnp.sum(possible, axis=-1, dtype=differences.dtype)
     return _Facts(
         scale=scale,
         slope=jnp.sum(weigh(differences, weight)),

@@ -102,6 +102,7 @@ def _moved(
     counters: str,
 ) -> Float[Array, " classes"]:
     """Update the moving averages of the error rates with the error rates of a batch."""
+    errors, count = errors.astype(rate.dtype), count.astype(rate.dtype)
     if counters == "released":
         # Both counters start at one: an absent class has rate 1, a perfect class 1 / count.
         batch = jnp.maximum(errors, 1) / jnp.maximum(count, 1)
@@ -159,10 +160,10 @@ def _recall(
     ) -> PerExample:
         checks.classes_of_state(len(state.miss_rate), logits)
         cross_entropy = unchecked_cross_entropy(logits, labels)
-        factors = _of_class(state.miss_rate, labels)
+        factors = _of_class(state.miss_rate, labels).astype(cross_entropy.dtype)
         if normalized:
             factors = mean_one(factors, weights, axis_name)
-        return times(factors.astype(cross_entropy.dtype), cross_entropy)
+        return times(factors, cross_entropy)
 
     def evidence(
         state: RecallState, logits: Logits, labels: Labels, weights: Weights | None
@@ -215,13 +216,16 @@ def _recall_precision(
         axis_name: AxisName,
     ) -> PerExample:
         checks.classes_of_state(len(state.miss_rate), logits)
-        missed = mean_one(_of_class(state.miss_rate, labels), weights, axis_name)
+        cross_entropy = unchecked_cross_entropy(logits, labels)
         predicted = first_argmax(logits)
-        false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
-        false = mean_one(false, weights, axis_name)
         log_rest = jnp.logaddexp(_log_rest(logits, predicted), jnp.log(floor))
-        missed, false = (factors.astype(log_rest.dtype) for factors in (missed, false))
-        return times(missed, unchecked_cross_entropy(logits, labels)) + times(false, -log_rest)
+        missed = _of_class(state.miss_rate, labels)
+        false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
+        missed, false = (
+            mean_one(factors.astype(log_rest.dtype), weights, axis_name)
+            for factors in (missed, false)
+        )
+        return times(missed, cross_entropy) + times(false, -log_rest)
 
     def evidence(
         state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Weights | None

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import jax.numpy as jnp
+import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, PerExample, PyTree, Scalar
@@ -59,10 +60,10 @@ def scheduled_focal(
 
     def update(state: ScheduledGamma, stat: PyTree, progress: Progress) -> ScheduledGamma:
         if milestones is None:
-            steps = jnp.asarray([100, 250]) * progress.num_epochs // 350
+            steps = np.array([100, 250], np.int32) * progress.num_epochs // 350
         else:
-            steps = jnp.asarray(milestones)
-        index = jnp.sum(jnp.asarray(progress.epochs) >= steps)
+            steps = milestones
+        index = jnp.sum(jnp.asarray(progress.epochs, float) >= jnp.asarray(steps, float))
         return ScheduledGamma(jnp.asarray(gammas, state.gamma.dtype)[index])
 
     def value(state: ScheduledGamma, logits: Logits, labels: Array) -> PerExample:

@@ -7,6 +7,7 @@ import math
 import jax.numpy as jnp
 from jaxtyping import Float
 
+from calib_jax.core.numerics import wide
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.contract.metric import metric, ratio
@@ -19,7 +20,8 @@ def _pairs(predictions: Predictions) -> Columns:
     pair = predictions.labels * num_classes + predictions.predicted
     # Count invalid rows in an extra cell, which makes the value NaN.
     cell = jnp.where(predictions.valid, pair, num_classes**2)
-    return Columns({}, cell, num_classes**2 + 1)
+    ones = jnp.ones(cell.shape, wide(predictions.logits.dtype))
+    return Columns({"weight": ones}, cell, num_classes**2 + 1)
 
 
 @metric(_pairs)

@@ -77,7 +77,7 @@ def decided(predictions: Predictions, costs: Any, abstain_cost: float | None) ->
     # Sums in float32 round, so costs that are equal differ in their last digits.
     slack = 16 * jnp.finfo(p.dtype).eps * max(1e-30, float(np.max(np.abs(matrix))))
     least = jnp.min(expected, axis=-1, keepdims=True) + slack
-    decision = jnp.argmax(expected <= least, axis=-1)
+    decision = jnp.argmax(expected <= least, axis=-1).astype(jnp.int32)
     if costs is None:  # the top label, unless abstention costs less
         top = predictions.predicted
         costs_no_more = jnp.take_along_axis(expected, top[..., None], axis=-1) <= least

@@ -100,27 +100,24 @@ def host_integers(values: Any) -> np.ndarray | None:
 
 
 def as_labels(labels: Any) -> Array:
-    """Convert labels to an array of int32 or wider; values that do not fit are clipped.
+    """Convert labels to an array of int32; values that do not fit are clipped.
 
     JAX narrows 64-bit integers by dropping their upper half, which turns the label 2**32 + 1 into
-    the label 1. A clipped label stays out of range. Narrower types are widened here, once, so that
-    a product with a label cannot overflow. Values that are not integers are returned for the
-    caller to reject.
+    the label 1. A clipped label stays out of range. Narrower types are widened, so that a product
+    with a label cannot overflow. Values that are not integers are returned for the caller to
+    reject.
     """
     given = host_integers(labels)
     array: Any = jnp.asarray(labels) if given is None else given
     if not (given is not None or jnp.issubdtype(array.dtype, jnp.integer)):
         return array
-    widest = jax.dtypes.canonicalize_dtype(np.int64)
-    for dtype in (np.int32, widest):
-        if np.can_cast(array.dtype, dtype):
-            return jnp.asarray(array, dtype)
-    xp: Any = jnp if given is None else np
-    info = np.iinfo(widest)
-    array = xp.minimum(array, info.max)
-    if array.dtype.kind != "u":
-        array = xp.maximum(array, info.min)
-    return jnp.asarray(array.astype(widest))
+    if not np.can_cast(array.dtype, np.int32):
+        xp: Any = jnp if given is None else np
+        info = np.iinfo(np.int32)
+        array = xp.minimum(array, info.max)
+        if array.dtype.kind != "u":
+            array = xp.maximum(array, info.min)
+    return jnp.asarray(array.astype(np.int32))
 
 
 def unmasked(what: str, values: Any) -> Any:

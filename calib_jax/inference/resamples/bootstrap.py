@@ -30,6 +30,7 @@ from jaxtyping import Int, Integer
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import gathered
+from calib_jax.core.numerics import wide
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree
 from calib_jax.inference.bounds.noise_bound import (
@@ -358,7 +359,7 @@ def estimates(
 
 
 def _of_bound(bound: NoiseBound, evaluation: Evaluation) -> Estimate:
-    dtype = jnp.promote_types(evaluation.logits.dtype, jnp.float32)  # as of other metrics
+    dtype = wide(evaluation.logits.dtype)  # as of other metrics
     value, low, high = (jax.device_put(np.asarray(number, dtype)) for number in bound[:3])
     return Estimate(value, low, high, "noise bound", bound.floor, bound.p_value)
 
@@ -482,7 +483,7 @@ def _present(evaluation: Evaluation) -> tuple[Array, Array, Array, Int[np.ndarra
     logits, labels, weights = evaluation.logits, evaluation.labels, evaluation.weights
     kept = np.flatnonzero(evaluation.present)
     if weights is None:
-        return logits, labels, jax.device_put(np.ones(labels.shape, np.float32)), kept
+        return logits, labels, jax.device_put(np.ones(labels.shape, wide(logits.dtype))), kept
     if len(kept) < len(labels):
         rows = np.pad(kept, (0, min(len(labels), padded_size(len(kept))) - len(kept)))
         logits, labels, weights = _first_rows(logits, labels, weights, rows, len(kept))
@@ -557,6 +558,7 @@ def _samples(
         # Use one key per four resamples, so that the draws do not depend on the chunks.
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
         counts = resampling.multiplicities(keys, size, scheme, classes, drawn)
+        counts = counts.astype(matrix.dtype)
         counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))

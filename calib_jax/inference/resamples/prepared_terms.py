@@ -82,8 +82,8 @@ def _over_sums(finish: Finish, stats: Any) -> PyTree:
     return jax.vmap(finish)(stats)
 
 
-def _no_design(num_rows: int) -> Float[Array, "rows 0"]:
-    return jnp.zeros((num_rows, 0), jnp.float32)
+def _no_design(weights: Vector) -> Float[Array, "rows 0"]:
+    return jnp.zeros((len(weights), 0), weights.dtype)
 
 
 # --------------------------------------------------------------------------------------------
@@ -174,7 +174,7 @@ class _Reweighted:
 
     @property
     def design(self) -> Float[Array, "rows columns"]:
-        return _no_design(len(self.weights))
+        return _no_design(self.weights)
 
     def stats(self, counts: Counts, sums: Products) -> Any:
         return jax.vmap(self.terms.weigh)(counts * self.weights[None])
@@ -219,7 +219,7 @@ def _weighed_gaps(terms: ClassGaps, weights: Vector) -> Float[Array, "rows class
     occurs = is_true_class(terms.labels, terms.p.shape[-1])
     if not terms.zero_counts:
         occurs &= terms.p > 0
-    return weights[:, None] * (terms.p - occurs)
+    return weights[:, None] * (terms.p - occurs.astype(terms.p.dtype))
 
 
 # --------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class _Ranking:
 
     @property
     def design(self) -> Float[Array, "rows columns"]:
-        return _no_design(len(self.ranked.weight))
+        return _no_design(self.ranked.weight)
 
     def stats(self, counts: Counts, sums: Products) -> Counts:
         sorted_counts = counts if self.order is None else counts[:, self.order]
@@ -324,7 +324,7 @@ class _Kept:
 
     @property
     def design(self) -> Float[Array, "rows columns"]:
-        return _no_design(len(self.rows["weight"]))
+        return _no_design(self.rows["weight"])
 
     def stats(self, counts: Counts, sums: Products) -> Counts:
         return counts * self.rows["weight"][None]

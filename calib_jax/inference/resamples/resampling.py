@@ -104,7 +104,7 @@ def _poisson(seeds: Seeds, size: int, which: Drawn) -> Int[Array, "resamples row
     counts = jnp.zeros(halves.shape, jnp.int32)
     for threshold in which.thresholds:
         counts += (halves >= threshold).astype(jnp.int32)
-    return jnp.where(jnp.arange(size) < which.number, counts, 0)
+    return jnp.where(jnp.arange(size, dtype=jnp.int32) < which.number, counts, 0)
 
 
 def _filled(
@@ -116,8 +116,8 @@ def _filled(
     most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
 
     def fill(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
-        missing = which.number - jnp.sum(counts)
-        added = (jnp.arange(most_missing) < missing).astype(jnp.int32)
+        missing = which.number - jnp.sum(counts, dtype=counts.dtype)
+        added = (jnp.arange(most_missing, dtype=counts.dtype) < missing).astype(jnp.int32)
         return counts.at[_below(which.number, bits)].add(added)
 
     words = (random_words(seeds, stream, most_missing) for stream in (1, 2))

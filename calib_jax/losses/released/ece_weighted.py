@@ -138,7 +138,7 @@ def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> 
     everything, everyone = gather((jnp.where(present, flat, jnp.inf), present), axis_name)
     # Equal values share the lowest of their ranks, so that the order of rows does not matter.
     rank = jnp.searchsorted(jnp.sort(everything), flat)
-    return rank.reshape(values.shape), jnp.sum(everyone)
+    return rank.reshape(values.shape), jnp.sum(everyone, dtype=rank.dtype)
 
 
 @register("ece_weighted")
@@ -194,7 +194,9 @@ def _ece_weighted(
         # Keep the old gaps after a validation pass of total weight 0.
         known = jnp.any(rows["weight"] > 0)
         kept = state._replace(blend=blend)
-        return jax.tree.map(lambda new, old: jnp.where(known, new, old), errors, kept)
+        return jax.tree.map(
+            lambda new, old: jnp.where(known, new.astype(old.dtype), old), errors, kept
+        )
 
     value = functools.partial(_ece_weighted_terms, classwise_scale=classwise_scale)
     return make_objective(value, init=init, evidence=evidence, update=update, clock="validation")

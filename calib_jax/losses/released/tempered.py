@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from calib_jax.core.binning import calibration_error, fixed_bin_sums
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import wide
 from calib_jax.core.rows import thinned, weigh
 from calib_jax.core.statistics import Rows
 from calib_jax.core.temperature import accumulated_grid, fit_grid
@@ -80,7 +81,7 @@ def tempered(
         state: TemperedState, logits: Logits, labels: Labels, weights: Weights | None
     ) -> Rows:
         logits, labels, weights = thinned(logits, labels, weights)
-        weight = weigh(jnp.ones(labels.shape, jnp.float32), weights)
+        weight = weigh(jnp.ones(labels.shape, wide(logits.dtype)), weights)
         return Rows(
             {
                 "logits": logits.reshape(-1, logits.shape[-1]),

@@ -178,7 +178,8 @@ class RankedClasses:
     def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
         """Select one column: its sorted rows, and 1 where the row is a positive example."""
         score, order = self.score[index], self.order[index]
-        positive = jnp.where(jnp.isnan(score), jnp.nan, self.column[order] == index)
+        positive = (self.column[order] == index).astype(score.dtype)
+        positive = jnp.where(jnp.isnan(score), jnp.nan, positive)
         return Ranked(score, {}, self.weight[order]), positive
 
 

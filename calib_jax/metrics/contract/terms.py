@@ -22,7 +22,7 @@ import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
-from calib_jax.core.numerics import true_class, valid
+from calib_jax.core.numerics import true_class, valid, wide
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Stat, Sums
 from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
@@ -57,10 +57,8 @@ class Columns:
     @property
     def with_weight(self) -> dict[str, PerExample]:
         """The columns, preceded by a column of ones whose sum is the weight."""
-        like = next(iter(self.values.values()), self.cell)
-        assert like is not None
-        dtype = jnp.result_type(jnp.float32, *self.values.values())
-        return {"weight": jnp.ones(like.shape, dtype), **self.values}
+        like = next(iter(self.values.values()))
+        return {"weight": jnp.ones(like.shape, wide(like.dtype)), **self.values}
 
     def weigh(self, weights: Weights | None) -> Sums:
         """Sum every column in every cell."""
@@ -85,8 +83,7 @@ class Vectors:
     def with_weight(self) -> dict[str, Array]:
         """The vectors, preceded by ones whose sum is the weight."""
         like = next(iter(self.values.values()))
-        dtype = jnp.result_type(jnp.float32, *self.values.values())
-        return {"weight": jnp.ones(like.shape[:-1], dtype), **self.values}
+        return {"weight": jnp.ones(like.shape[:-1], wide(like.dtype)), **self.values}
 
     def weigh(self, weights: Weights | None) -> Sums:
         """Sum the weight and every vector."""
@@ -203,7 +200,7 @@ class Unreduced:
     def weigh(self, weights: Weights | None) -> Rows:
         """Keep values, labels and weight, with one batch axis."""
         batch = self.labels.ndim
-        dtype = jnp.result_type(jnp.float32, *self.values.values())
+        dtype = wide(next(iter(self.values.values())).dtype)
         weight = weigh(jnp.ones(self.labels.shape, dtype), weights)
         columns = {**self.values, "label": self.labels, "weight": weight}
         return Rows({k: v.reshape(-1, *v.shape[batch:]) for k, v in columns.items()})
