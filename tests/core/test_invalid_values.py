@@ -58,6 +58,5 @@ def test_refusals():
     )
 
 
-def test_a_wrong_label_of_64_bits_is_named(x64):
-    labels = jnp.asarray([0, 2**40, 0])
-    assert f"{2**40} is one" in refusal(labels=labels)
+def test_a_label_beyond_32_bits_stays_wrong(x64):
+    assert "1 of 3 labels" in refusal(labels=jnp.asarray([0, 2**40, 0]))
