@@ -16,7 +16,7 @@ from calib_jax.core.binning import (
     whole_example_bins,
 )
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import power
+from calib_jax.core.numerics import at_least_float32, power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
@@ -105,7 +105,7 @@ def adafocal_rows(
       hit: 1 where the prediction is right, else 0.
       weight: the weight of each example; all 1 by default.
     """
-    confidence = jnp.asarray(confidence, jnp.promote_types(jnp.asarray(confidence).dtype, float))
+    confidence = at_least_float32(jnp.asarray(confidence))
     weight = jnp.ones_like(confidence) if weight is None else weight
     dtype = confidence.dtype
     return Rows(

@@ -29,6 +29,7 @@ from jaxtyping import Bool, Float
 
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, PyTree
 from calib_jax.models.initializers import recipe
 
@@ -264,8 +265,7 @@ def real_rows(inputs: PyTree, mask: Any) -> PyTree:
 
 def at_least_single(dtype: DType) -> DType:
     """Return the dtype of parameters, statistics and logits: float32, or wider if `dtype` is."""
-    # Not by `jnp.promote_types`, which jax_numpy_dtype_promotion="strict" forbids.
-    return np.promote_types(jnp.dtype(dtype), np.float32)
+    return wide(dtype)
 
 
 def precision_of_products() -> str | None:

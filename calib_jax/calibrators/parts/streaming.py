@@ -22,6 +22,7 @@ from calib_jax.core.inputs.invalid_values import (
     count_invalid_values,
     refuse,
 )
+from calib_jax.core.numerics import wide
 from calib_jax.core.rows import present
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 
@@ -147,9 +148,9 @@ class Pieces:
             self.num_classes = num_classes
             if self.num_rows == 0:  # the first pass
                 self.suspicion.add(logits, weights)
-            wide = np.asarray(logits).astype(jnp.promote_types(logits.dtype, jnp.float32))
+            array = np.asarray(logits).astype(wide(logits.dtype))
             weight = np.ones(len(labels)) if weights is None else np.asarray(weights)
-            yield wide, np.asarray(labels), weight.astype(wide.dtype)
+            yield array, np.asarray(labels), weight.astype(array.dtype)
 
     def _check(self, piece: _Piece, first: int, size: int) -> None:
         invalid, usable = _checked(*piece)

@@ -234,7 +234,7 @@ def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
       xp: `numpy`, or `jax.numpy` for traced rows.
     """
     rounding = float(jax.numpy.finfo(rows.dtype).eps)
-    rows = rows.astype(np.promote_types(rows.dtype, np.float32))
+    rows = rows.astype(numerics.wide(rows.dtype))
     inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
     if xp is np and not np.any(inside):
         return inside  # the usual case, logits

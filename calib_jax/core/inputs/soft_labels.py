@@ -88,7 +88,7 @@ def _outside(entries: Any) -> Any:
 
 def _message(name: str, row: np.ndarray, index: tuple[Any, ...]) -> str:
     """Describe the first entry of a row outside [0, 1], or its sum if there is none."""
-    row = row.astype(np.promote_types(row.dtype, np.float32))
+    row = row.astype(wide(row.dtype))
     place = ", ".join(str(int(number)) for number in index)
     which = {0: "the one row", 1: f"row {place}"}.get(len(index), f"row ({place})")
     outside = _outside(row)

@@ -9,6 +9,7 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import Dataset, register
 from calib_jax.data.facts import About
@@ -103,8 +104,7 @@ def _drawn(centers: np.ndarray, size: int, generator: np.random.Generator) -> In
 
 
 def _posterior(centers: np.ndarray, inputs: Any) -> Array:
-    inputs = jnp.asarray(inputs)
-    inputs = inputs.astype(jnp.promote_types(inputs.dtype, jnp.float32))
+    inputs = at_least_float32(jnp.asarray(inputs))
     if inputs.shape[-1:] != centers.shape[1:]:
         raise ValueError(
             f"posterior: inputs must have {centers.shape[1]} dimensions, got {inputs.shape}."
