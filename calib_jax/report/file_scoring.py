@@ -23,8 +23,6 @@ from calib_jax.report.reading.prediction_tables import Predictions
 from calib_jax.report.records import GIVEN
 from calib_jax.report.scoring import INTERVALS, Report, score
 
-_AVERAGED = "mean of {}"
-
 
 def score_files(
     *,
@@ -109,8 +107,7 @@ def score_files(
 
     scored = files if average else files[:1]
     others = [*compare] if average else [*files[1:], *compare]
-    first = models_of_files.get(scored[0], "")
-    first = first if len(scored) == 1 else _AVERAGED.format(len(scored))
+    first = models_of_files[scored[0]] if len(scored) == 1 else f"mean of {len(scored)}"
     names = _names([first or scored[0], *others], [first, *map(models_of_files.get, others)], name)
     return _score_classes(
         scored,
@@ -217,16 +214,13 @@ def _score_classes(
 
 
 def _files(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Replace folders by the files in them, and name these files by their models."""
+    """Replace folders by the files in them, and name these by their models, other files by ""."""
     files: list[str] = []
     names: dict[str, str] = {}
     for name in given:
-        if pathlib.Path(name).is_dir():
-            models = models_in(pathlib.Path(name))
-            files += models.values()
-            names |= {file: model for model, file in models.items()}
-        else:
-            files.append(name)
+        models = models_in(pathlib.Path(name)) if pathlib.Path(name).is_dir() else {"": name}
+        files += models.values()
+        names |= {file: model for model, file in models.items()}
     return files, names
 
 

@@ -43,16 +43,6 @@ class Models(NamedTuple):
     notes: list[str]
     infinite_nll: bool = False
 
-    @property
-    def first(self) -> str:
-        """The name of the model with which the others are compared."""
-        return next(iter(self.evaluations))
-
-    @property
-    def unsettled(self) -> set[str]:
-        """Columns whose calibrator did not converge."""
-        return {column for column, fit in self.fits.items() if calibration.unsettled(fit)}
-
 
 class Calibration(NamedTuple):
     """How the models are calibrated: arguments of `score`, with the held-out examples by model."""

@@ -174,8 +174,8 @@ def score(
         "level": level,
         "method": method,
     }
-    evaluations, unsettled = models.evaluations, models.unsettled
-    first = evaluations[models.first]
+    evaluations, first = models.evaluations, next(iter(models.evaluations.values()))
+    unsettled = {column for column, fit in models.fits.items() if calibration.unsettled(fit)}
     views = scored_tables.views(several, evaluations)
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     without_bound = {k: m for k, m in several.items() if not inference.has_noise_bound(m)}

@@ -264,9 +264,7 @@ def summarize(
     cells = [_untested(cell, unsettled, baseline) for cell in cells]
     p_holm = adjusted([(cell.phase, cell.metric) for cell in cells], [cell.p for cell in cells])
     cells = [dataclasses.replace(cell, p_holm=p) for cell, p in zip(cells, p_holm, strict=True)]
-    rows: dict[str, list[list[dict[str, Any]]]] = {loss: [] for loss in losses}
-    for run in runs:
-        rows[run.loss].append(run.rows)
+    rows = {loss: [run.rows for run in runs if run.loss == loss] for loss in losses}
     # Patience may end runs early, so pad all curves to the longest curve.
     longest = max((run.rows for run in runs), key=len)
     epochs = np.array([row["epoch"] for row in longest], float)

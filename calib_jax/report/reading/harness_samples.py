@@ -24,7 +24,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.reading.prediction_tables import counted, shown
+from calib_jax.report.reading.prediction_tables import Predictions, counted, shown
 
 _KIND = "samples of lm-evaluation-harness"
 _LINE_BYTES = 1 << 25
@@ -33,12 +33,8 @@ _CORRECT = ("exact_match", "acc")
 _LOG_PROBABILITIES = ("logprobs", "logprob", "cumulative_logprob")
 
 
-def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
-    """Read the log-likelihoods and the targets of a file, in the order of the documents.
-
-    Returns:
-      logits `[questions, choices]`, labels `[questions]` and notes.
-    """
+def read(path: pathlib.Path) -> Predictions:
+    """Read the log-likelihoods and the targets of a file, in the order of the documents."""
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
     ambiguous = 0
@@ -64,7 +60,7 @@ def read(path: pathlib.Path) -> tuple[np.ndarray, np.ndarray, tuple[str, ...]]:
             f"{path}: {counted(ambiguous, 'target')} {'is' if ambiguous == 1 else 'are'} the number"
             " of a choice and the text of another one: read as numbers, counted from 0."
         )
-    return np.array(padded), labels, tuple(notes)
+    return Predictions(np.array(padded), labels, notes=tuple(notes))
 
 
 def answers(path: pathlib.Path) -> tuple[dict[str, list[Any]] | None, list[str]]:

@@ -73,9 +73,7 @@ def read_predictions(
     elif endings == [".parquet"]:
         contents = _parquet(request)
     elif endings == [".jsonl"]:
-        logits, labels, notes = harness_samples.read(paths[0])
-        contents = Predictions(logits, labels, notes=notes)
-        first_label = 0
+        contents, first_label = harness_samples.read(paths[0]), 0
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
