@@ -129,9 +129,9 @@ def _links(links: Mapping[str, str]) -> str:
     return f"<p>More pages: {entries}.</p>"
 
 
-def _table(rows: Table, kind: str = "numbers", *, code: bool = False) -> str:
-    """Write a table whose headings sort it; `code` allows words between backticks."""
-    write = _text if code else html.escape
+def _table(rows: Table, *, words: bool = False) -> str:
+    """Write a table whose headings sort it: of numbers, or of words, some between backticks."""
+    write, kind = (_text, "words") if words else (html.escape, "numbers")
     head = "".join(
         f'<th scope="col"><button type="button">{write(cell)}</button></th>' for cell in rows[0]
     )
@@ -174,7 +174,7 @@ def _meanings(metrics: Sequence[str]) -> str:
     parts = []
     rows = [[name, line] for name in dict.fromkeys(metrics) if (line := definition(name))]
     if rows:
-        parts.append(_table([["metric", "definition"], *rows], "words", code=True))
+        parts.append(_table([["metric", "definition"], *rows], words=True))
     parts.append("<p>An example explains the numbers and their symbols:</p>")
     return "\n".join([*parts, *_example()])
 
@@ -206,7 +206,7 @@ def _example() -> list[str]:
 def _example_table(markdown: str) -> str:
     lines = [line.strip("|").split("|") for line in markdown.splitlines()]
     rows = [[cell.strip() for cell in line] for line in [lines[0], *lines[2:]]]
-    return _table(rows, "words", code=True)
+    return _table(rows, words=True)
 
 
 def _resource(name: str) -> str:

@@ -62,7 +62,11 @@ def describe(
     """
     lowest = _lowest_error(rows)
     errors = {name: _value(_row_of(rows, record["step"]), "error") for name, record in best.items()}
-    within = [row for row in rows if _is_within(row, lowest, num_examples)]
+    within = [
+        row
+        for row in _measured(rows, "error")
+        if lowest and row[_ERROR] <= highest_error(lowest[_ERROR], num_examples)
+    ]
     steps_within = {row["step"] for row in within}
     choices = [
         name
@@ -82,8 +86,10 @@ def describe(
             line = f"{head}; evaluate it with {flag}."
         elif name in choices:
             line = f"{head} ({flag})."
+        elif lowest is None:
+            line = f"{head}; no error was measured, and a network at chance may have a good {name}."
         else:
-            line = f"{head}{_not_chosen(name, lowest)}."
+            line = f"{head}, and the best error, {_of_epoch(lowest)}, is lower by more than noise."
         if name in choices and lowest is not None and record["step"] not in steps_within:
             line += f" The best error, {_of_epoch(lowest)}, is lower by more than noise."
         if name not in choices and lowest is not None:
@@ -92,16 +98,9 @@ def describe(
     return lines
 
 
-def _not_chosen(name: str, lowest: Row | None) -> str:
-    """Return why a metric chooses no checkpoint."""
-    if lowest is None:
-        return f"; no error was measured, and a network at chance may have a good {name}"
-    return f", and the best error, {_of_epoch(lowest)}, is lower by more than noise"
-
-
 def _instead(name: str, direction: str, within: Sequence[Row], saved: Collection[int]) -> str:
     """Name the best epoch by a metric among the epochs within noise of the best error."""
-    measured = [row for row in within if _value(row, name) is not None]
+    measured = _measured(within, name)
     if not measured:
         return ""
     row = (min if direction == "min" else max)(measured, key=lambda row: _value(row, name))
@@ -159,16 +158,12 @@ def _value(row: Row, name: str) -> Any:
     return None if value is None or math.isnan(value) else value
 
 
+def _measured(rows: Sequence[Row], name: str) -> list[Row]:
+    return [row for row in rows if _value(row, name) is not None]
+
+
 def _lowest_error(rows: Sequence[Row]) -> Row | None:
-    measured = [row for row in rows if _value(row, "error") is not None]
-    return min(measured, key=lambda row: row[_ERROR], default=None)
-
-
-def _is_within(row: Row, lowest: Row | None, num_examples: int) -> bool:
-    error = _value(row, "error")
-    if lowest is None or error is None:
-        return False
-    return bool(error <= highest_error(lowest[_ERROR], num_examples))
+    return min(_measured(rows, "error"), key=lambda row: row[_ERROR], default=None)
 
 
 def _of_epoch(lowest: Row) -> str:
