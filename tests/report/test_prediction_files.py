@@ -234,10 +234,13 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
     [
         ({"labels": LABELS[:3]}, r"labels of .* must have shape \(4,\), .* got \(3,\)"),
         ({"labels": LABELS[:, None]}, r"labels of .* must have shape \(4,\), .* got \(4, 1\)"),
-        ({"labels": np.array(1)}, "labels of .* are one number"),
+        ({"labels": np.array(1)}, r"labels of .* must have shape \(4,\), .* got \(\)"),
         ({"labels": LABELS + 0.5}, "labels of .* must be integers, got float64"),
         ({"labels": np.array([1, 2, 1, np.inf])}, "labels of .* must be integers, got float64"),
-        ({"labels": LABELS.astype(str)}, "labels of .* must be integers, got <U21"),
+        (
+            {"labels": LABELS.astype(str)},
+            "labels of .* are names, such as '2': add an array class_n",
+        ),
         ({"logits": LABELS, "labels": LOGITS}, "logits of .* must be floating point, got int64"),
         ({"logits": LOGITS.astype(complex)}, "logits of .* must be floating point, got complex"),
         ({"logits": np.array(0.5)}, "logits of .* are one number"),
