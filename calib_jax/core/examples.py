@@ -145,6 +145,12 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
         examples = source.drawn(index, draw)
     else:
         examples = source[index]
+    if not isinstance(examples, Examples):  # such as the pair of a torch data set
+        raise TypeError(
+            f"a source takes an array of numbers and must return Examples, got"
+            f" {type(examples).__name__} from {type(source).__name__}: return"
+            " calib_jax.core.Examples(inputs, labels), or make arrays by data.arrays_of."
+        )
     check_weights(examples.weights, examples.labels)
     return examples
 

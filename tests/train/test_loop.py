@@ -12,11 +12,12 @@ import types
 
 import jax
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import optax
 import pytest
 
-from calib_jax import data, losses, metrics, train
+from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import InMemory
 from calib_jax.train.folder import journal, record
 from calib_jax.train.folder.changes import AnotherConfig
@@ -705,11 +706,39 @@ def test_what_needs_an_evaluation_is_refused_without_one(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
+def test_a_source_and_a_state_that_are_none_are_named(tmp_path, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+
+    class Pairs:
+        """A data set of torch that takes an array of numbers."""
+
+        def __len__(self):
+            return 9
+
+        def __getitem__(self, index):
+            return np.zeros((len(index), 4)), np.zeros(len(index), int)
+
+    with pytest.raises(TypeError, match="must return Examples, got tuple from Pairs: return"):
+        run(tmp_path, task=task_of(train=Pairs()))
+    with pytest.raises(TypeError, match="state must be a TrainState, got dict: give"):
+        train.fit(tmp_path, {"params": {}}, task_of(), PLAN)
+    with pytest.raises(ValueError, match="must have the collection 'params', got head: give all"):
+        train.create({"head": {}}, OBJECTIVE, tasks.sgd(), 5, 0)
+
+
 def test_plans_are_checked():
     with pytest.raises(TypeError, match="'Plan' has no option 'epochs'; did you mean 'num_epochs'"):
         train.Plan(epochs=3, batch_size=1)
     with pytest.raises(TypeError, match=r"train must be a source of examples, got ndarray:\ngive"):
         task_of(train=np.eye(3))
+    for name, value, message in (
+        ("forward", models.linear(), r"forward must be a function, got Perceptron: give train"),
+        ("objective", "focal", r"objective must be what losses.objective\(NAME\) .* got 'focal'"),
+        ("tx", "sgd", "tx must be what train.optimizer"),
+        ("metrics", {"nll": "nll"}, r"metrics\['nll'\] must be what metrics.named"),
+    ):
+        with pytest.raises(TypeError, match=message):
+            task_of(**{name: value})
     with pytest.raises(ValueError, match="num_epochs must be at least 1, got 0"):
         train.Plan(num_epochs=0, batch_size=1)
     # Steps never reached the end of 1.5 epochs of 5 steps, and the loop did not end.

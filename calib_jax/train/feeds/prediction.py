@@ -10,7 +10,7 @@ import jax
 import numpy as np
 
 from calib_jax.core.display import short_repr
-from calib_jax.core.examples import Examples, Source, check_source
+from calib_jax.core.examples import Source, check_source, read
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
 from calib_jax.train.devices import memory, parallel
@@ -19,8 +19,8 @@ from calib_jax.train.feeds.feed import feed
 from calib_jax.train.feeds.ordering import with_weights
 from calib_jax.train.feeds.runner import EvalStep, one_pass
 from calib_jax.train.loop.arrangement import Arrangement
-from calib_jax.train.step.forward import Forward
-from calib_jax.train.step.state import TrainState
+from calib_jax.train.step.forward import Forward, check_forward
+from calib_jax.train.step.state import check_state
 from calib_jax.train.step.step import Batch, identity, make_eval_step
 
 
@@ -156,17 +156,9 @@ def predict_all(
 
 def check_arguments(forward: Any, states: Sequence[Any], source: Any) -> None:
     """Raise TypeError for an argument of another kind, such as arrays in place of a source."""
-    if not callable(forward):
-        raise TypeError(
-            f"forward must be a function, got {type(forward).__name__}: give train.linen(module) or"
-            " train.nnx(module)."
-        )
+    check_forward(forward)
     for state in states:
-        if not isinstance(state, TrainState):
-            raise TypeError(
-                f"state must be a TrainState, got {type(state).__name__}: give the `state` that"
-                " train.fit or train.create returns."
-            )
+        check_state(state)
     check_source("source", source)
     if not len(source):
         raise ValueError("source has no examples to predict.")
@@ -179,7 +171,7 @@ def _check_memory(
     prepare: Callable[[PyTree], PyTree],
 ) -> None:
     """Raise `DoesNotFit` if the logits of many labels, such as pixels, do not fit into memory."""
-    inputs, labels, label_weights = Examples(*source[np.arange(1)])
+    inputs, labels, label_weights = read(source, np.arange(1))
     if labels.size * len(source) < memory.MANY_LABELS:
         return
     weights = with_weights(np.ones(1, np.float32), label_weights)

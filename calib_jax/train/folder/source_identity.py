@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Examples, InMemory, Source, labels_of
+from calib_jax.core.examples import Examples, InMemory, Source, labels_of, read
 
 _CHUNK = 1 << 20  # labels converted at once
 _MOST_MEANS, _MOST_SUMS, _MOST_READ = 1000, 100, 8
@@ -74,7 +74,7 @@ def of_source(source: Source) -> SourceIdentity:
 def _sample(source: Source, most: int) -> Examples:
     """Read examples at equal distances."""
     few = min(len(source), most)
-    return source[np.arange(few) * len(source) // max(few, 1)]
+    return read(source, np.arange(few) * len(source) // max(few, 1))
 
 
 def _read_sample(source: Source) -> Examples | None:

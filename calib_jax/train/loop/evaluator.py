@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Examples
+from calib_jax.core.examples import read
 from calib_jax.core.statistics import NOTHING, Rows
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.devices import memory
@@ -38,7 +38,7 @@ class Measured(NamedTuple):
 def check_memory(task: Task, num_runs: int) -> None:
     """Raise `DoesNotFit` if metrics that keep one row per label or pixel do not fit into memory."""
     for name, source in task.evaluated.items():
-        labels = Examples(*source[np.arange(1)]).labels
+        labels = read(source, np.arange(1)).labels
         number = labels.size * len(source)
         if number < memory.MANY_LABELS:
             continue

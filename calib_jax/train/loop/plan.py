@@ -15,9 +15,9 @@ from calib_jax.core.examples import Source, check_source
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.train.feeds.ordering import Sampling, examples_of_epoch
-from calib_jax.train.step.forward import Forward
+from calib_jax.train.step.forward import Forward, check_forward
 from calib_jax.train.step.last_layer import LastLayer
-from calib_jax.train.step.state import TrainState
+from calib_jax.train.step.state import TrainState, check_state
 from calib_jax.train.step.step import REDUCTIONS, Augment, Mix, identity
 
 
@@ -65,6 +65,15 @@ class Task:
     order: Sampling | None = None
 
     def __post_init__(self) -> None:
+        check_forward(self.forward)
+        metrics = {f"metrics[{name!r}]": metric for name, metric in self.metrics.items()}
+        for name, value, attribute, advice in (
+            ("objective", self.objective, "clock", "losses.objective(NAME)"),
+            ("tx", self.tx, "update", "train.optimizer(NAME, RATE)"),
+            *((name, metric, "stat", "metrics.named(NAME)") for name, metric in metrics.items()),
+        ):
+            if not hasattr(value, attribute):
+                raise TypeError(f"{name} must be what {advice} returns, got {value!r}.")
         for name in ("reduction", "warm_up_reduction"):
             checks.one_of(name, getattr(self, name), REDUCTIONS)
         check_source("train", self.train)
@@ -210,6 +219,7 @@ class Outcome(NamedTuple):
 def check_runs(runs: Sequence[Run], task: Task, plan: Plan) -> None:
     """Validate that the states, the metrics and the folders fit the plan."""
     for run in runs:
+        check_state(run.state)
         checks.seed(run.seed)
         if bool(run.state.average) != (plan.average > 0):
             raise ValueError(

@@ -108,6 +108,19 @@ def _call_of(module: Any) -> _Call:
     return _Call(name, names | ({"train", "mask"} if takes_any else set()))
 
 
+def check_forward(forward: Any) -> None:
+    """Raise TypeError for another value in place of a forward pass, such as a network."""
+    from flax import linen as flax_linen
+    from flax import nnx as flax_nnx
+
+    is_network = isinstance(forward, flax_linen.Module | flax_nnx.Module)
+    if is_network or not callable(forward):
+        raise TypeError(
+            f"forward must be a function, got {type(forward).__name__}: give train.linen(module) or"
+            " train.nnx(module)."
+        )
+
+
 def linen(module: Any, *, features: bool = False) -> Forward:
     """Convert a Flax linen module to a `Forward`.
 

@@ -47,6 +47,15 @@ class TrainState(NamedTuple):
         return self.average or (self.params, self.model_state)
 
 
+def check_state(state: Any) -> None:
+    """Raise TypeError for another value in place of a train state, such as variables."""
+    if not isinstance(state, TrainState):
+        raise TypeError(
+            f"state must be a TrainState, got {type(state).__name__}: give the `state` that"
+            " train.fit or train.create returns."
+        )
+
+
 def values_of(state: TrainState) -> dict[str, PyTree]:
     """Select the parameters, the model state and the averages of both.
 
@@ -102,6 +111,11 @@ def create(
     counts = () if class_counts is None else (class_counts,)
     if "class_counts" not in inspect.signature(objective.init).parameters:
         counts = ()
+    if "params" not in variables:
+        raise ValueError(
+            f"variables must have the collection 'params', got {', '.join(variables) or 'none'}:"
+            " give all that train.init_variables returns."
+        )
     params = _arrays(variables["params"])
     others = _arrays({name: value for name, value in variables.items() if name != "params"})
     return TrainState(
