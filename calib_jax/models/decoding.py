@@ -86,7 +86,7 @@ def greedy_search(
             state.place + 1,
             _put(state.tokens, written, state.place),
             state.scores + jnp.where(state.open, gained, 0),
-            state.sizes + state.open,
+            state.sizes + state.open.astype(int),
             state.open & (written != end),
             past,
         )

@@ -53,6 +53,12 @@ def test_a_zoom_takes_the_nearest_pixel_of_a_random_window():
         assert ((pixels[:, 2:] - pixels[:, :2]) == 1).all()
 
 
+def test_a_zoom_promotes_no_dtype():
+    image = jax.ShapeDtypeStruct((9, 7, 3), np.uint8)
+    with jax.numpy_dtype_promotion("strict"):
+        assert jax.eval_shape(data.random_zoom(), KEYS[0], image) == image
+
+
 def test_a_zoom_below_one_is_the_whole_image_among_zeros():
     image = np.arange(1, 17, dtype=np.uint8).reshape(4, 4, 1)
     zoom = jax.jit(jax.vmap(data.random_zoom(smallest=0.5, largest=0.5), (0, None)))

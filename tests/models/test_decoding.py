@@ -226,3 +226,5 @@ def test_what_a_search_cannot_take_is_named(search):
         search(**given, rows=ROWS, length=LENGTH, banned=(0, -1))  # -1 banned the last token
     with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
         search(**given, rows=0, length=LENGTH)
+    with jax.numpy_dtype_promotion("strict"):
+        jax.eval_shape(lambda: search(**given, rows=ROWS, length=LENGTH))

@@ -118,7 +118,7 @@ def random_zoom(*, smallest: Number = 0.5, largest: Number = 2.0) -> Augmentatio
         for axis in (0, 1):
             size = image.shape[axis]
             start = (size - size / factor) * places[axis]
-            nearest = jnp.floor(start + (jnp.arange(size) + 0.5) / factor).astype(jnp.int32)
+            nearest = jnp.floor(start + jnp.arange(0.5, size) / factor).astype(jnp.int32)
             inside = (nearest >= 0) & (nearest < size)
             image = jnp.take(image, jnp.clip(nearest, 0, size - 1), axis)
             others = [1 if other != axis else size for other in range(image.ndim)]
