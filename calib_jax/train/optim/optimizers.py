@@ -120,7 +120,8 @@ def _adagrad_rule(
 
     def update(g: PyTree, state: Adagrad, params: PyTree = None) -> tuple[PyTree, Adagrad]:
         squares = jax.tree.map(lambda s, g: s + g**2, state.squares, g)
-        slower = 1 + rate_decay * state.count.astype(float)  # float32, so the step is cast back to its own dtype
+        # float32, so the step is cast back to its own dtype
+        slower = 1 + rate_decay * state.count.astype(float)
         step = jax.tree.map(
             lambda g, s: (g / (jnp.sqrt(s) + eps) / slower).astype(jnp.asarray(g).dtype), g, squares
         )
