@@ -30,6 +30,17 @@ def expected():
     return np.asarray(logits), SOURCE.labels
 
 
+def test_blocks_are_read_in_order_beyond_five_digits(tmp_path):
+    for number in (99_999, 100_000):
+        np.savez(
+            tmp_path / f"block_{number:05d}.npz",
+            logits=np.full((1, 2), number, np.float32),
+            labels=[0],
+            weights=[1.0],
+        )
+    assert [logits[0, 0] for logits, _, _ in train.read_blocks(tmp_path)] == [99_999, 100_000]
+
+
 def test_blocks_hold_every_example_once_in_order():
     """The last block is padded to the shape of the others."""
     assert {block[1].shape for block in blocks()} == {(8,)}

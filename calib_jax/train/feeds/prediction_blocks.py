@@ -142,7 +142,7 @@ def _remove_blocks(folder: pathlib.Path) -> None:
 
 def read_blocks(folder: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
     """Yield the blocks that `write_blocks` wrote, in order."""
-    paths = sorted(pathlib.Path(folder).glob(_BLOCKS))
+    paths = sorted(pathlib.Path(folder).glob(_BLOCKS), key=lambda path: (len(path.name), path.name))
     if not paths:
         raise FileNotFoundError(f"{folder} has no files block_*.npz; write_blocks writes them.")
     for path in paths:
