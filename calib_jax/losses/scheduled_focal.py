@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax.numpy as jnp
 import numpy as np
@@ -59,10 +59,9 @@ def scheduled_focal(
             )
 
     def update(state: ScheduledGamma, stat: PyTree, progress: Progress) -> ScheduledGamma:
+        steps: Any = milestones
         if milestones is None:
             steps = np.array([100, 250], np.int32) * progress.num_epochs // 350
-        else:
-            steps = milestones
         index = jnp.sum(jnp.asarray(progress.epochs, float) >= jnp.asarray(steps, float))
         return ScheduledGamma(jnp.asarray(gammas, state.gamma.dtype)[index])
 

@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
+from calib_jax.core.numerics import wide
 from calib_jax.models import layers
-from calib_jax.models.contract import DType, at_least_single
+from calib_jax.models.contract import DType
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import Initializer, recipe
 
@@ -44,7 +45,7 @@ class Table(nn.Module):
         """Create the vectors."""
         start = self.start or recipe(self.initializer).dense
         shape = (self.count, self.width)
-        self.embedding = self.param("embedding", start, shape, at_least_single(self.dtype))
+        self.embedding = self.param("embedding", start, shape, wide(self.dtype))
 
     def __call__(self, numbers: Int[Array, "..."]) -> Float[Array, "... width"]:
         """Return the vector of each number; the numbers may have any shape."""
@@ -122,7 +123,7 @@ class Attention(nn.Module):
         query, key, value = per_head(x, "query"), key_or_value("key"), key_or_value("value")
         scores = jnp.einsum("bqhf,bkhf->bhqk", query, key) * query.shape[-1] ** -0.5
         # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
-        scores = scores.astype(at_least_single(self.dtype))
+        scores = scores.astype(wide(self.dtype))
         # Use the lowest finite number: with -inf, a row without visible tokens would become NaN.
         scores = jnp.where(visible, scores, jnp.finfo(scores.dtype).min)
         shares = jax.nn.softmax(scores).astype(self.dtype)

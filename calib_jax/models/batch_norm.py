@@ -8,8 +8,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float
 
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, AxisName
-from calib_jax.models.contract import DType, Mask, at_least_single
+from calib_jax.models.contract import DType, Mask
 
 NORMS = ("batch", "none")
 
@@ -66,7 +67,7 @@ class BatchNorm(nn.Module):
           mask: True for real values, False for padding. The shape equals one or more leading
             axes of `x`.
         """
-        precise = at_least_single(self.dtype)
+        precise = wide(self.dtype)
         channels = x.shape[-1]
         scale = self.param("scale", self.scale_init, (channels,), precise)
         bias = self.param("bias", nn.initializers.zeros_init(), (channels,), precise)
@@ -80,9 +81,9 @@ class BatchNorm(nn.Module):
             factor = scale * lax.rsqrt(var + self.epsilon)
             return (deviation * per_channel(factor) + per_channel(bias)).astype(self.dtype)
 
-        wide = x.astype(precise)
+        values = x.astype(precise)
         if not train:
-            return scaled(wide - per_channel(running_mean.value), running_var.value)
+            return scaled(values - per_channel(running_mean.value), running_var.value)
 
         present = None if mask is None else mask.reshape(mask.shape + (1,) * (x.ndim - mask.ndim))
         axis_name = None if self.is_initializing() else self.axis_name
@@ -98,11 +99,11 @@ class BatchNorm(nn.Module):
             count = jnp.asarray(math.prod(x.shape[:-1]), precise)
         else:
             count = jnp.sum(mask, dtype=precise) * math.prod(x.shape[mask.ndim : -1])
-        total, count = over_devices((jnp.sum(real(wide), axes), count))
+        total, count = over_devices((jnp.sum(real(values), axes), count))
         divisor = jnp.maximum(count, 1)
         mean = total / divisor
         # The deviation of padding is 0, so its result is the bias and finite for any input.
-        deviation = real(wide - per_channel(mean))
+        deviation = real(values - per_channel(mean))
         var = over_devices(jnp.sum(jnp.square(deviation), axes)) / divisor
 
         if not self.is_initializing():

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Array, Float, Int
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.attention import Block, Table
@@ -16,7 +17,6 @@ from calib_jax.models.contract import (
     DType,
     Network,
     TorchRules,
-    at_least_single,
     built,
     register,
     tokens_of,
@@ -124,7 +124,7 @@ class Bert(Network, _Sizes):
             pooled = jnp.tanh(pooled)
         else:
             real = (tokens != PADDING)[..., None]
-            total = jnp.sum(jnp.where(real, hidden, 0), axis=1, dtype=at_least_single(self.dtype))
+            total = jnp.sum(jnp.where(real, hidden, 0), axis=1, dtype=wide(self.dtype))
             pooled = total / jnp.maximum(jnp.sum(real, axis=1, dtype=total.dtype), 1)
         head_dropout = self.dropout if self.head_dropout is None else self.head_dropout
         pooled = Dropout(head_dropout, name="drop_head")(pooled, train, keys)

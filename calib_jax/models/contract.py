@@ -29,7 +29,6 @@ from jaxtyping import Bool, Float
 
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, PyTree
 from calib_jax.models.initializers import recipe
 
@@ -261,11 +260,6 @@ def real_rows(inputs: PyTree, mask: Any) -> PyTree:
         return jnp.where(mask.reshape(-1, *(1,) * (leaf.ndim - 1)), leaf, 0)
 
     return jax.tree.map(masked, inputs)
-
-
-def at_least_single(dtype: DType) -> DType:
-    """Return the dtype of parameters, statistics and logits: float32, or wider if `dtype` is."""
-    return wide(dtype)
 
 
 def precision_of_products() -> str | None:

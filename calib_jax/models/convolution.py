@@ -15,8 +15,9 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array
-from calib_jax.models.contract import at_least_single, precision_of_products
+from calib_jax.models.contract import precision_of_products
 
 # The number of examples in each part of a kernel gradient. For the shapes of a small ResNet at
 # batch 128, parts of 8 to 32 examples take a third to a half of the time of the whole batch.
@@ -140,16 +141,16 @@ def _sum_over_parts(function: Callable[[Any], Array], arrays: tuple[Array, Array
     if parts < 2:
         return function(arrays)
 
-    def wide(part: Any) -> Array:
-        return function(part).astype(at_least_single(arrays[0].dtype))
+    def total_of(part: Any) -> Array:
+        return function(part).astype(wide(arrays[0].dtype))
 
     end = parts * _PART
-    total = wide(jax.tree.map(lambda a: a[:_PART], arrays))
+    total = total_of(jax.tree.map(lambda a: a[:_PART], arrays))
     if rest:
-        total = total + wide(jax.tree.map(lambda a: a[end:], arrays))
+        total = total + total_of(jax.tree.map(lambda a: a[end:], arrays))
     # Use a loop, so that the program does not grow with the batch.
     between = jax.tree.map(lambda a: a[_PART:end].reshape(-1, _PART, *a.shape[1:]), arrays)
-    return lax.scan(lambda sofar, part: (sofar + wide(part), None), total, between)[0]
+    return lax.scan(lambda sofar, part: (sofar + total_of(part), None), total, between)[0]
 
 
 _convolve.defvjp(_forward, _backward)

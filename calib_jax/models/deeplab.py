@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize
@@ -20,7 +21,6 @@ from calib_jax.models.contract import (
     Mask,
     Network,
     TorchRules,
-    at_least_single,
     built,
     variant,
 )
@@ -69,7 +69,7 @@ class DeepLab(Network):
 
         if self.decoder:
             y = self._decoded(y, low, train, mask, keys)
-        precise = at_least_single(self.dtype)
+        precise = wide(self.dtype)
         how = {"dtype": precise, "init": self.initializer}
         logits = layers.conv(y.astype(precise), self.num_classes, 1, name="head", bias=True, **how)
         return resized(logits, (height, width), self.resizing)
@@ -138,7 +138,7 @@ class DeepLab(Network):
         scales = [convolved(x, size=1, name="pyramid1")]
         for number, rate in enumerate(self.rates, start=2):
             scales.append(convolved(x, size=3, name=f"pyramid{number}", dilation=rate))
-        average = jnp.mean(x.astype(at_least_single(x.dtype)), axis=(1, 2), keepdims=True)
+        average = jnp.mean(x.astype(wide(x.dtype)), axis=(1, 2), keepdims=True)
         average = convolved(average.astype(x.dtype), size=1, name="average")
         scales.append(jnp.broadcast_to(average, scales[0].shape))
         return convolved(jnp.concatenate(scales, axis=-1), size=1, name="joined")

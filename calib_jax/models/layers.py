@@ -10,8 +10,9 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits
-from calib_jax.models.contract import DType, at_least_single
+from calib_jax.models.contract import DType
 from calib_jax.models.convolution import convolve
 from calib_jax.models.initializers import recipe
 
@@ -31,7 +32,7 @@ def dense(
         features,
         use_bias=bias,
         dtype=dtype,
-        param_dtype=at_least_single(dtype),
+        param_dtype=wide(dtype),
         kernel_init=start.dense,
         bias_init=start.bias(x.shape[-1]),
         dot_general=_product,
@@ -66,7 +67,7 @@ def head(
 
     A bfloat16 logit has only three digits, too few to calibrate confidences.
     """
-    precise = at_least_single(dtype)
+    precise = wide(dtype)
     return dense(x.astype(precise), num_classes, name="head", dtype=precise, init=init)
 
 
@@ -74,7 +75,7 @@ def layer_norm(
     x: Float[Array, "*batch width"], *, name: str, dtype: DType, epsilon: float
 ) -> Float[Array, "*batch width"]:
     """Normalise each vector to mean 0 and variance 1, then scale and shift its features."""
-    precise = at_least_single(dtype)
+    precise = wide(dtype)
     norm = nn.LayerNorm(
         epsilon=epsilon,
         dtype=precise,
@@ -127,7 +128,7 @@ def conv(
         kernel_dilation=dilation,
         use_bias=bias,
         dtype=dtype,
-        param_dtype=at_least_single(dtype),
+        param_dtype=wide(dtype),
         kernel_init=nn.initializers.zeros_init() if zero else start.convolution,
         bias_init=nn.initializers.zeros_init() if zero else start.bias(fan_in),
         conv_general_dilated=convolve,
@@ -152,7 +153,7 @@ def averages(
     overlap by one row or column, as in PyTorch's adaptive pooling. The result is ordered by
     channel first, also as in PyTorch.
     """
-    x = x.astype(at_least_single(dtype))
+    x = x.astype(wide(dtype))
     for axis in (1, 2):
         size = x.shape[axis]
         parts = [

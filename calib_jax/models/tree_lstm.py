@@ -9,13 +9,13 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers, tree_states
 from calib_jax.models.contract import (
     DType,
     Network,
     TorchRules,
-    at_least_single,
     built,
     real_rows,
     register,
@@ -38,7 +38,7 @@ class Affine(nn.Module):
     @nn.compact
     def __call__(self, inputs: int) -> tuple[Array, Array]:
         """Return the kernel `[inputs, features]` and the bias."""
-        start, precise = recipe(self.initializer), at_least_single(self.dtype)
+        start, precise = recipe(self.initializer), wide(self.dtype)
         kernel = self.param("kernel", start.dense, (inputs, self.features), precise)
         bias = self.param("bias", start.bias(inputs), (self.features,), precise)
         return kernel.astype(self.dtype), bias.astype(self.dtype)

@@ -9,9 +9,10 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from calib_jax.core.numerics import wide
 from calib_jax.core.statistics import varying
 from calib_jax.core.types import Array
-from calib_jax.models.contract import at_least_single, precision_of_products
+from calib_jax.models.contract import precision_of_products
 
 _GATES = 4  # input, forget left, forget right, update
 _AT_ONCE = 4  # blocks whose gradients of weights are one product: more rows are faster
@@ -201,7 +202,7 @@ def _descended(saved: Any, gradient: Array) -> tuple[Any, ...]:
             leaf_bias=of_weights.leaf_bias + of_bias.astype(precise),
         ), of_vectors.at[rows].set(of_block, mode="drop")
 
-    precise = at_least_single(vectors.dtype)
+    precise = wide(vectors.dtype)
     of_weights = jax.tree.map(lambda leaf: jnp.zeros_like(leaf, dtype=precise), weights)
     of_states = jnp.concatenate([gradient, jnp.zeros_like(gradient)], axis=-1)
     sums = of_weights, of_states.reshape(states.shape)

@@ -10,13 +10,13 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.contract import (
     DType,
     Network,
     TorchRules,
-    at_least_single,
     built,
     normal,
     register,
@@ -63,7 +63,7 @@ class TransformerBlock(nn.Module):
         query, key, value = (y[:, :, i] for i in range(3))
         scores = jnp.einsum("bqhf,bkhf->bhqk", query, key) * self.head_width**-0.5
         # Compute in float32, since bfloat16 weights with three digits would not sum to 1.
-        shares = jax.nn.softmax(scores.astype(at_least_single(self.dtype))).astype(self.dtype)
+        shares = jax.nn.softmax(scores.astype(wide(self.dtype))).astype(self.dtype)
         y = jnp.einsum("bhqk,bkhf->bqhf", drop(shares, "shares"), value)
         y = dense(
             y.reshape(*y.shape[:2], self.heads * self.head_width), width, name="attention_out"
@@ -107,7 +107,7 @@ class VisionTransformer(Network):
         x = norm(x, name="embedding_norm")
 
         start = partial(self.param, init_fn=nn.initializers.normal(1.0))
-        precise = at_least_single(self.dtype)
+        precise = wide(self.dtype)
         token = start("cls_token", shape=(1, 1, self.width), dtype=precise)
         places = start("pos_embedding", shape=(1, 1 + rows * rows, self.width), dtype=precise)
         token = jnp.broadcast_to(token, (batch, 1, self.width)).astype(self.dtype)

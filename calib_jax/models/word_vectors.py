@@ -6,7 +6,8 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Array, Float
 
-from calib_jax.models.contract import DType, at_least_single
+from calib_jax.core.numerics import wide
+from calib_jax.models.contract import DType
 
 PADDING = 0
 LAYER = "embedding"
@@ -37,7 +38,7 @@ class WordVectors(nn.Module):
             return start(key, shape, dtype) - self.scale
 
         shape = (self.words, self.width)
-        table = self.param("embedding", centered, shape, at_least_single(self.dtype))
+        table = self.param("embedding", centered, shape, wide(self.dtype))
         # An out-of-range number would otherwise be a vector of NaN.
         vectors = jnp.take(table, tokens, axis=0, mode="clip").astype(self.dtype)
         return jnp.where((tokens != PADDING)[..., None], vectors, 0)

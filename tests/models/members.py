@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import models
+from calib_jax.core import numerics
 from calib_jax.models import contract
 
 CLASSES = 3
@@ -106,7 +107,7 @@ class Tokens(models.Network):
     @nn.compact
     def __call__(self, x, *, train, mask=None):
         x = contract.real_rows(x, mask)
-        wide = contract.at_least_single(self.dtype)
+        wide = numerics.wide(self.dtype)
         words = nn.Embed(7, 6, dtype=self.dtype, param_dtype=wide)(x["tokens"])
         features = jnp.mean(words, axis=1) + x["number"][:, None].astype(self.dtype)
         return nn.Dense(self.num_classes, dtype=wide, param_dtype=wide)(features)
