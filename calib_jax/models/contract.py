@@ -142,7 +142,7 @@ class Network(nn.Module):
           rank: the required number of axes of `x`; None allows two or more.
         """
         name = type(self).__name__
-        if isinstance(x, dict):
+        if isinstance(x, Mapping):
             raise TypeError(f"{name}: inputs must be one array, got a dictionary of {sorted(x)}.")
         x = jnp.asarray(x)
         if not jnp.issubdtype(x.dtype, jnp.floating):

@@ -1,5 +1,6 @@
 """Tree-LSTMs: one state and one prediction per node of a binary tree or a dependency tree."""
 
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
@@ -55,8 +56,8 @@ class OfTrees(Network):
 
     def _of_trees(self, x: Any, mask: Any, edges: str) -> dict[str, Array]:
         """Validate the inputs, whose entry `edges` has the numbers of nodes; set padding to 0."""
-        if not isinstance(x, dict) or not {"words", edges} <= set(x):
-            given = sorted(x) if isinstance(x, dict) else type(x).__name__
+        if not isinstance(x, Mapping) or not {"words", edges} <= set(x):
+            given = sorted(x) if isinstance(x, Mapping) else type(x).__name__
             raise TypeError(
                 f"{type(self).__name__}: inputs must be a dictionary of 'words' and {edges!r}, got"
                 f" {given}."

@@ -75,7 +75,9 @@ def check_request(
             )
     elif not isinstance(calibrate, str):
         raise TypeError(f"calibrate must be the name of a calibrator, got {calibrate!r}.")
-    elif not all(map(_is_evidence, fit_on.values() if isinstance(fit_on, Mapping) else [fit_on])):
+    elif fit_on is not None and not all(
+        map(_is_evidence, fit_on.values() if isinstance(fit_on, Mapping) else [fit_on])
+    ):
         raise TypeError(
             "fit_on must be (logits, labels) or (logits, labels, weights), or a mapping from names"
             " of predictions to these."
@@ -85,7 +87,7 @@ def check_request(
 
 
 def _is_evidence(fit_on: Any) -> bool:
-    answers = fit_on is None or isinstance(fit_on, Stated | calibrators.Scored)
+    answers = isinstance(fit_on, Stated | calibrators.Scored)
     return answers or (isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3))
 
 

@@ -5,6 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+from PIL import Image
 
 from calib_jax import data
 
@@ -118,6 +119,13 @@ def test_composed_augmentations_draw_independently():
 def test_bad_arguments_are_named(make, message):
     with pytest.raises(ValueError, match=message):
         make()
+
+
+def test_an_image_may_be_rows_of_numbers_or_of_pillow():
+    image = np.arange(12, dtype=np.uint8).reshape(2, 2, 3)
+    flip = data.random_flip(probability=1)
+    for given in (image.tolist(), Image.fromarray(image)):
+        np.testing.assert_array_equal(flip(KEYS[0], given), image[:, ::-1])
 
 
 def met(partners, examples):

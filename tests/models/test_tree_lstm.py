@@ -2,6 +2,7 @@
 
 import functools
 
+import flax
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -133,8 +134,9 @@ def test_a_single_word_is_a_tree(case):
     network, variables, x = case
     whole = network.apply(variables, x, train=False)
     alone = {"words": x["words"][:, :1], "children": np.zeros((3, 0, 2), np.int32)}
-    logits = network.apply(variables, alone, train=False)
-    np.testing.assert_allclose(logits, whole[:, :1], rtol=1e-12)
+    for inputs in (alone, flax.core.freeze(alone)):
+        logits = network.apply(variables, inputs, train=False)
+        np.testing.assert_allclose(logits, whole[:, :1], rtol=1e-12)
 
 
 def test_an_excluded_class_is_impossible_in_evaluation_only(case):

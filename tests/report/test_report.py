@@ -384,7 +384,7 @@ def test_refusals():
 def test_arguments_of_another_kind(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     logits, labels = sample(num_rows=30)
-    for wrong in (logits, (logits,)):
+    for wrong in (logits, (logits,), {"as given": None}):
         with pytest.raises(TypeError, match=r"fit_on must be \(logits, labels\) or"):
             report.score(logits, labels, calibrate="temperature", fit_on=wrong, **FEW)
     with pytest.raises(TypeError, match="calibrate must be the name of a calibrator"):

@@ -11,7 +11,7 @@ Mixup combines examples of the whole batch, so `mixup(0.2)` returns a function o
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, TypeAlias
 
 import jax
@@ -31,14 +31,14 @@ _MIXUP = 0x6D6978  # folded into keys, so that mixup and augmentation use differ
 
 def _image(name: str, image: Any) -> Array:
     """Convert one image, or one label map, to an array; refuse a batch and a tree of arrays."""
-    shape = getattr(image, "shape", None)
-    if shape is None or len(shape) not in (2, 3):
+    array = None if isinstance(image, Mapping | tuple) else jnp.asarray(image)
+    if array is None or array.ndim not in (2, 3):
         raise ValueError(
             f"{name}: an image is [height, width] or [height, width, channels], got"
-            f" {type(image).__name__ if shape is None else tuple(shape)}: give one image, and use"
+            f" {type(image).__name__ if array is None else array.shape}: give one image, and use"
             " jax.vmap for a batch."
         )
-    return jnp.asarray(image)
+    return array
 
 
 def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
@@ -86,7 +86,8 @@ def random_flip(*, probability: Number = 0.5) -> Augmentation:
 
     def flip(key: Any, image: Any) -> Array:
         image = _image("random_flip", image)
-        return jnp.where(jax.random.bernoulli(key, probability), image[:, ::-1], image)
+        is_mirrored = jax.random.bernoulli(key, jnp.asarray(probability, float))  # no integer
+        return jnp.where(is_mirrored, image[:, ::-1], image)
 
     return flip
 
