@@ -16,7 +16,7 @@ CATALOGUE = dict(metrics.catalogue())
 # Curves have a point for each row, repeated where rows are: their points are compared elsewhere.
 VALUES = {name: metric for name, metric in CATALOGUE.items() if "curve" not in name}
 FEW_SHAPES = ((16, 4),)
-MANY_SHAPES = (*FEW_SHAPES, (5, 130), (1, 1), (1, 2), (2, 3), (48, 10), (16, 200), (50, 128))
+MANY_SHAPES = (*FEW_SHAPES, (5, 130), (1, 2), (2, 3), (48, 10), (16, 200), (50, 128))
 LANES = 16  # rows that a processor computes at once; what remains it computes one by one
 
 
@@ -34,6 +34,12 @@ def of(batch):
 ROOTS = {"debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"}
 # Examples that share no possible class are no neighbours, and the nearest of them is arbitrary.
 NEIGHBOURS = {"kde_calibration_error"}
+
+
+def some_impossible(batch):
+    """Check whether a class of some example has probability 0 in float32."""
+    z = batch.logits[batch.weights > 0]
+    return np.any(z.max(axis=1) - z.min(axis=1) > 80)
 
 
 def assert_same(actual, wanted, *, impossible, tolerance=1e-4, size=1.0):
@@ -91,7 +97,7 @@ def TestRowsHaveNoOrderAndAbsentOnesNoContent(batch: Batch) -> None:
         logits=np.where(absent, np.float32(1), batch.logits),
         labels=np.where(absent[:, 0], 0, batch.labels).astype(batch.labels.dtype),
     )
-    assert_same(of(clean.rows(order)), wanted, impossible=np.isneginf(batch.logits).any())
+    assert_same(of(clean.rows(order)), wanted, impossible=some_impossible(batch))
 
 
 ROWS = LANES  # of either form below: one program serves both
@@ -114,8 +120,7 @@ def TestWeightsAreCopies(batch: Batch) -> None:
     """Weight k equals k copies, for every metric."""
     repeated = np.repeat(np.arange(len(COPIES)), COPIES)
     copies = padded(batch.rows(repeated), np.ones(len(repeated)))
-    impossible = np.isneginf(batch.logits).any()
-    assert_same(of(padded(batch, COPIES)), of(copies), impossible=impossible)
+    assert_same(of(padded(batch, COPIES)), of(copies), impossible=some_impossible(batch))
 
 
 REFERENCES = (
