@@ -409,5 +409,6 @@ WRITERS = {
 
 def write(folder):
     """Write a tiny one of every data set that has files."""
+    folder.mkdir(parents=True, exist_ok=True)
     for writer in WRITERS.values():
         writer(folder)
