@@ -98,7 +98,8 @@ def reliability_grid(
 
     Args:
       tables: tables by name, each as in `reliability_diagram`.
-      ece: ECEs for the captions, by the same names; if None, the ECEs of the tables.
+      ece: ECEs for the captions, by the names of the tables; other names are ignored. If None, the
+        ECEs of the tables.
       columns: diagrams per row.
       title: title of the figure.
       level: nominal coverage of the tables' intervals, for the legend.
@@ -107,8 +108,11 @@ def reliability_grid(
     if not tables:
         raise ValueError("reliability_grid: there is no table to draw.")
     captions = dict.fromkeys(tables) if ece is None else ece
-    if set(captions) != set(tables):
-        raise ValueError(f"ece has the names {list(captions)} and the tables {list(tables)}.")
+    if missing := [name for name in tables if name not in captions]:
+        raise ValueError(
+            f"ece needs an entry for each table, and has none for {', '.join(map(repr, missing))}:"
+            " give a number, or None for the ECE of the table."
+        )
     checks.at_least("columns", columns, 1)
     columns = min(columns, len(tables))
     rows = -(-len(tables) // columns)

@@ -206,8 +206,11 @@ def test_a_wrong_number_is_refused(ece, sentence):
 def test_a_level_is_a_fraction_and_a_grid_needs_an_ece_of_each_table():
     with pytest.raises(ValueError, match="level must be a fraction between 0 and 1, got 95"):
         plots.reliability_diagram(table(), level=95)
-    with pytest.raises(ValueError, match=r"ece has the names \['b'\] and the tables \['a'\]"):
+    with pytest.raises(ValueError, match=r"needs an entry for each table, .* none for 'a': give"):
         plots.reliability_grid({"a": table()}, ece={"b": 0.1})
+    # Streamed losses of a sweep have an ECE and no table.
+    figure = plots.reliability_grid({"a": table()}, ece={"a": 0.25, "b": 0.1})
+    assert figure.axes[0].get_title(loc="left").startswith("a\nECE 0.250")
 
 
 def test_the_reason_of_a_caption_outside_its_interval_stands_with_the_legend():
