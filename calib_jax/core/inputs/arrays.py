@@ -117,7 +117,8 @@ def as_labels(labels: Any) -> Array:
         array = xp.minimum(array, info.max)
         if array.dtype.kind != "u":
             array = xp.maximum(array, info.min)
-    return jnp.asarray(array.astype(np.int32))
+        array = array.astype(np.int32)
+    return jnp.asarray(array, np.int32)
 
 
 def unmasked(what: str, values: Any) -> Any:
