@@ -1,9 +1,12 @@
 """Texts of the user's own in a CSV file: parts, words, what is refused, and a training run."""
 
+import pathlib
+
 import numpy as np
 import pytest
 
 from calib_jax import data
+from calib_jax.data.own import tables
 from experiments.running import building
 from tests.data import tiny
 from tests.experiments.processes import run
@@ -47,6 +50,12 @@ def test_texts_are_split_by_class_and_numbered_by_the_training_words(tmp_path):
     assert "6 words each, cut at the end, of the 48 most frequent words" in dataset.description
     assert "42 to train, 12 to validate, 6 to test, in 3 classes" in dataset.description
     assert [file.name for file in tmp_path.iterdir()] == [path.name]  # nothing is written
+
+
+def test_labels_of_digits_ascend_as_numbers():
+    huge = "9" * 5000  # more digits than int() takes
+    labels = dict.fromkeys((huge, "10", "9", "007"), "line 2")
+    assert tables.class_names(labels, (), pathlib.Path("texts.csv")) == ("007", "9", "10", huge)
 
 
 def test_the_size_of_the_vocabulary_and_the_end_that_is_cut(tmp_path):

@@ -97,7 +97,8 @@ def class_names(
     if not classes:
         present = sorted(labels)
         if all(name.isdecimal() for name in present):
-            present.sort(key=int)
+            digits = {name: name.lstrip("0") for name in present}
+            present.sort(key=lambda name: (len(digits[name]), digits[name]))  # int() has a limit
         if len(present) < 2:
             raise ValueError(f"{place} has one class, {quoted(present[0])}, and needs two or more.")
         return tuple(present)
