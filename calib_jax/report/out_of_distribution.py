@@ -357,6 +357,11 @@ def _check_calibrator(calibrate: Any, fit_on: Any, criterion: Any) -> None:
     if not isinstance(criterion, str):
         raise TypeError(f"criterion must be one name, got {criterion!r}.")
     calibration.check_request(calibrate, fit_on, None, criterion)
+    if isinstance(fit_on, Mapping):
+        raise TypeError(
+            "out_of_distribution: fit_on must be (logits, labels) or (logits, labels, weights), got"
+            " a mapping."
+        )
     if calibrate is not None and fit_on is None:
         raise ValueError(
             "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."

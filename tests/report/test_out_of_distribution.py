@@ -97,6 +97,10 @@ def test_refusals():
         report.out_of_distribution(INSIDE, {})
     with pytest.raises(ValueError, match="give fit_on"):
         report.out_of_distribution(INSIDE, {"near": NEAR}, calibrate="temperature")
+    with pytest.raises(TypeError, match=r"fit_on must be \(logits, labels\) or .* got a mapping"):
+        report.out_of_distribution(
+            INSIDE, {"near": NEAR}, calibrate="temperature", fit_on={"inside": HELD_OUT}
+        )
     with pytest.raises(ValueError, match="score must be one of"):
         report.out_of_distribution(INSIDE, {"near": NEAR}, scores=["doubt"])
     with pytest.raises(ValueError, match="same classes"):

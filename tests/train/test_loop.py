@@ -736,6 +736,7 @@ def test_plans_are_checked():
         ("objective", "focal", r"objective must be what losses.objective\(NAME\) .* got 'focal'"),
         ("tx", "sgd", "tx must be what train.optimizer"),
         ("metrics", {"nll": "nll"}, r"metrics\['nll'\] must be what metrics.named"),
+        ("metrics", [metrics.nll], r"metrics must map names to metrics, got \["),
     ):
         with pytest.raises(TypeError, match=message):
             task_of(**{name: value})

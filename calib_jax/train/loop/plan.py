@@ -66,6 +66,8 @@ class Task:
 
     def __post_init__(self) -> None:
         check_forward(self.forward)
+        if not isinstance(self.metrics, Mapping):
+            raise TypeError(f"metrics must map names to metrics, got {self.metrics!r}.")
         metrics = {f"metrics[{name!r}]": metric for name, metric in self.metrics.items()}
         for name, value, attribute, advice in (
             ("objective", self.objective, "clock", "losses.objective(NAME)"),
