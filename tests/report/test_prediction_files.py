@@ -640,6 +640,23 @@ def test_a_column_without_a_name_is_called_so(tmp_path):
     assert note.endswith("columns ignored: one without a name.")
 
 
+def test_a_damaged_column_of_parquet_is_named(tmp_path, monkeypatch):
+    """A wrong number in the header of a page, which fuzzing found, gives an empty column."""
+    pyarrow = pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    path, whole = tmp_path / "run.parquet", parquet.ParquetFile.read
+    columns = {"logit_0": [0.5, 1.5], "logit_1": [1.5, 0.5], "label": [0, 1]}
+    parquet.write_table(pyarrow.table(columns), path)
+
+    def read(file, columns):
+        return whole(file, columns=columns).slice(0, 0 if columns == ["logit_1"] else 2)
+
+    monkeypatch.setattr(parquet.ParquetFile, "read", read)
+    with pytest.raises(ValueError, match=r"run\.parquet .*logit_1 has 0 of 2 values"):
+        prediction_files.read_predictions(str(path))
+
+
 def test_columns_of_parquet_are_different_and_whole(tmp_path):
     pyarrow = pytest.importorskip("pyarrow")
     from pyarrow import parquet

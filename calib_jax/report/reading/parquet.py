@@ -27,13 +27,20 @@ class Columns:
         self.names: list[str] = self._schema.names
         self.have_lists = any(_is_list(field.type) for field in self._schema)
 
+    def _column(self, name: str) -> Any:
+        """Read a column; one in a damaged file can have fewer values than the file has rows."""
+        column, rows = self._file.read(columns=[name]).column(0), self._file.metadata.num_rows
+        if len(column) != rows:
+            raise ValueError(f"{name} has {len(column):,} of {rows:,} values")
+        return column
+
     def values(self, name: str) -> list[Any]:
         """Read a column as Python values."""
-        return self._file.read(columns=[name]).column(0).to_pylist()
+        return self._column(name).to_pylist()
 
     def __getitem__(self, name: str) -> np.ndarray:
         """Read a column as an array: `[rows, length]` if it holds lists of one length."""
-        column = self._file.read(columns=[name]).column(0).combine_chunks()
+        column = self._column(name).combine_chunks()
         if column.null_count:
             raise ValueError(f"{name} has {column.null_count:,} empty cells")
         if not _is_list(column.type):
