@@ -73,7 +73,7 @@ def main() -> int:
     if not (_LIST.value or _RUN.value or _PAGE.value or _TABLES.value):
         raise cli.Refused("give --list, --run=CLAIM[,CLAIM], --tables or --page: see --help.")
     from experiments.papers import entry, scales
-    from experiments.papers.judge import blocks
+    from experiments.papers.judge import blocks, verdicts
     from experiments.papers.page import listing
     from experiments.papers.page import verdicts_page as page
 
@@ -97,14 +97,14 @@ def main() -> int:
         print(f"written to {_tables(folder)}")
     if _LIST.value or _PAGE.value:
         by_claim = {claim: tested_by for tested_by in scaled for claim in tested_by.claims}
-        standing = cli.refusing(listing.read, folder, by_claim)
+        standing = cli.refusing(verdicts.read, folder, by_claim)
     if _LIST.value:
         data_dir = building.DATA_DIR.value
-        options = {"look_for_data": True, "by_claim": by_claim}
-        listed = cli.refusing(listing.rows, folder, standing, data_dir, **options)
+        places = (folder, standing, by_claim, data_dir)
+        listed = cli.refusing(listing.rows, *places, look_for_data=True)
         print(listing.text(listed, data_dir))
     if _PAGE.value:  # the same on every machine, whatever data it has
-        listed = cli.refusing(listing.rows, folder, standing, by_claim=by_claim)
+        listed = cli.refusing(listing.rows, folder, standing, by_claim)
         print(f"written to {cli.refusing(page.write, folder, listed, standing, by_claim)}")
     return code
 
@@ -175,7 +175,8 @@ def _run(scaled: "entry.Entry", reader: "blocks.Reader") -> int:
             return 0
         if missing:
             for training in missing:
-                if why := runs.data_is_there(training, data_dir):
+                name = runs.config_of(training)["data"]["name"]
+                if why := runs.missing_data(name, data_dir):
                     raise cli.Refused(f"{scaled.name}: {why}") from FileNotFoundError(why)
             runs.train_missing(list(missing), runs_dir, data_dir)
             cli.refusing(records.collect, folder, scaled, runs_dir, data_dir)

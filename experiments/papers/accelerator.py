@@ -111,7 +111,7 @@ def _train(place: Place, training: Training, device: str, ends: float) -> bool:
         rest = max(0.0, remaining / 60)
         print(f"{name} needs about {needed / 60:.1f} minutes, and {rest:.1f} are left.", flush=True)
         return False
-    if why := runs.data_is_there(training, place.data_dir):
+    if why := runs.missing_data(runs.config_of(training)["data"]["name"], place.data_dir):
         raise cli.Refused(why)
     folder = _runs_dir(place, training)
     if not runs.train_missing([training], folder, place.data_dir, max(0.0, remaining)):

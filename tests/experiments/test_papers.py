@@ -384,10 +384,10 @@ def test_a_half_written_record_or_verdict_is_one_sentence(tmp_path, runs_dir):
     path = verdicts.path_of(tmp_path, ENTRY.name)
     path.write_text(path.read_text()[:300])
     with pytest.raises(ValueError, match=r"guo_tried.json cannot be read as verdicts.*--run=guo"):
-        verdicts.read(tmp_path)
+        verdicts.read(tmp_path, entry.of_claims())
     path.write_text("{}")
-    with pytest.raises(ValueError, match=r"it has no beside, claims"):
-        verdicts.read(tmp_path)
+    with pytest.raises(ValueError, match=r"it has no entry"):
+        verdicts.read(tmp_path, entry.of_claims())
 
 
 def test_a_statistic_without_a_needed_value_is_named(tmp_path, runs_dir):
@@ -444,7 +444,7 @@ def test_the_p_value_is_one_sided(value, p):
 def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir, catalogue):
     records.collect(tmp_path, ENTRY, runs_dir, None)
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
-    (verdict,) = verdicts.read(tmp_path).values()
+    (verdict,) = verdicts.read(tmp_path, entry.of_claims()).values()
     strong, weak, certain = "guo-ts-lowers-ece", "guo-resnet-overconfident", "guo-forecast-gap"
     several = {
         name: verdict._replace(p=p) for name, p in [(strong, 0.02), (weak, 0.03), (certain, None)]
@@ -467,18 +467,18 @@ def test_holm_makes_weak_verdicts_undecided(tmp_path, runs_dir, catalogue):
 
 def test_the_list_and_the_page(tmp_path, runs_dir, catalogue):
     records.collect(tmp_path, ENTRY, runs_dir, None)
-    before = {row.claim.id: row for row in listing.rows(tmp_path, {})}
+    before = {row.claim.id: row for row in listing.rows(tmp_path, {}, entry.of_claims())}
     assert before["guo-ts-lowers-ece"].missing == "not run"
     assert before["guo-lenet-resnet-errors"].missing == "data absent"
     assert before["guo-ts-lowers-ece"].standing.state == "not testable"
     verdicts.write(tmp_path, verdicts.compute(ENTRY, tmp_path, "cpu"))
-    standing = verdicts.read(tmp_path)
-    listed = listing.rows(tmp_path, standing)
+    standing = verdicts.read(tmp_path, entry.of_claims())
+    listed = listing.rows(tmp_path, standing, entry.of_claims())
     assert len(listed) == len(claims.read())
     row = next(row for row in listed if row.claim.id == "guo-ts-lowers-ece")
     assert (row.standing.state, row.minutes, row.entry) == ("holds", "0", "guo_tried")
     assert "guo-ts-lowers-ece" in listing.text(listed)
-    path = page.write(tmp_path, listed, standing)
+    path = page.write(tmp_path, listed, standing, entry.of_claims())
     first, written = path.read_text(), (tmp_path / "guo.md").read_text()
     assert "**guo-ts-lowers-ece: holds**" in written
     assert "4 runs, 4 minutes of training" in written
@@ -497,8 +497,9 @@ def judged(tmp_path, runs_dir, catalogue):
 
 def paged(folder):
     """Write the pages; return their text, and the part of the claim in the file of values."""
-    standing = listing.read(folder)
-    page.write(folder, listing.rows(folder, standing), standing)
+    by_claim = entry.of_claims()
+    standing = verdicts.read(folder, by_claim)
+    page.write(folder, listing.rows(folder, standing, by_claim), standing, by_claim)
     written = "".join(path.read_text() for path in sorted(folder.glob("*.md")))
     return written, json.loads(verdicts.path_of(folder, ENTRY.name).read_text())["claims"]
 
@@ -547,20 +548,20 @@ def test_a_rule_of_a_value_that_was_not_computed_is_named(judged, monkeypatch):
     with pytest.raises(
         ValueError, match=r"guo_tried\.json .* needs fl - ce; the values are ce - fl"
     ):
-        listing.read(judged)
+        verdicts.read(judged, entry.of_claims())
 
 
 @pytest.mark.parametrize("runs_of", [of_seeds(3).runs, {"ce": CE, "fl": CE}])
 def test_values_of_other_runs_give_no_verdict(judged, monkeypatch, runs_of):
     change_entry(monkeypatch, runs=runs_of)
-    assert listing.read(judged) == {}
+    assert verdicts.read(judged, entry.of_claims()) == {}
     assert "| guo-ts-lowers-ece | not run |" in paged(judged)[0]
 
 
 def test_absent_data_is_one_sentence(tmp_path, monkeypatch):
     on_cifar = dataclasses.replace(ENTRY, runs={"ce": Training("cross_entropy")})
     monkeypatch.setattr(entry, "catalogue", lambda: {ENTRY.name: on_cifar})
-    listed = listing.rows(tmp_path, {}, str(tmp_path), look_for_data=True)
+    listed = listing.rows(tmp_path, {}, entry.of_claims(), str(tmp_path), look_for_data=True)
     states = {row.claim.id: (row.missing, row.minutes) for row in listed}
     assert states["guo-ts-lowers-ece"] == ("data absent", "30")
     why = runs.missing_data("cifar10", str(tmp_path))

@@ -53,7 +53,7 @@ def trained(monkeypatch, place):
 
     monkeypatch.setattr(accelerator, "checked_device", lambda folder: DEVICE)
     monkeypatch.setattr(accelerator.runs, "train_missing", train)
-    monkeypatch.setattr(accelerator.runs, "data_is_there", lambda training, data_dir: "")
+    monkeypatch.setattr(accelerator.runs, "missing_data", lambda name, data_dir: "")
     return labels
 
 
@@ -159,6 +159,6 @@ def test_a_session_at_tiny_size(tmp_path, monkeypatch, capfd):
     assert "trained and recorded" not in capfd.readouterr().out
     by_claim = {claim: e for e in accelerator.entries(place) for claim in e.claims}
     standing = verdicts.read(place.folder, by_claim)
-    listed = {row.claim.id: row for row in listing.rows(place.folder, standing, by_claim=by_claim)}
+    listed = {row.claim.id: row for row in listing.rows(place.folder, standing, by_claim)}
     assert not listed["bsce-gra-beats-ce-own"].missing
     assert listed["bsce-gra-beats-ce-own"].minutes == "0"

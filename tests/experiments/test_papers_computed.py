@@ -17,7 +17,7 @@ from experiments.papers.entries.mukhoti import early_confidence as mukhoti_early
 from experiments.papers.entries.mukhoti import gradient_scale as mukhoti_gradient_scale
 from experiments.papers.entries.mukhoti import linear_model as mukhoti_linear_model
 from experiments.papers.entries.mukhoti import tables as mukhoti_tables
-from experiments.papers.entry import catalogue
+from experiments.papers.entry import catalogue, of_claims
 from experiments.papers.judge import counting, limits, step_costs, verdicts
 from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED
 from experiments.papers.judge.values import Value
@@ -105,7 +105,7 @@ def expected_state(claim):
 
 
 def test_the_committed_verdicts_are_those_of_the_lists():
-    standing = verdicts.read(RESULTS)
+    standing = verdicts.read(RESULTS, of_claims())
     for claim in COMPUTED:
         if claim not in MEASURED:
             assert standing[claim].state == expected_state(claim), claim

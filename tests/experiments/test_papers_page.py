@@ -54,10 +54,16 @@ def folder(tmp_path, monkeypatch):
     return results
 
 
+def read(folder):
+    """The verdicts in a folder, and the states of all claims."""
+    standing = verdicts.read(folder, entry.of_claims())
+    return standing, listing.rows(folder, standing, entry.of_claims())
+
+
 def written(folder):
     """The pages of a folder."""
-    standing = listing.read(folder)
-    return page.texts(listing.rows(folder, standing), standing)
+    standing, listed = read(folder)
+    return page.texts(listed, standing, entry.of_claims(), [])
 
 
 def sections(texts):
@@ -146,7 +152,7 @@ def test_a_shared_run_is_counted_once(folder):
 
 
 def test_only_claims_about_trained_networks_are_counted(folder):
-    listed = listing.rows(folder, listing.read(folder))
+    _, listed = read(folder)
     totals = {row[0]: int(row[-1]) for row in listing.counts(listed)[1:]}
     everything = totals.pop("all")
     assert sum(totals.values()) == everything
@@ -161,14 +167,14 @@ def row_of(listed, claim=CLAIM):
 
 
 def test_a_finished_claim_has_its_cost(folder):
-    row = row_of(listing.rows(folder, listing.read(folder)))
+    row = row_of(read(folder)[1])
     assert (row.standing.state, row.minutes, row.spent) == ("holds", "0", "4")
 
 
 def test_missing_runs_cost_what_recorded_ones_took(folder, monkeypatch):
     def minutes(**trainings):
         tested = dataclasses.replace(ENTRY, runs=trainings)
-        listed = listing.rows(folder, {}, by_claim={CLAIM: tested})
+        listed = listing.rows(folder, {}, {CLAIM: tested})
         return row_of(listed).minutes
 
     slow = records.path_of(folder, FOCAL, 2)
@@ -194,18 +200,19 @@ def test_missing_runs_cost_what_recorded_ones_took(folder, monkeypatch):
 )
 def test_the_device_is_that_of_the_trainings(tmp_path, training, device):
     by_claim = {CLAIM: dataclasses.replace(ENTRY, runs={"ce": training})}
-    text = listing.text(listing.rows(tmp_path, {}, by_claim=by_claim))
+    text = listing.text(listing.rows(tmp_path, {}, by_claim))
     (line,) = (line for line in text.splitlines() if line.startswith(f"{CLAIM} "))
     assert f"  {device}  " in line
 
 
 def test_the_list_fits_and_says_how_to_get_data(tmp_path, monkeypatch):
     monkeypatch.setattr(runs, "missing_data", lambda name, data_dir: name == "cifar10")
-    text = listing.text(listing.rows(tmp_path, {}, look_for_data=True))
+    absent = tmp_path, {}, entry.of_claims()
+    text = listing.text(listing.rows(*absent, look_for_data=True))
     claims, notes = text.split("\n\nMinutes to do")
     assert max(map(len, claims.splitlines())) <= 126
     assert "Data absent: cifar10. Give --data_dir=DIR, the folder that has them;" in notes
-    given = listing.text(listing.rows(tmp_path, {}, "/here", look_for_data=True), "/here")
+    given = listing.text(listing.rows(*absent, "/here", look_for_data=True), "/here")
     assert "Data absent in /here: cifar10." in given
 
 
@@ -256,7 +263,7 @@ def test_verdicts_without_what_is_printed_are_named(folder, change, message):
     change(record)
     path.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"guo_tried\.json cannot be read as verdicts") as raised:
-        listing.read(folder)
+        read(folder)
     assert message in str(raised.value)
     assert "--run=guo_tried writes it again" in str(raised.value)
 
@@ -264,20 +271,20 @@ def test_verdicts_without_what_is_printed_are_named(folder, change, message):
 @pytest.fixture(scope="module")
 def found():
     """The findings of the committed verdicts."""
-    return findings.compute(RESULTS, listing.read(RESULTS), entry.of_claims())
+    return findings.compute(RESULTS, read(RESULTS)[0], entry.of_claims())
 
 
 def test_the_committed_pages_are_those_of_today_s_rules(found):
     """After a change of a rule or of a claim, `python -m experiments.papers --page` mends them."""
-    standing = listing.read(RESULTS)
-    expected = page.texts(listing.rows(RESULTS, standing), standing, found)
+    standing, listed = read(RESULTS)
+    expected = page.texts(listed, standing, entry.of_claims(), found)
     committed = {path.name: path.read_text(encoding="utf-8") for path in RESULTS.glob("*.md")}
     del committed["tables.md"]
     assert committed == expected
     assert max(text.count("\n") for text in expected.values()) <= page.LIMIT
     check_links(expected)
     toctree = (ROOT / "experiments" / "documentation" / "index.md").read_text()
-    text = procedure_page.text(RESULTS, listing.rows(RESULTS, standing), standing)
+    text = procedure_page.text(RESULTS, listed, standing)
     assert (RESULTS / procedure_page.FILE).read_text(encoding="utf-8") == text
     for name in expected:
         assert f"/experiments/results/papers/{name.removesuffix('.md')}\n" in toctree
@@ -285,14 +292,14 @@ def test_the_committed_pages_are_those_of_today_s_rules(found):
 
 def test_the_counts_in_readmes_are_those_of_the_page():
     """After a change, the sentence of results/papers/README.md is the one to copy."""
-    sentence = listing.headline(listing.rows(RESULTS, listing.read(RESULTS)))
+    sentence = listing.headline(read(RESULTS)[1])
     for name in ("README.md", "CHANGELOG.md", "experiments/papers/README.md"):
         text = " ".join((ROOT / name).read_text(encoding="utf-8").split())
         assert sentence in text, f"{name} lacks: {sentence}"
 
 
 def test_every_claim_about_trained_networks_has_a_p_value_or_says_why():
-    listed = listing.rows(RESULTS, listing.read(RESULTS))
+    _, listed = read(RESULTS)
     trained = [row for row in listing.of_kind(listed, states.TRAINED) if not row.missing]
     without = {row.claim.id for row in trained if row.standing.p is None}
     assert without == states.WITHOUT_P.keys()
@@ -396,7 +403,7 @@ def test_the_forest_plot_has_the_published_effect_beside_the_own(found):
 
 def test_the_committed_files_have_the_verdicts_of_today_s_rules():
     """The last digits of intervals depend on the version of SciPy."""
-    for verdict in listing.read(RESULTS).values():
+    for verdict in read(RESULTS)[0].values():
         file = json.loads(verdicts.path_of(RESULTS, verdict.entry).read_text())
         part, today = file["claims"][verdict.claim], verdict.record["claims"][verdict.claim]
         assert part["values"].keys() == today["values"].keys()

@@ -92,6 +92,20 @@ def ece_of_images(run: Trained, measure: str, phase: str) -> float:
     return float(np.sum(np.abs(confidence - hit)) / np.sum(weight))
 
 
+def ce2_of_all_images(first: Seeds, second: Seeds, measure: str, phase: str) -> Value:
+    """Average `ce2_of_images` of `first` minus that of `second`; the plug-in ECEs are the note."""
+    eces = [
+        np.mean([ece_of_images(run, measure, phase) for run in runs]) for runs in (first, second)
+    ]
+    return paired.over_seeds_and_rows(
+        [
+            ce2_of_images(a, measure, phase) - ce2_of_images(b, measure, phase)
+            for a, b in zip(first, second, strict=True)
+        ],
+        note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}",
+    )
+
+
 def _sums(run: Trained, measure: str, phase: str) -> list[np.ndarray]:
     arrays = run.measured[measure]
     return [arrays[f"{phase}_{name}"] for name in ("weight", "confidence", "hit")]
@@ -170,6 +184,6 @@ def of_right(column: str) -> Callable[[Part], Estimate]:
     return lambda part: estimates.mean_where(getattr(part, column), part.right)
 
 
-def share(values: Sequence[bool], note: str = "") -> Value:
+def share(values: Sequence[bool]) -> Value:
     """Return the share of true values."""
-    return Value(float(np.mean(values)), note=note or f"as a share of {len(values)}")
+    return Value(float(np.mean(values)), note=f"as a share of {len(values)}")

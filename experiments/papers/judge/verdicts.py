@@ -17,14 +17,36 @@ from calib_jax import inference, plots
 from calib_jax.core.files import reading
 from calib_jax.train.folder import files
 from experiments.papers import claims
-from experiments.papers.entry import Entry, Training, of_claims
+from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import rules, states
 from experiments.papers.judge.blocks import Reader
 from experiments.papers.judge.values import Value
 from experiments.papers.store import records
 from experiments.running import provenance
 
-KEYS = {"entry", "claims", "beside", "runs", "figures", "seconds", "provenance"}
+# The keys of files that are printed, with the types of their values.
+_TEXT, _NUMBER, _NONE = (str,), (int, float), type(None)
+KEYS: dict[str, dict[str, tuple[type, ...]]] = {
+    "record": {
+        **{"entry": _TEXT, "note": _TEXT, "seconds": _NUMBER},
+        **dict.fromkeys(("claims", "beside", "provenance"), (dict,)),
+        **dict.fromkeys(("runs", "figures"), (list,)),
+    },
+    "provenance": {
+        **dict.fromkeys(("date", "commit", "processor"), _TEXT),
+        **{"cores": _NUMBER, "versions": (dict,)},
+    },
+    "claim": {"values": (dict,)},
+    "run": {
+        **dict.fromkeys(("training", "commit", "date", "processor"), (*_TEXT, _NONE)),
+        **{"seed": (int,), "minutes": _NUMBER},
+    },
+    "value": {
+        **{"value": _NUMBER, "of_rows": _NUMBER, "note": _TEXT},
+        **{"seeds": (int,), "rows": (int,)},
+        **dict.fromkeys(("deviation", "freedom"), (*_NUMBER, _NONE)),
+    },
+}
 AGAIN = "python -m experiments.papers --run={name} writes it again"
 
 
@@ -191,26 +213,25 @@ def write(folder: pathlib.Path, record: Mapping[str, Any]) -> pathlib.Path:
     return path
 
 
-def read(folder: pathlib.Path, by_claim: Mapping[str, Entry] | None = None) -> dict[str, Verdict]:
+def read(folder: pathlib.Path, by_claim: Mapping[str, Entry]) -> dict[str, Verdict]:
     """Read the values in a folder, and judge them by today's rules, by claim.
 
     Files of other runs than those of today's entries are left out. The function raises an error for
-    a half-written file, and for one that lacks a value which a rule needs.
+    a half-written file, and for one that lacks what is printed or a value which a rule needs.
 
     Args:
       folder: the folder of the files.
-      by_claim: the entries at the scale of the files; by default as they stand in their files.
+      by_claim: the entries at the scale of the files.
     """
-    by_claim = of_claims() if by_claim is None else by_claim
     entries = {entry.name: entry for entry in by_claim.values()}
     verdicts: dict[str, Verdict] = {}
     for path in sorted(folder.glob("*.json")):
         advice = AGAIN.format(name=path.stem)
         record = reading.json_mapping(path, "verdicts", advice)
         with reading.guard(path, "verdicts", advice):
-            absent = KEYS - record.keys()
-            if absent:
-                raise ValueError(f"it has no {', '.join(sorted(absent))}")
+            _check(record)
+            if record["entry"] != path.stem:
+                raise ValueError(f"it holds the verdicts of {record['entry']}")
             entry = entries.get(record["entry"])
             if entry is None or not _has_runs(record, entry):
                 continue
@@ -221,6 +242,21 @@ def read(folder: pathlib.Path, by_claim: Mapping[str, Entry] | None = None) -> d
                     claim, part["state"], part["p"], part["rule"], values, record["entry"], record
                 )
     return verdicts
+
+
+def _check(record: dict[str, Any]) -> None:
+    """Raise an error if a file of verdicts lacks what is printed."""
+    records.check_keys(record, KEYS["record"], "it")
+    records.check_keys(record["provenance"], KEYS["provenance"], "its provenance")
+    records.check_keys(record["provenance"]["versions"], {"jax": _TEXT}, "its versions")
+    for number, run in enumerate(record["runs"], start=1):
+        records.check_keys(run, KEYS["run"], f"run {number}")
+    values = dict(record["beside"])
+    for claim, part in record["claims"].items():
+        records.check_keys(part, KEYS["claim"], claim)
+        values |= part["values"]
+    for name, value in values.items():
+        records.check_keys(value, KEYS["value"], f"the value {name!r}")
 
 
 def adjusted(verdicts: Mapping[str, Verdict]) -> dict[str, states.Standing]:

@@ -5,7 +5,6 @@ import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
-from calib_jax.core.files import reading
 from calib_jax.report import tables
 from experiments.papers import claims, entry, scales
 from experiments.papers.judge import states, verdicts
@@ -14,30 +13,6 @@ from experiments.papers.store import records, runs
 NOT_RUN, ABSENT = "not run", "data absent"  # why a claim has no verdict
 # Minutes of one training on two cores, by config, where no run of the config is recorded.
 MINUTES = {"cifar10_resnet8": 10, "cifar10_lenet5": 4, "digits": 0.5}
-
-# The keys of files of verdicts that are printed, with the types of their values.
-_TEXT, _NUMBER, _NONE = (str,), (int, float), type(None)
-KEYS: dict[str, dict[str, tuple[type, ...]]] = {
-    "record": {
-        **{"entry": _TEXT, "note": _TEXT, "seconds": _NUMBER},
-        **dict.fromkeys(("claims", "beside", "provenance"), (dict,)),
-        **dict.fromkeys(("runs", "figures"), (list,)),
-    },
-    "provenance": {
-        **dict.fromkeys(("date", "commit", "processor"), _TEXT),
-        **{"cores": _NUMBER, "versions": (dict,)},
-    },
-    "claim": {"values": (dict,)},
-    "run": {
-        **dict.fromkeys(("training", "commit", "date", "processor"), (*_TEXT, _NONE)),
-        **{"seed": (int,), "minutes": _NUMBER},
-    },
-    "value": {
-        **{"value": _NUMBER, "of_rows": _NUMBER, "note": _TEXT},
-        **{"seeds": (int,), "rows": (int,)},
-        **dict.fromkeys(("deviation", "freedom"), (*_NUMBER, _NONE)),
-    },
-}
 
 # The minutes of all recorded runs of a config, by label of the training.
 Recorded = Callable[[str], Mapping[str, list[float]]]
@@ -71,57 +46,24 @@ class Row(NamedTuple):
     data_sets: tuple[str, ...] = ()
 
 
-def read(
-    folder: pathlib.Path, by_claim: Mapping[str, entry.Entry] | None = None
-) -> dict[str, verdicts.Verdict]:
-    """Read all verdicts in a folder, by claim, as `verdicts.read`.
-
-    It also raises an error if a file lacks what is printed.
-    """
-    for path in sorted(folder.glob("*.json")):
-        advice = verdicts.AGAIN.format(name=path.stem)
-        record = reading.json_mapping(path, "verdicts", advice)
-        with reading.guard(path, "verdicts", advice):
-            _check(record)
-            if record["entry"] != path.stem:
-                raise ValueError(f"it holds the verdicts of {record['entry']}")
-    return verdicts.read(folder, by_claim)
-
-
-def _check(record: dict[str, Any]) -> None:
-    """Raise an error if a file of verdicts lacks what is printed."""
-    records.check_keys(record, KEYS["record"], "it")
-    records.check_keys(record["provenance"], KEYS["provenance"], "its provenance")
-    records.check_keys(record["provenance"]["versions"], {"jax": _TEXT}, "its versions")
-    for number, run in enumerate(record["runs"], start=1):
-        records.check_keys(run, KEYS["run"], f"run {number}")
-    values = dict(record["beside"])
-    for claim, part in record["claims"].items():
-        records.check_keys(part, KEYS["claim"], claim)
-        values |= part["values"]
-    for name, value in values.items():
-        records.check_keys(value, KEYS["value"], f"the value {name!r}")
-
-
 def rows(
     folder: pathlib.Path,
     standing: Mapping[str, verdicts.Verdict],
+    by_claim: Mapping[str, entry.Entry],
     data_dir: str | None = None,
     *,
     look_for_data: bool = False,
-    by_claim: Mapping[str, entry.Entry] | None = None,
 ) -> list[Row]:
     """Return the state of every claim in the order of the file.
 
     Args:
       folder: the folder of the records of runs.
       standing: the verdicts that were read.
+      by_claim: the entries at the scale of the verdicts.
       data_dir: folder of the data sets.
       look_for_data: whether claims whose data is not in `data_dir` lack it; those whose data nobody
         here has always do.
-      by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
-    by_claim = entry.of_claims() if by_claim is None else by_claim
     adjusted = verdicts.adjusted(standing)
     recorded = functools.cache(functools.partial(_recorded, folder))
     listed = []

@@ -11,7 +11,6 @@ from typing import Any, NamedTuple
 from calib_jax import plots
 from calib_jax.report import tables
 from calib_jax.train.folder import files
-from experiments.papers import entry
 from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import rules, states, verdicts
 from experiments.papers.judge.values import Value
@@ -106,18 +105,17 @@ SHOWN_ELSEWHERE = ("diagnose", "num_epochs", "model.name", "init_from", "precisi
 def texts(
     listed: list[listing.Row],
     standing: Mapping[str, verdicts.Verdict],
-    found: Sequence[findings.Finding] = (),
-    by_claim: Mapping[str, Entry] | None = None,
+    by_claim: Mapping[str, Entry],
+    found: Sequence[findings.Finding],
 ) -> dict[str, str]:
     """Format the pages, by the name of the file.
 
     Args:
       listed: the states of all claims.
       standing: the verdicts that were read.
+      by_claim: the entries at the scale of the verdicts.
       found: the findings on the first page.
-      by_claim: the entries at the scale of the verdicts; by default as they stand in their files.
     """
-    by_claim = entry.of_claims() if by_claim is None else by_claim
     sections: dict[str, list[_Section]] = {}
     for section in _sections(listed, standing, by_claim):
         sections.setdefault(section.page, []).append(section)
@@ -466,17 +464,16 @@ def write(
     folder: pathlib.Path,
     listed: list[listing.Row],
     standing: Mapping[str, verdicts.Verdict],
-    by_claim: Mapping[str, Entry] | None = None,
+    by_claim: Mapping[str, Entry],
 ) -> pathlib.Path:
     """Write the pages, and the verdicts of today's rules into the files of their values."""
-    by_claim = entry.of_claims() if by_claim is None else by_claim
     for record in {verdict.entry: verdict.record for verdict in standing.values()}.values():
         verdicts.write(folder, record)
     found = findings.compute(folder, standing, by_claim)
     of_calibration = [finding for finding in found if finding.of_calibration]
     if of_calibration:
         plots.save(findings.figure(of_calibration), folder / FOREST, dpi=100)
-    written = texts(listed, standing, found, by_claim)
+    written = texts(listed, standing, by_claim, found)
     if (folder / procedure_page.PREVIOUS).is_file():
         written[procedure_page.FILE] = procedure_page.text(folder, listed, standing)
     for name, text in written.items():

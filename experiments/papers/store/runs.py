@@ -165,12 +165,6 @@ def train_missing(
     return True
 
 
-def data_is_there(training: Training, data_dir: str | None) -> str:
-    """Return why the data of a training cannot be read; "" if it can."""
-    name = config_of(training)["data"]["name"]
-    return missing_data(name, data_dir)
-
-
 def missing_data(name: str, data_dir: str | None) -> str:
     """Return why a data set cannot be read; "" if it can."""
     from calib_jax import data

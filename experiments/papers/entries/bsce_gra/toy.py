@@ -164,10 +164,7 @@ def correlations() -> dict[str, Value]:
             [float(np.mean(one.model.argmax(axis=-1) == one.labels)) for one in scored]
         )
         facts[f"mean of 1 - eta_y, {setting.label}"] = over_seeds(
-            [
-                1 - float(np.mean(one.truth[np.arange(len(one.labels)), one.labels]))
-                for one in scored
-            ]
+            [1 - float(np.mean(of_label(one.truth, one.labels))) for one in scored]
         )
     for weight in ("FL", "DFL", "gBS"):
         number = published.number(

@@ -32,13 +32,7 @@ ON_RESNET = {
     "BS loss": BSCE,
     "BS gradient": BSCE_GRA,
 }
-KEYS = dict(
-    zip(
-        ON_RESNET,
-        ("focal", "fl_gra", "dual_focal", "dfl_gra", "bsce", "bsce_gra"),
-        strict=True,
-    )
-)
+KEYS = {label: training.loss for label, training in ON_RESNET.items()}
 
 
 def _on_networks(runs: Runs) -> dict[str, Value]:

@@ -1,7 +1,5 @@
 """Cross-entropy on CIFAR-10: overconfidence, and what one temperature changes."""
 
-from collections.abc import Sequence
-
 import numpy as np
 
 from experiments.papers.entries.trainings import CE
@@ -23,9 +21,11 @@ def statistic(runs: Runs) -> dict[str, Value]:
     temperatures = [run.temperature for run in seeds]
     return {
         "confidence - accuracy": comparisons.mean(seeds, lambda run: estimates.gap(run.test)),
-        "share of overconfident bins": _average([_overconfident_bins(run.test) for run in seeds]),
-        "share of examples in the top two bins": _average(top_rows),
-        "share of the ECE in the top two bins": _average(top_errors),
+        "share of overconfident bins": paired.over_seeds(
+            [_overconfident_bins(run.test) for run in seeds]
+        ),
+        "share of examples in the top two bins": paired.over_seeds(top_rows),
+        "share of the ECE in the top two bins": paired.over_seeds(top_errors),
         "CE2(CE) - CE2(CE+TS)": comparisons.ce2(
             seeds, seeds, comparisons.before, comparisons.after
         ),
@@ -38,7 +38,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
             [estimates.squared_error(run.scaled) for run in seeds],
         ),
         "temperature": paired.over_seeds(temperatures),
-        "share of bins underconfident after T": _average(below),
+        "share of bins underconfident after T": paired.over_seeds(below),
         "seeds with T above 1.5": comparisons.share([value > 1.5 for value in temperatures]),
         "change of the confidence of right predictions": comparisons.mean(
             seeds,
@@ -48,10 +48,6 @@ def statistic(runs: Runs) -> dict[str, Value]:
             ),
         ),
     }
-
-
-def _average(values: Sequence[float]) -> Value:
-    return paired.over_seeds([float(value) for value in values])
 
 
 def _gaps(part: Part) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

@@ -32,6 +32,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
     features = {
         name: [_checked(run.log, "test_feature_norm") for run in runs[name]] for name in LOSSES
     }
+    of_norms, of_features = _gaps(norms), _gaps(features)
     gradients = "training_gradient_median"
     return {
         "CE2(FL-1) - CE2(FL-2)": comparisons.ce2(runs["fl1"], runs["fl2"]),
@@ -52,22 +53,20 @@ def statistic(runs: Runs) -> dict[str, Value]:
         "seeds with the least early weight norm for CE": comparisons.share(
             [_early(norms, seed, ce[seed].log) for seed in range(len(ce))]
         ),
-        "seeds with final weight norms CE > FL-1 > FL-2 > FL-3": _ordered(norms, list(LOSSES)),
+        "seeds with final weight norms CE > FL-1 > FL-2 > FL-3": comparisons.share(
+            [gaps[-1] > 0 for gaps in of_norms]
+        ),
         "seeds with the largest final weight norm for CE": _largest(norms),
         "least gap of the final weight norms": paired.over_seeds(
-            [float(_gaps(norms, seed)[-1]) for seed in range(len(ce))]
+            [float(gaps[-1]) for gaps in of_norms]
         ),
         "least gap of the feature norms in nine of ten checked epochs": paired.over_seeds(
-            [float(np.quantile(_gaps(features, seed), 0.1)) for seed in range(len(ce))]
+            [float(np.quantile(gaps, 0.1)) for gaps in of_features]
         ),
         "middle gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=True),
         "last gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=False),
         "checked epochs with feature norms CE > FL-1 > FL-2 > FL-3": Value(
-            min(
-                float(np.mean(_in_order([features[name][seed] for name in LOSSES])))
-                for seed in range(len(ce))
-            ),
-            note="the least share of a seed",
+            min(float(np.mean(gaps > 0)) for gaps in of_features), note="the least share of a seed"
         ),
         "seeds with the largest final feature norm for CE": _largest(features),
     }
@@ -150,30 +149,17 @@ def _early(norms: dict[str, list[np.ndarray]], seed: int, log: list[dict[str, An
     return means[0] == min(means)
 
 
-def _in_order(columns: list[np.ndarray]) -> np.ndarray:
-    return np.all(np.diff(np.stack(columns), axis=0) < 0, axis=0)
-
-
-def _gaps(columns: dict[str, list[np.ndarray]], seed: int) -> np.ndarray:
-    """Return the least of CE - FL-1, FL-1 - FL-2 and FL-2 - FL-3 at every place."""
-    return np.min(-np.diff(np.stack([columns[name][seed] for name in LOSSES]), axis=0), axis=0)
-
-
-def _ordered(columns: dict[str, list[np.ndarray]], names: Sequence[str]) -> Value:
-    count = len(columns["ce"])
-    return comparisons.share(
-        [bool(_in_order([columns[name][seed][-1:] for name in names])[0]) for seed in range(count)]
-    )
+def _gaps(columns: dict[str, list[np.ndarray]]) -> list[np.ndarray]:
+    """Return, seed by seed, the least of CE - FL-1, FL-1 - FL-2 and FL-2 - FL-3 at every place."""
+    seeds = zip(*columns.values(), strict=True)
+    return [np.min(-np.diff(np.stack(of_losses), axis=0), axis=0) for of_losses in seeds]
 
 
 def _largest(columns: dict[str, list[np.ndarray]]) -> Value:
-    count = len(columns["ce"])
-    return comparisons.share(
-        [
-            columns["ce"][seed][-1] == max(columns[name][seed][-1] for name in LOSSES)
-            for seed in range(count)
-        ]
-    )
+    ends = [
+        [column[-1] for column in of_losses] for of_losses in zip(*columns.values(), strict=True)
+    ]
+    return comparisons.share([ce == max(ce, *others) for ce, *others in ends])
 
 
 def _order_rule(share: str, largest: str, *others: str) -> Rule:

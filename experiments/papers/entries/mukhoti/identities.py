@@ -1,14 +1,15 @@
 """Identities, bounds and minimisers of cross-entropy and focal loss, from Mukhoti et al. 2020."""
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import scipy.special
 
-from calib_jax import calibrators, losses
+from calib_jax import losses
 from calib_jax.plots import style
+from experiments.papers.entries.guo.formulas import scaled
+from experiments.papers.entries.mukhoti.gradient_scale import scale
 from experiments.papers.entry import computed
 from experiments.papers.judge import limits
 from experiments.papers.judge.rules import every
@@ -92,8 +93,8 @@ ONLY_AT_INFINITY = every(
 def _random_rows(classes: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Draw logits of all sharpnesses, labels, and soft labels."""
     generator = np.random.default_rng(classes)
-    scale = 10.0 ** generator.uniform(-2, 1.3, (2_000, 1))
-    logits = scale * generator.standard_normal((2_000, classes))
+    size = 10.0 ** generator.uniform(-2, 1.3, (2_000, 1))
+    logits = size * generator.standard_normal((2_000, classes))
     soft = generator.dirichlet(np.full(classes, 0.5), 2_000)
     # Among them targets equal and close to the prediction, where the bound is tightest.
     soft[:500] = scipy.special.softmax(logits[:500], axis=-1)
@@ -256,8 +257,7 @@ def last_layer_gradients() -> dict[str, Value]:
         base = np.asarray(gradients(0.0))
         for gamma in GAMMAS:
             ratio = np.asarray(gradients(gamma)) / base
-            rest = 1 - chance
-            expected = rest**gamma - gamma * chance * rest ** (gamma - 1) * np.log(chance)
+            expected = scale(chance, gamma)
             published = np.asarray(ratio_by_formula(chance, gamma))
             for factor in (expected, published):
                 relative = np.abs(ratio / factor[:, None, None] - 1)
@@ -272,17 +272,13 @@ def last_layer_gradients() -> dict[str, Value]:
 def confidence_after_scaling() -> dict[str, Value]:
     """Compute the change of the top probability by a temperature above 1."""
     generator = np.random.default_rng(0)
-    scale = 10.0 ** generator.uniform(-1, 1, (2_000, 1))
-    logits = scale * generator.standard_normal((2_000, 10))
+    size = 10.0 ** generator.uniform(-1, 1, (2_000, 1))
+    logits = size * generator.standard_normal((2_000, 10))
     before = scipy.special.softmax(logits, axis=-1).max(axis=-1)
     change, means = -np.inf, {}
-    unfitted: Any = None
     with jax.enable_x64(True):
         for temperature in (1.01, 1.5, 2.0, 3.0, 10.0):
-            params = calibrators.temperature.Params(jnp.asarray(temperature, float), state=unfitted)
-            after = scipy.special.softmax(
-                np.asarray(calibrators.temperature.apply(params, logits)), axis=-1
-            ).max(axis=-1)
+            after = scipy.special.softmax(scaled(logits, temperature), axis=-1).max(axis=-1)
             # Where 1 - p is below the spacing of float64, neither can be told from 1.
             known = before < 1 - 1e-12
             change = max(change, float(np.max((after - before)[known])))

@@ -6,7 +6,6 @@ from collections.abc import Callable
 import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
-import scipy.stats
 
 from calib_jax import metrics
 from experiments.papers import published
@@ -209,24 +208,10 @@ def _of_noisy_images(runs: Runs) -> dict[str, Value]:
     return values
 
 
-def auroc_of_sets(inside: np.ndarray, outside: np.ndarray) -> Estimate:
-    """Compute how well scores separate two independent sets; `outside` shall be larger.
-
-    An influence on a set of n of N rows is multiplied by N / n, so that the variance over all rows
-    is the sum of the variances over both sets.
-    """
-    ranks = scipy.stats.rankdata(np.concatenate([inside, outside]))
-    above = 1 - (ranks[: len(inside)] - scipy.stats.rankdata(inside)) / len(outside)
-    below = (ranks[len(inside) :] - scipy.stats.rankdata(outside)) / len(inside)
-    value = float(np.mean(below))
-    influences = [len(ranks) / len(part) * (part - value) for part in (above, below)]
-    return Estimate(value, np.concatenate(influences))
-
-
 def _of_svhn(runs: Runs) -> dict[str, Value]:
     def auroc(run: Trained, phase: str) -> Estimate:
         inside, outside = compared.against("svhn")[phase](run)
-        return auroc_of_sets(inside.entropy, outside.entropy)
+        return estimates.auroc_of_sets(inside.entropy, outside.entropy)
 
     return {
         f"AUROC({name}) - AUROC(CE), {phase}": paired.over_seeds_and_rows(

@@ -29,16 +29,12 @@ DISTANCE = "largest distance of the best T of BLEU and of the validation ECE"
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare calibration, NLL, temperatures and BLEU."""
     values = {"seeds": Value(min(map(len, runs.values())))}
-    of = comparisons.ce2_of_images
     for key, name in (("ce", "CE"), ("ls", "LS-0.1")):
-        pairs = list(zip(runs[key], runs["fl1"], strict=True))
+        both = runs[key], runs["fl1"]
         for phase in PHASES:
-            values[_error(name, phase)] = paired.over_seeds_and_rows(
-                [of(a, MEASURE, phase) - of(b, MEASURE, phase) for a, b in pairs],
-                note=f"ECE {_eces(runs, key, phase)} and {_eces(runs, 'fl1', phase)}",
-            )
+            values[_error(name, phase)] = comparisons.ce2_of_all_images(*both, MEASURE, phase)
             values[f"token NLL({name}) - NLL(FL-1), {phase}"] = paired.over_seeds_and_rows(
-                [_nll(a, phase) - _nll(b, phase) for a, b in pairs]
+                [_nll(a, phase) - _nll(b, phase) for a, b in zip(*both, strict=True)]
             )
     for key, name in NAMES.items():
         for kind in ("temperature", "temperature_by_nll"):
@@ -51,11 +47,6 @@ def statistic(runs: Runs) -> dict[str, Value]:
 
 def _error(name: str, phase: str) -> str:
     return f"CE2({name}) - CE2(FL-1) of tokens, {phase}"
-
-
-def _eces(runs: Runs, key: str, phase: str) -> str:
-    """Format the mean plug-in ECE of the tokens, which stands beside the tests."""
-    return f"{np.mean([comparisons.ece_of_images(run, MEASURE, phase) for run in runs[key]]):.4f}"
 
 
 def _nll(run: Trained, phase: str) -> Estimate:
