@@ -145,11 +145,12 @@ def _session() -> int:
 def _tables(folder: pathlib.Path) -> pathlib.Path:
     """Write the tables of trained networks, with records of all runs that are finished."""
     from calib_jax.train.folder import files
-    from experiments.papers.page import trained_tables
+    from experiments.papers.page import repetitions, trained_tables
 
     if not _RECOMPUTE.value:
         runs_dir, data_dir = pathlib.Path(_RUNS_DIR.value), building.DATA_DIR.value
-        cli.refusing(trained_tables.collect, folder, runs_dir, data_dir)
+        for page in (trained_tables, repetitions):
+            cli.refusing(page.collect, folder, runs_dir, data_dir)
     path = folder / trained_tables.FILE
     cli.refusing(files.replace, path, cli.refusing(trained_tables.text, folder))
     return path

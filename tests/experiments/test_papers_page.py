@@ -12,7 +12,7 @@ from experiments.papers import claims, entry
 from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import estimates, rules, states, verdicts
 from experiments.papers.judge.values import Value
-from experiments.papers.page import findings, listing, procedure_page
+from experiments.papers.page import findings, listing, procedure_page, repetitions
 from experiments.papers.page import verdicts_page as page
 from experiments.papers.store import records, runs
 from tests.experiments.processes import ROOT, run
@@ -333,8 +333,39 @@ def test_a_repeated_seed_differs_as_much_as_another_seed():
         same += list(roots[0] - roots[1])
         other += [row[a] - row[b] for row in roots for a, b in ((0, 1), (0, 2), (1, 2))]
     means = (np.sqrt(np.mean(np.square(of))) for of in (same, other))
-    sentence = "by {:.2f} points (root mean square of 18 pairs), that of two seeds by {:.2f}"
-    assert sentence.format(*means) in " ".join(procedure_page.REPEATED.split())
+    sentence = (
+        "by {:.2f} points (root mean square of 18 pairs), that of two seeds of a loss by {:.2f}"
+    )
+    assert sentence.format(*means) in " ".join((RESULTS / procedure_page.FILE).read_text().split())
+
+
+def test_other_seeds_stand_beside_those_of_the_verdicts(tmp_path):
+    """Cross-entropy errs most in both blocks; a loss without records of all seeds is left out."""
+    for name, training in repetitions.COMPARED.items():
+        for seed in range(1, 6 if name == "Brier" else 7):
+            wrong = 0.6 if name == repetitions.BASELINE else 0.1
+            fabricate(tmp_path / "all", training, seed, wrong=wrong)
+    repetitions.collect(tmp_path, tmp_path / "all", None)
+    *_, table = repetitions.text(tmp_path)
+    rows = [[cell.strip() for cell in row.split("|")[1:-1]] for row in table.splitlines()]
+    assert rows[0][1:3] == ["root-CE2, seeds 1 to 3", "root-CE2, seeds 4 to 6"]
+    assert [row[0] for row in rows[2:]] == ["FLSD-53", "label smoothing", "BSCE-GRA", "AdaFocal"]
+    for column, place in (("root-CE2", 1), ("error", 5)):
+        for k, seeds in enumerate(repetitions.BLOCKS.values()):
+            both = []
+            for loss in ("flsd53", "cross_entropy"):
+                parts = [
+                    estimates.Predictions(
+                        arrays["test_logits"].astype(np.float32), arrays["test_labels"]
+                    )
+                    for seed in seeds
+                    for arrays in [np.load(tmp_path / f"runs/cifar10_resnet8/{loss}/{seed}.npz")]
+                ]
+                wrong = [np.mean(part.logits.argmax(-1) != part.labels) for part in parts]
+                squares = [estimates.squared_error(part).value for part in parts]
+                both.append(np.mean(wrong) if column == "error" else np.sqrt(np.mean(squares)))
+            middle = float(rows[2][place + k].partition(" ")[0])
+            assert middle == pytest.approx(100 * (both[0] - both[1]), abs=0.051)
 
 
 def test_effects_are_differences_of_calibration_errors(found):

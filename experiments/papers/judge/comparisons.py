@@ -9,7 +9,7 @@ import scipy.stats
 from numpy.typing import ArrayLike
 
 from calib_jax.inference.residuals import Binned
-from experiments.papers.judge import blocks, estimates, paired, procedure
+from experiments.papers.judge import blocks, estimates, paired, pooling, procedure
 from experiments.papers.judge.estimates import Columns, Estimate, Predictions
 from experiments.papers.judge.values import Value
 from experiments.papers.store.records import Trained
@@ -76,6 +76,21 @@ def ce2(
         note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}",
         spread=procedure.spread(first, second, binned, both),
     )
+
+
+def sum_of_roots(
+    both: Iterable[Iterable[Part]], binned: Callable[[Part], Binned] = estimates.squared_error
+) -> float:
+    """Add the root-CE2 of two trainings.
+
+    Their difference of CE2, divided by this sum, is the difference of the roots.
+
+    Args:
+      both: the predictions of all seeds, of each training.
+      binned: puts the residuals into bins.
+    """
+    means = (np.mean([binned(part).value for part in seeds]) for seeds in both)
+    return sum(pooling.root(float(mean)) for mean in means)
 
 
 def ce2_of_images(run: Trained, measure: str, phase: str) -> Estimate:

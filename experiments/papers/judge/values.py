@@ -91,6 +91,22 @@ class Value(NamedTuple):
         )
         return math.exp(root)
 
+    def times(self, factor: float) -> "Value":
+        """Multiply the value, and what is known of its variance, by a positive number."""
+        deviation = None if self.deviation is None else factor * self.deviation
+        of_rows = factor**2 * self.of_rows
+        return self._replace(value=factor * self.value, deviation=deviation, of_rows=of_rows)
+
+    def percent(self) -> str:
+        """Format 100 times the value with its interval.
+
+        >>> Value(0.1284, 0.043, 2.0).percent()
+        '12.8 [0.3, 25.4]'
+        """
+        digits = 1 if abs(self.value) >= 0.01 else 2
+        low, middle, high = (f"{100 * x:.{digits}f}" for x in (self.low, self.value, self.high))
+        return f"{middle} [{low}, {high}]"
+
     def text(self) -> str:
         """Format the value with its interval and n.
 

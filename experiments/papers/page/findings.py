@@ -16,7 +16,7 @@ import numpy as np
 from calib_jax import plots
 from experiments.papers import claims
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import comparisons, estimates, pooling, verdicts
+from experiments.papers.judge import comparisons, estimates, verdicts
 from experiments.papers.judge.values import LEVEL, Value
 from experiments.papers.store import records
 
@@ -126,8 +126,7 @@ def compute(
                 for name in names
                 for runs in [read_runs(trainings[name.removesuffix(AFTER)])]
             ]
-            squares = [np.mean([binned(part).value for part in of_seeds]) for of_seeds in parts]
-            scale /= sum(pooling.root(float(square)) for square in squares)
+            scale /= comparisons.sum_of_roots(parts, binned)
         published = None
         if row.published_first:
             published = round(float(row.published_first) - float(row.published_second), 2)

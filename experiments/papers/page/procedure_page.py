@@ -7,14 +7,10 @@ from typing import Any
 from calib_jax.core.files import reading
 from calib_jax.report import tables
 from experiments.papers.judge import procedure, simulation, states, verdicts
-from experiments.papers.page import listing
+from experiments.papers.page import listing, repetitions
 
 BLOCKS = """Points are the standard deviation of root-CE2 between training seeds, times 100. A block
 is pooled where p of homogeneity is .05 or more. Its runs can be of several commits."""
-REPEATED = """The runs called undiagnosed repeat seeds of six losses on another machine, or at
-another commit: root-CE2 of the same seed differs by 1.10 points (root mean square of 18 pairs),
-that of two seeds by 1.10. `runs/same_training.json` has measurements of pairs of commits whose
-first epochs agree to rounding."""
 WITHOUT_P = """Every claim about trained networks with a verdict has a p-value, with these
 exceptions. Identities and recounts of published tables have no random data."""
 BEFORE = """Before this procedure, every comparison used the variance of its own three seeds, and
@@ -45,6 +41,7 @@ def text(
         "## Blocks",
         BLOCKS,
         _blocks(standing),
+        *repetitions.text(folder),
     ]
     parts += [
         "## Size and power",

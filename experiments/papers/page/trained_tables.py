@@ -329,7 +329,7 @@ def _beside_cross_entropy(folder: pathlib.Path, table: TrainedTable) -> list[str
         return []
     names = next(iter(changes.values()))
     rows = [["method", *names]] + [
-        [method, *map(_in_percent, values.values())] for method, values in changes.items()
+        [method, *map(Value.percent, values.values())] for method, values in changes.items()
     ]
     return [
         f"The same, minus {baseline}, with 90 % intervals over seeds and test images, whose pixels"
@@ -337,17 +337,6 @@ def _beside_cross_entropy(folder: pathlib.Path, table: TrainedTable) -> list[str
         " also times 100.",
         tables.in_markdown(rows),
     ]
-
-
-def _in_percent(value: Value) -> str:
-    """Format a difference with its interval.
-
-    >>> _in_percent(Value(0.1284, 0.043, 2.0))
-    '12.8 [0.3, 25.4]'
-    """
-    digits = 1 if abs(value.value) >= 0.01 else 2
-    low, middle, high = (f"{100 * x:.{digits}f}" for x in (value.low, value.value, value.high))
-    return f"{middle} [{low}, {high}]"
 
 
 def _found(folder: pathlib.Path, table: TrainedTable, training: Training) -> list[Trained]:
