@@ -5,7 +5,7 @@ in a place if the 90 % intervals of all conditions lie above 0, does not hold if
 and is undecided otherwise. This is how the rules of experiments/published/claims.csv read.
 """
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -184,18 +184,13 @@ def judge(found: Records, claim: Claim) -> list[Row]:
     """Judge a claim in every place in which cross-entropy has a record."""
     losses = (*LOSSES, *METHODS)
     metrics = {metric for condition in claim.conditions for _, metric, _ in condition.terms}
+    options: dict[str, Any] = {"losses": losses, "places": claim.places}
     cells = {
-        metric: statistics.cells(found, metric, losses=losses, places=claim.places)
-        for metric in metrics - {SPREAD}
+        metric: statistics.cells(found, "temperature", transform=_spread, **options)
+        if metric == SPREAD
+        else statistics.cells(found, metric, **options)
+        for metric in metrics
     }
-    if SPREAD in metrics:
-        cells[SPREAD] = statistics.cells(
-            found,
-            "temperature",
-            losses=losses,
-            places=claim.places,
-            transform=lambda temperature: np.abs(np.log(temperature)),
-        )
     first = next(iter(cells.values()))
     estimates = []
     for condition in claim.conditions:
@@ -213,6 +208,10 @@ def judge(found: Records, claim: Claim) -> list[Row]:
         _row(found, claim, place, first.temperature[row], [_at(of, row) for of in estimates])
         for row, place in enumerate(first.places)
     ]
+
+
+def _spread(temperature: np.ndarray) -> np.ndarray:
+    return np.abs(np.log(temperature))
 
 
 def _at(estimate: statistics.Estimate, row: int) -> tuple[float, float, float, float]:

@@ -12,8 +12,11 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from absl import flags
+from flax import traverse_util
 
-from calib_jax.core.files import reading, writing
+from calib_jax import train
+from calib_jax.core.files import reading
+from calib_jax.train.folder import files
 from experiments.map import measures
 from experiments.map.settings import Setting, config_of
 from experiments.running import cli
@@ -30,8 +33,7 @@ Record = dict[str, Any]
 def write(folder: pathlib.Path, setting: Setting, record: Mapping[str, Any]) -> None:
     """Write the record of a setting."""
     folder.mkdir(parents=True, exist_ok=True)
-    with writing.replacing(folder / f"{setting.name}.json") as path:
-        path.write_text(_text(record), encoding="utf-8")
+    files.replace(folder / f"{setting.name}.json", _text(record))
 
 
 def _text(record: Mapping[str, Any]) -> str:
@@ -67,7 +69,7 @@ def read(folder: pathlib.Path, setting: Setting) -> Record | None:
         if not isinstance(record.get("config"), Mapping):
             raise ValueError("it is of another config: none is stated")
         if differing := _differing(record["config"], config_key(setting)):
-            raise ValueError(f"it is of another config: {differing}")
+            raise ValueError(f"it is of another config: {differing[0]}")
         measures.check(record, len(seeds))
     return _without_faulty_auroc(record)
 
@@ -96,22 +98,11 @@ def read_all(folder: pathlib.Path, settings: Iterable[Setting]) -> dict[Setting,
 
 def config_key(setting: Setting) -> dict[str, Any]:
     """Return the config of a setting as JSON, without keys that no number depends on."""
-    config: dict[str, Any] = json.loads(json.dumps(cli.plain(config_of(setting))))
-    return {key: value for key, value in config.items() if key not in _FREE}
+    return {key: v for key, v in cli.plain(config_of(setting)).items() if key not in _FREE}
 
 
-def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any], inside: str = "") -> str:
-    """Describe the first key in which the config of a record differs; "" if none does."""
-    for key in {**wanted, **found}:
-        name = f"{inside}{key}"
-        if key not in wanted:
-            return f"{name} is {found[key]!r}, and the setting has no such key"
-        if isinstance(wanted[key], Mapping) and isinstance(found.get(key, {}), Mapping):
-            if differing := _differing(found.get(key, {}), wanted[key], f"{name}."):
-                return differing
-        elif key not in found:
-            if wanted[key]:
-                return f"it has no {name}, which is {wanted[key]!r} in the setting"
-        elif found[key] != wanted[key]:
-            return f"{name} is {found[key]!r}, and not {wanted[key]!r}"
-    return ""
+def _differing(found: Mapping[str, Any], wanted: Mapping[str, Any]) -> list[str]:
+    """List the keys in which the config of a record differs, without new keys that are off."""
+    there, today = (traverse_util.flatten_dict(dict(one), sep=".") for one in (found, wanted))
+    off = [key for key, value in today.items() if key not in there and not value]
+    return train.differences(found, wanted, free=off)

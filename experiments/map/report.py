@@ -13,7 +13,7 @@ import numpy as np
 from absl import flags
 
 from calib_jax import plots
-from calib_jax.core.files import writing
+from calib_jax.train.folder import files
 from experiments.map import claim_tables, figure, records, statistics, tables
 from experiments.map.settings import BASELINE, LOSSES, PARTS, settings
 from experiments.running import cli
@@ -80,8 +80,7 @@ def main() -> int:
     found = cli.refusing(read_all, folder)
     out.mkdir(parents=True, exist_ok=True)
     for name, text in (("map.md", page(found)), ("claims.md", claims_page(found))):
-        with writing.replacing(out / name) as path:
-            path.write_text(text, encoding="utf-8")
+        files.replace(out / name, text)
     drawing = figure.figure(statistics.cells(found, "ce2_before"))
     for name in ("map.png", "map.svg"):
         plots.save(drawing, out / name)

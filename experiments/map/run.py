@@ -21,6 +21,7 @@ from absl import flags
 from calib_jax import data, train
 from experiments.map import measures, records, statistics
 from experiments.map.settings import OUT_OF_SCOPE, PARTS, TEXTS, Setting, config_of, settings
+from experiments.papers.judge.estimates import Predictions
 from experiments.running import building, cli, provenance, training
 
 flags.adopt_module_key_flags(records)  # --records
@@ -60,7 +61,7 @@ def train_setting(
     by_seed = []
     for number in range(len(states)):
         of = {
-            part: measures.Part(np.asarray(found.logits[number]), np.asarray(found.labels))
+            part: Predictions(np.asarray(found.logits[number]), np.asarray(found.labels))
             for part, found in predicted.items()
         }
         by_seed.append((of["validation"], of["test"], of.get("outside")))

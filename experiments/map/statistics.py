@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import scipy.stats
 
+from calib_jax import inference
 from experiments.map.measures import FOLDS
 from experiments.map.settings import (
     BASELINE,
@@ -218,13 +219,12 @@ def holm(p: np.ndarray, tests: int | None = None) -> np.ndarray:
     >>> holm(np.array([0.01, 0.04, 0.03])).round(2).tolist()
     [0.03, 0.06, 0.06]
     """
-    flat = p.ravel()
-    tests = len(flat) if tests is None else tests
-    order = np.argsort(flat)[: np.isfinite(flat).sum()]  # NaN is sorted last
-    stepped = np.maximum.accumulate(flat[order] * (tests - np.arange(len(order))))
-    adjusted = np.full_like(flat, np.nan)
-    adjusted[order] = np.minimum(stepped, 1)
-    return adjusted.reshape(p.shape)
+    known = p[np.isfinite(p)]
+    family = np.ones(p.size if tests is None else tests)
+    family[: len(known)] = known
+    adjusted = np.full_like(p, np.nan)
+    adjusted[np.isfinite(p)] = inference.holm(family)[: len(known)]
+    return adjusted
 
 
 def ranks(found: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray]:

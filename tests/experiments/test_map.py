@@ -4,10 +4,12 @@ import json
 
 import numpy as np
 import pytest
+import scipy.special
 
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core.files import reading
 from experiments.map import measures, records, settings
+from experiments.papers.judge.estimates import Predictions
 from tests.data import tiny_intents
 from tests.experiments.processes import run
 
@@ -16,14 +18,14 @@ def drawn(rows, seed, *, sharpness=1.7, classes=6):
     """Logits that are too large, with labels from the smaller ones."""
     generator = np.random.default_rng(seed)
     logits = 3 * generator.standard_normal((rows, classes))
-    p = np.exp(measures.log_softmax(logits / sharpness))
+    p = scipy.special.softmax(logits / sharpness, axis=1)
     labels = np.array([generator.choice(classes, p=row) for row in p])
-    return measures.Part(logits.astype(np.float32), labels)
+    return Predictions(logits.astype(np.float32), labels)
 
 
 @pytest.fixture(scope="module")
 def parts():
-    outside = measures.Part(drawn(100, 3).logits / 2, np.zeros(100, int))
+    outside = Predictions(drawn(100, 3).logits / 2, np.zeros(100, int))
     return drawn(500, 1), drawn(700, 2), outside
 
 
@@ -161,16 +163,16 @@ def test_a_new_config_key_that_is_off_keeps_the_records(tmp_path, measured, monk
     with_keys(optimizer={"decoupled": False})
     assert records.read(tmp_path, setting) is not None
     with_keys(optimizer={"decoupled": True})
-    with pytest.raises(reading.Unreadable, match=r"it has no optimizer.decoupled, which is True"):
+    with pytest.raises(reading.Unreadable, match=r"optimizer.decoupled: nothing before, True now"):
         records.read(tmp_path, setting)
     with_keys(new={"decay": 0.9})
-    with pytest.raises(reading.Unreadable, match=r"it has no new.decay, which is 0.9"):
+    with pytest.raises(reading.Unreadable, match=r"new.decay: nothing before, 0.9 now"):
         records.read(tmp_path, setting)
     # A key that the record has, and today's config lacks, is another config.
     record = record_of(setting, measured)
     record["config"]["optimizer"]["gone"] = 0
     records.write(tmp_path, setting, record)
-    with pytest.raises(reading.Unreadable, match=r"optimizer.gone is 0, and the setting has no"):
+    with pytest.raises(reading.Unreadable, match=r"optimizer.gone: 0 before, nothing now"):
         records.read(tmp_path, setting)
 
 

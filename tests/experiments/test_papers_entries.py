@@ -17,7 +17,6 @@ from experiments.papers.judge.estimates import Columns, Predictions
 from experiments.papers.judge.values import Value
 from experiments.papers.page import trained_tables
 from experiments.papers.store import measures, records, runs, translations
-from experiments.papers.store.measures import all_columns
 from tests.experiments.processes import ROOT
 
 pytestmark = pytest.mark.papers
@@ -68,9 +67,9 @@ def arrays_of(name, sharpness, seed):
     calm = predicted(seed, 1.0)
     noisy = predicted(seed, sharpness / 3)
     columns = {
-        "turning_points": dict.fromkeys(("least", "least_later", "drop"), all_columns(calm)),
-        "early_stops": dict.fromkeys(("nll", "ece", "error"), all_columns(calm)),
-        **dict.fromkeys(("noise", "svhn"), dict.fromkeys(("before", "after"), all_columns(noisy))),
+        "turning_points": dict.fromkeys(("least", "least_later", "drop"), calm.columns),
+        "early_stops": dict.fromkeys(("nll", "ece", "error"), calm.columns),
+        **dict.fromkeys(("noise", "svhn"), dict.fromkeys(("before", "after"), noisy.columns)),
         "shift": {
             f"severity_{number}": Columns(calm.confidence ** (1 / number), calm.right)
             for number in range(1, 6)

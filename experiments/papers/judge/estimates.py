@@ -81,6 +81,13 @@ class Predictions(NamedTuple):
         logs = self.log_probabilities
         return -np.sum(np.exp(logs) * logs, axis=-1)
 
+    @property
+    def columns(self) -> Columns:
+        """All columns of the examples."""
+        logs = self.log_probabilities  # computed once for all columns
+        p, nll = np.exp(logs), -logs[np.arange(len(logs)), self.labels]
+        return Columns(p.max(axis=-1), self.right, nll, -np.sum(p * logs, axis=-1))
+
 
 def temperature_of(validation: Predictions, criterion: str) -> float:
     """Fit a temperature on a validation set, by "nll", or by "ece" on the papers' grid."""

@@ -73,7 +73,7 @@ def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
     run = _Run(folder, data_dir)
     source = data.gaussian_noise(run.dataset.test, severity=5, brightest=_white(run))
     before = run.predicted([run.rows[-1]["step"]], source)[0]
-    return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
+    return {"before": before.columns, "after": before.scaled(run.temperature).columns}
 
 
 @register
@@ -82,7 +82,7 @@ def svhn(folder: pathlib.Path, data_dir: str | None) -> Measured:
     run = _Run(folder, data_dir)
     source = building.data_set("svhn", {}, data_dir).test
     before = run.predicted([run.rows[-1]["step"]], source)[0]
-    return {"before": all_columns(before), "after": all_columns(before.scaled(run.temperature))}
+    return {"before": before.columns, "after": before.scaled(run.temperature).columns}
 
 
 @register
@@ -204,11 +204,6 @@ def _bin_means(confidence: np.ndarray) -> list[float]:
     return [float(np.mean(groups[number])) for number in (0, 7, 14)]
 
 
-def all_columns(part: Predictions) -> Columns:
-    """Return all columns of predictions."""
-    return Columns(part.confidence, part.right, part.nll, part.entropy)
-
-
 def first_drop(rows: Sequence[Row]) -> Row:
     """Return the last row before the learning rate falls for the first time; else a middle one."""
     return rows[[*drops(rows), (len(rows) - 1) // 2][0]]
@@ -253,7 +248,7 @@ class _Run:
     def at(self, rows: Mapping[str, Row]) -> Measured:
         """Predict the test set with the weights of some epochs."""
         parts = self.predicted([row["step"] for row in rows.values()], self.dataset.test)
-        return {name: all_columns(part) for name, part in zip(rows, parts, strict=True)}
+        return {name: part.columns for name, part in zip(rows, parts, strict=True)}
 
     def answers(self, part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Return logits, labels and weights of a part as `images`, without an excluded class.

@@ -13,7 +13,7 @@ from experiments.papers.judge.estimates import Estimate
 from experiments.papers.judge.rules import FAILS, HOLDS, UNDECIDED, Judgement, Rule, Values
 from experiments.papers.judge.values import Value
 from experiments.papers.store import curves
-from experiments.papers.store.measures import all_columns, first_drop
+from experiments.papers.store.measures import first_drop
 from experiments.papers.store.records import Trained
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ def _nll(run: Trained, epoch: str) -> np.ndarray:
 def _rise_of_wrong(run: Trained) -> Estimate:
     """Compute the rise of the NLL of the wrong predictions from the first drop to the end."""
     of = of_wrong("nll")
-    return of(all_columns(run.logits)) - of(run.columns(MEASURE, "drop"))
+    return of(run.logits.columns) - of(run.columns(MEASURE, "drop"))
 
 
 def _column(run: Trained, key: str) -> np.ndarray:

@@ -16,7 +16,7 @@ from experiments.papers.judge.comparisons import Runs, Seeds
 from experiments.papers.judge.estimates import Columns, Estimate
 from experiments.papers.judge.values import Value
 from experiments.papers.store import curves
-from experiments.papers.store.measures import all_columns, drops, first_drop, least
+from experiments.papers.store.measures import drops, first_drop, least
 from experiments.papers.store.records import Trained
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ LARGE = 0.05  # a rise of the NLL that counts, as a share of its least value
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare the last epoch with those of the least test NLL."""
     seeds = runs["ce"]
-    from_least = [(_last(run), run.columns(MEASURE, "least")) for run in seeds]
-    later = [(_last(run), run.columns(MEASURE, "least_later")) for run in seeds]
+    from_least = [(run.logits.columns, run.columns(MEASURE, "least")) for run in seeds]
+    later = [(run.logits.columns, run.columns(MEASURE, "least_later")) for run in seeds]
     correlations, epochs = [], []
     for run in seeds:
         rows = [row for row in run.log if row["epoch"] >= first_drop(run.log)["epoch"]]
@@ -75,10 +75,6 @@ def figures(runs: Runs) -> dict[str, "matplotlib.figure.Figure"]:
         "entropy, test set": {name: (ce, f"{key}_entropy") for name, key in groups.items()},
     }
     return {"curves": curves.of_logs(panels)}
-
-
-def _last(run: Trained) -> Columns:
-    return all_columns(run.logits)
 
 
 def _change(pairs: list[tuple[Columns, Columns]], of: Callable[[Columns], Estimate]) -> Value:

@@ -28,7 +28,6 @@ from experiments.papers.judge.comparisons import Part, Runs, Seeds
 from experiments.papers.judge.estimates import Estimate, Predictions
 from experiments.papers.judge.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
 from experiments.papers.judge.values import Value
-from experiments.papers.store.measures import all_columns
 from experiments.papers.store.records import Trained
 
 PHASES = ("before", "after")
@@ -55,7 +54,7 @@ def _stopped_and_last(runs: Runs) -> dict[str, Value]:
             ce, ce, comparisons.before, stopped
         ),
         "error(CE, stop by ece) - error(CE, last)": comparisons.mean(
-            ce, lambda run: estimates.error(stopped(run)) - estimates.error(all_columns(run.logits))
+            ce, lambda run: estimates.error(stopped(run)) - estimates.error(run.logits.columns)
         ),
     }
 
