@@ -25,9 +25,9 @@ from tqdm import tqdm
 
 from calib_jax import data
 from calib_jax.core import import_paths
-from calib_jax.core.files import writing
 from calib_jax.core.inputs import checks
 from calib_jax.data.formats import vectors
+from calib_jax.train.folder import files
 from calib_jax.train.folder.lock import only_one
 from experiments.running import building, cli, provenance
 from experiments.running.text_encoder import TextEncoder
@@ -97,8 +97,7 @@ def prepare(folder: pathlib.Path, wanted: dict[str, Any], dataset: data.Dataset)
         shape = (len(labels), wanted["parts"][part]["width"])
         np.save(folder / f"{part}.npy", np.full(shape, np.nan, np.float32))
     text = json.dumps({**wanted, "provenance": provenance.published()}, indent=1) + "\n"
-    with writing.replacing(folder / vectors.RECORD) as path:  # last: it marks a folder of vectors
-        path.write_text(text, encoding="utf-8")
+    files.replace(folder / vectors.RECORD, text)  # last: it marks a folder of vectors
 
 
 def _described(entry: dict[str, str]) -> str:

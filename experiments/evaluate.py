@@ -154,7 +154,7 @@ def _evaluate(
     chosen = cli.refusing(prediction_pictures.numbers, _PICTURES.value, dataset)
     for network in trained if len(chosen) else []:
         images = data.subset(dataset.test, chosen)
-        predicted = cli.failing(predictions, experiment, [network], images, _BATCH_SIZE.value)
+        predicted = cli.failing(predictions, experiment, [network.state], images, _BATCH_SIZE.value)
         place = network.folder / "report" / "pictures"
         for path in cli.refusing(prediction_pictures.write, dataset, chosen, predicted, place):
             print(f"written: {path}")
@@ -171,8 +171,9 @@ def _evaluate(
     all_answers: list[Answers] = [{} for _ in trained]
     for network in trained:
         cli.refusing(network.begin)
+    states = [network.state for network in trained]
     for name, examples in {**sources, **others}.items():
-        predicted = cli.failing(predictions, experiment, trained, examples, _BATCH_SIZE.value)
+        predicted = cli.failing(predictions, experiment, states, examples, _BATCH_SIZE.value)
         if name in sources:  # labels of other sets are not used
             cli.refusing(_check_labels, name, predicted, dataset.num_classes)
         for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):

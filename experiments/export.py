@@ -72,12 +72,13 @@ def main() -> int:
         data_dir=building.DATA_DIR.value,
         allow_imports=_ALLOW_IMPORTS.value,
     )
-    predicted = cli.failing(predictions, experiment, [network], experiment.dataset.validation)
+    validation = experiment.dataset.validation
+    predicted = cli.failing(predictions, experiment, [network.state], validation)
     logits = excluded.without(predicted.logits[0], experiment.config)
     apply, fit = _fitted(name, predicted._replace(logits=logits)) if name else (jnp.asarray, None)
     number = np.arange(_BATCH_SIZE.value or min(len(logits), 100)) % len(logits)
-    examples = experiment.dataset.validation[number]
-    function, inputs = exporting.function(experiment, network.state, apply, examples.inputs)
+    given = validation[number].inputs
+    function, inputs = exporting.function(experiment, network.state, apply, given)
     exported = cli.refusing(exporting.exported, function, inputs, _BATCH_SIZE.value)
     about = {
         "inputs": exporting.described(exported, inputs),

@@ -60,6 +60,7 @@ from experiments.running import (
     seed_folders,
     training,
 )
+from experiments.running.trained import predictions
 
 _CONFIG = imports.define_config(
     "File of the config; options of a loss, --config.loss.options.KEY, are those of the first of"
@@ -253,19 +254,12 @@ def _evaluate(
     trained: Sequence[tuple[Member, train.TrainState, Evaluated]], experiment: building.Experiment
 ) -> None:
     """Write the predictions or the streamed values of the runs of a loss, and mark the runs."""
-    batch_size = experiment.plan.batch_size
+    states = [state for _, state, _ in trained]
     for member, _, weights in trained:
         evaluation_record.begin(member.folder, weights)
     parts = ("validation", "test") if _LOGITS.value == "keep" else ()
     for part in parts:
-        predicted = train.predict_all(
-            experiment.task.forward,
-            [state for _, state, _ in trained],
-            getattr(experiment.dataset, part),
-            prepare=experiment.dataset.prepare,
-            batch_size=batch_size,
-            devices=building.devices(experiment.config),
-        )
+        predicted = predictions(experiment, states, getattr(experiment.dataset, part))
         for (member, _, weights), logits in zip(trained, predicted.logits, strict=True):
             of_member = predicted._replace(logits=logits)
             evaluation_record.keep(member.folder, part, of_member, weights)
@@ -278,7 +272,7 @@ def _evaluate(
                 logits=_LOGITS.value,
                 names=summary.CELLS,
                 calibrate="temperature",
-                batch_size=batch_size,
+                batch_size=experiment.plan.batch_size,
             )
             scored.save(member.folder / "report")
         evaluation_record.write(member.folder, weights, parts)

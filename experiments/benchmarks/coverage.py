@@ -32,7 +32,7 @@ import numpy as np
 import tqdm
 
 from calib_jax import inference, metrics
-from calib_jax.core.files import writing
+from calib_jax.train.folder import files
 from experiments.benchmarks import reference, simulations, tables
 from experiments.running import cli, provenance
 
@@ -435,8 +435,7 @@ def _add(cell: Cell, row: tables.Row, finished: Finished, path: str) -> None:
     finished[cell.place] = row | {"commit": origin["commit"]}
     if path:
         content = {"provenance": origin, "cells": list(finished.values())}
-        with writing.replacing(pathlib.Path(path)) as new:
-            new.write_text(json.dumps(content, indent=1) + "\n", encoding="utf-8")
+        files.replace(pathlib.Path(path), json.dumps(content, indent=1) + "\n")
 
 
 def _origin(finished: Finished, path: str) -> str:

@@ -29,7 +29,7 @@ from flax import traverse_util
 
 from calib_jax import plots, train
 from calib_jax.core.files import escaping
-from calib_jax.core.files.formatting import csv_lines
+from calib_jax.core.files.formatting import csv_lines, without_nan
 from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report.files import drawable, file_name, literal
 from experiments.reports import pages, summary, summary_text
@@ -191,13 +191,8 @@ def records(comparison: Comparison) -> list[dict[str, Any]]:
                 **{name: getattr(cell, name) for name in _NUMBERS},
                 "note": " ".join(cell.notes),
             }
-            rows.append({key: _known(value) for key, value in record.items()})
+            rows.append(without_nan(record))  # such as the deviation of one seed
     return rows
-
-
-def _known(value: Any) -> Any:
-    """Replace NaN, which JSON lacks, by None: the deviation of one seed or the p of equal seeds."""
-    return None if isinstance(value, float) and math.isnan(value) else value
 
 
 def text(comparison: Comparison) -> str:
@@ -270,7 +265,7 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
             p_values += [caveats.holm_of(cell.p, cell.p_holm, least)] * adjusted
             p_values[-1] += caveats.starred(cell.p_holm)
             row += [p.removeprefix("= ") for p in p_values]
-            p_seeds = _known(cell.p_seeds)
+            p_seeds = without_nan(cell.p_seeds)
             row += ["" if p_seeds is None else f"{p_seeds:.3f}"] * tested
             table.append(row)
     return table

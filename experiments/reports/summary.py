@@ -35,6 +35,7 @@ import numpy as np
 
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core import outside_interval
+from calib_jax.core.files.formatting import without_nan
 from calib_jax.report import calibration, caveats
 from calib_jax.report.caveats import NO_INTERVAL, adjusted
 from calib_jax.report.chosen_metrics import chosen_metrics
@@ -451,14 +452,10 @@ def _cell(
         low=low,
         high=high,
         difference=difference,
-        difference_low=change and _known(float(change.low)),
-        difference_high=change and _known(float(change.high)),
+        difference_low=change and without_nan(float(change.low)),
+        difference_high=change and without_nan(float(change.high)),
         p=p,
         p_seeds=p_seeds,
         difference_interval=change and change.interval,
         interval=interval,
     )
-
-
-def _known(end: float) -> float | None:
-    return None if np.isnan(end) else end

@@ -10,29 +10,23 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core.inputs import checks
 from calib_jax.data.formats import archives, files, tfds
+from calib_jax.report import tables
 from experiments.running import cli
 
 
 def listed(data_dir: str | None) -> str:
     """Describe every data set: facts, location on disk, and how to get it."""
     root, why = tfds.root(data_dir)
-    rows = [("data set", "where", "download", "licence")]
+    rows = [["data set", "where", "download", "licence"]]
     ways = []
     for name in data.catalogue():
         about = data.about(name) or data.About(title=name, licence="not recorded")
         where = _where(name, about, data_dir)
-        rows.append((name, where, _megabytes(about.size), about.licence))
+        rows.append([name, where, _megabytes(about.size), about.licence])
         if about.has_files:
             ways.append("\n".join([f"{name}: {about.title}", *fetching(name, about, root)]))
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
-    lines.insert(1, "  ".join("-" * width for width in widths))
-    return "\n".join([f"Looked for in {root}, the folder of {why}.", "", *lines]) + (
-        "\n\nTo get one:\n\n" + "\n\n".join(ways)
-    )
+    place = f"Looked for in {root}, the folder of {why}."
+    return "\n\n".join([place, tables.aligned(rows), "To get one:", *ways])
 
 
 def _where(name: str, about: data.About, data_dir: str | None) -> str:

@@ -92,12 +92,15 @@ def restored(
 
 
 def predictions(
-    experiment: building.Experiment, trained: Sequence[Trained], source: Source, batch_size: int = 0
+    experiment: building.Experiment,
+    states: Sequence[train.TrainState],
+    source: Source,
+    batch_size: int = 0,
 ) -> train.Predicted:
-    """Compute the logits of every network on a source; return them with labels and weights."""
+    """Compute the logits of every state on a source; return them with labels and weights."""
     return train.predict_all(
         experiment.task.forward,
-        [network.state for network in trained],
+        states,
         source,
         prepare=experiment.dataset.prepare,
         batch_size=batch_size or experiment.plan.batch_size,

@@ -30,7 +30,8 @@ from absl import flags
 from calib_jax import data, inference, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
 from calib_jax.core.files import writing
-from calib_jax.report import caveats
+from calib_jax.core.files.formatting import without_nan
+from calib_jax.report import caveats, tables
 from experiments.reports.short_names import short_names
 from experiments.running import building, cli, provenance, subword_files
 from experiments.translation import bleu, networks
@@ -204,66 +205,51 @@ def page(
         "signatures": signatures,
         "curves": curves,
         "tokens": tokens,
-        "nll_changes": {name: [_finite(test) for test in tests] for name, tests in changes.items()},
+        "nll_changes": {
+            name: [without_nan(test._asdict()) for test in tests] for name, tests in changes.items()
+        },
         "provenance": provenance.describe(),
     }
-    lines = [
-        "# Translation",
-        "",
-        about,
-        "",
-        f"BLEU and chrF of {len(references):,} test sentences, with 95 % bootstrap intervals, and p"
-        " of a paired bootstrap against the first network; both resample sentences.",
-        "",
-        "| network | T | BLEU | p | chrF | p |",
-        "|---|---|---|---|---|---|",
-    ]
+    scores = [["network", "T", "BLEU", "p", "chrF", "p"]]
     for column, by_metric in quality.items():
         for name in results:
-            cells = [_cell(by_metric[metric][name]) for metric in ("BLEU", "chrF")]
-            at = columns[column][name]
-            state = f" ({unsettled[name]})" if column == "fitted" and name in unsettled else ""
-            lines.append(f"| {name} | {at:.3g}{state} | {' | '.join(cells)} |")
-    lines += [
-        *(line for sentence in caveats.unsettled(unsettled) for line in ("", sentence)),
-        "",
-        *(f"{metric}: `{signature}`" for metric, signature in signatures.items()),
-        "",
-        "Tokens of the test part, with intervals that resample sentences:",
-        "",
-        "| network | predictions | " + " | ".join(TOKEN_METRICS) + " |",
-        "|---" * (2 + len(TOKEN_METRICS)) + "|",
-    ]
+            cells = [_cells(by_metric[metric][name]) for metric in ("BLEU", "chrF")]
+            at = f"{columns[column][name]:.3g}"
+            at += f" ({unsettled[name]})" if column == "fitted" and name in unsettled else ""
+            scores.append([name, at, *cells[0], *cells[1]])
+    of_tokens = [["network", "predictions", *TOKEN_METRICS]]
     for name, result in results.items():
         for predictions in dict.fromkeys(row.predictions for row in result.tokens.rows):
             rows = {r.metric: r for r in result.tokens.rows if r.predictions == predictions}
-            cells = [
-                f"{rows[m].value:.4f} [{rows[m].low:.4f}, {rows[m].high:.4f}]"
-                for m in TOKEN_METRICS
-            ]
-            lines.append(f"| {name} | {predictions} | {' | '.join(cells)} |")
+            of_tokens.append(
+                [name, predictions, *(tables.with_interval(rows[m]) for m in TOKEN_METRICS)]
+            )
+    parts = [
+        "# Translation",
+        about,
+        f"BLEU and chrF of {len(references):,} test sentences, with 95 % bootstrap intervals, and p"
+        " of a paired bootstrap against the first network; both resample sentences.",
+        tables.in_markdown(scores),
+        *caveats.unsettled(unsettled),
+        "\n".join(f"{metric}: `{signature}`" for metric, signature in signatures.items()),
+        "Tokens of the test part, with intervals that resample sentences:",
+        tables.in_markdown(of_tokens),
+    ]
     if changes:
-        lines += [
-            "",
+        parts += [
             f"Token NLL minus that of {baseline}, before and after the temperature, with 95 %"
             " intervals and paired tests over sentences:",
-            "",
-            *(f"- {name}: {' and '.join(map(_change, tests))}" for name, tests in changes.items()),
+            "\n".join(
+                f"- {name}: {' and '.join(map(_change, of))}" for name, of in changes.items()
+            ),
         ]
-    lines += ["", "![BLEU and ECE against the temperature](temperature.png)", ""]
-    first = next(iter(results.values()))
-    for number in range(min(SHOWN, len(references))):
-        lines += [
-            f"- {sources[number]}",
-            f"  - {first.translations[1.0][number]}",
-            f"  - true: {references[number]}",
-        ]
-    return Page(values, "\n".join(lines) + "\n")
-
-
-def _finite(test: inference.NormalTest) -> dict[str, float | None]:
-    """Convert a test to JSON values; with few sentences it has no interval."""
-    return {name: x if np.isfinite(x) else None for name, x in test._asdict().items()}
+    translations = results[baseline].translations[1.0]
+    shown = zip(sources[:SHOWN], translations, references, strict=False)
+    parts += [
+        "![BLEU and ECE against the temperature](temperature.png)",
+        "\n".join(f"- {source}\n  - {ours}\n  - true: {true}" for source, ours, true in shown),
+    ]
+    return Page(values, "\n\n".join(parts) + "\n")
 
 
 def _change(test: inference.NormalTest) -> str:
@@ -271,9 +257,9 @@ def _change(test: inference.NormalTest) -> str:
     return f"{test.value:+.4f} [{test.low:+.4f}, {test.high:+.4f}]{p_value}"
 
 
-def _cell(quality: bleu.Quality) -> str:
+def _cells(quality: bleu.Quality) -> list[str]:
     p_value = "" if quality.p_value is None else f"{quality.p_value:.3f}"
-    return f"{quality.score:.2f} [{quality.low:.2f}, {quality.high:.2f}] | {p_value}"
+    return [f"{quality.score:.2f} [{quality.low:.2f}, {quality.high:.2f}]", p_value]
 
 
 def drawn(values: Mapping[str, Any], temperatures: Sequence[float]) -> Any:

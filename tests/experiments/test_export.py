@@ -61,7 +61,7 @@ def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
     dataset = experiment.dataset
     logits, labels = (
         np.asarray(values)
-        for values in trained.predictions(experiment, [network], dataset.validation)[:2]
+        for values in trained.predictions(experiment, [network.state], dataset.validation)[:2]
     )
     scores = logits[0].astype(float)
 
@@ -72,7 +72,7 @@ def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
     best = scipy.optimize.minimize_scalar(nll, bounds=(0.1, 10), method="bounded").x
     assert about["calibrator"]["params"]["temperature"] == pytest.approx(best, rel=1e-3)
 
-    tested = trained.predictions(experiment, [network], dataset.test).logits[0].astype(float)
+    tested = trained.predictions(experiment, [network.state], dataset.test).logits[0].astype(float)
     np.save(tmp_path / "inputs.npy", dataset.test[np.arange(7)].inputs)
     names = [file, tmp_path / "inputs.npy", tmp_path / "outputs.npz"]
     command = [sys.executable, "-c", JAX_ALONE, *map(str, names)]

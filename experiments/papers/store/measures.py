@@ -17,6 +17,7 @@ from experiments.papers.judge.estimates import Columns, Predictions, temperature
 from experiments.papers.store import kept
 from experiments.reports import excluded
 from experiments.running import building, initial
+from experiments.running.trained import predictions
 
 Measured = dict[str, Columns | np.ndarray]
 Measure = Callable[[pathlib.Path, str | None], Measured]
@@ -294,11 +295,5 @@ class _Run:
                 f"{self._folder} has no checkpoint of step {', '.join(map(str, missing))}: train it"
                 " with --config.run.keep_every_epochs=1."
             )
-        return train.predict_all(
-            self._experiment.task.forward,
-            [self._checkpoints.restore(template, step).state for step in steps],
-            source,
-            prepare=self.dataset.prepare,
-            batch_size=1024,
-            devices=building.devices(self._experiment.config),
-        )
+        states = [self._checkpoints.restore(template, step).state for step in steps]
+        return predictions(self._experiment, states, source, batch_size=1024)
