@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import as_numbers
 from calib_jax.core.numerics import times, widened
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
@@ -52,7 +53,10 @@ def class_weights(
     """
     checks.one_of("balancing", balancing, BALANCINGS)
     checks.at_least("volume", volume, 1)
-    counts = jnp.asarray(class_counts, float)
+    counts = jnp.asarray(as_numbers("class_weights", "class_counts", class_counts), float)
+    if counts.ndim != 1:
+        raise ValueError(f"class_counts must have one axis, got the shape {counts.shape}.")
+    checks.at_least("class_counts", counts, 0)
     if checks.concrete(counts) and not np.any(np.asarray(counts) > 0):
         raise ValueError("class_counts are all 0: give those of the training set.")
     present = counts > 0

@@ -30,7 +30,7 @@ from jax import lax
 from calib_jax.core import numerics
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import with_auto_axes
+from calib_jax.core.inputs.arrays import as_numbers, with_auto_axes
 from calib_jax.core.inputs.soft_labels import TakesSoft
 from calib_jax.core.progress import Progress as Progress
 from calib_jax.core.statistics import NOTHING, Stat
@@ -193,6 +193,7 @@ def _counted(init: Callable[..., State]) -> Callable[..., State]:
 
     def checked(num_classes: int, class_counts: Any = None) -> State:
         if class_counts is not None:
+            class_counts = as_numbers("", "class_counts", class_counts)
             shape = np.shape(class_counts)
             if shape != (num_classes,):
                 raise ValueError(

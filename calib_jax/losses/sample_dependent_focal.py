@@ -10,6 +10,7 @@ import numpy as np
 from jax import lax
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Number, PerExample
@@ -117,7 +118,7 @@ def gamma_for(p0: Any) -> np.ndarray:
     """
     if not checks.concrete(p0):
         raise TypeError("gamma_for works on the host: call it outside jit, on known numbers.")
-    p = np.asarray(p0, np.float64)
+    p = np.asarray(as_array(p0), np.float64)
     if not np.all((p > 0) & (p <= 1)):
         raise ValueError(f"p0 must lie in (0, 1], got {p0}.")
     below = p < 0.5

@@ -56,7 +56,7 @@ def in_and_out(
         jnp.asarray(as_numbers("in_and_out", "logits", logits))
         for logits in (logits_in, logits_out)
     )
-    if logits_in.shape[-1:] != logits_out.shape[-1:]:
+    if logits_in.shape[-1:] != logits_out.shape[-1:] or logits_in.shape[-1:] in ((), (0,)):
         raise ValueError(
             "in_and_out: both sets need logits [*batch, classes] of the same classes, got shapes"
             f" {logits_in.shape} and {logits_out.shape}."

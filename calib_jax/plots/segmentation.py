@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -42,9 +43,10 @@ def segmentation(
       class_names: one name for each class, for the legend; numbers by default.
       title: title of the figure.
     """
-    image, labels, predicted = np.asarray(image), np.asarray(labels), np.asarray(predicted)
-    confidence = np.asarray(confidence)
-    present = np.ones(labels.shape, bool) if weights is None else np.asarray(weights) > 0
+    image, labels, predicted, confidence = (
+        np.asarray(as_array(values)) for values in (image, labels, predicted, confidence)
+    )
+    present = np.ones(labels.shape, bool) if weights is None else np.asarray(as_array(weights)) > 0
     shape = labels.shape
     if labels.ndim != 2 or not labels.size:
         raise ValueError(f"segmentation: labels must be [height, width], got {shape}.")

@@ -17,6 +17,7 @@ import numpy as np
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import as_array
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -402,7 +403,7 @@ def count(total: float) -> str:
 def vector(name: str, values: Any, what: str = "one value a row") -> np.ndarray:
     """Convert values to a float64 array of one axis, or raise."""
     try:
-        array = np.asarray(values)
+        array = np.asarray(as_array(values))
         array = array.astype(np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must hold numbers, got {type(values).__name__}.") from None

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -81,7 +82,7 @@ def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[s
         raise ValueError(f"training_curves: {metric} has no method to draw.")
     runs = {}
     for name, given in methods.items():
-        values = np.atleast_2d(np.asarray(given, np.float64))
+        values = np.atleast_2d(np.asarray(as_array(given), np.float64))
         if values.shape[1:] != epochs.shape or not len(values):
             raise ValueError(
                 f"training_curves: {metric} of {name!r} must be [runs, {len(epochs)}], got"

@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.core.binary import binary
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core.inputs.arrays import as_array, as_numbers
 from calib_jax.core.inputs.invalid_values import (
     look_like_probabilities,
     refuse_probabilities,
@@ -173,13 +173,13 @@ def notes_on(
     return [*notes, note]
 
 
-def average(models: Sequence[Logits]) -> Logits:
+def average(models: Sequence[Any]) -> Logits:
     r"""Average the probabilities of several models, $\log \frac1M \sum_m p_m$."""
-    shapes = {logits.shape for logits in models}
-    if len(shapes) != 1:
-        sizes = ", ".join(str(logits.shape) for logits in models)
+    logits = [jnp.asarray(as_numbers("average", "logits", z), jnp.float32) for z in models]
+    if len({z.shape for z in logits}) != 1:
+        sizes = ", ".join(str(z.shape) for z in logits)
         raise ValueError(f"an average needs predictions of one shape, got {sizes}.")
-    log_p = jax.nn.log_softmax(jnp.stack([jnp.asarray(z, jnp.float32) for z in models]))
+    log_p = jax.nn.log_softmax(jnp.stack(logits))
     return jax.nn.logsumexp(log_p, axis=0) - jnp.log(len(models))
 
 
@@ -190,8 +190,8 @@ def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> boo
       one: logits or probabilities, labels, and weights or None, of the first set.
       other: logits or probabilities, labels, and weights or None, of the second set.
     """
-    rows, labels = _present_rows(*one)
-    others, other_labels = _present_rows(*other)
+    rows, labels = _present_rows(*map(as_array, one))
+    others, other_labels = _present_rows(*map(as_array, other))
     if rows.shape != others.shape:
         return False
     if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binary, calibrators, inference, losses, metrics, report
+from calib_jax import binary, calibrators, inference, losses, metrics, plots, report
 from calib_jax.core.inputs.arrays import as_array
 
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3], [0.0, 3.0, 1.0], [1.0, 0.0, 2.0]], np.float32)
@@ -84,6 +84,35 @@ class Far:
         return Tensor(self.values)
 
 
+class Exported:
+    """An array with nothing but the DLPack protocol."""
+
+    def __init__(self, values):
+        self.values = np.asarray(values)
+
+    def __dlpack__(self, **options):
+        return self.values.__dlpack__(**options)
+
+    def __dlpack_device__(self):
+        return CPU, 0
+
+
+class Negated(Tensor):
+    """A tensor of PyTorch with a lazy sign, which its DLPack export leaves out."""
+
+    def __array__(self, dtype=None, copy=None):
+        raise RuntimeError("Can't call numpy() on Tensor that has negative bit set.")
+
+    def detach(self):
+        return self
+
+    def __dlpack__(self, **options):
+        return (-self.values).__dlpack__(**options)
+
+    def resolve_neg(self):
+        return Tensor(self.values, needs_gradient=False)
+
+
 KINDS = [Column, Tensor, Far]
 every_kind = pytest.mark.parametrize("kind", KINDS)
 
@@ -100,7 +129,11 @@ def unmasked(array):
     return np.ma.masked_array(array, mask=np.zeros(array.shape, bool))
 
 
-@pytest.mark.parametrize("kind", [*KINDS, swapped, long, unmasked])
+def objects(array):
+    return array.astype(object)
+
+
+@pytest.mark.parametrize("kind", [*KINDS, Exported, Negated, swapped, long, unmasked, objects])
 def test_values_are_those_of_the_arrays(kind):
     arrays = LOGITS, LABELS, WEIGHTS
     foreign = [kind(array) for array in arrays]
@@ -119,6 +152,22 @@ def test_values_are_those_of_the_arrays(kind):
     np.testing.assert_array_equal(report.as_logits(foreign[0]), LOGITS)
     joined, _ = metrics.in_and_out(foreign[0], foreign[0])
     np.testing.assert_array_equal(joined, np.concatenate([LOGITS, LOGITS]))
+
+
+@pytest.mark.parametrize("kind", [Tensor, swapped, objects])
+def test_options_and_resamples_are_those_of_the_arrays(kind):
+    shares = np.array([0.1, 0.4, 0.5], np.float32)
+    for function in (
+        inference.interval,  # a compiled function would read swapped bytes
+        lambda values: inference.difference((0.0, values), (0.0, values)).samples,
+        losses.gamma_for,
+        losses.class_weights,
+        lambda values: losses.objective("ldam").init(3, values).margins,
+        lambda values: plots.roc(values, values).axes[0].lines[0].get_ydata(),
+        lambda values: report.average([kind(LOGITS), kind(LOGITS)]),
+    ):
+        np.testing.assert_array_equal(function(kind(shares)), function(shares))
+    assert report.same_examples((LOGITS, LABELS, None), (kind(LOGITS), kind(LABELS), None))
 
 
 FITTED = calibrators.temperature.fit(LOGITS, LABELS)
@@ -225,6 +274,13 @@ def test_numbers_that_numpy_does_not_have_are_read_by_jax():
 def test_labels_beyond_32_bits_are_not_wrapped():
     with pytest.raises(ValueError, match="4294967298 is one"):
         metrics.accuracy(LOGITS, Tensor(LABELS.astype(np.int64) + 2**32))
+
+
+def test_lists_that_are_no_array_are_refused():
+    with pytest.raises(ValueError, match=r"^focal: labels must be one array, got a list that"):
+        losses.focal(LOGITS, [[0], [1, 2], [0], [0]])
+    with pytest.raises(ValueError, match=r"along their first axis, got the shape \(\)"):
+        inference.interval([0.1, 0.2])
 
 
 def test_an_array_that_nobody_can_copy_is_refused():

@@ -52,6 +52,8 @@ def test_value_and_gradient(balancing, x64):
 
 def test_by_hand():
     """Effective numbers 1 and 1 + 1/2 for N = 2: weights 3 : 2, of mean 1."""
+    with pytest.raises(ValueError, match="class_counts must be at least 0"):
+        losses.class_weights([1, -2])
     weights = losses.class_weights([1, 2], volume=2.0)
     np.testing.assert_allclose(weights, [1.2, 0.8], rtol=1e-6)
     np.testing.assert_allclose(losses.class_weights([4, 400, 7], volume=1.0), 1, rtol=1e-6)

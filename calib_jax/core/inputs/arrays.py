@@ -26,10 +26,11 @@ _CPU = 1  # kDLCPU of the DLPack protocol
 def as_array(value: Any) -> Any:
     """Convert an array of another library to NumPy or JAX; return anything else unchanged.
 
-    NumPy arrays in another byte order become native, and longdouble arrays become float64, because
-    JAX reads neither. Masked values raise an error. PyTorch tensors and CuPy arrays stay on their
-    device if JAX can use it, and are copied to the host otherwise. pandas and polars tables and
-    columns become NumPy arrays. Gradients do not flow back into the other library.
+    NumPy arrays in another byte order become native, longdouble arrays become float64, and arrays
+    of Python numbers become integers or float64, because JAX reads none of them. Masked values
+    raise an error. PyTorch tensors and CuPy arrays stay on their device if JAX can use it, and are
+    copied to the host otherwise. pandas and polars tables and columns become NumPy arrays.
+    Gradients do not flow back into the other library.
 
     >>> as_array([1.0, 2.0])
     [1.0, 2.0]
@@ -44,12 +45,13 @@ def as_array(value: Any) -> Any:
         return value
     if not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
         return value
-    value = value.detach() if hasattr(value, "detach") else value  # PyTorch
+    for method in ("detach", "resolve_neg"):  # PyTorch, whose DLPack export drops a lazy sign
+        value = getattr(value, method)() if hasattr(value, method) else value
     if not hasattr(value, "__dlpack_device__"):
         return _numbers(np.asarray(value))
     if value.__dlpack_device__()[0] == _CPU:
         try:
-            return np.asarray(value)
+            return np.asarray(value) if hasattr(value, "__array__") else np.from_dlpack(value)
         except (TypeError, RuntimeError, AttributeError):  # for example for bfloat16 in PyTorch
             return jnp.from_dlpack(value)
     return _from_device(value)
@@ -72,7 +74,14 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
         raise TypeError(
             f"{caller}{what} must be an array, got {given}: give the array in its place."
         )
-    if on_host(values) and host_integers(values) is None:
+    try:
+        no_integers = on_host(values) and host_integers(values) is None
+    except ValueError:  # NumPy's message has no names
+        raise ValueError(
+            f"{caller}{what} must be one array, got a {type(values).__name__} that is none: lists"
+            " of different lengths, or a sparse array."
+        ) from None
+    if no_integers:
         dtype = np.asarray(values).dtype
         if dtype.kind in "OSUMmV" and not jnp.issubdtype(dtype, jnp.number):  # bfloat16 has kind V
             hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
@@ -138,7 +147,11 @@ def unmasked(what: str, values: Any) -> Any:
 
 
 def _native(array: np.ndarray) -> np.ndarray:
-    """Convert an array to the byte order of this machine, and longdouble to float64."""
+    """Convert other byte orders, longdouble and Python numbers to types that JAX reads."""
+    of_objects = array.dtype == object and array.size
+    if of_objects and all(isinstance(entry, numbers.Real) for entry in array.flat):
+        integers = all(isinstance(entry, numbers.Integral) for entry in array.flat)
+        array = np.array(array.tolist()) if integers else array.astype(np.float64)
     if not array.dtype.isnative and array.dtype.kind in "biufc":
         array = array.astype(array.dtype.newbyteorder("="))
     return array.astype(np.float64) if array.dtype == np.longdouble != np.float64 else array
@@ -164,10 +177,8 @@ def _from_device(value: Any) -> Any:
 
 def _numbers(array: np.ndarray) -> np.ndarray:
     """Validate that a column or table holds numbers."""
-    if array.dtype == object and all(isinstance(entry, numbers.Real) for entry in array.flat):
-        integers = all(isinstance(entry, numbers.Integral) for entry in array.flat)
-        return array if integers else array.astype(np.float64)
-    if array.dtype.kind in "OUST":
+    array = _native(array)
+    if array.dtype.kind in "OUST" and host_integers(array) is None:
         example = next(entry for entry in array.flat if not isinstance(entry, numbers.Real))
         raise TypeError(
             f"a column or table must hold numbers, got {example!r}. Give classes as 0, 1, ..."

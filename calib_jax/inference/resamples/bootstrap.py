@@ -29,7 +29,7 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import gathered
+from calib_jax.core.inputs.arrays import as_array, as_numbers, gathered
 from calib_jax.core.numerics import wide
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree
@@ -279,13 +279,16 @@ def interval(
             )
             for name, sample in samples.items()
         }
-    samples = jax.tree.map(functools.partial(gathered, "interval", "samples"), samples)
+    caller = "interval", "samples"
+    samples = jax.tree.map(lambda leaf: gathered(*caller, as_numbers(*caller, leaf)), samples)
     low, high = (
         jax.tree.map(functools.partial(_quantile, at=at), samples)
         for at in ((1 - level) / 2, (1 + level) / 2)
     )
     if method == "basic":
-        low, high = (jax.tree.map(lambda e, q: 2 * e - q, estimate, q) for q in (high, low))
+        low, high = (
+            jax.tree.map(lambda e, q: 2 * as_array(e) - q, estimate, q) for q in (high, low)
+        )
     return Interval(low, high)
 
 
@@ -437,6 +440,7 @@ def difference(
       level: the nominal coverage of the interval, a fraction.
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
     """
+    a, b = jax.tree.map(as_array, (a, b))
     value, samples = (
         jax.tree.map(jnp.subtract, second, first) for first, second in zip(a, b, strict=True)
     )
@@ -453,7 +457,10 @@ def _check_interval(level: float, method: str) -> None:
 @jax.jit
 def _quantile(samples: Any, at: Number) -> Array:
     if not np.shape(samples) or not len(samples):
-        raise ValueError("samples must have at least one entry along their first axis.")
+        raise ValueError(
+            "samples must be arrays with at least one entry along their first axis, got the shape"
+            f" {np.shape(samples)}: give np.asarray(samples) for a list."
+        )
     linear, lower, higher = (
         jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
         for method in ("linear", "lower", "higher")
