@@ -21,10 +21,11 @@ from typing import Annotated, Any
 import jax
 import jax.numpy as jnp
 import numpy as np
+import scipy.stats
 
-from calib_jax import inference, losses, metrics, train
-from experiments.benchmarks import programs, tables
-from experiments.benchmarks.training_work import Work, train_step
+from calib_jax import inference, losses, metrics
+from experiments.benchmarks import tables
+from experiments.benchmarks.training_work import Work, exchanged
 from experiments.reports import summary
 
 _SEVERAL = {name: metrics.named(name) for name in ("accuracy", "nll", "ece", "adaptive_ece")}
@@ -153,11 +154,8 @@ def exponent(sizes: Any, values: Any) -> tuple[float, float]:
     >>> exponent([1, 10, 100], [2, 20, 200])
     (1.0, 0.0)
     """
-    x, y = np.log(np.asarray(sizes, float)), np.log(np.asarray(values, float))
-    x, y = x - np.mean(x), y - np.mean(y)
-    slope = x @ y / (x @ x)
-    error = np.sqrt(np.sum(np.square(y - slope * x)) / max(1, len(x) - 2) / (x @ x))
-    return round(float(slope), 6), round(float(error), 6)
+    line = scipy.stats.linregress(np.log(sizes), np.log(values))
+    return round(float(line.slope), 6), round(float(line.stderr), 6)
 
 
 def growth(rows: Sequence[tables.Row]) -> tables.Row:
@@ -174,19 +172,9 @@ def growth(rows: Sequence[tables.Row]) -> tables.Row:
 def crossing(devices: Sequence[int]) -> Iterator[tables.Row]:
     """Count the bytes that a device exchanges in a training step of 16 images."""
     for loss in ("cross_entropy", "mmce"):
-        counts = []
-        for number in devices:
-            share = 16 // number
-            experiment = Work("resnet20", share, 1, loss=loss).build()
-            images, labels, _ = experiment.task.train[np.arange(share)]
-            batch = (jnp.asarray(images), jnp.asarray(labels), jnp.ones(share), labels)
-            counts.append(_exchanged(experiment, batch, number))
+        works = {number: Work("resnet20", 16 // number, 1, loss=loss) for number in devices}
+        counts = [exchanged(work, number)[0].total() for number, work in works.items()]
         yield {"task": "devices", "name": loss, "sizes": list(devices), "exchanged": counts}
-
-
-def _exchanged(experiment: Any, batch: tuple[Any, ...], devices: int) -> int:
-    step, state = train_step(experiment.task, train.AXIS), experiment.template()
-    return programs.exchanged(step, state, train.Batch(*batch), devices=devices).total()
 
 
 def _listed(key: str, form: str) -> tables.Cell:

@@ -28,6 +28,7 @@ import numpy as np
 
 from calib_jax import losses, metrics
 from experiments.benchmarks import libraries, tables, torch_steps
+from experiments.benchmarks import losses as timed
 from experiments.papers import device_check
 
 DTYPES: dict[str, Any] = {
@@ -40,7 +41,6 @@ ROWS, CLASSES, SIDE = 1024, 10, 32
 # once for each part of a loss, of which there are at most two: one unit in the last place.
 FLOAT32 = 1e-5
 UNIT = {name: float(ml_dtypes.finfo(dtype).eps) for name, dtype in DTYPES.items()}
-OF_IMAGES = {"neighbour_margin"}
 Results = Mapping[str, Any]  # trees of arrays by name, such as value and gradient
 
 
@@ -99,7 +99,7 @@ def of_losses(only: Collection[str]) -> list[tables.Row]:
         if only and name not in only:
             continue
         objective, state = losses.objective(name), _state(name)
-        shape = (1, SIDE, -1) if name in OF_IMAGES else (-1,)
+        shape = (1, SIDE, -1) if name in timed.OF_IMAGES else (-1,)
 
         def total(
             z: Any, y: Any, state: Any, objective: Any = objective, shape: Any = shape

@@ -31,12 +31,10 @@ from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, NamedTuple
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import train
-from calib_jax.train.devices import memory
-from experiments.benchmarks import libraries, programs, tables, timing
+from experiments.benchmarks import libraries, tables, timing
 from experiments.benchmarks.training_work import (
     HEIGHT,
     WIDTH,
@@ -48,7 +46,7 @@ from experiments.benchmarks.training_work import (
     Translation,
     TreeWork,
     Work,
-    train_step,
+    exchanged,
 )
 
 # Networks that the PyTorch loop has, too.
@@ -191,14 +189,10 @@ class Parts(NamedTuple):
         """Count the bytes that devices exchange in a step."""
         rows, share = [], max(1, self.work.batch_size // self.num_devices)
         for loss in ("cross_entropy", "mmce"):
-            experiment = self._with(loss=loss, batch_size=share).build()
-            images, labels, _ = experiment.task.train[np.arange(share)]
-            batch = train.Batch(jnp.asarray(images), jnp.asarray(labels), jnp.ones(share), labels)
-            step, state = train_step(experiment.task, train.AXIS), experiment.template()
-            parts = programs.exchanged(step, state, batch, devices=self.num_devices)
+            parts, size = exchanged(self._with(loss=loss, batch_size=share), self.num_devices)
             row: tables.Row = {"task": "devices", "name": f"{self.work.model}, {loss}"}
             row |= {"devices": self.num_devices, "bytes": parts.total(), "by_purpose": parts}
-            rows.append(row | {"gradient_bytes": memory.size(state.params)})
+            rows.append(row | {"gradient_bytes": size})
         return rows
 
     def trees(self) -> Timings:

@@ -7,10 +7,12 @@ import pathlib
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from ml_collections import ConfigDict
 
@@ -18,6 +20,7 @@ from calib_jax import data, models, train
 from calib_jax.core import InMemory
 from calib_jax.data.images import image_sets
 from calib_jax.data.text import trees
+from calib_jax.train.devices import memory
 from configs import camvid_deeplab_small, multi30k_transformer_small, sst_tree_lstm
 from configs.base import base
 from experiments.benchmarks import programs, random_pairs, random_trees
@@ -165,6 +168,16 @@ def train_step(task: train.Task, axis_name: str | None) -> Any:
         prepare=task.prepare,
         axis_name=axis_name,
     )
+
+
+def exchanged(work: Work, devices: int) -> tuple[Counter[str], int]:
+    """Count the bytes that a device exchanges in a step, by part, and those of the gradients."""
+    experiment, share = work.build(), work.batch_size
+    images, labels, _ = experiment.task.train[np.arange(share)]
+    batch = train.Batch(jnp.asarray(images), jnp.asarray(labels), jnp.ones(share), labels)
+    step, state = train_step(experiment.task, train.AXIS), experiment.template()
+    parts = programs.exchanged(step, state, batch, devices=devices)
+    return parts, memory.size(state.params)
 
 
 class Epochs:
