@@ -9,7 +9,7 @@ from calib_jax import data
 from calib_jax.data.own import tables
 from experiments.running import building
 from tests.data import tiny
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 from tests.experiments.test_building import config_of
 
 PARTS = ("train", "validation", "test")
@@ -189,12 +189,8 @@ def test_a_run_on_texts(tmp_path):
         **{"num_epochs": 15, "batch_size": 16, "optimizer.learning_rate": 0.003, "num_bins": 2},
     }
     flags = [f"--config.{key}={value}" for key, value in options.items()]
-    code, output = run(
-        "train", "--config=configs/own_texts.py:focal", f"--workdir={folder}", *flags
-    )
-    assert code == 0, output
-    code, output = run("evaluate", f"--workdir={folder}", "--resamples=20", "--calibrate=")
-    assert code == 0, output
+    finish("train", "--config=configs/own_texts.py:focal", f"--workdir={folder}", *flags)
+    finish("evaluate", f"--workdir={folder}", "--resamples=20", "--calibrate=")
     with np.load(folder / "predictions_test.npz") as predictions:
         # The class is a word of the text.
         assert np.mean(predictions["logits"].argmax(1) == predictions["labels"]) > 0.8

@@ -120,6 +120,13 @@ def run(binary, *arguments, before=()):
     return process.wait(), process.output()
 
 
+def finish(binary, *arguments, code=0, before=()):
+    """Run a binary that must end with an exit code, and return all that it printed."""
+    ended, output = run(binary, *arguments, before=before)
+    assert ended == code, output
+    return output
+
+
 def stop_after(process, folder, rows, seconds=0.0, number=signal.SIGKILL):
     """Send a signal some time after the log has so many rows, unless it has ended by then."""
     log = folder / "metrics.jsonl"

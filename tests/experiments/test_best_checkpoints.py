@@ -6,7 +6,7 @@ import re
 import pytest
 
 from experiments.reports import best_checkpoints
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 
 COUNT = 1000  # the interval of the best error, .100, ends at .120
 DIRECTIONS = {"error": "min", "nll": "min", "ece": "min"}
@@ -131,8 +131,7 @@ def test_a_checkpoint_that_is_asked_for_has_its_error_beside(folder):
 def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
     """A small learning rate: the first networks are near chance and have the lowest ECE."""
     slow = ("--config.num_epochs=6", "--config.optimizer.learning_rate=0.01")
-    code, output = run("train", "--config=configs/digits.py", f"--workdir={tmp_path}", *slow)
-    assert code == 0, output
+    output = finish("train", "--config=configs/digits.py", f"--workdir={tmp_path}", *slow)
     rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
     chosen = min(rows, key=lambda row: row["validation_ece"])
     lowest = min(row["validation_error"] for row in rows)
@@ -140,7 +139,6 @@ def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
     assert "evaluate it with --checkpoint=best_nll" in output
     assert "best_ece" not in output
     arguments = (f"--workdir={tmp_path}", "--checkpoint=best_ece", "--resamples=20")
-    code, output = run("evaluate", *arguments)
-    assert code == 0, output
+    output = finish("evaluate", *arguments)
     beside = f"error of {chosen['validation_error']:.4f}; the best error is {lowest:.4f} of epoch"
     assert beside in output

@@ -13,7 +13,7 @@ import pytest
 
 from calib_jax import report
 from experiments.running import cli
-from tests.experiments.processes import ROOT, run
+from tests.experiments.processes import ROOT, finish, run
 
 
 def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
@@ -82,8 +82,7 @@ print(jax.jit(lambda x: x + 1)(1))
 
 
 def test_help_lists_the_config():
-    code, output = run("train", "--help")
-    assert code == 0
+    output = finish("train", "--help")
     assert "\n  --config: " in output
     assert "\n  --workdir: " in output
 
@@ -100,8 +99,7 @@ def test_help_lists_every_flag_of_its_usage(binary):
 
 def test_a_value_without_its_flag_gets_the_name_of_the_flag(tmp_path):
     for argument, flag in ((tmp_path, "workdir"), ("configs/digits.py:focal", "config")):
-        code, output = run("sweep", argument)
-        assert code == 2
+        output = finish("sweep", argument, code=2)
         assert output == (f"error: '{argument}' is not a flag; did you mean --{flag}={argument}?\n")
 
 

@@ -9,7 +9,7 @@ import pytest
 from calib_jax import data
 from experiments.running import data_files
 from tests.data import tiny
-from tests.experiments.processes import run
+from tests.experiments.processes import finish, run
 
 
 @pytest.fixture(autouse=True)
@@ -29,8 +29,7 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
     tiny.tfds_images(folder, "cifar10_corrupted/elastic_4", some, features=("image", "label"))
     place = tiny.tfds_images(folder, "svhn_cropped", some, features=("image", "label"))
     (place / "dataset_info.json").write_text("{")
-    code, output = run("data", "--list", f"--data_dir={folder}")
-    assert code == 0, output
+    output = finish("data", "--list", f"--data_dir={folder}")
     assert f"Looked for in {folder}, the folder of data_dir." in output
     lines = output.splitlines()
     rows = {name: next(line for line in lines if line.split()[:1] == [name]) for name in _names()}
@@ -69,8 +68,7 @@ def test_a_downloaded_archive_is_prepared_if_it_is_the_published_one(tmp_path):
     archive.parent.mkdir()
     with tarfile.open(archive, "w") as tar:
         tar.add(made, "CIFAR-10-C")
-    code, output = run(*prepare)
-    assert code == 2
+    output = finish(*prepare, code=2)
     size = archive.stat().st_size
     assert f"it has {size:,} bytes and not 2,918,471,680; download it again" in output
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]
@@ -87,8 +85,7 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
     parts = {"test": (np.broadcast_to(np.uint8(0), (10_000, 32, 32, 3)), labels)}
     tiny.tfds_images(tmp_path, "cifar10_corrupted/fog_2", parts, features=("image", "label"))
     check = ("data", "--check=cifar10_c", f"--data_dir={tmp_path}")
-    code, output = run(*check)
-    assert code == 0, output
+    output = finish(*check)
     agreed = "fog_2 test: 10,000 images of 10 classes, of each as many as published"
     assert agreed in output
     place = tmp_path / "CIFAR-10-C"
@@ -99,8 +96,7 @@ def test_what_was_published_is_told_from_what_was_not(tmp_path):
     shape = (50_000, 32, 32, 3)
     np.lib.format.open_memmap(place / "snow.npy", "w+", np.uint8, shape).flush()
     np.save(place / "frost.npy", np.zeros((5, 32, 32, 3), np.uint8))
-    code, output = run(*check)
-    assert code == 1
+    output = finish(*check, code=1)
     assert agreed in output
     assert "snow_3 test: 10,000 images of 10 classes, but 999 and not 1,000 of class 0" in output
     assert "frost_1: frost.npy in" in output

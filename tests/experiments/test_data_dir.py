@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data import tiny
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 
 
 @pytest.mark.slow
@@ -17,18 +17,15 @@ def test_a_run_goes_on_where_the_data_set_lies_elsewhere(tmp_path, monkeypatch):
     folder = tmp_path / "run"
     few = ("--config.num_epochs=1", "--config.num_bins=2")  # 4 examples validate
     train = ("train", "--config=configs/cifar10_lenet5.py", *few)
-    code, output = run(*train, f"--workdir={folder}", f"--data_dir={tmp_path / 'here'}")
-    assert code == 0, output
+    output = finish(*train, f"--workdir={folder}", f"--data_dir={tmp_path / 'here'}")
     assert (
         f"next: python -m experiments.evaluate --workdir={folder} --data_dir={tmp_path}" in output
     )
     os.rename(tmp_path / "here", tmp_path / "there")
     moved = f"--data_dir={tmp_path / 'there'}"
-    code, output = run(*train, f"--workdir={folder}", moved)
-    assert code == 0, output
+    output = finish(*train, f"--workdir={folder}", moved)
     assert "holds a finished run of 1 epochs: nothing to do" in output  # and not another config
     assert str(tmp_path) not in json.dumps(json.loads((folder / "config.json").read_text()))
-    code, output = run("evaluate", f"--workdir={folder}", moved, "--resamples=20", "--calibrate=")
-    assert code == 0, output
+    finish("evaluate", f"--workdir={folder}", moved, "--resamples=20", "--calibrate=")
     with np.load(folder / "predictions_test.npz") as result:
         np.testing.assert_array_equal(result["labels"], tiny.examples("test")[1])

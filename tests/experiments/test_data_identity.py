@@ -13,7 +13,7 @@ from calib_jax.core.examples import Examples, InMemory
 from calib_jax.core.files import reading
 from calib_jax.train.folder import lock, source_identity
 from experiments.running import building, data_identity
-from tests.experiments.processes import run
+from tests.experiments.processes import finish, run
 from tests.experiments.test_building import config_of
 
 CLASSES = ("ant", "bee", "cat")
@@ -78,8 +78,7 @@ GROWN = "was trained on 42 training examples, and the data set has 48 now: resto
 def test_images_added_to_a_folder_are_refused_by_training_and_evaluation(tmp_path, photos):
     folder = tmp_path / "run"
     train, evaluate = (arguments(binary, photos, folder) for binary in ("train", "evaluate"))
-    code, output = run(*train)
-    assert code == 0, output
+    finish(*train)
     before = (folder / "data.json").read_bytes()
     parts = json.loads(before)["parts"]
     assert [parts[part]["examples"] for part in ("train", "validation", "test")] == [42, 9, 9]
@@ -93,8 +92,7 @@ def test_images_added_to_a_folder_are_refused_by_training_and_evaluation(tmp_pat
     assert (folder / "data.json").read_bytes() == before
     (folder / "data.json").unlink()  # the way out that the error names
     for command in (evaluate, train):
-        code, output = run(*command)
-        assert code == 0, output
+        finish(*command)
         assert (folder / "data.json").exists() == (command is train)
 
 
@@ -102,8 +100,7 @@ def test_images_added_to_a_folder_are_refused_by_training_and_evaluation(tmp_pat
 def test_images_added_to_a_folder_are_refused_by_a_sweep(tmp_path, photos):
     sweep = arguments("sweep", photos, tmp_path / "sweep")
     for more in ((), ("--criterion=nll,ece",)):
-        code, output = run(*sweep, *more)
-        assert code == 0, output
+        finish(*sweep, *more)
     add_images(photos, CLASSES, (20, 21))
     code, output = run(*sweep)
     assert (code, output.count("\n")) == (2, 1), output

@@ -12,7 +12,7 @@ from calib_jax.data.formats import vectors
 from experiments import embed
 from experiments.running.text_encoder import TextEncoder
 from tests.data import tiny, tiny_intents
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 
 BERT = {"words": 60, "width": 6, "depth": 1, "heads": 2, "mlp_width": 8, "places": 40}
 GIVEN = "clinc150:scope=out:length=30"
@@ -113,8 +113,7 @@ def changed_texts():
 )
 def test_what_cannot_be_embedded_is_refused(folder, tmp_path, options, message):
     given = (f"--encoder={folder / 'bert'}", f"--out={tmp_path}/v", f"--data_dir={folder}")
-    code, output = run("embed", *options, *(given if options else ()))
-    assert code == 2
+    output = finish("embed", *options, *(given if options else ()), code=2)
     assert message in output
 
 

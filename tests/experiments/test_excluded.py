@@ -10,7 +10,7 @@ import scipy.special
 from experiments.reports import excluded
 from experiments.running import finished
 from tests.data import tiny
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 from tests.experiments.test_compare import leave
 
 SMALL = (
@@ -41,11 +41,9 @@ def test_evaluation_sweep_and_comparison_leave_the_class_out(tmp_path):
     own, sweep = tmp_path / "run", tmp_path / "sweep"
     words = "--config.model.options.words=7"  # five, padding and unknown ones
     where = f"--data_dir={tmp_path}"
-    code, said = run("train", *SMALL, words, where, f"--workdir={own}")
-    assert code == 0, said
+    finish("train", *SMALL, words, where, f"--workdir={own}")
     wanted = "The class neutral is excluded: the probabilities of the others are divided"
-    code, said = run("evaluate", where, f"--workdir={own}", FEW)
-    assert code == 0, said
+    said = finish("evaluate", where, f"--workdir={own}", FEW)
     assert wanted in said
     slow = slow_values(own)
     rows = json.loads((own / "report" / "report.json").read_text())["metrics"]
@@ -55,8 +53,7 @@ def test_evaluation_sweep_and_comparison_leave_the_class_out(tmp_path):
 
     losses = "--losses=cross_entropy"
     options = (SMALL[0].partition(":")[0], *SMALL[1:], words, where, losses, FEW)
-    code, said = run("sweep", *options, f"--workdir={sweep}")
-    assert code == 0, said
+    said = finish("sweep", *options, f"--workdir={sweep}")
     assert wanted in said
     slow = slow_values(sweep / "runs" / "cross_entropy" / "1")
     with (sweep / "sweep.csv").open(newline="") as file:
@@ -69,8 +66,7 @@ def test_evaluation_sweep_and_comparison_leave_the_class_out(tmp_path):
     ).runs.values()
     assert all(np.isneginf(member.test[0][..., 1]).all() for member in compared)
 
-    code, said = run("evaluate", where, f"--workdir={own}", "--logits=none")
-    assert code == 0, said
+    said = finish("evaluate", where, f"--workdir={own}", "--logits=none")
     assert wanted in said
     values = json.loads((own / "report" / "values.json").read_text())["before"]
     assert values["nll"] == pytest.approx(slow_values(own)["nll"], rel=1e-5)

@@ -17,7 +17,7 @@ import scipy.special
 
 from calib_jax import train
 from experiments.running import exporting, trained
-from tests.experiments.processes import environment, run
+from tests.experiments.processes import environment, finish
 from tests.experiments.test_train import CONFIG, DIAGNOSED, SHORT
 
 JAX_ALONE = """
@@ -42,14 +42,12 @@ np.savez(outputs, **whole)
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("exported")
-    code, output = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
-    assert code == 0, output
+    finish("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
     return folder
 
 
 def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
-    code, output = run("export", f"--workdir={folder}")
-    assert code == 0, output
+    output = finish("export", f"--workdir={folder}")
     file = folder / "exported.jax"
     about = json.loads((folder / "exported.jax.json").read_text())
     assert f"written: {file} (" in output
@@ -86,8 +84,7 @@ def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
 
 def test_what_cannot_be_exported_is_refused_at_once(folder, tmp_path, monkeypatch):
     (tmp_path / "there").touch()
-    code, output = run("export", f"--workdir={folder}", f"--out={tmp_path}/there")
-    assert code == 2
+    output = finish("export", f"--workdir={folder}", f"--out={tmp_path}/there", code=2)
     assert output == f"error: {tmp_path}/there exists: remove it, or give another --out=FILE.\n"
     out = tmp_path / "new"
     with pytest.raises(ValueError, match="there is no run in"):

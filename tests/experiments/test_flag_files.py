@@ -8,7 +8,7 @@ import pytest
 from absl import flags
 
 from experiments.running import cli, imports
-from tests.experiments.processes import ROOT, run
+from tests.experiments.processes import ROOT, finish
 
 FILE = ROOT / "configs" / "digits.py"
 OVERRIDES = (
@@ -102,18 +102,15 @@ def test_every_binary_takes_its_flags_from_a_file(write, tmp_path):
     run_folder, sweep_folder = tmp_path / "trained", tmp_path / "swept"
     options = ("--config.num_epochs=1", "--config.optimizer.name=adam", "--config.optimizer.b2=0.9")
     common = write("common", "--config=configs/digits.py", *options)
-    code, output = run("train", write("train", common, f"--workdir={run_folder}"))
-    assert code == 0, output
+    finish("train", write("train", common, f"--workdir={run_folder}"))
     config = json.loads((run_folder / "config.json").read_text())
     assert (config["num_epochs"], config["optimizer"]["b2"]) == (1, 0.9)
     # The command in the record of the environment needs no file of flags.
     (start,) = (run_folder / "environment.jsonl").read_text().splitlines()
     assert "--config.optimizer.b2=0.9" in json.loads(start)["command"]
     evaluate = write("evaluate", f"--workdir={run_folder}", "--resamples=20", "--calibrate=")
-    code, output = run("evaluate", evaluate)
-    assert code == 0, output
+    finish("evaluate", evaluate)
     sweep = write("sweep", "--losses=brier", f"--workdir={sweep_folder}", "--resamples=100")
-    code, output = run("sweep", sweep, common)
-    assert code == 0, output
+    finish("sweep", sweep, common)
     config = json.loads((sweep_folder / "runs" / "brier" / "1" / "config.json").read_text())
     assert (config["optimizer"]["b2"], config["loss"]["name"]) == (0.9, "brier")

@@ -15,7 +15,7 @@ from absl import flags
 from calib_jax import calibrators, losses, metrics, report
 from calib_jax.report import calibration
 from experiments.running import building, cli, imports
-from tests.experiments.processes import run
+from tests.experiments.processes import finish, run
 from tests.experiments.test_building import config_of
 
 SOURCE = '''
@@ -341,7 +341,7 @@ def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(pac
     monkeypatch.setenv("PYTHONPATH", str(package))
     paths = (f"--config.{key}={value}" for key, value in PATHS.items() if key != "metrics")
     folder = package / "run"
-    code, output = run(
+    output = finish(
         "train",
         "--config=configs/digits.py",
         *paths,
@@ -349,7 +349,6 @@ def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(pac
         "--config.num_epochs=1",
         f"--workdir={folder}",
     )
-    assert code == 0, output
     row = json.loads((folder / "metrics.jsonl").read_text())
     wrong = row["validation_percent_wrong"]
     assert wrong == pytest.approx(100 * row["validation_error"], rel=1e-5)
@@ -367,11 +366,9 @@ def test_a_sweep_and_an_evaluation_with_code_of_the_users_own(package, monkeypat
     short = ("--config=configs/digits.py", "--config.num_epochs=1", "--resamples=100")
     own = "own:certainty"
     folder = package / "sweep"
-    code, output = run("sweep", *short, f"--losses=cross_entropy,{own}", f"--workdir={folder}")
-    assert code == 0, output
+    finish("sweep", *short, f"--losses=cross_entropy,{own}", f"--workdir={folder}")
     cells = json.loads((folder / "sweep.json").read_text())["cells"]
     assert {cell["loss"] for cell in cells} == {"cross_entropy", own}
     alone = folder / "runs" / own / "1"
     for permission in ("--allow_imports", f"--config.loss.name={own}"):
-        code, output = run("evaluate", f"--workdir={alone}", "--resamples=20", permission)
-        assert code == 0, output
+        finish("evaluate", f"--workdir={alone}", "--resamples=20", permission)

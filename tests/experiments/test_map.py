@@ -11,7 +11,7 @@ from calib_jax.core.files import reading
 from experiments.map import measures, records, settings
 from experiments.papers.judge.estimates import Predictions
 from tests.data import tiny_intents
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 
 
 def drawn(rows, seed, *, sharpness=1.7, classes=6):
@@ -208,26 +208,22 @@ def test_a_killed_command_goes_on_with_the_missing_settings(tmp_path, measured):
     killed = tmp_path / "work" / wanted[0].name / "seed_1"  # a run that has no checkpoint yet
     killed.mkdir(parents=True)
     flags = (f"--vectors={tmp_path}", f"--workdir={tmp_path}/work", f"--records={tmp_path}/records")
-    code, output = run("map.run", *flags, "--texts=banking77")
-    assert code == 0, output
+    output = finish("map.run", *flags, "--texts=banking77")
     assert "71 of 72 settings have a record." in output
     first = records.read(tmp_path / "records", wanted[0])
     assert first["rows"] == {"validation": 12, "test": 20}
     assert not killed.exists()
     (tmp_path / "records" / f"{wanted[0].name}.json").unlink()
-    code, _ = run("map.run", *flags, "--texts=banking77")
-    assert code == 0
+    finish("map.run", *flags, "--texts=banking77")
     assert records.read(tmp_path / "records", wanted[0])["values"] == first["values"]
-    code, output = run("map.run", *flags, "--texts=digits")
-    assert code == 2
+    output = finish("map.run", *flags, "--texts=digits", code=2)
     assert "--texts must be among banking77, clinc150, newsgroups, got digits." in output
     # The map chooses the two best losses; without CLINC150 only two losses are trained.
     conditions = [of for of in settings.settings("conditions") if of.texts == "banking77"]
     width = settings.Setting("banking77", "focal_3", 5e-4, "width64")
     for setting in set(conditions) - {width}:
         records.write(tmp_path / "records", setting, record_of(setting, measured))
-    code, output = run("map.run", *flags, "--texts=banking77", "--part=conditions")
-    assert code == 0, output
+    output = finish("map.run", *flags, "--texts=banking77", "--part=conditions")
     assert "Two more losses are chosen once the map has all records of banking77 and" in output
     assert "23 of 24 settings have a record." in output
     assert len(records.read(tmp_path / "records", width)["values"]["error"]) == 5

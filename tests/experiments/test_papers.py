@@ -17,7 +17,7 @@ from experiments.papers.page import listing, trained_tables
 from experiments.papers.page import verdicts_page as page
 from experiments.papers.store import records, runs
 from experiments.running import cli
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 
 pytestmark = pytest.mark.papers
 
@@ -605,8 +605,7 @@ def test_a_training_may_need_another_checkpoint(tmp_path, monkeypatch):
 
 def check_mistake(folder, message, *arguments):
     """Check that a command ends with one sentence and code 2."""
-    code, printed = run("papers", *arguments, f"--results={folder}", f"--runs_dir={folder}")
-    assert code == 2, printed
+    printed = finish("papers", *arguments, f"--results={folder}", f"--runs_dir={folder}", code=2)
     assert printed.startswith("error: ")
     assert message in printed
     assert printed.count("\n") == 1
@@ -639,8 +638,7 @@ def only(*names):
 def test_all_entries_are_recomputed_but_those_without_records(tmp_path):
     arguments = ("--run=all", "--recompute", f"--results={tmp_path}")
     before = [("tests.experiments.test_papers:only", "guo_habits", "guo_forecast")]
-    code, printed = run("papers", *arguments, before=before)
-    assert code == 0, printed
+    printed = finish("papers", *arguments, before=before)
     assert "guo_habits: not run; there is no file" in printed
     assert (tmp_path / "guo_forecast.json").exists()
 
@@ -648,8 +646,7 @@ def test_all_entries_are_recomputed_but_those_without_records(tmp_path):
 @pytest.mark.slow
 def test_missing_runs_are_reported_without_training(tmp_path):
     arguments = ("--run=mukhoti_smoothing", "--notrain", f"--runs_dir={tmp_path}")
-    code, printed = run("papers", *arguments, f"--results={tmp_path}")
-    assert code == 0, printed
+    printed = finish("papers", *arguments, f"--results={tmp_path}")
     assert "mukhoti_smoothing: not run;" in printed
     assert "lacks cifar10_resnet8 cross_entropy (seed 1, seed 2, seed 3)" in printed
 
@@ -657,8 +654,7 @@ def test_missing_runs_are_reported_without_training(tmp_path):
 @pytest.mark.slow
 def test_large_networks_are_left_to_an_accelerator(tmp_path):
     folders = (f"--runs_dir={tmp_path}", f"--results={tmp_path}")
-    code, printed = run("papers", "--run=bsce_gra_architectures", *folders)
-    assert code == 0, printed
+    printed = finish("papers", "--run=bsce_gra_architectures", *folders)
     assert "cifar10_densenet121, cifar10_wide_resnet26_10 need an accelerator" in printed
 
 
@@ -666,17 +662,14 @@ def test_large_networks_are_left_to_an_accelerator(tmp_path):
 def test_an_entry_is_trained_once_and_recomputed(tmp_path):
     folders = (f"--runs_dir={tmp_path / 'runs'}", f"--results={tmp_path / 'results'}")
     arguments = ("--run=mukhoti_shift", "--scale=toy", *folders)
-    code, printed = run("papers", *arguments)
-    assert code == 0, printed
+    printed = finish("papers", *arguments)
     assert printed.count("training: ") == 1
     assert "mukhoti-ts-fails-under-shift: " in printed
     path = tmp_path / "results" / "toy" / "mukhoti_shift.json"
     first = json.loads(path.read_text())["claims"]
     # Another entry with the same runs trains none, and the records alone give the same verdict.
-    code, printed = run("papers", "--run=guo_confidence", "--scale=toy", *folders)
-    assert code == 0, printed
+    printed = finish("papers", "--run=guo_confidence", "--scale=toy", *folders)
     assert "training: " not in printed
     shutil.rmtree(tmp_path / "runs")
-    code, printed = run("papers", *arguments, "--recompute")
-    assert code == 0, printed
+    finish("papers", *arguments, "--recompute")
     assert json.loads(path.read_text())["claims"] == first

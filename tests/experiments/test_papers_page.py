@@ -15,7 +15,7 @@ from experiments.papers.judge.values import Value
 from experiments.papers.page import findings, listing, procedure_page, repetitions
 from experiments.papers.page import verdicts_page as page
 from experiments.papers.store import records, runs
-from tests.experiments.processes import ROOT, run
+from tests.experiments.processes import ROOT, finish, run
 from tests.experiments.test_papers import CE, ENTRY, FOCAL, fabricate
 
 pytestmark = pytest.mark.papers
@@ -472,6 +472,5 @@ def test_a_flag_without_effect_is_refused(flag):
 
 @pytest.mark.slow
 def test_a_run_creates_the_folder(tmp_path):
-    code, printed = run("papers", "--run=guo_forecast", f"--results={tmp_path / 'new'}")
-    assert code == 0, printed
+    finish("papers", "--run=guo_forecast", f"--results={tmp_path / 'new'}")
     assert (tmp_path / "new" / "guo_forecast.json").is_file()

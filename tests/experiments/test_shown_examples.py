@@ -9,7 +9,7 @@ from calib_jax.data.text.subwords import Subwords
 from calib_jax.data.text.trees import padded, parse_tree
 from calib_jax.data.text.vocabulary import Vocabulary
 from experiments.reports import shown_examples
-from tests.experiments.processes import run
+from tests.experiments.processes import finish, run
 
 
 def described(inputs, labels, weights=None, vocabulary=None, names=("bad", "so so", "good")):
@@ -76,8 +76,7 @@ def test_pixels_are_counted_and_void_is_left_out():
 
 
 def test_the_binary_shows_an_example_of_each_part():
-    code, output = run("data", "--show=digits", "--example=400")
-    assert code == 0, output
+    output = finish("data", "--show=digits", "--example=400")
     lines = output.splitlines()
     label = data.digits().train.labels[400]
     assert lines[lines.index("train, example 400 of 500") + 3] == f"  label     {label}"

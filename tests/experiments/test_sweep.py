@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 
 from calib_jax.train.folder import lock
-from tests.experiments.processes import run, start
+from tests.experiments.processes import finish, run, start
 from tests.selection import some_of
 
 TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
@@ -20,8 +20,7 @@ def sweep(folder, *more, losses="cross_entropy,adafocal", config="configs/digits
 
 
 def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
-    code, output = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
-    assert code == 0, output
+    output = finish("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
     assert "2/2  adafocal seed 1" in output
     assert "as trained" in output
     assert "after temperature" in output
@@ -33,16 +32,13 @@ def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
 
 @pytest.mark.slow
 def test_a_sweep_trains_what_is_missing(tmp_path):
-    code, output = run("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
-    assert code == 0, output
+    finish("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
     # One more seed of one loss: the rest is done.
     more = sweep(tmp_path, "--config.num_epochs=2", "--seeds=2", losses="adafocal")
-    code, output = run("sweep", *more)
-    assert code == 0, output
+    output = finish("sweep", *more)
     assert "1 of 2 runs are done already" in output
     assert "1/1  adafocal seed 2" in output
-    code, output = run("sweep", *sweep(tmp_path, "--config.batch_size=25"))
-    assert code == 2
+    output = finish("sweep", *sweep(tmp_path, "--config.batch_size=25"), code=2)
     assert "a sweep of another config (batch_size: 50 before, 25 now)" in output
     assert output.count("\n") == 1
 
@@ -50,15 +46,13 @@ def test_a_sweep_trains_what_is_missing(tmp_path):
 @pytest.mark.slow
 def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
     short = ("--config.num_epochs=2", "--seeds=2")
-    code, output = run("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
-    assert code == 0, output
+    output = finish("sweep", *sweep(tmp_path, *short, "--logits=none", losses="cross_entropy"))
     assert "The logits of cross_entropy were not kept" in output
     folder = tmp_path / "runs" / "cross_entropy" / "1"
     assert not [*folder.glob("predictions_*")]
     log = (folder / "metrics.jsonl").read_bytes()
     streamed = json.loads((tmp_path / "sweep.json").read_text())
-    code, output = run("sweep", *sweep(tmp_path, *short, losses="cross_entropy"))
-    assert code == 0, output
+    output = finish("sweep", *sweep(tmp_path, *short, losses="cross_entropy"))
     assert "were not kept" not in output
     assert (folder / "metrics.jsonl").read_bytes() == log  # evaluated again, not trained
     kept = json.loads((tmp_path / "sweep.json").read_text())
@@ -66,8 +60,7 @@ def test_a_sweep_without_logits_has_values_and_may_get_them_later(tmp_path):
         assert one["value"] == pytest.approx(other["value"], rel=1e-3, abs=1e-4), one["metric"]
         assert one["low"] is None or np.isnan(one["low"])
         assert other["low"] < other["high"]
-    code, output = run("sweep", *sweep(tmp_path, *short, "--logits=none", "--criterion=ece"))
-    assert code == 2
+    output = finish("sweep", *sweep(tmp_path, *short, "--logits=none", "--criterion=ece"), code=2)
     assert "--criterion needs --logits=keep" in output
 
 
@@ -82,23 +75,17 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
         (one, longer),
         (whole, longer),
     ):
-        code, output = run("sweep", *sweep(folder, *more, losses="cross_entropy"))
-        assert code == 0, output
+        finish("sweep", *sweep(folder, *more, losses="cross_entropy"))
     records = [json.loads((folder / "sweep.json").read_text()) for folder in (one, whole)]
     assert records[0]["cells"] == records[1]["cells"]
     log = one / "runs" / "cross_entropy" / "1" / "metrics.jsonl"
     assert [json.loads(line)["epoch"] for line in log.read_text().splitlines()] == [1, 2, 3, 4]
-    code, output = run(
-        "sweep", *sweep(one, *longer, "--config.metrics=brier", losses="cross_entropy")
-    )
-    assert code == 0, output
+    output = finish("sweep", *sweep(one, *longer, "--config.metrics=brier", losses="cross_entropy"))
     assert "1 of 1 runs are done already" in output
     best = (*longer, "--checkpoint=best_nll")
-    code, output = run("sweep", *sweep(one, *best, losses="cross_entropy"))
-    assert code == 2
+    output = finish("sweep", *sweep(one, *best, losses="cross_entropy"), code=2)
     assert "cross_entropy seed 1 has no checkpoint best_nll, only latest: give" in output
-    code, output = run("sweep", *sweep(one, constant, "--config.num_epochs=3"))
-    assert code == 2
+    output = finish("sweep", *sweep(one, constant, "--config.num_epochs=3"), code=2)
     assert "a sweep of another config (num_epochs: 4 before, 3 now)" in output
 
 
@@ -114,8 +101,7 @@ def test_a_stopped_sweep_goes_on(tmp_path):
     assert process.returncode == 143, output
     assert "nothing is lost" in output
     assert "Traceback" not in output
-    code, output = run("sweep", *arguments)
-    assert code == 0, output
+    output = finish("sweep", *arguments)
     assert "1 of 2 runs are done already" in output
     rows = [json.loads(line)["epoch"] for line in log.read_text().splitlines()]
     assert rows == list(range(1, 301))
@@ -166,8 +152,9 @@ def test_a_stopped_sweep_goes_on(tmp_path):
 )
 def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, message):
     folder = tmp_path / "sweep"
-    code, output = run("sweep", "--config=configs/digits.py", f"--workdir={folder}", *arguments)
-    assert code == 2
+    output = finish(
+        "sweep", "--config=configs/digits.py", f"--workdir={folder}", *arguments, code=2
+    )
     assert output.startswith("error: ")
     assert message in output
     assert not folder.exists()
@@ -190,8 +177,7 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
         pass
     rate = "--config.optimizer.learning_rate=1e12"
     more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
-    code, output = run("sweep", *sweep(tmp_path, *more, losses="cross_entropy,focal,brier"))
-    assert code == 1, output
+    output = finish("sweep", *sweep(tmp_path, *more, losses="cross_entropy,focal,brier"), code=1)
     assert "1/3  cross_entropy seed 1: failed: the loss is not finite at step" in output
     assert "2/3  focal seed 1: failed: " in output
     assert "3/3  brier seed 1: validation brier" in output
@@ -214,8 +200,7 @@ def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
     folder = tmp_path / "runs" / "cross_entropy" / "1"
 
     def measured(*options):
-        code, output = run("sweep", *sweep(tmp_path, *more, *options, losses="cross_entropy"))
-        assert code == 0, output
+        output = finish("sweep", *sweep(tmp_path, *more, *options, losses="cross_entropy"))
         with np.load(folder / "predictions_validation.npz") as result:
             logits, labels = result["logits"].astype(float), result["labels"]
         nll = scipy.special.logsumexp(logits, axis=-1) - logits[np.arange(len(labels)), labels]

@@ -15,7 +15,7 @@ import scipy.special
 from calib_jax import train
 from calib_jax.train.folder import journal, lock
 from experiments.running import finished
-from tests.experiments.processes import run, start, stop_after
+from tests.experiments.processes import finish, run, start, stop_after
 from tests.selection import some_of
 
 CONFIG = "--config=configs/digits.py:adafocal"
@@ -26,8 +26,7 @@ SHORT = ("--config.num_epochs=3", "--config.model.options.hidden=(16,)")
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory):
     folder = tmp_path_factory.mktemp("trained")
-    code, output = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
-    assert code == 0, output
+    output = finish("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
     return folder, output
 
 
@@ -84,8 +83,7 @@ def test_two_evaluations_of_a_run_do_not_mix(trained):
 def evaluated(trained):
     folder, _ = trained
     more = ("--resamples=20", "--training", "--ood=gaussian_noise:severity=4")
-    code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", *more)
-    assert code == 0, output
+    output = finish("evaluate", f"--workdir={folder}", "--checkpoint=best_nll", *more)
     return folder, output
 
 
@@ -132,15 +130,13 @@ def test_an_evaluation_that_ends_early_leaves_no_predictions_that_are_used_toget
     shutil.copytree(evaluated[0], folder)
     kept = (folder / "predictions_test.npz").rename(folder / "kept.npz")
     (folder / "predictions_test.npz" / "full").mkdir(parents=True)  # so that it cannot be written
-    code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest")
-    assert code == 2
+    output = finish("evaluate", f"--workdir={folder}", "--checkpoint=latest", code=2)
     assert "predictions_test.npz cannot be written to" in output.splitlines()[-1]
     shutil.rmtree(folder / "predictions_test.npz")
     kept.rename(folder / "predictions_test.npz")
     with pytest.raises(ValueError, match=r"validation\.npz is of other weights \(latest, step"):
         finished.read([str(folder), str(evaluated[0])])
-    code, output = run("evaluate", f"--workdir={folder}", "--checkpoint=latest", "--resamples=20")
-    assert code == 0, output
+    finish("evaluate", f"--workdir={folder}", "--checkpoint=latest", "--resamples=20")
     assert not (folder / "predictions_training.npz").exists()  # of the older weights
 
 
@@ -155,8 +151,7 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
 
     def values(kind):
         more = ("--checkpoint=best_nll", "--batch_size=300")
-        code, output = run("evaluate", f"--workdir={folder}", f"--logits={kind}", *more)
-        assert code == 0, output
+        finish("evaluate", f"--workdir={folder}", f"--logits={kind}", *more)
         return json.loads((folder / "report" / "values.json").read_text())
 
     first, again, none = values("float16"), values("float16"), values("none")
@@ -169,15 +164,12 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
     assert names == [f"block_0000{k}.npz" for k in range(4)]
     notes = folder / "predictions_test" / "notes.txt"
     notes.write_text("mine")
-    code, output = run("evaluate", f"--workdir={folder}", "--logits=float16")
-    assert code == 2
+    output = finish("evaluate", f"--workdir={folder}", "--logits=float16", code=2)
     assert "holds notes.txt, which is no block of logits: move it" in output
     assert notes.read_text() == "mine"  # and what is there stays
-    code, output = run("compare", evaluated[0], folder, "--resamples=100")
-    assert code == 0, output
+    output = finish("compare", evaluated[0], folder, "--resamples=100")
     assert "The logits of copy were not kept: values from streamed statistics" in output
-    code, output = run("evaluate", f"--workdir={folder}", "--logits=some")
-    assert code == 2
+    output = finish("evaluate", f"--workdir={folder}", "--logits=some", code=2)
     assert "keep|float16|none" in output.replace(", ", "|").replace("'", "")
 
 
@@ -185,19 +177,14 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
 def test_weights_of_a_run_are_measured_elsewhere(evaluated, tmp_path):
     folder, _ = evaluated
     source = f"--init_from={folder}:best_nll"
-    code, output = run(
-        "evaluate", source, CONFIG, SHORT[1], f"--workdir={tmp_path / 'new'}", "--resamples=20"
-    )
-    assert code == 0, output
+    finish("evaluate", source, CONFIG, SHORT[1], f"--workdir={tmp_path / 'new'}", "--resamples=20")
     ours, theirs = (where / "predictions_test.npz" for where in (tmp_path / "new", folder))
     with np.load(ours) as one, np.load(theirs) as other:
         np.testing.assert_array_equal(one["logits"], other["logits"])
-    code, output = run("evaluate", source, f"--workdir={tmp_path}")
-    assert code == 2
+    output = finish("evaluate", source, f"--workdir={tmp_path}", code=2)
     assert "--init_from=FILE and --config=FILE go together" in output
     before = (folder / "predictions_test.npz").read_bytes()
-    code, output = run("evaluate", source, CONFIG, SHORT[1], f"--workdir={folder}")
-    assert code == 2
+    output = finish("evaluate", source, CONFIG, SHORT[1], f"--workdir={folder}", code=2)
     assert "holds a run with other weights: choose a new --workdir" in output
     assert (folder / "predictions_test.npz").read_bytes() == before
 
@@ -208,8 +195,7 @@ def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_pa
     shutil.copytree(trained[0], folder)
     steps = sorted(int(path.name) for path in (folder / "checkpoints").iterdir())
     shutil.rmtree(folder / "checkpoints" / str(steps[-1]) / "state")
-    code, output = run("evaluate", f"--workdir={folder}", "--resamples=20")
-    assert code == 0, output
+    output = finish("evaluate", f"--workdir={folder}", "--resamples=20")
     assert f"warning: checkpoint {steps[-1]} in {folder}" in output
     assert f"step {steps[-2]} of {folder}" in output
     assert "Traceback" not in output
@@ -217,13 +203,13 @@ def test_a_damaged_newest_checkpoint_is_left_aside_by_evaluation(trained, tmp_pa
 
 def test_a_finished_run_says_so_and_another_config_is_refused(trained):
     folder, _ = trained
-    code, output = run(
+    output = finish(
         "train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.run.keep=5"
     )
-    assert code == 0
     assert "holds a finished run of 3 epochs: nothing to do" in output
-    code, output = run("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.seed=2")
-    assert code == 2
+    output = finish(
+        "train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED, "--config.seed=2", code=2
+    )
     assert output.strip().endswith(
         f"error: {folder} holds a run of another config (seed: 1 before, 2 now): choose another"
         " folder, or the old values."
@@ -347,8 +333,7 @@ def test_the_help_of_a_config_lists_its_keys():
     ),
 )
 def test_mistakes_are_one_sentence(tmp_path, arguments, message):
-    code, output = run("train", *arguments, f"--workdir={tmp_path / 'run'}")
-    assert code == 2
+    output = finish("train", *arguments, f"--workdir={tmp_path / 'run'}", code=2)
     assert output.startswith("error: ")
     assert message in output
     assert output.count("\nerror") == 0
@@ -359,8 +344,7 @@ def test_mistakes_are_one_sentence(tmp_path, arguments, message):
 @pytest.mark.slow
 def test_seeds_that_do_not_fit_in_memory(tmp_path):
     arguments = ["--config=configs/digits.py", "--config.num_seeds=10000000"]
-    code, output = run("train", *arguments, f"--workdir={tmp_path}")
-    assert code == 1
+    output = finish("train", *arguments, f"--workdir={tmp_path}", code=1)
     message = output.splitlines()[-1]
     assert message.startswith("error: the state of 10000000 runs takes ")
     assert re.search(r"train at most \d+ at once\.$", message)
@@ -370,20 +354,17 @@ def test_seeds_that_do_not_fit_in_memory(tmp_path):
 @pytest.mark.slow
 def test_several_seeds_have_folders_of_their_own(tmp_path):
     two = (CONFIG, f"--workdir={tmp_path}", *SHORT, "--config.num_seeds=2")
-    code, output = run("train", *two)
-    assert code == 0, output
+    output = finish("train", *two)
     assert "means of 2 of 2 runs" in output
     assert "| mean ± sd |" in output
     alone = tmp_path / "alone"
-    code, output = run("train", CONFIG, f"--workdir={alone}", *SHORT, "--config.seed=2")
-    assert code == 0, output
+    finish("train", CONFIG, f"--workdir={alone}", *SHORT, "--config.seed=2")
     seed = tmp_path / "seed_2"
     for name in ("config.json", "loss_state.jsonl"):
         assert (seed / name).read_text() == (alone / name).read_text()
     shutil.rmtree(alone)
     several = ("--resamples=100", "--criterion=nll,ece")
-    code, output = run("evaluate", f"--workdir={tmp_path}", *several)
-    assert code == 0, output
+    output = finish("evaluate", f"--workdir={tmp_path}", *several)
     assert "Mean ± standard deviation over 2 seeds" in output
     assert "T by ece" in output
     assert (
@@ -394,20 +375,16 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
         with np.load(folder / "predictions_test.npz") as result:
             assert result["logits"].shape == (1000, 10)
     assert (tmp_path / "report" / "report.md").exists()
-    code, output = run("evaluate", f"--workdir={tmp_path}", "--resamples=20", "--calibrate=")
-    assert code == 0, output
+    output = finish("evaluate", f"--workdir={tmp_path}", "--resamples=20", "--calibrate=")
     assert "Checkpoints: latest. As trained." in output
     assert "after temperature" not in output
     other = tmp_path / "seed_3"
     longer = ("--config.num_epochs=4", SHORT[1], "--config.seed=3")
-    code, output = run("train", CONFIG, f"--workdir={other}", *longer)
-    assert code == 0, output
-    code, output = run("evaluate", f"--workdir={tmp_path}")
-    assert code == 2
+    finish("train", CONFIG, f"--workdir={other}", *longer)
+    output = finish("evaluate", f"--workdir={tmp_path}", code=2)
     assert "seed_3 are seeds of different trainings (num_epochs: 3 before, 4 now" in output
     shutil.rmtree(other)
-    code, output = run("train", CONFIG, f"--workdir={tmp_path}", *SHORT)
-    assert code == 2
+    output = finish("train", CONFIG, f"--workdir={tmp_path}", *SHORT, code=2)
     assert (
         "holds the seeds 1, 2: resume them with --config.seed=1 --config.num_seeds=2, or" in output
     )
@@ -415,12 +392,10 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
 
 def test_a_folder_that_cannot_be(tmp_path):
     (tmp_path / "file").write_text("")
-    code, output = run(
-        "train", "--config=configs/digits.py", f"--workdir={tmp_path / 'file' / 'x'}"
+    output = finish(
+        "train", "--config=configs/digits.py", f"--workdir={tmp_path / 'file' / 'x'}", code=2
     )
-    assert code == 2
     assert output.startswith("error: ")
     assert "file/x cannot be used: Not a directory" in output
-    code, output = run("evaluate", f"--workdir={tmp_path}")
-    assert code == 2
+    output = finish("evaluate", f"--workdir={tmp_path}", code=2)
     assert f"there is no run in {tmp_path}" in output

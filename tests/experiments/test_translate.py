@@ -16,7 +16,7 @@ from calib_jax import data, models
 from experiments.running import subword_files
 from experiments.translation import bleu, networks
 from tests.data import tiny
-from tests.experiments.processes import ROOT, environment, run
+from tests.experiments.processes import ROOT, environment, finish, run
 from tests.models.members import variables_of
 
 NETWORK = {"width": 8, "depth": 1, "heads": 2, "mlp_width": 8, "places": 12, "dropout": 0.0}
@@ -151,8 +151,7 @@ def test_a_run_translates_without_its_data_set(tmp_path):
     tiny.multi30k(tmp_path / "sets")
     folder = tmp_path / "run"
     sets = f"--data_dir={tmp_path / 'sets'}"
-    code, output = run(*TRAIN, f"--workdir={folder}", sets)
-    assert code == 0, output
+    finish(*TRAIN, f"--workdir={folder}", sets)
     (tmp_path / "sets" / "multi30k").rename(tmp_path / "moved")
     ended = translate(folder, b"ein Hund.\n\nMann", "--beam=2", "--length=5")
     assert ended.returncode == 0, ended.stderr
@@ -256,17 +255,13 @@ def test_scores_of_two_runs(tmp_path):
     tiny.multi30k(tmp_path / "sets")
     sets = f"--data_dir={tmp_path / 'sets'}"
     for seed in (1, 2):
-        code, output = run(
-            *TRAIN, f"--workdir={tmp_path / str(seed)}", f"--config.seed={seed}", sets
-        )
-        assert code == 0, output
+        finish(*TRAIN, f"--workdir={tmp_path / str(seed)}", f"--config.seed={seed}", sets)
     out = tmp_path / "out"
-    code, output = run(
+    finish(
         "score_translation",
         *(tmp_path / str(seed) for seed in (1, 2)),
         *(sets, f"--out={out}", "--temperatures=1,2", "--resamples=100", "--beam=2"),
     )
-    assert code == 0, output
     values = json.loads((out / "translation.json").read_text())
     assert values["sentences"] == 7
     assert set(values["quality"]["fitted"]["chrF"]) == {"1", "2"}

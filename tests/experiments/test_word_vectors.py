@@ -9,7 +9,7 @@ import pytest
 from calib_jax import data, models
 from experiments.running import word_vectors
 from tests.data import tiny
-from tests.experiments.processes import run
+from tests.experiments.processes import finish
 
 BERT = {"words": 60, "width": 6, "depth": 1, "heads": 2, "mlp_width": 8, "places": 20}
 
@@ -77,6 +77,5 @@ def test_the_file_is_read_by_the_data_set(folder, tmp_path):
     ],
 )
 def test_what_cannot_be_written_is_refused(tmp_path, options, message):
-    code, output = run("data", f"--word_vectors={tmp_path}", *options)
-    assert code == 2
+    output = finish("data", f"--word_vectors={tmp_path}", *options, code=2)
     assert message in output
