@@ -63,21 +63,6 @@ def _number(path: pathlib.Path, line: int, text: str) -> float:
         ) from error
 
 
-def number(
-    source: str, table: str, dataset: str, model: str, method: str, metric: str, phase: str = ""
-) -> Number:
-    """Return one published number; raise an error with near rows if there is none."""
-    key = Key(source, table, dataset, model, method, metric, phase)
-    numbers = read()
-    if key not in numbers:
-        rows = [" | ".join(known) for known in numbers]
-        near = difflib.get_close_matches(" | ".join(key), rows, n=2, cutoff=0)
-        raise LookupError(
-            f"the published tables have no row {' | '.join(key)}; near are {' and '.join(near)}."
-        )
-    return numbers[key]
-
-
 def table(
     source: str, name: str, phase: str = "", metric: str | None = None
 ) -> dict[tuple[str, str], dict[str, Number]]:

@@ -13,20 +13,12 @@ Column = Mapping[str, float]
 
 
 def columns(
-    source: str, table: str, phase: str = "", metric: str | None = None
+    source: str, table: str, phase: str = "", metric: str | None = None, field: str = "value"
 ) -> dict[str, dict[str, float]]:
-    """Read a published table as {method: {"data set, network": number}}."""
-    return _transposed(source, table, phase, metric, "value")
+    """Read a published table as {method: {"data set, network": number}}.
 
-
-def temperatures(source: str, table: str) -> dict[str, dict[str, float]]:
-    """Read the temperatures printed beside the values after scaling, as `columns`."""
-    return _transposed(source, table, "post", None, "temperature")
-
-
-def _transposed(
-    source: str, table: str, phase: str, metric: str | None, field: str
-) -> dict[str, dict[str, float]]:
+    The field "temperature" has the temperatures printed beside the values after scaling.
+    """
     chosen: dict[str, dict[str, float]] = {}
     for (dataset, model), numbers in published.table(source, table, phase, metric).items():
         for method, number in numbers.items():

@@ -74,11 +74,8 @@ def true(*names: str) -> Rule:
     'does not hold'
     """
     words = f"holds if {listed(names)} {'is' if len(names) == 1 else 'are'} true"
-
-    def judge(values: Values) -> Judgement:
-        return Judgement(HOLDS if all(values[name].value == 1 for name in names) else FAILS)
-
-    return Rule(f"{words}; does not hold otherwise", judge, names)
+    words += "; does not hold otherwise"
+    return decided(words, lambda v: all(v[name].value == 1 for name in names), names=names)
 
 
 def decided(
@@ -111,14 +108,12 @@ def at_least(name: str, holds: float, fails: float | None = None) -> Rule:
     """
     words = f"holds if {name} is at least {holds:g}"
     words += "" if fails is None else f"; does not hold if it is at most {fails:g}"
-
-    def judge(values: Values) -> Judgement:
-        value = values[name].value
-        if value >= holds:
-            return Judgement(HOLDS)
-        return Judgement(UNDECIDED if fails is None or value > fails else FAILS)
-
-    return Rule(words + "; undecided otherwise", judge, (name,))
+    return decided(
+        words + "; undecided otherwise",
+        lambda values: values[name].value >= holds,
+        lambda values: fails is not None and values[name].value <= fails,
+        (name,),
+    )
 
 
 def within(name: str, low: float, high: float) -> Rule:

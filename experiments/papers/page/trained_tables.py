@@ -76,22 +76,18 @@ def _ece(predictions: Predictions | Columns) -> float:
     return 100 * estimates.ece(predictions)
 
 
-def _of_logits(statistic: Callable[[Predictions], float]) -> Column:
+def _of_logits(statistic: Callable[[Trained], float]) -> Column:
     """Return the column of a statistic that needs logits."""
-    return lambda run: None if isinstance(run.test, Columns) else statistic(run.logits)
-
-
-def _after_temperature(run: Trained) -> float | None:
-    return None if isinstance(run.test, Columns) else _ece(run.scaled)
+    return lambda run: None if isinstance(run.test, Columns) else statistic(run)
 
 
 LABELS: dict[str, Column] = {  # of a network with one label an example
     "error": lambda run: _error(run.test),
     "ECE": lambda run: _ece(run.test),
-    "ECE after T": _after_temperature,
-    "T": lambda run: None if isinstance(run.test, Columns) else run.temperature,
-    "AdaECE": _of_logits(lambda part: 100 * float(metrics.adaptive_ece(*part))),
-    "NLL": _of_logits(lambda part: 100 * estimates.nll(part).value),
+    "ECE after T": _of_logits(lambda run: _ece(run.scaled)),
+    "T": _of_logits(lambda run: run.temperature),
+    "AdaECE": _of_logits(lambda run: 100 * float(metrics.adaptive_ece(*run.logits))),
+    "NLL": _of_logits(lambda run: 100 * estimates.nll(run.logits).value),
 }
 
 

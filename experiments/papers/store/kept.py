@@ -6,21 +6,18 @@ import numpy as np
 
 from calib_jax import report
 from experiments.papers.judge.estimates import Predictions
-
-
-def path_of(folder: pathlib.Path, part: str) -> pathlib.Path:
-    """Return the file of the validation or the test part; runs without logits have none."""
-    return folder / f"predictions_{part}.npz"
+from experiments.reports import evaluation_record
 
 
 def rows(folder: pathlib.Path, part: str) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Read logits `[rows, ..., classes]`, labels `[rows, ...]` and weights of their shape."""
-    values = report.read_predictions(str(path_of(folder, part)))
+    path = folder / evaluation_record.file_of(part)
+    values = report.read_predictions(str(path))
     logits, labels = np.asarray(values.logits, np.float32), np.asarray(values.labels)
     weights = np.ones(labels.shape) if values.weights is None else np.asarray(values.weights)
     if not np.all((weights == 0) | (weights == 1)):
         raise ValueError(
-            f"{path_of(folder, part)} has labels of other weights than 0 and 1, which the"
+            f"{path} has labels of other weights than 0 and 1, which the"
             " statistics of verdicts do not know."
         )
     return logits, labels, weights

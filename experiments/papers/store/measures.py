@@ -15,7 +15,7 @@ from calib_jax import calibrators, data, inference, metrics, train
 from calib_jax.train.folder import files
 from experiments.papers.judge.estimates import Columns, Predictions, temperature_of
 from experiments.papers.store import kept
-from experiments.reports import excluded
+from experiments.reports import evaluation_record, excluded
 from experiments.running import building, initial
 from experiments.running.trained import predictions
 
@@ -23,23 +23,7 @@ Measured = dict[str, Columns | np.ndarray]
 Measure = Callable[[pathlib.Path, str | None], Measured]
 Row = Mapping[str, Any]
 
-_MEASURES: dict[str, Measure] = {}
 
-
-def register(measure: Measure) -> Measure:
-    """Register a measure under the name of its function."""
-    _MEASURES[measure.__name__] = measure
-    return measure
-
-
-def named(name: str) -> Measure:
-    """Return the measure of this name."""
-    if name not in _MEASURES:
-        raise LookupError(f"there is no measure {name!r}; there are {', '.join(_MEASURES)}.")
-    return _MEASURES[name]
-
-
-@register
 def turning_points(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict at the epochs of the least test NLL: of all, and after the first drop; and at it."""
     run = _Run(folder, data_dir)
@@ -54,7 +38,6 @@ def turning_points(folder: pathlib.Path, data_dir: str | None) -> Measured:
     )
 
 
-@register
 def early_stops(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict at the epochs of the least validation NLL, ECE and error."""
     run = _Run(folder, data_dir)
@@ -68,25 +51,24 @@ def _white(run: "_Run") -> float:
     return run.dataset.brightest
 
 
-@register
 def noise(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images with Gaussian noise of standard deviation .1, as they are."""
     run = _Run(folder, data_dir)
     source = data.gaussian_noise(run.dataset.test, severity=5, brightest=_white(run))
-    before = run.predicted([run.rows[-1]["step"]], source)[0]
-    return {"before": before.columns, "after": before.scaled(run.temperature).columns}
+    return _before_and_after(run, source)
 
 
-@register
 def svhn(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images of SVHN, normalised as the run's own data set is."""
     run = _Run(folder, data_dir)
-    source = building.data_set("svhn", {}, data_dir).test
+    return _before_and_after(run, building.data_set("svhn", {}, data_dir).test)
+
+
+def _before_and_after(run: "_Run", source: Any) -> Measured:
     before = run.predicted([run.rows[-1]["step"]], source)[0]
     return {"before": before.columns, "after": before.scaled(run.temperature).columns}
 
 
-@register
 def shift(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Predict the test images with noise of severity 1 to 5, after the temperature."""
     run = _Run(folder, data_dir)
@@ -99,7 +81,6 @@ def shift(folder: pathlib.Path, data_dir: str | None) -> Measured:
     return columns
 
 
-@register
 def mass_bins(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Average the confidence in bins 0, 7 and 14 of 15 of equal mass, at every epoch.
 
@@ -121,7 +102,6 @@ def mass_bins(folder: pathlib.Path, data_dir: str | None) -> Measured:
     }
 
 
-@register
 def top_bin(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Compute the share of training examples in the top of 25 bins, and the error, by epoch."""
     run = _Run(folder, data_dir)
@@ -132,7 +112,6 @@ def top_bin(folder: pathlib.Path, data_dir: str | None) -> Measured:
     }
 
 
-@register
 def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Sum the confusion and the calibration of every test image, as trained and after T by NLL.
 
@@ -162,7 +141,6 @@ def segments(folder: pathlib.Path, data_dir: str | None) -> Measured:
     return arrays
 
 
-@register
 def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Average 1 - p_y and the misses over every class of the validation set, at every kept epoch.
 
@@ -189,7 +167,6 @@ def class_weights(folder: pathlib.Path, data_dir: str | None) -> Measured:
     }
 
 
-@register
 def translation(folder: pathlib.Path, data_dir: str | None) -> Measured:
     """Translate the test part at several temperatures, and sum its tokens by sentence."""
     from experiments.papers.store import translations
@@ -256,7 +233,7 @@ class _Run:
 
         They are those that the sweep kept; if it kept none, the last weights predict them.
         """
-        if kept.path_of(self._folder, part).is_file():
+        if (self._folder / evaluation_record.file_of(part)).is_file():
             logits, labels, weights = _as_images(*kept.rows(self._folder, part))
         else:
             source = {"validation": self.dataset.validation, "test": self.dataset.test}[part]
@@ -297,3 +274,19 @@ class _Run:
             )
         states = [self._checkpoints.restore(template, step).state for step in steps]
         return predictions(self._experiment, states, source, batch_size=1024)
+
+
+MEASURES: dict[str, Measure] = {
+    measure.__name__: measure
+    for measure in (
+        *(turning_points, early_stops, noise, svhn, shift, mass_bins, top_bin, segments),
+        *(class_weights, translation),
+    )
+}
+
+
+def named(name: str) -> Measure:
+    """Return the measure of this name."""
+    if name not in MEASURES:
+        raise LookupError(f"there is no measure {name!r}; there are {', '.join(MEASURES)}.")
+    return MEASURES[name]

@@ -9,7 +9,6 @@ from experiments.papers.judge.counting import (
     count,
     each_count,
     inside,
-    temperatures,
 )
 from experiments.papers.judge.rules import decided
 from experiments.papers.judge.values import Value
@@ -37,7 +36,7 @@ def change_by_scaling() -> dict[str, Value]:
 
 def near_one() -> dict[str, Value]:
     """Count temperatures in [0.9, 1.1], and rows where AdaFocal needs no scaling to be lowest."""
-    fitted = temperatures("adafocal", "Table 1")
+    fitted = columns("adafocal", "Table 1", "post", field="temperature")
     ours = fitted["AdaFocal"]
     return {
         "T of AdaFocal in [0.9, 1.1]": inside(ours, 0.9, 1.1),

@@ -166,16 +166,10 @@ def correlations() -> dict[str, Value]:
         facts[f"mean of 1 - eta_y, {setting.label}"] = over_seeds(
             [1 - float(np.mean(of_label(one.truth, one.labels))) for one in scored]
         )
+    metric = "pearson_corr_with_true_uncertainty"
+    (of_paper,) = published.table("bsce-gra", "text", metric=metric).values()
     for weight in ("FL", "DFL", "gBS"):
-        number = published.number(
-            "bsce-gra",
-            "text",
-            "toy mixture of Gaussians",
-            "MLP",
-            weight,
-            "pearson_corr_with_true_uncertainty",
-        )
-        facts[f"published r({weight})"] = Value(number.value)
+        facts[f"published r({weight})"] = Value(of_paper[weight].value)
     facts["largest |r(L1 Brier) - r(FL)|"] = Value(gap, note="the L1 Brier score is 2 (1 - p_y)")
     return values | facts
 

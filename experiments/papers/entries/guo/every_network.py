@@ -24,11 +24,10 @@ NETWORKS = {
 
 def statistic(runs: Runs) -> dict[str, Value]:
     """Compare the squared calibration errors before and after the temperature."""
-    changes = {
+    return {
         _name(network): (_change_of_pixels if network == OF_PIXELS else _change)(runs[network])
         for network in NETWORKS
     }
-    return changes
 
 
 def _name(network: str) -> str:

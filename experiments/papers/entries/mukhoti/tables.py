@@ -17,7 +17,6 @@ from experiments.papers.judge.counting import (
     each_count,
     inside,
     one_count,
-    temperatures,
     total_count,
     without,
 )
@@ -85,7 +84,7 @@ def temperatures_inside(*methods: str, low: float, high: float) -> Callable[[], 
     """Return the statistic that counts the temperatures of Table 1 in an interval."""
 
     def compute() -> dict[str, Value]:
-        fitted = temperatures("mukhoti", "T1")
+        fitted = columns("mukhoti", "T1", "post", field="temperature")
         return {f"T of {method}": inside(fitted[method], low, high) for method in methods}
 
     return compute
