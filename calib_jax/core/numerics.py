@@ -184,11 +184,22 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
         largest = jnp.max(rows, axis=-1)
         # A sum keeps a NaN, which a maximum may drop.
         missing = jnp.where(jnp.isnan(jnp.sum(rows, axis=-1)), jnp.nan, largest)
-        index = _wide_argmax(rows, missing, largest[..., None] - rows)
+        index = _wide_argmax(rows, missing, unshared(largest)[..., None] - rows)
     else:
         index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
     # `argmax` finds a NaN; `max` may drop it on a CPU.
     return jnp.where(jnp.isnan(true_class(logits, index)), logits.shape[-1], index)
+
+
+def unshared(values: Number) -> Array:
+    """Keep the broadcast of these values apart from equal broadcasts elsewhere.
+
+    On a CPU, XLA computes the operands of a sum or maximum over the classes within the sum, but not
+    those that other operations read, too: they become arrays of all classes. XLA merges equal
+    broadcasts, and does not look behind a barrier.
+    """
+    values = jnp.asarray(values)
+    return lax.optimization_barrier(values) if jax.default_backend() == "cpu" else values
 
 
 def argmax_by_spread(rows: Logits, largest: PerExample, spread: PerClass) -> Integer[Array, "..."]:
@@ -199,7 +210,7 @@ def argmax_by_spread(rows: Logits, largest: PerExample, spread: PerClass) -> Int
     if not _is_wide(rows):
         return jnp.argmax(rows, axis=-1).astype(jnp.int32)
     rows, largest, spread = lax.stop_gradient((rows, largest, spread))
-    return _wide_argmax(rows, largest, 1 - spread)
+    return _wide_argmax(rows, largest, unshared(jnp.ones((), rows.dtype)) - spread)
 
 
 def _is_wide(rows: Logits) -> bool:
@@ -217,7 +228,7 @@ def _wide_argmax(rows: Logits, largest: PerExample, below: PerClass) -> Integer[
       largest: the largest entry of each row.
       below: 0 for the largest entries, and greater for others.
     """
-    big = 0.1 * float(jnp.finfo(rows.dtype).max)
+    big = unshared(jnp.asarray(0.1 * float(jnp.finfo(rows.dtype).max), rows.dtype))
     number = lax.broadcasted_iota(rows.dtype, rows.shape, rows.ndim - 1)
     place = jnp.min(number + big * below, axis=-1)
     index = jnp.clip(place, 0, rows.shape[-1] - 1).astype(jnp.int32)
@@ -270,24 +281,28 @@ def max_where(
     """Compute each row's maximum over the masked entries; -inf if the mask is empty.
 
     Equal entries share the gradient, as with `jnp.max`. `jnp.max` would keep three arrays of the
-    size of the rows for the backward pass; this function keeps only the rows.
+    size of the rows for the backward pass; this function keeps only the masked rows.
     """
-    return jnp.max(jnp.where(mask, rows, -jnp.inf), axis=-1)
+    return _max_where_forward(rows, mask)[0]
 
 
-def _max_where_forward(rows: Array, mask: Array) -> tuple[Array, tuple[Array, Array, Array]]:
-    largest = max_where(rows, mask)
-    return largest, (rows, mask, largest)
+def _max_where_forward(rows: Array, mask: Array) -> tuple[Array, tuple[Array, Array]]:
+    masked = jnp.where(mask, rows, -jnp.inf)
+    largest = jnp.max(masked, axis=-1)
+    return largest, (masked, largest)
 
 
-def _max_where_backward(
-    residuals: tuple[Array, Array, Array], cotangent: Array
-) -> tuple[Array, None]:
-    rows, mask, largest = residuals
-    is_largest = mask & (rows == largest[..., None])
-    count = jnp.sum(is_largest, axis=-1, dtype=cotangent.dtype)
-    each = cotangent / jnp.maximum(count, 1)
-    return jnp.where(is_largest, each[..., None], 0).astype(rows.dtype), None
+def _max_where_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
+    masked, largest = residuals
+    # Count the entries that are below by 0, in operations that XLA fuses into the sum on a CPU.
+    one, zero, large = (
+        unshared(jnp.asarray(c, masked.dtype)) for c in (1, 0, 1 / jnp.finfo(masked.dtype).tiny)
+    )
+    below = unshared(largest)[..., None] - masked
+    count = jnp.sum(jnp.maximum(one - large * below, zero), axis=-1)
+    each = jnp.where(largest > -jnp.inf, cotangent / jnp.maximum(count, 1), 0)
+    is_largest = masked == largest[..., None]
+    return jnp.where(is_largest, each[..., None], 0).astype(masked.dtype), None
 
 
 max_where.defvjp(_max_where_forward, _max_where_backward)

@@ -27,7 +27,7 @@ from jaxtyping import Bool
 
 from calib_jax.core import numerics
 from calib_jax.core.numerics import valid
-from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
+from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 
 class Probabilities(NamedTuple):
@@ -42,6 +42,7 @@ class Probabilities(NamedTuple):
       share_squares: $\sum_k r_k^2$ of the shares, which Brier scores need. As a field, it needs
         no extra pass over the classes for the derivative. It is 0 where $1 - p_y < 10^{-19}$
         (float32).
+      share_entropy: $-\sum_k r_k \log r_k$ of the shares, a field for the same reason.
       logits: the logits themselves, in float32 or float64.
       offset: the largest logit, a constant for gradients. It is subtracted before summing,
         because sums would round away next to a large number shared by all logits.
@@ -53,6 +54,7 @@ class Probabilities(NamedTuple):
     log_others: PerExample
     share: PerClass
     share_squares: PerExample
+    share_entropy: PerExample
     logits: Logits
     offset: PerExample
     labels: Labels
@@ -99,20 +101,30 @@ def prepare(logits: Logits, labels: Labels) -> Probabilities:
     return cross_entropy_and_view(logits, labels)[1]
 
 
+def prepare_tempered(logits: Logits, labels: Labels, temperature: Number) -> Probabilities:
+    """Compute the view of softmax(logits / temperature)."""
+    rows = numerics.tempered(logits, temperature)
+    largest = jnp.zeros_like(rows[..., 0])  # it was subtracted
+    _, *fields = (*_prepare(rows, labels, largest), labels)
+    return Probabilities(*fields)
+
+
 def cross_entropy_and_view(logits: Logits, labels: Labels) -> tuple[PerExample, Probabilities]:
     r"""Compute $-\log p_y$ and the view that an uncertainty score takes."""
-    cross_entropy, *fields = (*_prepare(logits, labels), labels)
+    largest = lax.stop_gradient(jnp.max(numerics.at_least_float32(logits), axis=-1))
+    cross_entropy, *fields = (*_prepare(logits, labels, largest), labels)
     return cross_entropy, Probabilities(*fields)
 
 
 @jax.custom_vjp
-def _prepare(logits: Logits, labels: Labels) -> tuple[Array, ...]:
-    return _forward(logits, labels)[0]
+def _prepare(logits: Logits, labels: Labels, top: PerExample) -> tuple[Array, ...]:
+    return _forward(logits, labels, top)[0]
 
 
-def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+def _forward(
+    logits: Logits, labels: Labels, top: PerExample
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
     rows = numerics.at_least_float32(logits)
-    top = lax.stop_gradient(jnp.max(rows, axis=-1))
     spread = numerics.with_true_class(jnp.exp(rows - top[..., None]), labels, 0.0)
     # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
     # underflow. The margin is clipped there, so 1 - p_y is at least the smallest number whose
@@ -128,8 +140,20 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     # The squares, including the square of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    outputs = (-log_true, log_true, log_rest, log_total, share, share_squares, rows, top)
-    return outputs, (rest, true, spread, total, share_squares, labels)
+    mean = jnp.sum(spread * _below(rows, numerics.unshared(top)), axis=-1) / total
+    share_entropy = jnp.maximum(log_total - mean, 0)
+    of_others = (log_total, share, share_squares, share_entropy)
+    outputs = (-log_true, log_true, log_rest, *of_others, rows, top)
+    residuals = (rest, true, spread, total, share_squares, share_entropy, rows, top, labels)
+    return outputs, residuals
+
+
+def _below(rows: Logits, top: PerExample) -> PerClass:
+    """Compute how far each logit is from the largest, finite also for a logit of -inf.
+
+    On a CPU, XLA computes a maximum within the sum that reads it, but not a `where`.
+    """
+    return jnp.maximum(rows - top[..., None], jnp.finfo(rows.dtype).min)
 
 
 def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:
@@ -151,17 +175,20 @@ def smallest(dtype: jnp.dtype) -> float:
     return 16 * float(jnp.finfo(dtype).tiny)
 
 
-def _prepare_forward(logits: Any, labels: Any) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    outputs, residuals = _forward(logits.value, labels.value)
+def _prepare_forward(
+    logits: Any, labels: Any, top: Any
+) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+    outputs, residuals = _forward(logits.value, labels.value, top.value)
     return outputs, (*residuals, jnp.zeros((0,), logits.value.dtype))
 
 
 def _prepare_backward(
     residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
-) -> tuple[Array, np.ndarray]:
-    rest, true, spread, total, share_squares, labels, like_logits = residuals
+) -> tuple[Array, np.ndarray, None]:
+    rest, true, spread, total, share_squares, share_entropy, *others = residuals
+    rows, top, labels, like_logits = others
     # A field that is not used, or used as a constant, has no cotangent and costs nothing.
-    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_logits, _ = (
+    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_entropy, to_logits, _ = (
         None if isinstance(cotangent, SymbolicZero) else cotangent for cotangent in cotangents
     )
 
@@ -176,6 +203,8 @@ def _prepare_backward(
     to_log_others = -to_margin if to_others is None else to_others - to_margin
     if to_squares is not None:
         to_log_others -= 2 * to_squares * share_squares
+    if to_entropy is not None:
+        to_log_others -= to_entropy * share_entropy
     if to_share is not None:
         # The root of a share has infinite slope at 0, where the slope of the share is 0.
         to_share = jnp.where(spread > 0, to_share, 0)
@@ -184,6 +213,9 @@ def _prepare_backward(
     along = to_log_others[..., None]
     if to_squares is not None:
         along += 2 * to_squares[..., None] * share
+    if to_entropy is not None:
+        log_share = _below(rows, top) - jnp.log(total)[..., None]
+        along -= to_entropy[..., None] * log_share
     if to_share is not None:
         along += to_share
     gradient = share * along
@@ -191,7 +223,7 @@ def _prepare_backward(
     if to_logits is not None:
         gradient += to_logits
     gradient = numerics.add_to_true_class(gradient, labels, to_margin)
-    return gradient.astype(like_logits.dtype), np.zeros(labels.shape, jax.dtypes.float0)
+    return gradient.astype(like_logits.dtype), np.zeros(labels.shape, jax.dtypes.float0), None
 
 
 _prepare.defvjp(_prepare_forward, _prepare_backward, symbolic_zeros=True)

@@ -81,7 +81,7 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     wrong = one + (rest_of_top - jnp.exp(jnp.where(hit, 0, true)))
     rest_of_true = jnp.where(hit, jnp.maximum(rest_of_top, smallest(rows.dtype)), wrong)
     log_true, _, _, rest = of_margin(true - jnp.log(rest_of_true))
-    gaps = top[..., None] - rows
+    gaps = numerics.unshared(top)[..., None] - rows
     outputs = (-log_true, one / (one + rest_of_top), hit.astype(rows.dtype), gaps)
     return outputs, (others, one, rest_of_top, rest, predicted, labels)
 

@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import power
-from calib_jax.core.probabilities import prepare
-from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, Weights
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.focal import focal
-from calib_jax.losses.objectives import Objective, register, regularized, with_options
+from calib_jax.core.numerics import power, times
+from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
+from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, PyTree, Weights
+from calib_jax.losses.focal import focal_uncertainty
+from calib_jax.losses.objectives import Objective, make_objective, register
 
 
 @checks.takes_logits()
@@ -49,29 +46,34 @@ def entropy_penalty(
     Array([-0.6931], dtype=float32)
     """
     checks.at_least("gamma", gamma, 0)
-    p = prepare(logits, labels)
+    return _of_view(prepare(logits, labels), gamma)
+
+
+def _of_view(p: Probabilities, gamma: Numbers) -> PerExample:
     # The entropy of "y or not y", plus 1 - p_y times the entropy of the shares.
-    log_share = (p.logits - p.offset[..., None]) - p.log_others[..., None]
-    log_share = jnp.where(p.share > 0, log_share, 0)
-    spread = jnp.sum(p.share * log_share, axis=-1)
     # p log p is 0 at p = 0, where the logarithm is -inf.
     log_true = jnp.maximum(p.log_true, jnp.log(jnp.finfo(p.log_true.dtype).tiny))
-    plogp = p.true * log_true + p.rest * (p.log_rest + spread)
+    plogp = p.true * log_true + p.rest * (p.log_rest - p.share_entropy)
     return power(p.log_rest, checks.per_example("gamma", gamma, plogp)) * plogp
 
 
 @register("entropy_regularized")
-@checks.takes_options_of(entropy_penalty, without=["axis_name"])
-def _entropy_regularized(*, scale: Numbers = 1.0, **options: Any) -> Objective:
+def _entropy_regularized(*, scale: Numbers = 1.0, gamma: Numbers = 0.0) -> Objective:
     """Cross-entropy minus `scale` times the entropy (with gamma = 1, as released)."""
-    return regularized(cross_entropy, with_options(entropy_penalty, **options), scale)
+    return _focal_entropy_regularized(focal_gamma=0.0, scale=scale, gamma=gamma)
 
 
 @register("focal_entropy_regularized")
-@checks.takes_options_of(entropy_penalty, without=["axis_name"])
 def _focal_entropy_regularized(
-    *, focal_gamma: Numbers = 3.0, scale: Numbers = 1.0, **options: Any
+    *, focal_gamma: Numbers = 3.0, scale: Numbers = 1.0, gamma: Numbers = 0.0
 ) -> Objective:
     """Focal loss minus `scale` times the entropy."""
-    loss = with_options(focal, gamma=focal_gamma)
-    return regularized(loss, with_options(entropy_penalty, **options), scale)
+    uncertainty = focal_uncertainty(gamma=focal_gamma)
+    checks.at_least("gamma", gamma, 0)
+
+    def value(_: PyTree, logits: Logits, labels: Labels) -> PerExample:
+        losses, view = cross_entropy_and_view(logits, labels)
+        penalty = checks.per_example("scale", scale, losses) * _of_view(view, gamma)
+        return times(uncertainty(view), losses) + penalty
+
+    return make_objective(value)

@@ -4,12 +4,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import of_classes, tempered, widened
+from calib_jax.core.numerics import add_to_true_class, of_classes, tempered, widened
 from calib_jax.core.types import (
     Array,
     Labels,
@@ -55,13 +54,12 @@ def _ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
         return LDAMState(max_margin * (rarest / jnp.maximum(counts, rarest)) ** 0.25)
 
     def value(state: LDAMState, logits: Logits, labels: Labels) -> PerExample:
-        num_classes = logits.shape[-1]
         checks.classes_of_state(len(state.margins), logits)
         logits = tempered(logits, 1)  # the scaled difference of large logits would not be exact
-        labels = widened(labels)
-        margins = state.margins.astype(logits.dtype)[jnp.clip(labels, 0, num_classes - 1)]
-        hot = jax.nn.one_hot(labels, num_classes, dtype=logits.dtype)
+        index = jnp.clip(widened(labels), 0, logits.shape[-1] - 1)
+        margins = state.margins.astype(logits.dtype)[index]
         scales = of_classes(checks.per_example("scale", scale, logits[..., 0]))
-        return unchecked_cross_entropy(scales * (logits - hot * margins[..., None]), labels)
+        logits = scales * add_to_true_class(logits, labels, -margins)
+        return unchecked_cross_entropy(logits, labels)
 
     return make_objective(value, init=init)

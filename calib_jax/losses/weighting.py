@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import constant_in_gradient, tempered, times
-from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
+from calib_jax.core.numerics import constant_in_gradient, times
+from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare_tempered
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, Weights
@@ -75,7 +75,7 @@ def weighted_cross_entropy(
     if temperature is not None:
         checks.above("temperature", temperature, 0)
         of_examples = checks.per_example("temperature", temperature, cross_entropy)
-        view = prepare(tempered(logits, of_examples), labels)
+        view = prepare_tempered(logits, labels, of_examples)
     score = uncertainty(weight_inputs(view, weighting))
     if not np.shape(score):  # a number is a score that all examples share
         score = jnp.full_like(cross_entropy, score)

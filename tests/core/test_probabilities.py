@@ -8,7 +8,10 @@ import pytest
 from calib_jax.core.probabilities import cross_entropy_and_view, prepare
 from calib_jax.core.top_label import top_label
 
-PER_EXAMPLE = ("log_true", "log_rest", "log_others", "share_squares", "true", "rest", "log_total")
+PER_EXAMPLE = (
+    *("log_true", "log_rest", "log_others", "share_squares", "share_entropy"),
+    *("true", "rest", "log_total"),
+)
 PER_CLASS = ("share", "others", "log_share")
 FIELDS = (*PER_EXAMPLE, *PER_CLASS)
 
@@ -36,6 +39,7 @@ def reference(logits, labels, offset=None):
                 "log_others": log_others,
                 "share": share,
                 "share_squares": (share**2).sum(),
+                "share_entropy": -(np.delete(share, y) * (other - log_others)).sum(),
                 "true": np.exp(log_true),
                 "rest": np.exp(log_rest),
                 "others": share * np.exp(log_rest),
@@ -63,9 +67,9 @@ def rows_to_look_at(dtype, num_classes=5):
 def allowed_error(name, expected, logits, rest, dtype):
     """Return what rounding of the logits alone does to a field, times a few.
 
-    It is an absolute error of a logarithm, so a relative one of a probability; and log p_y and
-    log(1 - p_y) have a relative one where they are nearly 0. The squares of the shares may be
-    anything in [0, 1] where the squares of the probabilities underflow.
+    It is an absolute error of a logarithm or an entropy, so a relative one of a probability; and
+    log p_y and log(1 - p_y) have a relative one where they are nearly 0. The squares of the shares
+    may be anything in [0, 1] where the squares of the probabilities underflow.
     """
     info = np.finfo(dtype)
     rounding = 8 * info.eps * (1 + np.abs(logits).max(axis=-1))
@@ -75,7 +79,8 @@ def allowed_error(name, expected, logits, rest, dtype):
         return np.where(rest < np.sqrt(info.tiny / info.eps), 1, rounding)
     if name in ("log_true", "log_rest"):
         return rounding * np.minimum(np.abs(expected), 1)
-    return rounding * (1 if name.startswith("log_") else np.abs(expected))
+    is_absolute = name.startswith("log_") or name == "share_entropy"
+    return rounding * (1 if is_absolute else np.abs(expected))
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])

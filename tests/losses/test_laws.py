@@ -685,6 +685,7 @@ def test_the_custom_rule_is_the_only_one_at_work():
 
     def greedy(p):
         fields = p.log_true + p.log_rest + p.log_others + p.share_squares
+        fields += p.share_entropy
         return fields + jnp.sum(p.share * p.logits, -1)
 
     logits, labels, _ = batch()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import power
+from calib_jax.core.numerics import first_argmax, power, true_class
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Labels, Logits, Numbers, PerExample
 from calib_jax.losses.objectives import register_loss
@@ -41,7 +41,9 @@ def top_label_brier(
 
     def uncertainty(p: Probabilities) -> PerExample:
         # (1 - p_y)^gamma for right and confidence^gamma for wrong predictions.
-        log_distance = jnp.where(p.correct, p.log_rest, jnp.log(p.confidence))
+        largest = true_class(p.logits, first_argmax(p.logits))
+        log_confidence = (largest - p.offset) - p.log_total
+        log_distance = jnp.where(p.correct, p.log_rest, log_confidence)
         return power(log_distance, checks.per_example("gamma", gamma, log_distance))
 
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
