@@ -48,7 +48,7 @@ def tempered(logits: Logits, temperature: Number) -> Logits:
     """
     logits = at_least_float32(logits)
     below = logits - lax.stop_gradient(jnp.max(logits, axis=-1, keepdims=True))
-    return below / of_classes(temperature)
+    return below * of_classes(1 / temperature)  # XLA repeats a product where it is read
 
 
 def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float[Array, "*shape"]:

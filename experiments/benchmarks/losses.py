@@ -62,20 +62,24 @@ def measure(
 ) -> list[tables.Row]:
     """Time the variants in one dtype."""
     logits, labels = sample.logits.astype(dtype), sample.labels
-    functions: dict[str, Any] = {BASE: optax.softmax_cross_entropy_with_integer_labels}
+    of_optax = optax.softmax_cross_entropy_with_integer_labels
+    functions: dict[str, Any] = {BASE: lambda _, z, y: of_optax(z, y)}
+    states: dict[str, Any] = {BASE: ()}
     for label, variant in chosen.items():
         objective = losses.objective(variant.objective, **variant.options)
         state = objective.init(logits.shape[-1], jnp.ones(logits.shape[-1]))
         # The rows are the pixels of one image for losses of images.
         axes = (1, -1, 8) if variant.objective in OF_IMAGES else (-1,)
-        functions[label] = lambda z, y, of=objective, s=state, axes=axes: of.value(
+        functions[label] = lambda s, z, y, of=objective, axes=axes: of.value(
             s, z.reshape(*axes, z.shape[-1]), y.reshape(axes), None
         )
+        states[label] = state  # an argument, as in training: XLA knows no number of it
     programs_of, memory = {}, {}
     for label, function in functions.items():
-        total = jax.value_and_grad(lambda z, y, of=function: jnp.sum(of(z, y)))
-        compiled = jax.jit(total).lower(logits, labels).compile()
-        programs_of[label] = functools.partial(compiled, logits, labels)
+        total = jax.value_and_grad(lambda z, y, s, of=function: jnp.sum(of(s, z, y)))
+        arguments = (logits, labels, states[label])
+        compiled = jax.jit(total).lower(*arguments).compile()
+        programs_of[label] = functools.partial(compiled, *arguments)
         memory[label] = programs.analysis(compiled)["memory"]
     spent = timing.interleaved(programs_of, rounds=rounds, label=dtype)
     targets = {label: {"at_most": variant.at_most} for label, variant in chosen.items()}
