@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import times
@@ -18,6 +17,7 @@ from calib_jax.core.types import (
     Number,
     PerExample,
     PyTree,
+    Vector,
     Weights,
 )
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
@@ -25,9 +25,7 @@ from calib_jax.losses.images import check_images, weights_or_ones
 from calib_jax.losses.objectives import Objective, make_objective, register
 
 
-def _threshold_and_share(
-    losses: Float[Array, " rows"], weights: Float[Array, " rows"], kept: Number
-) -> tuple[Array, Array]:
+def _threshold_and_share(losses: Vector, weights: Vector, kept: Number) -> tuple[Array, Array]:
     """Return the smallest loss that is kept, and the kept share of the examples with this loss.
 
     The hardest examples of total weight `kept` are kept. Examples of equal loss share the rest of
@@ -35,14 +33,30 @@ def _threshold_and_share(
     """
     if not len(losses):
         return jnp.zeros((), losses.dtype), jnp.zeros((), losses.dtype)
-    order = jnp.argsort(-losses)  # NaN is last
-    mass = jnp.cumsum(weights[order])
-    place = jnp.minimum(jnp.searchsorted(mass, kept), len(losses) - 1)
     # Rounding of the sums below must drop no example of a batch that is kept whole.
-    threshold = jnp.where(kept >= jnp.sum(weights), -jnp.inf, losses[order[place]])
+    is_whole = kept >= jnp.sum(weights)
+    threshold = jnp.where(is_whole, -jnp.inf, _largest_with_mass_above(losses, weights, kept))
     above = jnp.sum(jnp.where(losses > threshold, weights, 0))
     equal = jnp.sum(jnp.where(losses == threshold, weights, 0))
     return threshold, jnp.clip((kept - above) / jnp.where(equal > 0, equal, 1), 0, 1)
+
+
+def _largest_with_mass_above(losses: Vector, weights: Vector, kept: Number) -> Array:
+    """Find the largest loss such that the losses from it on have at least the weight `kept`.
+
+    The bits of positive numbers, read as an integer, have the order of the numbers. The bits of the
+    result are found one by one, each by a sum, which takes a tenth of the time of sorting.
+    """
+    bits = jnp.finfo(losses.dtype).bits
+    keys = lax.bitcast_convert_type(jnp.where(losses > 0, losses, 0), f"int{bits}")  # NaN is last
+
+    def set_bit(number: Array, key: Array) -> Array:
+        candidate = key | jnp.left_shift(jnp.ones((), keys.dtype), bits - 2 - number)
+        mass = jnp.sum(jnp.where(keys >= candidate, weights, 0))
+        return jnp.where(mass >= kept, candidate, key)
+
+    found = lax.fori_loop(0, bits - 1, set_bit, jnp.zeros((), keys.dtype))
+    return lax.bitcast_convert_type(found, losses.dtype)
 
 
 def _shares(losses: PerExample, threshold: Array, share: Array) -> PerExample:
