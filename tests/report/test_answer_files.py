@@ -242,6 +242,7 @@ def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
         ),
         ("confidence,correct", ["-3", "1"], r"outside \[0, 1\]"),
         ("confidence,correct", ["", "1"], "1 answer of .* has no confidence; the first is"),
+        ("confidence,correct", ['"0,7"', "1"], "answer 1 has '0,7': write decimals with a point"),
         ("confidence,correct", ["high", "1"], "must hold finite numbers: answer 1 has 'high'"),
         ("confidence,correct", ["0.5", "0.5"], "must hold 1 or 0, or true or false: answer 1"),
         ("confidence,answer", ["0.5", "1"], "has no column correct"),

@@ -594,7 +594,7 @@ def test_a_single_column_is_that_of_class_1(tmp_path):
         (("target,cat,dog", "cat,1,2"), "it has target, cat, dog: rename target to label."),
         (("cat,dog", "1,2"), "has no column label; it has cat, dog: add the labels."),
         (("label,cat,dog", "fish,1,2"), "column label of .* has 'fish', .*: these are cat, dog"),
-        (("label,a,b", "1,1,2"), "Rename a, b to logit_0, logit_1, or to probability_0, ..."),
+        ((",label,a,b", "0,1,1,2"), "Rename a, b to logit_0, logit_1, or to probability_0, ..."),
         (("label|logit_0", "1|2"), r"it has label\|logit_0: separate columns by commas, tabs or"),
         (("label logit_0", "1 2"), "it has label logit_0: separate columns by commas, tabs or"),
         (("1,2.5,0", "0,1,2"), "it has 1, 2.5, 0: write names into the first line, .* label,logit"),

@@ -206,7 +206,7 @@ def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
 
 def _num_resamples(given: int | None, num_parts: int, num_rows: int) -> int:
     if given is not None:
-        checks.at_least("num_resamples", given, 1)
+        checks.whole("num_resamples", given)
         return given
     return max(1000, min(40 * num_parts, _MOST_OUTCOMES // num_rows))
 

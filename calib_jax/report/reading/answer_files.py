@@ -308,7 +308,7 @@ def _numbers(path: pathlib.Path, name: str, cells: Sequence[Any]) -> tuple[np.nd
         if not np.isfinite(value):
             raise Unreadable(
                 f"column {shown(name)} of {path} must hold finite numbers: answer {number:,} has"
-                f" '{shown(text)}'."
+                f" '{shown(text)}'{': write decimals with a point' if ',' in text else ''}."
             )
         values.append(value)
     return np.array(values), np.array([text.endswith("%") for text in texts])

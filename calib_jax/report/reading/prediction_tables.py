@@ -565,6 +565,7 @@ def _no_columns(request: Request, names: Sequence[str]) -> Unreadable:
             way_out = f"rename {shown(similar)} to label" if similar else "add the labels"
         return Unreadable(f"{path} has no column label; {has}: {way_out}.")
     others = [name for name in names if _role_of(name) not in {"labels", *OPTIONAL}]
+    others = [name for name in others if name.lower() not in _INDEX_NAMES]
     rename = ""
     if 1 <= len(others) <= 20:
         numbers = [f"{kind}_{k}" for k in (range(len(others)) if len(others) > 1 else [1])]
