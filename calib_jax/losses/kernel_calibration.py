@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Float, Integer
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import constant_in_gradient, times
+from calib_jax.core.numerics import constant_in_gradient, ordered_bits, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
@@ -188,13 +188,8 @@ def _kernel_gram(
 
 
 def ranked(values: Vector) -> tuple[Vector, Integer[Array, " rows"]]:
-    """Sort values that are not negative, and find where the value of each row comes first.
-
-    Integers of the same bits have the same order. A CPU sorts them in a fifth of the time that
-    `argsort` needs.
-    """
-    integer = jnp.int64 if values.dtype == jnp.float64 else jnp.int32
-    bits = lax.bitcast_convert_type(values, integer)
+    """Sort values that are not negative, and find where the value of each row comes first."""
+    bits = ordered_bits(values)
     ascending = jnp.sort(bits)
     first = jnp.searchsorted(ascending, bits, method="scan_unrolled")
     return lax.bitcast_convert_type(ascending, values.dtype), first

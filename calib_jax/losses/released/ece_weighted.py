@@ -21,7 +21,7 @@ from calib_jax.core.binning import (
     whole_example_bins,
 )
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, times, widened
+from calib_jax.core.numerics import at_least_float32, ordered_bits, times, widened
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.rows import thinned, weigh
 from calib_jax.core.statistics import Joint, Rows, Sums, gather
@@ -137,7 +137,8 @@ def _ranks(values: PerExample, weights: Weights | None, axis_name: AxisName) -> 
     present = jnp.ones(flat.shape, bool) if weights is None else weights.reshape(-1) > 0
     everything, everyone = gather((jnp.where(present, flat, jnp.inf), present), axis_name)
     # Equal values share the lowest of their ranks, so that the order of rows does not matter.
-    rank = jnp.searchsorted(jnp.sort(everything), flat)
+    ascending = jnp.sort(ordered_bits(everything))
+    rank = jnp.searchsorted(ascending, ordered_bits(flat), method="scan_unrolled")
     return rank.reshape(values.shape), jnp.sum(everyone, dtype=rank.dtype)
 
 
