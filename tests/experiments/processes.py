@@ -110,20 +110,25 @@ def _ask(request):
     return json.loads(answer)
 
 
-def run(binary, *arguments, before=()):
-    """Run `python -m experiments.BINARY` to its end, in a fork of a process with the libraries.
+def finish(binary, *arguments, code=0, before=()):
+    """Run `python -m experiments.BINARY`, in a fork of a process with the libraries.
+
+    It must end with an exit code.
 
     Returns:
-      its exit code, and all that it printed.
+      all that it printed.
     """
     process = Fork(binary, *arguments, before=before)
-    return process.wait(), process.output()
-
-
-def finish(binary, *arguments, code=0, before=()):
-    """Run a binary that must end with an exit code, and return all that it printed."""
-    ended, output = run(binary, *arguments, before=before)
+    ended, output = process.wait(), process.output()
     assert ended == code, output
+    return output
+
+
+def refused(binary, *arguments):
+    """Run a binary that must end with a mistake in one sentence, and return the sentence."""
+    output = finish(binary, *arguments, code=2)
+    assert output.startswith("error: "), output
+    assert output.count("\n") == 1, output
     return output
 
 

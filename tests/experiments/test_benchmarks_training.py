@@ -122,14 +122,13 @@ def test_the_training_benchmark_runs(tmp_path):
     out = tmp_path / "found.json"
     small = ["--model=lenet5", "--batch_size=8", "--steps=3", "--rounds=3", "--seeds=2"]
     parts = {"epoch", "objective", "fit", "seeds", "devices", "gpu"}
-    code, output = processes.run(
+    processes.finish(
         "benchmarks.training",
         f"--parts={','.join(parts)}",
         f"--torch_python={sys.executable}",  # not started: the networks of peers are larger
         *small,
         f"--out={out}",
     )
-    assert code == 0, output
     written = json.loads(out.read_text())
     assert written["setting"]["rounds"] == 3
     assert written["setting"]["torch_python"] == pathlib.Path(sys.executable).name
@@ -138,8 +137,7 @@ def test_the_training_benchmark_runs(tmp_path):
     assert all(row["seconds"] > 0 for row in rows if row["task"] != "devices")
     exchanged = [row for row in rows if row["task"] == "devices"]
     assert all(0 <= row["bytes"] - row["gradient_bytes"] < 10_000 for row in exchanged)
-    code, output = processes.run("benchmarks.training", "--parts=speed")
-    assert code
+    output = processes.finish("benchmarks.training", "--parts=speed", code=2)
     assert "error: no value of --parts is called 'speed'; did you mean 'seeds'?" in output
 
 
@@ -156,10 +154,8 @@ SMALL = {
 @pytest.mark.parametrize("name", SMALL)
 def test_benchmarks_run(name, tmp_path):
     out, goal = tmp_path / "found.json", tmp_path / "page.md"
-    code, output = processes.run(
-        f"benchmarks.{name}", *SMALL[name], f"--out={out}", f"--page={goal}"
-    )
-    assert code == 0, output
+    given = *SMALL[name], f"--out={out}", f"--page={goal}"
+    output = processes.finish(f"benchmarks.{name}", *given)
     result = json.loads(out.read_text())
     assert result["results"]
     assert f"experiments.benchmarks.{name}" in result["provenance"]["command"]

@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from calib_jax.train.folder import journal
 from experiments.reports import best_checkpoints
 from tests.experiments.processes import finish
 
@@ -132,7 +133,7 @@ def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
     """A small learning rate: the first networks are near chance and have the lowest ECE."""
     slow = ("--config.num_epochs=6", "--config.optimizer.learning_rate=0.01")
     output = finish("train", "--config=configs/digits.py", f"--workdir={tmp_path}", *slow)
-    rows = [json.loads(line) for line in (tmp_path / "metrics.jsonl").read_text().splitlines()]
+    rows = journal.read_rows(tmp_path / "metrics.jsonl")
     chosen = min(rows, key=lambda row: row["validation_ece"])
     lowest = min(row["validation_error"] for row in rows)
     assert chosen["validation_error"] > lowest + 0.2  # else the test tests nothing

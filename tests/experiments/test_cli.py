@@ -13,7 +13,7 @@ import pytest
 
 from calib_jax import report
 from experiments.running import cli
-from tests.experiments.processes import ROOT, finish, run
+from tests.experiments.processes import ROOT, finish
 
 
 def test_a_ctrl_c_that_nobody_waits_for_is_one_line():
@@ -89,7 +89,7 @@ def test_help_lists_the_config():
 
 @pytest.mark.parametrize("binary", ["map.run", "map.report"])
 def test_help_lists_every_flag_of_its_usage(binary):
-    _, output = run(binary, "--help")
+    output = finish(binary, "--help")
     usage, _, listed = output.partition("\nflags:\n")
     named = re.findall(r"--(\w+)=", usage)
     assert len(named) >= 2

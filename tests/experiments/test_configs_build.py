@@ -18,6 +18,7 @@ import configs
 from calib_jax import data, losses, train
 from calib_jax.core import InMemory
 from calib_jax.data.formats import tfds
+from experiments.benchmarks.training_work import train_step
 from experiments.running import building
 from tests.data import tiny, tiny_intents, tiny_scenes
 from tests.selection import some
@@ -118,15 +119,7 @@ def test_a_step_of_every_config_can_be_repeated(name):
     """A step that changed a shape or a dtype of the state could not."""
     experiment = assembled(name, "adafocal")
     task = experiment.task
-    step = train.make_train_step(
-        task.forward,
-        task.objective,
-        task.tx,
-        reduction=task.reduction,
-        axis_name=train.AXIS,
-        augment=task.augment,
-        prepare=task.prepare,
-    )
+    step = train_step(task, train.AXIS)
     examples = task.train[np.arange(4)]
     batch = train.Batch(examples.inputs, examples.labels, np.ones(4, np.float32), np.arange(4))
     state, batch = jax.tree.map(

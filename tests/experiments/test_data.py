@@ -9,7 +9,7 @@ import pytest
 from calib_jax import data
 from experiments.running import data_files
 from tests.data import tiny
-from tests.experiments.processes import finish, run
+from tests.experiments.processes import finish
 
 
 @pytest.fixture(autouse=True)
@@ -72,11 +72,10 @@ def test_a_downloaded_archive_is_prepared_if_it_is_the_published_one(tmp_path):
     size = archive.stat().st_size
     assert f"it has {size:,} bytes and not 2,918,471,680; download it again" in output
     assert [path.name for path in archive.parent.iterdir()] == [archive.name]
-    code, output = run(*prepare, "--unchecked")
-    assert (code, output.splitlines()[0]) == (0, f"unpacked: {archive.parent / 'CIFAR-10-C'}")
+    output = finish(*prepare, "--unchecked")
+    assert output.splitlines()[0] == f"unpacked: {archive.parent / 'CIFAR-10-C'}"
     assert len(data.named("cifar10_c", data_dir=str(tmp_path)).test) == 20
-    code, output = run(*prepare)
-    assert (code, "is there already: nothing to do" in output) == (0, True)
+    assert "is there already: nothing to do" in finish(*prepare)
 
 
 def test_what_was_published_is_told_from_what_was_not(tmp_path):
@@ -123,6 +122,6 @@ def test_texts_are_not_called_images(tmp_path):
     ],
 )
 def test_a_mistake_is_a_sentence_or_lines_of_how_to_get_a_data_set(tmp_path, arguments, message):
-    code, output = run("data", f"--data_dir={tmp_path}", *arguments)
-    assert (code, output.count("\n")) == (2, 6 if arguments == ("--check=imagenet",) else 1)
+    output = finish("data", f"--data_dir={tmp_path}", *arguments, code=2)
+    assert output.count("\n") == (6 if arguments == ("--check=imagenet",) else 1)
     assert message in output

@@ -1,18 +1,15 @@
 """The use of an accelerator's minutes, on fabricated runs; and (slow) a session at tiny size."""
 
-import json
-
-import numpy as np
 import pytest
 
 from experiments.papers import accelerator, device_check, scales
 from experiments.papers.entries import trainings
 from experiments.papers.judge import verdicts
 from experiments.papers.page import listing
-from experiments.papers.store import records, runs
+from experiments.papers.store import runs
 from tests.data import tiny
-from tests.experiments.processes import run
-from tests.experiments.test_papers_entries import ABOUT, log, predicted
+from tests.experiments.processes import refused
+from tests.experiments.test_papers_entries import log, record
 
 pytestmark = pytest.mark.papers
 
@@ -21,18 +18,10 @@ DEVICE = "cpu, 1 device(s)"
 
 def recorded(folder, training, seconds=60.0):
     """Write the records of all seeds of a training."""
+    # The accelerator's runs do not log what a diagnosis adds.
+    rows = [{key: row[key] for key in ("epoch", "step", "learning_rate")} for row in log(1.0)]
     for seed in training.of_seeds:
-        arrays = {}
-        for part in records.PARTS:
-            values = predicted(seed, 1.2)
-            arrays |= {f"{part}_logits": values.logits, f"{part}_labels": values.labels}
-        config = runs.config_of(training) | {"seed": seed}
-        about = ABOUT | {"config": config, "device": DEVICE, "seconds": seconds}
-        # The accelerator's runs do not log what a diagnosis adds.
-        rows = [{key: row[key] for key in ("epoch", "step", "learning_rate")} for row in log(1.0)]
-        for key, value in (("about", about), ("log", rows)):
-            arrays[key] = np.frombuffer(json.dumps(value).encode(), np.uint8)
-        records.save(records.path_of(folder, training, seed), arrays)
+        record(folder, training, seed, 1.2, rows, device=DEVICE, seconds=seconds)
 
 
 @pytest.fixture
@@ -133,14 +122,9 @@ def test_a_wrong_value_is_a_difference():
 
 @pytest.mark.slow
 def test_minutes_need_the_scale(tmp_path):
-    for flag in ("--tiny", "--precision=float32"):
-        code, printed = run("papers", "--list", flag)
-        assert (code, printed.startswith(f"error: {flag.partition('=')[0]} needs --")) == (2, True)
-    code, printed = run("papers", "--minutes=1", f"--results={tmp_path}")
-    assert (code, printed) == (
-        2,
-        "error: --minutes needs --scale=gpu, and chooses the runs itself: omit --run.\n",
-    )
+    message = "--minutes needs --scale=gpu, and chooses the runs itself: omit --run."
+    printed = refused("papers", "--minutes=1", f"--results={tmp_path}")
+    assert printed == f"error: {message}\n"
 
 
 @pytest.mark.slow

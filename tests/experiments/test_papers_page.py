@@ -1,7 +1,9 @@
 """The list and the page of verdicts: evidence, costs and places; and files of verdicts as read."""
 
 import dataclasses
+import functools
 import json
+import operator
 import re
 
 import numpy as np
@@ -15,7 +17,7 @@ from experiments.papers.judge.values import Value
 from experiments.papers.page import findings, listing, procedure_page, repetitions
 from experiments.papers.page import verdicts_page as page
 from experiments.papers.store import records, runs
-from tests.experiments.processes import ROOT, finish, run
+from tests.experiments.processes import ROOT, finish, refused
 from tests.experiments.test_papers import CE, ENTRY, FOCAL, fabricate
 
 pytestmark = pytest.mark.papers
@@ -216,51 +218,30 @@ def test_the_list_fits_and_says_how_to_get_data(tmp_path, monkeypatch):
     assert "Data absent in /here: cifar10." in given
 
 
-def without(*keys):
-    """Remove a value from nested mappings and lists."""
-
-    def change(record):
-        *path, last = keys
-        for key in path:
-            record = record[key]
-        del record[last]
-
-    return change
-
-
-def with_value(value, *keys):
-    """Replace a value in nested mappings and lists."""
-
-    def change(record):
-        *path, last = keys
-        for key in path:
-            record = record[key]
-        record[last] = value
-
-    return change
-
-
-PART = ("claims", CLAIM)
-
-
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("place", "value", "message"),
     [
-        (without("note"), "it has no note"),
-        (without("runs", 0, "minutes"), "run 1 has no minutes"),
-        (with_value("ten", "runs", 3, "minutes"), "the minutes in run 4 is 'ten'"),
-        (with_value("x", "runs"), "the runs in it is 'x'"),
-        (without(*PART, "values"), f"{CLAIM} has no values"),
-        (with_value(3, *PART, "values", "ce - fl"), "the value 'ce - fl' has no value"),
-        (without("beside", "last", "freedom"), "the value 'last' has no freedom"),
-        (without("provenance", "versions", "jax"), "its versions has no jax"),
-        (with_value("guo_other", "entry"), "it holds the verdicts of guo_other"),
+        (["note"], None, "it has no note"),
+        (["runs", 0, "minutes"], None, "run 1 has no minutes"),
+        (["runs", 3, "minutes"], "ten", "the minutes in run 4 is 'ten'"),
+        (["runs"], "x", "the runs in it is 'x'"),
+        (["claims", CLAIM, "values"], None, f"{CLAIM} has no values"),
+        (["claims", CLAIM, "values", "ce - fl"], 3, "the value 'ce - fl' has no value"),
+        (["beside", "last", "freedom"], None, "the value 'last' has no freedom"),
+        (["provenance", "versions", "jax"], None, "its versions has no jax"),
+        (["entry"], "guo_other", "it holds the verdicts of guo_other"),
     ],
 )
-def test_verdicts_without_what_is_printed_are_named(folder, change, message):
+def test_verdicts_without_what_is_printed_are_named(folder, place, value, message):
+    """A value of a file is removed, or replaced by another."""
     path = verdicts.path_of(folder, ENTRY.name)
     record = json.loads(path.read_text())
-    change(record)
+    *above, last = place
+    parent = functools.reduce(operator.getitem, above, record)
+    if value is None:
+        del parent[last]
+    else:
+        parent[last] = value
     path.write_text(json.dumps(record))
     with pytest.raises(ValueError, match=r"guo_tried\.json cannot be read as verdicts") as raised:
         read(folder)
@@ -455,19 +436,19 @@ def test_the_committed_files_have_the_verdicts_of_today_s_rules():
     ],
 )
 def test_a_folder_that_does_not_exist_is_refused(tmp_path, arguments):
-    code, printed = run("papers", *arguments, f"--results={tmp_path / 'none'}")
-    assert (code, printed) == (
-        2,
+    assert refused("papers", *arguments, f"--results={tmp_path / 'none'}") == (
         f"error: the folder {tmp_path / 'none'} does not exist: --results=DIR is the folder of"
-        " verdicts and records, and --run=ENTRY creates it.\n",
+        " verdicts and records, and --run=ENTRY creates it.\n"
     )
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("flag", ["--out=x", "--recompute", "--notrain"])
+@pytest.mark.parametrize(
+    "flag", ["--out=x", "--recompute", "--notrain", "--tiny", "--precision=float32"]
+)
 def test_a_flag_without_effect_is_refused(flag):
-    code, printed = run("papers", "--list", flag)
-    assert (code, printed.startswith(f"error: {flag.partition('=')[0]} needs --")) == (2, True)
+    printed = refused("papers", "--list", flag)
+    assert printed.startswith(f"error: {flag.partition('=')[0]} needs --")
 
 
 @pytest.mark.slow

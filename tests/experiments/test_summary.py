@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import functools
 import io
 import json
 import sys
@@ -17,6 +18,7 @@ from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
 FILES = ("report.md", "sweep.csv", "sweep.json")
+summarize = functools.partial(summary.summarize, baseline="a", num_bins=NUM_BINS, num_resamples=200)
 CALIBRATION = {"ece", "adaptive_ece", "classwise_ece"}
 UNTESTED = {"classwise_ece"}  # no test compares its plug-in values
 
@@ -53,9 +55,7 @@ def actual(compiled):
     about = {"what": "Two models.", "num_bins": NUM_BINS}
     samples = sys.modules["calib_jax.inference.resamples.bootstrap"]._samples
     before = samples._cache_size()
-    made = summary.summarize(
-        runs(), baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about
-    )
+    made = summarize(runs(), about=about)
     compiled["bootstraps"] = samples._cache_size() - before
     return made
 
@@ -124,9 +124,7 @@ def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
         dataclasses.replace(run, validation=right) if run.loss == "b" else run for run in runs()
     ]
     about = {"what": "Two models.", "num_bins": NUM_BINS}
-    made = summary.summarize(
-        certain, baseline="a", num_bins=NUM_BINS, num_resamples=200, about=about
-    )
+    made = summarize(certain, about=about)
     for one in made.cells:
         if (one.loss, one.phase) == ("b", summary.AFTER):
             assert one.p is one.p_holm is one.p_seeds is None
@@ -138,18 +136,14 @@ def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
         line for line in written.splitlines() if "b  " in line and "(no" in line
     )
     assert "b after temperature: the fit did not converge (no_optimum)" in written
-    backwards = summary.summarize(
-        certain, baseline="b", num_bins=NUM_BINS, num_resamples=200, about=about
-    )
+    backwards = summarize(certain, baseline="b", about=about)
     assert {one.p for one in backwards.cells if one.phase == summary.AFTER} == {None}
 
 
 @pytest.mark.slow
 def test_several_temperatures_are_side_by_side(tmp_path):
     criteria = ["nll", "ece", "adaptive_ece:0.01"]
-    several = summary.summarize(
-        runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200, criteria=criteria
-    )
+    several = summarize(runs(seeds=1), criteria=criteria)
     run = runs(seeds=1)[1]
     for criterion, step in (("ece", 0.1), ("adaptive_ece:0.01", 0.01)):
         phase = f"after temperature by {criterion}"
@@ -176,12 +170,12 @@ def test_several_temperatures_are_side_by_side(tmp_path):
             summary.phases_of(wrong)
 
 
-def streamed(run, calibrate="temperature", num_bins=NUM_BINS):
+def streamed(run, calibrate="temperature"):
     """The run as one whose logits were not kept."""
     scores = streamed_scores.score(
         lambda: [(*run.test, np.ones(len(run.test[1])))],
         summary.CELLS,
-        num_bins=num_bins,
+        num_bins=NUM_BINS,
         calibrate=calibrate,
         fit_on=lambda: [(*run.validation, np.ones(len(run.validation[1])))],
     )
@@ -191,11 +185,10 @@ def streamed(run, calibrate="temperature", num_bins=NUM_BINS):
 @pytest.mark.slow
 def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     """Both as the baseline and against one."""
-    options = {"baseline": "a", "num_bins": NUM_BINS, "num_resamples": 200}
     of_a, of_b = runs(seeds=1)
-    actual = summary.summarize([of_a, of_b], **options)
+    actual = summarize([of_a, of_b])
     for mixed, alone in (([of_a, streamed(of_b)], "b"), ([streamed(of_a), of_b], "a")):
-        made = summary.summarize(mixed, **options)
+        made = summarize(mixed)
         assert made.streamed == [alone]
         for phase in (summary.BEFORE, summary.AFTER):
             assert list(made.reliability[phase]) == ["ab".replace(alone, "")]
@@ -225,8 +218,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
         logits, labels = run.test
         sure = logits / 4 + 6 * np.eye(4, dtype=np.float32)[labels]
         perfect.append(dataclasses.replace(run, test=(sure, labels)))
-    options = {"num_bins": NUM_BINS, "num_resamples": 100, "criteria": []}
-    made = summary.summarize(perfect, baseline="a", **options)
+    made = summarize(perfect, num_resamples=100, criteria=[])
     for loss in "ab":
         one = cell(made, loss, summary.BEFORE, "error")
         assert (one.value, one.interval) == (0, "none")
@@ -251,18 +243,18 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
 @pytest.mark.slow
 def test_seeds_without_rows_are_tested_over_the_seeds():
     five = [streamed(run, calibrate="") for run in runs(seeds=5)]
-    made = summary.summarize(five, baseline="a", num_bins=NUM_BINS, criteria=[])
+    made = summarize(five, criteria=[])
     one = cell(made, "b", summary.BEFORE, "error")
     values = [[float(metrics.error(*r.test)) for r in runs(seeds=5) if r.loss == k] for k in "ab"]
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-3)
     assert {one.phase for one in made.cells} == {summary.BEFORE}
     assert "after temperature" not in summary_text.text(made)
     with pytest.raises(ValueError, match="a seed 0 has streamed values without a calibrator, and"):
-        summary.summarize(five, baseline="a", num_bins=NUM_BINS)
+        summarize(five)
     with pytest.raises(
         ValueError, match="a seed 0 has streamed values with 10 bins, and the table"
     ):
-        summary.summarize(five, baseline="a", num_bins=15, criteria=[])
+        summarize(five, num_bins=15, criteria=[])
 
 
 def test_intervals_are_of_the_mean_over_seeds(actual):
@@ -287,7 +279,7 @@ def test_intervals_are_of_the_mean_over_seeds(actual):
 
 @pytest.mark.usefixtures("texts_only")
 def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
-    single = summary.summarize(runs(seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    single = summarize(runs(seeds=1))
     kinds = {one.metric: one.interval for one in single.cells}
     assert kinds == {
         name: "noise bound" if name in CALIBRATION else "percentile" for name in summary.CELLS
@@ -309,20 +301,16 @@ def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
 def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(actual):
     assert cell(actual, "a", summary.BEFORE, "nll").p is None  # the baseline
     assert cell(actual, "b", summary.BEFORE, "nll").p < 0.02
-    twin = [*runs(("a",)), *(run.__class__("b", *_rest(run)) for run in runs(("a",)))]
-    same = summary.summarize(twin, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    twin = [*runs(("a",)), *(dataclasses.replace(run, loss="b") for run in runs(("a",)))]
+    same = summarize(twin)
     assert cell(same, "b", summary.BEFORE, "nll").p == 1.0
-
-
-def _rest(run):
-    return run.seed, run.validation, run.test, run.rows
 
 
 @pytest.mark.slow
 def test_over_seeds_from_five_on(actual):
     assert cell(actual, "b", summary.BEFORE, "error").p_seeds is None
     five = runs(seeds=5)
-    of_five = summary.summarize(five, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    of_five = summarize(five)
     for one in of_five.cells:
         assert (one.p_seeds is not None) == (one.loss == "b" and one.metric not in CALIBRATION)
     one = cell(of_five, "b", summary.BEFORE, "error")
@@ -330,7 +318,7 @@ def test_over_seeds_from_five_on(actual):
     assert one.p_seeds == pytest.approx(scipy.stats.ttest_rel(*values).pvalue, rel=1e-4)
     # A run of each failed, and not of the same seed: there are as many, but they are no pairs.
     unlike = [*five[:-1], dataclasses.replace(five[-1], seed=9)]
-    actual = summary.summarize(unlike, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    actual = summarize(unlike)
     assert {one.p_seeds for one in actual.cells} == {None}
 
 
@@ -381,9 +369,7 @@ def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, sa
 
 def test_several_losses_are_corrected_by_holm():
     """A star needs an adjusted p-value below 5 %."""
-    made = summary.summarize(
-        runs(("a", "b", "c"), seeds=1), baseline="a", num_bins=NUM_BINS, num_resamples=200
-    )
+    made = summarize(runs(("a", "b", "c"), seeds=1))
     for metric in set(summary.CELLS) - UNTESTED:
         cells = [cell(made, loss, summary.BEFORE, metric) for loss in "abc"]
         assert (cells[0].p, cells[0].p_holm) == (None, None)
@@ -403,7 +389,7 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
         dataclasses.replace(run, test=(*run.test, np.full(200, 0.5, np.float32)))
         for run in runs(seeds=1)
     ]
-    made = summary.summarize(weighted, baseline="a", num_bins=NUM_BINS, num_resamples=200)
+    made = summarize(weighted)
     assert cell(made, "b", summary.BEFORE, "ece").p is None
     assert cell(made, "b", summary.BEFORE, "nll").p is not None
     ece = cell(made, "b", summary.BEFORE, "ece")
@@ -431,9 +417,7 @@ def pixels(loss, seed):
 
 
 def test_whole_images_are_drawn_where_pixels_have_labels():
-    made = summary.summarize(
-        [pixels("a", 1), pixels("b", 1)], baseline="a", num_bins=NUM_BINS, num_resamples=200
-    )
+    made = summarize([pixels("a", 1), pixels("b", 1)])
     one, other = (cell(made, loss, summary.BEFORE, "error") for loss in "ab")
     logits, labels, weights = pixels("a", 1).test
     images = np.broadcast_to(np.arange(40)[:, None, None], labels.shape)
@@ -456,9 +440,7 @@ def test_whole_images_are_drawn_where_pixels_have_labels():
 
 def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     lines = []
-    alone = summary.summarize(
-        runs(("a",), 1), baseline="a", num_bins=NUM_BINS, num_resamples=200, say=lines.append
-    )
+    alone = summarize(runs(("a",), 1), say=lines.append)
     for words in ("difference to", "p < .05", "No p-value"):
         assert words not in summary_text.text(alone)
     assert lines == ["1/1  a: fitting a temperature and drawing 200 resamples for each run"]

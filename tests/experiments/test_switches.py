@@ -26,9 +26,9 @@ def network(**changes):
     return building.build(config)
 
 
-def after_a_step(experiment):
-    """The state after one step, and the logits of the first eight examples before it."""
-    task, state = experiment.task, experiment.state()
+def step_of(experiment):
+    """The compiled step of training, and the first eight examples."""
+    task, examples = experiment.task, experiment.dataset.train[np.arange(8)]
     step = train.make_train_step(
         task.forward,
         task.objective,
@@ -37,12 +37,16 @@ def after_a_step(experiment):
         accumulate=experiment.plan.accumulate,
         prepare=task.prepare,
     )
-    examples = experiment.dataset.train[np.arange(8)]
     batch = train.Batch(examples.inputs, examples.labels, jnp.ones(8), jnp.arange(8))
-    inputs = experiment.inputs(8)
-    forward = jax.jit(lambda *args: task.forward(*args, train=False)[0])
-    logits = forward(state.params, state.model_state, inputs)
-    return jax.jit(step)(state, batch)[0], logits
+    return jax.jit(step), batch
+
+
+def after_a_step(experiment):
+    """The state after one step, and the logits of the first eight examples before it."""
+    (step, batch), state = step_of(experiment), experiment.state()
+    forward = jax.jit(lambda *args: experiment.task.forward(*args, train=False)[0])
+    logits = forward(state.params, state.model_state, experiment.inputs(8))
+    return step(state, batch)[0], logits
 
 
 @pytest.fixture(scope="module")
@@ -77,12 +81,8 @@ def test_half_precision_keeps_parameters_and_logits(plain):
 
 def products(experiment):
     """List the precisions of all matrix products and convolutions in the program of a step."""
-    task, rows = experiment.task, experiment.dataset.train[np.arange(8)]
-    step = train.make_train_step(
-        task.forward, task.objective, task.tx, prepare=task.prepare, accumulate=2
-    )
-    batch = train.Batch(rows.inputs, rows.labels, jnp.ones(8), jnp.arange(8))
-    program = jax.jit(step).lower(experiment.template(), batch).as_text()
+    step, batch = step_of(experiment)
+    program = step.lower(experiment.template(), batch).as_text()
     called = re.compile(r"stablehlo\.(dot_general|convolution)")
     lines = filter(called.search, program.splitlines())
     return [tuple(re.findall(r"\b(HIGH|HIGHEST)\b", line)) for line in lines]
@@ -96,7 +96,7 @@ def test_float32_permits_no_shorter_factors(precision, expected):
     """XLA's default permits TF32 on a GPU and bfloat16 on a TPU, also for arrays of float32."""
     images = {"model.name": "resnet8", "model.options": ConfigDict({"width": 4})}
     for changes in ({}, images | {"run.over": "devices"}):
-        found = products(network(precision=precision, **changes))
+        found = products(network(precision=precision, accumulate=2, **changes))
         assert len(found) >= 20
         assert set(found) == {expected}
 

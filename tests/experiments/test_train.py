@@ -15,7 +15,7 @@ import scipy.special
 from calib_jax import train
 from calib_jax.train.folder import journal, lock
 from experiments.running import finished
-from tests.experiments.processes import finish, run, start, stop_after
+from tests.experiments.processes import finish, start, stop_after
 from tests.selection import some_of
 
 CONFIG = "--config=configs/digits.py:adafocal"
@@ -38,7 +38,7 @@ def test_a_run_is_told_and_kept(trained):
     assert "gamma" in output  # the table of AdaFocal's bins
     assert output.count("evaluate it with --checkpoint=best_nll") == 1
     assert f"next: python -m experiments.evaluate --workdir={folder}" in output
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    rows = journal.read_rows(folder / "metrics.jsonl")
     assert [row["epoch"] for row in rows] == [1, 2, 3]
     assert json.loads((folder / "config.json").read_text())["loss"]["name"] == "adafocal"
     assert "Traceback" not in output
@@ -70,13 +70,11 @@ def test_a_run_explains_itself(trained):
 def test_two_evaluations_of_a_run_do_not_mix(trained):
     folder, _ = trained
     with lock.only_one(folder, lock.EVALUATION):
-        code, output = run("evaluate", f"--workdir={folder}", "--resamples=20")
-    assert code == 2
+        output = finish("evaluate", f"--workdir={folder}", "--resamples=20", code=2)
     assert output.splitlines()[-1].startswith(f"error: {folder} is in use by process")
     assert not list(folder.glob("predictions_*"))
     with lock.only_one(folder):  # a run may be evaluated while it is trained
-        code, output = run("evaluate", f"--workdir={folder}", "--logits=none")
-    assert code == 0, output
+        finish("evaluate", f"--workdir={folder}", "--logits=none")
 
 
 @pytest.fixture(scope="module")
@@ -90,8 +88,7 @@ def evaluated(trained):
 def test_evaluation_writes_predictions_and_a_report(evaluated):
     folder, output = evaluated
     assert "temperature - as given" in output
-    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    best = min(rows, key=lambda row: row["validation_nll"])
+    best = min(journal.read_rows(folder / "metrics.jsonl"), key=lambda row: row["validation_nll"])
     with np.load(folder / "predictions_validation.npz") as result:
         error = np.mean(result["logits"].argmax(-1) != result["labels"])
         assert error == pytest.approx(best["validation_error"], abs=1e-6)
@@ -228,8 +225,7 @@ def test_a_signal_loses_nothing(tmp_path, number, code):
     process = start("train", CONFIG, f"--workdir={tmp_path}", *long)
     _, output = stop_after(process, tmp_path, rows=rows + 1, number=number)
     assert "going on from step" in output
-    lines = (tmp_path / "metrics.jsonl").read_text().splitlines()
-    steps = [json.loads(line)["step"] for line in lines]
+    steps = [row["step"] for row in journal.read_rows(tmp_path / "metrics.jsonl")]
     assert steps == list(range(10, 10 * len(steps) + 1, 10))
 
 
@@ -257,7 +253,7 @@ def test_a_second_ctrl_c_ends_at_once_and_quietly(tmp_path, pause):
 
 
 def test_the_help_of_a_config_lists_its_keys():
-    _, printed = run("train", "--config=configs/digits.py:focal", "--help")
+    printed = finish("train", "--config=configs/digits.py:focal", "--help")
     keys = printed.partition("\nKeys of the config, each set by --config.KEY=VALUE:\n")[2]
     assert re.search(r"^  loss\.options\.gamma +3\.0$", keys, re.MULTILINE)
     assert re.search(r"^  optimizer\.learning_rate +0\.1$", keys, re.MULTILINE)
