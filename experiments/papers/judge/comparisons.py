@@ -48,6 +48,14 @@ def mean(seeds: Seeds, statistic: Callable[[Trained], Estimate]) -> Value:
     return paired.over_seeds_and_rows([statistic(run) for run in seeds])
 
 
+def change(
+    first: Seeds, second: Seeds, statistic: Callable[[Trained], Estimate], note: str = ""
+) -> Value:
+    """Average a statistic of runs of `first` minus that of `second`, over seeds and rows."""
+    pairs = zip(first, second, strict=True)
+    return paired.over_seeds_and_rows([statistic(a) - statistic(b) for a, b in pairs], note)
+
+
 def ce2(
     first: Seeds,
     second: Seeds,
@@ -112,13 +120,8 @@ def ce2_of_all_images(first: Seeds, second: Seeds, measure: str, phase: str) -> 
     eces = [
         np.mean([ece_of_images(run, measure, phase) for run in runs]) for runs in (first, second)
     ]
-    return paired.over_seeds_and_rows(
-        [
-            ce2_of_images(a, measure, phase) - ce2_of_images(b, measure, phase)
-            for a, b in zip(first, second, strict=True)
-        ],
-        note=f"ECE {eces[0]:.4f} and {eces[1]:.4f}",
-    )
+    note = f"ECE {eces[0]:.4f} and {eces[1]:.4f}"
+    return change(first, second, lambda run: ce2_of_images(run, measure, phase), note)
 
 
 def _sums(run: Trained, measure: str, phase: str) -> list[np.ndarray]:
@@ -199,6 +202,6 @@ def of_right(column: str) -> Callable[[Part], Estimate]:
     return lambda part: estimates.mean_where(getattr(part, column), part.right)
 
 
-def share(values: Sequence[bool]) -> Value:
+def share(values: Sequence[bool] | np.ndarray) -> Value:
     """Return the share of true values."""
     return Value(float(np.mean(values)), note=f"as a share of {len(values)}")

@@ -63,7 +63,7 @@ def over_seeds_and_rows(
     )
 
 
-def over_seeds(values: Sequence[float], note: str = "") -> Value:
+def over_seeds(values: Sequence[float] | np.ndarray, note: str = "") -> Value:
     """Average values of seeds, such as weight norms, that have no variance over examples."""
     count = len(values)
     if count < 2:

@@ -31,7 +31,7 @@ def statistic(runs: Runs) -> dict[str, Value]:
                 for seeds in runs.values()
             ]
             values[_name(of, region)] = paired.over_seeds(
-                list(np.mean(by_gamma, axis=0)),
+                np.mean(by_gamma, axis=0),
                 note="gamma 0, 3, 5: " + ", ".join(f"{np.mean(seeds):.2f}" for seeds in by_gamma),
             )
     return values

@@ -5,7 +5,7 @@ import numpy as np
 from experiments.papers.entries.trainings import CE, FL3, FL4, FL5
 from experiments.papers.entry import Entry
 from experiments.papers.judge import estimates, paired, rules
-from experiments.papers.judge.comparisons import Runs, Seeds, ce2
+from experiments.papers.judge.comparisons import Runs, Seeds, ce2, change
 from experiments.papers.judge.estimates import Estimate
 from experiments.papers.judge.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
 from experiments.papers.judge.values import Value
@@ -38,11 +38,8 @@ def statistic(runs: Runs) -> dict[str, Value]:
     values[TWO_BEST] = Value(p_values[1] * (len(GAMMAS) - 1), note="of partial conjunction")
     for a, b in ((0, 3), (3, 5)):
         first, second = by_gamma[a], by_gamma[b]
-        values[f"C_val({a}) - C_val({b})"] = paired.over_seeds_and_rows(
-            [
-                estimates.mean(x.validation.confidence) - estimates.mean(y.validation.confidence)
-                for x, y in zip(first, second, strict=True)
-            ]
+        values[f"C_val({a}) - C_val({b})"] = change(
+            first, second, lambda run: estimates.mean(run.validation.confidence)
         )
         values[f"C_train({a}) - C_train({b})"] = _training_confidence(first, second)
     return values

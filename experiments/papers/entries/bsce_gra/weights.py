@@ -76,7 +76,7 @@ def unified_form() -> dict[str, Value]:
     with jax.enable_x64(True):
         for kind in ("FL", "DFL"):
             ours = _gradients(WEIGHTED[kind], "loss")(logits, labels)
-            formula = _gradients(lambda z, y, of: plain(z, y, of), kind)
+            formula = _gradients(plain, kind)
             for name, one, other in zip(
                 ("values", "gradients"), ours, formula(logits, labels), strict=True
             ):

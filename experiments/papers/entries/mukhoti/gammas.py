@@ -33,7 +33,6 @@ def statistic(runs: Runs) -> dict[str, Value]:
         name: [_checked(run.log, "test_feature_norm") for run in runs[name]] for name in LOSSES
     }
     of_norms, of_features = _gaps(norms), _gaps(features)
-    gradients = "training_gradient_median"
     return {
         "CE2(FL-1) - CE2(FL-2)": comparisons.ce2(runs["fl1"], runs["fl2"]),
         "CE2(FL-2) - CE2(FL-3)": comparisons.ce2(runs["fl2"], runs["fl3"]),
@@ -57,14 +56,12 @@ def statistic(runs: Runs) -> dict[str, Value]:
             [gaps[-1] > 0 for gaps in of_norms]
         ),
         "seeds with the largest final weight norm for CE": _largest(norms),
-        "least gap of the final weight norms": paired.over_seeds(
-            [float(gaps[-1]) for gaps in of_norms]
-        ),
+        "least gap of the final weight norms": paired.over_seeds([g[-1] for g in of_norms]),
         "least gap of the feature norms in nine of ten checked epochs": paired.over_seeds(
-            [float(np.quantile(gaps, 0.1)) for gaps in of_features]
+            [np.quantile(gaps, 0.1) for gaps in of_features]
         ),
-        "middle gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=True),
-        "last gradient norm, CE - FL-3": _logged(ce, fl3, gradients, middle=False),
+        "middle gradient norm, CE - FL-3": _gradients(ce, fl3, middle=True),
+        "last gradient norm, CE - FL-3": _gradients(ce, fl3, middle=False),
         "checked epochs with feature norms CE > FL-1 > FL-2 > FL-3": Value(
             min(float(np.mean(gaps > 0)) for gaps in of_features), note="the least share of a seed"
         ),
@@ -95,16 +92,16 @@ def _itself(run: Trained) -> Trained:
 
 def _rise(run: Trained) -> Estimate:
     """Compute the rise of the test NLL from its least value to the end."""
-    return estimates.nll(run.logits) - estimates.mean(_nll(run, "least"))
+    return estimates.nll(run.logits) - _least_nll(run)
 
 
 def _ratio(run: Trained) -> Estimate:
     """Divide the last test NLL by the least one."""
-    return estimates.ratio(estimates.nll(run.logits), estimates.mean(_nll(run, "least")))
+    return estimates.ratio(estimates.nll(run.logits), _least_nll(run))
 
 
-def _nll(run: Trained, epoch: str) -> np.ndarray:
-    return run.columns(MEASURE, epoch).nll
+def _least_nll(run: Trained) -> Estimate:
+    return estimates.mean(run.columns(MEASURE, "least").nll)
 
 
 def _rise_of_wrong(run: Trained) -> Estimate:
@@ -126,15 +123,13 @@ def _larger(first: Sequence[Trained], second: Sequence[Trained], key: str) -> Va
     pairs = [
         _checked(a.log, key) > _checked(b.log, key) for a, b in zip(first, second, strict=True)
     ]
-    return comparisons.share([bool(value) for value in np.concatenate(pairs)])
+    return comparisons.share(np.concatenate(pairs))
 
 
-def _logged(
-    first: Sequence[Trained], second: Sequence[Trained], key: str, *, middle: bool
-) -> Value:
+def _gradients(first: Sequence[Trained], second: Sequence[Trained], *, middle: bool) -> Value:
     def value(run: Trained) -> float:
         row = first_drop(run.log) if middle else run.log[-1]
-        return float(row[key])
+        return float(row["training_gradient_median"])
 
     return paired.over_seeds(
         [value(a) - value(b) for a, b in zip(first, second, strict=True)],

@@ -72,7 +72,7 @@ def magnification() -> dict[str, Value]:
         higher = np.all(final[:, :1] > final[:, 1:], axis=-1)
         values[f"draws with the largest {name} for CE"] = Value(int(higher.sum()), rows=DRAWS)
         for place, gamma in enumerate(GAMMAS):
-            values[f"{name}, gamma {gamma:g}"] = over_seeds(final[:, place].tolist())
+            values[f"{name}, gamma {gamma:g}"] = over_seeds(final[:, place])
     late = run["norms"][:, :, -1] / run["norms"][:, :, STEPS // 2] - 1
     values["largest change of a norm in the second half"] = Value(float(np.abs(late).max()))
     return values
@@ -109,8 +109,8 @@ def directions() -> dict[str, Value]:
             float(same.mean()), rows=DRAWS, note="angle below 5 degrees, below 1 % of predictions"
         ),
         "share of draws with an angle above 10 degrees": Value(float(np.mean(angles > 10))),
-        "largest angle in degrees": over_seeds(angles.tolist())._replace(note=note),
-        "largest share of other predictions": over_seeds(shares.tolist())._replace(note=note),
+        "largest angle in degrees": over_seeds(angles, note),
+        "largest share of other predictions": over_seeds(shares, note),
     }
 
 
@@ -138,15 +138,13 @@ def confident_mistakes() -> dict[str, Value]:
     sure = np.sum((run["confidence"] > 0.9) & wrong, axis=-1) / wrong.sum(axis=-1)
     values = {
         f"confidence(CE) - confidence(gamma {gamma:g}) on mistakes": over_seeds(
-            (mean[:, 0] - mean[:, place]).tolist()
+            mean[:, 0] - mean[:, place]
         )
         for place, gamma in enumerate(GAMMAS)
         if gamma
     }
     for place, gamma in enumerate(GAMMAS):
-        values[f"share of mistakes above 0.9, gamma {gamma:g}"] = over_seeds(
-            sure[:, place].tolist()
-        )
+        values[f"share of mistakes above 0.9, gamma {gamma:g}"] = over_seeds(sure[:, place])
     return values
 
 

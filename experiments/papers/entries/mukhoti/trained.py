@@ -1,6 +1,7 @@
 """Mukhoti et al.: focal losses beside cross-entropy and other losses, on trained networks."""
 
 import dataclasses
+import functools
 from collections.abc import Callable
 
 import jax.numpy as jnp
@@ -24,7 +25,7 @@ from experiments.papers.entries.trainings import (
 )
 from experiments.papers.entry import Training
 from experiments.papers.judge import comparisons, estimates, paired, rules
-from experiments.papers.judge.comparisons import Part, Runs, Seeds
+from experiments.papers.judge.comparisons import Part, Runs
 from experiments.papers.judge.estimates import Estimate, Predictions
 from experiments.papers.judge.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
 from experiments.papers.judge.values import Value
@@ -145,21 +146,18 @@ def _adaptive(name: str) -> str:
 
 
 def _distances_from_1(runs: Runs) -> dict[str, Value]:
-    return {
-        f"|log T({name})| - |log T(FLSD-53)|": _log_temperatures(runs[key], runs["flsd"])
-        for key, name in (("ce", "CE"), ("mmce", "MMCE"))
-    }
-
-
-def _log_temperatures(first: Seeds, second: Seeds) -> Value:
     """Compare the distances of the fitted temperatures from 1; the rows are those of validation."""
 
     def distance(run: Trained) -> Estimate:
         log = estimates.log_temperature(run.validation_logits)
         return Estimate(abs(log.value), float(np.sign(log.value)) * log.influence)
 
-    changes = [distance(a) - distance(b) for a, b in zip(first, second, strict=True)]
-    return paired.over_seeds_and_rows(changes, note="T by NLL")
+    return {
+        f"|log T({name})| - |log T(FLSD-53)|": comparisons.change(
+            runs[key], runs["flsd"], distance, note="T by NLL"
+        )
+        for key, name in (("ce", "CE"), ("mmce", "MMCE"))
+    }
 
 
 # The weight of MMCE, appendix E.
@@ -213,8 +211,8 @@ def _of_svhn(runs: Runs) -> dict[str, Value]:
         return estimates.auroc_of_sets(inside.entropy, outside.entropy)
 
     return {
-        f"AUROC({name}) - AUROC(CE), {phase}": paired.over_seeds_and_rows(
-            [auroc(a, phase) - auroc(b, phase) for a, b in zip(runs[key], runs["ce"], strict=True)]
+        f"AUROC({name}) - AUROC(CE), {phase}": comparisons.change(
+            runs[key], runs["ce"], functools.partial(auroc, phase=phase)
         )
         for key, name in (("flsd", "FLSD-53"), ("fl3", "FL-3"))
         for phase in PHASES

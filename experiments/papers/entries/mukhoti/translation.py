@@ -1,5 +1,6 @@
 """Mukhoti et al., appendix K: a Transformer with focal loss over tokens, on Multi30k."""
 
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -7,7 +8,7 @@ import numpy as np
 
 from calib_jax import plots
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import comparisons, estimates, paired, rules
+from experiments.papers.judge import comparisons, estimates, rules
 from experiments.papers.judge.comparisons import Runs
 from experiments.papers.judge.estimates import Estimate
 from experiments.papers.judge.rules import FAILS, HOLDS, SIZE, UNDECIDED, Judgement, Rule, Values
@@ -33,9 +34,8 @@ def statistic(runs: Runs) -> dict[str, Value]:
         both = runs[key], runs["fl1"]
         for phase in PHASES:
             values[_error(name, phase)] = comparisons.ce2_of_all_images(*both, MEASURE, phase)
-            values[f"token NLL({name}) - NLL(FL-1), {phase}"] = paired.over_seeds_and_rows(
-                [_nll(a, phase) - _nll(b, phase) for a, b in zip(*both, strict=True)]
-            )
+            nll = functools.partial(_nll, phase=phase)
+            values[f"token NLL({name}) - NLL(FL-1), {phase}"] = comparisons.change(*both, nll)
     for key, name in NAMES.items():
         for kind in ("temperature", "temperature_by_nll"):
             chosen = [float(run.measured[MEASURE][kind]) for run in runs[key]]

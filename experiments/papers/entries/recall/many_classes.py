@@ -63,17 +63,15 @@ def estimates() -> dict[str, Value]:
         for classes in CLASSES
     }
     values = {
-        f"rise from {few} to {many} classes": over_seeds(
-            (errors[many][:, 0] - errors[few][:, 0]).tolist()
-        )
+        f"rise from {few} to {many} classes": over_seeds(errors[many][:, 0] - errors[few][:, 0])
         for few, many in itertools.pairwise(CLASSES)
     }
     most = errors[CLASSES[-1]]
-    values["batch minus moving average at 8142"] = over_seeds((most[:, 0] - most[:, 2]).tolist())
+    values["batch minus moving average at 8142"] = over_seeds(most[:, 0] - most[:, 2])
     for place, name in enumerate(("batch", "batch, classes present", "moving average")):
         for classes in CLASSES:
             values[f"error of the {name}, {classes} classes"] = over_seeds(
-                errors[classes][:, place].tolist()
+                errors[classes][:, place]
             )
     return values | {"distance from the library's update": Value(_distance_from_library())}
 

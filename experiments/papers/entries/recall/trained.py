@@ -9,7 +9,6 @@ from experiments.papers.entry import Training
 from experiments.papers.judge import comparisons, estimates, rules
 from experiments.papers.judge.comparisons import Runs, Seeds, before, difference
 from experiments.papers.judge.estimates import Estimate, Predictions
-from experiments.papers.judge.paired import over_seeds_and_rows
 from experiments.papers.judge.values import Value
 from experiments.papers.store.records import Trained
 
@@ -58,15 +57,13 @@ def rare_recall(class_counts: np.ndarray) -> Callable[[Sums], float]:
     return lambda sums: float(np.mean(_recalls(sums)[rarest]))
 
 
-def of_run(run: Trained, statistic: Callable[[Sums], float]) -> Estimate:
-    """Compute a statistic of the confusion of all test images."""
-    return estimates.of_images({"confusion": run.measured[MEASURE]["confusion"]}, statistic)
-
-
 def _of_scenes(first: Seeds, second: Seeds, statistic: Callable[[Sums], float]) -> Value:
-    """Subtract a statistic of two losses, seed by seed, over seeds and images."""
-    pairs = zip(first, second, strict=True)
-    return over_seeds_and_rows([of_run(a, statistic) - of_run(b, statistic) for a, b in pairs])
+    """Subtract a statistic of the confusion of all test images, over seeds and images."""
+
+    def of_run(run: Trained) -> Estimate:
+        return estimates.of_images({"confusion": run.measured[MEASURE]["confusion"]}, statistic)
+
+    return comparisons.change(first, second, of_run)
 
 
 def scene_changes(first: Seeds, second: Seeds) -> dict[str, Value]:
