@@ -97,6 +97,12 @@ def slow_temperature(folder):
     ).x
 
 
+def logits_in(folder, phase):
+    """The test logits in a phase, and the labels."""
+    logits, labels = stored(folder)
+    return logits / (slow_temperature(folder) if phase == summary.AFTER else 1.0), labels
+
+
 def record(actual, folder, metric, phase=summary.BEFORE, loss=finished.ALONE):
     wanted = (loss, folder, metric, phase)
     (one,) = (
@@ -134,9 +140,7 @@ def actual(folders):
 def test_values_and_differences_are_those_of_the_definition(folders, actual, metric, phase):
     values = []
     for folder in folders[:2]:
-        logits, labels = stored(folder)
-        t = slow_temperature(folder) if phase == summary.AFTER else 1.0
-        values.append(slow(metric, logits / t, labels))
+        values.append(slow(metric, *logits_in(folder, phase)))
         assert record(actual, folder.name, metric, phase)["value"] == pytest.approx(
             values[-1], abs=2e-5
         )
@@ -149,11 +153,7 @@ def test_values_and_differences_are_those_of_the_definition(folders, actual, met
 @pytest.mark.parametrize("phase", [summary.BEFORE, summary.AFTER])
 def test_intervals_and_p_are_those_of_resampled_pairs(folders, actual, metric, phase):
     """A slow bootstrap draws other resamples: they agree but for what 400 of them can tell."""
-    samples = []
-    for folder in folders[:2]:
-        logits, labels = stored(folder)
-        t = slow_temperature(folder) if phase == summary.AFTER else 1.0
-        samples.append(per_example(metric, logits / t, labels))
+    samples = [per_example(metric, *logits_in(folder, phase)) for folder in folders[:2]]
     drawn = np.random.default_rng(1).integers(EXAMPLES, size=(4000, EXAMPLES))
     differences = (samples[1] - samples[0])[drawn].mean(1)
     low, high = np.quantile(differences, [0.05, 0.95])

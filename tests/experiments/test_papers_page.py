@@ -287,6 +287,15 @@ def test_every_claim_about_trained_networks_has_a_p_value_or_says_why():
     assert all(row.standing.p is not None for row in listing.of_kind(listed, states.TOY))
 
 
+def predictions_of(path):
+    """The predictions of a record for the test set."""
+    with np.load(path) as arrays:
+        if "test_logits" in arrays:
+            logits = arrays["test_logits"].astype(np.float32)
+            return estimates.Predictions(logits, arrays["test_labels"])
+        return estimates.Columns(1 - arrays["test_doubt"].astype(float), arrays["test_right"])
+
+
 def test_a_repeated_seed_differs_as_much_as_another_seed():
     """The page of the procedure prints both differences of root-CE2."""
     config = RESULTS / "runs" / "cifar10_resnet8"
@@ -303,13 +312,7 @@ def test_a_repeated_seed_differs_as_much_as_another_seed():
         roots = np.zeros((2, 3))
         for place, label in enumerate(labels):
             for seed in (1, 2, 3):
-                arrays = np.load(config / label / f"{seed}.npz")
-                if "test_logits" in arrays:
-                    logits = arrays["test_logits"].astype(np.float32)
-                    part = estimates.Predictions(logits, arrays["test_labels"])
-                else:
-                    doubt = arrays["test_doubt"].astype(float)
-                    part = estimates.Columns(1 - doubt, arrays["test_right"])
+                part = predictions_of(config / label / f"{seed}.npz")
                 roots[place, seed - 1] = 100 * estimates.squared_error(part).value ** 0.5
         same += list(roots[0] - roots[1])
         other += [row[a] - row[b] for row in roots for a, b in ((0, 1), (0, 2), (1, 2))]
@@ -335,13 +338,8 @@ def test_other_seeds_stand_beside_those_of_the_verdicts(tmp_path):
         for k, seeds in enumerate(repetitions.BLOCKS.values()):
             both = []
             for loss in ("flsd53", "cross_entropy"):
-                parts = [
-                    estimates.Predictions(
-                        arrays["test_logits"].astype(np.float32), arrays["test_labels"]
-                    )
-                    for seed in seeds
-                    for arrays in [np.load(tmp_path / f"runs/cifar10_resnet8/{loss}/{seed}.npz")]
-                ]
+                folder = tmp_path / "runs" / "cifar10_resnet8" / loss
+                parts = [predictions_of(folder / f"{seed}.npz") for seed in seeds]
                 wrong = [np.mean(part.logits.argmax(-1) != part.labels) for part in parts]
                 squares = [estimates.squared_error(part).value for part in parts]
                 both.append(np.mean(wrong) if column == "error" else np.sqrt(np.mean(squares)))
@@ -356,11 +354,8 @@ def test_effects_are_differences_of_calibration_errors(found):
     config = RESULTS / "runs" / "cifar10_resnet8"
 
     def root(label):
-        errors = []
-        for seed in (1, 2, 3):
-            arrays = np.load(config / label / f"{seed}.npz")
-            logits = arrays["test_logits"].astype(np.float32)
-            errors.append(inference.debiased_squared_error(logits, arrays["test_labels"]).value)
+        parts = [predictions_of(config / label / f"{seed}.npz") for seed in (1, 2, 3)]
+        errors = [inference.debiased_squared_error(p.logits, p.labels).value for p in parts]
         return 100 * np.mean(errors) ** 0.5
 
     for value, label in (
