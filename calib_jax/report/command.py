@@ -290,7 +290,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
         _run(**_parsed(arguments, program), command=f"{program} {shlex.join(arguments)}")
-        sys.stdout.flush()
+        print(end="", flush=True)  # sys.stdout is None if a shell closed it
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)
         return 128 + signal.SIGINT

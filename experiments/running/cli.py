@@ -71,7 +71,7 @@ def run(
             code = 128 + signal.SIGPIPE
         except KeyboardInterrupt:  # before or after the handler of the training loop is installed
             code = _say("interrupted.", 128 + signal.SIGINT)
-        sys.stdout.flush()
+        print(end="", flush=True)  # sys.stdout is None if a shell closed it
         # Exit handlers run next, and another Ctrl-C in them would print a traceback.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
         return code
@@ -281,7 +281,7 @@ def refuse(error: BaseException | str) -> NoReturn:
 
 def _say(error: BaseException | str, code: int) -> int:
     message = error if isinstance(error, str) else _message(error)
-    sys.stdout.flush()  # prints earlier results before the error, also in a pipe
+    print(end="", flush=True)  # prints earlier results before the error, also in a pipe
     print(f"error: {printable(message)}", file=sys.stderr)
     return code
 

@@ -10,7 +10,6 @@ import contextlib
 import os
 import re
 import signal
-import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn
 
@@ -152,5 +151,5 @@ def _is_lost_connection(error: BaseException) -> bool:
 def _leave(code: int) -> NoReturn:
     """End this process without JAX's exit handler, which would wait for the other processes."""
     with contextlib.suppress(OSError, ValueError):
-        sys.stdout.flush()
+        print(end="", flush=True)
     os._exit(code)

@@ -387,6 +387,13 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):
     assert "Exception" not in done.stderr
 
 
+def test_a_shell_that_closes_the_output_ends_no_command(monkeypatch, capsys):
+    monkeypatch.setattr(command, "_run", lambda **_: None)
+    monkeypatch.setattr(sys, "stdout", None)
+    assert command.main(["run.npz", "--cache="]) == 0
+    assert capsys.readouterr().err == ""
+
+
 def test_an_interrupt_ends_the_command_quietly(monkeypatch, capsys):
     def interrupted(**_):
         raise KeyboardInterrupt
