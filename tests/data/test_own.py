@@ -148,6 +148,15 @@ def jaxtyping_disabled():
         yield
 
 
+@pytest.mark.parametrize("dtype", [">f4", "longdouble", object])
+def test_numbers_that_jax_cannot_read_are_converted(dtype):
+    inputs = np.arange(60, dtype=np.float32).reshape(30, 2)
+    expected = data.from_arrays(inputs, LABELS).train.inputs
+    held = data.from_arrays(inputs.astype(dtype), LABELS).train.inputs
+    np.testing.assert_array_equal(held, expected)
+    assert held.dtype in (np.float32, np.float64)  # which JAX reads
+
+
 def test_masked_arrays_are_refused():
     mask = np.arange(30) == 4
     no_mask = np.ma.array(LABELS, mask=False)

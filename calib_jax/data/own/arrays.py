@@ -9,6 +9,7 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.types import PyTree
 from calib_jax.data.dataset import Augment, Dataset
 from calib_jax.data.images.image_files import eight_bits
@@ -346,7 +347,7 @@ def _refuse_masked(part: str, what: str, values: Any) -> None:
 
 def _array(leaf: Any) -> np.ndarray:
     """Convert an array of any library; images without channels get one."""
-    array = np.asarray(leaf)
+    array = np.asarray(as_array(leaf))
     return array[..., None] if array.dtype == np.uint8 and array.ndim == 3 else array
 
 
