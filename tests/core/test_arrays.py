@@ -199,6 +199,7 @@ OF_WEIGHTS = {
 }
 OTHERS = {
     "p-values": lambda p: inference.holm(p),
+    "losses": lambda gamma: losses.focal(LOGITS[:3], LABELS[:3], gamma=gamma[1]),
     "costs": lambda costs: metrics.expected_cost(LOGITS, LABELS, costs=costs),
     "costs of a report": lambda costs: report.score(LOGITS, LABELS, costs=costs),
 }

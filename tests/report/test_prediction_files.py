@@ -542,6 +542,7 @@ def test_samples_of_lm_evaluation_harness(tmp_path):
     [
         ({"doc_id": 0, "target": "4", "filtered_resps": ["4"], "resps": [["4"]]}, "no log-likeli"),
         (choices(-1.0, target=0), "line 1 of .* has no log-likelihoods of choices"),
+        ({"label": 0, "probability_0": 0.2}, "probabilities go into .csv, .parquet or .npz"),
         (choices(-1.0, -2.0, target=2), "target '2', which is none of its 2 choices"),
         (choices(-1.0, -2.0, target="maybe"), "target 'maybe', which is none of its 2 choices"),
         (["a"], "line 1 of .* is no sample"),

@@ -453,6 +453,7 @@ def per_example(name: str, value: Any, like: jax.Array) -> Any:
       value: a number, or numbers `[*batch]`.
       like: an array `[*batch]` of the type in which the loss is computed.
     """
+    value = as_array(value)
     shape = np.shape(value)
     if not shape:
         if isinstance(value, jax.Array):

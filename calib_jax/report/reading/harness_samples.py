@@ -190,8 +190,9 @@ def _log_likelihoods(sample: Mapping[str, Any], where: str) -> list[float]:
         values = []
     if len(values) < 2:
         raise Unreadable(
-            f"{where} has no log-likelihoods of choices.\nOnly multiple-choice tasks are read, not"
-            " those that generate text."
+            f"{where} has no log-likelihoods of choices.\nA .jsonl file holds samples of"
+            " multiple-choice tasks, or answers with confidence and correct; logits and"
+            " probabilities go into .csv, .parquet or .npz."
         )
     return values
 
