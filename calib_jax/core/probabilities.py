@@ -153,7 +153,9 @@ def _below(rows: Logits, top: PerExample) -> PerClass:
 
     On a CPU, XLA computes a maximum within the sum that reads it, but not a `where`.
     """
-    return jnp.maximum(rows - top[..., None], jnp.finfo(rows.dtype).min)
+    # Finite, too, after a product with a cotangent; the exponential of less is 0 as well.
+    lowest = -math.sqrt(float(jnp.finfo(rows.dtype).max))
+    return jnp.maximum(rows - top[..., None], lowest)
 
 
 def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:

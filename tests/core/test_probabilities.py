@@ -121,6 +121,19 @@ def test_beyond_what_a_float_can_say(transform):
     assert np.isfinite(transform(jax.grad(total))(logits)).all()
 
 
+def test_an_impossible_class_has_a_gradient_of_zero():
+    logits, possible = jnp.asarray([[1.0, -jnp.inf, 0.5, -2.0]]), jnp.asarray([0, 2, 3])
+
+    def loss(z):
+        view = prepare(z, jnp.asarray([0]))
+        return 100 * sum(jnp.sum(getattr(view, field)) for field in PER_EXAMPLE)
+
+    gradient = jax.grad(loss)(logits)
+    assert gradient[0, 1] == 0
+    expected = jax.grad(loss)(logits[:, possible])
+    np.testing.assert_allclose(gradient[:, possible], expected, rtol=1e-5)
+
+
 def test_a_lead_of_any_size_is_a_lead():
     logits = jnp.asarray([[lead, 0.0, 0.5] for lead in (1e4, 1e8, 1e10, 3e38)])
     for label, rest in ((0, 0.0), (1, 1.0)):
