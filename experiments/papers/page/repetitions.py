@@ -41,10 +41,10 @@ SAME_SEED = """The runs called undiagnosed repeat the seeds of {losses} losses o
 or at another commit: root-CE2 of the same seed differs by {same:.2f} points (root mean square of
 {pairs} pairs), that of two seeds of a loss by {other:.2f}. `runs/same_training.json` has
 measurements of pairs of commits whose first epochs agree to rounding."""
-OTHER_SEEDS = """Six losses were trained again with other seeds, all at one commit. The table has
-the change from cross-entropy, in points, with its interval at 90 %: of root-CE2 before and after
-the papers' temperature, and of the error. The runs of seeds 1 to 3 are those of the verdicts; here
-both blocks have these six losses alone."""
+OTHER_SEEDS = """{losses} losses were trained again with other seeds, at commit {commit}. The table
+has the change from cross-entropy, in points, with its interval at 90 %: of root-CE2 before and
+after the papers' temperature, and of the error. The runs of seeds 1 to 3 are those of the verdicts;
+here both blocks have these losses alone, so seeds are pooled over three or more."""
 
 
 def collect(folder: pathlib.Path, runs_dir: pathlib.Path, data_dir: str | None) -> None:
@@ -67,9 +67,11 @@ def text(folder: pathlib.Path) -> list[str]:
         for title, seeds in BLOCKS.items()
     }
     names = [name for name in COMPARED if all(name in runs for runs in recorded.values())]
-    if BASELINE in names and len(names) >= blocks.LOSSES:
-        parts.append(OTHER_SEEDS)
+    if BASELINE in names and len(names) > 1:
         both = [{name: runs[name] for name in names} for runs in recorded.values()]
+        commits = {run.about["commit"] for seeds in both[1].values() for run in seeds}
+        about = {"losses": len(names), "commit": " and ".join(sorted(commits))}
+        parts.append(OTHER_SEEDS.format(**about))
         parts.append(tables.in_markdown(list(_table(both))))
     return ["## Repetitions", *parts] if parts else []
 
