@@ -15,7 +15,7 @@ from experiments.papers.entries.mukhoti import translation as mukhoti_translatio
 from experiments.papers.judge import comparisons, estimates, rules, verdicts
 from experiments.papers.judge.estimates import Columns, Predictions
 from experiments.papers.judge.values import Value
-from experiments.papers.page import trained_tables
+from experiments.papers.page import repetitions, trained_tables
 from experiments.papers.store import measures, records, runs, translations
 from tests.experiments.processes import ROOT
 
@@ -518,8 +518,9 @@ def test_committed_records_are_of_the_configs_that_stand():
     """A changed config needs its runs trained again, and a record that nothing reads is dead."""
     of_entries = [training for tested in ENTRIES.values() for training in tested.runs.values()]
     of_tables = [training for table in trained_tables.TABLES for training in table.rows.values()]
+    again = repetitions.COMPARED.values()
     folder, read = ROOT / "experiments" / "results" / "papers", set()
-    for training in {*of_entries, *of_tables}:
+    for training in {*of_entries, *of_tables, *again}:
         for seed in training.of_seeds:
             path = records.path_of(folder, training, seed)
             if path.is_file():

@@ -26,7 +26,7 @@ AGAIN = (
 )
 BASELINE = "cross-entropy"
 COMPARED = {
-    name: dataclasses.replace(training, diagnosed=False)
+    name: dataclasses.replace(training, diagnosed=False, seeds=6)
     for name, training in {
         BASELINE: trainings.CE,
         "FLSD-53": trainings.FLSD53,
@@ -49,8 +49,7 @@ here both blocks have these losses alone, so seeds are pooled over three or more
 
 def collect(folder: pathlib.Path, runs_dir: pathlib.Path, data_dir: str | None) -> None:
     """Write the missing records of finished runs."""
-    runs = {name: dataclasses.replace(of, seeds=6) for name, of in COMPARED.items()}
-    records.collect(folder, Entry(claims={}, statistic={}, runs=runs), runs_dir, data_dir)
+    records.collect(folder, Entry(claims={}, statistic={}, runs=COMPARED), runs_dir, data_dir)
 
 
 def text(folder: pathlib.Path) -> list[str]:
