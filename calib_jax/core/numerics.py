@@ -302,7 +302,7 @@ def _max_where_forward(rows: Array, mask: Array) -> tuple[Array, tuple[Array, Ar
 
 def _max_where_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
     masked, largest = residuals
-    # Count the entries that are below by 0, in operations that XLA fuses into the sum on a CPU.
+    # Count the entries that equal the largest, in operations that XLA fuses into the sum on a CPU.
     one, zero, large = (
         unshared(jnp.asarray(c, masked.dtype)) for c in (1, 0, 1 / jnp.finfo(masked.dtype).tiny)
     )

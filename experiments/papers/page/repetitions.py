@@ -43,8 +43,8 @@ or at another commit: root-CE2 of the same seed differs by {same:.2f} points (ro
 measurements of pairs of commits whose first epochs agree to rounding."""
 OTHER_SEEDS = """{losses} losses were trained again with other seeds, at commit {commit}. The table
 has the change from cross-entropy, in points, with its interval at 90 %: of root-CE2 before and
-after the papers' temperature, and of the error. The runs of seeds 1 to 3 are those of the verdicts;
-here both blocks have these losses alone, so seeds are pooled over three or more."""
+after the papers' temperature, and of the error. The runs of seeds 1 to 3 are those of the verdicts.
+Here a block has these losses alone, and pools the variance of its seeds from three losses on."""
 
 
 def collect(folder: pathlib.Path, runs_dir: pathlib.Path, data_dir: str | None) -> None:
