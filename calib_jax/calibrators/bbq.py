@@ -22,7 +22,8 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 _RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n
-_FLOOR = 0.0  # a posterior mean is never 0 or 1
+_MOST = 10_000  # bins, those of 10^9 examples: weights may sum to any number
+_FLOOR = 0.0  # a posterior mean is never 0 or 1, nor may rounding make it 1
 _CERTAIN = 5e-3  # prior means keep this distance from 0 and 1
 
 
@@ -85,18 +86,18 @@ class _Average(NamedTuple):
 @jax.jit
 def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Params:
     rows = examples.rows()
-    size = num_rows = len(rows.labels)
+    # Weighted rows are copies, so there may be models of more bins than rows.
+    size, limit = len(rows.labels), _MOST
     if examples.weights is None:
-        size = min(num_rows, math.ceil(_RANGE * num_rows ** (1 / 3)))
+        size = limit = min(size, math.ceil(_RANGE * size ** (1 / 3)))
 
     def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
         groups = grouped(p, target, weight)
         edges = _edges(groups)
         total = jnp.sum(weight)
         root = jnp.cbrt(total)
-        fewest = jnp.maximum(1, jnp.floor(root / _RANGE)).astype(jnp.int32)
-        most = jnp.clip(jnp.ceil(_RANGE * root), 1, jnp.maximum(total, 1)).astype(jnp.int32)
-        most = jnp.minimum(most, size)
+        most = jnp.clip(jnp.ceil(_RANGE * root), 1, jnp.clip(total, 1, limit))
+        fewest = jnp.clip(jnp.floor(root / _RANGE), 1, most)
 
         def join(num_bins: Array, average: _Average) -> _Average:
             log_score, values = _model(groups, edges, num_bins, size, prior_strength, prior_per_bin)
@@ -106,13 +107,13 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
 
         nothing = jnp.zeros_like(total)
         first = _Average(nothing - jnp.inf, nothing, jnp.zeros_like(p))
+        fewest, most = (number.astype(jnp.int32) for number in (fewest, most))
         average = lax.fori_loop(fewest, most + 1, join, first)
+        values = jnp.minimum(average.values / average.total, 1 - jnp.finfo(p.dtype).epsneg)
         # If the question is closed in all rows: the midpoints of equal steps.
         some = total > 0
         even = jnp.linspace(0, 1, len(p) + 1, dtype=p.dtype)
-        return jnp.where(some, edges, even), jnp.where(
-            some, average.values / average.total, (even[1:] + even[:-1]) / 2
-        )
+        return jnp.where(some, edges, even), jnp.where(some, values, (even[1:] + even[:-1]) / 2)
 
     return one_versus_rest.fitted(Params, fit_question, answers, rows, _FLOOR)
 
