@@ -2,6 +2,7 @@
 
 import dataclasses
 import inspect
+import math
 import pathlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
@@ -128,6 +129,7 @@ def build(config: ConfigDict, *, data_dir: str | None = None) -> Experiment:
 
 def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     """Build an experiment from a config and a data set that is already loaded."""
+    _check_finite(config)
     module = network(config, dataset.num_classes)
     _check_words(module, dataset)
     _check_epochs("schedule.milestones", config.schedule.get("milestones", ()))
@@ -209,6 +211,14 @@ def sampling(name: str, dataset: data.Dataset) -> train.Sampling | None:
             " source has no attribute `labels`."
         )
     return train.class_balanced(*known)
+
+
+def _check_finite(config: ConfigDict) -> None:
+    """Raise an error if any number of the config is infinite or NaN."""
+    for path, value in jax.tree_util.tree_leaves_with_path(config.to_dict()):
+        if isinstance(value, float) and not math.isfinite(value):
+            key = jax.tree_util.keystr(path, simple=True, separator=".")
+            raise ValueError(f"config.{key} must be a finite number, got {value}.")
 
 
 def _check_epochs(key: str, epochs: Any) -> None:

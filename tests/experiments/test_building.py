@@ -222,6 +222,8 @@ def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
             {"seed": 2**32 - 1, "num_seeds": 2},
             r"seed, the last of 2 seeds, must be less than 2\^32, got 4294967296",
         ),
+        ({"optimizer.learning_rate": float("inf")}, "optimizer.learning_rate must be a finite"),
+        ({"schedule.milestones": (2.0, float("nan"))}, "milestones.1 must be a finite number"),
         (
             {"loss.reduction": "average"},
             "reduction must be one of 'sum', 'mean', 'examples', got 'average'",

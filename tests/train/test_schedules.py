@@ -106,6 +106,8 @@ def test_bad_values(monkeypatch):
     monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     with pytest.raises(ValueError, match="milestones must ascend, got \\(5, 5\\)"):
         schedules.multi_step(0.1, milestones=(5, 5))
+    with pytest.raises(ValueError, match="the first milestone must be at least 0, got -5"):
+        schedules.multi_step(0.1, milestones=(-5, 5))
     with pytest.raises(TypeError, match=r"milestones must be epochs, such as .*, got 150"):
         schedules.multi_step(0.1, milestones=150)
     with pytest.raises(ValueError, match="rate must be at least 0, got -1"):

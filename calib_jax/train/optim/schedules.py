@@ -43,6 +43,7 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
         raise TypeError(f"milestones must be epochs, such as (150, 250), got {milestones!r}.")
     if len(milestones):
         checks.ascending("milestones", milestones)
+        checks.at_least("the first milestone", milestones[0], 0)
 
     def stepped(t: Any) -> Any:
         t = jnp.asarray(t)
