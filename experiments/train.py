@@ -99,6 +99,9 @@ def _same_in_all(config: ConfigDict) -> dict[str, str]:
 
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     """Train, and return the exit code and the error message, if any."""
+    writers = [name for given in config.run.writers for name in str(given).split(",")]
+    for name in writers:  # the flag's A,B arrives as one text
+        cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     if jax.process_index() == 0 and not _QUIET.value:
         dataset = experiment.dataset
@@ -110,9 +113,6 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     folders = cli.refusing(seed_folders.of_config, workdir, config)
     if jax.process_index() == 0:  # other processes need no folder
         cli.refusing(seed_folders.prepare, workdir)
-    writers = [name for given in config.run.writers for name in str(given).split(",")]
-    for name in writers:  # the flag's A,B arrives as one text
-        cli.refusing(checks.one_of, "writer", name, train.WRITERS)
     options = {"writers": [train.WRITERS[name] for name in writers], "profile": _PROFILE.value}
     trained = training.fit(experiment, folders, quiet=_QUIET.value, **options)
     outcomes = dict(zip(folders, trained, strict=True))

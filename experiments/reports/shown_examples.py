@@ -27,6 +27,9 @@ def shown(name: str, number: int, data_dir: str | None) -> str:
     checks.at_least("number", number, 0)
     dataset = building.data_set(name, {}, data_dir)
     parts = {"train": dataset.train, "validation": dataset.validation, "test": dataset.test}
+    largest = max(map(len, parts.values()))
+    if number >= largest:
+        raise ValueError(f"--example={number} is in no part of {name}: give at most {largest - 1}.")
     lines = [textwrap.fill(dataset.description, _WIDTH)]
     for part, source in parts.items():
         if number >= len(source):

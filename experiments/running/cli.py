@@ -307,6 +307,7 @@ _WRONG_KINDS = {
     "a number": r"could not convert string to float",
     "true or false": r"\('Non-boolean argument",
 }
+_LOCKED_KEY = r"""Key "(\w+)" does not exist and cannot be added since the config is locked"""
 _UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
 
 
@@ -322,6 +323,8 @@ def sentence(error: BaseException) -> str:
     for kind, pattern in _WRONG_KINDS.items():  # the words of Python's own errors
         if wrong := re.match(rf"flag (--[\w.]+)=(.*): {pattern}", text, re.DOTALL):
             return f"{wrong[1]} must be {kind}, got {wrong[2]!r}."
+    if unknown := re.search(_LOCKED_KEY, text):
+        return f"the config has no key {unknown[1]!r}."
     if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections names only the key
         near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
         return f"the config has no key {unknown[1]!r}{near}"

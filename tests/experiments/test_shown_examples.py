@@ -83,3 +83,5 @@ def test_the_binary_shows_an_example_of_each_part():
     assert "validation: has 297 examples, numbered from 0" in lines
     output = refused("data", "--show=digit")
     assert output == "error: no data set is called 'digit'; did you mean 'digits'?\n"
+    output = refused("data", "--show=digits", "--example=1000")
+    assert output == "error: --example=1000 is in no part of digits: give at most 999.\n"

@@ -109,7 +109,7 @@ def test_a_stopped_sweep_goes_on(tmp_path):
             (["--losses=cross_entropy,focl"], "no config for a loss 'focl'; did you mean"),
             (
                 ["--losses=focal,brier", "--config.loss.options.gamma=3"],
-                "for the loss 'brier', Key \"gamma\" does not exist",
+                "error: for the loss 'brier', the config has no key 'gamma'.\n",
             ),
             (
                 ["--losses=brier", "--config.num_seeds=3"],

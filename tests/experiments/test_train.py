@@ -323,6 +323,10 @@ def test_the_help_of_a_config_lists_its_keys():
                 ["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"],
                 "nowhere/cifar10 nor in",
             ),
+            (
+                ["--config=configs/digits.py", "--config.run.writers=nope"],
+                "error: writer must be one of 'tensorboard', 'wandb', got 'nope'.",
+            ),
             (["--config=configs/digits.py:focal", "--config.loss.options.gamma=-1"], "gamma"),
         ],
         6,
