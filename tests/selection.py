@@ -40,8 +40,14 @@ def every_case(test: Callable[..., None]) -> Callable[..., None]:
     return test
 
 
+def first_case(test: Callable[..., None]) -> Callable[..., None]:
+    """Run the first case of a test by default, because the cases take long and differ little."""
+    test.first_case = True
+    return test
+
+
 def mark_many_cases(items: Iterable[pytest.Item]) -> None:
-    """Mark the cases of each test as slow, except the first and the last.
+    """Mark the cases of each test as slow, except the first and, without `first_case`, the last.
 
     Skip tests whose cases are marked by hand, and tests of refusals, where each case is another
     mistake.
@@ -55,7 +61,7 @@ def mark_many_cases(items: Iterable[pytest.Item]) -> None:
         by_hand = any(case.get_closest_marker("slow") for case in cases)
         if by_hand or hasattr(test, "every_case") or _refuses(test.__code__):
             continue
-        for case in cases[1:-1]:
+        for case in cases[1:] if hasattr(test, "first_case") else cases[1:-1]:
             case.add_marker(pytest.mark.slow)
 
 

@@ -159,6 +159,7 @@ class TestAProcess:
     def test_a_listener_is_seen(self, tmp_path):
         assert listeners(SERVE, tmp_path) == (1, [])
 
+    @pytest.mark.slow
     def test_training_listens_nowhere_and_leaves_nothing(self, tmp_path):
         options = ["--config=configs/gaussians.py", "--config.num_epochs=1"]
         run = tmp_path / "run"
@@ -232,6 +233,7 @@ def elements(text):
     return {key for node in nodes for key in (node.tagName, *dict(node.attributes.items()))}
 
 
+@pytest.mark.slow
 def test_figures_are_valid_svg_without_scripts(tmp_path):
     names = NAMES.values()
     figures = [
@@ -248,6 +250,7 @@ def test_figures_are_valid_svg_without_scripts(tmp_path):
         assert r"\x1b[2J" in inline  # shown, not dropped
 
 
+@pytest.mark.slow
 def test_a_summary_of_runs_escapes_their_names(tmp_path):
     random = np.random.default_rng(0)
     sets = [(random.normal(size=(40, 3)).astype(np.float32), np.arange(40) % 3) for _ in range(2)]

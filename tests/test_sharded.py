@@ -210,7 +210,7 @@ def compiled_on_rows(kind):
     return jax.jit(together(KINDS[kind]())).lower(*data).compile(), data
 
 
-@pytest.mark.parametrize("kind", some(KINDS, by_default=3))
+@pytest.mark.parametrize("kind", some(KINDS, by_default=1))
 def test_rows_of_an_explicit_mesh(kind):
     program, data = compiled_on_rows(kind)
     assert_same(jax.device_get(program(*data)), on_one_device(kind))

@@ -59,6 +59,7 @@ def test_the_code_of_a_page(page):
     ), report.getvalue()
 
 
+@pytest.mark.slow
 def test_the_training_on_many_devices_equals_that_on_one():
     text = PAGES["many_devices"].read_text(encoding="utf-8")
     assert text.count("jax.device_count()") == 1

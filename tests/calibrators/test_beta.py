@@ -8,6 +8,7 @@ import scipy.special
 
 from calib_jax.calibrators import beta
 from tests.calibrators.members import problem
+from tests.selection import first_case
 
 
 def scipy_fit(p, target, weights):
@@ -25,6 +26,7 @@ def scipy_fit(p, target, weights):
     return scipy.optimize.minimize(loss, start, jac=True, bounds=bounds, options=options).x
 
 
+@first_case
 @pytest.mark.parametrize("num_classes", [2, 4])
 def test_it_is_scipys_minimum(num_classes, x64):
     logits, labels = problem(200, num_classes, seed=3, dtype=np.float64)

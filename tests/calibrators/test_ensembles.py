@@ -11,6 +11,7 @@ import scipy.special
 from calib_jax.calibrators import bbq, enir
 from tests.calibrators.members import problem
 from tests.calibrators.test_binned import pav, questions
+from tests.selection import first_case
 
 CLASSES = pytest.mark.parametrize("num_classes", [2, 4])
 
@@ -60,6 +61,7 @@ def binnings(p, answer, weight, asked, per_bin):
     return np.average(predictions, axis=0, weights=scipy.special.softmax(scores))
 
 
+@first_case
 @CLASSES
 @pytest.mark.parametrize("per_bin", [False, True])
 def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
@@ -158,6 +160,7 @@ def ensemble(p, answer, weight, asked):
     return np.interp(asked, knots, average)
 
 
+@first_case
 @CLASSES
 def test_enir_is_the_average_of_all_near_isotonic_models(num_classes, x64):
     logits, labels, weights = tied_problem(num_classes)

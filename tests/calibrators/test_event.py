@@ -11,6 +11,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from calib_jax import calibrators, metrics
 from tests.calibrators.test_venn_abers import refitted
+from tests.selection import first_case
 
 STATED = ["bbq", "beta", "enir", "histogram", "isotonic", "platt", "venn_abers"]
 SCORED = ["enir", "histogram", "isotonic", "platt", "venn_abers"]
@@ -41,6 +42,7 @@ def fitted(name, kind):
     return params, calibrators.named(name).apply(params, given)
 
 
+@first_case
 @of_stated
 def test_an_event_is_class_1_of_two_classes(name):
     confidence, correct = answers()
@@ -163,6 +165,7 @@ def test_higher_scores_are_never_less_confident(name):
     assert np.isnan(params.state.nll_before)  # a score has no likelihood
 
 
+@first_case
 @of_stated
 def test_weights_are_copies_and_compiled_fits_are_the_same(name):
     kind = "scored" if name in SCORED else "stated"

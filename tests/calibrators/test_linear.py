@@ -162,6 +162,7 @@ def test_two_vector_scalings_of_one_kind():
     np.testing.assert_allclose(*answers, rtol=1e-3, atol=1e-5)
 
 
+@pytest.mark.slow
 def test_dirichlet_does_not_mind_shifted_rows():
     logits, labels = problem()
     shifted = logits + np.linspace(-5, 5, 80, dtype=np.float32)[:, None]

@@ -122,6 +122,7 @@ def test_an_impossible_true_class_is_ignored(name):
     )
 
 
+@pytest.mark.slow
 def test_penalties_of_a_stream_are_those_of_one_piece(x64):
     data = weighted_problem(np.float64)
     penalties = {"slope_penalty": 0.1, "intercept_penalty": 0.01}

@@ -17,7 +17,7 @@ from calib_jax.core.inputs.invalid_values import (
     refuse_probabilities,
     refuse_probability_column,
 )
-from tests.selection import some
+from tests.selection import first_case, some
 
 RANDOM = np.random.default_rng(0)
 P = RANDOM.dirichlet(np.full(10, 0.5), size=40).astype(np.float32)
@@ -182,6 +182,7 @@ def test_probabilities_in_a_stream_are_found_over_all_its_batches():
         stream.compute()
 
 
+@first_case
 @pytest.mark.parametrize("alike", [1, 25])
 def test_a_group_of_a_report_may_look_like_probabilities(alike):
     logits = 3 * RANDOM.standard_normal((60, 2)).astype(np.float32)

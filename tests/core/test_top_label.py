@@ -128,6 +128,7 @@ def statistics():
     }
 
 
+@pytest.mark.slow
 def test_every_statistic_keeps_one_confidence_for_equal_rows():
     """In all metrics that sort by confidence, and all objectives with evidence of validation."""
     random = np.random.default_rng(4)

@@ -53,6 +53,7 @@ os.execv(sys.executable, [sys.executable, "-m", "experiments.evaluate"])
     assert (process.returncode, output) == (130, "error: interrupted.\n")
 
 
+@pytest.mark.slow
 def test_compiled_programs_are_kept_where_there_is_a_folder_for_them(tmp_path):
     program = """
 import jax

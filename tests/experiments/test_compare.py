@@ -165,6 +165,7 @@ def test_intervals_and_p_are_those_of_resampled_pairs(folders, actual, metric, p
     assert one["p"] == pytest.approx(min(p, 1), abs=0.15)
 
 
+@pytest.mark.slow
 def test_several_temperatures_are_side_by_side(folders):
     """The ones by ECE are the first minima of a slow search on the grid."""
     shared = finished.read([str(folder) for folder in folders[:2]])

@@ -14,6 +14,7 @@ import pytest
 from calib_jax import inference, metrics
 from experiments.benchmarks import coverage, simulations, tables
 from tests.experiments.processes import ROOT, environment
+from tests.selection import first_case
 
 
 def test_the_truth_is_the_recorded_number():
@@ -55,6 +56,7 @@ def top(logits):
     return p.max(axis=1), p.argmax(axis=1)
 
 
+@first_case
 @pytest.mark.parametrize("dependent", [False, True])
 def test_models_have_the_errors_that_they_are_drawn_with(dependent):
     """Mean confidence minus accuracy, of 20,000 rows."""

@@ -46,6 +46,7 @@ def folder(tmp_path_factory):
     return folder
 
 
+@pytest.mark.slow
 def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
     output = finish("export", f"--workdir={folder}")
     file = folder / "exported.jax"

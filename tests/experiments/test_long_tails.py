@@ -42,6 +42,7 @@ def test_the_report_has_accuracies_and_groups_by_frequency():
         assert parts[0].value == pytest.approx(np.mean(labels[rows] == number), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_several_labels_of_an_example_have_one_group_each():
     logits, labels = (array.reshape(18, 5, *array.shape[1:]) for array in sample())
     weights = np.random.default_rng(1).integers(0, 2, labels.shape)
@@ -60,6 +61,7 @@ def dataset_of(images, labels):
     return data.Dataset(name="scenes", class_names=names, **options)
 
 
+@pytest.mark.slow
 def test_pictures_of_chosen_images(tmp_path):
     random = np.random.default_rng(1)
     images = random.integers(0, 256, (4, 3, 5, 3), dtype=np.uint8)

@@ -2,12 +2,14 @@
 
 import jax
 import numpy as np
+import pytest
 
 from experiments.running import building
 from tests.experiments.test_resuming import fitted, small
 from tests.losses.test_class_adaptive_margin import follow
 
 
+@pytest.mark.slow
 def test_multipliers_follow_the_validation_data(tmp_path):
     """Two epochs, resumed after the first, equal a NumPy recomputation from the logits."""
     options = {"margin": 0.5, "rho_step": 2}

@@ -61,6 +61,7 @@ def copy_without_hidden_files(folder):
     return copied
 
 
+@pytest.mark.slow
 def test_folders_of_runs_are_ours_also_as_copies_and_with_more_files(tmp_path):
     fit(tmp_path / "run", config={"rate": 1})
     for folder in (tmp_path / "run", copy_without_hidden_files(tmp_path / "run")):
@@ -90,6 +91,7 @@ def test_the_library_sets_another_config_aside(tmp_path, config):
     assert "config.json" in (tmp_path / journal.SPOKEN).read_text()
 
 
+@pytest.mark.slow
 def test_a_run_that_was_killed_at_its_start_keeps_its_config(tmp_path):
     fit(tmp_path, config={"rate": 1}, plan=train.Plan(num_epochs=1, batch_size=10))
     shutil.rmtree(tmp_path / "checkpoints")

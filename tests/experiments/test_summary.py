@@ -15,6 +15,7 @@ import scipy.stats
 from calib_jax import calibrators, inference, metrics
 from experiments.reports import comparison, pages, streamed_scores, summary, summary_text
 from tests.experiments.processes import ROOT
+from tests.selection import first_case
 
 NUM_BINS = 10
 FILES = ("report.md", "sweep.csv", "sweep.json")
@@ -116,6 +117,7 @@ def test_after_is_with_a_temperature_of_the_validation_set(actual):
     assert after < before
 
 
+@pytest.mark.slow
 def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
     """All validation examples of one model are right, so its NLL falls with T towards 0."""
     labels = runs()[0].validation[1]
@@ -209,6 +211,7 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
 
 
+@first_case
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.usefixtures("texts_only")
 def test_equal_resamples_are_no_interval(seeds, tmp_path):
@@ -322,6 +325,7 @@ def test_over_seeds_from_five_on(actual):
     assert {one.p_seeds for one in actual.cells} == {None}
 
 
+@pytest.mark.slow
 def test_the_p_value_of_a_calibration_error_is_that_of_squared_errors(actual, saved):
     """The second model is far too sure of itself; plug-in differences alone would not show it."""
     for one in actual.cells:
@@ -384,6 +388,7 @@ def test_several_losses_are_corrected_by_holm():
         assert f"{number}{star} [" in text
 
 
+@pytest.mark.slow
 def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
     weighted = [
         dataclasses.replace(run, test=(*run.test, np.full(200, 0.5, np.float32)))
@@ -416,6 +421,7 @@ def pixels(loss, seed):
     return summary.Run(loss, seed, *sets, [])
 
 
+@pytest.mark.slow
 def test_whole_images_are_drawn_where_pixels_have_labels():
     made = summarize([pixels("a", 1), pixels("b", 1)])
     one, other = (cell(made, loss, summary.BEFORE, "error") for loss in "ab")
@@ -460,6 +466,7 @@ def test_a_value_outside_its_interval_is_marked(actual, tmp_path, monkeypatch):
     assert reason in " ".join(figure.get_supxlabel().split())
 
 
+@pytest.mark.slow
 def test_metrics_without_a_value_and_runs_without_curves_are_saved(actual, tmp_path):
     """As of a class that is impossible and yet occurs: the NLL is infinite."""
     cells = [

@@ -12,6 +12,7 @@ from calib_jax import train
 from experiments.running import building
 from tests.experiments.processes import finish
 from tests.experiments.test_building import config_of
+from tests.selection import first_case
 
 
 def network(**changes):
@@ -88,6 +89,7 @@ def products(experiment):
     return [tuple(re.findall(r"\b(HIGH|HIGHEST)\b", line)) for line in lines]
 
 
+@first_case
 @pytest.mark.parametrize(
     ("precision", "expected"),
     [("float32", ("HIGHEST",) * 2), ("tensorfloat32", ("HIGH",) * 2), ("bfloat16", ())],

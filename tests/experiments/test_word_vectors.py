@@ -26,6 +26,7 @@ def folder(tmp_path):
     return tmp_path
 
 
+@pytest.mark.slow
 def test_a_vector_is_the_mean_output_for_the_word_alone(folder):
     words = ["film", "film" * 3]  # padded to different lengths
     network, variables = models.read_bert(folder)

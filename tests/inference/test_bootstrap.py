@@ -325,6 +325,7 @@ def test_infinite_samples_are_the_ends_of_the_interval():
     assert inference.interval(np.float32([0, 1, np.inf, np.inf, np.inf]), level=0.5) == (1, np.inf)
 
 
+@pytest.mark.slow
 def test_a_true_class_of_probability_zero_is_infinite_where_it_is_drawn():
     logits, labels = sample(num_rows=30)
     logits[3, labels[3]] = -np.inf

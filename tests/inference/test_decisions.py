@@ -176,6 +176,7 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
     assert actual.low <= actual.threshold <= actual.high
 
 
+@pytest.mark.slow
 def test_the_interval_contains_the_best_threshold():
     """Check 40 sets: answering pays where the probability of being right exceeds 0.9."""
     random, covered, width = np.random.default_rng(0), 0, 0.0
@@ -212,6 +213,7 @@ def test_bad_input_is_refused():
         inference.best_threshold(logits, labels, key=KEY, costs=np.zeros((3, 2)), abstain_cost=0.1)
 
 
+@pytest.mark.slow
 def test_default_costs_decide_for_the_top_label():
     """Sums in float32 round, which must not choose among equal costs."""
     logits = np.round(2 * np.random.default_rng(0).standard_normal((3000, 10))).astype(np.float32)

@@ -108,6 +108,7 @@ def test_top_labels_count_copies():
     assert single.cluster is None  # clusters of one example are independent examples
 
 
+@pytest.mark.slow
 def test_a_part_is_the_evaluation_of_its_rows():
     rows = np.flatnonzero(GROUPS == "a")
     part = evaluated().part(rows)
@@ -125,6 +126,7 @@ def test_a_part_is_the_evaluation_of_its_rows():
         evaluated().part(np.flatnonzero(WEIGHTS == 0))
 
 
+@pytest.mark.slow
 def test_the_values_are_validated_once(monkeypatch):
     calls = []
     refuse = invalid_values.refuse
@@ -159,6 +161,7 @@ def test_bad_evaluations_are_refused():
         inference.Evaluation(np.where(np.arange(240)[:, None] == 3, np.nan, LOGITS), LABELS)
 
 
+@pytest.mark.slow
 def test_groups_of_other_sizes_compile_nothing():
     """Groups of a size between two powers of two share the programs of the larger power."""
     rows = np.arange(6000)
@@ -181,6 +184,7 @@ def test_groups_of_other_sizes_compile_nothing():
             np.testing.assert_allclose(values[name], metric(LOGITS, LABELS), atol=1e-6)
 
 
+@pytest.mark.slow
 def test_metrics_are_compared_by_the_method_that_is_valid_for_each():
     runs = [LOGITS, 0.8 * LOGITS], [OTHER, 1.1 * OTHER]
     data = {"labels": LABELS, "weights": WEIGHTS, "clusters": CLUSTERS}

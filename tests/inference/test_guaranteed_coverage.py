@@ -50,6 +50,7 @@ def test_the_threshold_is_the_lowest_accepted(num_classes, risk):
     assert weighted == inference.guaranteed_coverage(logits[copies], labels[copies], risk=risk)
 
 
+@pytest.mark.slow
 def test_the_error_rate_of_other_examples_is_guaranteed():
     """Check 300 sets: more than 90 % + 3 errors would be wrong with the plain coverage."""
     random, risk = np.random.default_rng(1), 0.1

@@ -10,6 +10,7 @@ from scipy import stats
 
 from calib_jax import inference, metrics
 from calib_jax.inference.bounds import null_draws
+from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
@@ -74,6 +75,7 @@ def test_golden_numbers(model):
         assert bounds["ece"].floor == pytest.approx(0.154656, abs=0.002)
 
 
+@first_case
 @pytest.mark.parametrize("model", ["a", "b"])
 def test_draws_agree_with_all_outcomes(model):
     confidence = CONFIDENCE[model]

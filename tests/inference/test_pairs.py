@@ -9,6 +9,7 @@ import pytest
 from scipy import optimize, stats
 
 from calib_jax import inference, metrics
+from tests.selection import first_case
 
 from .simulations import simulated, softmax
 from .test_compare_calibration import of_different_sharpness
@@ -262,6 +263,7 @@ def bounds_of_noise(logits, labels, counts, num_bins, equal_mass):
     return ece, low, high
 
 
+@first_case
 @pytest.mark.parametrize(("num_bins", "equal_mass"), [(5, False), (7, True)])
 def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
     """60 examples in 7 bins of equal mass: examples at the boundaries are split."""

@@ -54,6 +54,7 @@ def test_intervals_and_thresholds(models):
         assert (one.name, one.size) == (other.name, other.size)
 
 
+@pytest.mark.slow
 def test_two_models_that_answer_the_same_questions_are_compared(models):
     stated, _ = models
     c, a = (np.float64(columns) for columns in zip(answers(0), answers(1), strict=True))

@@ -42,6 +42,7 @@ def test_equal_confidences_see_each_other():
     np.testing.assert_allclose(losses.esd_penalty(logits, labels), expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_the_estimate_is_unbiased_and_the_plug_in_is_not():
     """Outcomes drawn with the stated confidence: the expectation of the penalty is 0."""
     random = np.random.default_rng(0)

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
+from tests.selection import first_case
 
 from . import checks
 from .reference import probabilities
@@ -88,6 +89,7 @@ def test_mmce_value_and_gradient(scale):
     checks.check_objective("mmce", mmce_objective, scale=scale)
 
 
+@first_case
 @pytest.mark.parametrize("double_normalization", [False, True])
 def test_mmce_weighted_value_and_gradient(double_normalization):
     checks.check_objective(

@@ -66,6 +66,7 @@ def test_per_image_is_the_mean_over_the_images_that_have_a_label():
     np.testing.assert_allclose(value, expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_a_large_batch_keeps_its_precision():
     """Check 200,000 equal pixels: differences of quotients would have no digits left."""
     logits, labels = checks.batch(20)

@@ -125,6 +125,7 @@ def test_lists_of_numbers_are_taken(name):
             np.testing.assert_allclose(images[0], expected, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_soft_labels_that_are_no_corners_have_the_option_of_their_row(x64):
     random = np.random.default_rng(0)
     logits, soft = random.standard_normal((4, 4)), random.dirichlet(np.ones(4), size=4)

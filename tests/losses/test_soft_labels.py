@@ -10,7 +10,7 @@ import pytest
 
 import calib_jax
 from calib_jax import losses
-from tests.selection import some, some_of
+from tests.selection import first_case, some, some_of
 
 from . import checks
 
@@ -279,6 +279,7 @@ def test_rows_of_weight_zero_may_have_any_soft_labels(name):
     np.testing.assert_array_equal(of_wrong, of_right)
 
 
+@first_case
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
 def test_soft_labels_may_be_rounded(dtype):
     """Check softmax outputs and printed digits of many classes, eager and compiled."""

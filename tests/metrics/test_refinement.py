@@ -87,6 +87,7 @@ def test_without_an_optimum_the_last_temperature_counts():
     assert wrong == pytest.approx(np.log1p(np.exp(2 / 32)), abs=1e-6)
 
 
+@pytest.mark.slow
 def test_intervals_come_from_the_bootstrap():
     """Check a model whose logits are four times too large, in one resample of all metrics."""
     logits, labels = sample(4.0, 200)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from tests.selection import first_case
 
 from .laws import assert_laws, assert_same, value_of
 from .reference import logits_of, sample, softmax, top_label
@@ -51,6 +52,7 @@ def test_the_area_is_the_mean_risk_over_all_coverages():
     np.testing.assert_allclose(actual, area(grouped) - area(perfect), atol=4e-6)
 
 
+@first_case
 @pytest.mark.parametrize("rows", [300, 1000, 3000])
 def test_areas_of_equal_scores_have_no_rounding_errors(rows):
     """A program that divides before it subtracts gives an AUROC of 0.49994 for 3,000 rows."""
@@ -121,6 +123,7 @@ def test_equal_confidences_have_the_mean_over_all_their_orders():
         np.testing.assert_allclose(actual, wanted, rtol=3e-6)
 
 
+@pytest.mark.slow
 def test_the_estimators_agree_on_many_examples():
     """Sums of a hundred thousand terms in float64; SELE is a lower bound."""
     random = np.random.default_rng(0)

@@ -90,6 +90,7 @@ def test_certain_answers_are_right_or_infinitely_surprising():
     np.testing.assert_allclose(metrics.ece(metrics.Stated([1.0, 0.0], [0, 1])), 1)
 
 
+@pytest.mark.slow
 def test_weights_streams_jit_and_statistics():
     confidence, correct = answers(2)
     weights = np.random.default_rng(0).integers(0, 3, len(correct)).astype(np.float32)

@@ -9,6 +9,7 @@ import pytest
 
 from calib_jax import models
 from calib_jax.models.deeplab import resized
+from tests.selection import first_case
 
 from .members import shapes_for, size, variables_of
 
@@ -67,6 +68,7 @@ def _convolutions(equations):
                 yield from _convolutions(inner.eqns)
 
 
+@first_case
 @pytest.mark.parametrize(
     ("output_stride", "strides", "dilations"),
     [

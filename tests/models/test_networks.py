@@ -69,6 +69,7 @@ def test_parameters_of_a_wider_lenet(width):
     assert size(abstract(normed)["params"]) == count + 2 * (6 + 16) * width
 
 
+@pytest.mark.slow
 def test_blocks_without_norm_start_as_their_shortcuts():
     network, x = models.resnet([2, 2], width=3, norm="none", num_classes=4), images(2)
     variables = network.init(jax.random.key(0), x, train=False)

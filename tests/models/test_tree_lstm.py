@@ -10,6 +10,7 @@ import pytest
 
 from calib_jax import models
 from calib_jax.data.text.trees import Tree, padded
+from tests.selection import first_case
 
 from . import members, recorded
 
@@ -75,6 +76,7 @@ def case(x64):
     return network, members.variables_of(network, x), x
 
 
+@first_case
 @pytest.mark.parametrize("shaped", [False, True])
 def test_logits_and_gradients_are_those_of_recursion(case, shaped):
     network, variables, x = case
@@ -254,6 +256,7 @@ def test_padded_words_of_dependency_trees_change_nothing():
         network.apply(variables, {**x, "parents": wide["parents"]}, train=False)
 
 
+@pytest.mark.slow
 def test_the_gradient_has_the_precision_of_the_forward_pass():
     """JAX traces the gradient after the forward pass, where its context has ended."""
     module = models.tree_lstm(num_classes=3, words=7, width=4, memory=4)

@@ -79,6 +79,7 @@ def models_file(path):
     return write(path, ",".join(arrays), *arrays.values()), arrays
 
 
+@pytest.mark.slow
 def test_models_in_one_file_are_compared_on_the_questions_they_share(tmp_path):
     file, arrays = models_file(tmp_path / "models.csv")
     scored = report.score_files(predictions=[file], **QUICK)
@@ -291,6 +292,7 @@ def test_models_that_cannot_be_paired_are_refused(tmp_path, head, columns, messa
         report.score_files(predictions=[file])
 
 
+@pytest.mark.slow
 def test_the_auroc_of_scores_stands_beside_that_of_cross_fitted_confidences(grades):
     grade, correct = grades
     scored = report.score(
@@ -301,6 +303,7 @@ def test_the_auroc_of_scores_stands_beside_that_of_cross_fitted_confidences(grad
     assert any(f"confidence_auroc of the scores: {area:.4f}." in note for note in scored.notes)
 
 
+@pytest.mark.slow
 def test_the_nll_is_left_out_by_default_only_where_it_is_infinite(too_sure):
     for confidence, is_shown in ((too_sure[0], True), (np.round(too_sure[0]), False)):
         # Weights above 1 have a note, too.

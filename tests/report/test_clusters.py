@@ -85,6 +85,7 @@ def test_every_interval_is_that_of_whole_clusters(clustered):
     assert (part.examples, part.clusters) == (len(present), len(set(present)))
 
 
+@pytest.mark.slow
 def test_the_report_says_what_was_resampled(clustered):
     scored, _ = clustered
     few = "Fewer than 30 clusters (all examples: 22, class 0: "

@@ -16,6 +16,7 @@ import pytest
 import calib_jax
 from calib_jax import calibrators, metrics, report
 from calib_jax.report import command, file_scoring, scored_tables
+from tests.selection import first_case
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -170,6 +171,7 @@ def test_a_table_of_all_models_of_a_folder(tmp_path):
         scored(tmp_path / "c.npz", tmp_path / "d.npz")
 
 
+@pytest.mark.slow
 def test_classes_have_the_names_of_their_columns(tmp_path, monkeypatch):
     monkeypatch.setattr(scored_tables, "PER_CLASS", ("per_class_recall",))
     options = {"metrics": ["accuracy"], "resamples": 20, "per_class": True}
@@ -334,6 +336,7 @@ def test_what_was_understood_is_printed_and_columns_carry_names(tmp_path):
     ) == ["ours", "theirs"]
 
 
+@pytest.mark.slow
 def test_whole_clusters_are_resampled(tmp_path):
     data = sample()
     photo = np.repeat(np.arange(40), 3)
@@ -372,6 +375,7 @@ def program(tmp_path, start):
     return [sys.executable, "-c", start, tmp_path / "run.npz", "--resamples=20"]
 
 
+@first_case
 @pytest.mark.parametrize("module", ["score_command", "report.command"])
 @pytest.mark.parametrize("options", ["", "2>&1"])
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):

@@ -9,6 +9,7 @@ from calib_jax.report import file_scoring
 COSTS = np.array([[0.0, 1, 4], [2, 0, 1], [5, 2, 0]])
 
 
+@pytest.mark.slow
 def test_costs_stand_in_the_report_before_and_after_calibration():
     random = np.random.default_rng(0)
     logits = (3 * random.standard_normal((200, 3))).astype(np.float32)

@@ -5,6 +5,7 @@ import pytest
 
 from calib_jax import metrics, report
 from calib_jax.report import caveats
+from tests.selection import first_case
 
 NOTE = "Fewer than 10 examples"
 
@@ -24,6 +25,7 @@ def notes(logits, labels, names, **options):
     return [line for line in str(scored).splitlines() if line.startswith(NOTE)]
 
 
+@first_case
 @pytest.mark.parametrize("name", ["mean_recall", "auroc", "average_precision", "mean_iou"])
 def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
     (note,) = notes(*sample(9), [name, "nll"])
@@ -65,6 +67,7 @@ def test_examples_of_weight_0_and_absent_classes_do_not_count():
     assert notes(absent, labels, ["mean_recall"]) == []
 
 
+@pytest.mark.slow
 def test_groups_classes_and_other_predictions_have_theirs():
     logits, labels = sample(40, errors=60)
     groups = np.where(np.arange(400) % 10 == 0, "small", "large")

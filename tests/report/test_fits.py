@@ -132,6 +132,7 @@ def separable():
     )
 
 
+@pytest.mark.slow
 def test_a_fit_without_an_optimum_is_named_and_has_no_p_value(separable):
     fit = separable.calibrators["temperature"]
     assert fit["state"] == fit["params"]["state"]["name"] == "no_optimum"

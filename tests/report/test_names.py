@@ -14,6 +14,7 @@ from calib_jax.core.files.escaping import printable
 from calib_jax.report import command, tables
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
 from calib_jax.report.records import Worst
+from tests.selection import first_case
 
 from .fabricated import scored
 
@@ -101,6 +102,7 @@ def test_json_keeps_the_name(name):
     assert {row["part"] for row in read["groups"]} == {name}
 
 
+@first_case
 @hostile
 def test_a_saved_report_is_escaped_and_all_its_files_are_written(name, tmp_path):
     names = named(name).save(tmp_path)
@@ -142,6 +144,7 @@ def test_a_report_of_other_inputs_is_escaped_and_stays_in_its_folder(name, tmp_p
     assert all(row["outside"].isprintable() for row in rows)
 
 
+@pytest.mark.slow
 def test_names_from_a_file_are_escaped_by_the_command(tmp_path, capsys):
     rng = np.random.default_rng(0)
     path = tmp_path / f"{ESCAPES}.npz"

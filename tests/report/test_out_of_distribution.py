@@ -146,7 +146,7 @@ KEEP_OFFSETS = {"temperature", "vector", "matrix"}
 REMOVE_OFFSETS = sorted({*calibrators.catalogue()} - KEEP_OFFSETS)
 
 
-@pytest.mark.parametrize("name", some(REMOVE_OFFSETS, {"bias_corrected_temperature", "histogram"}))
+@pytest.mark.parametrize("name", some(REMOVE_OFFSETS, {"histogram"}))
 def test_no_energy_after_a_calibrator_that_removes_offsets(name, tmp_path):
     inside, outside, held_out = offset_sets()
     detections = report.out_of_distribution(

@@ -172,6 +172,7 @@ def test_one_model_has_the_p_value_that_its_note_mentions():
     assert right.explanations[-1].endswith("0 unless this test rejects at 10 %.")
 
 
+@pytest.mark.slow
 def test_equal_resamples_have_no_interval():
     labels = np.arange(60) % 3
     logits = 4 * np.eye(3, dtype=np.float32)[labels] + sample(num_rows=60)[0] / 10
@@ -227,6 +228,7 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     assert json.loads(tables.as_json(full))["worst_groups"][0]["gap"] == worst.gap
 
 
+@pytest.mark.slow
 def test_bootstrap_intervals_of_errors_that_noise_raises_are_named():
     logits, labels = sample()
     names = {"metrics": ["nll", "ece", "smooth_ece"], "num_resamples": 20}
@@ -284,6 +286,7 @@ def test_a_temperature_by_a_metric_on_the_papers_grid():
     assert errors[at] < errors[9] - 0.05  # T = 1
 
 
+@pytest.mark.slow
 def test_weights_leave_examples_out():
     logits, labels = sample(num_rows=50)
     weights = (np.arange(50) < 40).astype(np.float32)
@@ -500,6 +503,7 @@ def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
     assert f" {root.value:+.4f} p = " in str(valid)
 
 
+@pytest.mark.slow
 def test_the_legend_says_which_interval_and_which_test(contradicting_pair):
     valid, percentile, _ = contradicting_pair
     bounded = "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
@@ -617,6 +621,7 @@ def test_metrics_without_a_value_are_saved(tmp_path, others):
         assert "no finite value: lost (as given)" in figure.get_supxlabel()
 
 
+@pytest.mark.slow
 def test_columns_carry_the_names_of_what_is_compared(calibrated_pair, tmp_path):
     assert calibrated_pair.value("nll") == calibrated_pair.value("nll", "sharp")
     heads = [line for line in str(calibrated_pair).splitlines() if line.startswith("metric ")]

@@ -79,6 +79,7 @@ def test_each_temperature_minimizes_its_criterion(scored):
     assert len(set(fitted.values())) == 3
 
 
+@pytest.mark.slow
 def test_tables_say_which_temperature_was_fitted_how(scored, tmp_path):
     logits, labels = sample(0)
     columns = [f"T by {criterion}" for criterion in CRITERIA]

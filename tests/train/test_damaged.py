@@ -12,6 +12,7 @@ from calib_jax import train
 from calib_jax.train.folder import journal
 from calib_jax.train.folder.changes import AnotherConfig
 from calib_jax.train.folder.record import CHECKPOINTS
+from tests.selection import first_case
 from tests.train.test_loop import rows_in, run, same, stopping_after_chunks
 
 CONFIG = {"rate": 0.1, "loss": {"name": "adafocal", "options": {}}}
@@ -74,6 +75,7 @@ DAMAGES = (
 )
 
 
+@first_case
 @pytest.mark.parametrize("name", SIDES)
 def test_a_damaged_file_beside_whole_checkpoints_is_mended(finished, tmp_path, capsys, name):
     whole, outcome = finished

@@ -113,6 +113,7 @@ CASES = [
 ]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name", "reduction"), CASES)
 def test_ten_steps_on_one_and_on_eight_devices(kind, name, reduction, x64):
     one = ten_steps(kind, name, num_devices=1, reduction=reduction)
@@ -241,6 +242,7 @@ def fitted(folder, source, evaluated, module, objective, **options):
     return task, train.fit(folder, state, task, plan, devices=devices, quiet=True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "name"),
     some_of([("tokens", "cross_entropy"), ("tokens", "adafocal"), ("pixels", "mmce")], 1),
@@ -327,6 +329,7 @@ def test_an_image_and_its_label_map_share_their_crop(x64):
     assert none is None
 
 
+@pytest.mark.slow
 def test_a_step_weighs_the_pixels_of_the_crop(x64):
     """The loss of a step is that of the augmented pairs, with the keys of their numbers."""
     source, objective, tx = photographs(2), losses.objective("cross_entropy"), optax.sgd(0.0)

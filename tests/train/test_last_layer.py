@@ -9,6 +9,7 @@ import pytest
 from calib_jax import losses, metrics, models, train
 from calib_jax.train.folder import journal
 from calib_jax.train.step.last_layer import EDGES
+from tests.selection import first_case
 from tests.train import tasks
 
 NETWORK = models.mlp(num_classes=4, hidden=(7,))
@@ -24,6 +25,7 @@ def case(weights):
     return x, labels, jnp.asarray(weights), variables
 
 
+@first_case
 @pytest.mark.parametrize("name", ["focal", "bsce_gra", "adafocal"])
 def test_norms_are_those_of_every_example_alone(name, x64):
     x, labels, weights, variables = case([1.0, 2.0, 0.0, 1.0, 1.0])
@@ -120,6 +122,7 @@ def head_alone(params, model_state, inputs, *, train, rng=None, weights=None):
     return logits, model_state, inputs
 
 
+@pytest.mark.slow
 def test_a_run_logs_them_for_every_set(tmp_path):
     objective = losses.objective("cross_entropy")
     variables = {"params": {"head": {"kernel": jnp.zeros((6, 5)), "bias": jnp.zeros(5)}}}

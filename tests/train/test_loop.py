@@ -26,6 +26,7 @@ from calib_jax.train.folder.record import CHECKPOINTS, Record
 from calib_jax.train.loop import loop, timetable
 from calib_jax.train.loop.start import NonFinite
 from calib_jax.train.step.state import all_finite
+from tests.selection import first_case
 from tests.train import tasks
 
 METRICS = {name: metrics.named(name) for name in ("error", "nll")}
@@ -99,6 +100,7 @@ def test_a_run_leaves_rows_and_checkpoints(tmp_path):
     assert kept == {8, 12, best["step"]}
 
 
+@pytest.mark.slow
 def test_rows_say_what_the_state_says(tmp_path):
     """The last row is that of the final parameters, computed without the loop."""
     outcome = run(tmp_path, devices=1)
@@ -110,6 +112,7 @@ def test_rows_say_what_the_state_says(tmp_path):
             assert row[f"{part}_{name}"] == pytest.approx(value, rel=1e-5, abs=1e-6)
 
 
+@pytest.mark.slow
 def test_the_training_loss_is_the_mean_over_examples(tmp_path):
     """Without learning, that of the epoch is that of all examples, whatever the batches."""
     objective = losses.objective("focal")
@@ -368,6 +371,7 @@ def test_the_time_of_an_epoch_is_that_of_all_its_parts(tmp_path, monkeypatch):
     assert row["examples_per_second"] == pytest.approx(38 / 20)
 
 
+@first_case
 @pytest.mark.parametrize(
     "init",
     [lambda num_classes: np.full(num_classes, 2.0), lambda num_classes: 1.0],
@@ -508,6 +512,7 @@ def test_other_data_or_another_optimizer_is_refused_without_a_config(tmp_path):
     assert run(tmp_path, task=task_of(train=again)).already
 
 
+@pytest.mark.slow
 def test_another_batch_size_or_seed_is_refused_without_a_config(tmp_path):
     run(tmp_path)
     for change in ({"batch_size": 20}, {"accumulate": 2}, {"drop_last": True}, {"seed": 3}):
@@ -575,6 +580,7 @@ def test_a_loss_that_diverges_names_the_last_good_checkpoint(tmp_path):
     again.close()
 
 
+@pytest.mark.slow
 def test_a_failed_run_is_not_saved_when_the_timer_is_due(tmp_path, monkeypatch):
     """The chunk that finds a NaN is the one in which ten minutes are over."""
 
@@ -616,6 +622,7 @@ def test_parameters_that_are_not_finite_are_neither_measured_nor_saved(tmp_path,
         assert kept.steps[-1] == step - 3
 
 
+@first_case
 @pytest.mark.parametrize("over", ["map", "devices"])
 def test_only_flags_are_fetched_while_all_values_are_finite(tmp_path, monkeypatch, over):
     """Values are fetched to be saved, and otherwise only from a run that is not finite."""
@@ -767,6 +774,7 @@ def test_a_folder_that_cannot_be_written(tmp_path):
         run(tmp_path / "file" / "run")
 
 
+@first_case
 @pytest.mark.parametrize("name", ["adafocal_seq_0", "adafocal_seq_1"])
 def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
     """Ten epochs of a network that says what the released one said on its validation data."""

@@ -10,6 +10,7 @@ import optax
 import pytest
 
 from calib_jax import losses, metrics, train
+from tests.selection import first_case
 from tests.train import tasks
 
 CROSS_ENTROPY = losses.objective("cross_entropy")
@@ -144,6 +145,7 @@ def test_the_optimizer_gets_the_loss_whose_gradient_it_gets(reduction, accumulat
     assert float(after.opt_state[1]) == float(state.opt_state[1])
 
 
+@first_case
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_optimizer_gets_the_same_loss_on_every_device(accumulate, x64):
     options = {"steps": 4, "tx": optax.chain(remembering(), tasks.sgd()), "accumulate": accumulate}
@@ -301,6 +303,7 @@ def halves(key, keys, real, inputs, labels, axis_name):
     return 0.75 * inputs + 0.25 * roll(inputs), roll(labels), jnp.asarray(0.75)
 
 
+@first_case
 @pytest.mark.parametrize("name", ["cross_entropy", "brier", "dual_focal"])
 def test_mixing_takes_soft_labels_or_both_losses(name, x64):
     objective = losses.objective(name)

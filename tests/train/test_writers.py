@@ -25,6 +25,7 @@ class Kept:
         self.closed += 1
 
 
+@pytest.mark.slow
 def test_a_writer_gets_the_rows_of_the_log(tmp_path):
     opened = []
 
