@@ -10,13 +10,13 @@ To add a data set, add one file to `sets` and import its factory below; the cata
 """
 
 from calib_jax.core import names as _names
+from calib_jax.data.dataset import About as About
 from calib_jax.data.dataset import Dataset as Dataset
+from calib_jax.data.dataset import Download as Download
 from calib_jax.data.dataset import about as about
 from calib_jax.data.dataset import catalogue as catalogue
 from calib_jax.data.dataset import named as named
 from calib_jax.data.dataset import register as register
-from calib_jax.data.facts import About as About
-from calib_jax.data.facts import Download as Download
 from calib_jax.data.images.augmentation import compose as compose
 from calib_jax.data.images.augmentation import mixed as mixed
 from calib_jax.data.images.augmentation import mixup as mixup

@@ -12,17 +12,17 @@ from calib_jax.core import names as _names
 from calib_jax.plots.bins import Bins as Bins
 from calib_jax.plots.bins import BinTable as BinTable
 from calib_jax.plots.curves import roc as roc
-from calib_jax.plots.decades import log_histograms as log_histograms
-from calib_jax.plots.inline import DARK_COLORS as DARK_COLORS
-from calib_jax.plots.inline import inline_svg as inline_svg
+from calib_jax.plots.histograms import bin_strength as bin_strength
+from calib_jax.plots.histograms import confidence_histogram as confidence_histogram
+from calib_jax.plots.histograms import log_histograms as log_histograms
 from calib_jax.plots.intervals import intervals as intervals
 from calib_jax.plots.reliability import reliability_before_after as reliability_before_after
 from calib_jax.plots.reliability import reliability_diagram as reliability_diagram
 from calib_jax.plots.reliability import reliability_grid as reliability_grid
+from calib_jax.plots.saving import DARK_COLORS as DARK_COLORS
+from calib_jax.plots.saving import inline_svg as inline_svg
 from calib_jax.plots.saving import save as save
 from calib_jax.plots.segmentation import segmentation as segmentation
-from calib_jax.plots.strength import bin_strength as bin_strength
-from calib_jax.plots.strength import confidence_histogram as confidence_histogram
 from calib_jax.plots.training import training_curves as training_curves
 
 _names.export(__name__)

@@ -5,7 +5,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 
 import numpy as np
 
-from calib_jax.plots.style import count, of_same_length, vector
+from calib_jax.plots.style import add_hover, count, of_same_length, vector
 
 FEW = 10  # bins with fewer examples are drawn faint
 NARROW = 0.002  # narrower bins look like a line, or are invisible
@@ -115,6 +115,12 @@ class CheckedBins(NamedTuple):
             f"mean confidence {self.confidence[number]:.4f}\n"
             f"accuracy {self.accuracy[number]:.4f}{ends}"
         )
+
+    def add_hover(self, axes: Any) -> None:
+        """Attach the description of every bin with an example to its part of the axes."""
+        for number in np.flatnonzero(self.filled).tolist():
+            edges = {"left": self.lower[number], "right": self.upper[number]}
+            add_hover(axes, self.described(number), **edges)
 
     @property
     def cut(self) -> str:

@@ -217,9 +217,7 @@ def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | Non
     if np.any(few):
         handles.append(_write_few(axes, bins))
     axes.set(xlim=(0, 1), ylim=(0, 1))
-    for number in np.flatnonzero(filled):
-        bounds = {"left": bins.lower[number], "right": bins.upper[number]}
-        style.add_hover(axes, bins.described(int(number)), **bounds)
+    bins.add_hover(axes)
     return handles
 
 
@@ -266,9 +264,7 @@ def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
         linewidth=0.6,
     )
     axes.set_xlabel("confidence")
-    for number in np.flatnonzero(filled):
-        bounds = {"left": bins.lower[number], "right": bins.upper[number]}
-        style.add_hover(axes, bins.described(int(number)), **bounds)
+    bins.add_hover(axes)
     return [
         axes.axvline(bins.mean(values), label=label, color=color, linestyle=dash, linewidth=1.3)
         for values, label, color, dash in (

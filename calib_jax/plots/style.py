@@ -194,41 +194,30 @@ class HoverBox(NamedTuple):
 
     Attributes:
       axes: the axes whose coordinates the edges use.
+      text: lines of text.
       left: left edge in the axes' data coordinates; None is the edge of the axes.
       right: right edge, or None.
       bottom: lower edge, or None.
       top: upper edge, or None.
-      text: lines of text.
     """
 
     axes: Any
-    left: float | None
-    right: float | None
-    bottom: float | None
-    top: float | None
     text: str
+    left: float | None = None
+    right: float | None = None
+    bottom: float | None = None
+    top: float | None = None
 
 
-def add_hover(
-    axes: "matplotlib.axes.Axes",
-    text: str,
-    *,
-    left: float | None = None,
-    right: float | None = None,
-    bottom: float | None = None,
-    top: float | None = None,
-) -> None:
+def add_hover(axes: "matplotlib.axes.Axes", text: str, **edges: float | None) -> None:
     """Attach a text to a box of a figure; `inline_svg` shows it under the pointer.
 
     Args:
       axes: the axes whose data coordinates the edges use.
       text: lines of text.
-      left: left edge; None is the edge of the axes.
-      right: right edge, or None.
-      bottom: lower edge, or None.
-      top: upper edge, or None.
+      **edges: the edges of the box, see `HoverBox`; left out, they are the edges of the axes.
     """
-    box = HoverBox(axes, left, right, bottom, top, escaping.printable(text))
+    box = HoverBox(axes, escaping.printable(text), **edges)
     vars(axes.figure).setdefault("hover_boxes", []).append(box)
 
 

@@ -17,7 +17,7 @@ from calib_jax import inference, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.display import short_repr
 from calib_jax.core.files import escaping
-from calib_jax.core.files.formatting import csv_lines, without_nan
+from calib_jax.core.files.escaping import csv_lines, without_nan
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.inputs.invalid_values import probabilities_checked

@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
-from calib_jax.core.files.formatting import csv_lines, without_nan
+from calib_jax.core.files.escaping import csv_lines, without_nan
 from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened

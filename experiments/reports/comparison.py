@@ -29,7 +29,7 @@ from flax import traverse_util
 
 from calib_jax import plots, train
 from calib_jax.core.files import escaping
-from calib_jax.core.files.formatting import csv_lines, without_nan
+from calib_jax.core.files.escaping import csv_lines, without_nan
 from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report.files import drawable, file_name, literal
 from experiments.reports import pages, summary, summary_text

@@ -35,7 +35,7 @@ import numpy as np
 
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core import outside_interval
-from calib_jax.core.files.formatting import without_nan
+from calib_jax.core.files.escaping import without_nan
 from calib_jax.report import calibration, caveats
 from calib_jax.report.caveats import NO_INTERVAL, adjusted
 from calib_jax.report.chosen_metrics import chosen_metrics

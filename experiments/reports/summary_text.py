@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import inference, metrics, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
-from calib_jax.core.files.formatting import csv_lines
+from calib_jax.core.files.escaping import csv_lines
 from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report.files import drawable, file_name
 from experiments.reports import pages

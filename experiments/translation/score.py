@@ -30,7 +30,7 @@ from absl import flags
 from calib_jax import data, inference, losses, metrics, plots, report
 from calib_jax.calibrators import temperature
 from calib_jax.core.files import writing
-from calib_jax.core.files.formatting import without_nan
+from calib_jax.core.files.escaping import without_nan
 from calib_jax.report import caveats, tables
 from experiments.reports.short_names import short_names
 from experiments.running import building, cli, provenance, subword_files

@@ -22,7 +22,7 @@ import numpy as np
 from calib_jax import calibrators, data, models, report, train
 from calib_jax.core.files import reading
 from calib_jax.data.formats import archives, binary, tfds
-from calib_jax.data.images import imagenet_files, label_maps
+from calib_jax.data.images import imagenet_files, scenes
 from calib_jax.data.images.jpeg import Photographs
 from calib_jax.data.text import sentence_pairs
 from calib_jax.report import file_scoring
@@ -376,9 +376,9 @@ def label_map(folder):
 
 
 def read_label_map(path):
-    table = label_maps.table_of({k: k for k in range(1, 16)}, void=(0,), void_class=16)
+    table = scenes.table_of(range(1, 16), void=(0,))
     coded = reading.content(path, "an image")
-    label_maps.resized_labels(label_maps.opened_label_map(str(path), coded, table), (4, 4))
+    scenes.resized_labels(scenes.opened_label_map(str(path), coded, table), (4, 4))
 
 
 def listed_images(folder):

@@ -25,8 +25,6 @@ _HEADERS = 1 << 16  # bytes of a tar file between the content of one member and 
 _PADDING = 1 << 26  # bytes after the last member; writers pad their last record
 _DIRECTORY = 1 << 26  # bytes of the table of contents of a zip file
 _DEEPEST, _LONGEST_NAME = 32, 1000
-# zipfile decompresses other methods block by block without a limit on the output.
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 _TARS: dict[str, Callable[[Any], Any]] = {
     **{".tar": lambda file: file, ".tar.gz": gzip.open, ".tgz": gzip.open, ".tar.xz": lzma.open}
 }
@@ -164,7 +162,7 @@ def _of_zip(file: _File) -> Iterator[_Member]:
         for member in opened.infolist():
             kind = stat.S_IFMT(member.external_attr >> 16)  # 0 if not created on Unix
             usual = kind in (0, stat.S_IFREG, stat.S_IFDIR)
-            if member.compress_type not in _METHODS:
+            if member.compress_type not in reading.METHODS:
                 method = member.compress_type
                 raise ValueError(f"{member.filename} is compressed by method {method}")
             content = None if member.is_dir() else opened.open(member)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.facts import About, Download
+from calib_jax.data.dataset import About, Download
 from calib_jax.data.formats import archives, tfds
 from calib_jax.data.images.image_sets import Images
 

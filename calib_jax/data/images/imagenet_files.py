@@ -4,7 +4,6 @@ Both forms number the photographs by class and then by file name, so both produc
 order and crops.
 """
 
-import dataclasses
 import functools
 import json
 import os
@@ -18,6 +17,7 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.data.formats import matlab, tfds
 from calib_jax.data.images import decoded
+from calib_jax.data.images.photo_lists import Listed, listed_files
 
 TFDS, OFFICIAL = "tfds", "official"
 TRAIN, VAL = "train", "val"
@@ -28,7 +28,6 @@ _KAGGLE = "LOC_val_solution.csv"
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
 _CLASSES_OF_DEVKIT, _TRUTH_OF_DEVKIT = "meta.mat", "ILSVRC2012_validation_ground_truth.txt"
 _INDEX = "calib_jax_index.npz"
-_LONGEST = 1 << 26  # limit on the bytes of a photograph
 _ADVICE = "unpack it anew"
 _ANEW = "prepare the data set anew"
 HOW = (
@@ -36,31 +35,6 @@ HOW = (
     " ILSVRC2012_img_val.tar to val/, both of which image-net.org gives to those who register for"
     " research"
 )
-
-
-@dataclasses.dataclass(frozen=True)
-class Listed:
-    """One part of the data set, sorted by class and name.
-
-    Attributes:
-      names: file names, as bytes.
-      labels: their classes.
-      place: the folder of the names, for error messages.
-      of: `(name, number) -> bytes`, the function that reads a file.
-    """
-
-    names: np.ndarray
-    labels: np.ndarray
-    place: str
-    of: Callable[[str, int], bytes]
-
-    def read(self, number: int) -> bytes:
-        """Read a file."""
-        return self.of(self.names[number].decode(), number)
-
-    def name(self, number: int) -> str:
-        """Return the path of a file, for error messages."""
-        return f"{self.place}/{self.names[number].decode()}"
 
 
 class Parts(NamedTuple):
@@ -149,17 +123,6 @@ def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
         names += [f"{name}/{image}".encode() for image in images]
         labels.append(np.full(len(images), number, np.int32))
     return listed_files(place, np.array(names), np.concatenate(labels))
-
-
-def listed_files(
-    place: pathlib.Path, names: np.ndarray, labels: np.ndarray, advice: str = reading.ANEW
-) -> Listed:
-    """Return the photographs of some files of a folder."""
-
-    def read(name: str, _: int) -> bytes:
-        return reading.content(place / name, "a photograph", advice, at_most=_LONGEST)
-
-    return Listed(names, labels, str(place), read)
 
 
 def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:

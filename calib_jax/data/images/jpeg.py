@@ -7,13 +7,14 @@ device needs one shape. The result is uint8, which the device normalises.
 import dataclasses
 import math
 from collections.abc import Callable
-from typing import Any, Protocol, runtime_checkable
+from typing import Any
 
 import numpy as np
 
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
 from calib_jax.data.images.image_files import opened
+from calib_jax.data.images.photo_lists import Listed
 
 # Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)
@@ -21,24 +22,6 @@ RATIO = (3 / 4, 4 / 3)
 _TRIES = 10
 
 Box = tuple[int, int, int, int]
-
-
-@runtime_checkable
-class Coded(Protocol):
-    """Compressed photographs and their labels, indexed by number."""
-
-    @property
-    def labels(self) -> np.ndarray:
-        """The classes of all photographs."""
-        ...
-
-    def read(self, number: int) -> bytes:
-        """Read the file of one photograph."""
-        ...
-
-    def name(self, number: int) -> str:
-        """Return the name of the file of a photograph, for error messages."""
-        ...
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,7 +35,7 @@ class Photographs:
       resize: length of the shorter side before the centre crop of evaluation.
     """
 
-    coded: Coded
+    coded: Listed
     index: np.ndarray
     size: int = 224
     resize: int = 256

@@ -1,16 +1,53 @@
-"""Photographs that a published list names, with their classes."""
+"""Photographs by name, with their classes, such as those that a published list names."""
 
+import dataclasses
 import os
 import pathlib
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.escaping import one_line
-from calib_jax.data.images.imagenet_files import Listed, listed_files
 
 _ADVICE = "unpack the photographs that the list names"
+_LONGEST = 1 << 26  # limit on the bytes of a photograph
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """Compressed photographs of one part of a data set, sorted by class and name.
+
+    Attributes:
+      names: file names, as bytes.
+      labels: their classes.
+      place: the folder of the names, for error messages.
+      of: `(name, number) -> bytes`, the function that reads a file.
+    """
+
+    names: np.ndarray
+    labels: np.ndarray
+    place: str
+    of: Callable[[str, int], bytes]
+
+    def read(self, number: int) -> bytes:
+        """Read a file."""
+        return self.of(self.names[number].decode(), number)
+
+    def name(self, number: int) -> str:
+        """Return the path of a file, for error messages."""
+        return f"{self.place}/{self.names[number].decode()}"
+
+
+def listed_files(
+    place: pathlib.Path, names: np.ndarray, labels: np.ndarray, advice: str = reading.ANEW
+) -> Listed:
+    """Return the photographs of some files of a folder."""
+
+    def read(name: str, _: int) -> bytes:
+        return reading.content(place / name, "a photograph", advice, at_most=_LONGEST)
+
+    return Listed(names, labels, str(place), read)
 
 
 def listed(

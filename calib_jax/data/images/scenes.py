@@ -6,8 +6,8 @@ and mirror image and label map alike, because a device needs one shape. Colors c
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -15,12 +15,134 @@ from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Augment
-from calib_jax.data.images import label_maps
 from calib_jax.data.images.augmentation import on_inputs, random_color
-from calib_jax.data.images.label_maps import ADVICE, Box, Size
+from calib_jax.data.images.image_files import opened
 
+ADVICE = "get the data set anew"
+UNKNOWN = -1  # in a table of values: no class has this value, and void has another
+_MOST_PIXELS = 10_000_000
+# The only mode of 6 bytes a pixel, of which Pillow keeps the upper byte of each channel.
+_UPPER, _LOWER = "RGB;16B", "RGB;16L"
+
+Size = tuple[int, int]  # height and width
+Box = tuple[float, float, float, float]  # left, upper, right and lower edge, in pixels
 # Factors of Tian et al. 2021 for Cityscapes.
 SCALES = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
+
+
+class Decoded(NamedTuple):
+    """A resized image or label map, with its name and its size before."""
+
+    name: str
+    size: Size
+    pixels: np.ndarray
+
+
+def table_of(classes: Collection[int], void: Sequence[int]) -> np.ndarray:
+    """Build the table `[256]` that maps the value of a pixel to its class.
+
+    Args:
+      classes: the value of each class, in the order of the classes.
+      void: the values of pixels without a class, whose label is the number of classes.
+
+    >>> table_of((7, 8), void=(0,))[[7, 8, 0, 9]]
+    array([ 0,  1,  2, -1])
+    """
+    table = np.full(256, UNKNOWN)
+    table[list(classes)] = range(len(classes))
+    table[list(void)] = len(classes)
+    return table
+
+
+def opened_image(name: str, coded: bytes) -> Any:
+    """Decode an image as RGB, as an image of Pillow."""
+    with reading.guard(name, "an image", ADVICE, library=True):
+        return opened(coded, most_pixels=_MOST_PIXELS).convert("RGB")
+
+
+def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
+    """Decode the classes of all pixels, as a grey image of Pillow.
+
+    The value of a pixel is the grey value, the index of a palette image, or the first channel
+    of a color image of 16 bits, whose other channels number the objects.
+
+    Args:
+      name: the name of the file, for error messages.
+      coded: a PNG file.
+      table: the class of each value, see `table_of`.
+    """
+    from PIL import Image
+
+    with reading.guard(name, "a label map", ADVICE, library=True):
+        image = opened(coded, most_pixels=_MOST_PIXELS)
+        if image.format != "PNG":
+            raise ValueError("JPEG changes class numbers, and only PNG keeps them")
+        if image.mode == "RGB" and image.tile and image.tile[0][3] == _UPPER:
+            values = _first_of_16_bits(image)
+        elif image.mode in ("L", "P"):
+            values = np.asarray(image)
+        else:
+            raise ValueError(f"it has colors ({image.mode}), and not one class number per pixel")
+        labels = table[values]
+        if labels.min() == UNKNOWN:
+            known = np.flatnonzero(table != UNKNOWN)
+            raise reading.Unreadable(
+                f"{name} has the label {values[labels == UNKNOWN].max()}; labels must be"
+                f" {_ranges(known)}."
+            )
+        return Image.fromarray(labels.astype(np.uint8))
+
+
+def check_sizes(image_name: str, image_size: Size, label_size: Size) -> None:
+    """Raise unless an image and its label map have the same height and width."""
+    if image_size != label_size:
+        raise reading.Unreadable(
+            f"{image_name} has {image_size[1]} x {image_size[0]} pixels, and its label map"
+            f" {label_size[1]} x {label_size[0]}: {ADVICE}."
+        )
+
+
+def resized_image(image: Any, size: Size | None, box: Box | None = None) -> np.ndarray:
+    """Resize an image by averaging areas: `[height, width, 3]`; None keeps its size."""
+    from PIL import Image
+
+    return np.asarray(_resized(image, size, box, Image.Resampling.BOX))
+
+
+def resized_labels(image: Any, size: Size | None, box: Box | None = None) -> np.ndarray:
+    """Resize a label map by the nearest pixel, so that classes do not mix."""
+    from PIL import Image
+
+    return np.asarray(_resized(image, size, box, Image.Resampling.NEAREST))
+
+
+def _resized(image: Any, size: Size | None, box: Box | None, method: Any) -> Any:
+    return image if size is None else image.resize(size[::-1], method, box=box)
+
+
+def size_of(image: Any) -> Size:
+    """Return the height and width of an image of Pillow."""
+    return image.height, image.width
+
+
+def _first_of_16_bits(image: Any) -> np.ndarray:
+    """Decode the first channel of an image of 16 bits a channel, whose values are below 256."""
+    # Pillow reads big-endian values as 8 bits by their upper byte. Read as little-endian, the upper
+    # byte is the lower one of the file.
+    coder, extents, offset, _ = image.tile[0][:4]
+    image.tile = [(coder, extents, offset, _LOWER)]
+    return np.asarray(image)[..., 0]
+
+
+def _ranges(values: np.ndarray) -> str:
+    """Format sorted values as ranges.
+
+    >>> _ranges(np.array([0, 1, 2, 7, 255]))
+    '0 to 2, 7 or 255'
+    """
+    groups = np.split(values, np.flatnonzero(np.diff(values) > 1) + 1)
+    words = [f"{g[0]} to {g[-1]}" if len(g) > 1 else str(g[0]) for g in groups]
+    return " or ".join([", ".join(words[:-1]), words[-1]] if len(words) > 1 else words)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -53,7 +175,7 @@ class Scenes:
     Attributes:
       pairs: all coded images and label maps.
       index: the numbers of the pairs in this source.
-      table: the class of each value of a label map, see `label_maps.table_of`.
+      table: the class of each value of a label map, see `table_of`.
       void: the label of pixels without a class; they have weight 0.
       size: the height and width to which whole scenes are resized; None keeps the stored size.
       crop: the height and width of a random window; None draws whole scenes.
@@ -97,13 +219,13 @@ class Scenes:
 
     def _scene(self, number: int, draw: Draw | None) -> tuple[np.ndarray, np.ndarray]:
         coded, names = self.pairs.read(number), self.pairs.names[number]
-        image = label_maps.opened_image(names[0], coded[0])
-        labels = label_maps.opened_label_map(names[1], coded[1], self.table)
-        stored = label_maps.size_of(image)
-        label_maps.check_sizes(names[0], stored, label_maps.size_of(labels))
+        image = opened_image(names[0], coded[0])
+        labels = opened_label_map(names[1], coded[1], self.table)
+        stored = size_of(image)
+        check_sizes(names[0], stored, size_of(labels))
         if draw is None:
-            whole = label_maps.resized_image(image, self.size)
-            return whole, label_maps.resized_labels(labels, self.size)
+            whole = resized_image(image, self.size)
+            return whole, resized_labels(labels, self.size)
         # The last word separates these draws from the shuffle of the epoch.
         words = [draw.seed, draw.epoch, number, 1 + draw.copy]
         return self._window(image, labels, stored, np.random.default_rng(words))
@@ -119,8 +241,8 @@ class Scenes:
         shown, box = window(stored, whole, crop, factor, (places[0], places[1]))
         pixels = np.zeros((*crop, 3), np.uint8)
         classes = np.full(crop, self.void, np.uint8)
-        pixels[: shown[0], : shown[1]] = label_maps.resized_image(image, shown, box)
-        classes[: shown[0], : shown[1]] = label_maps.resized_labels(labels, shown, box)
+        pixels[: shown[0], : shown[1]] = resized_image(image, shown, box)
+        classes[: shown[0], : shown[1]] = resized_labels(labels, shown, box)
         return (pixels[:, ::-1], classes[:, ::-1]) if mirrored else (pixels, classes)
 
 

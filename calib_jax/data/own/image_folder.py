@@ -12,8 +12,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.core.files.escaping import one_line
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images import decoded
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip

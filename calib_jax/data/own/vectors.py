@@ -7,8 +7,7 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files, vectors
 from calib_jax.data.splits import shuffled, with_label_noise
 

@@ -8,14 +8,12 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
-from calib_jax.data.images import decoded, label_maps
+from calib_jax.data.images import decoded, scenes
 from calib_jax.data.images.augmentation import compose, on_pairs, random_flip, random_zoom
 from calib_jax.data.images.image_sets import IMAGENET, first, normalized
-from calib_jax.data.images.label_maps import ADVICE, Decoded, Size
-from calib_jax.data.images.scenes import size_of_scenes
+from calib_jax.data.images.scenes import ADVICE, Decoded, Size
 
 CLASSES = (
     *("sky", "building", "pole", "road", "pavement", "tree"),
@@ -34,7 +32,7 @@ _ABOUT = About(
 _ORDER = 1  # increment if this file changes the order or content of the returned arrays
 _ENDINGS = (".png", ".jpg", ".jpeg")
 _MAX_BYTES, _MAX_FILES = 1 << 31, 10_000
-_TABLE = label_maps.table_of({k: k for k in range(VOID)}, void=(VOID,), void_class=VOID)
+_TABLE = scenes.table_of(range(VOID), void=(VOID,))
 
 
 @register("camvid", _ABOUT)
@@ -69,7 +67,7 @@ def camvid(
       Database.
       Badrinarayanan et al. 2017, SegNet (the 11 classes and the parts).
     """
-    size = size_of_scenes("camvid", height, width)
+    size = scenes.size_of_scenes("camvid", height, width)
     located = files.find("camvid", _ABOUT, data_dir)
     path = located.path
     key = json.dumps([_ORDER, _fingerprint(path), size])
@@ -127,16 +125,16 @@ def _check_pairs(
     path: pathlib.Path,
     folder: str,
     images: dict[str, Decoded],
-    label_maps_by_stem: dict[str, Decoded],
+    label_maps: dict[str, Decoded],
 ) -> None:
     """Raise unless every image has a label map of its size, and every label map an image."""
     if not images:
         raise reading.Unreadable(f"{path} has no images in {folder}: {ADVICE}.")
-    if alone := sorted(images.keys() ^ label_maps_by_stem.keys()):
+    if alone := sorted(images.keys() ^ label_maps.keys()):
         other = f"{folder}annot" if alone[0] in images else folder
         raise reading.Unreadable(f"{path} has no {alone[0]} in {other}: {ADVICE}.")
     for stem, image in images.items():
-        label_maps.check_sizes(image.name, image.size, label_maps_by_stem[stem].size)
+        scenes.check_sizes(image.name, image.size, label_maps[stem].size)
 
 
 def _stacked(entries: list[Decoded]) -> np.ndarray:
@@ -152,13 +150,13 @@ def _stacked(entries: list[Decoded]) -> np.ndarray:
 
 
 def _image(name: str, coded: bytes, size: Size | None) -> Decoded:
-    image = label_maps.opened_image(name, coded)
-    return Decoded(name, label_maps.size_of(image), label_maps.resized_image(image, size))
+    image = scenes.opened_image(name, coded)
+    return Decoded(name, scenes.size_of(image), scenes.resized_image(image, size))
 
 
 def _label_map(name: str, coded: bytes, size: Size | None) -> Decoded:
-    labels = label_maps.opened_label_map(name, coded, _TABLE)
-    return Decoded(name, label_maps.size_of(labels), label_maps.resized_labels(labels, size))
+    labels = scenes.opened_label_map(name, coded, _TABLE)
+    return Decoded(name, scenes.size_of(labels), scenes.resized_labels(labels, size))
 
 
 def _cache(path: pathlib.Path, size: Size | None) -> pathlib.Path:

@@ -5,8 +5,7 @@ import functools
 from typing import Any
 
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About, Download
+from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.formats import binary, files
 from calib_jax.data.images import image_sets
 

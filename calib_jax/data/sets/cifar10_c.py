@@ -8,8 +8,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About, Download
+from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import Images, checked_labels, prepare_cifar10
 from calib_jax.data.sets.cifar import CLASSES

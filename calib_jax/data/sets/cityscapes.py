@@ -17,20 +17,11 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files, tfds
-from calib_jax.data.images import decoded
+from calib_jax.data.images import decoded, scenes
 from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.label_maps import ADVICE, table_of
-from calib_jax.data.images.scenes import (
-    SCALES,
-    Pairs,
-    Scenes,
-    pairs_of_files,
-    recolored,
-    size_of_scenes,
-)
+from calib_jax.data.images.scenes import ADVICE, SCALES, Pairs, Scenes
 
 # The classes of the benchmark, by the numbers of the published label maps (`labelIds`).
 CLASSES = {
@@ -103,7 +94,7 @@ def cityscapes(
         raise ValueError("cityscapes: scales must have a factor or more, such as 1.0; got none.")
     for scale in scales:
         checks.above("scales", scale, 0)
-    size = size_of_scenes("cityscapes", height, width)
+    size = scenes.size_of_scenes("cityscapes", height, width)
     located = files.find("cityscapes", _ABOUT, data_dir, source)
     read = _prepared if located.form == files.TFDS else _official
     (frames, train), (tested, test) = (read(located.path, part) for part in ("train", "val"))
@@ -115,7 +106,7 @@ def cityscapes(
         raise ValueError(
             f"cityscapes: held_out must name some of the cities and not all, got {held_out!r}."
         )
-    table = table_of(dict(zip(CLASSES, range(len(CLASSES)), strict=True)), _VOID, len(CLASSES))
+    table = scenes.table_of(CLASSES, _VOID)
     part = functools.partial(Scenes, table=table, void=len(CLASSES), size=size)
     sources: dict[str, Any] = {
         "train": part(train, np.flatnonzero(~validating), crop=(crop, crop), scales=tuple(scales)),
@@ -135,7 +126,7 @@ def cityscapes(
         ),
         prepare=normalized(IMAGENET),
         brightest=255,
-        augment=recolored(jitter),
+        augment=scenes.recolored(jitter),
     )
 
 
@@ -157,7 +148,7 @@ def _official(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
     if alone := sorted({*names[0]} ^ {*names[1]}):
         lacking = labels if alone[0] in names[0] else images
         raise reading.Unreadable(f"{lacking / part} has no file of {alone[0]}: {ADVICE}.")
-    return names[0], pairs_of_files([*zip(paths[0], paths[1], strict=True)])
+    return names[0], scenes.pairs_of_files([*zip(paths[0], paths[1], strict=True)])
 
 
 def _prepared(folder: pathlib.Path, part: str) -> tuple[list[str], Pairs]:

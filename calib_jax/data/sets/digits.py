@@ -12,8 +12,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.splits import with_label_noise
 
 _BRIGHTEST = 16

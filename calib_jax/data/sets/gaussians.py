@@ -11,8 +11,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Array
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 
 
 @register("gaussians", About(title="Mixtures of Gaussians; computed", licence="none needed"))

@@ -13,11 +13,11 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.data import splits
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.images import imagenet_files
 from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.jpeg import Coded, Photographs
+from calib_jax.data.images.jpeg import Photographs
+from calib_jax.data.images.photo_lists import Listed
 
 _ABOUT = About(
     title="ImageNet (ILSVRC 2012), photographs of about 500 x 375 in colour",
@@ -96,7 +96,7 @@ def imagenet(
         validating, testing = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         rule = f"half of the official validation set, drawn with seed {seed}"
 
-    def part(coded: Coded, index: np.ndarray) -> Photographs:
+    def part(coded: Listed, index: np.ndarray) -> Photographs:
         return Photographs(coded, index, size, resize)
 
     return Dataset(

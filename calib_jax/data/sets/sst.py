@@ -9,8 +9,7 @@ import numpy as np
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import archives, files
 from calib_jax.data.text.dependencies import ordered, padded_dependencies, read_dependencies
 from calib_jax.data.text.trees import Nodes, Tree, padded, parse_tree, plain_words

@@ -6,8 +6,7 @@ import pathlib
 import numpy as np
 
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About, Download
+from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.formats import files, matlab
 from calib_jax.data.images.image_sets import Images, papers_dataset
 

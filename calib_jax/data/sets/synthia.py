@@ -13,12 +13,11 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About
+from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
+from calib_jax.data.images import scenes
 from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.label_maps import ADVICE, table_of
-from calib_jax.data.images.scenes import Scenes, pairs_of_files, recolored, size_of_scenes
+from calib_jax.data.images.scenes import ADVICE, Scenes
 
 # The classes of the sequences, by the numbers of the published label maps.
 CLASSES = {
@@ -79,7 +78,7 @@ def synthia(
     """
     checks.one_of("cameras", cameras, ("Stereo_Left", "Stereo_Right"))
     checks.between("jitter", jitter, 0, 1)
-    size = size_of_scenes("synthia", height, width)
+    size = scenes.size_of_scenes("synthia", height, width)
     about = dataclasses.replace(_ABOUT, official=(f"{_PREFIX}{sequence}",))
     located = files.find("synthia", about, data_dir)
     frames = _frames(located.path, cameras)
@@ -88,8 +87,8 @@ def synthia(
     first, second = round(0.7 * len(order)), round(0.8 * len(order))
     if not 0 < first < second < len(order):
         raise ValueError(f"{located.path} has {len(order)} frames; a split needs more: {ADVICE}.")
-    table = table_of(dict(zip(CLASSES, range(len(CLASSES)), strict=True)), _VOID, len(CLASSES))
-    pairs = pairs_of_files(
+    table = scenes.table_of(CLASSES, _VOID)
+    pairs = scenes.pairs_of_files(
         [(located.path / _IMAGES / frame, located.path / _LABELS / frame) for frame in frames]
     )
     part = functools.partial(Scenes, pairs, table=table, void=len(CLASSES), size=size)
@@ -107,7 +106,7 @@ def synthia(
         ),
         prepare=normalized(IMAGENET),
         brightest=255,
-        augment=recolored(jitter),
+        augment=scenes.recolored(jitter),
     )
 
 

@@ -11,8 +11,7 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data import splits
-from calib_jax.data.dataset import Dataset, register
-from calib_jax.data.facts import About, Download
+from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.formats import files
 from calib_jax.data.images import decoded
 from calib_jax.data.images.image_sets import (

@@ -46,7 +46,6 @@ from calib_jax.inference.evaluation import (
     on_same_examples,
 )
 from calib_jax.inference.resamples import prepared_terms, resampling
-from calib_jax.metrics.contract import blocks
 from calib_jax.metrics.contract.metric import (
     Members,
     Metric,
@@ -54,6 +53,7 @@ from calib_jax.metrics.contract.metric import (
     owners,
     terms_of,
 )
+from calib_jax.metrics.contract.predictions import terms_in_blocks
 from calib_jax.metrics.contract.terms import Terms
 
 INTERVALS = ("percentile", "basic")
@@ -528,7 +528,7 @@ def _classes_of_clusters(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
-    return blocks.terms_in_blocks(functools.partial(terms_of, members), logits, labels)
+    return terms_in_blocks(functools.partial(terms_of, members), logits, labels)
 
 
 @jax.jit

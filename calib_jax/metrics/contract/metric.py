@@ -51,8 +51,7 @@ from calib_jax.core.inputs.stated import Stated, rows_of
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import ArrayLike, Labels, Logits, Weights
-from calib_jax.metrics.contract import blocks
-from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.predictions import Predictions, stats_in_blocks
 from calib_jax.metrics.contract.ranked import ranked_if_scored
 from calib_jax.metrics.contract.terms import Terms
 
@@ -349,7 +348,7 @@ def stats_of(metrics: Metrics, logits: Any, labels: Any = None, weights: Any = N
 def _stats_of(logits: Any, labels: Any, weights: Any, members: Members) -> Joint:
     logits, labels, weights = _flat_rows(dict(members), logits, labels, weights)
     terms = functools.partial(terms_of, members)
-    return blocks.stats_in_blocks(terms, logits, labels, weights)[0]
+    return stats_in_blocks(terms, logits, labels, weights)[0]
 
 
 def values_of_stats(metrics: Metrics, stats: Joint) -> dict[str, Any]:
@@ -375,7 +374,7 @@ def checked_stats(
 ) -> tuple[Joint, InvalidValues]:
     """Compute the statistics and count the invalid inputs of the rows in one pass."""
     terms = functools.partial(terms_of, members)
-    stats, not_finite = blocks.stats_in_blocks(terms, logits, labels, weights)
+    stats, not_finite = stats_in_blocks(terms, logits, labels, weights)
     return stats, count_invalid_values(logits, labels, weights)._replace(
         not_finite=not_finite["rows"]
     )

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from calib_jax.core.files import reading
-from calib_jax.core.files.formatting import csv_lines, without_nan
+from calib_jax.core.files.escaping import csv_lines, without_nan
 from calib_jax.train.folder import files
 from calib_jax.train.folder.files import Row
 from calib_jax.train.folder.writers import Writer
