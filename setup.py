@@ -51,11 +51,11 @@ REQUIRED = [
     # Lift the cap when train/folder/checkpoint.py and its tests pass with 1.0, a new API.
     "orbax-checkpoint>=0.11.25,<1.0",
     "scipy>=1.14",
-    "tqdm>=4.66",
+    "tqdm>=4.66.3",
     # tfds.data_source reads with these; it does not need TensorFlow.
     "array_record>=0.8",
     "importlib_resources>=6.0",
-    "Pillow>=10.3",
+    "Pillow>=13.0",  # older ones overflow buffers in decoding: experiments/documentation/safety.md
     "tensorflow-datasets>=4.9.9",
 ]
 PARQUET = ["pyarrow>=15"]
@@ -69,7 +69,7 @@ TEST = [
     "hypothesis>=6.130",
     "pytest>=8.3",
     "pytest-xdist>=3.6",
-    "setuptools>=68",
+    "setuptools>=78.1.1",
 ]
 # A formatter and a type checker find something new in every minor version, so they are pinned.
 DEV = [*TEST, "basedpyright>=1.40,<1.41", "mypy>=2.4,<2.5", "ruff>=0.17.5,<0.18"]

@@ -8,15 +8,18 @@ import numpy as np
 
 def opened(
     coded: bytes,
-    formats: tuple[str, ...] | None = ("JPEG", "PNG"),
+    formats: tuple[str, ...] = ("JPEG", "PNG"),
     *,
     most_pixels: int = 100_000_000,
 ) -> Any:
     """Open an image file as an image of Pillow, which is decoded when its pixels are read.
 
+    Pillow decides by the contents, not by the name of a file, and it starts Ghostscript for a file
+    of PostScript. So only the formats that a data set needs are opened.
+
     Args:
       coded: the contents of the file.
-      formats: the formats by Pillow's names; None allows all that Pillow supports.
+      formats: the formats by Pillow's names.
       most_pixels: the limit on width x height; a file of a few bytes can decode to gigabytes.
 
     Raises:
@@ -27,10 +30,7 @@ def opened(
     try:
         image = Image.open(io.BytesIO(coded), formats=formats)
     except UnidentifiedImageError as error:  # its message contains a memory address
-        known = (
-            "Pillow does not read its format" if formats is None else f"no {' or '.join(formats)}"
-        )
-        raise ValueError(known) from error
+        raise ValueError(f"no {', '.join(formats[:-1])} or {formats[-1]}") from error
     if image.width * image.height > most_pixels:
         raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
     return image

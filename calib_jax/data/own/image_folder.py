@@ -21,6 +21,7 @@ from calib_jax.data.own.arrays import assembled, held_out
 from calib_jax.data.own.tables import PARTS, class_names, parts_of, quoted, rows_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
+FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 _ADVICE = "replace this file or remove it"
 _ORDER = 2  # increment if this file changes the pixels or their order
 _LONGEST = 1 << 28  # limit on the bytes of an image
@@ -221,7 +222,7 @@ def _pixels(path: pathlib.Path, shape: tuple[int, int, int]) -> Any:
     height, width, channels = shape
     coded = reading.content(path, "an image", _ADVICE, at_most=_LONGEST)
     with reading.guard(path, "an image", _ADVICE, library=True):
-        with opened(coded, formats=None) as image:
+        with opened(coded, FORMATS) as image:
             turned = eight_bits(ImageOps.exif_transpose(image), _MODES[channels])
         fitted = ImageOps.fit(turned, (width, height), Image.Resampling.BILINEAR)
         return np.asarray(fitted).reshape(shape)
