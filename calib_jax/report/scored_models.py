@@ -250,20 +250,20 @@ def _answers_held_out(examples: Any) -> calibration.Evidence:
 def _on_certain(models: Mapping[str, Stated], weights: Any) -> list[str]:
     """Report answers that are wrong at confidence 1, or right at 0: their NLL is infinite."""
     notes = []
-    counts = None if weights is None else np.asarray(weights) > 0
     for model, stated in models.items():
         confidence, correct = np.asarray(stated.confidence), np.asarray(stated.correct)
+        weight = np.ones(correct.shape) if weights is None else np.asarray(weights)
         impossible = np.where(correct == 1, confidence, 1 - confidence) == 0
-        impossible &= True if counts is None else counts
+        impossible &= weight > 0
         if number := int(np.sum(impossible)):
-            others = np.where(impossible, 0, 1 if weights is None else np.asarray(weights))
-            without = metrics_package.nll(stated, weights=jnp.asarray(others, jnp.float32))
-            start = "" if len(models) == 1 else f"{model}: "
-            notes.append(
-                f"{start}{number:,} of {len(correct):,} answers are wrong at confidence 1 or right"
-                f" at 0, so NLL is infinite. Without these answers it is {float(without):.4f}."
-                " By default such an NLL is left out."
-            )
+            note = "" if len(models) == 1 else f"{model}: "
+            note += f"{number:,} of {len(correct):,} answers are wrong at confidence 1 or right"
+            note += " at 0, so NLL is infinite."
+            others = np.where(impossible, 0, weight)
+            if np.any(others > 0):
+                without = metrics_package.nll(stated, weights=jnp.asarray(others, jnp.float32))
+                note += f" Without these answers it is {float(without):.4f}."
+            notes.append(f"{note} By default such an NLL is left out.")
     return notes
 
 

@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import inference
-from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Labels
@@ -192,7 +191,11 @@ def group_columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
     several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
     for name, column in groups.items() if several else [("", groups)]:
         values = np.asarray(unmasked(f"group {name}".strip(), column))
-        checks.same_length(**{name or "groups": values, "labels": labels})
+        if values.shape != labels.shape:
+            raise ValueError(
+                f"score: {name or 'groups'} must have shape {labels.shape}, one for each example,"
+                f" got {values.shape}."
+            )
         if values.dtype.kind == "V":
             raise TypeError(
                 f"score: {f'groups {name}'.strip()} must be numbers or text, got {values.dtype}:"

@@ -169,6 +169,9 @@ def config_of(file: str, loss: str) -> ConfigDict:
     return flags.FLAGS["config"].parser.parse(f"{file}:{loss}")
 
 
+_CONFIG_HINT = "give a whole config, such as configs/digits.py:focal."
+
+
 class _ConfigParser(flags.ArgumentParser):
     """Parse FILE:LOSS; a member given by import path gets the options of its signature.
 
@@ -195,7 +198,14 @@ class _ConfigParser(flags.ArgumentParser):
             path = f"{file}:{loss}"
         if is_path(loss):
             paths["loss"], path = loss, file
-        config: Any = self._of_files.parse(path)
+        try:
+            config: Any = self._of_files.parse(path)
+        except AttributeError as error:
+            if "get_config" not in str(error):
+                raise
+            raise ValueError(f"this file has no function get_config: {_CONFIG_HINT}") from error
+        if missing := {"data", "model", "loss"} - {*config}:
+            raise ValueError(f"its config has no {', '.join(sorted(missing))}: {_CONFIG_HINT}")
         for section, name in paths.items():
             member = imported(section.replace("_", " "), name)
             options = default_options(member) | _given_options(section, member)

@@ -298,6 +298,8 @@ def test_the_help_of_a_config_lists_its_keys():
             (["--config=digits"], "no config file digits; did you mean configs/digits.py?"),
             (["--config", "digits:focal"], "digits; did you mean configs/digits.py:focal?"),
             (["--config=focal"], "focal is a loss, which a config precedes"),
+            (["--config=configs/base.py"], "this file has no function get_config: give a whole"),
+            (["--config=configs/losses/focal.py"], "its config has no data, loss, model: give a"),
             (
                 ["--config=configs/digits.py", "--config.mixup=much"],
                 "error: --config.mixup must be a number, got 'much'.\n",

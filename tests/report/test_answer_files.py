@@ -313,6 +313,14 @@ def test_the_nll_is_left_out_by_default_only_where_it_is_infinite(too_sure):
         assert ("nll" in {row.metric for row in scored.rows}) == is_shown
 
 
+def test_answers_that_are_all_wrong_at_confidence_1_have_a_report():
+    scored = report.score(metrics.Stated(np.ones(20), np.zeros(20)), num_resamples=20)
+    (note,) = (note for note in scored.notes if "infinite" in note)
+    assert note.startswith("20 of 20 answers are wrong at confidence 1")
+    assert "Without" not in note
+    assert scored.value("ece") == 1
+
+
 def inspect_log(**more):
     """Return a log of Inspect: two epochs of three questions, of which one sample failed."""
     values = {(1, 1): "C", (1, 2): "I", (2, 1): 1.0, (2, 2): False, (3, 1): "N"}

@@ -351,8 +351,9 @@ def test_refusals():
         report.score(logits, labels, metrics="ece")
     with pytest.raises(ValueError, match=r"need labels of shape \(30,\), got \(29,\)"):
         report.score(logits, labels[1:], **FEW)
-    with pytest.raises(ValueError, match="lengths must agree: groups has 3, labels has 30"):
-        report.score(logits, labels, groups=["a", "b", "c"], **FEW)
+    for groups in (["a", "b", "c"], [["a", "b"]] * 30):
+        with pytest.raises(ValueError, match=r"groups must have shape \(30,\), one for each"):
+            report.score(logits, labels, groups=groups, **FEW)
     others = sample(num_rows=30, num_classes=5, seed=1)
     with pytest.raises(ValueError, match=r"fit_on has 5 classes, .* to score have 3"):
         report.score(logits, labels, calibrate="temperature", fit_on=others, **FEW)
