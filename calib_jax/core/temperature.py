@@ -14,6 +14,7 @@ they are minimised over the papers' grid.
 """
 
 import functools
+import math
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
@@ -44,7 +45,7 @@ _LOWEST, _HIGHEST = 1e-9, 1e20
 _START = 8.0
 _LONGEST_STEP = 4.0  # in log T
 
-_BLOCK = 200_000  # entries: a block and its exponentials fit into the cache of a CPU
+_BLOCK = 1_000_000  # entries: a block and its exponentials fit into the cache of a CPU
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
 
 _LAST_STEP = 1e-5  # in log T, over a stream: the error after a step is about the step squared
@@ -319,19 +320,21 @@ def _newton(
     Returns:
       The last b, and whether the steps have settled there.
     """
+    # The error after a step is about the step squared.
+    last_step = math.sqrt(jnp.finfo(start.dtype).eps) / 4
     search = lax.while_loop(
-        lambda search: _going(search, max_iterations, 0),
+        lambda search: _going(search, max_iterations, last_step),
         lambda search: _following(search, *derivatives(search.b)),
         _search(start),
     )
-    return search.b, _settled(search, 0)
+    return search.b, _settled(search, last_step)
 
 
 def _over_blocks(function: _Function, logits: Logits, true: Vector, weight: Vector) -> PyTree:
     """Apply a function to blocks of rows and stack the results.
 
-    One block holds all rows, except on a CPU, where a pass over small blocks is eight times as
-    fast: their exponentials stay in the cache.
+    One block holds all rows, except on a CPU, where passes over blocks take a third of the time
+    and memory: their exponentials stay in the cache.
 
     Args:
       function: the function of the logits, true logits and weights of a block.
@@ -341,13 +344,13 @@ def _over_blocks(function: _Function, logits: Logits, true: Vector, weight: Vect
     """
 
     def of_block(logits: Logits, true: Vector, weight: Vector) -> PyTree:
-        logits = jnp.where((weight > 0)[:, None], numerics.at_least_float32(logits), 0)
-        return function(logits, jnp.where(weight > 0, true, 0), weight)
+        return function(numerics.at_least_float32(logits), true, weight)
 
     rows, num_rows = (logits, true, weight), len(logits)
-    size = max(1, _BLOCK // logits.shape[1])
-    if size >= num_rows or jax.default_backend() != "cpu":
+    num_blocks = min(num_rows, -(-logits.size // _BLOCK))
+    if num_blocks <= 1 or jax.default_backend() != "cpu":
         return jax.tree.map(lambda leaf: leaf[None], of_block(*rows))
+    size = -(-num_rows // num_blocks)
 
     def block(first: Array) -> PyTree:
         start = jnp.minimum(first, num_rows - size)
@@ -388,6 +391,8 @@ class _Facts(NamedTuple):
 
 
 def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
+    logits = jnp.where((weight > 0)[:, None], logits, 0)
+    true = jnp.where(weight > 0, true, 0)
     below, possible, top = _below_top(logits)
     largest = jnp.max(-below)
     scale = numerics.power_of_two(largest)
