@@ -177,6 +177,20 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
 
 
 @pytest.mark.slow
+def test_clusters_of_equal_examples_have_wider_intervals():
+    """A set of 40,000 that is 200 examples, each 200 times: the noise is that of 200."""
+    logits, labels, _ = simulated(np.random.default_rng(2), 200, 2, 1.5)
+    options = {"key": KEY, "abstain_cost": 0.1}
+    alone = inference.best_threshold(logits, labels, **options)
+    many, of_many = np.repeat(logits, 200, axis=0), np.repeat(labels, 200)
+    together = inference.best_threshold(many, of_many, clusters=np.arange(40000) // 200, **options)
+    apart = inference.best_threshold(many, of_many, **options)
+    assert together.cost == pytest.approx(alone.cost)
+    assert together.high - together.low == pytest.approx(alone.high - alone.low, abs=0.05)
+    assert apart.high - apart.low < 0.5 * (alone.high - alone.low)
+
+
+@pytest.mark.slow
 def test_the_interval_contains_the_best_threshold():
     """Check 40 sets: answering pays where the probability of being right exceeds 0.9."""
     random, covered, width = np.random.default_rng(0), 0, 0.0

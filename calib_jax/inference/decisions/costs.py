@@ -24,6 +24,7 @@ import numpy as np
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.inference.bounds.null_draws import host_generator
 from calib_jax.inference.clusters import flipped, sums_of
 from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.normal import LEAST_UNITS, normal_test
@@ -218,17 +219,26 @@ def best_threshold(
     else:
         above, below = matrix[true, predicted], np.full(len(true), float(abstain_cost))
     thresholds = _thresholds(score)
-    costs_at = np.where(score[:, None] > thresholds, above[:, None], below[:, None])
-    mean = np.mean(costs_at, axis=0)
+    passed = np.searchsorted(thresholds, score)  # the thresholds below each score
+    rows = np.stack([passed, above, below], axis=1)
+    kinds, kind, counts = np.unique(rows, axis=0, return_inverse=True, return_counts=True)
+    costs_of = np.where(kinds[:, :1] > np.arange(len(thresholds)), kinds[:, 1:2], kinds[:, 2:])
+    mean = counts @ costs_of / len(score)
     best = int(np.argmin(mean))
-    noise = costs_at - mean
-    if cluster is not None:
-        noise = sums_of(cluster, noise)
-    if cluster is not None and len(noise) < LEAST_UNITS:
-        return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
-    # Sorted by a projection, so that the draws do not depend on the order of the examples.
-    noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
-    draws = flipped(key, num_resamples, noise) / len(score)
+    noise = costs_of - mean
+    if cluster is None or np.max(np.bincount(cluster)) == 1:
+        # The sum of the random signs of the examples of a kind.
+        signs = 2 * host_generator(key).binomial(counts, 0.5, (num_resamples, len(counts))) - counts
+        draws = signs @ noise / len(score)
+    else:
+        shape = np.max(cluster) + 1, len(counts)
+        cell = cluster * len(counts) + kind.reshape(-1)
+        noise = np.bincount(cell, minlength=np.prod(shape)).reshape(shape) @ noise
+        if len(noise) < LEAST_UNITS:
+            return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))
+        # Sorted by a projection, so that the draws do not depend on the order of the examples.
+        noise = noise[np.argsort(noise @ np.cos(np.arange(len(thresholds))), kind="stable")]
+        draws = flipped(key, num_resamples, noise) / len(score)
     largest = draws - np.min(draws, axis=1, keepdims=True)
     kept = np.flatnonzero(mean - np.min(mean) <= np.quantile(largest, level, axis=0) + 1e-12)
     # The cost is constant up to the next threshold.
