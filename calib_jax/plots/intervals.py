@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from calib_jax.core import outside_interval
+from calib_jax.core.display import short
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -108,6 +109,8 @@ def _by_metric(
     estimates: Mapping[str, Any],
 ) -> dict[str, dict[str, tuple[float, float | None, float | None]]]:
     """Regroup estimates by metric and then method, in order of first occurrence."""
+    if not isinstance(estimates, Mapping):
+        raise TypeError(f"intervals: estimates must map names to values, got {short(estimates)}.")
     nested = [isinstance(values, Mapping) for values in estimates.values()]
     if any(nested) and not all(nested):
         raise TypeError("intervals: give every method metrics by name, or none of them.")

@@ -78,8 +78,10 @@ def training_curves(
 
 def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[str, np.ndarray]:
     """Convert the values of every method to `[runs, epochs]`."""
-    if not methods:
-        raise ValueError(f"training_curves: {metric} has no method to draw.")
+    if not isinstance(methods, Mapping) or not methods:
+        raise ValueError(
+            f"training_curves: {metric} has no method to draw: give curves by the names of methods."
+        )
     runs = {}
     for name, given in methods.items():
         values = np.atleast_2d(np.asarray(as_array(given), np.float64))

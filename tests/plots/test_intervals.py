@@ -1,6 +1,7 @@
 """Each value stands in its row, its interval where it reaches."""
 
 import jax.numpy as jnp
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -62,6 +63,7 @@ def test_a_metric_that_a_method_lacks_is_left_out():
     ("estimates", "error", "sentence"),
     [
         ({}, ValueError, "no value to draw"),
+        ([0.1, 0.2], TypeError, r"estimates must map names to values, got \[0.1, 0.2\]"),
         ({"a": {"ECE": (0.1, 0.3, 0.2)}}, ValueError, "ECE of 'a' .*low is above its high"),
         ({"a": {"ECE": np.nan}}, ValueError, "ECE of 'a' must be finite"),
         ({"a": {"ECE": np.ones(3)}}, ValueError, "ECE of 'a' must be a number"),
@@ -69,6 +71,7 @@ def test_a_metric_that_a_method_lacks_is_left_out():
         ({"a": {"ECE": 0.1}, "b": 0.2}, TypeError, "metrics by name, or none"),
     ],
 )
-def test_wrong_estimates_are_refused(estimates, error, sentence):
+def test_wrong_estimates_are_refused(estimates, error, sentence, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
     with pytest.raises(error, match=sentence):
         plots.intervals(estimates)

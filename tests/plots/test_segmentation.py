@@ -58,6 +58,8 @@ def test_the_colors_of_classes_differ():
         ({"predicted": PREDICTED.T}, r"predicted must be \(2, 3\), got \(3, 2\)"),
         ({"predicted": PREDICTED - 1}, "classes must be at least 0, got -1"),
         ({"labels": LABELS / 1}, "labels must be classes, integers, got float64"),
+        ({"image": IMAGE + 200.0}, r"image must lie in \[0, 1\], got 200 to "),
+        ({"confidence": CONFIDENCE * np.nan}, r"confidence must lie in \[0, 1\], got nan to nan"),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(change, message):

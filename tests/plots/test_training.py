@@ -1,5 +1,6 @@
 """Training curves and grids of diagrams: what stands where."""
 
+import jaxtyping
 import numpy as np
 import pytest
 
@@ -49,7 +50,7 @@ def test_ten_curves_differ_in_color_line_and_marker_also_at_one_epoch():
     assert len(set(many)) == 100
 
 
-def test_a_method_looks_the_same_in_all_panels_and_in_the_legend():
+def test_a_method_looks_the_same_in_all_panels_and_in_the_legend(monkeypatch):
     curves = {"gamma": {"b": [1, 2]}, "NLL": {"a": [1, 2], "b": [2, 3]}, "ECE": {"c": [1, 1]}}
     figure = plots.training_curves(curves, [1, 2])
     shown = {text.get_text() for text in figure.legends[0].get_texts()}
@@ -62,6 +63,9 @@ def test_a_method_looks_the_same_in_all_panels_and_in_the_legend():
     assert len({handle.get_color() for handle in handles.values()}) == 3
     with pytest.raises(ValueError, match="NLL has no method"):
         plots.training_curves({"NLL": {}}, [1, 2])
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    with pytest.raises(ValueError, match="NLL has no method"):
+        plots.training_curves({"NLL": [0.5, 0.4]}, [1, 2])
 
 
 def test_a_spike_of_the_first_epochs_does_not_stretch_a_panel():
