@@ -19,6 +19,7 @@ from typing import overload
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 
 from calib_jax.core.types import Array, Labels, Logits, PerExample, PyTree, SoftLabels, Weights
 
@@ -127,3 +128,10 @@ def weigh(values: PerExample, weights: Weights | None) -> PerExample:
         return values
     usable = (weights >= 0) & (weights < jnp.inf)
     return jnp.where(usable, jnp.where(weights == 0, 0, weights * values), jnp.nan)
+
+
+def weighted_sum(
+    weights: Float[Array, " rows"], rows: Float[Array, "rows classes"]
+) -> Float[Array, " classes"]:
+    """Sum weighted rows, also on accelerators in the full precision of float32."""
+    return jnp.matmul(weights, rows, precision=jax.lax.Precision.HIGHEST)

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
-from calib_jax.core.rows import weigh
+from calib_jax.core.rows import weigh, weighted_sum
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     Array,
@@ -66,8 +65,8 @@ def mdca_penalty(
         num_classes = logits.shape[-1]
         p = jax.nn.softmax(at_least_float32(logits)).reshape(-1, num_classes)
         weight = weigh(jnp.ones(logits.shape[:-1], p.dtype), weights).reshape(-1)
-        probability = _sum(weight, p)
-        share = _sum(weight, labels.reshape(p.shape).astype(p.dtype))
+        probability = weighted_sum(weight, p)
+        share = weighted_sum(weight, labels.reshape(p.shape).astype(p.dtype))
         return _mean_gap(probability - share, probability + share, weight, axis_name)
     return _of_view(prepare(logits, labels), weights, axis_name)
 
@@ -76,7 +75,7 @@ def _of_view(p: Probabilities, weights: Weights | None, axis_name: AxisName) -> 
     # p - q is the probability of the wrong classes, and minus their sum at the true class.
     weight = weigh(jnp.ones_like(p.rest), weights).reshape(-1)
     rest, labels = weight * p.rest.reshape(-1), p.labels.reshape(-1)
-    probability = _sum(rest, p.share.reshape(-1, p.share.shape[-1]))
+    probability = weighted_sum(rest, p.share.reshape(-1, p.share.shape[-1]))
     gap = probability.at[labels].add(-rest)
     share = jnp.zeros_like(gap).at[labels].add(weight)
     return _mean_gap(gap, probability + share, weight, axis_name)
@@ -92,11 +91,6 @@ def _mean_gap(
     gap, mass, count = total((gap, mass, jnp.sum(weight)), axis_name)
     mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(mass != 0, dtype=gap.dtype), 1)
     return mean / jnp.maximum(count, 1e-30)
-
-
-def _sum(weight: Vector, rows: Float[Array, "rows classes"]) -> Float[Array, " classes"]:
-    """Sum weighted rows."""
-    return jnp.matmul(weight, rows, precision=lax.Precision.HIGHEST)
 
 
 @register("mdca")

@@ -10,7 +10,9 @@ from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import at_least_float32, is_true_class, valid
+from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.probabilities import prepare
+from calib_jax.core.rows import weighted_sum
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     Array,
@@ -81,16 +83,17 @@ def _overlaps(
 ) -> tuple[Float[Array, " classes"], Float[Array, " classes"]]:
     """Sum the intersection and the union of every class."""
     num_classes = logits.shape[-1]
-    p = jax.nn.softmax(at_least_float32(logits)).reshape(-1, num_classes)
+    weights = weights.reshape(-1)
     if labels.ndim == logits.ndim:
-        q = labels.reshape(-1, num_classes).astype(p.dtype)
-    else:
-        labels = labels.reshape(-1)
-        right = jnp.where(valid(labels, num_classes), 1.0, jnp.nan).astype(p.dtype)
-        q = jnp.where(is_true_class(labels, num_classes), 1, 0) * right[:, None]
-    weights = weights.reshape(-1, 1).astype(p.dtype)
-    # For hard labels: p where q is 1, and 1 + p - p = 1 there without a difference.
-    return jnp.sum(weights * p * q, axis=0), jnp.sum(weights * (q + p * (1 - q)), axis=0)
+        p = jax.nn.softmax(at_least_float32(logits)).reshape(-1, num_classes)
+        q = labels.reshape(p.shape).astype(p.dtype)
+        return weighted_sum(weights, p * q), weighted_sum(weights, q + p * (1 - q))
+    view = prepare(logits.reshape(-1, num_classes), labels.reshape(-1))
+    shared, occurs = (
+        jnp.zeros(num_classes, weights.dtype).at[view.labels].add(each)
+        for each in (weights * jnp.exp(view.log_true), weights)
+    )
+    return shared, occurs + weighted_sum(weights * view.rest, view.share)
 
 
 def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) -> Scalar:
