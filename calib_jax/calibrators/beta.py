@@ -84,7 +84,7 @@ def _fit(examples: FitData) -> Params:
     slopes, c, codes = one_versus_rest.each(
         fit_question, log_yes.T, log_no.T, target, one_versus_rest.weights_of(rows)
     )
-    params = Params(slopes[:, 0], slopes[:, 1], c, contract.unknown_state(rows))
+    params = Params(slopes[:, 0], slopes[:, 1], c, contract.placeholder(rows.logits.dtype))
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 

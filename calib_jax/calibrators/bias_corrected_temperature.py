@@ -117,7 +117,7 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
     code = jnp.where(blank & ~absent, Code.INDISTINCT, code)
     code = jnp.where(absent | linear.all_right(scores(point), rows), Code.NO_OPTIMUM, code)
     slope = point[0] / deviation
-    params = Params(slope / unit, point[1:] - slope * mean, contract.unknown_state(rows))
+    params = Params(slope / unit, point[1:] - slope * mean, contract.placeholder(rows.logits.dtype))
     return contract.finished(params, code, rows, _apply(params, rows.logits))
 
 

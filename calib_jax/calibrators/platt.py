@@ -78,7 +78,7 @@ def _fit(examples: FitData, smoothed: bool) -> Params:
     slope, intercept, codes = one_versus_rest.each(
         fit_question, score, target, one_versus_rest.weights_of(rows)
     )
-    params = Params(slope, intercept, contract.unknown_state(rows))
+    params = Params(slope, intercept, contract.placeholder(rows.logits.dtype))
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 

@@ -207,7 +207,10 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
             if (2 if np.ndim(scores) == 1 else np.shape(scores)[1]) == len(self.classes_):
                 break
         else:
-            raise _pairs_error(self.estimator_, len(self.classes_))
+            raise ValueError(
+                f"{type(self.estimator_).__name__} must score each of the {len(self.classes_)}"
+                ' classes, not pairs of them: set decision_function_shape="ovr".'
+            )
         logs = _log_scores(scores, method)
         self.response_method_ = method
         self.log_floor_ = _log_floor(logs)
@@ -334,13 +337,6 @@ def _response_methods(classifier: Any, num_classes: int, complete: bool) -> list
     elif not complete or (num_classes > 2 and shape == "ovr"):
         methods.sort(key="decision_function".__eq__)  # moves it to the end
     return methods
-
-
-def _pairs_error(classifier: Any, num_classes: int) -> ValueError:
-    return ValueError(
-        f"{type(classifier).__name__} must score each of the {num_classes} classes, not pairs"
-        ' of them: set decision_function_shape="ovr".'
-    )
 
 
 def _log_scores(scores: Any, method: str) -> np.ndarray:

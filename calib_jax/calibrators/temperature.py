@@ -173,7 +173,7 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
         return value
 
     best, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, value_of, grid)
-    params = Params(best, contract.unknown_state(rows))
+    params = Params(best, contract.placeholder(rows.logits.dtype))
     at_an_end = (best <= grid[0]) | (best >= grid[-1])
     code = jnp.where(at_an_end, Code.STOPPED, Code.CONVERGED)
     code = jnp.where(jnp.isfinite(value), code, Code.NO_OPTIMUM)

@@ -88,7 +88,7 @@ def _fit(examples: FitData) -> Params:
         groups.repeated(p0),
         groups.repeated(p1),
         jnp.array(num_classes, jnp.int32),
-        contract.unknown_state(rows),
+        contract.placeholder(rows.logits.dtype),
     )
     lowest = jnp.min(jnp.where(counts, score, jnp.inf))
     highest = jnp.max(jnp.where(counts, score, -jnp.inf))

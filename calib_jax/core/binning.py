@@ -66,14 +66,6 @@ def left_closed_bin_index(
     return jnp.searchsorted(inner, values.astype(inner.dtype), side="right", method="compare_all")
 
 
-def _right_closed(values: Array, num_bins: int) -> Array:
-    return bin_index(values, uniform_edges(num_bins))
-
-
-def _left_closed(values: Array, num_bins: int) -> Array:
-    return left_closed_bin_index(values, uniform_edges(num_bins))
-
-
 def _ceil(values: Array, num_bins: int) -> Array:
     if values.dtype == jnp.float64:
         index = jnp.ceil(num_bins * values - 1).astype(jnp.int32)
@@ -88,8 +80,8 @@ def _ceil(values: Array, num_bins: int) -> Array:
 
 # Functions that compute the bin of each value in [0, 1], by the name of the rule.
 BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
-    "right": _right_closed,
-    "left": _left_closed,
+    "right": lambda values, num_bins: bin_index(values, uniform_edges(num_bins)),
+    "left": lambda values, num_bins: left_closed_bin_index(values, uniform_edges(num_bins)),
     "ceil": _ceil,
 }
 

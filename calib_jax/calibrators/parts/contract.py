@@ -212,13 +212,8 @@ def mean_nll(logits: Logits, rows: FitRows) -> Scalar:
     return jnp.sum(weigh(losses_of(logits, rows), rows.share))
 
 
-def unknown_state(rows: FitRows) -> State:
-    """Return a placeholder state, which `finished` replaces."""
-    return placeholder(rows.logits.dtype)
-
-
 def placeholder(dtype: Any) -> State:
-    """Return a placeholder state of a dtype, which `ended` replaces."""
+    """Return a placeholder state of a dtype, which `finished` or `ended` replaces."""
     nothing = jnp.zeros((), dtype)
     return State(jnp.zeros((), jnp.int32), nothing, nothing)
 

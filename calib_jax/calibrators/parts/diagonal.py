@@ -35,7 +35,7 @@ class Fitted(NamedTuple):
 def fit(
     pieces: Pieces, *, slope_penalty: float, intercept_penalty: float, max_iterations: int
 ) -> Fitted:
-    """Minimise the sum of the mean NLL and the penalties, as `linear.fit` with `diagonal=True`."""
+    """Minimise the sum of the mean NLL and the penalties, as a diagonal `linear.fit_params`."""
     results = pieces.results(_moments)
     first = next(results)
     dtype, moments = first.mean.dtype, functools.reduce(_merged, results, _in_float64(first))
@@ -239,7 +239,7 @@ class _Ends(NamedTuple):
         )
 
     def has_no_optimum(self) -> Any:
-        """Check the sufficient conditions of `linear.fit`."""
+        """Check the sufficient conditions of `linear.fit_params`."""
         return self.all_right or any(extent.separates() for extent in self.extents)
 
 

@@ -30,14 +30,6 @@ GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of 
 LARGEST_START = 100  # the largest standard deviation of a score at the start
 
 
-class Fitted(NamedTuple):
-    """Fitted weights (`[classes]` or `[classes, classes]`), intercepts, and the state code."""
-
-    weights: Array
-    intercept: Float[Array, " classes"]
-    code: Array
-
-
 def scores(weights: Array, intercept: Float[Array, " classes"], features: Features) -> Features:
     """Compute W x + b for every row."""
     if weights.ndim == 1:
@@ -45,30 +37,34 @@ def scores(weights: Array, intercept: Float[Array, " classes"], features: Featur
     return jnp.matmul(features, weights.T, precision=fitting.EXACT) + intercept[None]
 
 
-def fit(
-    features: Features,
-    rows: FitRows,
+@functools.partial(jax.jit, static_argnames=("kind", "features_of", "diagonal"))
+def fit_params(
+    kind: Callable[..., Any],
+    features_of: Callable[[Array], Array],
+    examples: FitData,
+    penalties: tuple[Number, Number],
+    max_iterations: Number,
     *,
     diagonal: bool,
-    weight_penalty: Number,
-    intercept_penalty: Number,
-    max_iterations: Number,
-) -> Fitted:
-    """Minimise the sum of the mean NLL and the penalties.
+) -> Any:
+    """Fit `vector`, `matrix` or `dirichlet`: minimise the sum of the mean NLL and the penalties.
 
     Args:
-      features: the features x.
-      rows: labels and weights.
-      diagonal: whether W is diagonal.
-      weight_penalty: the factor of the mean square of the diagonal minus 1 if W is diagonal, else
-        of the entries off the diagonal (the diagonal is then free).
-      intercept_penalty: the factor of the mean square of the intercepts.
+      kind: the type of the parameters: W (or its diagonal), b and the state.
+      features_of: a function from logits to the features that W multiplies.
+      examples: the checked examples.
+      penalties: the factor of the mean square of the diagonal minus 1 if W is diagonal, else of
+        the entries off the diagonal (the diagonal is then free), and that of the intercepts.
       max_iterations: the largest number of steps.
+      diagonal: whether W is diagonal.
     """
-    num_classes = features.shape[1]
+    rows = examples.rows(mixes_classes=not diagonal)
+    given = features_of(rows.logits)
+    weight_penalty, intercept_penalty = penalties
+    num_classes = given.shape[1]
     share = rows.decisive
     possible = rows.logits != -jnp.inf
-    features = jnp.where(possible, features, 0)
+    features = jnp.where(possible, given, 0)
     # Standardise the columns, so that all parameters have one scale: W x + b = V u + c. With a
     # penalty on b keep the mean, because rounding in b = c - W mean would exceed small values of
     # b. Divide by powers of two first, since the squares of raw features could overflow.
@@ -132,42 +128,9 @@ def fit(
     occurs = jnp.any((rows.weight > 0)[:, None] & is_true(rows), axis=0)
     all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
     ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
-    return Fitted(weights, intercept, ended)
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "features_of", "diagonal"))
-def fit_params(
-    kind: Callable[..., Any],
-    features_of: Callable[[Array], Array],
-    examples: FitData,
-    penalties: tuple[Number, Number],
-    max_iterations: Number,
-    *,
-    diagonal: bool,
-) -> Any:
-    """Fit the parameters of `vector`, `matrix` or `dirichlet`, with their state.
-
-    Args:
-      kind: the type of the parameters: W (or its diagonal), b and the state.
-      features_of: a function from logits to the features that W multiplies.
-      examples: the checked examples.
-      penalties: the strengths of the penalties on W and on b, see `fit`.
-      max_iterations: the largest number of steps.
-      diagonal: whether W is diagonal.
-    """
-    rows = examples.rows(mixes_classes=not diagonal)
-    features = features_of(rows.logits)
-    fitted = fit(
-        features,
-        rows,
-        diagonal=diagonal,
-        weight_penalty=penalties[0],
-        intercept_penalty=penalties[1],
-        max_iterations=max_iterations,
-    )
-    params = kind(fitted.weights, fitted.intercept, contract.unknown_state(rows))
-    calibrated = (diagonal_scores if diagonal else scores)(params[0], params[1], features)
-    return contract.finished(params, fitted.code, rows, calibrated)
+    params = kind(weights, intercept, contract.placeholder(rows.logits.dtype))
+    calibrated = (diagonal_scores if diagonal else scores)(weights, intercept, given)
+    return contract.finished(params, ended, rows, calibrated)
 
 
 def unchanged(logits: Array) -> Array:

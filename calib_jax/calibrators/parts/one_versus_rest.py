@@ -166,7 +166,9 @@ def fitted(
     """
     p = yes(rows.logits)
     target = targets(rows.labels, rows.logits.shape[1], p.dtype)
-    params = kind(*each(function, p.T, target, weights_of(rows)), contract.unknown_state(rows))
+    params = kind(
+        *each(function, p.T, target, weights_of(rows)), contract.placeholder(rows.logits.dtype)
+    )
     calibrated = floored(answers(params, rows.logits), rows.logits, floor)
     return contract.finished(params, binned_code(p, rows), rows, calibrated)
 

@@ -138,7 +138,7 @@ def fit(
     code = jnp.where(scaling.state.converged, code, scaling.state.code)
     identity = jnp.ones(shape, x.dtype) if diagonal else jnp.eye(num_classes, dtype=x.dtype)
     values = scaling.temperature, uniform, identity + point[0], point[1]
-    params = kind(*values, contract.unknown_state(rows))
+    params = kind(*values, contract.placeholder(rows.logits.dtype))
     return contract.finished(params, code, rows, calibrated(params, rows.logits))
 
 

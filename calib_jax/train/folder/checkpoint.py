@@ -10,10 +10,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
 import json
+import logging
 import os
 import re
 import shutil
+import sys
+import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -25,7 +29,7 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax.core.types import PyTree
-from calib_jax.train.folder import leaves_by_path, quiet
+from calib_jax.train.folder import leaves_by_path
 from calib_jax.train.folder.leaves_by_path import Leaves
 
 # Seconds of patience with a checkpoint in progress. Orbax measures them with the wall clock, which
@@ -61,7 +65,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
     def __init__(self, folder: Path | str, *, keep: int = 2, read_only: bool = False) -> None:
         import orbax.checkpoint as ocp
 
-        quiet.silence()
+        _silence_orbax()
         self._folder = folder = Path(folder)
         self._args = ocp.args
         self._policy = _Policy(keep)
@@ -304,3 +308,35 @@ def _reason(error: BaseException) -> str:
 
 def _first_line(error: BaseException) -> str:
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
+@functools.cache
+def _silence_orbax() -> None:
+    """Suppress the tracebacks that orbax prints for errors it also raises, until the process ends.
+
+    When the disk is full, each orbax thread logs its traceback, and tensorstore prints one more for
+    every array whose event loop is closed. `Checkpoints` raises one short error instead.
+    """
+    for name in ("absl", "asyncio"):
+        logging.getLogger(name).addFilter(_not_of_orbax)
+    before = sys.unraisablehook
+
+    def hook(unraisable: Any) -> None:
+        # Native code without a calling Python frame reports a failure to an orbax event loop that
+        # is already closed.
+        trace = unraisable.exc_traceback
+        begins = "" if trace is None else trace.tb_frame.f_code.co_name
+        late = str(unraisable.exc_value) == "Event loop is closed"
+        if not (late and begins == "call_soon_threadsafe"):
+            before(unraisable)
+
+    sys.unraisablehook = hook
+
+
+def _not_of_orbax(record: logging.LogRecord) -> bool:
+    if record.levelno < logging.ERROR:
+        return True
+    raised: Any = record.exc_info[2] if isinstance(record.exc_info, tuple) else None
+    files = [record.pathname, *(frame.f_code.co_filename for frame, _ in traceback.walk_tb(raised))]
+    # A failed read leaves tasks behind; asyncio logs their errors without a frame of orbax.
+    return not any("orbax" in file for file in files) and "tensorstore" not in record.getMessage()

@@ -31,7 +31,7 @@ from calib_jax.train.loop.loop import Loop
 from calib_jax.train.loop.plan import Outcome, Plan, Run, Task, check_runs
 from calib_jax.train.loop.profiling import Profile
 from calib_jax.train.loop.timetable import Timetable
-from calib_jax.train.optim.options import options_of
+from calib_jax.train.optim.optimizers import options_of
 from calib_jax.train.step.state import TrainState
 
 

@@ -8,11 +8,14 @@ goes through the momentum. Clipping applies to the gradient without weight decay
 
 from __future__ import annotations
 
+import functools
+import types
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 
 from calib_jax.core.inputs import checks
@@ -232,3 +235,40 @@ def optimizer(name: str, learning_rate: Rate, **options: Any) -> optax.GradientT
     checks.one_of("optimizer", name, OPTIMIZERS)
     checks.check_options(name, OPTIMIZERS[name], options)
     return OPTIMIZERS[name](learning_rate, **options)
+
+
+def options_of(optimizer: optax.GradientTransformation) -> dict[str, Any]:
+    """List the numbers and texts inside the functions of an optimizer, by function and variable.
+
+    They compare the optimizers of two programs. Optax stores options in the closures of its
+    functions. Numbers that a function holds in arrays, in objects or in its own code are not seen.
+
+    >>> options_of(optax.sgd(0.1, momentum=0.9))
+    {'trace.decay': 0.9, 'trace.nesterov': False, 'scale.step_size': -0.1}
+    """
+    options: dict[str, list[Any]] = {}
+    seen: set[int] = set()
+
+    def visit(name: str, value: Any) -> None:
+        if isinstance(value, functools.partial):
+            value = (value.func, value.args, value.keywords)
+        if isinstance(value, bool | int | float | str):
+            options.setdefault(name, []).append(value)
+        elif isinstance(value, np.number):
+            options.setdefault(name, []).append(value.item())
+        elif isinstance(value, tuple | list):
+            for element in value:
+                visit(name, element)
+        elif isinstance(value, dict):
+            for key, element in value.items():
+                visit(f"{name}.{key}", element)
+        elif isinstance(value, types.FunctionType) and id(value) not in seen:
+            seen.add(id(value))
+            function = value.__qualname__.split(".")[0]
+            for variable, cell in zip(
+                value.__code__.co_freevars, value.__closure__ or (), strict=True
+            ):
+                visit(f"{function}.{variable}", cell.cell_contents)
+
+    visit("", optimizer.update)
+    return {name: of[0] if len(of) == 1 else of for name, of in options.items()}
