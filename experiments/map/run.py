@@ -19,6 +19,7 @@ import numpy as np
 from absl import flags
 
 from calib_jax import data, train
+from calib_jax.train.folder.lock import only_one
 from experiments.map import measures, records, statistics
 from experiments.map.settings import OUT_OF_SCOPE, PARTS, TEXTS, Setting, config_of, settings
 from experiments.papers.judge.estimates import Predictions
@@ -32,15 +33,15 @@ _PART = flags.DEFINE_enum("part", "map", PARTS, "Part of the settings.")
 
 
 def train_setting(
-    setting: Setting, vectors: str, workdir: pathlib.Path
+    setting: Setting, vectors: str, folder: pathlib.Path
 ) -> tuple[dict[str, Any], int]:
     """Train all seeds of a setting, and return its record and the signal that stopped it, or 0."""
     began = time.perf_counter()
     config = config_of(setting)
     experiment = building.build(config, data_dir=vectors)
-    folders = {seed: workdir / setting.name / f"seed_{seed}" for seed in setting.seeds}
-    for folder in folders.values():
-        folder.mkdir(parents=True, exist_ok=True)
+    folders = {seed: folder / f"seed_{seed}" for seed in setting.seeds}
+    for of_seed in folders.values():
+        of_seed.mkdir(parents=True, exist_ok=True)
     environment = provenance.published()
     outcomes = training.fit(
         experiment, folders, environment=environment, quiet=True, progress=False
@@ -78,6 +79,29 @@ def train_setting(
     return record, 0
 
 
+def record_setting(
+    setting: Setting, vectors: str, workdir: pathlib.Path, out: pathlib.Path
+) -> tuple[dict[str, Any], int]:
+    """Train a setting, write its record and remove its networks, which no other process uses.
+
+    Returns:
+      The record and 0; or nothing and the signal that stopped the training. The record is that of
+      another process, if one wrote it meanwhile.
+    """
+    folder = workdir / setting.name
+    folder.mkdir(parents=True, exist_ok=True)
+    with only_one(folder):
+        record, signal = records.read(out, setting), 0
+        if record is None:
+            record, signal = train_setting(setting, vectors, folder)
+            if signal:
+                return record, signal
+            records.write(out, setting, record)
+        # Another process, which is refused, may have just opened a lock here.
+        shutil.rmtree(folder, ignore_errors=True)
+    return record, signal
+
+
 def chosen(part: str, folder: pathlib.Path) -> list[Setting]:
     """List the settings of a part; the records of the map choose two losses of the conditions."""
     if part != "conditions":
@@ -106,12 +130,11 @@ def main() -> int:
     missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]
     print(f"{len(wanted) - len(missing)} of {len(wanted)} settings have a record.", flush=True)
     for number, setting in enumerate(missing, start=1):
-        record, signal = cli.failing(cli.refusing, train_setting, setting, _VECTORS.value, workdir)
+        arguments = setting, _VECTORS.value, workdir, out
+        record, signal = cli.failing(cli.refusing, record_setting, *arguments)
         if signal:
             print(f"{setting.name}: stopped; the same command resumes it.", flush=True)
             return 128 + signal
-        cli.failing(records.write, out, setting, record)
-        shutil.rmtree(workdir / setting.name)
         means = {name: float(np.mean(column)) for name, column in record["values"].items()}
         print(
             f"{number}/{len(missing)}  {setting.name}: error {means['error']:.3f}  ECE"

@@ -6,9 +6,9 @@ import numpy as np
 import pytest
 import scipy.special
 
-from calib_jax import calibrators, inference, metrics
+from calib_jax import calibrators, inference, metrics, train
 from calib_jax.core.files import reading
-from experiments.map import measures, records, settings
+from experiments.map import measures, records, run, settings
 from experiments.papers.judge.estimates import Predictions
 from tests.data import tiny_intents
 from tests.experiments.processes import finish
@@ -197,6 +197,25 @@ def test_the_committed_records_are_read():
         wanted = settings.settings(part, best=best)
         names -= {setting.name for setting in records.read_all(records.FOLDER, wanted)}
     assert not names
+
+
+def test_one_process_trains_a_setting_and_another_keeps_its_record(tmp_path, measured, monkeypatch):
+    setting = next(iter(settings.settings()))
+    record, folders = record_of(setting, measured), (tmp_path / "work", tmp_path / "records")
+
+    def trained(setting, vectors, folder):
+        (folder / "seed_1").mkdir()
+        # Its checkpoints are read until the record is written, and removed then.
+        with pytest.raises(train.InUse, match=f"{setting.name} is in use by process"):
+            run.record_setting(setting, "", *folders)
+        return record, 0
+
+    monkeypatch.setattr(run, "train_setting", trained)
+    assert run.record_setting(setting, "", *folders) == (record, 0)
+    assert not list(folders[0].iterdir())
+    monkeypatch.setattr(run, "train_setting", None)
+    assert run.record_setting(setting, "", *folders)[0]["seeds"] == record["seeds"]
+    assert not list(folders[0].iterdir())
 
 
 @pytest.mark.slow
