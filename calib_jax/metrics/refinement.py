@@ -46,6 +46,10 @@ _STEP = 0.5 * float(np.log(2))
 _ONE = 10
 INVERSE_TEMPERATURES = tuple(2.0 ** ((index - _ONE) / 2) for index in range(17))
 
+# Of two models that differ by a temperature alone, whose refinement is the same, the values differ
+# by .023 / n at most with 2 to 100 classes and 50 to 20,000 examples, in all of 1,000 resamples.
+_ERROR = 0.05
+
 Nodes = Float[Array, "temperatures"]
 
 
@@ -230,7 +234,7 @@ def _cubic(values: Nodes, left: Array, t: Scalar) -> Scalar:
 # The metrics.
 
 
-@metric(_nll_terms)
+@metric(_nll_terms, interpolation_error=_ERROR)
 def refinement_nll(sums: Sums) -> Scalar:
     r"""Compute the mean NLL after the best temperature of the other examples, in nats.
 
@@ -253,7 +257,7 @@ def refinement_nll(sums: Sums) -> Scalar:
     return _parts(sums, "loss").refinement
 
 
-@metric(_nll_terms)
+@metric(_nll_terms, interpolation_error=_ERROR)
 def calibration_nll(sums: Sums) -> Scalar:
     r"""Compute the part of the NLL that the best temperature of the other examples removes.
 
@@ -273,7 +277,7 @@ def calibration_nll(sums: Sums) -> Scalar:
     return _parts(sums, "loss").calibration
 
 
-@metric(_brier_terms)
+@metric(_brier_terms, interpolation_error=_ERROR)
 def refinement_brier(sums: Sums) -> Scalar:
     r"""Compute the Brier score after the temperature with the best NLL of the other examples.
 
@@ -294,7 +298,7 @@ def refinement_brier(sums: Sums) -> Scalar:
     return _parts(sums, "score").refinement
 
 
-@metric(_brier_terms)
+@metric(_brier_terms, interpolation_error=_ERROR)
 def calibration_brier(sums: Sums) -> Scalar:
     r"""Compute the part of the Brier score that the temperature with the best NLL removes.
 

@@ -78,6 +78,18 @@ def test_a_temperature_moves_only_the_calibration_part():
         assert values[3] > values[2] + 0.01
 
 
+@pytest.mark.parametrize("compare", [inference.paired_bootstrap, inference.compare_metrics])
+def test_no_difference_of_refinement_is_significant_after_a_temperature(compare):
+    """The interpolation errs by a few millionths, and alike in every resample."""
+    random = np.random.default_rng(2)
+    logits = (3 * random.normal(size=(1000, 100))).astype(np.float32)
+    labels = jax.random.categorical(jax.random.key(2), logits / 1.7)
+    parts = {name: metrics.named(name) for name in ("refinement_nll", "refinement_brier")}
+    options = {"key": jax.random.key(1), "num_resamples": 100}
+    for change in compare(parts, logits, 2.9 * logits, labels, **options).values():
+        assert (change.value, change.low, change.high, change.p_value) == (0, 0, 0, 1)
+
+
 def test_without_an_optimum_the_last_temperature_counts():
     """Check examples that are all right, and logits that are worse than chance."""
     logits = jnp.tile(jnp.array([[2.0, 0.0]]), (60, 1))

@@ -26,7 +26,12 @@ from calib_jax.core.types import Array, PyTree
 from calib_jax.inference.evaluation import Evaluation, bytes_of, on_same_examples, runs_of
 from calib_jax.inference.pairs.compare_calibration import binned_for_pairs, difference_of_errors
 from calib_jax.inference.pairs.compare_ece import Excess, difference_of_eces, excesses_of, units_of
-from calib_jax.inference.resamples.bootstrap import INTERVALS, bootstrap, difference
+from calib_jax.inference.resamples.bootstrap import (
+    INTERVALS,
+    bootstrap,
+    difference,
+    interpolation_error,
+)
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 # These measure the gaps of the top label in bins, as the debiased squared error does.
@@ -139,7 +144,9 @@ def compare_metrics(
         if name not in resampled:
             return MetricDifference(b - a, np.nan, np.nan, "none", p_value)
         of_a, of_b = (_mean([run[name] for run in part]) for part in (samples[:cut], samples[cut:]))
-        paired = difference((a, of_a), (b, of_b), level=level, method=kind)
+        options: dict[str, Any] = {"level": level, "method": kind}
+        error = interpolation_error(metric, runs[0])
+        paired = difference((a, of_a), (b, of_b), **options, error=error)
         p_value = p_value if metric.biased else paired.p_value
         return MetricDifference(*paired[:3], kind, p_value)
 

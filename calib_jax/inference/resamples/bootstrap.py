@@ -420,9 +420,19 @@ def paired_bootstrap(
             *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
             level=level,
             method=method,
+            error=interpolation_error(metric, models[0]),
         )
-        for name in metrics
+        for name, metric in metrics.items()
     }
+
+
+def interpolation_error(metric: Metric[..., Any], evaluation: Evaluation) -> float:
+    """Return the size up to which differences of a metric are errors of its interpolation."""
+    if not metric.interpolation_error:
+        return 0.0
+    weights = evaluation.weights
+    total = len(evaluation.labels) if weights is None else float(np.sum(np.asarray(weights)))
+    return metric.interpolation_error / max(total, 1.0) + 2e-6
 
 
 def difference(
@@ -431,6 +441,7 @@ def difference(
     *,
     level: float = 0.9,
     method: str = "percentile",
+    error: float = 0.0,
 ) -> Difference:
     """Compute the difference of a metric between two models resampled with the same key.
 
@@ -439,10 +450,16 @@ def difference(
       b: (value, samples) of the second model.
       level: the nominal coverage of the interval, a fraction.
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
+      error: the size up to which a difference counts as 0.
     """
+
+    def change(first: Array, second: Array) -> Array:
+        minus = second - first
+        return jnp.where(jnp.abs(minus) <= error, 0, minus) if error else minus
+
     a, b = jax.tree.map(as_array, (a, b))
     value, samples = (
-        jax.tree.map(jnp.subtract, second, first) for first, second in zip(a, b, strict=True)
+        jax.tree.map(change, first, second) for first, second in zip(a, b, strict=True)
     )
     low, high = interval(samples, level, method=method, estimate=value)
     p_value = jax.tree.map(functools.partial(_p_value, method=method), samples, value)

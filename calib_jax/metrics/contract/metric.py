@@ -76,6 +76,8 @@ class Metric(Generic[_Options, _Value]):
         A calibrated model then has a positive value, which depends on its sharpness and on the
         number of rows. The p-value of a difference therefore does not test which of two models
         is better calibrated, and no report prints it.
+      interpolation_error: the error of interpolated values, times the number of examples.
+        Comparisons count smaller differences as 0.
     """
 
     def __init__(
@@ -85,11 +87,13 @@ class Metric(Generic[_Options, _Value]):
         finish: Callable[Concatenate[Any, _Options], _Value],
         options: tuple[tuple[str, Any], ...] = (),
         biased: bool = False,
+        interpolation_error: float = 0.0,
     ) -> None:
         functools.update_wrapper(self, finish)
         self.__name__ = self.name = name
         self.prepare, self.finish = prepare, finish
         self.options, self.biased = options, biased
+        self.interpolation_error = interpolation_error
         defaults = self.defaults()
         self.__doc__ = with_arguments(finish, prepare, defaults)  # shown by help()
         self.__signature__ = _signature(defaults | dict(options), finish)
@@ -214,7 +218,8 @@ class Metric(Generic[_Options, _Value]):
                 ) from None
         pairs = {name: value for name, value in changed.items() if value != known[name]}
         chosen = tuple(sorted(pairs.items()))
-        return Metric(self.name, self.prepare, self.finish, chosen, self.biased)
+        kept = self.biased, self.interpolation_error
+        return Metric(self.name, self.prepare, self.finish, chosen, *kept)
 
     def defaults(self) -> dict[str, Any]:
         """Return the default value of every option."""
@@ -410,7 +415,7 @@ def register(metric: Metric[_Options, _Value]) -> Metric[_Options, _Value]:
 
 
 def metric(
-    prepare: Callable[..., Terms], *, biased: bool = False
+    prepare: Callable[..., Terms], *, biased: bool = False, interpolation_error: float = 0.0
 ) -> Callable[[Callable[Concatenate[Any, _Options], _Value]], Metric[_Options, _Value]]:
     """Decorate a function from a statistic to its value as a metric, and register it.
 
@@ -419,12 +424,14 @@ def metric(
         of both functions. Editors and type checkers see only the options of the decorated
         function, so the metrics of this library repeat the options of `prepare` there.
       biased: whether noise alone increases the value; see `Metric`.
+      interpolation_error: see `Metric`.
     """
 
     def decorate(
         finish: Callable[Concatenate[Any, _Options], _Value],
     ) -> Metric[_Options, _Value]:
-        return register(Metric(finish.__name__, prepare, finish, biased=biased))
+        of_name = Metric(finish.__name__, prepare, finish, (), biased, interpolation_error)
+        return register(of_name)
 
     return decorate
 
