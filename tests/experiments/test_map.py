@@ -8,7 +8,7 @@ import scipy.special
 
 from calib_jax import calibrators, inference, metrics, train
 from calib_jax.core.files import reading
-from experiments.map import measures, records, run, settings
+from experiments.map import measures, records, settings, trainings
 from experiments.papers.judge.estimates import Predictions
 from tests.data import tiny_intents
 from tests.experiments.processes import finish
@@ -207,14 +207,14 @@ def test_one_process_trains_a_setting_and_another_keeps_its_record(tmp_path, mea
         (folder / "seed_1").mkdir()
         # Its checkpoints are read until the record is written, and removed then.
         with pytest.raises(train.InUse, match=f"{setting.name} is in use by process"):
-            run.record_setting(setting, "", *folders)
+            trainings.record_setting(setting, "", *folders)
         return record, 0
 
-    monkeypatch.setattr(run, "train_setting", trained)
-    assert run.record_setting(setting, "", *folders) == (record, 0)
+    monkeypatch.setattr(trainings, "train_setting", trained)
+    assert trainings.record_setting(setting, "", *folders) == (record, 0)
     assert not list(folders[0].iterdir())
-    monkeypatch.setattr(run, "train_setting", None)
-    assert run.record_setting(setting, "", *folders)[0]["seeds"] == record["seeds"]
+    monkeypatch.setattr(trainings, "train_setting", None)
+    assert trainings.record_setting(setting, "", *folders)[0]["seeds"] == record["seeds"]
     assert not list(folders[0].iterdir())
 
 
