@@ -453,8 +453,8 @@ def difference(
       error: the size up to which a difference counts as 0.
     """
 
-    def change(first: Array, second: Array) -> Array:
-        minus = second - first
+    def change(first: Any, second: Any) -> Array:
+        minus = jnp.subtract(second, first)
         return jnp.where(jnp.abs(minus) <= error, 0, minus) if error else minus
 
     a, b = jax.tree.map(as_array, (a, b))
