@@ -209,15 +209,23 @@ class HoverBox(NamedTuple):
     top: float | None = None
 
 
-def add_hover(axes: "matplotlib.axes.Axes", text: str, **edges: float | None) -> None:
+def add_hover(
+    axes: "matplotlib.axes.Axes",
+    text: str,
+    *,
+    left: float | None = None,
+    right: float | None = None,
+    bottom: float | None = None,
+    top: float | None = None,
+) -> None:
     """Attach a text to a box of a figure; `inline_svg` shows it under the pointer.
 
     Args:
       axes: the axes whose data coordinates the edges use.
       text: lines of text.
-      **edges: the edges of the box, see `HoverBox`; left out, they are the edges of the axes.
+      left, right, bottom, top: the edges of the box; None is the edge of the axes.
     """
-    box = HoverBox(axes, escaping.printable(text), **edges)
+    box = HoverBox(axes, escaping.printable(text), left, right, bottom, top)
     vars(axes.figure).setdefault("hover_boxes", []).append(box)
 
 

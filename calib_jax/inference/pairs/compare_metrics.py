@@ -144,9 +144,8 @@ def compare_metrics(
         if name not in resampled:
             return MetricDifference(b - a, np.nan, np.nan, "none", p_value)
         of_a, of_b = (_mean([run[name] for run in part]) for part in (samples[:cut], samples[cut:]))
-        options: dict[str, Any] = {"level": level, "method": kind}
         error = interpolation_error(metric, runs[0])
-        paired = difference((a, of_a), (b, of_b), **options, error=error)
+        paired = difference((a, of_a), (b, of_b), level=level, method=kind, error=error)
         p_value = p_value if metric.biased else paired.p_value
         return MetricDifference(*paired[:3], kind, p_value)
 

@@ -587,13 +587,13 @@ def _samples(
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         # A product of many resamples takes half the time; all other operations are fastest on few,
         # which stay in the cache of a CPU.
-        few = (resampling.PER_KEY, keys_at_a_time)
-        parts = [leaf.reshape(*few, leaf.shape[1]) for leaf in (counts, product)]
-        values = jax.lax.map(of_part, parts)
+        shape = (resampling.PER_KEY, keys_at_a_time)
+        few = [leaf.reshape(*shape, leaf.shape[1]) for leaf in (counts, product)]
+        values = jax.lax.map(of_few, few)
         return None, jax.tree.map(lambda leaf: leaf.reshape(len(counts), *leaf.shape[2:]), values)
 
-    def of_part(part: list[Array]) -> dict[str, PyTree]:
-        counts, product = part
+    def of_few(resamples: list[Array]) -> dict[str, PyTree]:
+        counts, product = resamples
         sums = dict(zip(designs, jnp.split(product, cuts, axis=1), strict=True))
         stats = {name: part.stats(counts, sums[name]) for name, part in prepared.items()}
         return {
