@@ -26,6 +26,7 @@ from tqdm import tqdm
 from calib_jax import data
 from calib_jax.core import import_paths
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options, options_of
 from calib_jax.data.formats import vectors
 from calib_jax.train.folder import files
 from calib_jax.train.folder.lock import only_one
@@ -43,10 +44,10 @@ def texts_of(given: str, encoder: TextEncoder, data_dir: str | None) -> data.Dat
     """Load a data set, such as clinc150:scope=out, as word pieces of the encoder."""
     name, options = import_paths.name_and_options(given)
     known = data.catalogue()
-    fitting = [key for key in known if "pieces" in checks.options_of(known[key])]
+    fitting = [key for key in known if "pieces" in options_of(known[key])]
     checks.one_of("the data set of --data", name, fitting)
-    checks.check_options(name, known[name], options)
-    longest = options.get("length", checks.options_of(known[name]).get("length", 0))
+    check_options(name, known[name], options)
+    longest = options.get("length", options_of(known[name]).get("length", 0))
     if longest > encoder.places:
         raise ValueError(
             f"{name} has texts of up to {longest} word pieces, and {encoder.folder.name} takes"

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options
 
 _Member = TypeVar("_Member")
 _Entry = TypeVar("_Entry")
@@ -57,7 +58,7 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
     def make(self, name: str, /, **options: Any) -> Any:
         """Validate the options and call the factory registered under `name` with them."""
         self.check_name(name)
-        checks.check_options(name, self._members[name], options)
+        check_options(name, self._members[name], options)
         return self._members[name](**options)
 
     def check_name(self, name: str) -> None:

@@ -16,6 +16,7 @@ from calib_jax.core.binning import (
     whole_example_bins,
 )
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32, power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
@@ -162,7 +163,7 @@ def adafocal_rule(
     return jnp.clip(jnp.where(jnp.abs(moved) < switch, switched, moved), gamma_min, gamma_max)
 
 
-@checks.takes_options_of(adafocal_rule)
+@takes_options_of(adafocal_rule)
 def adafocal_update(
     state: AdaFocalState, rows: Rows, *, binning: str = "mass", **rule_options: Any
 ) -> AdaFocalState:
@@ -193,7 +194,7 @@ def adafocal_update(
 
 
 @register("adafocal")
-@checks.takes_options_of(adafocal_rule)
+@takes_options_of(adafocal_rule)
 def _adafocal(
     *,
     num_bins: int = 15,

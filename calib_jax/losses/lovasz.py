@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Bool, Float
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32, is_true_class, valid
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import (
@@ -110,7 +111,7 @@ def _surrogate(
 
 
 @register("lovasz")
-@checks.takes_options_of(lovasz_penalty, without=["axis_name"])
+@takes_options_of(lovasz_penalty, without=["axis_name"])
 def _lovasz(
     *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, **options: Any
 ) -> Objective:

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32, valid
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.types import (
@@ -107,7 +108,7 @@ def _shares(labels: Labels, weights: Weights | None, kernel_size: int, like: Per
 
 
 @register("neighbour_margin")
-@checks.takes_options_of(neighbour_margin_penalty, without=["axis_name"])
+@takes_options_of(neighbour_margin_penalty, without=["axis_name"])
 def _neighbour_margin(*, alpha: Numbers = 0.1, **options: Any) -> Objective:
     """Cross-entropy plus `alpha` times the distance from the label shares, for dense labels."""
     penalty = with_options(neighbour_margin_penalty, **options)

@@ -31,6 +31,7 @@ from calib_jax.core import numerics
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_numbers, with_auto_axes
+from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.inputs.soft_labels import TakesSoft
 from calib_jax.core.progress import Progress as Progress
 from calib_jax.core.statistics import NOTHING, Stat
@@ -388,7 +389,7 @@ def register_loss(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
     """
 
     @register(name)
-    @checks.takes_options_of(loss, without=fixed)
+    @takes_options_of(loss, without=fixed)
     def factory(**options: Any) -> Objective:
         return as_objective(with_options(loss, **fixed, **options))
 

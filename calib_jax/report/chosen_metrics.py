@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import calib_jax.metrics as metrics_package
-from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import unmasked
+from calib_jax.core.inputs.options import options_of
 from calib_jax.metrics import Metric
 
 DEFAULT_METRICS = (
@@ -44,7 +44,7 @@ def convention_of(metric: Metric[..., Any]) -> str:
     if "num_bins" not in options:
         return ""
     # The terms of equal-mass metrics have no `num_bins`, because they bin after sorting all rows.
-    of_mass = "num_bins" not in checks.options_of(metric.prepare)
+    of_mass = "num_bins" not in options_of(metric.prepare)
     text = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
     if "edges" in options or "zero_counts" in options:
         edges = options.get("edges", "right")

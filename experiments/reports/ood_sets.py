@@ -21,7 +21,7 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core import import_paths
 from calib_jax.core.examples import Source
-from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options, options_of
 from calib_jax.core.names import nearest
 from experiments.running import building, imports
 
@@ -61,8 +61,8 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
 
 def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:
     """Raise an error for an unknown option, or for a value that is not of the expected type."""
-    checks.check_options(name, function, options)
-    known = checks.options_of(function)
+    check_options(name, function, options)
+    known = options_of(function)
     for key, value in options.items():
         for kind, fitting, what in ((int, int, "a whole number"), (float, int | float, "a number")):
             if type(known[key]) is kind and not isinstance(value, fitting):

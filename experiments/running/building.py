@@ -18,6 +18,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of
 from calib_jax.data.formats import files
 from experiments.running import cli, imports, initial, subword_files
 
@@ -241,7 +242,7 @@ def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None)
     """Build a data set, and pass `data_dir` to data sets that are read from files."""
     factory = imports.factory("data set", name, data.catalogue())
     options = {**options}
-    if data_dir and "data_dir" in checks.options_of(factory):
+    if data_dir and "data_dir" in options_of(factory):
         options["data_dir"] = data_dir
     return imports.called("data set", name, factory, options, data.Dataset)
 
@@ -251,7 +252,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     name = config.model.name
     factory = imports.factory("network", name, models.catalogue())
     options = {**config.model.options, "num_classes": num_classes}
-    known = checks.options_of(factory)
+    known = options_of(factory)
     # With over="devices" each device trains its own run, so no collective is needed.
     if "axis_name" in known and config.run.over != "devices":
         options["axis_name"] = train.AXIS
@@ -342,10 +343,10 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
     """Build the optimizer with the options in the config that it accepts."""
     settings = config.optimizer
     checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
-    known = checks.options_of(train.OPTIMIZERS[settings.name])
+    known = options_of(train.OPTIMIZERS[settings.name])
     for key in settings:
         # Ignore a key of another optimizer: the base config has momentum, which adam lacks.
-        if not any(key in checks.options_of(other) for other in train.OPTIMIZERS.values()):
+        if not any(key in options_of(other) for other in train.OPTIMIZERS.values()):
             checks.one_of(
                 "key of config.optimizer", key, ["name", "learning_rate", "groups", *known]
             )
@@ -381,7 +382,7 @@ def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
         section, _, key = full.partition(".")
         if section in chosen:
             name = config[section].name
-            known = checks.options_of(chosen[section][name])
+            known = options_of(chosen[section][name])
             if key.partition(".")[0] not in (*known, *common[section]):
                 notes.append(f"{section} {name} does not use config.{full}")
     if config.schedule.name == "multi_step":

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax import data
-from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of
 from calib_jax.data.formats import archives, files, tfds
 from calib_jax.report import tables
 from experiments.running import cli
@@ -128,7 +128,7 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
             yield f"  {len(there)} of {len(about.variants)} variants are there", True
         factory = data.catalogue()[name]
         options = {"data_dir": data_dir, "source": form}
-        options = {key: options[key] for key in options if key in checks.options_of(factory)}
+        options = {key: options[key] for key in options if key in options_of(factory)}
         for config in there:
             try:
                 dataset = factory(**options, **about.variants.get(config, {}))

@@ -31,6 +31,7 @@ from ml_collections import ConfigDict, config_dict, config_flags
 from calib_jax import losses, metrics
 from calib_jax.core.import_paths import is_path, object_at
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options, options_of
 from experiments.running import cli
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
@@ -93,7 +94,7 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
         )
     if not required:
         return called("loss", name, function, options, losses.Objective)
-    checks.check_options(name, function, options)
+    check_options(name, function, options)
 
     def terms(logits: Any, labels: Any) -> Any:
         return function(logits, labels, **options)
@@ -128,10 +129,10 @@ def called(
 ) -> Any:
     """Call a factory with its options, and validate the type of the result."""
     options = {**options}
-    # `checks.options_of` omits parameters without a default, such as num_classes.
+    # `options_of` omits parameters without a default, such as num_classes.
     parameters = inspect.signature(factory).parameters
     unknown = {key: value for key, value in options.items() if key not in parameters}
-    checks.check_options(name, factory, unknown)
+    check_options(name, factory, unknown)
     value = factory(**options)
     if not isinstance(value, result):
         raise ValueError(
@@ -263,7 +264,7 @@ def _add_settings(config: ConfigDict) -> None:
         "schedule": {"start": 0.0, "warm_up_steps": 0},
     }
     for optimizer in train.OPTIMIZERS.values():
-        optional["optimizer"].update(checks.options_of(optimizer))
+        optional["optimizer"].update(options_of(optimizer))
     for section, defaults in optional.items():
         if section not in config:
             continue
@@ -276,7 +277,7 @@ def _add_settings(config: ConfigDict) -> None:
 
 def default_options(member: Callable[..., Any]) -> dict[str, Any]:
     """Return the options of a member that a config can hold, with their defaults."""
-    known = checks.options_of(member)
+    known = options_of(member)
     plain = (bool, int, float, str, tuple, list)
     return {
         key: value
@@ -291,9 +292,7 @@ def _given_options(section: str, member: Callable[..., Any]) -> dict[str, Any]:
     Other such options stay out of the config, as in the folders of earlier runs.
     """
     unset = [
-        key
-        for key, value in checks.options_of(member).items()
-        if value is None and key not in _NO_OPTIONS
+        key for key, value in options_of(member).items() if value is None and key not in _NO_OPTIONS
     ]
     given = _on_the_command_line([f"{section}.options.{key}" for key in unset])
     return {

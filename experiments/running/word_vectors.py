@@ -12,6 +12,7 @@ import numpy as np
 
 from calib_jax import data
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of
 from experiments.running.text_encoder import TextEncoder
 
 _BATCH = 256
@@ -28,10 +29,8 @@ def write(path: str, folder: str, name: str, width: int, *, data_dir: str | None
       data_dir: the folder of the data sets.
     """
     factory = data.catalogue().get(name)
-    if factory is None or "vectors" not in checks.options_of(factory):
-        named = [
-            key for key, other in data.catalogue().items() if "vectors" in checks.options_of(other)
-        ]
+    if factory is None or "vectors" not in options_of(factory):
+        named = [key for key, other in data.catalogue().items() if "vectors" in options_of(other)]
         checks.one_of("the data set of word vectors", name, named)
     vocabulary = data.named(name, data_dir=data_dir).vocabulary
     assert isinstance(vocabulary, data.Vocabulary)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options, options_of
 
 
 @checks.takes_logits()
@@ -56,8 +57,8 @@ LOGITS, LABELS = np.zeros((4, 3), np.float32), np.zeros(4, int)
         (lambda: checks.one_of("form", "zzz", ("pure", "scaled")), ValueError, r"got 'zzz'\.$"),
         (lambda: checks.one_of("form", None, ("pure", "scaled")), ValueError, r"got None\.$"),
         (lambda: checks.one_of("form", 3, ("pure", "scaled")), ValueError, r"got 3\.$"),
-        (lambda: checks.check_options("f", hard, {"scal": 1}), TypeError, "'scale'"),
-        (lambda: checks.check_options("f", len, {"x": 1}), TypeError, "it has none"),
+        (lambda: check_options("f", hard, {"scal": 1}), TypeError, "'scale'"),
+        (lambda: check_options("f", len, {"x": 1}), TypeError, "it has none"),
     ],
 )
 def test_a_mistake_is_one_sentence(call, error, message):
@@ -76,7 +77,7 @@ def test_what_is_right_passes():
     checks.ascending("edges", (0.1, 0.2))
     checks.same_length(a=[1], b=[2])
     checks.one_of("form", "pure", ("pure", "scaled"))
-    checks.check_options("f", hard, {"scale": 2})
+    check_options("f", hard, {"scale": 2})
 
 
 def test_numpy_lists_and_narrow_types_become_arrays():
@@ -101,7 +102,7 @@ def test_a_scalar_example_and_an_empty_batch():
 
 def test_the_function_keeps_its_face():
     assert hard.__name__ == "hard"
-    assert list(checks.options_of(hard)) == ["scale"]
+    assert list(options_of(hard)) == ["scale"]
     with pytest.raises(TypeError, match="scal"):
         hard(LOGITS, LABELS, scal=2.0)
 

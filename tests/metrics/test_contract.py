@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import pytest
 
 from calib_jax import metrics
-from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of
 from calib_jax.metrics.contract import metric as contract
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own
@@ -104,9 +104,9 @@ def own_hits(sums, *, scale=1.0):
 def test_type_checkers_see_every_option():
     """They read the decorated function, so it repeats the options of its terms."""
     for name, metric in CATALOGUE.items():
-        seen = checks.options_of(metric.finish)
+        seen = options_of(metric.finish)
         assert seen == metric.defaults(), name
-        assert seen.items() >= checks.options_of(metric.prepare).items(), name
+        assert seen.items() >= options_of(metric.prepare).items(), name
 
 
 def test_public_names():

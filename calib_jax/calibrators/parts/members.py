@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from calib_jax.calibrators.parts import contract, storage
 from calib_jax.calibrators.parts.event import OfProbability, OfScore
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options
 
 _Calibrator = TypeVar("_Calibrator")
 
@@ -76,7 +76,7 @@ def named(name: str, **options: Any) -> Calibrator:
     member = _CATALOGUE[name]
     if not options:
         return member
-    checks.check_options(name, member.fit, options)
+    check_options(name, member.fit, options)
     fit = functools.partial(member.fit, **options)
     made: Any = types.SimpleNamespace(Params=member.Params, fit=fit, apply=member.apply)
     return made

@@ -32,6 +32,7 @@ import numpy as np
 
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws
@@ -95,7 +96,7 @@ def calibration_test(
     _TESTS.check_name(name)
     test = _TESTS[name]
     if name not in BOUNDED:  # the options of a metric are checked by the metric
-        checks.check_options(name, test, options)
+        check_options(name, test, options)
     evaluation = evaluated(f"calibration_test({name!r})", logits, labels, weights, clusters)
     return test(evaluation, **options)
 

@@ -8,6 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of, takes_options_of
 from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
@@ -63,7 +64,7 @@ def exponential_weight(
     return jnp.exp(scaled) if form == "no_minus" else jnp.expm1(scaled)
 
 
-@checks.takes_options_of(exponential_weight)
+@takes_options_of(exponential_weight)
 def exponentially_weighted(
     loss: Callable[..., PerExample], **options: Any
 ) -> Callable[..., PerExample]:
@@ -84,9 +85,9 @@ def exponentially_weighted(
 
 def _register_exponential(name: str, loss: Callable[..., PerExample], **fixed: Any) -> None:
     @register(f"{name}_exp")
-    @checks.takes_options_of(loss, exponential_weight, without=fixed)
+    @takes_options_of(loss, exponential_weight, without=fixed)
     def factory(**options: Any) -> Objective:
-        of_weight = checks.options_of(exponential_weight).keys() & options.keys()
+        of_weight = options_of(exponential_weight).keys() & options.keys()
         weight_options = {option: options.pop(option) for option in of_weight}
         inner = with_options(loss, **fixed, **options)
         return as_objective(exponentially_weighted(inner, **weight_options))
@@ -101,7 +102,7 @@ _register_exponential("dual_focal", dual_focal, weighting="loss", detach_runner_
 
 
 @register("cross_entropy_brier_weight")
-@checks.takes_options_of(exponential_weight)
+@takes_options_of(exponential_weight)
 def _cross_entropy_brier_weight(**options: Any) -> Objective:
     """Cross-entropy times one weight per batch, exponential in the batch's mean Brier score."""
 

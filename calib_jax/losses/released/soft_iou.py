@@ -10,6 +10,7 @@ from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.rows import weighted_sum
@@ -108,7 +109,7 @@ def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) 
 
 
 @register("soft_iou")
-@checks.takes_options_of(soft_iou_penalty, without=["axis_name"])
+@takes_options_of(soft_iou_penalty, without=["axis_name"])
 def _soft_iou(
     *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, **options: Any
 ) -> Objective:

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 
 from calib_jax.core.binning import calibration_error, fixed_bin_sums
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of, takes_options_of
 from calib_jax.core.numerics import wide
 from calib_jax.core.rows import thinned, weigh
 from calib_jax.core.statistics import Rows
@@ -117,10 +118,10 @@ def _register_tempered(
     without: Collection[str] = (),
 ) -> None:
     @register(f"tempered_{name}")
-    @checks.takes_options_of(tempered, loss, without=("step", "count", *without))
+    @takes_options_of(tempered, loss, without=("step", "count", *without))
     def factory(**options: Any) -> Objective:
-        of_score = checks.options_of(uncertainty)
-        chosen = {**checks.options_of(loss), **options}
+        of_score = options_of(uncertainty)
+        chosen = {**options_of(loss), **options}
         others = {option: value for option, value in options.items() if option not in of_score}
         return tempered(uncertainty(**{option: chosen[option] for option in of_score}), **others)
 

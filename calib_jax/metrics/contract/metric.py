@@ -47,6 +47,7 @@ from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import concrete, unmasked, with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, refuse
+from calib_jax.core.inputs.options import options_of
 from calib_jax.core.inputs.stated import Stated, rows_of
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
@@ -223,11 +224,11 @@ class Metric(Generic[_Options, _Value]):
 
     def defaults(self) -> dict[str, Any]:
         """Return the default value of every option."""
-        return checks.options_of(self.prepare) | checks.options_of(self.finish)
+        return options_of(self.prepare) | options_of(self.finish)
 
     def chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Select the options that `prepare` or `finish` accepts."""
-        return {k: v for k, v in self.options if k in checks.options_of(function)}
+        return {k: v for k, v in self.options if k in options_of(function)}
 
     def terms_of(self, predictions: Predictions) -> Terms:
         """Compute the terms from a shared view of the predictions."""

@@ -13,6 +13,7 @@ import optax
 from calib_jax.core.display import short_repr
 from calib_jax.core.examples import Source, check_source
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import names_options
 from calib_jax.core.types import PyTree
 from calib_jax.train.feeds.ordering import Sampling, examples_of_epoch
 from calib_jax.train.step.forward import Forward, check_forward
@@ -21,7 +22,7 @@ from calib_jax.train.step.state import TrainState, check_state
 from calib_jax.train.step.step import REDUCTIONS, Augment, Mix, identity
 
 
-@checks.names_options
+@names_options
 @dataclasses.dataclass(frozen=True)
 class Task:
     """The network, loss, optimizer, metrics and data of training.
@@ -100,7 +101,7 @@ _COUNTS = (  # numbers of `Plan` that may be 0
 )
 
 
-@checks.names_options
+@names_options
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The length of training, and the intervals of evaluations and checkpoints.

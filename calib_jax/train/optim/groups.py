@@ -22,6 +22,7 @@ import jax.numpy as jnp
 import optax
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import options_of
 from calib_jax.core.types import PyTree
 from calib_jax.train.optim.optimizers import OPTIMIZERS, Rate, clipped, optimizer
 
@@ -88,7 +89,7 @@ def _rule(
         return optax.set_to_zero()
     checks.one_of("optimizer", name, OPTIMIZERS)
     checks.at_least("learning_rate_factor", factor, 0)
-    known = set(checks.options_of(OPTIMIZERS[name])) - {"clip_norm"}
+    known = set(options_of(OPTIMIZERS[name])) - {"clip_norm"}
     if unknown := sorted(set(own) - known):
         allowed = [*sorted(known), "frozen", "learning_rate_factor", "name"]
         raise TypeError(

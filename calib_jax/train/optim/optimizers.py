@@ -19,6 +19,7 @@ import numpy as np
 import optax
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options
 from calib_jax.core.types import PyTree
 
 Rate = float | Callable[[Any], Any]
@@ -233,7 +234,7 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 def optimizer(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
     """Build an optimizer by name; `OPTIMIZERS` maps each name to its function."""
     checks.one_of("optimizer", name, OPTIMIZERS)
-    checks.check_options(name, OPTIMIZERS[name], options)
+    check_options(name, OPTIMIZERS[name], options)
     return OPTIMIZERS[name](learning_rate, **options)
 
 

@@ -17,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.options import check_options
 
 Schedule = Callable[[Any], Any]
 
@@ -130,7 +131,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {
 def schedule(name: str, rate: float, **options: Any) -> Schedule:
     """Build a schedule by name; `SCHEDULES` maps each name to its function."""
     checks.one_of("schedule", name, SCHEDULES)
-    checks.check_options(name, SCHEDULES[name], options)
+    check_options(name, SCHEDULES[name], options)
     return SCHEDULES[name](rate, **options)
 
 
