@@ -122,6 +122,7 @@ def test_a_step_of_every_config_can_be_repeated(name):
     step = train_step(task, train.AXIS)
     examples = task.train[np.arange(4)]
     batch = train.Batch(examples.inputs, examples.labels, np.ones(4, np.float32), np.arange(4))
+    batch = jax.tree.map(jnp.asarray, batch)  # of JAX's types
     state, batch = jax.tree.map(
         lambda leaf: jax.ShapeDtypeStruct((1, *leaf.shape), leaf.dtype),
         (experiment.template(), batch),
