@@ -105,7 +105,8 @@ class Network(nn.Module):
         """Validate the attributes common to all networks."""
         checks.whole("num_classes", self.num_classes)
         try:
-            floating = jnp.issubdtype(jnp.dtype(self.dtype), jnp.floating)
+            # NumPy would take None for float64.
+            floating = self.dtype is not None and jnp.issubdtype(self.dtype, jnp.floating)
         except TypeError:  # no dtype at all
             floating = False
         if not floating:

@@ -1,5 +1,6 @@
 """The convolutional network of the 20 Newsgroups experiments, with global pooling over a text."""
 
+from collections.abc import Mapping
 from typing import Any
 
 import flax.linen as nn
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.types import Logits, PyTree
+from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
 from calib_jax.models.dropout import Dropout
@@ -30,9 +31,8 @@ class GlobalPoolingCNN(Network):
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
         """Map word numbers `[batch, length]`, or vectors `[batch, length, width]`, to logits."""
         common = {"dtype": self.dtype, "init": self.initializer}
-        x = jnp.asarray(x)
-        if jnp.issubdtype(x.dtype, jnp.integer) and x.ndim == 2:
-            x = WordVectors(self.words, self.width, self.dtype, name=LAYER)(real_rows(x, mask))
+        if not isinstance(x, Mapping):  # `inputs` refuses it
+            x = self._vectors(jnp.asarray(x), mask)
         x, _ = self.inputs(x, mask, rank=3)
         if x.shape[1] < SHORTEST:
             raise ValueError(
@@ -49,6 +49,17 @@ class GlobalPoolingCNN(Network):
         x = nn.relu(layers.dense(x, self.channels, name="dense", **common))
         x = Dropout(self.dropout, name="drop")(x, train, keys)
         return layers.head(x, self.num_classes, **common)
+
+    def _vectors(self, x: Array, mask: Any) -> Array:
+        """Return the vectors of word numbers; inputs may also be vectors."""
+        if not jnp.issubdtype(x.dtype, jnp.integer):
+            return x
+        if x.ndim != 2:
+            raise ValueError(
+                f"{type(self).__name__}: word numbers must have shape [batch, length], got"
+                f" {x.shape}."
+            )
+        return WordVectors(self.words, self.width, self.dtype, name=LAYER)(real_rows(x, mask))
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:

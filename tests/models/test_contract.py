@@ -22,6 +22,7 @@ from .members import images
         (lambda: models.named("resnet56", blocks=3), TypeError, "no option 'blocks'"),
         (lambda: models.linear(num_classes=0), ValueError, "num_classes must be at least 1"),
         (lambda: models.linear(dtype="int32"), ValueError, "dtype must be floating.*int32"),
+        (lambda: models.linear(dtype=None), ValueError, "dtype must be floating.*None"),
         (lambda: models.linear(dtype="float23"), ValueError, "dtype must be floating.*float23"),
         (lambda: models.mlp(hidden=(3, 0)), ValueError, "hidden must be at least 1.*got 0"),
         (lambda: models.mlp(init="he"), ValueError, "init must be one of.*'he'"),
@@ -82,6 +83,8 @@ def test_a_wrong_input_is_named(x, mask, error, message):
     ("make", "x", "message"),
     [
         (models.resnet20, {"image": 1}, r"inputs must be one array, got .* \['image'\]"),
+        (models.global_pooling_cnn, {"tokens": 1}, r"must be one array, got .* \['tokens'\]"),
+        (models.global_pooling_cnn, np.ones(30, int), r"shape \[batch, length\], got \(30,\)"),
         (models.tree_lstm, 1, "inputs must be a dictionary of 'words' and 'children', got int"),
         (models.child_sum_tree_lstm, {"words": 1}, r"'words' and 'parents', got \['words'\]"),
         (models.bert, {"tokens": np.ones((2, 3), int)}, r"mask must be .* \(2,\), got .* \(3,\)"),
