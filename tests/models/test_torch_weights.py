@@ -124,3 +124,9 @@ def test_a_part_of_the_variables_is_refused():
     # Layers would lose a part of their names, and of two with the same one would be lost.
     with pytest.raises(ValueError, match="give all that init returns"):
         models.to_torch(network, variables["params"])
+
+
+def test_variables_of_another_network_are_refused():
+    _, variables = tiny()
+    with pytest.raises(ValueError, match=r"stage2_block1/.* this ResNet has no such variable"):
+        models.to_torch(models.resnet([1], width=2), variables)

@@ -108,9 +108,18 @@ def to_torch(network: nn.Module, variables: PyTree) -> dict[str, np.ndarray]:
             f"variables has {other[0]!r}, and not only 'params' and 'batch_stats': give all that"
             " init returns, and not a part of it."
         )
+    released, rules = _released(network)
+    paths = {path for _, path, _ in _named(_template(released), rules)}
+    named = list(_named(variables, rules))
+    # Shapes are not compared: the number of channels of the images is not known here.
+    if wrong := ["/".join(path) for _, path, _ in named if path not in paths]:
+        raise ValueError(
+            f"variables has {wrong[0]}, and this {type(network).__name__} has no such variable:"
+            " give the variables of this network."
+        )
     return {
         name: np.array(_to_their_layout(path, np.asarray(leaf)), order="C")
-        for name, path, leaf in _named(variables, _released(network)[1])
+        for name, path, leaf in named
     }
 
 
