@@ -67,6 +67,8 @@ def score_files(
     calibration.check_request(
         calibrate, dict.fromkeys(held_out, ((), ())) or None, cross_fit, criterion
     )
+    if "" in (*predictions, *held_out, *compare):
+        raise ValueError("the name of a file is empty: give the name, or leave the option out.")
     files, models_of_files = _files(predictions)
     if not files:
         raise ValueError("there is nothing to score: give a file of predictions.")
@@ -90,7 +92,7 @@ def score_files(
         refused = {"average": average, "first_label": first_label, "floor": floor is not None}
         if given := next((option for option, is_given in refused.items() if is_given), None):
             raise ValueError(f"--{given} is for predictions of classes: leave it out for answers.")
-        fit_models, notes_on_fit = models_of(held_out, {}, **how)
+        fit_models, notes_on_fit = models_of(held_out, {}, probabilities=probabilities)
         if held_out and not fit_models:
             raise ValueError(f"--fit_on={held_out[0]} must hold answers, too.")
         report = score_answers(
@@ -105,6 +107,8 @@ def score_files(
         named = {"predictions": ", ".join([*files, *compare])}
         return dataclasses.replace(report, settings=report.settings | named)
 
+    if floor is not None and not probabilities:
+        raise ValueError("--floor is for --probabilities: leave it out for logits.")
     scored = files if average else files[:1]
     others = [*compare] if average else [*files[1:], *compare]
     first = models_of_files[scored[0]] if len(scored) == 1 else f"mean of {len(scored)}"

@@ -418,3 +418,17 @@ def test_an_archive_that_would_not_fit_is_refused_before_it_is_read(tmp_path):
     path.write_bytes(whole[: place + 24] + b"\xff\xff\xff\x7f" + whole[place + 28 :])
     with pytest.raises(ValueError, match="a member has 2,147,483,647 bytes, and at most"):
         answer_files.read_answers(str(path))
+
+
+def test_a_quote_in_a_question_swallows_no_answers(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text('confidence,correct,question\n.5,1,"a\n.6,0,b\n.7,1,"c\n')
+    with pytest.raises(ValueError, match="cannot be read as a file of predictions"):
+        answer_files.read_answers(str(path))
+
+
+@pytest.mark.parametrize("clusters", ["doc", "question"])
+def test_clusters_that_are_no_column_are_refused(tmp_path, clusters):
+    path = write(tmp_path / "a.csv", "confidence,correct,document", [0.5, 0.6], [1, 0], "xy")
+    with pytest.raises(ValueError, match=f"a.csv has no column called '{clusters}'"):
+        report.score_files(predictions=[path], clusters=clusters, **QUICK)

@@ -326,6 +326,11 @@ def test_tables_that_are_none(tmp_path, lines, message):
     refused(csv_file(tmp_path, *lines), message)
 
 
+def test_numbers_beyond_single_precision_are_infinite(tmp_path):
+    np.savez(tmp_path / "run.npz", logits=np.array([[0, 1], [1e300, 0]]), labels=[0, 1])
+    refused(tmp_path / "run.npz", "1 example of .* infinite logits; the first is number 1")
+
+
 def test_a_table_is_text(tmp_path):
     path = tmp_path / "run.csv"
     path.write_text("label,logit_0\n0,1\n", encoding="utf-16")

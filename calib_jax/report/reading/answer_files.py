@@ -111,6 +111,10 @@ def read_answers(
     named = roles.keys() & {"questions", "models"}
     if kind is None or (kind == "probability" and probabilities and not named):
         return [], []
+    if clusters and _role_of_clusters(clusters) not in roles:
+        raise Unreadable(
+            f"{path} has no column called {clusters!r}: correct --clusters, or leave it out."
+        )
     models, others = _interpreted(path, columns, roles, kind)
     return models, [*notes, *others]
 
@@ -194,9 +198,13 @@ def _csv(path: pathlib.Path, holds: Any) -> Columns | None:
 
 
 def _roles(path: pathlib.Path, names: Sequence[str], clusters: str | None) -> dict[str, int]:
-    if clusters and clusters.strip().lower() in ("question", "questions"):
+    if clusters and _role_of_clusters(clusters) == "questions":
         clusters = None  # several answers to one question are a cluster already
     return roles_of(names, _ROLES, str(path), clusters)
+
+
+def _role_of_clusters(clusters: str) -> str:
+    return "questions" if clusters.strip().lower() in ("question", "questions") else "clusters"
 
 
 def _kind_of(path: pathlib.Path, names: Sequence[str], roles: Mapping[str, int]) -> str | None:

@@ -235,6 +235,8 @@ def _checked_weights(name: str, weights: np.ndarray) -> np.ndarray:
 
 def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> None:
     """Raise an error for NaN, +inf, and rows in which every class is -inf."""
+    with np.errstate(over="ignore"):
+        logits = np.asarray(logits, np.float32)  # the precision of all computations
     wrong = np.isnan(logits) | (logits == np.inf)
     if logits.ndim > 1:  # one column may be -inf: the probability 0 of class 1
         wrong = wrong.any(axis=-1)

@@ -214,7 +214,8 @@ def csv_rows(path: pathlib.Path, kind: str) -> Iterator[tuple[list[str], Any]]:
     ):
         head = next((line for line in _lines_of(text, path) if line.strip()), "")
         text.seek(0)
-        rows = csv.reader(_lines_of(text, path), delimiter=separator(head))
+        # Strict, since a quote that is never closed would swallow the lines after it.
+        rows = csv.reader(_lines_of(text, path), delimiter=separator(head), strict=True)
         try:
             yield [name.strip() for name in next((r for r in rows if not blank(r)), [])], rows
         except csv.Error as error:
