@@ -54,7 +54,10 @@ from calib_jax.report.scoring import versions
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
-MISTAKES = (ValueError, TypeError, LookupError, AttributeError, OSError, ImportError)
+MISTAKES = (
+    *(ValueError, TypeError, LookupError, AttributeError, OSError, ImportError),
+    MemoryError,  # a file or a number of bins that is too large for this machine
+)
 
 
 class _Parser(argparse.ArgumentParser):
@@ -265,6 +268,8 @@ def _run(
     started = time.perf_counter()
     if out and pathlib.Path(out).is_file():
         raise ValueError(f"--out={out} is a file: give a folder for the report.")
+    if out:
+        _refuse_input(out, [*options["predictions"], *options["compare"], *options["fit_on"]])
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
@@ -279,6 +284,16 @@ def _run(
         f" {kept if folder else 'compiled programs are not kept'}.",
         file=sys.stderr,
     )
+
+
+def _refuse_input(out: str, files: Sequence[str]) -> None:
+    """Raise an error if the report would replace a file that is scored."""
+    folder = pathlib.Path(out).resolve()
+    for path in map(pathlib.Path, files):
+        if path.resolve().parent == folder and path.stem == "report":
+            raise ValueError(
+                f"--out={out} would replace its input {path}: give another folder for the report."
+            )
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:

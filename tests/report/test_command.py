@@ -87,6 +87,8 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         (["--predictions=FOLDER/run.npz", "--interval=bca"], "interval must be one of 'valid'"),
         (["--predictions=FOLDER/run.npz", "--cross_fit=5"], "cross_fit needs calibrate"),
         (["FOLDER/run.npz", "--out=FOLDER/run.npz"], "is a file: give a folder for the report."),
+        ([""], "the name of a file is empty"),
+        (["FOLDER/run.npz", "--floor=.1"], "--floor is for --probabilities: leave it out"),
         (
             ["FOLDER/run.npz", "--cross_fit=5", "--calibrate=histogram:num_bin=5"],
             "'histogram' has no option 'num_bin'",
@@ -100,6 +102,23 @@ def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
     assert output in result.stderr
     assert "Traceback" not in result.stderr
     assert result.stderr.count("\n") == 1
+
+
+def test_a_report_does_not_replace_its_input(tmp_path, capsys):
+    path = tmp_path / "report.csv"
+    path.write_text("confidence,correct\n.5,1\n.6,0\n")
+    assert command.main([str(path), "--resamples=20", f"--out={path.parent}"]) == 2
+    assert "would replace its input" in capsys.readouterr().err
+    assert path.read_text().startswith("confidence")
+
+
+def test_too_many_bins_for_the_memory_are_a_mistake(monkeypatch, capsys):
+    def allocate(**_):
+        raise MemoryError("Unable to allocate 74.5 GiB")
+
+    monkeypatch.setattr(command, "_run", allocate)
+    assert command.main(["run.npz"]) == 2
+    assert capsys.readouterr().err == "error: Unable to allocate 74.5 GiB\n"
 
 
 def test_a_calibrator_takes_its_options(tmp_path):
