@@ -168,7 +168,7 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
         value = jnp.asarray(criterion(logits, labels, weights), rows.logits.dtype)
         if value.shape:
             raise TypeError(
-                f"the criterion must be one number, and {criterion!r} has the shape {value.shape}."
+                f"the criterion must be one number, and its value has the shape {value.shape}."
             )
         return value
 

@@ -213,5 +213,5 @@ def test_a_grid_that_is_none_is_refused():
 def test_a_criterion_is_a_function_to_one_number():
     logits = 2 * np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
     labels = np.arange(20) % 3
-    with pytest.raises(TypeError, match=r"the criterion must be one number, .* the shape"):
+    with pytest.raises(TypeError, match=r"must be one number, and its value has the shape \(3,\)"):
         temperature.fit_grid(logits, labels, criterion=metrics.per_class_ece)
