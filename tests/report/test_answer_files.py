@@ -423,7 +423,7 @@ def test_an_archive_that_would_not_fit_is_refused_before_it_is_read(tmp_path):
 def test_a_quote_in_a_question_swallows_no_answers(tmp_path):
     path = tmp_path / "a.csv"
     path.write_text('confidence,correct,question\n.5,1,"a\n.6,0,b\n.7,1,"c\n')
-    with pytest.raises(ValueError, match="cannot be read as a file of predictions"):
+    with pytest.raises(ValueError, match="a file of predictions or answers: line 4: "):
         answer_files.read_answers(str(path))
 
 

@@ -219,7 +219,7 @@ def csv_rows(path: pathlib.Path, kind: str) -> Iterator[tuple[list[str], Any]]:
         try:
             yield [name.strip() for name in next((r for r in rows if not blank(r)), [])], rows
         except csv.Error as error:
-            raise ValueError(str(error)) from error
+            raise ValueError(f"line {rows.line_num}: {error}") from error
 
 
 def separator(head: str) -> str:
