@@ -34,7 +34,7 @@ def base(loss: str) -> ConfigDict:
             # Training length and optimisation.
             "num_epochs": 350,
             "batch_size": 128,
-            "drop_last": False,
+            "drop_last": False,  # leave out the last batch of an epoch if it is not full
             "accumulate": 1,  # microbatches per step, to save memory
             "remat": False,  # recompute activations to save memory; large networks only
             "precision": "float32",  # tensorfloat32 and bfloat16 are faster on accelerators
@@ -49,11 +49,11 @@ def base(loss: str) -> ConfigDict:
             "schedule": {
                 # constant, multi_step, exponential, cosine, poly, linear, inverse_sqrt
                 "name": "multi_step",
-                "milestones": (150, 250),
-                "factor": 0.1,
-                "power": 0.9,
+                "milestones": (150, 250),  # epochs after which multi_step multiplies by factor
+                "factor": 0.1,  # of multi_step, and of exponential after every epoch
+                "power": 0.9,  # of poly
                 "warm_up_epochs": 0,  # of the learning rate
-                "warm_up_factor": 0.2,
+                "warm_up_factor": 0.2,  # the share of the learning rate at its start
             },
             "augment": True,  # if the data set has an augmentation
             "mixup": 0.0,  # alpha of its Beta distribution; 0 disables mixup
@@ -76,6 +76,7 @@ def base(loss: str) -> ConfigDict:
             "eval_every_steps": 0,  # 0 evaluates at the end of every epoch
             "diagnose": False,  # also measure training set, right and wrong rows, and last layer
             "evaluate_test": False,  # during training; experiments.evaluate always does
+            # Validation metrics, each "min" or "max", whose best checkpoint is kept.
             "best": {"error": "min", "nll": "min", "ece": "min"},
             # Settings that do not affect results and may change when a run is resumed.
             "run": {
@@ -83,10 +84,10 @@ def base(loss: str) -> ConfigDict:
                 "over": "map",  # "map" trains seeds in sequence, "vmap" or "devices" in parallel
                 "resident_bytes": 2**30,  # data sets up to this size move to the devices
                 "threads": 0,  # threads that read larger data sets; 0 uses one per core
-                "keep": 2,
-                "checkpoint_every_epochs": 1,
-                "checkpoint_every_minutes": 10.0,
-                "keep_every_epochs": 0,
+                "keep": 2,  # newest checkpoints, besides the best
+                "checkpoint_every_epochs": 1,  # 0 saves only the best and the last
+                "checkpoint_every_minutes": 10.0,  # the longest time between checkpoints
+                "keep_every_epochs": 0,  # between checkpoints that are never deleted; 0 keeps none
                 "writers": (),  # "tensorboard", "wandb": receivers of the logged rows
                 "show_epochs": (),  # epochs whose gradients diagnose draws; () selects three
             },
