@@ -85,6 +85,8 @@ def test_the_data_set_reads_them(folder):
         (conllu(("a", "b", "c"), (0, 3, 2)), "some words depend on each other in a circle"),
         (conllu(("a",), (5,)), "a word depends on word 5 of 1"),
         (conllu(("a",), ("x",)), "the words must be numbered from 1"),
+        (conllu(("a", "b"), (0, 1)).replace("2\t", "2 \t"), "line 2: the words must be numbered"),
+        (conllu(("a", "b"), (0, 1)).replace("2\t", "\t"), "line 2: the words must be numbered"),
     ],
 )
 def test_other_trees_are_refused(tmp_path, text, message):

@@ -78,6 +78,15 @@ def test_arrays_that_are_no_data_set(labels, options, message):
         data.from_arrays(PIXELS, labels, **options)
 
 
+def test_names_beside_numbers_of_classes_are_refused():
+    # As texts "10" comes before "2", so the parts would have other classes of the same number.
+    held = (PIXELS[:22], np.arange(22) % 11)
+    with pytest.raises(TypeError, match="validation: labels must be numbers of classes as in"):
+        data.from_arrays(*held, validation=(held[0], held[1].astype(str)))
+    with pytest.raises(TypeError, match="test: labels must be names of classes as in training"):
+        data.from_arrays(PIXELS, LABELS.astype(str), test=(PIXELS, LABELS))
+
+
 @pytest.mark.parametrize("inputs", [np.array(["a"] * 30), np.array([[1, "a"]] * 30, object)])
 def test_inputs_that_are_no_numbers_are_refused(inputs):
     with pytest.raises(TypeError, match=r"train: inputs must be real numbers, got .*: encode"):
@@ -234,6 +243,18 @@ def test_data_sets_of_other_libraries_become_arrays():
     of_torch = Rows((np.zeros((3, 4, 5), np.float32), 1), (np.ones((3, 4, 5), np.float32), 0))
     x, y = data.arrays_of(of_torch, channels_first=True)
     assert (x.shape, x.dtype, y.tolist()) == ((2, 4, 5, 3), np.float32, [1, 0])
+    for value in (photos[0], photos[0].convert("L"), np.zeros((4, 5)), 3.0):
+        with pytest.raises(
+            ValueError, match=r"channels_first: .* \[channels, height, width\], got"
+        ):
+            data.arrays_of(Rows((value, 0)), channels_first=True)
+    of_size = pytest.raises(TypeError, match=r"size must be \(height, width\), such as .*, got 64")
+    with jaxtyping_disabled(), of_size:
+        data.arrays_of(Rows((photos[0], 0)), size=64)
+    with pytest.raises(ValueError, match="row 0 has no 0 and 1; it is 3: set inputs and labels"):
+        data.arrays_of(Rows(3))
+    with pytest.raises(ValueError, match=r"all labels must have one shape, got \(1,\), \(2,\)"):
+        data.arrays_of(Rows((1.0, [0]), (2.0, [0, 1])))
     with pytest.raises(ValueError, match=r"got \(4, 6, 3\), \(4, 7, 3\), .*: set size="):
         data.arrays_of(hugging_face, inputs="image", labels="labels")
     with pytest.raises(

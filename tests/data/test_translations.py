@@ -135,3 +135,11 @@ def test_other_files(folder):
         data.multi30k(data_dir=str(folder))
     with pytest.raises(ValueError, match="direction must be one of 'de-en', 'en-de', got 'fr-en'"):
         data.multi30k(data_dir=str(folder), direction="fr-en")
+
+
+def test_rows_of_unequal_lengths_are_indexed_as_arrays_are():
+    rows = data.Ragged.of([[1, 2], [], [3]], np.int32)
+    padded = rows.padded(np.arange(3), 2)
+    np.testing.assert_array_equal(padded, [[1, 2], [0, 0], [3, 0]])
+    for index in (np.array([-1, 0]), np.array([True, False, True])):
+        np.testing.assert_array_equal(rows.padded(index, 2), padded[index])

@@ -47,6 +47,29 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     assert data.read_vectors(header, ["the"]).table.shape == (1, 4)
 
 
+def test_words_may_occur_twice(tmp_path):
+    path = tmp_path / "vectors.txt"
+    path.write_text("a 1 2\nb 3 4\n", encoding="utf-8")
+    read = data.read_vectors(path, ["a", "b", "c", "a"])
+    np.testing.assert_array_equal(read.table, [[1, 2], [3, 4], [0, 0], [1, 2]])
+    assert read.known.tolist() == [True, True, False, True]
+
+
+def test_a_text_in_place_of_words_or_texts_is_refused():
+    words = data.Vocabulary(("a", "b"))
+    pieces = data.WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"))
+    with pytest.raises(TypeError, match=r"numbers takes words, got the text 'a b': .*words_of"):
+        words.numbers("a b", 3)
+    with pytest.raises(TypeError, match=r"of takes the words of each text, got the text 'a b'"):
+        data.Vocabulary.of(["a b"], 3)
+    with pytest.raises(TypeError, match=r"tokens takes texts, got the text 'a b': give \[text"):
+        pieces.tokens("a b", 4)
+    with pytest.raises(TypeError, match=r"of takes sentences, got the text 'a b': give \[text"):
+        data.Subwords.of("a b", 20)
+    with pytest.raises(ValueError, match="length must be at least 0, got -1"):
+        words.numbers(["a"], -1)
+
+
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("header", ["", "2 3\n"])
 def test_vectors_of_the_c_program_and_with_a_byte_order_mark_are_read(tmp_path, mark, header):

@@ -267,10 +267,17 @@ def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -
                 f"class_names must be two names or more, all different, got {list(class_names)}."
             )
         return tuple(map(str, class_names))
-    labels = np.concatenate(
-        [_labels(part, values[1]).reshape(-1) for part, values in given.items()]
-    )
-    if labels.dtype.kind == "U":
+    by_part = {part: _labels(part, values[1]).reshape(-1) for part, values in given.items()}
+    are_names = by_part["train"].dtype.kind == "U"
+    for part, values in by_part.items():
+        if (values.dtype.kind == "U") != are_names:
+            expected = "names" if are_names else "numbers"
+            raise TypeError(
+                f"{part}: labels must be {expected} of classes as in training, got {values.dtype}:"
+                " convert them, or give class_names."
+            )
+    labels = np.concatenate(list(by_part.values()))
+    if are_names:
         names = tuple(np.unique(labels).tolist())
     else:
         largest = int(labels.max()) if labels.size else -1  # unsigned labels have no -1
@@ -391,16 +398,18 @@ def arrays_of(
             f"arrays_of needs len(dataset) and dataset[i], which a {type(dataset).__name__} lacks:"
             " give list(dataset)."
         )
+    if size is not None and np.shape(size) != (2,):
+        raise TypeError(f"size must be (height, width), such as (64, 64), got {size!r}.")
     values, classes, modes = [], [], set()
     for number in range(len(dataset)):
         row = dataset[number]
         try:
             value, label = row[inputs], row[labels]
         except (KeyError, IndexError, TypeError) as error:
-            known = list(row) if isinstance(row, Mapping) else f"{len(row)} values"
+            size_of = f"has {len(row)} values" if isinstance(row, Sized) else f"is {row!r}"
+            known = f"has {list(row)}" if isinstance(row, Mapping) else size_of
             raise ValueError(
-                f"row {number} has no {inputs!r} and {labels!r}; it has {known}: set inputs and"
-                " labels."
+                f"row {number} has no {inputs!r} and {labels!r}; it {known}: set inputs and labels."
             ) from error
         if hasattr(value, "convert") and hasattr(value, "resize"):  # an image of Pillow
             grey = value.mode in ("1", "L", "F") or value.mode.startswith("I")
@@ -410,6 +419,12 @@ def arrays_of(
                 raise ValueError(f"the image of row {number} cannot be read: {error}.") from error
             value = value if size is None else value.resize(size[::-1])
             modes.add(value.mode)
+        if channels_first and (modes or np.ndim(value) < 3):
+            got = "an image of Pillow" if modes else f"the shape {np.shape(value)}"
+            raise ValueError(
+                f"channels_first: inputs must be arrays [channels, height, width], got {got}: leave"
+                " out channels_first."
+            )
         values.append(np.asarray(value))
         classes.append(np.asarray(label))
     if not values:
@@ -421,5 +436,8 @@ def arrays_of(
         some = ", ".join(map(str, sorted(shapes)[:3]))
         advice = ": set size=(height, width)" if modes and size is None else ""
         raise ValueError(f"all inputs must have one shape, got {some}{advice}.")
+    if len(shapes := {label.shape for label in classes}) > 1:
+        some = ", ".join(map(str, sorted(shapes)[:3]))
+        raise ValueError(f"all labels must have one shape, got {some}.")
     stacked = np.stack(values)
     return np.moveaxis(stacked, 1, -1) if channels_first else stacked, np.stack(classes)

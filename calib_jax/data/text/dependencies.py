@@ -1,6 +1,7 @@
 """Dependency trees in the CoNLL-U format, which lists the head of each word."""
 
 import pathlib
+import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -13,6 +14,7 @@ from calib_jax.data.text.trees import Nodes, Tree, plain_words
 _KIND, _ADVICE = "dependency trees in CoNLL-U", "parse the sentences again"
 _COLUMNS = 10
 _FORM, _HEAD = 1, 6
+_NO_WORD = re.compile(r"\d+[-.]\d+")  # 1-2 is a token of two words, and 1.1 is no word of the text
 
 
 class DependencyTree(NamedTuple):
@@ -49,9 +51,9 @@ def read_dependencies(path: str | pathlib.Path) -> list[DependencyTree]:
                     columns = line.split("\t")
                     if len(columns) != _COLUMNS:
                         raise ValueError(f"it has {len(columns)} columns and not {_COLUMNS}")
-                    if not columns[0].isdecimal():
-                        continue  # 1-2 is a token of two words, and 1.1 is no word of the text
-                    if int(columns[0]) != len(words) + 1 or not columns[_HEAD].isdecimal():
+                    if _NO_WORD.fullmatch(columns[0]):
+                        continue
+                    if columns[0] != str(len(words) + 1) or not columns[_HEAD].isdecimal():
                         raise ValueError("the words must be numbered from 1, and so their heads")
                     words.append(columns[_FORM])
                     heads.append(int(columns[_HEAD]) - 1)

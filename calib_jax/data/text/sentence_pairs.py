@@ -101,7 +101,8 @@ class Ragged:
     def padded(self, index: np.ndarray, length: int) -> np.ndarray:
         """Return some rows, `[rows, length]`, with padding at their ends."""
         index = np.asarray(index)
-        starts, lengths = self.ends[index], self.ends[index + 1] - self.ends[index]
+        starts = self.ends[:-1][index]
+        lengths = self.ends[1:][index] - starts
         places = np.arange(length)
         there = places < lengths[:, None]
         rows = np.full(there.shape, PADDING, np.int32)

@@ -14,6 +14,7 @@ import numpy as np
 
 from calib_jax.core.files import reading, writing
 from calib_jax.core.inputs import checks
+from calib_jax.data.text.vocabulary import refuse_text
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
 _SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
@@ -67,6 +68,7 @@ class Subwords:
         References:
           Sennrich et al. 2016, Neural Machine Translation of Rare Words with Subword Units.
         """
+        refuse_text("of takes sentences", sentences, "[text]")
         return cls(learned_pieces("size", sentences, size))
 
     @classmethod

@@ -5,6 +5,7 @@ import dataclasses
 import functools
 import string
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -25,6 +26,12 @@ def words_of(text: str) -> list[str]:
     ["it's", 'a', 'well', 'known', 'e', 'mail', 'bob', 'example', 'org']
     """
     return [word for word in text.lower().translate(_AS_SPACES).split(" ") if word]
+
+
+def refuse_text(takes: str, given: Any, advice: str) -> None:
+    """Raise TypeError for a text, whose characters would be taken for words or texts."""
+    if isinstance(given, str):
+        raise TypeError(f"{takes}, got the text {given[:30]!r}: give {advice}.")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -54,7 +61,10 @@ class Vocabulary:
           size: the number of words with padding, so at most `size - 1` words are taken.
         """
         checks.at_least("size", size, 2)
-        counts = collections.Counter(word for text in texts for word in text)
+        counts: collections.Counter[str] = collections.Counter()
+        for text in texts:
+            refuse_text("of takes the words of each text", text, "data.words_of(text)")
+            counts.update(text)
         return cls(tuple(word for word, _ in counts.most_common(size - 1)))
 
     def __len__(self) -> int:
@@ -74,6 +84,8 @@ class Vocabulary:
           length: the length of the array; a shorter text is padded at its front.
           cut: the end of a longer text that is left out, "front" as in the released code or "end".
         """
+        refuse_text("numbers takes words", text, "data.words_of(text)")
+        checks.whole("length", length, 0)
         checks.one_of("cut", cut, CUTS)
         known = [number for word in text if (number := self.number_of.get(word))]
         kept = known[-length:] if cut == "front" else known[:length]

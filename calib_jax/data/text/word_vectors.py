@@ -39,8 +39,8 @@ def read_vectors(
       words: the words, in the order of the rows of the table.
       width: the size of a vector; None takes the size in the file.
     """
-    row_of = {word: row for row, word in enumerate(words)}
-    rows: dict[int, np.ndarray] = {}
+    wanted = set(words)
+    vectors: dict[str, np.ndarray] = {}
     with reading.opened(path, _KIND, _ADVICE) as file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
             try:
@@ -57,17 +57,17 @@ def read_vectors(
                 raise ValueError(
                     f"line {number} holds {len(fields) - 1} numbers and not {max(width, 1)}"
                 )
-            row = row_of.get(" ".join(fields[:-width]))
-            if row is None:
+            word = " ".join(fields[:-width])
+            if word not in wanted:
                 _check_first(fields, width, number)
-            elif row not in rows:
-                rows[row] = _vector(fields[-width:], number)
+            elif word not in vectors:
+                vectors[word] = _vector(fields[-width:], number)
         if not width:
             raise ValueError("it is empty")
     table = np.zeros((len(words), width), np.float32)
-    known = np.zeros(len(words), bool)
-    for row, vector in rows.items():
-        table[row], known[row] = vector, True
+    known = np.array([word in vectors for word in words], bool)
+    for row in np.flatnonzero(known):
+        table[row] = vectors[words[row]]
     return WordVectorsRead(table, known)
 
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
-from calib_jax.data.text.vocabulary import CUTS
+from calib_jax.data.text.vocabulary import CUTS, refuse_text
 
 _PADDING, _UNKNOWN, _FIRST, _LAST = "[PAD]", "[UNK]", "[CLS]", "[SEP]"
 _REMOVED = frozenset(("Cc", "Cf", "Co", "Cs"))  # unassigned characters (Cn) are kept
@@ -153,6 +153,7 @@ class WordPiece:
         Returns:
           "tokens" `[texts, length]`.
         """
+        refuse_text("tokens takes texts", texts, "[text]")
         return {"tokens": np.stack([self.numbers(text, length, cut) for text in texts])}
 
     def pieces(self, text: str) -> list[str]:
