@@ -151,6 +151,13 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
             f" {type(examples).__name__} from {type(source).__name__}: return"
             " calib_jax.core.Examples(inputs, labels), or make arrays by data.arrays_of."
         )
+    shapes = [np.shape(leaf) for leaf in jax.tree.leaves((examples.inputs, examples.labels))]
+    wrong = next((shape for shape in shapes if shape[:1] != (len(index),)), None)
+    if wrong is not None:
+        raise ValueError(
+            f"a source must return arrays with a row for each of the {len(index)} numbers it takes,"
+            f" got an array of shape {wrong} from {type(source).__name__}."
+        )
     check_weights(examples.weights, examples.labels)
     return examples
 

@@ -218,6 +218,36 @@ def test_the_first_error_of_the_order_is_raised_and_everything_ends():
     assert not reading()
 
 
+class OtherRows(Numbers):
+    """A source that returns other rows than those it is asked for, from example 8 on."""
+
+    def __init__(self, change):
+        super().__init__(20)
+        self.change = change
+
+    def __getitem__(self, index):
+        examples = super().__getitem__(index)
+        return self.change(examples) if index.min() >= 8 else examples
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda e: e._replace(inputs=e.inputs[:1]), r"a row for each of the 8 numbers.*\(1, 3\)"),
+        (lambda e: e._replace(labels=e.labels[:1]), r"a row for each of the 8 numbers.*\(1,\)"),
+        (lambda e: Examples(e.inputs[0], e.labels[0]), "a row for each of the 8 numbers"),
+        (lambda e: e._replace(inputs=e.inputs[:, :1]), r"float32 \[n, 1\] beside float32 \[n, 3\]"),
+        (lambda e: e._replace(inputs=e.inputs + 0.5j), r"complex64 \[n, 3\] beside float32"),
+        (lambda e: e._replace(inputs=e.inputs.astype(int)), r"int64 \[n, 3\] beside float32"),
+        (lambda e: e._replace(weights=np.ones(8)), r"float64 \[n\] beside nothing in \.weights"),
+    ],
+)
+def test_rows_that_would_be_repeated_or_rounded_are_refused(change, message):
+    order = ordering.in_batches(np.arange(16), 16)
+    with pytest.raises((TypeError, ValueError), match=message):
+        list(prefetching.read_ahead(OtherRows(change), order))
+
+
 def test_ctrl_c_while_waiting_ends_the_stream():
     # Where the tests run in the background, Python leaves SIGINT ignored.
     before = signal.signal(signal.SIGINT, signal.default_int_handler)

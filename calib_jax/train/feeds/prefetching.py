@@ -142,15 +142,36 @@ class _Buffer:
 
     def put(self, piece: Examples, rows: slice | np.ndarray) -> None:
         """Copy a piece to its rows; the first piece determines the shapes of the batch."""
+        piece = jax.tree.map(np.asarray, piece)
         with self._lock:
             if self.examples is None:
                 self.examples = jax.tree.map(self._allocated, piece)
+        _check_alike(self.examples, piece)
         jax.tree.map(lambda batch, part: operator.setitem(batch, rows, part), self.examples, piece)
 
-    def _allocated(self, leaf: Any) -> np.ndarray:
-        leaf = np.asarray(leaf)
+    def _allocated(self, leaf: np.ndarray) -> np.ndarray:
         shape = (self._num_rows, *leaf.shape[1:])
         size = math.prod(shape) * leaf.itemsize
         if size < MAPPED:
             return np.empty(shape, leaf.dtype)
         return np.frombuffer(mmap.mmap(-1, size), leaf.dtype).reshape(shape)
+
+
+def _check_alike(batch: Examples, piece: Examples) -> None:
+    """Raise an error for rows that NumPy would repeat, round or cast to fit their batch."""
+    before, after = _kinds(batch), _kinds(piece)
+    if before != after:
+        path = next(path for path in {**before, **after} if before.get(path) != after.get(path))
+        raise TypeError(
+            "a source must return arrays of the same dtypes and shapes for all examples, got"
+            f" {after.get(path, 'nothing')} beside {before.get(path, 'nothing')} in {path}: convert"
+            " them in the source."
+        )
+
+
+def _kinds(examples: Examples) -> dict[str, str]:
+    """Describe the dtype and the shape of an example, by path."""
+    return {
+        jax.tree_util.keystr(path): f"{leaf.dtype} [{', '.join(map(str, ('n', *leaf.shape[1:])))}]"
+        for path, leaf in jax.tree.leaves_with_path(examples)
+    }
