@@ -70,16 +70,20 @@ def table(path: pathlib.Path, columns: Sequence[str]) -> list[tuple[int, dict[st
     It raises an error if the file has other columns, or a row more or fewer cells.
     """
     text = reading.text(path, "a CSV file")
-    lines = csv.DictReader(io.StringIO(text, newline=""))
+    lines = csv.DictReader(io.StringIO(text, newline=""), strict=True)
     if sorted(lines.fieldnames or ()) != sorted(columns):
         raise ValueError(f"{path} must have the columns {', '.join(columns)}.")
-    rows = []
-    for row in lines:
-        if None in row or None in row.values():
-            raise ValueError(
-                f"line {lines.line_num} of {path} has not {len(columns)} cells: correct it."
-            )
-        rows.append((lines.line_num, row))
+    rows: list[tuple[int, dict[str, str]]] = []
+    try:
+        for row in lines:
+            if None in row or None in row.values():
+                raise ValueError(
+                    f"line {lines.line_num} of {path} has not {len(columns)} cells: correct it."
+                )
+            rows.append((lines.line_num, row))
+    except csv.Error as error:
+        line = rows[-1][0] + 1 if rows else 2
+        raise ValueError(f"the quotes of {path} do not match from line {line} on.") from error
     return rows
 
 

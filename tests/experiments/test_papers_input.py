@@ -172,6 +172,15 @@ def test_a_claim_without_its_last_cells_is_named(tmp_path):
         claims.read(path)
 
 
+@pytest.mark.parametrize("cell", ['"x', '"x"y'])
+def test_quotes_that_do_not_match_are_named(tmp_path, cell):
+    # Without strict quotes the first cell would hold the next line too.
+    path = tmp_path / "t.csv"
+    path.write_text(f"a,b\n1,{cell}\n2,y\n")
+    with pytest.raises(ValueError, match=r"quotes of .*t\.csv do not match from line 2 on"):
+        claims.table(path, ["a", "b"])
+
+
 def test_runs_of_another_config_stay_in_their_folder(folder):
     """The config of a record has the seed of its file."""
     for seed in (1, 2):
