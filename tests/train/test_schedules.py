@@ -110,6 +110,9 @@ def test_bad_values(monkeypatch):
         schedules.multi_step(0.1, milestones=(-5, 5))
     with pytest.raises(TypeError, match=r"milestones must be epochs, such as .*, got 150"):
         schedules.multi_step(0.1, milestones=150)
+    for final in (-0.1, float("nan")):
+        with pytest.raises(ValueError, match=f"final must be at least 0, got {final}"):
+            train.schedule("cosine", 0.1, num_epochs=2, final=final)
     with pytest.raises(ValueError, match="rate must be at least 0, got -1"):
         schedules.cosine(-1.0, num_epochs=3)
     with pytest.raises(ValueError, match="form must be one of 'linear', 'constant'"):

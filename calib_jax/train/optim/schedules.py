@@ -64,6 +64,7 @@ def exponential(rate: float, *, factor: float) -> Schedule:
 def cosine(rate: float, *, num_epochs: float, final: float = 0.0) -> Schedule:
     r"""Decay the rate along half a cosine: $\eta_E + (\eta - \eta_E) (1 + \cos \pi t / E) / 2$."""
     checks.at_least("rate", rate, 0)
+    checks.at_least("final", final, 0)
     checks.above("num_epochs", num_epochs, 0)
     return lambda t: final + (rate - final) * (1 + jnp.cos(jnp.pi * _share(t, num_epochs))) / 2
 
