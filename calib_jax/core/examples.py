@@ -46,18 +46,23 @@ def check_weights(weights: Any, labels: Any) -> None:
     """
     if weights is None:
         return
-    weights, shape = np.asarray(weights), np.shape(labels)
-    if weights.shape not in (shape, shape[:1]):
-        either = "" if len(shape) == 1 else f", or {shape[:1]}"
-        raise ValueError(
-            f"weights must have the shape of the labels {shape}{either}, got {weights.shape}."
-        )
+    weights = np.asarray(weights)
+    check_shape_of_weights(weights.shape, np.shape(labels))
     if weights.dtype.kind not in "fiub":
         raise TypeError(f"weights must be numbers, got {weights.dtype}.")
     if weights.dtype.kind in "fi" and not np.all(valid := (weights >= 0) & (weights < np.inf)):
         raise ValueError(
             f"weights must be finite and not negative, got {weights[~valid].flat[0]:g}: give 0 to"
             " labels that do not count."
+        )
+
+
+def check_shape_of_weights(given: tuple[int, ...], labels: tuple[int, ...]) -> None:
+    """Raise an error unless weights have the shape of the labels, or one value for each row."""
+    if given not in (labels, labels[:1]):
+        either = "" if len(labels) == 1 else f", or {labels[:1]}"
+        raise ValueError(
+            f"weights must have the shape of the labels {labels}{either}, got {given}."
         )
 
 
@@ -229,6 +234,17 @@ class InMemory:
     weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
+        for leaf in jax.tree.leaves((self.inputs, self.labels, self.weights)):
+            if not np.ndim(leaf):
+                raise TypeError(
+                    "InMemory takes arrays, whose first axis numbers the examples, got"
+                    f" {leaf!r}: give np.array(list)."
+                )
+        dtype = np.asarray(self.labels).dtype
+        if dtype.kind in "OSU":
+            raise TypeError(
+                f"labels must be numbers of classes, got {dtype}: data.from_arrays numbers names."
+            )
         sizes = {len(leaf) for leaf in jax.tree.leaves((self.inputs, self.labels))}
         if len(sizes) != 1:
             raise ValueError(f"inputs and labels must have as many rows, got {sorted(sizes)}.")

@@ -218,3 +218,10 @@ def test_fractions_of_examples_are_refused(monkeypatch, make, message):
 def test_the_posterior_names_inputs_of_another_size():
     with pytest.raises(ValueError, match=r"must have 2 dimensions, got \(4, 3\)"):
         data.gaussians(**SMALL).posterior(np.zeros((4, 3)))
+
+
+def test_examples_that_are_no_arrays_are_refused():
+    with pytest.raises(TypeError, match=r"InMemory takes arrays, .* got 1\.0: give np\.array"):
+        InMemory([1.0, 2.0], np.arange(2))
+    with pytest.raises(TypeError, match=r"numbers of classes, got <U1: data\.from_arrays numbers"):
+        InMemory(np.ones(2), np.array(["a", "b"]))

@@ -727,6 +727,10 @@ def test_a_source_and_a_state_that_are_none_are_named(tmp_path, monkeypatch):
 
     with pytest.raises(TypeError, match="must return Examples, got tuple from Pairs: return"):
         run(tmp_path, task=task_of(train=Pairs()))
+    with pytest.raises(ValueError, match="a training set needs at least one example"):
+        run(tmp_path, task=task_of(train=tasks.examples(0)))
+    with pytest.raises(TypeError, match=r"return \(logits, model_state, aux\), got a"):
+        run(tmp_path, task=task_of(forward=lambda params, *_, **__: params["out"]))
     with pytest.raises(TypeError, match="state must be a TrainState, got dict: give"):
         train.fit(tmp_path, {"params": {}}, task_of(), PLAN)
     with pytest.raises(ValueError, match="must have the collection 'params', got head: give all"):
@@ -744,6 +748,14 @@ def test_plans_are_checked():
         ("tx", "sgd", "tx must be what train.optimizer"),
         ("metrics", {"nll": "nll"}, r"metrics\['nll'\] must be what metrics.named"),
         ("metrics", [metrics.nll], r"metrics must map names to metrics, got \["),
+        (
+            "evaluated",
+            [tasks.examples(3)],
+            r"evaluated must map names to sources of examples, got list",
+        ),
+        ("augment", "flip", "augment must be a function or None, got 'flip'"),
+        ("prepare", 255, "prepare must be a function, got 255"),
+        ("order", np.arange(3), r"order must be a function or None, got array\(\[0, 1, 2\]"),
     ):
         with pytest.raises(TypeError, match=message):
             task_of(**{name: value})
@@ -758,6 +770,10 @@ def test_plans_are_checked():
         train.Plan(num_epochs=1, batch_size=1, seed=-1)
     with pytest.raises(ValueError, match=r"best\['nll'\] must be one of 'min', 'max', got 'low'"):
         train.Plan(num_epochs=1, batch_size=1, best={"nll": "low"})
+    with pytest.raises(
+        TypeError, match="best must map names of metrics to 'min' or 'max', got 'nll"
+    ):
+        train.Plan(num_epochs=1, batch_size=1, best="nll")
     with pytest.raises(ValueError, match="patience_for must be one of 'ece', got 'nll'"):
         train.Plan(num_epochs=1, batch_size=1, best={"ece": "min"}, patience=1)
     with pytest.raises(ValueError, match="patience needs a metric to watch: give best="):

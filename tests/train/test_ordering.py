@@ -63,11 +63,18 @@ def test_seeds_and_epochs_sample_independently():
         (np.zeros(3), {}, "type float64"),
         (LABELS, {"present": LABELS > 9}, "needs an example that may be sampled, and has none"),
         (LABELS, {"num_samples": -1}, "num_samples must be at least 0, got -1"),
+        (LABELS, {"present": np.array([1, 3])}, "present must have one entry for each label"),
     ],
 )
 def test_labels_that_have_no_classes(labels, options, message):
     with pytest.raises(ValueError, match=message):
         train.class_balanced(labels, **options)
+
+
+@pytest.mark.parametrize("name", ["batch_size", "multiple", "accumulate"])
+def test_batches_of_no_parts_are_refused(name):
+    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
+        train.in_batches(np.arange(5), **{"batch_size": 3, name: 0})
 
 
 @pytest.mark.parametrize(("multiple", "accumulate"), [(1, 1), (4, 1), (2, 3)])

@@ -9,7 +9,7 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import losses, metrics, train
+from calib_jax import losses, metrics, models, train
 from tests.selection import first_case
 from tests.train import tasks
 
@@ -192,11 +192,49 @@ def test_a_batch_that_a_step_cannot_take_is_named():
     for name in ("weights", "index"):
         with pytest.raises(TypeError, match=f"batch .*needs {name}, .*got None"):
             moved(CROSS_ENTROPY, dataclasses.replace(whole, **{name: None}))
-    with pytest.raises(ValueError, match="lengths must agree: labels has 9, weights has 10"):
+    with pytest.raises(ValueError, match=r"weights must have the shape .* \(9,\), got \(10,\)"):
         moved(CROSS_ENTROPY, dataclasses.replace(whole, labels=whole.labels[:9]))
+    for shape in ((10, 1), ()):
+        with pytest.raises(ValueError, match=r"weights must have the shape of the labels \(10,\)"):
+            moved(CROSS_ENTROPY, dataclasses.replace(whole, weights=np.ones(shape)))
+    with pytest.raises(ValueError, match="lengths must agree: labels has 10, index has 4"):
+        moved(CROSS_ENTROPY, dataclasses.replace(whole, index=whole.index[:4]))
     evaluate = train.make_eval_step(tasks.forward, {})
     with pytest.raises(TypeError, match=r"needs weights, got None: give jnp.ones\(10\)"):
         evaluate(tasks.state_of(CROSS_ENTROPY), dataclasses.replace(whole, weights=None))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (
+            lambda logits: logits,
+            r"must return \(logits, model_state, aux\), got a .*(Array|Tracer)",
+        ),
+        (lambda logits: (logits, {}), r"must return \(logits, model_state, aux\), got 2 values"),
+        (lambda logits: (logits[:4], {}, None), r"10 examples, got .*\(4, 5\)|logits \(4, 5\)"),
+        (lambda logits: (logits[:1], {}, None), r"10 examples, got .*\(1, 5\)|logits \(1, 5\)"),
+        (lambda logits: ([logits], {}, None), r"10 examples, got a list|\(1, 10, 5\)"),
+    ],
+)
+def test_outputs_of_a_forward_pass_that_are_no_logits_of_the_batch(change, message):
+    def forward(*args, **options):
+        return change(tasks.forward(*args, **options)[0])
+
+    source, state = tasks.examples(10), tasks.state_of(CROSS_ENTROPY)
+    with pytest.raises((TypeError, ValueError), match=message):
+        train.make_train_step(forward, CROSS_ENTROPY, optax.sgd(1.0))(state, batch_of(source))
+    with pytest.raises((TypeError, ValueError), match=message):
+        train.make_eval_step(forward, {})(state, batch_of(source))
+    with pytest.raises((TypeError, ValueError), match=message):
+        train.predict(forward, state, source, devices=train.local_devices(1))
+
+
+def test_parts_of_a_step_of_another_kind_are_named():
+    with pytest.raises(TypeError, match="forward must be a function, got Perceptron"):
+        train.make_eval_step(models.linear(), {})
+    with pytest.raises(TypeError, match=r"objective must be what losses\.objective.* got 'focal'"):
+        train.make_train_step(tasks.forward, "focal", optax.sgd(1.0))
 
 
 def test_rows_without_an_axis_of_devices_are_refused():

@@ -80,6 +80,8 @@ def in_batches(
     >>> order.examples.tolist(), order.weights.tolist()
     ([[0, 1, 2, 0], [3, 4, 0, 0]], [[1.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0]])
     """
+    checks.whole("multiple", multiple)
+    checks.whole("accumulate", accumulate)
     num_steps = steps_per_epoch(len(examples), batch_size, drop_last=drop_last)
     size = -(-batch_size // accumulate)
     rows = -(-size // multiple) * multiple
@@ -188,6 +190,11 @@ def class_balanced(
         raise ValueError(
             "class_balanced needs one integer label for each example, got labels of shape"
             f" {labels.shape} and type {labels.dtype}."
+        )
+    if present is not None and np.shape(present) != labels.shape:
+        raise ValueError(
+            f"present must have one entry for each label {labels.shape}, such as weights > 0, got"
+            f" {np.shape(present)}."
         )
     members = np.arange(len(labels)) if present is None else np.flatnonzero(present)
     if not len(members):

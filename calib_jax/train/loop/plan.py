@@ -16,10 +16,10 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.options import names_options
 from calib_jax.core.types import PyTree
 from calib_jax.train.feeds.ordering import Sampling, examples_of_epoch
-from calib_jax.train.step.forward import Forward, check_forward
+from calib_jax.train.step.forward import Forward
 from calib_jax.train.step.last_layer import LastLayer
 from calib_jax.train.step.state import TrainState, check_state
-from calib_jax.train.step.step import REDUCTIONS, Augment, Mix, identity
+from calib_jax.train.step.step import REDUCTIONS, Augment, Mix, check_parts, identity
 
 
 @names_options
@@ -66,17 +66,16 @@ class Task:
     order: Sampling | None = None
 
     def __post_init__(self) -> None:
-        check_forward(self.forward)
-        if not isinstance(self.metrics, Mapping):
-            raise TypeError(f"metrics must map names to metrics, got {self.metrics!r}.")
-        metrics = {f"metrics[{name!r}]": metric for name, metric in self.metrics.items()}
-        for name, value, attribute, advice in (
-            ("objective", self.objective, "clock", "losses.objective(NAME)"),
-            ("tx", self.tx, "update", "train.optimizer(NAME, RATE)"),
-            *((name, metric, "stat", "metrics.named(NAME)") for name, metric in metrics.items()),
-        ):
-            if not hasattr(value, attribute):
-                raise TypeError(f"{name} must be what {advice} returns, got {value!r}.")
+        check_parts(self.forward, self.metrics, objective=self.objective, tx=self.tx)
+        if not isinstance(self.evaluated, Mapping):
+            got = type(self.evaluated).__name__
+            raise TypeError(f"evaluated must map names to sources of examples, got {got}.")
+        if not callable(self.prepare):
+            raise TypeError(f"prepare must be a function, got {self.prepare!r}.")
+        for name in ("augment", "mix", "learning_rate", "order"):
+            value = getattr(self, name)
+            if value is not None and not callable(value):
+                raise TypeError(f"{name} must be a function or None, got {value!r}.")
         for name in ("reduction", "warm_up_reduction"):
             checks.one_of(name, getattr(self, name), REDUCTIONS)
         check_source("train", self.train)
@@ -168,6 +167,8 @@ class Plan:
                 " for the loss itself: give fewer warm_up_epochs or more num_epochs."
             )
         checks.between("average", self.average, 0, 1)
+        if not isinstance(self.best, Mapping):
+            raise TypeError(f"best must map names of metrics to 'min' or 'max', got {self.best!r}.")
         for name, direction in self.best.items():
             checks.one_of(f"best[{name!r}]", direction, ("min", "max"))
         if self.patience:

@@ -136,7 +136,7 @@ def fit_all(
     devices = parallel.all_devices() if devices is None else devices
     arrangement = Arrangement(devices, len(runs), over)
     processes = Processes(devices)
-    if processes.number > len(task.train):
+    if processes.number > max(1, len(task.train)):
         raise ValueError(
             f"{processes.number} processes cannot share {len(task.train)} examples: start at most"
             " as many as there are examples."

@@ -184,11 +184,23 @@ def _check_linen(caller: str, module: Any) -> None:
         )
 
 
+def outputs_of(outputs: Any) -> tuple[Any, PyTree, Any]:
+    """Raise TypeError unless a forward pass returned three values, such as for logits alone."""
+    if not isinstance(outputs, tuple) or len(outputs) != 3:
+        is_tuple = isinstance(outputs, tuple)
+        got = f"{len(outputs)} values" if is_tuple else f"a {type(outputs).__name__}"
+        raise TypeError(
+            f"a forward pass must return (logits, model_state, aux), got {got}: return (logits,"
+            " model_state, None)."
+        )
+    return outputs
+
+
 def with_classes(forward: Forward, num_classes: int) -> Forward:
     """Wrap a forward pass: tracing it checks that the logits have one column per class."""
 
     def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
-        logits, model_state, aux = forward(*args, **options)
+        logits, model_state, aux = outputs_of(forward(*args, **options))
         if not isinstance(logits, jax.Array) or logits.ndim < 2:
             is_array = isinstance(logits, jax.Array)
             got = f"shape {logits.shape}" if is_array else f"a {type(logits).__name__}"

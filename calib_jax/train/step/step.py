@@ -21,14 +21,14 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
-from calib_jax.core.examples import Examples
+from calib_jax.core.examples import Examples, check_shape_of_weights
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import first_argmax, valid
 from calib_jax.core.progress import Progress
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
 from calib_jax.core.types import Array, AxisName, PyTree
-from calib_jax.train.step.forward import Forward
+from calib_jax.train.step.forward import Forward, check_forward, outputs_of
 from calib_jax.train.step.last_layer import LastLayer
 from calib_jax.train.step.state import TrainState
 
@@ -110,6 +110,7 @@ def make_train_step(
       `weight` and `examples`) and `gradient_norm` before clipping. A batch whose weights are all 0
       changes nothing but the number of steps.
     """
+    check_parts(forward, {}, objective=objective, tx=tx)
     checks.one_of("reduction", reduction, REDUCTIONS)
     checks.at_least("accumulate", accumulate, 1)
     checks.between("average", average, 0, 1)
@@ -129,8 +130,8 @@ def make_train_step(
             _, other_weights, _ = mix(*batch_of, weights, axis_name)
             inputs, others, share = mix(*batch_of, labels, axis_name)
             parts = ((labels, weights * share), (others, other_weights * (1 - share)))
-        logits, model_state, _ = forward(
-            params, model_state, inputs, train=True, rng=keys, weights=real
+        logits, model_state, _ = outputs_of(
+            forward(params, model_state, inputs, train=True, rng=keys, weights=real)
         )
         if objective.clock == "step":
             seen = [objective.evidence(loss_state, logits, labels, w) for labels, w in parts]
@@ -219,6 +220,22 @@ def make_train_step(
         ), measured
 
     return train_step
+
+
+def check_parts(forward: Any, metrics: Any, **others: Any) -> None:
+    """Raise TypeError for a forward pass, metrics, an objective or a `tx` of another kind."""
+    check_forward(forward)
+    if not isinstance(metrics, Mapping):
+        raise TypeError(f"metrics must map names to metrics, got {metrics!r}.")
+    others |= {f"metrics[{name!r}]": metric for name, metric in metrics.items()}
+    kinds = {
+        "objective": ("clock", "losses.objective(NAME)"),
+        "tx": ("update", "train.optimizer(NAME, RATE)"),
+    }
+    for name, value in others.items():
+        attribute, advice = kinds.get(name, ("stat", "metrics.named(NAME)"))
+        if not hasattr(value, attribute):
+            raise TypeError(f"{name} must be what {advice} returns, got {value!r}.")
 
 
 def same_kind(update: Callable[..., PyTree]) -> Callable[..., PyTree]:
@@ -329,16 +346,25 @@ def make_eval_step(
       `"evidence"`, `"last_layer"`, `"wrong_labels"`, which counts labels out of range, and
       `"logits"`, which counts outputs that cannot be probabilities.
     """
+    check_parts(forward, metrics)
 
     def eval_step(state: TrainState, batch: Batch) -> Joint:
         weights = weights_of(batch)
-        logits, _, aux = forward(
+        outputs = forward(
             *state.evaluated,
             prepare(batch.inputs),
             train=False,
             rng=None,
             weights=_per_row(weights),
         )
+        logits, _, aux = outputs_of(outputs)
+        shape = getattr(logits, "shape", ())
+        if shape[:1] != (len(weights),):
+            got = f"the shape {shape}" if shape else f"a {type(logits).__name__}"
+            raise ValueError(
+                f"the network must return a row of logits for each of the {len(weights)} examples,"
+                f" got {got}."
+            )
         seen = (logits, batch.labels, weights)
         present = weights > 0
         wrong = ~valid(batch.labels, logits.shape[-1]) & present
@@ -367,6 +393,7 @@ def _check_batch(batch: Batch, accumulate: int) -> None:
             f"a batch to train on needs index, the number of each of its {rows} examples, got None:"
             " give jnp.arange(rows)."
         )
+    checks.same_length(labels=batch.labels, index=batch.index)
     if rows % accumulate:
         raise ValueError(
             f"accumulate={accumulate} does not divide the {rows} rows of a batch: pad it with rows"
@@ -385,7 +412,7 @@ def weights_of(batch: Batch) -> Array:
             f"a batch needs weights, got None: give jnp.ones({len(batch.labels)}), with 0 for rows"
             " that pad it."
         )
-    checks.same_length(labels=batch.labels, weights=batch.weights)
+    check_shape_of_weights(batch.weights.shape, batch.labels.shape)
     missing = batch.labels.ndim - batch.weights.ndim
     weights = batch.weights.reshape(batch.weights.shape + (1,) * missing)
     return jnp.broadcast_to(weights, batch.labels.shape)
