@@ -66,8 +66,9 @@ def read_vectors(
             raise ValueError("it is empty")
     table = np.zeros((len(words), width), np.float32)
     known = np.array([word in vectors for word in words], bool)
-    for row in np.flatnonzero(known):
-        table[row] = vectors[words[row]]
+    for row, word in enumerate(words):
+        if word in vectors:
+            table[row] = vectors[word]
     return WordVectorsRead(table, known)
 
 
