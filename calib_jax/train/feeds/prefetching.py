@@ -159,14 +159,20 @@ class _Buffer:
 
 def _check_alike(batch: Examples, piece: Examples) -> None:
     """Raise an error for rows that NumPy would repeat, round or cast to fit their batch."""
+    if _signature(batch) == _signature(piece):
+        return  # before any path is written out, since pieces are small and many
     before, after = _kinds(batch), _kinds(piece)
-    if before != after:
-        path = next(path for path in {**before, **after} if before.get(path) != after.get(path))
-        raise TypeError(
-            "a source must return arrays of the same dtypes and shapes for all examples, got"
-            f" {after.get(path, 'nothing')} beside {before.get(path, 'nothing')} in {path}: convert"
-            " them in the source."
-        )
+    path = next(path for path in {**before, **after} if before.get(path) != after.get(path))
+    raise TypeError(
+        "a source must return arrays of the same dtypes and shapes for all examples, got"
+        f" {after.get(path, 'nothing')} beside {before.get(path, 'nothing')} in {path}: convert"
+        " them in the source."
+    )
+
+
+def _signature(examples: Examples) -> tuple[Any, list[tuple[Any, ...]]]:
+    leaves, tree = jax.tree.flatten(examples)
+    return tree, [(leaf.dtype, leaf.shape[1:]) for leaf in leaves]
 
 
 def _kinds(examples: Examples) -> dict[str, str]:

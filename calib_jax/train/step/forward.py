@@ -185,7 +185,7 @@ def _check_linen(caller: str, module: Any) -> None:
 
 
 def outputs_of(outputs: Any) -> tuple[Any, PyTree, Any]:
-    """Raise TypeError unless a forward pass returned three values, such as for logits alone."""
+    """Return the three values of a forward pass; raise TypeError for others, as logits alone."""
     if not isinstance(outputs, tuple) or len(outputs) != 3:
         is_tuple = isinstance(outputs, tuple)
         got = f"{len(outputs)} values" if is_tuple else f"a {type(outputs).__name__}"
