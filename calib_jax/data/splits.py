@@ -148,13 +148,13 @@ def long_tailed(labels: np.ndarray, num_classes: int, *, factor: float) -> np.nd
 
     $$n_k = \lfloor n \, r^{-k / (K - 1)} \rfloor$$
 
-    with n the size of the smallest class, and r the factor. The first $n_k$ examples of each class
-    are kept.
+    with n the size of the smallest class in `labels`, which the first class keeps, and r the
+    factor. The first $n_k$ examples of each class are kept.
 
     Args:
       labels: the class of each example.
       num_classes: K, at least 2.
-      factor: r, the largest class size over the smallest, at least 1.
+      factor: r, the size of the first selected class over that of the last, at least 1.
 
     Returns:
       The numbers of the kept examples, in ascending order.

@@ -44,7 +44,7 @@ def neighbour_margin_penalty(
 
     with W the window of w pixels along each of the d spatial axes around the pixel, itself
     included. Pixels outside the image and pixels of weight 0 are in no share, so shares sum to less
-    than 1 there. Other than the softmax, the penalty depends on a constant that is added to all
+    than 1 there. Unlike the softmax, the penalty changes if a constant is added to all
     logits. Add it to a loss with `regularized`.
 
     Args:

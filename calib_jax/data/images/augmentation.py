@@ -76,7 +76,7 @@ def random_crop(*, padding: int = 4, fill: str = "zeros") -> Augmentation:
 
 
 def random_flip(*, probability: Number = 0.5) -> Augmentation:
-    """Return a function that randomly mirrors an image, as of `random_crop`, left to right.
+    """Return a function that mirrors an image left to right at random (shapes: `random_crop`).
 
     >>> flip = random_flip(probability=1.0)
     >>> flip(jax.random.key(0), jnp.array([[1, 2, 3]]))

@@ -82,8 +82,8 @@ def noise_bound(
     """Compute calibration errors with intervals, noise floors and p-values.
 
     The examples must be independent, or independent between `clusters`, and no calibrator may have
-    been fitted on them. Rounding of confidences to 1 in float32 makes an error there impossible
-    for a calibrated model.
+    been fitted on them. If float32 rounds a confidence to 1, a calibrated model makes no error
+    at that confidence.
 
     Args:
       metrics: one metric, or several by name: `ece`, `adaptive_ece`, `mce`, `adaptive_mce`, `ace`,

@@ -24,14 +24,15 @@ in this folder. *Here* is the effect that was measured here, in points, with its
 *published* is the effect that the paper prints for its network, without an interval, or the number
 of rows of its tables that are as the sentence states. A positive effect is as the sentence states.
 Effects on calibration are differences of root-CE2, the root of the debiased squared calibration
-error; published ones are differences of plug-in ECE. The verdict on the claim tests the difference
-of the squared errors, and its interval is divided by the sum of both roots. The interval of one
-seed is over test examples alone. A claim can have several rows, and parts that are no row; it holds
-only if all parts of its rule do, after the adjustment for all claims of the source. Where a row is
-as stated and its claim does not hold, the last column names the reason.
-*T* is the temperature of cross-entropy by the validation NLL, in the same setting. Runs of several
-commits are named. [Tables](tables.md) show the errors of all networks beside the published ones,
-the [procedure](judge/README.md) has the rules of comparison, and the [map](../map/map.md) shows for
+error; published ones are differences of plug-in ECE. The verdict tests the difference of the
+squared errors. The interval here is the interval of that difference, divided by the sum of the two
+root-CE2. The interval of one seed is over test examples alone. A claim can have several rows, and
+parts without a row; it holds only if all parts of its rule do, after the adjustment for all claims
+of the source. *Mostly* is a count above half of the rows, such as 10 of 11. Where a row is as
+stated and its claim does not hold, the last column names the reason. *T* is the temperature of
+cross-entropy by the validation NLL, in the same setting. Runs of several commits are named.
+[Tables](tables.md) show the errors of all networks beside the published ones, the
+[procedure](judge/README.md) has the rules of comparison, and the [map](../map/map.md) shows for
 which T a loss helps.
 """
 COUNTS = """A claim that does not hold is *outside the regime* if it needs the networks of the
