@@ -197,18 +197,7 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
     """Compute f for each question, before the floor and the normalisation."""
     p = one_versus_rest.yes(logits).T
-    return one_versus_rest.each(_interpolated, p, params.knots, params.values).T
-
-
-def _interpolated(
-    p: Vector, knots: Float[Array, " knots"], values: Float[Array, " knots"]
-) -> Vector:
-    right = jnp.clip(jnp.searchsorted(knots, p, side="left"), 1, knots.shape[0] - 1)
-    left = right - 1
-    width = knots[right] - knots[left]
-    part = jnp.clip((p - knots[left]) / jnp.where(width > 0, width, 1), 0, 1)
-    between = values[left] + part * (values[right] - values[left])
-    return jnp.where(p >= knots[right], values[right], between)
+    return one_versus_rest.each(jnp.interp, p, params.knots, params.values).T
 
 
 __all__ = ["FLOOR", "Params", "answers", "apply", "fit", "near_ties_merged", "pooled"]

@@ -18,12 +18,10 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts import contract
-from calib_jax.core import numerics
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array, concrete
-from calib_jax.core.inputs.invalid_values import count_invalid_values, refuse
-from calib_jax.core.rows import present, weigh
-from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
+from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core.rows import weigh
+from calib_jax.core.types import Array, Logits, Number, Scalar
 
 
 class PriorEstimate(NamedTuple):
@@ -99,29 +97,23 @@ def estimate_prior(
     """
     checks.above("tolerance", tolerance, 0)
     checks.at_least("max_iterations", max_iterations, 1)
-    name = "estimate_prior"
     unlabelled = np.zeros(np.shape(as_array(logits))[:-1], np.int32)
-    logits, labels, weights = checks.flat_rows(name, logits, unlabelled, weights)
-    if concrete(logits, weights):
-        refuse(name, count_invalid_values(logits, labels, weights), logits.shape)
-    logits, _, weights = present(numerics.at_least_float32(logits), labels, weights)
-    source = _prior("source_prior", source_prior, logits.shape[-1], positive=True)
-    return _estimate(logits, source, weights, tolerance, max_iterations)
+    examples = contract.examples("estimate_prior", logits, unlabelled, weights)
+    source = _prior("source_prior", source_prior, examples.logits.shape[-1], positive=True)
+    return _estimate(examples, source, tolerance, max_iterations)
 
 
 @jax.jit
 def _estimate(
-    logits: Logits,
+    examples: contract.FitData,
     source: Float[Array, " classes"],
-    weights: Vector | None,
     tolerance: Number,
     max_iterations: Number,
 ) -> PriorEstimate:
-    rows = logits.reshape(-1, logits.shape[-1])
-    flat = None if weights is None else weights.reshape(-1)
-    weight = weigh(jnp.ones(len(rows), rows.dtype), flat).astype(rows.dtype)
-    share = contract.shares(weight)
-    likelihood = jax.nn.log_softmax(rows) - jnp.log(source.astype(rows.dtype))[None]
+    rows = examples.rows()
+    share = contract.shares(rows.weight)
+    source = source.astype(rows.logits.dtype)
+    likelihood = jax.nn.log_softmax(rows.logits) - jnp.log(source)[None]
 
     def posterior(prior: Array) -> Array:
         return jax.nn.softmax(likelihood + jnp.log(prior)[None])
@@ -135,7 +127,7 @@ def _estimate(
         mean = share @ posterior(prior)
         return mean, jnp.max(jnp.abs(mean - prior)), step + 1
 
-    first = (source.astype(rows.dtype), jnp.asarray(jnp.inf, rows.dtype), jnp.zeros((), jnp.int32))
+    first = (source, jnp.asarray(jnp.inf, source.dtype), jnp.zeros((), jnp.int32))
     prior, change, steps = lax.while_loop(going, iterate, first)
     ratio = jax.nn.logsumexp(likelihood + jnp.log(prior)[None], axis=1)
     gain = jnp.sum(weigh(ratio, share))

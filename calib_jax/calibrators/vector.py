@@ -94,14 +94,8 @@ def fit_stream(
     checks.at_least("intercept_penalty", intercept_penalty, 0)
     checks.at_least("max_iterations", max_iterations, 1)
     pieces = streaming.Pieces("vector", blocks)
-    fitted = diagonal.fit(
-        pieces,
-        slope_penalty=slope_penalty,
-        intercept_penalty=intercept_penalty,
-        max_iterations=max_iterations,
-    )
-    params = Params(fitted.slope, fitted.intercept, contract.placeholder(fitted.slope.dtype))
-    return contract.ended(params, fitted.code, pieces.usable, fitted.nll_before, fitted.nll_after)
+    penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
+    return diagonal.fit(Params, pieces, max_iterations=max_iterations, **penalties)
 
 
 @contract.takes(Params)

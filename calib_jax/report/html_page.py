@@ -70,16 +70,10 @@ def render(page: Page) -> str:
         titled.append(("Notes", _notes(page.notes) + folded * bool(page.folded)))
     titled += [(title, f"<pre>{html.escape(text)}</pre>") for title, text in page.texts.items()]
     titled.append((_MEANINGS, _meanings(page.metrics)))
-    names = [f"section-{place}" for place in range(len(titled))]
-    entries = (
-        f'<a href="#{name}">{_text(title)}</a>'
-        for name, (title, _) in zip(names, titled, strict=True)
-    )
+    entries = (f'<a href="#section-{k}">{_text(title)}</a>' for k, (title, _) in enumerate(titled))
     parts.append(f"<nav>{' '.join(entries)}</nav>")
-    parts += [
-        f'<section id="{name}">\n<h2>{_text(title)}</h2>\n{content}\n</section>'
-        for name, (title, content) in zip(names, titled, strict=True)
-    ]
+    for k, (title, content) in enumerate(titled):
+        parts.append(f'<section id="section-{k}">\n<h2>{_text(title)}</h2>\n{content}\n</section>')
     dark = " ".join(
         f"--c{color.lower().removeprefix('#')}: {other};"
         for color, other in plots.DARK_COLORS.items()

@@ -16,7 +16,7 @@ import sys
 import traceback
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, NoReturn, TextIO
+from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
@@ -117,14 +117,11 @@ def failing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
         return function(*args, **options)
     except Exception as error:
         if _ours(error):
-            raise (Refused if _of_another_run(error) else Failed)(_message(error)) from error
+            from calib_jax import train  # imported here so that --help starts fast
+
+            refused = isinstance(error, train.AnotherConfig | train.InUse)
+            raise (Refused if refused else Failed)(_message(error)) from error
         raise
-
-
-def _of_another_run(error: Exception) -> bool:
-    from calib_jax import train  # imported here so that --help starts fast
-
-    return isinstance(error, train.AnotherConfig | train.InUse)
 
 
 def _ours(error: BaseException) -> bool:
@@ -342,19 +339,12 @@ def reason(error: Exception) -> str:
 _show_as_python = warnings.showwarning
 
 
-def show_warning(
-    message: Warning | str,
-    category: type[Warning],
-    filename: str,
-    lineno: int,
-    file: TextIO | None = None,
-    line: str | None = None,
-) -> None:
+def show_warning(message: Warning | str, category: type[Warning], *place: Any, **to: Any) -> None:
     """Print a warning for the user as one line, and a warning for programmers as Python does."""
     if category is UserWarning:
         say_once(f"warning: {message}")
     else:
-        _show_as_python(message, category, filename, lineno, file, line)
+        _show_as_python(message, category, *place, **to)
 
 
 def say_step(line: str) -> None:

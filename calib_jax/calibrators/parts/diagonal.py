@@ -6,12 +6,12 @@ of classes.
 """
 
 import functools
-from typing import Any, NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, fitting, linear
 from calib_jax.calibrators.parts.contract import Code, FitRows, losses_of
@@ -19,22 +19,19 @@ from calib_jax.calibrators.parts.fitting import Local
 from calib_jax.calibrators.parts.streaming import Pieces
 from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Labels, Logits, Scalar, Vector, Weights
+from calib_jax.core.types import Labels, Logits, Scalar, Vector, Weights
 
-
-class Fitted(NamedTuple):
-    """Fitted slopes and intercepts, the state code, and the mean NLL before and after."""
-
-    slope: Float[Array, " classes"]
-    intercept: Float[Array, " classes"]
-    code: Code
-    nll_before: Scalar
-    nll_after: Scalar
+_Params = TypeVar("_Params")
 
 
 def fit(
-    pieces: Pieces, *, slope_penalty: float, intercept_penalty: float, max_iterations: int
-) -> Fitted:
+    kind: Callable[..., _Params],
+    pieces: Pieces,
+    *,
+    slope_penalty: float,
+    intercept_penalty: float,
+    max_iterations: int,
+) -> _Params:
     """Minimise the sum of the mean NLL and the penalties, as a diagonal `linear.fit_params`."""
     results = pieces.results(_moments)
     first = next(results)
@@ -83,11 +80,10 @@ def fit(
     if blank.all() and np.all(moments.occurs | (moments.weight == 0)):
         code = Code.INDISTINCT
     after = pieces.means(_loss, slope, intercept)
-    before, after = (np.inf if moments.impossible else x for x in (moments.loss, after))
-    as_scalar = functools.partial(jnp.asarray, dtype=dtype)
-    return Fitted(
-        jnp.asarray(slope), jnp.asarray(intercept), code, as_scalar(before), as_scalar(after)
-    )
+    ends = (np.inf if moments.impossible else x for x in (moments.loss, after))
+    before, after = (jnp.asarray(x, dtype) for x in ends)
+    params = kind(jnp.asarray(slope), jnp.asarray(intercept), contract.placeholder(dtype))
+    return contract.ended(params, code, pieces.usable, before, after)
 
 
 def _newton(

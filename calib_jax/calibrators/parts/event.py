@@ -154,7 +154,12 @@ def fits(
                         f"{name}: it needs probabilities, a metrics.Stated; scores are calibrated"
                         f" by {_names(True)}."
                     )
-                options = _with_required(name, options, of_scores or {})
+                for key, value in (of_scores or {}).items():
+                    if options.setdefault(key, value) != value:
+                        raise ValueError(
+                            f"{name}: {key}={options[key]!r} needs probabilities; for scores use"
+                            f" {key}={value!r}."
+                        )
             elif not isinstance(logits, Stated):
                 if labels is None:
                     raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
@@ -178,10 +183,8 @@ def _fit(
     weights: Any,
     options: Mapping[str, Any],
 ) -> OfEvent:
-    parts = (getattr(answers, field.name) for field in dataclasses.fields(answers))
-    column, correct = type(answers)(*(gathered(name, "answers", part) for part in parts)).columns(
-        name
-    )
+    parts = [gathered(name, "answers", part) for part in vars(answers).values()]
+    column, correct = type(answers)(*parts).columns(name)
     weights = checks.weights_for(column, gathered(name, "weights", weights))
     values = column[..., 0]
     if values.size == 0:
@@ -325,18 +328,6 @@ def _refuse_infinite(name: str, score: Array) -> None:
                 f"{name}: {np.sum(odd)} of {odd.size} scores are NaN or infinite: leave these"
                 " answers out, or give them a finite score."
             )
-
-
-def _with_required(
-    name: str, options: Mapping[str, Any], required: Mapping[str, Any]
-) -> dict[str, Any]:
-    for key, value in required.items():
-        if options.get(key, value) != value:
-            raise ValueError(
-                f"{name}: {key}={options[key]!r} needs probabilities; for scores use"
-                f" {key}={value!r}."
-            )
-    return {**options, **required}
 
 
 def _names(scores: bool) -> str:

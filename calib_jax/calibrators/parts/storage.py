@@ -19,7 +19,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.calibrators.parts import event, formulas
-from calib_jax.calibrators.parts.contract import Code
+from calib_jax.calibrators.parts.contract import Code, State
 from calib_jax.core.files import reading, writing
 from calib_jax.core.types import Array
 
@@ -68,7 +68,9 @@ def read(path: str | os.PathLike[str], kinds: Mapping[str, Any]) -> tuple[str, A
         scores = jnp.asarray(arrays.pop(_SCORES)) if _SCORES in arrays else None
         if scores is not None and jnp.any(scores[..., 1:] < scores[..., :-1]):
             raise ValueError("the scores are not sorted")
-        params = _nested(kinds[name], arrays)
+        leaves = {field: jnp.asarray(array) for field, array in arrays.items()}
+        state = State(*(leaves.pop(f"state/{field}") for field in State._fields))
+        params = kinds[name](**leaves, state=state)
         if of_event:
             of_score = of_event == "score"
             params = event.OfScore(params, scores) if of_score else event.OfProbability(params)
@@ -93,15 +95,10 @@ def _name(about: np.ndarray, kinds: Mapping[str, Any]) -> tuple[str, str]:
     return name, of_event
 
 
-def _fields(kind: Any, prefix: str = "") -> dict[str, Any]:
-    """Return the annotations of the arrays of a NamedTuple, by path."""
-    annotations: dict[str, Any] = {}
-    for field, inner in kind.__annotations__.items():
-        if hasattr(inner, "_fields"):
-            annotations |= _fields(inner, f"{prefix}{field}/")
-        else:
-            annotations[prefix + field] = inner
-    return annotations
+def _fields(kind: Any) -> dict[str, Any]:
+    """Return the annotations of the arrays of parameters, by path."""
+    own = {name: inner for name, inner in kind.__annotations__.items() if name != "state"}
+    return own | {f"state/{name}": inner for name, inner in State.__annotations__.items()}
 
 
 def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
@@ -131,15 +128,3 @@ def _check(arrays: Mapping[str, np.ndarray], fields: Mapping[str, Any]) -> None:
     for field, array in arrays.items():
         if not field.startswith("state/") and not np.isfinite(array[usable]).all():
             raise ValueError(f"{field} is not finite")
-
-
-def _nested(kind: Any, arrays: Mapping[str, np.ndarray], prefix: str = "") -> Any:
-    """Build a NamedTuple from its arrays."""
-    return kind(
-        **{
-            field: _nested(inner, arrays, f"{prefix}{field}/")
-            if hasattr(inner, "_fields")
-            else jnp.asarray(arrays[prefix + field])
-            for field, inner in kind.__annotations__.items()
-        }
-    )
