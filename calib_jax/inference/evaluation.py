@@ -299,6 +299,20 @@ def in_order(confidence: Column, labels: Any) -> np.ndarray:
     return np.lexsort((np.asarray(labels), confidence))
 
 
+def independent(name: str, evaluation: Evaluation, instead: str = "") -> None:
+    """Raise TypeError for examples in clusters."""
+    if evaluation.cluster is not None:
+        raise TypeError(f"{name} takes no clusters: it needs independent examples{instead}.")
+
+
+def of_classes(name: str, evaluation: Evaluation) -> None:
+    """Raise TypeError for stated confidences."""
+    if is_stated(evaluation.logits):
+        raise TypeError(
+            f"{name} needs logits of classes: a Stated has the confidence of the answer alone."
+        )
+
+
 def bytes_of(key: Array) -> tuple[str, bytes]:
     """Return the content of a PRNG key, by which `Evaluation.once` finds values drawn with it."""
     return str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()

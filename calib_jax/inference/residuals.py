@@ -121,14 +121,18 @@ class Moments(NamedTuple):
         return max(self.linear - self.observed + self.scarcity, self.degenerate, 0.0)
 
 
-def binned(evaluation: Evaluation, *, num_bins: int) -> Binned:
+def binned(evaluation: Evaluation, *, num_bins: int, excluded_class: int | None = None) -> Binned:
     """Sum the residuals of the examples of an evaluation in bins of equal width, once."""
-    return evaluation.once(("binned", num_bins), lambda: _binned(evaluation, num_bins))
+    return evaluation.once(
+        ("binned", num_bins, excluded_class),
+        lambda: _binned(evaluation, num_bins, excluded_class),
+    )
 
 
-def _binned(evaluation: Evaluation, num_bins: int) -> Binned:
-    (members,) = members_of_top_label([ece.with_options(num_bins=num_bins)], evaluation)
-    confidence, hit = evaluation.top_label()
+def _binned(evaluation: Evaluation, num_bins: int, excluded_class: int | None) -> Binned:
+    metric = ece.with_options(num_bins=num_bins, excluded_class=excluded_class)
+    (members,) = members_of_top_label([metric], evaluation)
+    confidence, hit = evaluation.top_label(excluded_class)
     cluster = evaluation.cluster
     residual = confidence - hit
     columns = (np.ones_like(hit), residual, np.square(residual), confidence * (1 - confidence))

@@ -64,6 +64,8 @@ def top_k(sums: Sums, *, k: int = 5) -> Scalar:
 
     $$\frac1n \sum_i [\#\{j : p_{ij} > p_{i y_i}\} < k]$$
 
+    Among equal probabilities, classes of smaller index come first, as in `accuracy`.
+
     Args:
       k: number of most probable classes; with k equal to the number of classes, the share is 1.
 

@@ -436,3 +436,19 @@ def test_estimates_are_shown_as_numbers():
         shown,
     )
     assert "floor" not in repr(inference.estimates(metrics.nll, logits, labels, key=key))
+
+
+def test_resamples_of_one_value_are_no_interval():
+    key = jax.random.key(0)
+    logits, labels = np.float32(np.tile([2, 0], (50, 1))), np.zeros(50, int)
+    several = {"accuracy": metrics.accuracy, "nll": metrics.nll}
+    estimates = inference.estimates(several, logits, labels, key=key, num_resamples=50)
+    for estimate in estimates.values():
+        assert estimate.interval == "none"
+        assert np.isnan([estimate.low, estimate.high]).all()
+    kind = {"method": "percentile", "num_resamples": 50, "key": key}
+    assert inference.estimates(metrics.accuracy, logits, labels, **kind)[1:4] == (
+        1,
+        1,
+        "percentile",
+    )

@@ -60,7 +60,9 @@ def test_costs_are_those_of_a_loop(abstain_cost):
         z = gap.sum() / np.sqrt(of_decision[:, 3].sum())
         wanted = (num, of_decision[:, 2].mean(), of_decision[:, 1].mean(), gap.mean())
         np.testing.assert_allclose(cost[:4], wanted, rtol=1e-5, atol=1e-6)
-        np.testing.assert_allclose(cost.p_value, jax.scipy.special.erfc(abs(z) / 2**0.5), 1e-4)
+        enough = of_decision[:, 3].sum() >= np.ptp(np.array(COSTS)[:, decision]) ** 2
+        p_value = jax.scipy.special.erfc(abs(z) / 2**0.5) if enough else np.nan
+        np.testing.assert_allclose(cost.p_value, p_value, 1e-4)
         spread = max(of_decision[:, 3].sum(), np.square(gap - gap.mean()).sum()) / num**2
         np.testing.assert_allclose(cost.high - cost.low, 2 * 1.6448536 * np.sqrt(spread), 1e-5)
 
@@ -239,3 +241,30 @@ def test_default_costs_decide_for_the_top_label():
     assert metrics.expected_cost(near, labels) == metrics.error(near, labels)
     sure = metrics.named("expected_cost", abstain_cost=0.1)
     np.testing.assert_allclose(sure(near, labels), 0.1, rtol=1e-6)
+
+
+def test_rare_errors_have_no_p_value():
+    """One error of 20 answers at .999 is no evidence of 1e-12; nor are 100 such decisions."""
+    random, num_classes, each = np.random.default_rng(0), 100, 50
+    predicted = np.repeat(np.arange(num_classes), each)
+    logits = np.where(np.eye(num_classes)[predicted], np.log(0.999 / 0.001 * 99), 0)
+    right = random.random(len(predicted)) < 0.999
+    labels = np.where(right, predicted, (predicted + 1) % num_classes)
+    assert np.sum(~right) > 0
+    decisions = inference.decision_calibration(logits.astype(np.float32), labels)
+    assert np.all(np.isnan([decision.p_value for decision in decisions.values()]))
+    enough = inference.decision_calibration(
+        np.tile(np.log([[0.9, 0.1]]), (20, 1)), np.ones(20, int)
+    )
+    assert enough[0].p_value < 1e-6  # 2 errors are expected of 20, and 20 seen
+
+
+def test_stated_confidences_have_no_decisions_of_classes():
+    stated = metrics.Stated(np.linspace(0.5, 0.9, 30), np.arange(30) % 2)
+    for name, function in {
+        "decision_calibration": inference.decision_calibration,
+        "best_threshold": lambda data: inference.best_threshold(data, key=KEY, abstain_cost=0.3),
+        "class_errors": lambda data: inference.class_errors(data, key=KEY),
+    }.items():
+        with pytest.raises(TypeError, match=f"{name} needs logits of classes"):
+            function(stated)

@@ -17,7 +17,7 @@ def chosen_slowly(confidence, hit, num_classes, risk, level):
     """Test every threshold of every chain from the highest down; return the lowest accepted."""
     number = math.ceil((16 + math.log(num_classes - 1)) * 64)
     thresholds = [1 / (1 + math.exp(i / 64 - 16)) for i in range(number)] + [0.0]
-    starts = range(0, number, 128)
+    starts = [*range(0, number, 64), number]
     best = 1.0
     for start in starts:
         for threshold in thresholds[start:]:
@@ -87,6 +87,25 @@ def test_all_right_all_wrong_and_too_few():
     certain = logits_of(np.ones(100), 3)
     assert np.all(softmax(certain)[:, 0] == 1)
     assert inference.guaranteed_coverage(certain, np.zeros(100, int), risk=0.1).coverage == 1
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 8])
+def test_models_with_low_confidences_are_answered(num_classes):
+    random = np.random.default_rng(0)
+    logits = logits_of(random.uniform(0.55, 0.85, 5000), num_classes)
+    labels = (random.random(5000) < 0.01).astype(int)
+    assert inference.guaranteed_coverage(logits, labels, risk=0.05).coverage == 1
+    labels = np.where(top_label(logits, labels)[0] < 0.7, 1, labels)
+    assert inference.guaranteed_coverage(logits, labels, risk=0.05).coverage > 0.3
+
+
+def test_clusters_are_refused():
+    rows = logits_of([0.9, 0.8, 0.7, 0.6]), np.array([0, 0, 1, 0])
+    evaluation = inference.Evaluation(*rows, clusters=[0, 0, 1, 1])
+    with pytest.raises(TypeError, match="guaranteed_coverage takes no clusters"):
+        inference.guaranteed_coverage(evaluation)
+    with pytest.raises(TypeError, match=r"mcnemar takes no clusters.*compare_scores"):
+        inference.mcnemar(evaluation, evaluation)
 
 
 def test_bad_input_is_refused():

@@ -47,7 +47,9 @@ def test_per_image_is_the_mean_over_images_with_a_pixel(stream):
 def test_intervals_are_those_of_drawn_images(stream):
     """Check against a loop over draws, in which the pixels of the drawn images are joined."""
     key, draws = jax.random.key(3), 20
-    actual = stream.estimates(key=key, num_resamples=draws, level=0.8)
+    kind = {"key": key, "num_resamples": draws, "level": 0.8}
+    actual = stream.estimates(**kind, method="percentile")
+    valid = stream.estimates(**kind)
     logits, labels, weights = scenes()
     index = np.asarray(jax.random.randint(key, (draws, 6), 0, 6))
     samples = [metrics.values_of(SEVERAL, logits[i], labels[i], weights[i]) for i in index]
@@ -55,6 +57,11 @@ def test_intervals_are_those_of_drawn_images(stream):
         low, high = np.quantile([sample[name] for sample in samples], [0.1, 0.9])
         np.testing.assert_allclose([estimate.low, estimate.high], [low, high], rtol=1e-4)
         np.testing.assert_allclose(estimate.value, stream.compute()[name])
+        if SEVERAL[name].biased:  # percentiles exclude the error of a calibrated model
+            assert valid[name].interval == "none"
+            assert np.all(np.isnan(valid[name].low))
+        else:
+            assert valid[name][1:] == estimate[1:]
 
 
 def test_the_interval_widens_with_the_dependence_within_images():

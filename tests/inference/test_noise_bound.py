@@ -9,7 +9,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.bounds import null_draws
+from calib_jax.inference.bounds import bin_gaps, null_draws
 from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
@@ -331,3 +331,20 @@ def test_an_excluded_class_has_no_place():
     np.testing.assert_allclose(first.value, second.value, rtol=1e-5)
     np.testing.assert_allclose(first.floor, second.floor, rtol=0.05)
     assert abs(first.p_value - second.p_value) < 0.1
+
+
+def test_the_rank_among_draws_is_as_fine_with_many_classes():
+    """Divided by the number of classes, draws of a sharp model differ by less than millionths."""
+    random, num_rows, num_classes = np.random.default_rng(0), 2000, 1000
+    label = random.integers(0, num_classes, num_rows)
+    confidence = random.beta(40, 1, num_rows)
+    logits = np.zeros((num_rows, num_classes), np.float32)
+    logits[np.arange(num_rows), label] = np.log(confidence / (1 - confidence) * (num_classes - 1))
+    label = np.where(random.random(num_rows) < confidence, label, (label + 1) % num_classes)
+    options = {"key": KEY, "num_resamples": 100}
+    evaluation, metric = inference.Evaluation(logits, label), metrics.classwise_ece
+    gaps = bin_gaps.gaps_of([metric], evaluation, **options)[bin_gaps.bins_of(metric)]
+    value, draws = (np.sum(np.abs(sums), axis=-1) for sums in (gaps.gap, gaps.ranked))
+    actual = inference.noise_bound(metric, evaluation, **options).p_value
+    assert actual == (1 + np.sum(draws >= value - 1e-6)) / 101
+    assert actual < (1 + np.sum(draws >= value - 1e-6 * num_classes)) / 101

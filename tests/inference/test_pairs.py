@@ -528,3 +528,23 @@ def test_coverage_of_the_ece_difference(num_classes, equal_mass, capsys):
                 f" covered {inside / 400}, above 0 {power / 400}"
             )
         assert inside >= 400 * 0.88
+
+
+def test_a_difference_of_eces_without_a_class_is_tested_without_it():
+    """The test is that of the answers among the other classes."""
+    random = np.random.default_rng(0)
+    logits = random.normal(0, 2, (2000, 3)).astype(np.float32) + np.float32([0, 1.5, 0])
+    p = softmax(logits)
+    labels = np.where(random.random(2000) < p[:, 0] / (p[:, 0] + p[:, 2]), 0, 2)
+
+    def answers(logits):
+        rest = softmax(logits)[:, [0, 2]]
+        return metrics.Stated(rest.max(axis=1), 2 * rest.argmax(axis=1) == labels)
+
+    kind = {"key": KEY, "num_resamples": 100}
+    ece = metrics.ece.with_options(excluded_class=1)
+    actual = inference.compare_metrics(ece, logits, logits / 2, labels, **kind)
+    stated = inference.compare_metrics(metrics.ece, answers(logits), answers(logits / 2), **kind)
+    all_classes = inference.compare_metrics(metrics.ece, logits, logits / 2, labels, **kind)
+    np.testing.assert_allclose(actual.p_value, stated.p_value, rtol=1e-4)
+    assert np.log(actual.p_value / all_classes.p_value) > 1

@@ -86,3 +86,9 @@ def test_two_models_that_answer_the_same_questions_are_compared(models):
     np.testing.assert_allclose(runs["brier"].value, change.value, rtol=1e-4)
     with pytest.raises(ValueError, match="400 and 3 confidences"):
         inference.compare_calibration(stated[0], metrics.Stated(*answers(0, 3)))
+
+
+def test_flips_of_answers_count_every_answer_once():
+    right_a, right_b = np.arange(12) % 2, np.arange(12) % 3 == 0
+    a, b = (metrics.Stated(np.full(12, 0.7), right) for right in (right_a, right_b))
+    assert inference.flips(a, b) == (2, 4, 0, 6)

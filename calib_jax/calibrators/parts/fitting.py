@@ -3,12 +3,14 @@
 Neither solver increases the function, and both return whether they converged.
 """
 
+import functools
 from collections.abc import Callable
 from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.scipy.sparse.linalg import cg
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import numerics
@@ -119,16 +121,6 @@ class _Descending(NamedTuple):
     idle: Integer[Array, ""]  # the number of consecutive steps without a gain
 
 
-class _Solve(NamedTuple):
-    """The state of conjugate gradients for H s = -g."""
-
-    step: PyTree
-    residual: PyTree
-    direction: PyTree
-    size: Scalar  # the squared norm of the residual
-    iteration: Integer[Array, ""]
-
-
 _PRODUCTS = 200  # the largest number of products with the Hessian for one step
 
 
@@ -166,30 +158,9 @@ def newton_by_products(
 
     def newton_step(walk: _Descending, precision: Scalar) -> PyTree:
         downhill = jax.tree.map(jnp.negative, walk.gradient)
-        direction = divided(walk.curvature, downhill)
-        size = dot(downhill, direction)
-        nothing = jax.tree.map(jnp.zeros_like, downhill)
-        first = _Solve(nothing, downhill, direction, size, jnp.zeros((), jnp.int32))
-
-        def going(solve: _Solve) -> Array:
-            large = solve.size > jnp.square(precision) * size
-            return large & (solve.iteration < _PRODUCTS)
-
-        def iterate(solve: _Solve) -> _Solve:
-            curved = product(walk.curvature, solve.direction)
-            length = solve.size / dot(solve.direction, curved)
-            residual = moved(solve.residual, -length, curved)
-            smaller = divided(walk.curvature, residual)
-            size = dot(residual, smaller)
-            return _Solve(
-                moved(solve.step, length, solve.direction),
-                residual,
-                moved(smaller, size / solve.size, solve.direction),
-                size,
-                solve.iteration + 1,
-            )
-
-        return lax.while_loop(going, iterate, first).step
+        hessian = functools.partial(product, walk.curvature)
+        inverse = functools.partial(divided, walk.curvature)
+        return cg(hessian, downhill, tol=precision, maxiter=_PRODUCTS, M=inverse)[0]
 
     def going(walk: _Descending) -> Array:
         promising = walk.gain > 8 * eps * walk.value
@@ -197,7 +168,7 @@ def newton_by_products(
 
     def iterate(walk: _Descending) -> _Descending:
         # Near the minimum the promised gain is a small part of the value.
-        precision = jnp.clip(jnp.sqrt(walk.gain / walk.value), 1e-3, 0.1)
+        precision = jnp.clip(jnp.sqrt(walk.gain / walk.value), 3e-3, 0.2)
         step = newton_step(walk, precision)
         there = local(moved(walk.point, walk.factor, step))
         better = there[0] <= walk.value * (1 + 4 * eps)

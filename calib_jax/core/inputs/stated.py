@@ -25,10 +25,10 @@ from calib_jax.core.types import Array, ArrayLike, Logits
 class Stated:
     """Confidences that were stated for answers, and whether the answers are right.
 
-    It stands in place of the logits of every metric, and of every function of `inference`. A
-    metric then reads the confidence as the probability that the answer is right, also below 1/2:
-    the ECE of answers stated at .3, of which 10 % are right, is .2. The Brier score is the mean of
-    (confidence - correct)^2, half of that of two classes.
+    It stands in place of the logits of every metric, and of every function of `inference` that
+    needs no classes. A metric then reads the confidence as the probability that the answer is
+    right, also below 1/2: the ECE of answers stated at .3, of which 10 % are right, is .2. The
+    Brier score is the mean of (confidence - correct)^2, half of that of two classes.
 
     Attributes:
       confidence: `[*batch]`, in [0, 1].

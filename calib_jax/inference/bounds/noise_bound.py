@@ -255,7 +255,9 @@ def _bound(metric: Metric[..., Any], gaps: BinGaps, level: float) -> NoiseBound:
     norm = _NORMS[metric.name]
     scale = norm.scale(gaps.share) / gaps.num_classes
     value = float(_value(norm, scale, gaps.gap))
-    p_value = null_draws.p_of_draws(value, _value(norm, scale, gaps.ranked))
+    # Sums over all classes are of the size of 1, as the slack of ties assumes.
+    sums = gaps.num_classes * value, gaps.num_classes * _value(norm, scale, gaps.ranked)
+    p_value = null_draws.p_of_draws(*sums)
     upper = functools.partial(_upper_end, norm, scale, gaps, value)
     null = _value(norm, scale, gaps.null)
     return _of_draws(value, p_value, null, _excess(norm, scale, gaps), upper, level)

@@ -26,7 +26,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.null_draws import host_generator
 from calib_jax.inference.clusters import flipped, sums_of
-from calib_jax.inference.evaluation import evaluated
+from calib_jax.inference.evaluation import evaluated, of_classes
 from calib_jax.inference.normal import LEAST_UNITS, normal_test
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
@@ -100,6 +100,9 @@ def decision_calibration(
 
     Returns:
       One `DecisionCost` per decision with examples; correct p-values for the number of decisions.
+      p is NaN where the sum of the variances of the costs under the probabilities is below the
+      squared range of the decision's costs: for errors, where a calibrated model expects less than
+      about one.
 
     References:
       Zhao et al., Calibrating predictions to decisions, NeurIPS 2021.
@@ -116,6 +119,7 @@ def decision_calibration(
     """
     checks.level(level)
     evaluation = evaluated("decision_calibration", logits, labels, weights, clusters)
+    of_classes("decision_calibration", evaluation)
     logits, labels, _, cluster = evaluation.copies
     matrix = matrix_of(costs, logits.shape[-1])
     columns = _decided(logits, labels, tuple(map(tuple, matrix.tolist())), abstain_cost)
@@ -127,6 +131,8 @@ def decision_calibration(
             continue  # abstention
         gap = realized[chosen].astype(np.float64) - stated[chosen]
         of_null = float(np.sum(variance[chosen], dtype=np.float64))
+        # With fewer dear outcomes expected than about one, their mean is far from normal.
+        enough = of_null >= np.ptp(matrix[:, each]) ** 2 > 0
         num = len(gap)
         if cluster is None:
             # The interval needs the spread of this model, the test the spread of a calibrated one.
@@ -140,7 +146,7 @@ def decision_calibration(
             )
         difference = float(np.mean(gap))
         interval = normal_test(difference, spread / num**2, level)
-        p_value = normal_test(difference, of_null / num**2, level).p_value if of_null else np.nan
+        p_value = normal_test(difference, of_null / num**2, level).p_value if enough else np.nan
         stated_mean, realized_mean = (
             float(np.mean(part[chosen], dtype=np.float64)) for part in (stated, realized)
         )
@@ -197,6 +203,7 @@ def best_threshold(
     checks.whole("num_resamples", num_resamples)
     check_abstain_cost(abstain_cost)
     evaluation = evaluated("best_threshold", logits, labels, weights, clusters)
+    of_classes("best_threshold", evaluation)
     logits, labels, _, cluster = evaluation.copies
     num_classes = logits.shape[-1]
     matrix = matrix_of(costs, num_classes)

@@ -27,10 +27,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.inference.evaluation import evaluated
+from calib_jax.inference.evaluation import evaluated, independent
 
 # Thresholds in log-odds. Float32 rounds a confidence with log-odds above 16.6 to 1.
-_HIGHEST, _STEPS_PER_UNIT, _UNITS_BETWEEN_STARTS = 16, 64, 2
+_HIGHEST, _STEPS_PER_UNIT = 16, 64
 
 
 class GuaranteedCoverage(NamedTuple):
@@ -79,6 +79,7 @@ def guaranteed_coverage(
     checks.level(level)
     checks.between("risk", risk, 0, 1)
     evaluation = evaluated("guaranteed_coverage", logits, labels, weights)
+    independent("guaranteed_coverage", evaluation)
     confidence, hit = evaluation.top_label()
     order = np.argsort(-confidence, kind="stable")
     errors = np.append(0, np.cumsum(1 - hit[order])).astype(int)
@@ -101,10 +102,10 @@ def _grid(num_classes: int) -> tuple[np.ndarray, list[int]]:
     lowest = -math.log(num_classes - 1) if num_classes > 1 else -_HIGHEST
     number = math.ceil((_HIGHEST - lowest) * _STEPS_PER_UNIT)
     log_odds = _HIGHEST - np.arange(number) / _STEPS_PER_UNIT
-    starts = range(0, number, _STEPS_PER_UNIT * _UNITS_BETWEEN_STARTS)
+    starts = [*range(0, number, _STEPS_PER_UNIT), number]  # the last one answers all or none
     thresholds = np.append(1 / (1 + np.exp(-log_odds)), 0.0)
     # Rounded like confidences, so that a comparison in float32 selects the same examples.
-    return thresholds.astype(np.float32).astype(np.float64), list(starts)
+    return thresholds.astype(np.float32).astype(np.float64), starts
 
 
 def _last_accepted(answered: np.ndarray, errors: np.ndarray, risk: float, error: float) -> int:

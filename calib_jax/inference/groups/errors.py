@@ -22,7 +22,7 @@ from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.inference.clusters import flipped
-from calib_jax.inference.evaluation import evaluated
+from calib_jax.inference.evaluation import evaluated, of_classes
 from calib_jax.inference.tests.holm import holm
 from calib_jax.metrics.classwise import classwise_ece
 from calib_jax.metrics.fixed_bins import ece
@@ -170,6 +170,7 @@ def class_errors(
     checks.random_key(key)
     checks.num_bins(num_bins)
     evaluation = evaluated("class_errors", logits, labels, weights, clusters)
+    of_classes("class_errors", evaluation)
     logits, labels, *_ = evaluation.copies
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]

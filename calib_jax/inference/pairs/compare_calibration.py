@@ -94,10 +94,12 @@ def compare_calibration(
     return difference_of_errors(bins[: len(runs_a)], bins[len(runs_a) :], level)
 
 
-def binned_for_pairs(evaluation: Evaluation, num_bins: int) -> Binned:
+def binned_for_pairs(
+    evaluation: Evaluation, num_bins: int, excluded_class: int | None = None
+) -> Binned:
     """Apply `binned` after `check_bins`."""
     check_bins(num_bins, len(evaluation.copies.row))
-    return binned(evaluation, num_bins=num_bins)
+    return binned(evaluation, num_bins=num_bins, excluded_class=excluded_class)
 
 
 def check_bins(num_bins: int, num_rows: int) -> None:

@@ -134,7 +134,8 @@ def compare_metrics(
     def changed(name: str, metric: Metric[..., Any]) -> MetricDifference:
         p_value: PyTree | None = None
         if metric.name in BY_SQUARED_ERROR and runs[0].counts:
-            bins = [binned_for_pairs(run, num_bins) for run in runs]
+            excluded = dict(metric.options).get("excluded_class")
+            bins = [binned_for_pairs(run, num_bins, excluded) for run in runs]
             p_value = difference_of_errors(bins[:cut], bins[cut:], level).p_value
         if metric in bounded:
             of_runs = [run[metric] for run in eces]

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
+from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.evaluation import on_same_examples
+from calib_jax.inference.evaluation import Evaluation, independent, on_same_examples
 from calib_jax.metrics.contract.predictions import Predictions
 
 
@@ -20,7 +22,7 @@ class Flips(NamedTuple):
       to_right: a is wrong, b is right.
       to_wrong: a is right, b is wrong.
       between_wrong: both are wrong, with different classes.
-      same: both predict the same class.
+      same: both predict the same class; of stated confidences, both are right or both wrong.
     """
 
     to_right: int
@@ -66,11 +68,16 @@ def flips(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None)
     >>> inference.flips(a, b, jnp.array([0, 0, 0]))
     Flips(to_right=1, to_wrong=1, between_wrong=0, same=1)
     """
+    return _flips(on_same_examples("flips", (logits_a, logits_b), labels, weights))
+
+
+def _flips(models: Sequence[Evaluation]) -> Flips:
     (class_a, hit_a), (class_b, hit_b) = (
-        map(np.asarray, _predicted(model.copies.logits, model.copies.labels))
-        for model in on_same_examples("flips", (logits_a, logits_b), labels, weights)
+        map(np.asarray, _predicted(model.copies.logits, model.copies.labels)) for model in models
     )
-    changed = class_a != class_b
+    # Answers without classes are the same if both are right, or both wrong.
+    stated = any(is_stated(model.logits) for model in models)
+    changed = hit_a != hit_b if stated else class_a != class_b
     numbers = (~hit_a & hit_b, hit_a & ~hit_b, changed & ~hit_a & ~hit_b, ~changed)
     return Flips(*(int(np.sum(number)) for number in numbers))
 
@@ -102,7 +109,9 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
     >>> test.to_right, test.to_wrong, round(test.p_value, 4), round(test.mid_p, 4)
     (11, 3, 0.0574, 0.0352)
     """
-    changes = flips(logits_a, logits_b, labels, weights)
+    models = on_same_examples("mcnemar", (logits_a, logits_b), labels, weights)
+    independent("mcnemar", models[0], '; use compare_scores(score="error")')
+    changes = _flips(models)
     return McNemar(
         changes.to_right, changes.to_wrong, *_p_values(changes.to_right, changes.to_wrong)
     )

@@ -73,7 +73,7 @@ class Estimate(NamedTuple):
       value: the metric on the data.
       low: lower end of its interval.
       high: upper end of its interval.
-      interval: how the interval was computed: "percentile", "basic" or "noise bound".
+      interval: how the interval was computed: "percentile", "basic", "noise bound" or "none".
       floor: the mean value of a calibrated model; None without a noise bound.
       p_value: the p-value of the hypothesis that the model is calibrated; None without a noise
         bound.
@@ -312,9 +312,10 @@ def estimates(
     """Compute metrics with intervals; the value comes from the data, never from a bootstrap mean.
 
     For a calibrated model, a bootstrap interval of a binned calibration error does not contain the
-    true error. Such metrics get the interval of `noise_bound`, a noise floor and a p-value, unless
-    `by_class` is given or the weights are not counts 0, 1, 2, ...; the field `interval` names the
-    kind.
+    true error. Metrics that `has_noise_bound` accepts get the interval of `noise_bound`, a noise
+    floor and a p-value, unless `by_class` is given or the weights are not counts 0, 1, 2, ...; the
+    field `interval` names the kind. No valid interval is known of other calibration errors
+    (`metric.biased`), such as `smooth_ece`: their percentiles can exclude the true error.
 
     Args:
       metrics: one metric, or several by name.
@@ -323,8 +324,9 @@ def estimates(
       weights: `[*batch]`.
       key: see `bootstrap`.
       level: the nominal coverage, a fraction.
-      method: "valid" as above, with percentiles for all other metrics; "percentile" or "basic" for
-        a bootstrap interval of every metric, see `interval`.
+      method: "valid" as above, with percentiles for all other metrics, and no interval where all
+        resamples have the value, such as an accuracy of 1: it is not certain. "percentile" or
+        "basic" for a bootstrap interval of every metric, see `interval`.
       num_resamples: see `bootstrap`; also the number of draws of a noise bound, but at least
         2 / (1 - level) are drawn.
       scheme: see `bootstrap`; noise bounds do not resample.
@@ -357,8 +359,27 @@ def estimates(
             max_bytes=max_bytes,
         )
         ends = interval(samples, level, method=kind, estimate=values)
-        by_name |= {k: Estimate(values[k], ends[k].low, ends[k].high, kind) for k in others}
+        for name, (low, high) in ends.items():
+            estimate = Estimate(values[name], low, high, kind)
+            constant = method == "valid" and _is_constant(estimate)
+            by_name[name] = without_interval(estimate.value) if constant else estimate
     return {name: by_name[name] for name in metrics}
+
+
+def without_interval(value: PyTree) -> Estimate:
+    """Return a value without an interval, whose ends are NaN."""
+    nothing = jax.tree.map(lambda leaf: jnp.full_like(leaf, jnp.nan), value)
+    return Estimate(value, nothing, nothing, "none")
+
+
+def _is_constant(estimate: Estimate) -> bool:
+    """Check whether both ends are the value, up to rounding."""
+
+    def near(value: Any, end: Any) -> bool:
+        return bool(np.all(np.abs(end - value) <= 1e-6 * np.abs(value)))
+
+    ends = (jax.tree.map(near, estimate.value, end) for end in (estimate.low, estimate.high))
+    return all(all(jax.tree.leaves(end)) for end in ends)
 
 
 def _of_bound(bound: NoiseBound, evaluation: Evaluation) -> Estimate:

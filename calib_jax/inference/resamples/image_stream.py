@@ -26,7 +26,7 @@ from calib_jax.core.inputs.arrays import with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.inference.resamples.bootstrap import Estimate, interval
+from calib_jax.inference.resamples.bootstrap import INTERVALS, Estimate, interval, without_interval
 from calib_jax.metrics.contract.metric import (
     Members,
     Metric,
@@ -120,19 +120,21 @@ class ImageStream:
         key: Any,
         num_resamples: int = 1000,
         level: float = 0.9,
-        method: str = "percentile",
+        method: str = "valid",
     ) -> dict[str, Estimate]:
         """Compute every pooled metric with a bootstrap interval over images.
 
-        An interval needs some 30 images. Noise alone raises a calibration error, and resampling
-        raises it further (`metric.biased`): "percentile" intervals lie too high, "basic" less so.
+        An interval needs some 30 images.
 
         Args:
           key: PRNG key of the drawn images.
           num_resamples: number of resamples, each of as many images as there are, with replacement.
           level: the nominal coverage, a fraction.
-          method: "percentile" or "basic"; see `interval`.
+          method: "valid" for percentiles, and no interval of a calibration error
+            (`metric.biased`): noise raises it, and resampling raises it further, so percentiles lie
+            too high. "percentile" or "basic" for an interval of every metric, see `interval`.
         """
+        checks.one_of("method", method, ("valid", *INTERVALS))
         checks.random_key(key)
         checks.whole("num_resamples", num_resamples)
         stats = self.stats
@@ -142,8 +144,14 @@ class ImageStream:
         sums = jax.tree.map(lambda leaf: np.tensordot(counts, leaf, axes=1), stats)
         samples = _values_of_each(self._members, sums)
         values = self.compute()
-        ends = interval(samples, level, method=method, estimate=values)
-        return {k: Estimate(values[k], ends[k].low, ends[k].high, method) for k in self.metrics}
+        kind = "percentile" if method == "valid" else method
+        ends = interval(samples, level, method=kind, estimate=values)
+        return {
+            name: without_interval(values[name])
+            if method == "valid" and metric.biased
+            else Estimate(values[name], *ends[name], kind)
+            for name, metric in self.metrics.items()
+        }
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -106,14 +106,6 @@ def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
     return _TESTS
 
 
-def independent(name: str, evaluation: Evaluation) -> None:
-    """Raise TypeError for examples in clusters."""
-    if evaluation.cluster is not None:
-        raise TypeError(
-            f"calibration_test({name!r}) takes no clusters: it needs independent examples."
-        )
-
-
 def key_given(name: str, key: Any | None) -> Array:
     """Return the key of a test by draws; raise TypeError without one."""
     if key is None:

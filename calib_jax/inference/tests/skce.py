@@ -21,10 +21,9 @@ from jaxtyping import Float
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws
-from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.evaluation import Evaluation, in_order, independent
 from calib_jax.inference.tests.calibration import (
     CalibrationTest,
-    independent,
     key_given,
     register,
 )
@@ -60,7 +59,7 @@ def skce(
     """
     key = key_given("skce", key)
     checks.one_of("kind", kind, _KINDS)
-    independent("skce", evaluation)
+    independent("calibration_test('skce')", evaluation)
     logits, labels, *_ = evaluation.copies
     num_rows = len(labels)
     if num_rows > MOST_ROWS:

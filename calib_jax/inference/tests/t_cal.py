@@ -22,11 +22,10 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds import null_draws
-from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.evaluation import Evaluation, in_order, independent
 from calib_jax.inference.normal import Column
 from calib_jax.inference.tests.calibration import (
     CalibrationTest,
-    independent,
     key_given,
     register,
 )
@@ -47,7 +46,7 @@ def t_cal(
       models, JMLR 2023.
     """
     key = key_given("t_cal", key)
-    independent("t_cal", evaluation)
+    independent("calibration_test('t_cal')", evaluation)
     confidence, hit = evaluation.top_label()
     order = in_order(confidence, hit)
     confidence, hit = confidence[order], hit[order]
