@@ -149,7 +149,7 @@ class ImageStream:
         return {
             name: without_interval(values[name])
             if method == "valid" and metric.biased
-            else Estimate(values[name], *ends[name], kind)
+            else Estimate(values[name], ends[name].low, ends[name].high, kind)
             for name, metric in self.metrics.items()
         }
 
