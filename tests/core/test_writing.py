@@ -41,6 +41,21 @@ def test_files_are_replaced_together_and_others_stay(tmp_path):
     assert (tmp_path / "inside" / "b.txt").read_text() == "new"
 
 
+def test_a_folder_in_place_of_a_file_leaves_all_files_as_they_were(tmp_path):
+    (tmp_path / "a.txt").write_text("old")
+    (tmp_path / "b.txt").mkdir()
+
+    def replace():
+        with writing.staged(tmp_path) as new:
+            for name in ("a.txt", "b.txt"):
+                (new / name).write_text("new")
+
+    with pytest.raises(OSError, match=r"b\.txt there is in the way"):
+        replace()
+    assert (tmp_path / "a.txt").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.txt", "b.txt"]
+
+
 @pytest.mark.parametrize("write", [writing.staged, writing.replacing])
 def test_an_error_leaves_the_old_files(tmp_path, write):
     target = tmp_path if write is writing.staged else tmp_path / "a.txt"

@@ -6,6 +6,7 @@ files of a running process; leftovers are removed at the next start.
 """
 
 import contextlib
+import errno
 import functools
 import glob
 import os
@@ -37,8 +38,12 @@ def staged(folder: Path) -> Iterator[Path]:
         with _made(temporary, temporary.mkdir):
             yield temporary
             with _locked(folder):
-                for path in sorted(temporary.rglob("*")):
-                    place = folder / path.relative_to(temporary)
+                paths = sorted(temporary.rglob("*"))
+                places = [folder / path.relative_to(temporary) for path in paths]
+                for path, place in zip(paths, places, strict=True):
+                    if place.exists() and place.is_dir() != path.is_dir():
+                        raise OSError(errno.EEXIST, f"{place.name} there is in the way")
+                for path, place in zip(paths, places, strict=True):
                     if path.is_dir():
                         place.mkdir(exist_ok=True)
                     else:
