@@ -281,9 +281,10 @@ def _score(
             calibrated["clusters"] = inner.examples, numbers
         if _CALIBRATE.value:
             calibrated["criterion"] = _CRITERION.value[0]
+        inside = inner.logits if inner.weights is None else inner.logits[inner.weights > 0]
         separated = cli.refusing(
             report.out_of_distribution,
-            inner.logits,
+            inside,
             {name: rows.logits for name, rows in zip(others, outer, strict=True)},
             **calibrated,
         )

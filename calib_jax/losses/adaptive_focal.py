@@ -251,11 +251,11 @@ def _adafocal(
 
     def table(state: AdaFocalState, rows: Rows) -> dict[str, Array]:
         columns = rows["confidence"], rows["hit"], rows["weight"]
-        sums, _ = BINNINGS[binning](*columns, num_bins)
+        sums, edges = BINNINGS[binning](*columns, num_bins)
         mass = jnp.where(sums.weight > 0, sums.weight, jnp.nan)
         return {
-            "from": state.edges[:-1],
-            "to": state.edges[1:],
+            "from": edges[:-1],  # also during a warm-up, in which the state stays
+            "to": edges[1:],
             "examples": sums.weight,
             "confidence": sums.confidence / mass,
             "accuracy": sums.hit / mass,

@@ -96,7 +96,7 @@ def _class_adaptive_margin(
       rho: the initial curvature.
       rho_max: the largest curvature.
       rho_growth: the factor by which the curvature grows.
-      rho_step: the number of epochs between two tests of the curvature, at least 1.
+      rho_step: the curvature is tested at validations after a multiple of so many finished epochs.
       improvement: the curvature grows unless the validation penalty falls below this share of the
         previous one; both must be positive.
 

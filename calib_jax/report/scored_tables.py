@@ -99,7 +99,7 @@ def differences(
 def _change(metric: str, pair: tuple[str, str], found: Any, unsettled: Collection[str]) -> Change:
     value, low, high = map(float, found[:3])
     p_value = None
-    if found.p_value is not None and pair[1] not in unsettled:
+    if found.p_value is not None and not set(pair) & set(unsettled):
         p_value = float(found.p_value)
     return Change(metric, *pair, value, low, high, p_value, interval=found.interval)
 

@@ -91,8 +91,10 @@ def as_csv(report: Results) -> str:
     def add(table: str, estimate: Estimated, **entries: Any) -> None:
         cells = vars(estimate) | entries
         notes = outside_interval.reasons([_triple(estimate)])
-        model = estimate.after if isinstance(estimate, Change) else cells["predictions"]
-        state = {name: of for name, of in report.unsettled.items() if name == model}
+        models = [cells["predictions"]]
+        if isinstance(estimate, Change):
+            models = [estimate.before, estimate.after]
+        state = {name: of for name, of in report.unsettled.items() if name in models}
         notes += caveats.unsettled(state)
         if isinstance(estimate, Change):
             untested = estimate.p_value is None and not state
@@ -224,7 +226,8 @@ def _on_tests(report: Results) -> list[str]:
         *caveats.no_p(
             change.metric
             for change in report.changes
-            if change.p_value is None and change.after not in report.unsettled
+            if change.p_value is None
+            and not {change.before, change.after} & report.unsettled.keys()
         ),
     ]
 

@@ -160,5 +160,7 @@ def _mapping(path: pathlib.Path) -> dict[str, Any]:
 
 
 def _trained(folder: pathlib.Path) -> int:
+    """Return the last step of a run by its log and its checkpoints: a cut log has lost rows."""
     rows = journal.read_rows(folder / journal.ROWS)
-    return int(rows[-1]["step"]) if rows else 0
+    saved = [int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdigit()]
+    return max(saved + [int(row["step"]) for row in rows[-1:]], default=0)

@@ -148,12 +148,19 @@ class Cell:
         return self.interval == NO_INTERVAL
 
     @property
+    def raised(self) -> bool:
+        """Whether noise raises the value and the resamples of its interval: without noise bound."""
+        biased = metrics.catalogue()[self.metric].biased
+        return biased and (self.interval or "").startswith(("percentile", "examples"))
+
+    @property
     def notes(self) -> list[str]:
         """The caveats of the numbers."""
         state = {f"{self.loss} {self.phase}": self.unsettled} if self.unsettled else {}
         return [
             *caveats.unsettled(state),
             *caveats.constant([self.metric] * self.constant),
+            *caveats.bootstrapped([self.metric] * self.raised),
             *caveats.no_p([self.metric] * self.untested),
             *caveats.no_interval([(self.metric, self.difference_interval or "")]),
             *outside_interval.reasons(self.estimates),

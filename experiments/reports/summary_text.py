@@ -11,7 +11,7 @@ import numpy as np
 from calib_jax import inference, metrics, plots
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
-from calib_jax.core.files.escaping import csv_lines
+from calib_jax.core.files.escaping import csv_lines, without_nan
 from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report.files import drawable, file_name
 from experiments.reports import pages
@@ -87,6 +87,14 @@ def _head(summary: Summary) -> str:
     return str(summary.about.get("what", ""))
 
 
+def num_seeds(summary: Summary) -> str:
+    """Write the number of seeds, and that of each loss with another number, whose runs failed."""
+    numbers = {cell.loss: cell.n for cell in summary.cells}
+    most = max(numbers.values())
+    fewer = ", ".join(f"{loss}: {n}" for loss, n in numbers.items() if n < most)
+    return f"{most} seed{'s' * (most > 1)}" + f" ({fewer})" * bool(fewer)
+
+
 def clustered(summary: Summary) -> list[str]:
     """Describe the intervals if an example has several labels."""
     number = summary.about.get("clusters")
@@ -99,7 +107,6 @@ def clustered(summary: Summary) -> list[str]:
 
 
 def _foot(summary: Summary) -> list[str]:
-    cell = summary.cells[0]
     bins = summary.about.get("num_bins", 15)
     shown = [cell for cell in summary.cells if cell.metric in SHOWN]
     tested = any(cell.p is not None for cell in shown)
@@ -109,7 +116,7 @@ def _foot(summary: Summary) -> list[str]:
     )
     interval *= not all(map(tables.is_alone, shown))
     return [
-        f"Mean ± standard deviation over {cell.n} seed{'s' * (cell.n > 1)}{interval}. ECE"
+        f"Mean ± standard deviation over {num_seeds(summary)}{interval}. ECE"
         f" with {bins} bins of equal width, adaptive_ece of equal mass.",
         *clustered(summary),
         *[caveats.star(summary.baseline, "losses")] * tested,
@@ -149,6 +156,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
     return [
         *caveats.unsettled(unsettled),
         *caveats.constant(cell.metric for cell in cells if cell.constant),
+        *caveats.bootstrapped(cell.metric for cell in cells if cell.raised),
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
@@ -172,7 +180,7 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     rows = [dataclasses.asdict(cell) | {"note": " ".join(cell.notes)} for cell in summary.cells]
     texts = {
         "sweep.csv": csv_lines(map(escaping.in_csv, rows), [*names, "note"]),
-        "sweep.json": json.dumps(record, indent=1) + "\n",
+        "sweep.json": json.dumps(without_nan(record), indent=1) + "\n",
     }
     return pages.save(folder, "report", page(summary, pictures(summary)), texts)
 
@@ -187,7 +195,7 @@ def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
         facts={
             "level of the intervals": f"{LEVEL:.0%}",
             "test examples (n)": about.get("examples"),
-            "seeds of each loss": summary.cells[0].n,
+            "seeds of each loss": num_seeds(summary),
             "baseline": summary.baseline,
             "bins": about.get("num_bins", 15),
             "command": provenance.get("command"),

@@ -136,12 +136,11 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     _check_epochs("schedule.milestones", config.schedule.get("milestones", ()))
     objective = imports.loss(config.loss.name, config.loss.options)
     warm_up = imports.loss(config.warm_up_loss.name, config.warm_up_loss.options)
-    if warm_up.clock != "never":
+    _try(objective, dataset)
+    if jax.tree.leaves(_try(warm_up, dataset)):
         raise ValueError(
             f"warm_up_loss must have no state, and {config.warm_up_loss.name!r} has one."
         )
-    for tried in (objective, warm_up):
-        _try(tried, dataset)
     order = sampling(config.data.order, dataset)
     count = len(dataset.train) if order is None else len(order(config.seed, 0))
     epoch_steps = train.steps_per_epoch(count, config.batch_size, drop_last=config.drop_last)
@@ -230,12 +229,13 @@ def _check_epochs(key: str, epochs: Any) -> None:
         )
 
 
-def _try(objective: losses.Objective, dataset: data.Dataset) -> None:
-    """Trace a loss, because it validates its options only when it is called."""
+def _try(objective: losses.Objective, dataset: data.Dataset) -> Any:
+    """Trace a loss, because it validates its options only when it is called; return its state."""
     num_classes = dataset.num_classes
     shape = (jnp.zeros((1, num_classes)), jnp.zeros(1, int), jnp.ones(1))
     state = jax.eval_shape(lambda: objective.init(num_classes, dataset.class_counts))
     jax.eval_shape(objective.value, state, *shape)
+    return state
 
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:

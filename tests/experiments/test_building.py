@@ -172,8 +172,9 @@ def test_class_counts_reach_the_loss_and_labels_the_order():
         building.assemble(config, blind)
 
 
-def test_a_warm_up_loss_must_have_no_state():
-    config = config_of("digits", "adafocal")
+@pytest.mark.parametrize("loss", ["adafocal", "logit_adjusted"])
+def test_a_warm_up_loss_must_have_no_state(loss):
+    config = config_of("digits", loss)
     config.warm_up_loss = config.loss
     with pytest.raises(ValueError, match="warm_up_loss must have no state"):
         building.build(config)

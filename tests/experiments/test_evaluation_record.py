@@ -144,3 +144,13 @@ def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder, monkeypatc
         assert not list(folder.glob(".*"))
         with np.load(folder / "predictions_test.npz") as arrays:
             np.testing.assert_array_equal(arrays["logits"], PREDICTED.logits)
+
+
+def test_a_log_that_lost_its_end_is_no_shorter_training(folder):
+    for step in (2, 4):
+        (folder / "checkpoints" / str(step)).mkdir(parents=True)
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 2}) + "\n")
+    evaluate(folder, BEST, "test")
+    assert evaluation_record.read(folder).trained == 4
+    (folder / "metrics.jsonl").write_text(json.dumps({"step": 4}) + "\n")  # restored
+    assert evaluation_record.stale(folder) is None

@@ -406,6 +406,22 @@ def test_weights_that_are_no_counts_leave_calibration_errors_without_a_test():
     assert f"{ece.difference:+.4f} " in summary_text.text(made)
     assert "calibration errors need weights that count examples" in summary_text.text(made)
     assert "No interval of the difference of ece, adaptive_ece" in summary_text.text(made)
+    assert "Intervals of ece, adaptive_ece are bootstrap intervals: noise" in summary_text.text(
+        made
+    )
+
+
+def test_one_seed_and_seeds_that_failed(tmp_path):
+    fewer = [run for run in runs() if run.loss == "a" or run.seed == 0]
+    made = summarize(fewer, criteria=[])
+    assert "over 3 seeds (b: 1)" in summary_text.text(made)
+    summary_text.save(made, tmp_path)
+
+    def refuse(constant):
+        raise AssertionError(f"{constant} is no JSON")
+
+    written = json.loads((tmp_path / "sweep.json").read_text(), parse_constant=refuse)
+    assert any(cell["sd"] is None for cell in written["cells"])
 
 
 def pixels(loss, seed):

@@ -150,4 +150,8 @@ def test_tied_examples_are_split_evenly_among_the_bins(jitted):
         after = objective.update(state, rows, losses.Progress(1, 1, 2))
         table = objective.table(after, rows)
         np.testing.assert_allclose(table["accuracy"], [0.6] * 4, rtol=1e-5)
+        # During a warm-up the state stays, and the bins are those of the numbers all the same.
+        in_warm_up = objective.table(state, rows)
+        for end, edges in {"from": after.edges[:-1], "to": after.edges[1:]}.items():
+            np.testing.assert_array_equal(in_warm_up[end], edges)
         np.testing.assert_allclose(after.gamma, [np.exp(confidence - 0.6)] * 4, rtol=1e-5)

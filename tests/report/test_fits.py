@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import report
+from calib_jax import calibrators, report
 from calib_jax.report import file_scoring, tables
 from calib_jax.report.files import score_page
 from calib_jax.report.html_page import render
@@ -231,3 +231,20 @@ def test_structures_are_no_groups(several):
     groups = np.zeros(80, [("age", "f4"), ("site", "i4")])
     with pytest.raises(TypeError, match=r"must be numbers or text, got .*'age'.*: give a mapping"):
         report.score(logits, labels, groups={"both": groups} if several else groups)
+
+
+def test_no_p_value_stands_beside_a_baseline_without_an_optimum():
+    random, score = np.random.default_rng(0), np.linspace(-3, 3, 60)
+    correct = (score > 0).astype(int)
+    models = {
+        "separable": calibrators.Scored(score, correct),
+        "noisy": calibrators.Scored(score + random.normal(0, 2, 60), correct),
+    }
+    (name, first), *others = models.items()
+    options = {"calibrate": "platt", "cross_fit": 2, "num_resamples": 40}
+    scored = report.score(first, name=name, compare=dict(others), **options)
+    assert scored.unsettled
+    assert scored.changes
+    assert all(change.p_value is None for change in scored.changes)
+    rows = csv.DictReader(io.StringIO(tables.as_csv(scored)))
+    assert all("did not converge" in row["note"] for row in rows if row["table"] == "changes")

@@ -257,6 +257,25 @@ def test_an_nnx_module_has_its_modes_statistics_and_keys():
     np.testing.assert_allclose(evaluated, expected, rtol=1e-4, atol=1e-4)
 
 
+def test_an_nnx_batch_norm_of_one_device_is_refused_on_two():
+    x, keys = jnp.ones((2, 3, 2)), jax.random.split(jax.random.key(0), (2, 3))
+
+    def logits(axis_name):
+        module = Normalized(rngs=nnx.Rngs(0))
+        module.norm.axis_name = axis_name
+        forward = train.nnx(module)
+        params, state = forward.variables["params"], {"state": forward.variables["state"]}
+
+        def call(x, keys):
+            return forward(params, state, x, train=True, rng=keys, weights=jnp.ones(3))[0]
+
+        return jax.vmap(call, axis_name=train.AXIS)(x, keys)
+
+    assert logits(train.AXIS).shape == (2, 3, 2)
+    with pytest.raises(ValueError, match=r"2 devices train another network .*axis_name=train.AXIS"):
+        logits(None)
+
+
 def test_every_seed_has_its_own_nnx_module():
     factory = train.NnxFactory(lambda rngs: Normalized(3, rngs=rngs))
     first, second = (train.init_variables(factory, jax.random.key(k), None) for k in (0, 1))

@@ -10,6 +10,7 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax.core.types import Array, PyTree, Weights
+from calib_jax.train.devices.parallel import AXIS
 from calib_jax.train.step.last_layer import HEAD
 
 
@@ -61,7 +62,7 @@ class _Call(NamedTuple):
                 " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
                 " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
                 " calib_jax.train. An nnx module gives mask to its nnx.BatchNorm, with an axis for"
-                " each axis of x."
+                " each axis of x, and axis_name=AXIS for several devices."
             )
         values = {"train": train, "mask": None if weights is None else weights > 0}
         if train:
@@ -258,6 +259,9 @@ class Nnx:
         from flax import nnx as flax_nnx
 
         self._call, self._features = _call_of(module), features
+        nodes = (node for _, node in flax_nnx.iter_graph(module))
+        norms = [node for node in nodes if isinstance(node, flax_nnx.BatchNorm)]
+        self._averages_alone = any(norm.axis_name is None for norm in norms)
         parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
         self._structure, self._params, self._random, self._state = parts
         self.variables: dict[str, Any] = {"params": flax_nnx.to_pure_dict(self._params)}
@@ -279,6 +283,12 @@ class Nnx:
 
         state = model_state.get("state", {})
         call = self._call.options(train=train, rng=rng, weights=weights, has_statistics=bool(state))
+        if train and self._averages_alone and _num_devices() > 1:
+            raise ValueError(
+                "an nnx.BatchNorm without axis_name averages over the rows of its own device, so"
+                f" {_num_devices()} devices train another network than one: give it"
+                " axis_name=train.AXIS."
+            )
         # The streams of a module draw for the whole batch: the key of the first example seeds them.
         key = jax.random.key(0) if rng is None else rng[0]
         module = flax_nnx.merge(
@@ -371,6 +381,14 @@ class NnxFactory(NamedTuple):
         from flax import nnx as flax_nnx
 
         return nnx(flax_nnx.eval_shape(lambda: self.make(flax_nnx.Rngs(0))), features=features)
+
+
+def _num_devices() -> int:
+    """Return the number of devices that share the batch of the step that is traced."""
+    try:
+        return int(jax.lax.psum(1, AXIS))
+    except NameError:  # no axis of devices
+        return 1
 
 
 def _filled(state: Any, values: PyTree) -> Any:

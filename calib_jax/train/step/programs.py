@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from typing import Any
 
 import jax
+import numpy as np
 
 from calib_jax.core.examples import Draw, Source
 from calib_jax.core.statistics import NOTHING
@@ -69,6 +71,12 @@ class Programs:
         training_feed = feed_of(task.train)
         self._runner = self._warm_up_runner = runner(task.objective, task.reduction)
         if plan.warm_up_epochs:
+            counts = np.ones(task.num_classes)
+            init = functools.partial(task.warm_up_objective.init, task.num_classes, counts)
+            if jax.tree.leaves(jax.eval_shape(init)):
+                raise ValueError(
+                    "warm_up_objective must have no state, since steps pass the state of objective."
+                )
             self._warm_up_runner = runner(task.warm_up_objective, task.warm_up_reduction)
         # The training set may be evaluated too; share its feed.
         feeds = {

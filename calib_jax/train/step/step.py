@@ -108,7 +108,7 @@ def make_train_step(
     Returns:
       The step. `measured` holds totals over the global batch (weighted `loss`, weighted `hit`,
       `weight` and `examples`) and `gradient_norm` before clipping. A batch whose weights are all 0
-      changes nothing but the number of steps.
+      changes nothing but the number of steps; a schedule inside `tx` does not count it.
     """
     check_parts(forward, {}, objective=objective, tx=tx)
     checks.one_of("reduction", reduction, REDUCTIONS)
