@@ -199,6 +199,17 @@ def test_a_warm_up_trains_with_another_loss(tmp_path):
     assert not same(outcome.state.params, plain.state.params)
 
 
+def test_a_warm_up_needs_a_loss_without_state(tmp_path):
+    plan = dataclasses.replace(PLAN, warm_up_epochs=1)
+    objective = losses.objective("focal")
+    for warm_up, error, message in (
+        (losses.objective("logit_adjusted"), ValueError, "warm_up_objective must have no state"),
+        (None, TypeError, "objective must be what"),
+    ):
+        with pytest.raises(error, match=message):
+            run(tmp_path, objective, plan, task=task_of(objective, warm_up_objective=warm_up))
+
+
 def test_evaluation_by_steps(tmp_path):
     plan = dataclasses.replace(PLAN, eval_every_steps=5)
     run(tmp_path, plan=plan)

@@ -71,13 +71,13 @@ class Programs:
         training_feed = feed_of(task.train)
         self._runner = self._warm_up_runner = runner(task.objective, task.reduction)
         if plan.warm_up_epochs:
+            self._warm_up_runner = runner(task.warm_up_objective, task.warm_up_reduction)
             counts = np.ones(task.num_classes)
             init = functools.partial(task.warm_up_objective.init, task.num_classes, counts)
             if jax.tree.leaves(jax.eval_shape(init)):
                 raise ValueError(
                     "warm_up_objective must have no state, since steps pass the state of objective."
                 )
-            self._warm_up_runner = runner(task.warm_up_objective, task.warm_up_reduction)
         # The training set may be evaluated too; share its feed.
         feeds = {
             name: training_feed if source is task.train else feed_of(source)
