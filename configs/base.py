@@ -63,15 +63,7 @@ def base(loss: str) -> ConfigDict:
             "patience": 0,  # stop after this many evaluations without improvement; 0 disables it
             "patience_for": "nll",  # refinement_nll: of the network once it is calibrated
             # Evaluation.
-            "metrics": (
-                "error",
-                "nll",
-                "ece",
-                "brier",
-                "mce",
-                "adaptive_ece",
-                "classwise_ece",
-            ),
+            "metrics": ("error", "nll", "ece", "brier", "mce", "adaptive_ece", "classwise_ece"),
             "num_bins": 15,
             "eval_every_steps": 0,  # 0 evaluates at the end of every epoch
             "diagnose": False,  # also measure training set, right and wrong rows, and last layer

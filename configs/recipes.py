@@ -36,12 +36,7 @@ def tiny_imagenet(network: str, loss: str) -> ConfigDict:
     on the test images: --config.data.options.split=released. The scheduled gammas of their focal
     loss (flsc531, flsc532) change at epochs 30 and 70.
     """
-    options = {
-        "split": "papers",
-        "validation_per_class": 50,
-        "seed": 1,
-        "training_size": _all(),
-    }
+    options = {"split": "papers", "validation_per_class": 50, "seed": 1, "training_size": _all()}
     config = _trained(loss, "tiny_imagenet", options, network)
     config.num_epochs = 100
     config.batch_size = 64

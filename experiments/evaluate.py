@@ -69,13 +69,7 @@ from experiments.reports import (
     summary_text,
 )
 from experiments.reports.label_rows import label_rows
-from experiments.running import (
-    building,
-    cli,
-    imports,
-    provenance,
-    seed_folders,
-)
+from experiments.running import building, cli, imports, provenance, seed_folders
 from experiments.running.trained import Trained, predictions, restored
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")

@@ -63,10 +63,7 @@ _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if i
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
 flags.adopt_module_key_flags(processes)  # --coordinator, --num_processes, --process_id
 _PROFILE = flags.DEFINE_integer(
-    "profile",
-    0,
-    "Number of steps to trace with JAX's profiler.",
-    lower_bound=0,
+    "profile", 0, "Number of steps to trace with JAX's profiler.", lower_bound=0
 )
 _QUIET = flags.DEFINE_bool("quiet", False, "Print only errors; log.txt is still written.")
 

@@ -153,9 +153,7 @@ def _average(groups: Groups) -> Vector:
         old = jnp.where(known, jnp.exp(path.log_score - largest), 0)
         new = jnp.where(known, jnp.exp(log_score - largest), 0)
         return path._replace(
-            log_score=largest,
-            total=old * path.total + new,
-            values=old * path.values + new * values,
+            log_score=largest, total=old * path.total + new, values=old * path.values + new * values
         )
 
     # Neighbours that are equal at the start stay together.

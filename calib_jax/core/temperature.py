@@ -27,16 +27,7 @@ from jaxtyping import Bool, Float
 from calib_jax.core import numerics
 from calib_jax.core.numerics import valid
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import (
-    Array,
-    Labels,
-    Logits,
-    Number,
-    PyTree,
-    Scalar,
-    Vector,
-    Weights,
-)
+from calib_jax.core.types import Array, Labels, Logits, Number, PyTree, Scalar, Vector, Weights
 
 # Bounds of s / T, where s is about the largest difference between two logits of a row. The
 # optimum is above 1e-7 in float32, because differences cannot cancel to less. It is large where

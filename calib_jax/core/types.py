@@ -51,11 +51,7 @@ class FunctionOfArrays(Protocol[_Options, _Value]):
     __name__: str
 
     def __call__(
-        self,
-        logits: ArrayLike,
-        labels: ArrayLike,
-        *args: _Options.args,
-        **options: _Options.kwargs,
+        self, logits: ArrayLike, labels: ArrayLike, *args: _Options.args, **options: _Options.kwargs
     ) -> _Value:
         """Compute the value."""
         ...

@@ -124,8 +124,7 @@ class Moments(NamedTuple):
 def binned(evaluation: Evaluation, *, num_bins: int, excluded_class: int | None = None) -> Binned:
     """Sum the residuals of the examples of an evaluation in bins of equal width, once."""
     return evaluation.once(
-        ("binned", num_bins, excluded_class),
-        lambda: _binned(evaluation, num_bins, excluded_class),
+        ("binned", num_bins, excluded_class), lambda: _binned(evaluation, num_bins, excluded_class)
     )
 
 

@@ -15,11 +15,7 @@ from calib_jax.losses.objectives import Objective, register
 
 @checks.takes_logits(least_examples=2)
 def dca_penalty(
-    logits: Logits,
-    labels: Labels,
-    weights: Weights | None = None,
-    *,
-    axis_name: AxisName = None,
+    logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:
     r"""Compute the difference of the confidence and the accuracy of a batch.
 

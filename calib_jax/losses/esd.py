@@ -12,15 +12,7 @@ from jax import lax
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
-from calib_jax.core.types import (
-    AxisName,
-    Labels,
-    Logits,
-    Numbers,
-    Scalar,
-    Vector,
-    Weights,
-)
+from calib_jax.core.types import AxisName, Labels, Logits, Numbers, Scalar, Vector, Weights
 from calib_jax.losses.cross_entropy import with_top_label_penalty
 from calib_jax.losses.kernel_calibration import gathered, ranked
 from calib_jax.losses.objectives import Objective, register
@@ -28,11 +20,7 @@ from calib_jax.losses.objectives import Objective, register
 
 @checks.takes_logits(least_examples=3)
 def esd_penalty(
-    logits: Logits,
-    labels: Labels,
-    weights: Weights | None = None,
-    *,
-    axis_name: AxisName = None,
+    logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:
     r"""Compute the expected squared difference of confidence and accuracy, without bias.
 

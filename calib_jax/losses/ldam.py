@@ -9,14 +9,7 @@ from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import add_to_true_class, of_classes, tempered, widened
-from calib_jax.core.types import (
-    Array,
-    Labels,
-    Logits,
-    Number,
-    Numbers,
-    PerExample,
-)
+from calib_jax.core.types import Array, Labels, Logits, Number, Numbers, PerExample
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
 

@@ -9,14 +9,7 @@ from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32, of_classes, tempered
-from calib_jax.core.types import (
-    Array,
-    Labels,
-    Logits,
-    Numbers,
-    PerExample,
-    SoftLabels,
-)
+from calib_jax.core.types import Array, Labels, Logits, Numbers, PerExample, SoftLabels
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts, register
 

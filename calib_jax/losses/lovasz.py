@@ -13,15 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32, is_true_class, valid
 from calib_jax.core.statistics import gather
-from calib_jax.core.types import (
-    Array,
-    AxisName,
-    Labels,
-    Logits,
-    Numbers,
-    Scalar,
-    Weights,
-)
+from calib_jax.core.types import Array, AxisName, Labels, Logits, Numbers, Scalar, Weights
 from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.images import mean_over_images, weights_or_ones
 from calib_jax.losses.objectives import Objective, register, regularized, with_options

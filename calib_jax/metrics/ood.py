@@ -128,9 +128,7 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out", score: str = "entrop
     strictest = jnp.array([jnp.inf if from_top else -jnp.inf], ranked.score.dtype)
     thresholds = ranked.score[::-1] if from_top else ranked.score
     return RocCurve(
-        ratio(alarms, alarms[-1]),
-        ratio(detected, detected[-1]),
-        jnp.append(strictest, thresholds),
+        ratio(alarms, alarms[-1]), ratio(detected, detected[-1]), jnp.append(strictest, thresholds)
     )
 
 

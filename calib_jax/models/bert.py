@@ -13,14 +13,7 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.attention import Block, Table
-from calib_jax.models.contract import (
-    DType,
-    Network,
-    TorchRules,
-    built,
-    register,
-    tokens_of,
-)
+from calib_jax.models.contract import DType, Network, TorchRules, built, register, tokens_of
 from calib_jax.models.dropout import Dropout
 
 PADDING = 0

@@ -160,14 +160,7 @@ def _canonical(
     x: Array, kernel: Array, strides: Any, pads: Any, spread: Any, dilation: Any, precision: Any
 ) -> Array:
     return lax.conv_general_dilated(
-        x,
-        kernel,
-        strides,
-        pads,
-        spread,
-        dilation,
-        _channels_last(x.ndim - 2),
-        precision=precision,
+        x, kernel, strides, pads, spread, dilation, _channels_last(x.ndim - 2), precision=precision
     )
 
 

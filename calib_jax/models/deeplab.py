@@ -16,14 +16,7 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import (
-    DType,
-    Mask,
-    Network,
-    TorchRules,
-    built,
-    variant,
-)
+from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.resnet import ResidualBlock
 

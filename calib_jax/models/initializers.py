@@ -61,9 +61,7 @@ _RECIPES = {
     # initial logits of size 10.
     "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), uniform_bias),
     "normal": Recipe(
-        initializers.normal(0.02),
-        initializers.normal(0.02),
-        lambda fan_in: initializers.zeros,
+        initializers.normal(0.02), initializers.normal(0.02), lambda fan_in: initializers.zeros
     ),
     "xavier": Recipe(
         initializers.xavier_uniform(),

@@ -57,11 +57,7 @@ def _product(x: Array, kernel: Array, dimension_numbers: Any, **options: Any) ->
 
 
 def head(
-    x: Float[Array, "*batch inputs"],
-    num_classes: int,
-    *,
-    dtype: DType,
-    init: str = "torch",
+    x: Float[Array, "*batch inputs"], num_classes: int, *, dtype: DType, init: str = "torch"
 ) -> Logits:
     """Compute logits by a dense layer in at least float32, whatever the compute dtype is.
 
@@ -77,11 +73,7 @@ def layer_norm(
     """Normalise each vector to mean 0 and variance 1, then scale and shift its features."""
     precise = wide(dtype)
     norm = nn.LayerNorm(
-        epsilon=epsilon,
-        dtype=precise,
-        param_dtype=precise,
-        use_fast_variance=False,
-        name=name,
+        epsilon=epsilon, dtype=precise, param_dtype=precise, use_fast_variance=False, name=name
     )
     return norm(x.astype(precise)).astype(dtype)
 

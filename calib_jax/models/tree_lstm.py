@@ -13,14 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers, tree_states
-from calib_jax.models.contract import (
-    DType,
-    Network,
-    TorchRules,
-    built,
-    real_rows,
-    register,
-)
+from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
 from calib_jax.models.dropout import Dropout
 from calib_jax.models.initializers import recipe
 from calib_jax.models.word_vectors import LAYER, WordVectors

@@ -13,14 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
-from calib_jax.models.contract import (
-    DType,
-    Network,
-    TorchRules,
-    built,
-    normal,
-    register,
-)
+from calib_jax.models.contract import DType, Network, TorchRules, built, normal, register
 from calib_jax.models.dropout import Dropout
 
 _EPSILON = 1e-5

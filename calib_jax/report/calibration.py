@@ -54,10 +54,7 @@ def named(text: str) -> Any:
 
 
 def check_request(
-    calibrate: str | None,
-    fit_on: Any,
-    cross_fit: int | None,
-    criterion: str | Sequence[str],
+    calibrate: str | None, fit_on: Any, cross_fit: int | None, criterion: str | Sequence[str]
 ) -> None:
     """Raise an error for options of a calibrator that would have no effect."""
     if calibrate is None:

@@ -62,10 +62,7 @@ def match_classes(
         f"{name} lists its classes in another order than {baseline_name}: they are matched by name."
     )
     return contents._replace(
-        logits=logits[..., order],
-        labels=labels,
-        class_names=wanted,
-        notes=(*contents.notes, note),
+        logits=logits[..., order], labels=labels, class_names=wanted, notes=(*contents.notes, note)
     )
 
 

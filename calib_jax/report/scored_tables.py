@@ -58,10 +58,7 @@ def _of_class_1(evaluation: Evaluation) -> Evaluation:
 
 
 def differences(
-    given: Mapping[str, View],
-    others: Sequence[str],
-    unsettled: Collection[str],
-    **options: Any,
+    given: Mapping[str, View], others: Sequence[str], unsettled: Collection[str], **options: Any
 ) -> tuple[list[Change], list[Change]]:
     """Compare all models with the first, and those of `others` with each other.
 

@@ -12,9 +12,5 @@ from configs.losses import fragment
 def get_config() -> ConfigDict:
     """Return the fragment."""
     return fragment(
-        "class_weighted",
-        reduction="mean",
-        balancing="effective",
-        volume=10_000.0,
-        normalized=False,
+        "class_weighted", reduction="mean", balancing="effective", volume=10_000.0, normalized=False
     )

@@ -33,7 +33,7 @@ OF_LABEL: dict[str, tuple[dict[str, Any], ...]] = {
     **dict.fromkeys(("fl_gra", "flsd53_gra"), ({},)),
 }
 OTHERS: dict[str, tuple[dict[str, Any], ...]] = {
-    **{"bsce": _NORMS, "bsce_gra": _NORMS, "dual_focal": _RUNNER_UP, "dfl_gra": _RUNNER_UP},
+    **{"bsce": _NORMS, "bsce_gra": _NORMS, "dual_focal": _RUNNER_UP, "dfl_gra": _RUNNER_UP}
 }
 OF_IMAGES = {"neighbour_margin"}
 

@@ -23,9 +23,7 @@ Values = dict[str, float]
 Rows = np.ndarray | slice
 
 
-def measure(
-    seeds: list[tuple[Predictions, Predictions, Predictions | None]],
-) -> dict[str, Any]:
+def measure(seeds: list[tuple[Predictions, Predictions, Predictions | None]]) -> dict[str, Any]:
     """Measure the predictions of all seeds of a setting.
 
     Args:

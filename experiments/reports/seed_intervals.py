@@ -48,10 +48,7 @@ class SeedInterval(NamedTuple):
 
 
 def of_samples(
-    values: Sequence[float],
-    samples: Float[np.ndarray, "runs resamples"],
-    *,
-    most: float = math.inf,
+    values: Sequence[float], samples: Float[np.ndarray, "runs resamples"], *, most: float = math.inf
 ) -> SeedInterval:
     """Compute the interval of the mean of a regular, non-negative metric.
 

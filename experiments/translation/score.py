@@ -153,10 +153,7 @@ class Page(NamedTuple):
 
 
 def page(
-    results: Mapping[str, Scored],
-    sources: Sequence[str],
-    references: Sequence[str],
-    about: str,
+    results: Mapping[str, Scored], sources: Sequence[str], references: Sequence[str], about: str
 ) -> Page:
     """Compute BLEU and chrF of all networks, and write the page."""
     columns = {

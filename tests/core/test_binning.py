@@ -235,9 +235,7 @@ def test_equal_mass_bins_do_not_depend_on_the_order():
         order = np.random.default_rng(seed).permutation(300)
         columns = (jnp.asarray(column[order]) for column in (confidence, hit, weight))
         for a, b in zip(
-            jax.tree.leaves(bins(*columns, 15)),
-            jax.tree.leaves(expected),
-            strict=True,
+            jax.tree.leaves(bins(*columns, 15)), jax.tree.leaves(expected), strict=True
         ):
             np.testing.assert_array_equal(a, b)
 
@@ -247,10 +245,7 @@ def test_weight_k_is_k_copies(bins):
     random = np.random.default_rng(10)
     confidence, hit, _ = sample(40, seed=10, levels=12)
     copies = random.integers(0, 4, size=40)
-    weighted = bins(
-        *map(jnp.asarray, (confidence, hit, copies.astype(np.float32))),
-        7,
-    )
+    weighted = bins(*map(jnp.asarray, (confidence, hit, copies.astype(np.float32))), 7)
     repeated = bins(
         jnp.asarray(np.repeat(confidence, copies)),
         jnp.asarray(np.repeat(hit, copies)),

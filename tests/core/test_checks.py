@@ -165,8 +165,7 @@ def test_a_label_beyond_32_bits_is_named_as_it_was_given(wrong):
     with pytest.raises(ValueError, match=rf"f: 1 of 4 labels .* 3 classes, {wrong} is one; give"):
         checks.flat_rows("f", LOGITS, labels, None)
     np.testing.assert_array_equal(
-        find(LOGITS, labels, np.array([1, 1, 0, 1]))[np.array([0, 1, 3])],
-        [0, 1, 2],
+        find(LOGITS, labels, np.array([1, 1, 0, 1]))[np.array([0, 1, 3])], [0, 1, 2]
     )
     flat = checks.flat_rows("f", LOGITS, labels, np.array([1, 1, 0, 1]))[1]
     assert not 0 <= flat[2] < 3

@@ -196,8 +196,7 @@ def test_windows_have_the_law_of_the_papers():
 
 
 @pytest.mark.parametrize(
-    ("width", "height", "expected"),
-    [(1000, 10, (493, 0, 13, 10)), (10, 1000, (0, 493, 10, 13))],
+    ("width", "height", "expected"), [(1000, 10, (493, 0, 13, 10)), (10, 1000, (0, 493, 10, 13))]
 )
 def test_where_no_window_fits_it_is_in_the_middle(width, height, expected):
     assert jpeg.window(width, height, np.random.default_rng(0)) == expected
@@ -297,10 +296,7 @@ def nothing(place):
 @pytest.mark.parametrize(
     ("damage", "message"),
     [
-        (
-            nothing,
-            r"set imagenet2012 is neither in .*\n.* `tfds build imagenet2012 .*\nneither",
-        ),
+        (nothing, r"set imagenet2012 is neither in .*\n.* `tfds build imagenet2012 .*\nneither"),
         (
             nothing,
             r"imagenet nor .* has its official folders train and val.\n  To get it: unpack ILSVRC",

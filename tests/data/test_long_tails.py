@@ -58,10 +58,7 @@ def test_inaturalist_is_the_published_lists(folder):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (
-            lambda text: text + "data_256/b/none.jpg 1\n",
-            "names data_256/b/none.jpg, and .*unpack",
-        ),
+        (lambda text: text + "data_256/b/none.jpg 1\n", "names data_256/b/none.jpg, and .*unpack"),
         (lambda text: text + "../../etc/passwd 1\n", "which is outside"),
         (lambda text: text + "a\x1b[2J\0 1\n", r"names a\\x1b\[2J\\x00, and"),
         (

@@ -235,12 +235,7 @@ def test_an_augmented_image_of_tiny_imagenet_has_its_size(folder):
 @pytest.mark.parametrize(
     ("name", "file", "damage", "message"),
     [
-        (
-            "cifar10",
-            "cifar-10-batches-bin/data_batch_3.bin",
-            b"x" * 3072,
-            "whole records of 3,073",
-        ),
+        ("cifar10", "cifar-10-batches-bin/data_batch_3.bin", b"x" * 3072, "whole records of 3,073"),
         ("cifar10", "cifar-10-batches-bin/test_batch.bin", b"", "has 0 bytes"),
         ("cifar10", "cifar-10-batches-bin/data_batch_5.bin", None, r"has no data_batch_5\.bin"),
         ("cifar10", "cifar-10-batches-bin/test_batch.bin", b"\x0a" * 3073, "has the label 10"),

@@ -38,10 +38,7 @@ def test_the_list_tells_what_is_there_and_how_to_get_the_rest(tmp_path):
         "cifar10_c": ("cifar10_corrupted (1 of 95) ", " 2,918 MB  CC BY 4.0"),
         "cifar100": (" missing ", " 169 MB "),
         "svhn": ("dataset_info.json cannot be read as ", ", svhn/train_32x32.mat ", " 246 MB "),
-        "tiny_imagenet": (
-            "  downloaded, to be unpacked by --prepare  ",
-            "  248 MB  that of ",
-        ),
+        "tiny_imagenet": ("  downloaded, to be unpacked by --prepare  ", "  248 MB  that of "),
         "digits": (" needs no files ", " CC BY 4.0"),
     }.items():
         row = "  ".join(re.split(r"\s{2,}", rows[name]))

@@ -191,10 +191,7 @@ def test_the_rules_of_adafocal_and_of_the_ablation():
 
 
 def test_the_rules_of_weights():
-    aligned = {
-        "FL, gradient weighting, K = 2": Value(1.0),
-        "FL, loss weighting, K = 2": Value(0.9),
-    }
+    aligned = {"FL, gradient weighting, K = 2": Value(1.0), "FL, loss weighting, K = 2": Value(0.9)}
     rule = bsce_gra_weights.ALIGNED
     assert rule.judge(aligned).state == HOLDS
     assert rule.judge(aligned | {"FL, gradient weighting, K = 2": Value(0.99)}).state == FAILS

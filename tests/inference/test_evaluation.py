@@ -148,11 +148,7 @@ def test_bad_evaluations_are_refused():
         inference.debiased_squared_error(evaluation, LABELS)
     with pytest.raises(TypeError, match="logits need labels, or give a"):
         inference.debiased_squared_error(LOGITS)
-    for field, value in (
-        ("labels", LABELS[::-1]),
-        ("weights", None),
-        ("clusters", CLUSTERS // 2),
-    ):
+    for field, value in (("labels", LABELS[::-1]), ("weights", None), ("clusters", CLUSTERS // 2)):
         with pytest.raises(ValueError, match=f"the evaluations hold different {field}"):
             inference.compare_calibration(evaluation, evaluated(OTHER, **{field: value}))
     with pytest.raises(dataclasses.FrozenInstanceError):

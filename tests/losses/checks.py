@@ -94,15 +94,7 @@ def objective_values_and_gradient(name, logits, labels, *, state=None, **options
 
 
 def check_objective(
-    name,
-    reference,
-    *batches,
-    state=None,
-    fields=None,
-    step=1e-5,
-    rtol=1e-6,
-    seed=0,
-    **options,
+    name, reference, *batches, state=None, fields=None, step=1e-5, rtol=1e-6, seed=0, **options
 ):
     """Assert that an objective has the reference's values and gradients.
 

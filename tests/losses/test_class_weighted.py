@@ -19,10 +19,7 @@ def weights_of(counts, balancing="effective", volume=10_000.0):
         middle = np.median([count for count in counts if count])
         return np.array([middle / count if count else 0.0 for count in counts])
     beta = (volume - 1) / volume
-    raw = {
-        "inverse": lambda n: 1 / n,
-        "effective": lambda n: (1 - beta) / (1 - beta**n),
-    }[balancing]
+    raw = {"inverse": lambda n: 1 / n, "effective": lambda n: (1 - beta) / (1 - beta**n)}[balancing]
     weights = np.array([raw(count) if count else 0.0 for count in counts])
     return weights / weights[weights > 0].mean()
 

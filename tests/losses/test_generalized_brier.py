@@ -43,13 +43,7 @@ def bsce_gra(logits, labels, *, gamma=2.0, beta=2.0, reading="norm", constants_a
 
 
 def bsce_adaptive_gra(
-    logits,
-    labels,
-    *,
-    thresholds=(0.2, 0.5),
-    gammas=(5.0, 3.0, 3.0),
-    beta=2.0,
-    constants_at=None,
+    logits, labels, *, thresholds=(0.2, 0.5), gammas=(5.0, 3.0, 3.0), beta=2.0, constants_at=None
 ):
     """-||q - p||_beta^gamma(p_y) log p_y with FLSD's gamma, the weight detached."""
     p = seen_by_weight(logits, labels, "gradient", constants_at)

@@ -27,10 +27,7 @@ from .reference import probabilities
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 
-TOLERANCE = {
-    "float64": {"rtol": 1e-6, "atol": 1e-9},
-    "float32": {"rtol": 2e-4, "atol": 1e-5},
-}
+TOLERANCE = {"float64": {"rtol": 1e-6, "atol": 1e-9}, "float32": {"rtol": 2e-4, "atol": 1e-5}}
 
 # Cases that the library does not reproduce, and why. They do not run.
 _IGNORED_COUNT_AS_ERRORS = (
@@ -403,8 +400,7 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "cals": class_adaptive_margin,
     "cals_phr": class_adaptive_margin,
     "nacl": train(
-        "neighbour_margin",
-        {"alpha": "alpha", "kernel_size": "kernel_size", "distance": "distance"},
+        "neighbour_margin", {"alpha": "alpha", "kernel_size": "kernel_size", "distance": "distance"}
     ),
     "bootstrapped_ce": batch_mean("bootstrapped", {"count": "K"}, per_image=True),
 }
@@ -523,10 +519,7 @@ def test_adafocal_sequence(case):
     }
     with jax.enable_x64(True):
         objective = losses.objective(
-            "adafocal",
-            num_bins=case["num_bins"],
-            gamma_initial=case["gamma_initial"],
-            **options,
+            "adafocal", num_bins=case["num_bins"], gamma_initial=case["gamma_initial"], **options
         )
         state = objective.init(10)
         for step, (gamma, edges) in enumerate(adafocal_states(case)):

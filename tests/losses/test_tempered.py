@@ -37,13 +37,7 @@ def tempered_focal(
 
 
 def tempered_flsd53(
-    logits,
-    labels,
-    *,
-    gammas=(5.0, 3.0, 3.0),
-    temperature=1.0,
-    weighting="loss",
-    constants_at=None,
+    logits, labels, *, gammas=(5.0, 3.0, 3.0), temperature=1.0, weighting="loss", constants_at=None
 ):
     """FLSD's weight, gamma 5, 3; the gamma, too, is chosen at the temperature."""
 

@@ -360,10 +360,7 @@ WRONG_KINDS = {
         ),
         "num_resamples",
     ),
-    "a level in words": (
-        lambda: inference.interval(jnp.zeros(3), "0.9"),
-        "level",
-    ),
+    "a level in words": (lambda: inference.interval(jnp.zeros(3), "0.9"), "level"),
 }
 
 

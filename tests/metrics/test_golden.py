@@ -25,10 +25,7 @@ from calib_jax.metrics.contract.terms import Columns
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 
-TOLERANCE = {
-    "float64": {"rtol": 1e-6, "atol": 1e-9},
-    "float32": {"rtol": 2e-4, "atol": 1e-5},
-}
+TOLERANCE = {"float64": {"rtol": 1e-6, "atol": 1e-9}, "float32": {"rtol": 2e-4, "atol": 1e-5}}
 
 # Cases that the library does not reproduce, and why. They do not run.
 _TIE_ON_EDGE = (

@@ -20,14 +20,8 @@ def normalised(rows, scale, bias, mean, var):
 def start(channels, dtype=jnp.float32):
     """Variables of which none is at its trivial value."""
     draw = np.random.default_rng(7)
-    params = {
-        "scale": draw.uniform(0.5, 2, channels),
-        "bias": draw.standard_normal(channels),
-    }
-    statistics = {
-        "mean": draw.standard_normal(channels),
-        "var": draw.uniform(0.5, 2, channels),
-    }
+    params = {"scale": draw.uniform(0.5, 2, channels), "bias": draw.standard_normal(channels)}
+    statistics = {"mean": draw.standard_normal(channels), "var": draw.uniform(0.5, 2, channels)}
     tree = {"params": params, "batch_stats": statistics}
     return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), tree)
 

@@ -70,11 +70,7 @@ def test_parts_of_a_large_batch_make_the_whole(batch, x64):
 
 @pytest.mark.parametrize(
     "options",
-    [
-        {"feature_group_count": 3},
-        {"lhs_dilation": (2, 1)},
-        {"dimension_numbers": None},
-    ],
+    [{"feature_group_count": 3}, {"lhs_dilation": (2, 1)}, {"dimension_numbers": None}],
     ids=str,
 )
 def test_what_is_not_its_own_is_left_to_jax(options):

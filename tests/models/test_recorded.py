@@ -36,8 +36,7 @@ def assert_close(actual, expected):
 
 
 @pytest.mark.parametrize(
-    "name",
-    [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in OURS],
+    "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in OURS]
 )
 def test_outputs_are_the_recorded_ones(name, x64):
     case = recorded.CASES[name]

@@ -105,10 +105,7 @@ def batches(
 
 
 def few_and_many(
-    few: dict[str, st.SearchStrategy],
-    many: dict[str, st.SearchStrategy],
-    *,
-    share: float = 1.0,
+    few: dict[str, st.SearchStrategy], many: dict[str, st.SearchStrategy], *, share: float = 1.0
 ) -> Callable[[Callable[..., None]], type]:
     """Make a property two tests: 30 cases, and 10,000 (`slow`).
 

@@ -49,8 +49,7 @@ def by_loops(confidence, correct, weights):
 
 
 @few_and_many(
-    {"seed": SEEDS, "rows": st.just(20)},
-    {"seed": SEEDS, "rows": st.sampled_from((1, 2, 20, 50))},
+    {"seed": SEEDS, "rows": st.just(20)}, {"seed": SEEDS, "rows": st.sampled_from((1, 2, 20, 50))}
 )
 def TestMetricsOfStatedConfidences(seed: int, rows: int) -> None:
     """Values are those of loops, with ties, edges, absent rows and confidences of 0 and 1."""

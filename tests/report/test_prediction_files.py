@@ -176,10 +176,7 @@ def test_columns_are_ordered_by_their_number(tmp_path):
         ("label,logit_1,logit_2", "from 1, logit_1"),
         ("label,logit_0,label", "has 'label' and 'label', which mean the same"),
         ("label,logit_0,Labels", "has 'label' and 'Labels', which mean the same"),
-        (
-            "logit_0,logit_1,logit_2",
-            "has no column label; it has logit_0, .*: add the labels",
-        ),
+        ("logit_0,logit_1,logit_2", "has no column label; it has logit_0, .*: add the labels"),
         (
             "label,score,other",
             "must have columns label, logit_0, logit_1, ...; it has label, score",

@@ -174,10 +174,7 @@ def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(a
 
 @pytest.mark.parametrize(
     "names",
-    [
-        pytest.param(DISTINCT, marks=pytest.mark.slow),
-        pytest.param(OTHERS, marks=pytest.mark.slow),
-    ],
+    [pytest.param(DISTINCT, marks=pytest.mark.slow), pytest.param(OTHERS, marks=pytest.mark.slow)],
     ids=["distinct", "others"],
 )
 def test_one_gradient_in_single_precision(names):

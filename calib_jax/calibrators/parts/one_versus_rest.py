@@ -174,11 +174,7 @@ def fitted(
 
 
 def apply(
-    name: str,
-    answers: Callable[[Any, Array], Array],
-    params: Any,
-    logits: Any,
-    floor: Number,
+    name: str, answers: Callable[[Any, Array], Array], params: Any, logits: Any, floor: Number
 ) -> Logits:
     """Compute calibrated log-probabilities from parameters that `fitted` returned.
 

@@ -20,13 +20,7 @@ from jax.experimental import checkify
 from calib_jax.core import numerics, rows
 from calib_jax.core.display import short
 from calib_jax.core.inputs import arrays
-from calib_jax.core.inputs.arrays import (
-    as_array,
-    as_numbers,
-    gathered,
-    unmasked,
-    with_auto_axes,
-)
+from calib_jax.core.inputs.arrays import as_array, as_numbers, gathered, unmasked, with_auto_axes
 from calib_jax.core.inputs.arrays import concrete as concrete
 from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,

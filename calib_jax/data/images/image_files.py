@@ -7,10 +7,7 @@ import numpy as np
 
 
 def opened(
-    coded: bytes,
-    formats: tuple[str, ...] = ("JPEG", "PNG"),
-    *,
-    most_pixels: int = 100_000_000,
+    coded: bytes, formats: tuple[str, ...] = ("JPEG", "PNG"), *, most_pixels: int = 100_000_000
 ) -> Any:
     """Open an image file as an image of Pillow, which is decoded when its pixels are read.
 

@@ -122,10 +122,7 @@ def _arrays(path: pathlib.Path, size: Size | None) -> dict[str, np.ndarray]:
 
 
 def _check_pairs(
-    path: pathlib.Path,
-    folder: str,
-    images: dict[str, Decoded],
-    label_maps: dict[str, Decoded],
+    path: pathlib.Path, folder: str, images: dict[str, Decoded], label_maps: dict[str, Decoded]
 ) -> None:
     """Raise unless every image has a label map of its size, and every label map an image."""
     if not images:

@@ -83,11 +83,7 @@ def imagenet(
     training, testing = np.arange(len(located.train.labels)), np.arange(len(located.val.labels))
     if held_out == "train":
         validating = splits.some_of_each(
-            located.train.labels,
-            located.classes,
-            validation_per_class,
-            name="imagenet",
-            seed=seed,
+            located.train.labels, located.classes, validation_per_class, name="imagenet", seed=seed
         )
         training = np.delete(training, validating)
         rule = f"{validation_per_class} of each class of the training part, drawn with seed {seed}"

@@ -185,12 +185,7 @@ def body(text: str, strip: Sequence[str] = ("headers",)) -> str:
 
 
 def _dataset(
-    name: str,
-    parts: _Parts,
-    *,
-    about: str,
-    strip: Sequence[str],
-    **options: Any,
+    name: str, parts: _Parts, *, about: str, strip: Sequence[str], **options: Any
 ) -> Dataset:
     """Number the words, or the word pieces, of all messages."""
     for stripped in strip:

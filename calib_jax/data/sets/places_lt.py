@@ -41,11 +41,7 @@ _ABOUT = About(
 
 @register("places_lt", _ABOUT)
 def places_lt(
-    *,
-    data_dir: str | None = None,
-    size: int = 224,
-    resize: int = 256,
-    jitter: float = 0.4,
+    *, data_dir: str | None = None, size: int = 224, resize: int = 256, jitter: float = 0.4
 ) -> Dataset:
     """Stream Places-LT: 62,500 photographs to train (5 to 4,980 a class), 7,300 and 36,500.
 

@@ -22,16 +22,8 @@ _ABOUT = About(
     tfds="svhn_cropped",
     official=(_TRAIN,),
     downloads=(
-        Download(
-            url=f"{_URL}/{_TRAIN}",
-            size=182_040_794,
-            md5="e26dedcc434d2e4c54c9b2d4a06d8373",
-        ),
-        Download(
-            url=f"{_URL}/{_TEST}",
-            size=64_275_384,
-            md5="eb5a983be6a315427106f1b164d9cef3",
-        ),
+        Download(url=f"{_URL}/{_TRAIN}", size=182_040_794, md5="e26dedcc434d2e4c54c9b2d4a06d8373"),
+        Download(url=f"{_URL}/{_TEST}", size=64_275_384, md5="eb5a983be6a315427106f1b164d9cef3"),
     ),
 )
 

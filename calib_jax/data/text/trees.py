@@ -116,9 +116,7 @@ def parse_tree(line: str, num_labels: int = 5) -> Tree:
         [child if child >= 0 else len(words) + ~child for child in pair] for pair in children
     ]
     return Tree(
-        tuple(words),
-        (*leaf_labels, *inner_labels),
-        tuple((left, right) for left, right in numbers),
+        tuple(words), (*leaf_labels, *inner_labels), tuple((left, right) for left, right in numbers)
     )
 
 

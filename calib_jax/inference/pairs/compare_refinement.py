@@ -36,14 +36,7 @@ from calib_jax.core.temperature import fit_nll
 from calib_jax.core.types import Array, Labels, Logits, Scalar
 from calib_jax.inference.clusters import Clusters, sums_of
 from calib_jax.inference.evaluation import on_same_examples
-from calib_jax.inference.normal import (
-    LEAST_UNITS,
-    Column,
-    NormalTest,
-    clipped,
-    p_of_z,
-    paired_test,
-)
+from calib_jax.inference.normal import LEAST_UNITS, Column, NormalTest, clipped, p_of_z, paired_test
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.refinement import row_at
 
@@ -114,9 +107,7 @@ def compare_refinement(
     if np.max(np.abs(refined)) <= _ROUNDING * largest:
         refined = np.zeros_like(refined)
     return RefinementDifference(
-        nll,
-        paired_test(refined, cluster, level),
-        _calibration(a, b, cluster, level),
+        nll, paired_test(refined, cluster, level), _calibration(a, b, cluster, level)
     )
 
 

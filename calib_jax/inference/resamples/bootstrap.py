@@ -39,20 +39,9 @@ from calib_jax.inference.bounds.noise_bound import (
     least_draws,
     noise_bound,
 )
-from calib_jax.inference.evaluation import (
-    Evaluation,
-    bytes_of,
-    evaluated,
-    on_same_examples,
-)
+from calib_jax.inference.evaluation import Evaluation, bytes_of, evaluated, on_same_examples
 from calib_jax.inference.resamples import prepared_terms, resampling
-from calib_jax.metrics.contract.metric import (
-    Members,
-    Metric,
-    one_or_several,
-    owners,
-    terms_of,
-)
+from calib_jax.metrics.contract.metric import Members, Metric, one_or_several, owners, terms_of
 from calib_jax.metrics.contract.predictions import terms_in_blocks
 from calib_jax.metrics.contract.terms import Terms
 

@@ -115,12 +115,7 @@ class ImageStream:
         return jax.tree.map(_mean_of_defined, values)
 
     def estimates(
-        self,
-        *,
-        key: Any,
-        num_resamples: int = 1000,
-        level: float = 0.9,
-        method: str = "valid",
+        self, *, key: Any, num_resamples: int = 1000, level: float = 0.9, method: str = "valid"
     ) -> dict[str, Estimate]:
         """Compute every pooled metric with a bootstrap interval over images.
 

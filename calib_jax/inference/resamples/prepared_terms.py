@@ -19,12 +19,7 @@ from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, PyTree, Vector
-from calib_jax.metrics.contract.ranked import (
-    Ranked,
-    RankedClasses,
-    ScoredClasses,
-    ranked_if_scored,
-)
+from calib_jax.metrics.contract.ranked import Ranked, RankedClasses, ScoredClasses, ranked_if_scored
 from calib_jax.metrics.contract.terms import (
     STATIC,
     ClassGaps,

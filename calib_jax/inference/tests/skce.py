@@ -22,11 +22,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.evaluation import Evaluation, in_order, independent
-from calib_jax.inference.tests.calibration import (
-    CalibrationTest,
-    key_given,
-    register,
-)
+from calib_jax.inference.tests.calibration import CalibrationTest, key_given, register
 from calib_jax.metrics.contract.predictions import Predictions
 
 MOST_ROWS = 5000

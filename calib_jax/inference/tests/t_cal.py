@@ -24,11 +24,7 @@ from calib_jax.core.types import Array
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.evaluation import Evaluation, in_order, independent
 from calib_jax.inference.normal import Column
-from calib_jax.inference.tests.calibration import (
-    CalibrationTest,
-    key_given,
-    register,
-)
+from calib_jax.inference.tests.calibration import CalibrationTest, key_given, register
 
 
 @register("t_cal")

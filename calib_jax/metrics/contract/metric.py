@@ -428,9 +428,7 @@ def metric(
       interpolation_error: see `Metric`.
     """
 
-    def decorate(
-        finish: Callable[Concatenate[Any, _Options], _Value],
-    ) -> Metric[_Options, _Value]:
+    def decorate(finish: Callable[Concatenate[Any, _Options], _Value]) -> Metric[_Options, _Value]:
         of_name = Metric(finish.__name__, prepare, finish, (), biased, interpolation_error)
         return register(of_name)
 

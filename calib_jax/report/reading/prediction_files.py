@@ -252,11 +252,7 @@ def _check_finite(name: str, logits: np.ndarray, weights: np.ndarray | None) -> 
 
 
 def _from_zero(
-    name: str,
-    labels: np.ndarray,
-    weights: np.ndarray | None,
-    num_classes: int,
-    first_label: int,
+    name: str, labels: np.ndarray, weights: np.ndarray | None, num_classes: int, first_label: int
 ) -> np.ndarray:
     """Count labels from 0; raise an error for a label out of range, compared in its own dtype."""
     if labels.dtype.kind == "b" and num_classes == 2:

@@ -441,11 +441,7 @@ def _floats(rows: list[list[str]], places: list[int], num_fields: int) -> array.
 
 
 def _whole_lines(
-    path: pathlib.Path,
-    names: list[str],
-    rows: list[list[str]],
-    places: list[int],
-    line: int,
+    path: pathlib.Path, names: list[str], rows: list[list[str]], places: list[int], line: int
 ) -> list[list[str]]:
     """Drop blank lines and raise an error for the first bad line; `line` numbers `rows[0]`."""
     for number, row in enumerate(rows, start=line):

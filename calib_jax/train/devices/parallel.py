@@ -72,11 +72,7 @@ class Program:
 
 
 def data_parallel(
-    step: Callable[..., Any],
-    devices: Devices,
-    *,
-    axis_name: str = AXIS,
-    donate: Sequence[int] = (),
+    step: Callable[..., Any], devices: Devices, *, axis_name: str = AXIS, donate: Sequence[int] = ()
 ) -> Program:
     """Map a function over devices, each with one entry of the leading axis.
 

@@ -165,10 +165,7 @@ def check_arguments(forward: Any, states: Sequence[Any], source: Any) -> None:
 
 
 def _check_memory(
-    forward: Forward,
-    states: Sequence[PyTree],
-    source: Source,
-    prepare: Callable[[PyTree], PyTree],
+    forward: Forward, states: Sequence[PyTree], source: Source, prepare: Callable[[PyTree], PyTree]
 ) -> None:
     """Raise `DoesNotFit` if the logits of many labels, such as pixels, do not fit into memory."""
     inputs, labels, label_weights = read(source, np.arange(1))

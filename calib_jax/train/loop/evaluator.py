@@ -69,11 +69,7 @@ class Evaluator:
     """
 
     def __init__(
-        self,
-        task: Task,
-        feeds: Mapping[str, Feed],
-        batch_size: int,
-        arrangement: Arrangement,
+        self, task: Task, feeds: Mapping[str, Feed], batch_size: int, arrangement: Arrangement
     ) -> None:
         self._task = task
         self._arrangement = arrangement

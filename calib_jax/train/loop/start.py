@@ -151,9 +151,7 @@ def fit_all(
     with contextlib.ExitStack() as stack:
         interruption = stack.enter_context(recorded_signals())
         console = Console(
-            len(runs) * timetable.total_steps,
-            progress=progress,
-            quiet=quiet or not processes.leads,
+            len(runs) * timetable.total_steps, progress=progress, quiet=quiet or not processes.leads
         )
         stack.callback(console.close)
 

@@ -205,9 +205,7 @@ def make_train_step(
 
         # Momentum and weight decay move the parameters even if the gradient is zero.
         params, opt_state, averages = lax.cond(
-            measured["weight"] > 0,
-            updated,
-            lambda: (state.params, state.opt_state, state.average),
+            measured["weight"] > 0, updated, lambda: (state.params, state.opt_state, state.average)
         )
         return TrainState(
             step=state.step + 1,

@@ -49,12 +49,7 @@ def newsgroups_cnn(loss: str, **options: object) -> Training:
 def newsgroups_learned(loss: str, **options: object) -> Training:
     """Return a training of the CNN with word vectors that are learned from random ones."""
     return Training(
-        loss,
-        options,
-        config="newsgroups_cnn",
-        changes=SMALLER,
-        alias="length250",
-        checkpoint=BEST,
+        loss, options, config="newsgroups_cnn", changes=SMALLER, alias="length250", checkpoint=BEST
     )
 
 

@@ -25,7 +25,7 @@ CHECKS = (
 )
 # Claims about trained networks without a p-value, and why.
 WITHOUT_P = {
-    "mukhoti-translation-temperature-one": "each loss has one seed, and its T is a step of a grid",
+    "mukhoti-translation-temperature-one": "each loss has one seed, and its T is a step of a grid"
 }
 
 

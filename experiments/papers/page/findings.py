@@ -93,9 +93,7 @@ def read(path: pathlib.Path = claims.PUBLISHED / "findings.csv") -> list[Row]:
 
 
 def compute(
-    folder: pathlib.Path,
-    standing: Mapping[str, verdicts.Verdict],
-    by_claim: Mapping[str, Entry],
+    folder: pathlib.Path, standing: Mapping[str, verdicts.Verdict], by_claim: Mapping[str, Entry]
 ) -> list[Finding]:
     """Compute the effects of findings; leave out those without their value in the folder."""
     read_runs = functools.cache(functools.partial(_runs, folder))

@@ -211,10 +211,7 @@ TABLES = (
             "FL-3, words learned": newsgroups_learned("focal", gamma=3.0),
             "FLSD-53, words learned": newsgroups_learned("flsd53"),
         },
-        {
-            "mukhoti": ("20 Newsgroups", "Global Pooling CNN"),
-            "adafocal": ("20Newsgroup", "CNN"),
-        },
+        {"mukhoti": ("20 Newsgroups", "Global Pooling CNN"), "adafocal": ("20Newsgroup", "CNN")},
         note="The by-date version, 250 words a message and 22 epochs in place of 1,000 and 50, the"
         " word vectors of MiniLM in place of GloVe, also fixed, the epoch of the best validation"
         " accuracy.",

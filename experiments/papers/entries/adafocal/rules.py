@@ -69,5 +69,5 @@ ENTRY = computed(
             signs,
             limits.above(0, "changes of sign, rule as released"),
         ),
-    },
+    }
 )

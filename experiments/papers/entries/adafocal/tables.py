@@ -2,14 +2,7 @@
 
 from experiments.papers.entries.recounted import Below, statistic
 from experiments.papers.entry import computed
-from experiments.papers.judge.counting import (
-    PHASES,
-    brief,
-    columns,
-    count,
-    each_count,
-    inside,
-)
+from experiments.papers.judge.counting import PHASES, brief, columns, count, each_count, inside
 from experiments.papers.judge.rules import decided
 from experiments.papers.judge.values import Value
 

@@ -52,7 +52,4 @@ def costs() -> dict[str, Value]:
 STEP = "time over CE's, step of ResNet-8 at batch 128"
 
 
-ENTRY = computed(
-    {"bsce-gra-no-extra-cost": (costs, step_costs.free(STEP))},
-    minutes=5,
-)
+ENTRY = computed({"bsce-gra-no-extra-cost": (costs, step_costs.free(STEP))}, minutes=5)

@@ -264,5 +264,5 @@ ENTRY = computed(
         ),
         "bsce-gra-scaling-strictly-aligned": (alignment, ALIGNED),
         "bsce-gra-implicit-loss": (implicit_loss, IMPLICIT),
-    },
+    }
 )

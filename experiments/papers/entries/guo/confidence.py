@@ -112,8 +112,7 @@ def _underconfident() -> Rule:
 ENTRY = Entry(
     claims={
         "guo-resnet-overconfident": rules.every(
-            rules.above("confidence - accuracy"),
-            rules.at_least("share of overconfident bins", 0.8),
+            rules.above("confidence - accuracy"), rules.at_least("share of overconfident bins", 0.8)
         ),
         "guo-ts-lowers-ece": rules.above("CE2(CE) - CE2(CE+TS)"),
         "mukhoti-top-bin-dominates-ece": _top_bins(),

@@ -288,5 +288,5 @@ ENTRY = computed(
                 limits.at_most(0, "largest entropy of others minus that of the solution"),
             ),
         ),
-    },
+    }
 )

@@ -48,6 +48,6 @@ ENTRY = computed(
         "guo-platt-calibrates-binary": (
             reductions,
             above("CE2(before) - CE2(after Platt)", "true squared error, before - after"),
-        ),
-    },
+        )
+    }
 )

@@ -44,7 +44,5 @@ def costs() -> dict[str, Value]:
 
 
 ENTRY = Entry(
-    claims={"recall-minimal-tuning-and-cost": step_costs.free(STEP)},
-    statistic=costs,
-    minutes=5,
+    claims={"recall-minimal-tuning-and-cost": step_costs.free(STEP)}, statistic=costs, minutes=5
 )

@@ -121,7 +121,7 @@ ENTRY = computed(
                 *(f"rise from {a} to {b} classes" for a, b in itertools.pairwise(CLASSES)),
                 "batch minus moving average at 8142",
             ),
-        ),
+        )
     },
     figures=lambda: {"errors": draw()},
 )

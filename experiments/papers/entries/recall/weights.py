@@ -140,5 +140,5 @@ ENTRY = computed(
                 limits.above(1e-3, "least distance of the sum of the weights from 1"),
             ),
         ),
-    },
+    }
 )
