@@ -12,6 +12,7 @@ from jaxtyping import Bool, Float
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32, is_true_class, valid
+from calib_jax.core.sorting import argsort
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Numbers, Scalar, Weights
 from calib_jax.losses.cross_entropy import scaled_cross_entropy
@@ -85,19 +86,20 @@ def _surrogate(
     true: Bool[Array, "rows classes"],
     weights: Float[Array, " rows"],
 ) -> Scalar:
-    order = jnp.argsort(lax.stop_gradient(-errors), axis=0)  # NaN is last
-    inside = jnp.where(true, weights[:, None], 0)
-    size = jnp.sum(inside, axis=0)[None]
-    inside = jnp.take_along_axis(inside, order, axis=0)
+    errors = errors.T
+    order = argsort(lax.stop_gradient(-errors))  # NaN is last
+    inside = jnp.where(true.T, weights, 0)
+    size = jnp.sum(inside, axis=1, keepdims=True)
+    inside = jnp.take_along_axis(inside, order, axis=1)
     mass = weights[order]
-    outside_sum = jnp.cumsum(mass - inside, axis=0)
-    kept = size - jnp.cumsum(inside, axis=0) + inside  # of the class, before this row is wrong
+    outside_sum = jnp.cumsum(mass - inside, axis=1)
+    kept = size - jnp.cumsum(inside, axis=1) + inside  # of the class, before this row is wrong
     union = jnp.maximum(size + outside_sum, jnp.finfo(errors.dtype).tiny)
     before = jnp.maximum(size + outside_sum - (mass - inside), jnp.finfo(errors.dtype).tiny)
     # J_i - J_{i-1} without a difference of two nearly equal quotients.
     slope = (inside + (mass - inside) * kept / before) / union
-    of_class = jnp.sum(jnp.take_along_axis(errors, order, axis=0) * slope, axis=0)
-    occurs = (size[0] > 0) | jnp.isnan(of_class)
+    of_class = jnp.sum(jnp.take_along_axis(errors, order, axis=1) * slope, axis=1)
+    occurs = (size[:, 0] > 0) | jnp.isnan(of_class)
     count = jnp.sum(occurs, dtype=of_class.dtype)
     return jnp.sum(jnp.where(occurs, of_class, 0)) / jnp.maximum(count, 1)
 
