@@ -39,7 +39,9 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
     name, options = import_paths.name_and_options(text)
     if name == NOISE:
         if dataset.brightest is None:
-            raise ValueError(f"{NOISE} needs images, and {dataset.name} has none.")
+            raise ValueError(
+                f"{NOISE} needs images, and a value for white; {dataset.name} has none here."
+            )
         add = functools.partial(data.gaussian_noise, dataset.test, brightest=dataset.brightest)
         _check_kinds(NOISE, add, options)
         return add(**options)
@@ -50,13 +52,19 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
             f" {', '.join(known)}, and import paths MODULE:NAME."
         )
     _check_kinds(name, imports.factory("data set", name, data.catalogue()), options)
-    source = building.data_set(name, options, data_dir).test
-    theirs, ours = (_kinds_of_inputs(part) for part in (source, dataset.test))
+    other = building.data_set(name, options, data_dir)
+    theirs, ours = (_kinds_of_inputs(part.test) for part in (other, dataset))
     if theirs != ours:
         raise ValueError(
             f"{name} cannot be compared with {dataset.name}: its inputs are {theirs}, not {ours}."
         )
-    return source
+    if other.vocabulary != dataset.vocabulary:
+        raise ValueError(
+            f"{name} numbers words otherwise than {dataset.name}, so the network would read other"
+            " texts.\nGive it the options of the run, such as words=5000, or the same word pieces"
+            " (pieces=FOLDER)."
+        )
+    return other.test
 
 
 def _check_kinds(name: str, function: Callable[..., Any], options: dict[str, Any]) -> None:

@@ -217,6 +217,7 @@ class _ConfigParser(flags.ArgumentParser):
                 for key, value in values.items():
                     config[section][key] = value
         _use_network(config, names.get("model.name", ""))
+        _add_options_of_data(config, names.get("data.name", config.data.name))
         _add_settings(config)
         return config
 
@@ -249,6 +250,22 @@ def _use_network(config: ConfigDict, name: str) -> None:
         network = models.catalogue()[name]
         options = default_options(network) | _given_options("model", network)
         config.model.options = ConfigDict(options)
+
+
+def _add_options_of_data(config: ConfigDict, name: str) -> None:
+    """Add the options of the data set that the flags set and the config lacks."""
+    from calib_jax import data  # imported here so that --help starts fast
+
+    if is_path(name) or name not in data.catalogue():
+        return  # building the data set raises an error with the nearest name
+    known = options_of(data.catalogue()[name])
+    given = _on_the_command_line([f"data.options.{key}" for key in known])
+    plain = default_options(data.catalogue()[name])
+    with config.unlocked():
+        for key in known:
+            if f"data.options.{key}" in given and key not in config.data.options:
+                default = plain.get(key, config_dict.placeholder(object))
+                config.data.options[key] = default
 
 
 def _add_settings(config: ConfigDict) -> None:

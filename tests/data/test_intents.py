@@ -72,6 +72,10 @@ def test_the_published_parts_of_clinc150_and_its_other_scope(folder):
         np.testing.assert_array_equal(getattr(outside, part).weights, np.zeros(3))
     # Both scopes number the words of the training queries.
     assert outside.vocabulary.words == inside.vocabulary.words
+    of_all = [data.clinc150(data_dir=str(folder), scope=s, vocabulary="all") for s in ("in", "out")]
+    assert of_all[0].vocabulary.words == of_all[1].vocabulary.words
+    assert {"val", "test"} <= {*of_all[1].vocabulary.words}
+    assert "space" not in of_all[1].vocabulary.words
     with pytest.raises(ValueError, match="scope must be one of 'in', 'out', got 'oos'"):
         data.clinc150(data_dir=str(folder), scope="oos")
 

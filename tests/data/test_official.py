@@ -89,6 +89,7 @@ def test_the_slip_of_cifar100_is_what_the_released_code_computes(folder):
     tiny.cifar100(folder)
     dataset = data.cifar100(data_dir=str(folder), test_normalization="imagenet")
     assert "Test images alone are normalised with" in dataset.description
+    assert dataset.brightest is None  # no stored value of a test pixel is white
     images = tiny.examples("test", classes=100)[0]
     mean, deviation = IMAGENET
     expected = (images.astype(np.float64) / 255 - mean) / deviation

@@ -41,6 +41,23 @@ def test_arrays_are_split_by_class_and_normalized_by_the_training_part():
     assert dataset.description.endswith("21 to train, 6 to validate, 3 to test, in 3 classes.")
 
 
+@pytest.mark.parametrize("fraction", [0.4, 0.42, 0.45])
+@pytest.mark.parametrize("count", [3, 4, 6, 8])
+def test_each_part_has_an_example_of_each_class(count, fraction):
+    labels = np.repeat([0, 1], [count, 20])
+    dataset = data.from_arrays(np.arange(len(labels)), labels, validation=fraction, test=fraction)
+    for part in (dataset.train, dataset.validation, dataset.test):
+        assert np.bincount(part.labels, minlength=2).min() > 0
+
+
+def test_channels_before_height_and_width_are_refused():
+    pixels = np.moveaxis(PIXELS, -1, 1)
+    with pytest.raises(ValueError, match=r"got uint8 \[n, 3, 4, 5\]: np.moveaxis\(inputs, 1, -1\)"):
+        data.from_arrays(pixels, LABELS)
+    prepared = data.from_arrays(pixels, LABELS, prepare=lambda inputs: inputs)
+    assert prepared.train.inputs.shape[1:] == (3, 4, 5)
+
+
 def test_arrays_may_have_their_parts_names_and_trees():
     names = np.array(["eel", "ant"] * 5)
     tree = {"words": np.arange(10)[:, None], "length": np.ones(10, int)}
@@ -366,6 +383,18 @@ def test_folders_and_columns_may_give_the_parts(tmp_path):
     assert [np.bincount(part.labels).tolist() for part in parts] == [[1, 3], [1, 1], [2]]
 
 
+def test_parts_beside_other_folders_are_refused_and_a_class_may_be_called_train(tmp_path):
+    for part in ("Training", "testing", "dev"):
+        tiny.own_images(tmp_path).rename(tmp_path / part)
+    dataset = data.from_folder(str(tmp_path), **SMALL)
+    assert len(dataset.train) == len(dataset.validation) == len(dataset.test)
+    tiny.own_images(tmp_path).rename(tmp_path / "unlabeled")
+    with pytest.raises(ValueError, match="has folders of parts, such as Training, and others: unl"):
+        data.from_folder(str(tmp_path), **SMALL)
+    folder = tiny.own_images(tmp_path, {"bus": 4, "train": 4})
+    assert data.from_folder(str(folder), **SMALL).class_names == ("bus", "train")
+
+
 def test_a_table_of_images_may_give_the_labels(tmp_path):
     folder = tiny.own_images(tmp_path)
     names = ["cat"] * 6 + ["dog"] * 5
@@ -378,8 +407,8 @@ def test_a_table_of_images_may_give_the_labels(tmp_path):
         ("file,label\ncat/0.png,cat\ncat/77.png,cat\ncat/78.png,cat\n", "77.png .line 3., and 1 m"),
         ("file,label\ncat/0.png,\n", "line 2 of .*a.csv has no label"),
         (
-            "file,label,split\ncat/0.png,cat,dev\n",
-            "line 2 of .* has the split 'dev', which must be",
+            "file,label,split\ncat/0.png,cat,held\n",
+            "line 2 of .* has the split 'held', which must be",
         ),
         ("file,label\ncat/0\0.png,cat\n", r"line 2 of .*a.csv names 'cat/0\\x00.png', which is no"),
         (f"file,label\n{'a' * 300},cat\n", "line 2 of .*a.csv names 'aaa.*', which is no path: "),

@@ -93,9 +93,9 @@ def test_a_column_may_give_the_parts(tmp_path):
 
 
 def test_copies_of_a_text_stay_in_one_part(tmp_path):
-    """Also copies with other spaces and of another class, as of annotators that disagree."""
+    """Copies with other spaces and marks, and of another class, as annotators disagree."""
     lines = [f"text {k},{k % 2}" for k in range(40)]
-    lines += [f" text   {k},{(k + (k < 9)) % 2}" for k in range(40)]
+    lines += [f" Text   {k}!,{(k + (k < 9)) % 2}" for k in range(40)]
     dataset = data.from_texts(table(tmp_path, lines, header="text,label"))
     parts = parts_of(dataset)
     assert [len(parts[part]) for part in PARTS] == [56, 12, 12]
@@ -122,7 +122,11 @@ GOOD = ["a,0,train", "b,1,train", "c,0,test", "d,1,test", "e,0,val", "f,1,val"]
         ([*GOOD, " ,1,test"], "", "^line 8 of .*t.csv has no text: fill it in, or remove the line"),
         ([*GOOD, "g, ,test"], "", "line 8 of .*t.csv has no label: fill it in"),
         ([*GOOD, "g"], "", "line 8 of .*t.csv has no label: fill it in"),
-        ([*GOOD, "g,1,dev"], "", "line 8 of .* has the split 'dev', which must be train, validat"),
+        (
+            [*GOOD, "g,1,held"],
+            "",
+            "line 8 of .* has the split 'held', which must be train, validat",
+        ),
         ([*GOOD, "g, too,1,test"], "", "line 8 of .* has 4 values for 3 columns: put a text with"),
         ([*GOOD, '"g\nh",1,', ",1,"], "", "line 10 of .* has no text"),
         ([*GOOD, '"g "best" h",1,', "i,1,"], "", "line 8 of .* has quotes that do not match, or"),

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
+from calib_jax.data.text import sentence_pairs
 from tests.data import tiny
 
 SIZES = {"train": 30, "validation": 5, "test": 7}
@@ -64,6 +65,9 @@ def test_fewer_training_pairs(folder):
     german, _ = tiny.sentences(30)
     known = data.Subwords.of([*german[:4], *tiny.sentences(30)[1][:4]], size=60)
     assert (len(dataset.train), dataset.vocabulary) == (4, known)
+    learned = sentence_pairs._learned(sentence_pairs.Parallel(*tiny.sentences(30)), 60, 16)
+    some = [side[place * 30 // 16] for side in tiny.sentences(30) for place in range(16)]
+    assert learned == data.Subwords.of(some, size=60)
     with pytest.raises(ValueError, match=r"training_size must lie in \[1, 30\], got 31"):
         data.multi30k(data_dir=str(folder), training_size=31)
 

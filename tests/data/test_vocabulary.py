@@ -66,8 +66,8 @@ def test_a_text_in_place_of_words_or_texts_is_refused():
         pieces.tokens("a b", 4)
     with pytest.raises(TypeError, match=r"of takes sentences, got the text 'a b': give \[text"):
         data.Subwords.of("a b", 20)
-    with pytest.raises(ValueError, match="length must be at least 0, got -1"):
-        words.numbers(["a"], -1)
+    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
+        words.numbers(["a"], 0)
 
 
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
@@ -87,7 +87,7 @@ def test_vectors_of_the_c_program_and_with_a_byte_order_mark_are_read(tmp_path, 
         (b"a 1 2\nb 1 2 3\n", "line 2 holds 3 numbers and not 2"),
         (b"a 1 2\nb 1 x\n", "line 2 holds '1' ..., which are no numbers"),
         (b"a 1 nan\n", "line 1 holds a number that is not finite"),
-        (b"a 1 2\n\xff 1 2\n", "line 2 is not UTF-8"),
+        (b"a 1 2\nb \xff 2\n", "line 2 is not UTF-8"),
         (b"", "it is empty"),
     ],
 )

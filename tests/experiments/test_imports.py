@@ -263,6 +263,22 @@ def test_flags_add_the_keys_of_optimizers_and_schedules_that_the_config_lacks(mo
     assert centered.optimizer.centered is True
 
 
+@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
+def test_flags_add_the_options_of_the_data_set_that_the_config_lacks(monkeypatch):
+    file = inspect.getfile(importlib.import_module("configs.cifar10_resnet20"))
+    config = parsed(
+        monkeypatch,
+        f"--config={file}",
+        *("--config.data.options.imbalance=100", "--config.data.options.source=tfds"),
+    )
+    assert {*config.data.options} - {*parsed(monkeypatch, f"--config={file}").data.options} == {
+        *("imbalance", "source")
+    }
+    assert (config.data.options.imbalance, config.data.options.source) == (100, "tfds")
+    with pytest.raises(AttributeError, match="imbalanced"):
+        parsed(monkeypatch, f"--config={file}", "--config.data.options.imbalanced=100")
+
+
 @pytest.mark.parametrize(
     ("path", "message"),
     [

@@ -74,6 +74,8 @@ def from_arrays(
             raise _no_part(part, value)
     names = _class_names(given, class_names)
     arrays = {part: _as_arrays(part, values, names) for part, values in given.items()}
+    if prepare is None:
+        _refuse_channels_first(arrays["train"][0])
     for part, (held, _) in arrays.items():
         _check_inputs(part, held, arrays["train"][0])
     parts = split_by_class(arrays["train"][1], names, fractions, seed)
@@ -198,8 +200,8 @@ def split_by_class(
                 " the other parts."
             )
         start = 0
-        for part, fraction in fractions.items():
-            left = len(rows) - needed + 1
+        for place, (part, fraction) in enumerate(fractions.items(), start=1):
+            left = len(rows) - start - (needed - place)  # one for each part that follows
             count = min(max(1, round(fraction * len(rows))), left)
             chosen[part].append(rows[start : start + count])
             start += count
@@ -248,6 +250,17 @@ def _check_inputs(part: str, inputs: PyTree, training: PyTree) -> None:
                 f"{part}: inputs{jax.tree_util.keystr(path)} must be {_kind(expected)} as in"
                 f" training, got {_kind(leaf)}."
             )
+
+
+def _refuse_channels_first(pixels: PyTree) -> None:
+    """Raise an error for pixels with the channels before height and width."""
+    if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 4):
+        return
+    if pixels.shape[1] in (1, 3) and pixels.shape[3] > 4:
+        raise ValueError(
+            "pixels must be [n, height, width, channels], got"
+            f" {_kind(pixels)}: np.moveaxis(inputs, 1, -1) puts the channels last."
+        )
 
 
 def _kind(array: np.ndarray) -> str:

@@ -137,8 +137,16 @@ def _listed(place: pathlib.Path) -> Iterator[Listed]:
         for path, part in parts.items():
             for image in _of_classes(path):
                 yield image._replace(part=part)
-    else:
-        yield from _of_classes(place)
+        return
+    # A folder with a part's name may be a class, such as trains beside buses, but has images then.
+    for path, part in parts.items():
+        if part and _folders(path):
+            others = [one_line(other.name) for other, its_part in parts.items() if not its_part]
+            raise ValueError(
+                f"{place} has folders of parts, such as {path.name}, and others:"
+                f" {', '.join(others[:5])}.\nParts are train, val and test: move the others away."
+            )
+    yield from _of_classes(place)
 
 
 def _of_classes(place: pathlib.Path) -> Iterator[Listed]:

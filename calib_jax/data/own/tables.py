@@ -16,8 +16,9 @@ _LONGEST = 1 << 30  # limit on the bytes of the file
 _SHOWN = 30  # characters of a value in a message
 # Values of the column `split` and names of folders, by the part that they name.
 PARTS = {
-    **{"train": "train", "training": "train", "test": "test"},
-    **{"validation": "validation", "val": "validation", "valid": "validation"},
+    **dict.fromkeys(("train", "training"), "train"),
+    **dict.fromkeys(("validation", "val", "valid", "dev"), "validation"),
+    **dict.fromkeys(("test", "testing"), "test"),
 }
 
 
@@ -87,7 +88,7 @@ def quoted(value: str) -> str:
 def class_names(
     labels: Mapping[str, str], classes: Sequence[str], place: pathlib.Path
 ) -> tuple[str, ...]:
-    """Name the classes in the order of their numbers.
+    """Name the classes in the order of their numbers: sorted, or by value if all are numbers.
 
     Args:
       labels: the first place of each label, for the message.

@@ -38,7 +38,7 @@ def from_texts(
 
     Classes are numbered in alphabetic order. The column `split` has train, validation (or val) or
     test; an empty value is train. A part that no line names is held out of train. Copies of a text
-    stay in one part, where they may have different labels. No file is written.
+    (the same words) stay in one part, where they may have different labels. No file is written.
 
     A text is an array of word numbers, from 1 for the most frequent word of the training texts,
     with padding of 0 at its front. Other words are left out. Words are separated by spaces and
@@ -74,8 +74,8 @@ def from_texts(
             " and label."
         )
     rows = [
-        # One space between words, so that copies are equal.
-        row._replace(value=" ".join(row.value.split()), label=" ".join(row.label.split()))
+        # The words alone, so that texts with equal numbers are copies.
+        row._replace(value=" ".join(words_of(row.value)), label=" ".join(row.label.split()))
         for row in rows_of(path, "text")
     ]
     lines = {row.label: f"line {row.line} of {path}" for row in reversed(rows)}
@@ -89,7 +89,7 @@ def from_texts(
     texts: dict[str, int] = {}
     copies = [texts.setdefault(row.value, len(texts)) for row in rows]
     parts, drawn = parts_of(given, labels, names, fractions, seed, copies)
-    split_up = [words_of(row.value) for row in rows]
+    split_up = [row.value.split() for row in rows]
     known = Vocabulary.of((split_up[k] for k in parts["train"]), words)
     inputs = np.stack([known.numbers(text, length, cut) for text in split_up])
     sources = {part: InMemory(inputs[index], labels[index]) for part, index in parts.items()}

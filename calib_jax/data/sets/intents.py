@@ -128,10 +128,12 @@ def clinc150(
     with reading.guard(located.path, _KIND, _ADVICE):
         stored = json.loads(files.content(located.path, _KIND, _ADVICE, at_most=_AT_MOST))
         parts = {part: _pairs(stored, name) for part, name in _SCOPES[scope].items()}
-        training = _pairs(stored, "train")
-    names = _intents("clinc150", located.path, training, 150)
+        of_intents = {part: _pairs(stored, name) for part, name in _SCOPES["in"].items()}
+    names = _intents("clinc150", located.path, of_intents["train"], 150)
     about = f"CLINC150, {located}, the published parts" + ", out of scope" * (scope == "out")
-    counted = [text for text, _ in training]
+    if vocabulary == "train":
+        of_intents = {"train": of_intents["train"]}
+    counted = [text for queries in of_intents.values() for text, _ in queries]
     return _dataset("clinc150", parts, names, located.path, about=about, counted=counted, **options)
 
 

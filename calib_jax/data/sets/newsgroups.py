@@ -78,7 +78,7 @@ def newsgroups(
     Args:
       data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
         then TFDS_DATA_DIR, then ~/tensorflow_datasets.
-      length: the number of words of a message; half of the messages have at most 158 known words.
+      length: the number of words of a message; half of the messages have at most 147 known words.
       words: the size of the vocabulary, with padding.
       cut: the end at which longer messages are cut, "front" as in the released code or "end".
       strip: parts of a message that are left out: "headers" (as in the released code), "footers"
@@ -237,7 +237,8 @@ def _messages(path: pathlib.Path) -> Iterator[tuple[_Place, _Message]]:
     contents = files.contents(path, "a message", max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
     for name, content in contents:
         place = tuple(name.split("/")[-3:])
-        if len(place) == 3 and place[1] in GROUPS:
+        hidden = place[-1].startswith(".")  # such as .DS_Store
+        if len(place) == 3 and place[1] in GROUPS and not hidden:
             # The messages of 1993 declare no encoding; latin-1 maps every byte to one character.
             yield place, (content().decode("latin-1"), GROUPS.index(place[1]))
 

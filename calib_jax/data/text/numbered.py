@@ -60,7 +60,7 @@ def number_texts(
       vocabulary: the texts whose words are counted, "train" or "all".
       vectors: a file of word vectors, also in `data_dir`.
       pieces: a folder of Hugging Face with the vocabulary of a BERT, for word pieces.
-      counted: the texts whose words are counted for "train"; None for those of the part "train".
+      counted: the texts whose words are counted; None for those that `vocabulary` names.
     """
     checks.at_least("length", length, 1)
     checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
@@ -69,9 +69,12 @@ def number_texts(
     if pieces:
         return _in_pieces(texts, files.given(pieces, name, data_dir), length, cut)
     split_up = {part: [words_of(text) for text in of_part] for part, of_part in texts.items()}
-    training = split_up["train"] if counted is None else [words_of(text) for text in counted]
-    others = [part for part in split_up if vocabulary == "all" and part != "train"]
-    known = Vocabulary.of((*training, *(text for part in others for text in split_up[part])), words)
+    if counted is None:
+        of_words = split_up if vocabulary == "all" else {"train": split_up["train"]}
+        counting = [text for of_part in of_words.values() for text in of_part]
+    else:
+        counting = [words_of(text) for text in counted]
+    known = Vocabulary.of(counting, words)
     inputs = {
         part: np.stack([known.numbers(text, length, cut) for text in of_part])
         for part, of_part in split_up.items()

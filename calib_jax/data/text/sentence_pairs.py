@@ -217,6 +217,7 @@ def translation(
 def _learned(train: Parallel, words: int, count: int | None) -> Subwords:
     """Learn the pieces of both languages, from equally spaced training pairs."""
     pairs = len(train.source)
-    step = 1 if count is None else max(1, pairs // count)
-    sentences = (text for side in train for text in side[::step])
+    count = pairs if count is None else min(count, pairs)
+    chosen = [place * pairs // count for place in range(count)]
+    sentences = (side[place] for side in train for place in chosen)
     return Subwords(learned_pieces("words", sentences, words))

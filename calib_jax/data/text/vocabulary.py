@@ -85,7 +85,7 @@ class Vocabulary:
           cut: the end of a longer text that is left out, "front" as in the released code or "end".
         """
         refuse_text("numbers takes words", text, "data.words_of(text)")
-        checks.whole("length", length, 0)
+        checks.whole("length", length)
         checks.one_of("cut", cut, CUTS)
         known = [number for word in text if (number := self.number_of.get(word))]
         kept = known[-length:] if cut == "front" else known[:length]

@@ -32,7 +32,8 @@ def read_vectors(
 
     The files of GloVe have this form, and so has the text form of word2vec, whose first line (the
     number of words and the width) is skipped, as are spaces at the end of a line, which the C
-    program writes. A word may contain spaces.
+    program writes. A word may contain spaces. Only the first line, and lines that begin like a
+    requested word, are checked.
 
     Args:
       path: the file.
@@ -40,9 +41,13 @@ def read_vectors(
       width: the size of a vector; None takes the size in the file.
     """
     wanted = set(words)
+    first_words = {word.split(" ")[0].encode() for word in wanted}
     vectors: dict[str, np.ndarray] = {}
     with reading.opened(path, _KIND, _ADVICE) as file:
         for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
+            # Most lines of a large file are of other words; to split them takes most of the time.
+            if width is not None and number > 1 and line.partition(b" ")[0] not in first_words:
+                continue
             try:
                 # Only the first line can have a byte-order mark.
                 text = line.decode("utf-8-sig" if number == 1 else "utf-8")
