@@ -71,23 +71,7 @@ def read(folder: pathlib.Path, setting: Setting) -> Record | None:
         if differing := _differing(record["config"], config_key(setting)):
             raise ValueError(f"it is of another config: {differing[0]}")
         measures.check(record, len(seeds))
-    return _without_faulty_auroc(record)
-
-
-def _without_faulty_auroc(record: Record) -> Record:
-    """Remove an AUROC of exactly 1 for all seeds.
-
-    The first runs on CLINC150 set the vectors of queries out of scope to 0, so that all of them had
-    a higher entropy than every other query.
-    """
-    if set(record["values"].get("auroc_before", ())) != {1.0}:
-        return record
-    kinds = ("values", "without_test", "without_validation")
-    without = {
-        kind: {name: column for name, column in record[kind].items() if "auroc" not in name}
-        for kind in kinds
-    }
-    return {**record, **without}
+    return record
 
 
 def read_all(folder: pathlib.Path, settings: Iterable[Setting]) -> dict[Setting, Record]:

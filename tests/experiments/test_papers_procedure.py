@@ -49,6 +49,13 @@ def test_homogeneity_rejects_losses_without_noise():
     assert pooling.pooled(table).homogeneity < 0.05
 
 
+def test_losses_whose_roots_were_cut_are_left_out():
+    """Where all squared errors are negative, the roots are 0, and would look free of noise."""
+    table = np.random.default_rng(0).normal(5.0, 1.0, size=(6, 3))
+    cut = np.array([[0.0, 0.0, 0.0], [0.0, 0.1, 0.2]])
+    assert pooling.pooled(np.concatenate([table, cut])) == pooling.pooled(table)
+
+
 def test_one_seed_has_no_pooled_variance():
     with pytest.raises(ValueError, match="1 seeds has no pooled variance"):
         pooling.pooled(np.zeros((3, 1)))
@@ -245,7 +252,7 @@ def test_resampled_errors_are_those_of_the_repeated_rows():
     part = Predictions(draws.normal(size=(60, 4)) * 2, draws.integers(0, 4, 60))
     rows = draws.integers(0, 60, 60)
     weights = np.bincount(rows, minlength=60)[None].astype(np.float32)
-    eces = blocks.resampled_eces(part, weights)[:, 0]
+    eces = estimates.resampled_eces(part, weights)[:, 0]
     for place, temperature in ((4, 0.5), (9, 1.0), (24, 2.5)):
         top = scipy.special.softmax(part.logits[rows] / temperature, axis=1).max(axis=1)
         hit = part.logits[rows].argmax(axis=1) == part.labels[rows]

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from experiments.papers.entry import Entry, Training
-from experiments.papers.judge import comparisons, estimates, paired
+from experiments.papers.judge import comparisons, estimates, paired, rules
 from experiments.papers.judge.comparisons import Runs, Seeds
 from experiments.papers.judge.estimates import Columns, Estimate, Predictions
 from experiments.papers.judge.rules import Rule
@@ -32,6 +32,7 @@ LABELS = {
     **{"FL-1": "fl1", "FL-2": "fl2", "FL-3": "fl3", "FLSD-53": "flsd"},
     **dict.fromkeys(("LS", "LS-0.05"), "ls"),
 }
+ENOUGH_SEEDS = rules.at_least("seeds", 3)  # where the test of a claim asks for them
 BINNED = {"CE2": estimates.squared_error, "AdaCE2": estimates.adaptive_squared_error}
 STATISTICS: dict[str, Callable[[Any], Estimate]] = {
     "error": estimates.error,

@@ -23,7 +23,6 @@ from experiments.papers.store.records import Trained
 BEST = "best_error"
 POLAR = (0, 2)  # negative and positive
 NEUTRAL = 1
-TEMPERATURES = np.arange(1, 101) / 10  # of the papers
 SMALLER = {"data.options.length": 250, "num_epochs": 22}
 FIXED = {
     "data.options.vectors": "minilm_newsgroups_100.txt",
@@ -95,8 +94,8 @@ def released_before(run: Trained) -> Columns:
 
 def released_temperature(run: Trained) -> float:
     """Return the temperature of the least validation ECE on the papers' grid, in their reading."""
-    errors = [estimates.ece(as_released(run.validation_logits, t)) for t in TEMPERATURES]
-    return float(TEMPERATURES[np.argmin(errors)])
+    errors = [estimates.ece(as_released(run.validation_logits, t)) for t in estimates.GRID]
+    return float(estimates.GRID[np.argmin(errors)])
 
 
 def released_after(run: Trained) -> Columns:

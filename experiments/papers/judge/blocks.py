@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 import numpy as np
-import scipy.special
 
 from calib_jax.inference.residuals import Binned
 from experiments.papers.entry import Entry, Training
@@ -21,8 +20,6 @@ from experiments.papers.judge.pooling import Pooled
 from experiments.papers.store import records
 from experiments.papers.store.records import Trained
 
-GRID = np.arange(1, 101) / 10  # the papers' temperatures
-RESAMPLES, NUM_BINS = 100, 15
 SEEDS = 3
 LOSSES = 3  # the least number in a block
 
@@ -164,28 +161,6 @@ def resampled(run: Trained, statistic: Statistic) -> np.ndarray:
     The examples are the same ones for all runs. Every resample fits the papers' temperature again;
     every distinct temperature is computed once.
     """
-    distinct, places = np.unique(_temperatures(run.validation_logits), return_inverse=True)
+    distinct, places = np.unique(run.temperatures_of_resamples, return_inverse=True)
     values = [statistic(run.logits.scaled(float(t))).value for t in distinct]
     return np.array(values)[places]
-
-
-def _temperatures(validation: Predictions) -> np.ndarray:
-    """Fit the papers' temperature on resamples of the validation set, by the ECE on the grid."""
-    count = len(validation.labels)
-    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
-    return GRID[np.argmin(resampled_eces(validation, draws.astype(np.float32)), axis=0)]
-
-
-def resampled_eces(validation: Predictions, weights: np.ndarray) -> np.ndarray:
-    """Compute the plug-in ECE `[temperatures, resamples]` under weights `[resamples, rows]`."""
-    count = len(validation.labels)
-    right = validation.right
-    eces = []
-    for temperature in GRID:
-        logits = validation.logits.astype(np.float64) / temperature
-        confidence = np.exp(logits.max(axis=-1) - scipy.special.logsumexp(logits, axis=-1))
-        bins = np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
-        gaps = np.zeros((count, NUM_BINS), np.float32)
-        gaps[np.arange(count), bins] = confidence - right
-        eces.append(np.sum(np.abs(weights @ gaps), axis=1) / count)
-    return np.array(eces)

@@ -13,6 +13,9 @@ import scipy.stats
 
 from calib_jax.inference.residuals import Binned
 
+GRID = np.arange(1, 101) / 10  # the papers' temperatures
+RESAMPLES, NUM_BINS = 100, 15
+
 
 class Estimate(NamedTuple):
     """An estimate.
@@ -95,6 +98,28 @@ def temperature_of(validation: Predictions, criterion: str) -> float:
 
     fit = calibration.fit_of("temperature", criterion)
     return float(fit(validation.logits, validation.labels).temperature)
+
+
+def temperatures_of_resamples(validation: Predictions) -> np.ndarray:
+    """Fit the papers' temperature on resamples of the validation set, by the ECE on the grid."""
+    count = len(validation.labels)
+    draws = np.random.default_rng(0).multinomial(count, np.full(count, 1 / count), size=RESAMPLES)
+    return GRID[np.argmin(resampled_eces(validation, draws.astype(np.float32)), axis=0)]
+
+
+def resampled_eces(validation: Predictions, weights: np.ndarray) -> np.ndarray:
+    """Compute the plug-in ECE `[temperatures, resamples]` under weights `[resamples, rows]`."""
+    count = len(validation.labels)
+    right = validation.right
+    eces = []
+    for temperature in GRID:
+        logits = validation.logits.astype(np.float64) / temperature
+        confidence = np.exp(logits.max(axis=-1) - scipy.special.logsumexp(logits, axis=-1))
+        bins = np.clip(np.ceil(confidence * NUM_BINS).astype(int) - 1, 0, NUM_BINS - 1)
+        gaps = np.zeros((count, NUM_BINS), np.float32)
+        gaps[np.arange(count), bins] = confidence - right
+        eces.append(np.sum(np.abs(weights @ gaps), axis=1) / count)
+    return np.array(eces)
 
 
 def mean(column: np.ndarray) -> Estimate:

@@ -5,8 +5,10 @@ have the same variance, the pooled estimate
 
 $$s^2 = \frac{1}{L (S - 1)} \sum_{l, s} (\theta_{l s} - \bar\theta_l)^2$$
 
-has L (S - 1). Bartlett's statistic tests the assumption. Its chi-square distribution is inexact for
-three seeds, so its p-value is computed from normal draws.
+has L (S - 1), if the losses are independent. Runs of one seed share initial weights and the order
+of the images, which correlates them: the degrees are somewhat fewer, and a variance of a difference
+of two losses is somewhat too large. Bartlett's statistic tests the assumption. Its chi-square
+distribution is inexact for three seeds, so its p-value is computed from normal draws.
 """
 
 import functools
@@ -33,7 +35,13 @@ class Pooled(NamedTuple):
 
 
 def pooled(table: np.ndarray) -> Pooled:
-    """Pool the variance between seeds of `[losses, seeds]`, one statistic of every run."""
+    """Pool the variance between seeds of `[losses, seeds]`, one statistic of every run.
+
+    Losses with a root that was cut at 0 are left out, unless fewer than two others remain.
+    """
+    # The root of a negative squared error is cut at 0, and its variance with it.
+    whole = table[np.all(table != 0, axis=1)]
+    table = whole if len(whole) >= 2 else table
     losses, seeds = table.shape
     if losses < 2 or seeds < 2:
         raise ValueError(

@@ -119,7 +119,7 @@ def _of_validation(
     parts: tuple[Part, Part],
 ) -> float:
     """Resample the validation examples, where a part is after the papers' temperature."""
-    total = np.zeros(blocks.RESAMPLES)
+    total = np.zeros(estimates.RESAMPLES)
     for runs, part, sign in zip((first, second), parts, (1.0, -1.0), strict=True):
         if part is blocks.after:
             total += sign * np.mean([blocks.resampled(run, statistic) for run in runs], axis=0)

@@ -76,17 +76,18 @@ def state_of(claim: claims.Claim, judged: str | None, values: dict[str, Value]) 
 
 
 def _is_mostly(values: dict[str, Value]) -> bool:
-    """Check for known counts, such as 10 of 11, that are all above half of their rows.
+    """Check for known counts, such as 10 of 11: all above half of their rows, some not all rows.
 
-    >>> _is_mostly({"lowest": Value(10, rows=11)}), _is_mostly({"lowest": Value(5, rows=11)})
-    (True, False)
+    >>> [_is_mostly({"lowest": Value(count, rows=11)}) for count in (10, 5, 11)]
+    [True, False, False]
     """
-    return bool(values) and all(
+    counted = all(
         value.deviation is None
         and float(value.value).is_integer()
         and value.rows / 2 < value.value <= value.rows
         for value in values.values()
     )
+    return counted and any(value.value < value.rows for value in values.values())
 
 
 def counts(
@@ -108,11 +109,16 @@ def counts(
     return [[title, *STATES, "claims"], *rows]
 
 
-def headline(of_trained: Iterable[str]) -> str:
-    """Write the counts of the claims about trained networks as a sentence.
+def headline(of_trained: Iterable[str], on_smaller: int) -> str:
+    r"""Write the counts of the claims about trained networks and their costs as sentences.
 
-    >>> headline(["holds", "holds", "undecided", "not testable"])
-    '4 claims are about trained networks: 2 hold, 1 is undecided, 1 is not testable here.'
+    Args:
+      of_trained: the state of each claim.
+      on_smaller: the number of those that hold, although they need the networks of the papers.
+
+    >>> print(headline(["holds", "holds", "undecided"], 1).replace(". ", ".\n"))
+    3 claims are about trained networks and their costs: 2 hold, 1 is undecided.
+    Of those that hold, 1 was tested on smaller networks than its paper means.
     """
     numbers = Counter(of_trained)
     words = {  # of one claim, and of several
@@ -124,4 +130,8 @@ def headline(of_trained: Iterable[str]) -> str:
         NOT_TESTABLE: ("is not testable here", "are not testable here"),
     }
     parts = [f"{n} {words[state][n > 1]}" for state in STATES if (n := numbers[state])]
-    return f"{numbers.total()} claims are about trained networks: {', '.join(parts)}."
+    was, mean = ("was", "its paper means") if on_smaller == 1 else ("were", "their papers mean")
+    return (
+        f"{numbers.total()} claims are about trained networks and their costs: {', '.join(parts)}."
+        f" Of those that hold, {on_smaller} {was} tested on smaller networks than {mean}."
+    )

@@ -90,7 +90,7 @@ def compute(
     record = {
         "entry": entry.name,
         "scale": scale,
-        "note": entry.note,
+        "note": entry.note if scale == "cpu" else "",  # notes describe the committed runs
         **_judge(entry, values_of(entry, *arguments)),
         "figures": _draw(entry, folder, arguments),
         "runs": [

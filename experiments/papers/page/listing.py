@@ -193,7 +193,10 @@ def of_kind(listed: Iterable[Row], kind: str) -> list[Row]:
 
 def headline(listed: Iterable[Row]) -> str:
     """Write the counts of the claims about trained networks as a sentence."""
-    return states.headline(row.standing.state for row in of_kind(listed, states.TRAINED))
+    trained = of_kind(listed, states.TRAINED)
+    holding = [row for row in trained if row.standing.state == states.HOLDS]
+    on_smaller = sum(row.claim.scale == "gpu" for row in holding)
+    return states.headline((row.standing.state for row in trained), on_smaller)
 
 
 def counts(listed: Iterable[Row]) -> list[list[str]]:

@@ -24,6 +24,7 @@ from calib_jax import train
 from calib_jax.core.files import reading, writing
 from calib_jax.train.folder import files
 from experiments.papers.entry import Entry, Training
+from experiments.papers.judge import estimates
 from experiments.papers.judge.estimates import Columns, Predictions, temperature_of
 from experiments.papers.store import kept, measures, runs
 from experiments.running import provenance
@@ -78,6 +79,11 @@ class Trained:
     def temperature_by_nll(self) -> float:
         """The temperature of the least validation NLL."""
         return temperature_of(self.validation_logits, "nll")
+
+    @functools.cached_property
+    def temperatures_of_resamples(self) -> np.ndarray:
+        """The papers' temperature on resamples of the validation set."""
+        return estimates.temperatures_of_resamples(self.validation_logits)
 
     @property
     def scaled(self) -> Predictions:

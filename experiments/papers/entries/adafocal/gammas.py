@@ -35,7 +35,9 @@ def statistic(runs: Runs) -> dict[str, Value]:
     least, clear, p_values = _best(gaps)
     values["gammas that are least in a bin"] = Value(len(set(least)), note=f"by bin: {least}")
     values["gammas that are clearly best in a bin"] = Value(len(clear), note=f"{sorted(clear)}")
-    values[TWO_BEST] = Value(p_values[1] * (len(GAMMAS) - 1), note="of partial conjunction")
+    values[TWO_BEST] = Value(
+        min(1.0, p_values[1] * (len(GAMMAS) - 1)), note="of partial conjunction"
+    )
     for a, b in ((0, 3), (3, 5)):
         first, second = by_gamma[a], by_gamma[b]
         values[f"C_val({a}) - C_val({b})"] = change(

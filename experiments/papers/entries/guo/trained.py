@@ -13,6 +13,13 @@ BASE = dataclasses.replace(CE, seeds=1)
 WIDTH, DEPTH = "slope of CE2 on log width", "slope of CE2 on log depth"
 WIDTHS = {"width4": 4, "width8": 8, "base": 16, "width32": 32}
 DEPTHS = {"resnet8": 8, "resnet20": 20, "resnet32": 32}
+# Without the condition on seeds.
+HABITS = {
+    "guo-batchnorm-hurts-calibration": rules.above("CE2(batch norm) - CE2(without)"),
+    "guo-weight-decay-helps-calibration": rules.above(
+        "CE2(decay 0) - CE2(5e-4)", "error(decay 0) - error(5e-4)"
+    ),
+}
 CIFAR100 = {"lenet": 0.449, "resnet110": 0.306}  # published errors
 
 
@@ -91,13 +98,8 @@ ENTRIES = {
         others=lambda runs: _slopes(runs, DEPTHS, "depth"),
     ),
     "habits": compared.entry(
-        {
-            "guo-width-hurts-calibration": rules.above(WIDTH),
-            "guo-batchnorm-hurts-calibration": rules.above("CE2(batch norm) - CE2(without)"),
-            "guo-weight-decay-helps-calibration": rules.above(
-                "CE2(decay 0) - CE2(5e-4)", "error(decay 0) - error(5e-4)"
-            ),
-        },
+        {claim: rules.given(compared.ENOUGH_SEEDS, rule) for claim, rule in HABITS.items()}
+        | {"guo-width-hurts-calibration": rules.above(WIDTH)},
         {
             "base": BASE,
             "width4": changed(model__options__width=4),
@@ -113,7 +115,8 @@ ENTRIES = {
         "slope of the error on log width",
         "error(batch norm) - error(without)",
         labels={"batch norm": "base", "without": "no_norm", "5e-4": "base"},
-        others=lambda runs: _slopes(runs, WIDTHS, "width"),
+        others=lambda runs: {**_slopes(runs, WIDTHS, "width"), "seeds": Value(len(runs["base"]))},
+        originals=HABITS,
     ),
     "networks": compared.entry(
         {"guo-lenet-better-calibrated-than-resnet": _lenet_is_better()},

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from calib_jax import plots
+from experiments.papers.entries import compared
 from experiments.papers.entry import Entry, Training
 from experiments.papers.judge import comparisons, estimates, rules
 from experiments.papers.judge.comparisons import Runs
@@ -133,9 +134,6 @@ AT_LOW_ERROR = Rule(
 )
 
 
-ENOUGH_SEEDS = rules.at_least("seeds", 3)
-
-
 def figures(runs: Runs) -> "dict[str, matplotlib.figure.Figure]":
     """Draw test BLEU and the validation ECE against the temperature, as figure K.1."""
     temperatures = runs["ce"][0].measured[MEASURE]["temperatures"]
@@ -158,7 +156,7 @@ def _training(loss: str, **options: float) -> Training:
 ENTRY = Entry(
     claims={
         "mukhoti-translation-ece": rules.given(
-            ENOUGH_SEEDS,
+            compared.ENOUGH_SEEDS,
             rules.above(*(_error(name, phase) for name in ("CE", "LS-0.1") for phase in PHASES)),
         ),
         "mukhoti-translation-temperature-one": NEAR_ONE,
