@@ -63,7 +63,7 @@ class DeepLab(Network):
         if self.decoder:
             y = self._decoded(y, low, train, mask, keys)
         precise = wide(self.dtype)
-        how = {"dtype": precise, "init": self.initializer}
+        how = {"dtype": precise, "init": self._recipe_behind}
         logits = layers.conv(y.astype(precise), self.num_classes, 1, name="head", bias=True, **how)
         return resized(logits, (height, width), self.resizing)
 
@@ -90,17 +90,19 @@ class DeepLab(Network):
         *,
         stride: int = 1,
         dilation: int = 1,
+        init: str = "",
     ) -> Features:
         """Apply a convolution, batch norm and ReLU."""
         window: dict[str, Any] = {"padding": size // 2 * dilation, "dilation": dilation}
-        how = {"dtype": self.dtype, "init": self.initializer, "name": f"{name}_conv"}
+        how = {"dtype": self.dtype, "init": init or self._recipe_behind, "name": f"{name}_conv"}
         x = layers.conv(x, features, size, strides=stride, **window, **how)
         of_norm = {"dtype": self.dtype, "axis_name": self.axis_name, "name": f"{name}_norm"}
         return nn.relu(normalize(x, train=train, mask=mask, **of_norm))
 
     def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
         """Return the features of the first and the last stage."""
-        x = self._convolved(x, self.width, 7, "stem", train, mask, stride=2)
+        init = self.initializer
+        x = self._convolved(x, self.width, 7, "stem", train, mask, stride=2, init=init)
         x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
         reached, dilation, low = _STEM_STRIDE, 1, x
@@ -135,6 +137,11 @@ class DeepLab(Network):
         average = convolved(average.astype(x.dtype), size=1, name="average")
         scales.append(jnp.broadcast_to(average, scales[0].shape))
         return convolved(jnp.concatenate(scales, axis=-1), size=1, name="joined")
+
+    @property
+    def _recipe_behind(self) -> str:
+        """The recipe behind the backbone, where the released code draws by fan-in."""
+        return "he_normal_fan_in" if self.initializer == "he_normal" else self.initializer
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
@@ -183,8 +190,9 @@ def resized(x: Features, size: Sequence[int], resizing: str) -> Features:
         for new, old in zip(size, x.shape[1:3], strict=True)
     )
     # A product with a matrix has a fast gradient, which gathered pixels do not have on a CPU.
-    x = jnp.einsum("ni,bijc->bnjc", rows, x)
-    return jnp.einsum("nj,bijc->binc", columns, x)
+    precision = jax.lax.Precision.HIGHEST  # the last product gives the logits
+    x = jnp.einsum("ni,bijc->bnjc", rows, x, precision=precision)
+    return jnp.einsum("nj,bijc->binc", columns, x, precision=precision)
 
 
 def _aligned(new: int, old: int) -> np.ndarray:
@@ -237,7 +245,7 @@ def deeplab(
       resizing: "align_corners" as released, or "half_pixel" as in `jax.image.resize`.
       axis_name: the device axis over which batch norm sums its statistics.
       dtype: the compute dtype of all layers but the last (see `Network`).
-      init: "he_normal" as released, or "torch".
+      init: "he_normal" as released (behind the backbone by fan-in), or "torch".
       remat: whether the backward pass recomputes each block, which saves memory and costs time.
 
     References:

@@ -45,6 +45,11 @@ def he_normal_fan_out() -> Initializer:
     return initializers.variance_scaling(2.0, "fan_out", "normal")
 
 
+def he_normal_fan_in() -> Initializer:
+    r"""Draw from $N(0, 2/n)$, where n is the fan-in: logits of a last layer then have size 1."""
+    return initializers.variance_scaling(2.0, "fan_in", "normal")
+
+
 def uniform_bias(fan_in: int) -> Initializer:
     r"""Draw biases from $U(-1/\sqrt{n}, 1/\sqrt{n})$, where n is the fan-in of the layer."""
     bound = fan_in**-0.5
@@ -60,6 +65,7 @@ _RECIPES = {
     # Fan-out suits hidden layers only: for the last layer, which has few outputs, it would give
     # initial logits of size 10.
     "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), uniform_bias),
+    "he_normal_fan_in": Recipe(he_normal_fan_in(), uniform_fan_in(), uniform_bias),
     "normal": Recipe(
         initializers.normal(0.02), initializers.normal(0.02), lambda fan_in: initializers.zeros
     ),
@@ -77,14 +83,15 @@ def recipe(name: str) -> Recipe:
     Args:
       name: "torch" is PyTorch's default: weights and biases are uniform within $1/\sqrt{n}$,
         where n is the fan-in. "he_normal" is the recipe of the papers on residual networks:
-        convolutions are normal by fan-out, dense layers and biases as in PyTorch. "normal" is
-        BERT's: $N(0, 0.02^2)$ for all matrices, and biases are 0. "xavier" is the Transformer's:
-        matrices are uniform with variance 2 / (fan-in + fan-out), and biases are 0.
+        convolutions are normal by fan-out, dense layers and biases as in PyTorch;
+        "he_normal_fan_in" is the same by fan-in. "normal" is BERT's: $N(0, 0.02^2)$ for all
+        matrices, and biases are 0. "xavier" is the Transformer's: matrices are uniform with
+        variance 2 / (fan-in + fan-out), and biases are 0.
 
     >>> recipe("he_nomal")
     Traceback (most recent call last):
-    ValueError: init must be one of 'torch', 'he_normal', 'normal', 'xavier', got 'he_nomal'; did
-    you mean 'he_normal'?
+    ValueError: init must be one of 'torch', 'he_normal', 'he_normal_fan_in', 'normal', 'xavier',
+    got 'he_nomal'; did you mean 'he_normal'?
     """
     checks.one_of("init", name, _RECIPES)
     return _RECIPES[name]

@@ -37,7 +37,7 @@ def linear(*, num_classes: int = 10, dtype: DType = "float32", init: str = "torc
     Args:
       num_classes: the number of logits per example.
       dtype: as in `Network`; the only layer is the last one, so only float64 has an effect.
-      init: the recipe of the initial weights, "torch" or "he_normal".
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
 
     >>> import jax, jax.numpy as jnp
     >>> images = jnp.zeros((2, 8, 8, 1))
@@ -62,7 +62,7 @@ def mlp(
       num_classes: the number of logits per example.
       hidden: the widths of the hidden layers.
       dtype: the compute dtype of the hidden layers; the last is at least float32 (see `Network`).
-      init: the recipe of the initial weights, "torch" or "he_normal".
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
 
     >>> import jax, jax.numpy as jnp
     >>> network = mlp(num_classes=3, hidden=(32,))

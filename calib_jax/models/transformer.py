@@ -28,12 +28,12 @@ def waves(places: int, width: int) -> np.ndarray:
 
     >>> waves(2, 4).round(3)
     array([[0.   , 1.   , 0.   , 1.   ],
-           [0.841, 0.54 , 0.01 , 1.   ]], dtype=float32)
+           [0.841, 0.54 , 0.01 , 1.   ]])
     """
     rates = 10_000 ** (-np.arange(0, width, 2) / width)
     angles = np.arange(places)[:, None] * rates
     vectors = np.stack([np.sin(angles), np.cos(angles)], axis=-1).reshape(places, -1)
-    return vectors[:, :width].astype(np.float32)
+    return vectors[:, :width]
 
 
 class Stack(nn.Module):

@@ -85,6 +85,12 @@ class OfTrees(Network):
         return logits
 
 
+def _where(ordered: Array, logits: Logits, mask: Any) -> Logits:
+    """Set the logits of trees whose nodes are not in order to NaN, but not those of padding."""
+    kept = ordered if mask is None else ordered | ~jnp.asarray(mask, bool)
+    return jnp.where(kept[:, None, None], logits, jnp.nan)
+
+
 class TreeLSTM(OfTrees):
     """States of words and of pairs of subtrees, from the leaves up; see `tree_lstm`."""
 
@@ -96,7 +102,9 @@ class TreeLSTM(OfTrees):
         count = words.shape[1]
         self._check("children", children, (words.shape[0], count - 1, 2), count)
         hidden = tree_states.hidden_states(self._weights(words.shape[-1]), words, children)
-        return self._classified(hidden, train, keys)
+        ends = count + jnp.arange(count - 1)[None, :, None]  # children come before their parent
+        ordered = jnp.all((children >= 0) & (children < ends), axis=(1, 2))
+        return _where(ordered, self._classified(hidden, train, keys), mask)
 
     def _weights(self, width: int) -> tree_states.Weights:
         """Return the weights, joined to one kernel for words and one for inner nodes."""
@@ -152,7 +160,11 @@ class ChildSumTreeLSTM(OfTrees):
         x = self._of_trees(x, mask, "parents")
         words, parents = self._vectors(x, mask), x["parents"]
         self._check("parents", parents, words.shape[:2], words.shape[1])
-        return self._classified(self._composed(words, parents), train, keys)
+        count = words.shape[1]
+        places = jnp.arange(count)[None]  # a parent comes after its dependents
+        ordered = jnp.all((parents >= places) & (parents < count), axis=1)
+        logits = self._classified(self._composed(words, parents), train, keys)
+        return _where(ordered, logits, mask)
 
     def _composed(self, words: Array, parents: Array) -> Array:
         """Compute the hidden states of all words, dependents first."""
@@ -239,7 +251,7 @@ def tree_lstm(
         task of the SST; its logit is -inf, so that the probabilities of the others sum to 1. None
         excludes none; the papers' metrics exclude it without renormalising.
       dtype: the compute dtype of all layers but the last (see `Network`).
-      init: the recipe of the initial weights, "torch" or "he_normal".
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
 
     References:
       Tai et al. 2015, Improved Semantic Representations From Tree-Structured Long Short-Term
@@ -290,7 +302,7 @@ def child_sum_tree_lstm(
       dropout: the rate before the last layer.
       excluded_class: as for `tree_lstm`.
       dtype: the compute dtype of all layers but the last (see `Network`).
-      init: the recipe of the initial weights, "torch" or "he_normal".
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
 
     References:
       Tai et al. 2015, Improved Semantic Representations From Tree-Structured Long Short-Term

@@ -185,7 +185,7 @@ def vit(
       dropout: the rate after the embedding and inside the blocks; training needs `keys` unless it
         is 0.
       dtype: the compute dtype of all layers but the last (see `Network`).
-      init: the recipe of the initial weights, "torch" or "he_normal".
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
       remat: whether the backward pass recomputes each block to save memory.
 
     References:

@@ -271,3 +271,21 @@ def test_the_gradient_has_the_precision_of_the_forward_pass():
     products = [line for line in program.splitlines() if "dot_general" in line]
     assert len(products) >= 6
     assert all("HIGHEST" in line for line in products)
+
+
+def test_a_tree_whose_nodes_are_not_in_order_is_nan():
+    network = models.child_sum_tree_lstm(words=9, width=4, memory=5, dropout=0.0)
+    words = np.array([[1, 2, 3, 4]] * 4)
+    # In order; the last word follows its parent; no such word; an example that the mask leaves out.
+    parents = np.array([[1, 3, 3, 3], [1, 2, 2, 2], [1, 3, 3, 4], [0, 0, 0, 0]])
+    x, mask = {"words": words, "parents": parents}, np.array([True, True, True, False])
+    variables = network.init(jax.random.key(0), x, train=False)
+    logits = jax.jit(lambda x: network.apply(variables, x, train=False, mask=mask))(x)
+    assert np.isnan(logits).all(axis=(1, 2)).tolist() == [False, True, True, False]
+    assert np.isfinite(logits[0]).all()
+    binary = models.tree_lstm(words=9, width=4, memory=5, dropout=0.0)
+    children = np.array([[[0, 1], [4, 2], [5, 3]], [[5, 1], [4, 2], [0, 3]]])
+    x = {"words": words[:2], "children": children}
+    variables = binary.init(jax.random.key(0), x, train=False)
+    logits = binary.apply(variables, x, train=False)
+    assert np.isnan(logits).any(axis=(1, 2)).tolist() == [False, True]
