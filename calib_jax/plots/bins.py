@@ -79,10 +79,13 @@ class CheckedBins(NamedTuple):
 
     @property
     def few(self) -> np.ndarray:
-        """Whether each bin holds an example, but fewer than `FEW`; weights must be counts."""
-        if not np.array_equal(self.weight, np.round(self.weight)):
-            return np.zeros(self.weight.shape, bool)
-        return self.filled & (self.weight < FEW)
+        """Whether each bin holds an example, but fewer than `FEW`; weights must be counts.
+
+        Bins of equal mass split examples, so they have equal weights in place of whole ones.
+        """
+        whole = np.array_equal(self.weight, np.round(self.weight))
+        of_examples = whole or (self._equal_mass and self.weight.sum() >= len(self.weight))
+        return self.filled & (self.weight < FEW) & of_examples
 
     @property
     def share(self) -> np.ndarray:
@@ -129,11 +132,15 @@ class CheckedBins(NamedTuple):
         if len(width) == 1:
             return "1 bin"
         kind = ""
-        if np.allclose(width, width[0], atol=1e-6):
+        if width[0] > 0 and np.allclose(width, width[0], atol=1e-6):
             kind = " of equal width"
-        elif np.allclose(self.weight, self.weight[0], rtol=1e-4) or self._differ_by_rounding:
+        elif self._equal_mass or self._differ_by_rounding:
             kind = " of equal mass"
         return f"{len(width)} bins{kind}"
+
+    @property
+    def _equal_mass(self) -> bool:
+        return np.allclose(self.weight, self.weight[0], rtol=1e-4)
 
     @property
     def _differ_by_rounding(self) -> bool:

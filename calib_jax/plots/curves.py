@@ -47,11 +47,8 @@ def roc(
     labels = []
     for name, (false, true) in curves.items():
         area = np.trapezoid(true, false) if areas[name] is None else areas[name]
-        labels.append(
-            style.wrapped(f"{name}: AUROC {style.number('auroc', area)}".lstrip(": "), width - 1)
-        )
-    lines = sum(label.count("\n") + 1 for label in labels)
-    figure = style.canvas(width, width + 0.17 * lines + (0.3 if title else 0.1))
+        labels.append(f"{name}: AUROC {style.number('auroc', area)}".lstrip(": "))
+    figure = style.canvas(width, width + 0.51 + (0.3 if title else 0.1))
     axes = figure.subplots()
     handles: list[Any] = []
     for place, ((false, true), label) in enumerate(zip(curves.values(), labels, strict=True)):

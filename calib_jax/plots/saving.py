@@ -101,7 +101,8 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
     body = re.sub(r"<!--.*?-->|<metadata>.*?</metadata>|<style.*?</style>", "", body, flags=re.S)
     body = body.replace("xlink:href=", "href=")
     # Only in tags: a name in the figure may contain text that looks like a color.
-    body = re.sub(r"<[^>]*>", lambda tag: _with_variables(tag[0]), _with_prefixed_ids(body, name))
+    body = re.sub(r"<[^>]*>", lambda tag: _with_variables(tag[0]), body)
+    body = _with_prefixed_ids(body, name)  # afterwards, because a name may look like a color
     body = re.sub(r"(font: [^;\"']*px) '[^;\"]*", r"\1 'DejaVu Sans', Verdana, sans-serif", body)
     width, height = (72 * inches for inches in figure.get_size_inches())
     label = html.escape(escaping.printable(description))

@@ -64,7 +64,7 @@ def segmentation(
             raise TypeError(f"segmentation: {name} must be classes, integers, got {array.dtype}.")
     # matplotlib would clip an image with values from 0 to 255 to white.
     for name, array in {"image": image, "confidence": confidence[present]}.items():
-        if array.dtype.kind == "f" and not np.all((array >= 0) & (array <= 1 + 1e-6)):
+        if array.dtype.kind not in "biu" and not np.all((array >= 0) & (array <= 1 + 1e-6)):
             raise ValueError(
                 f"segmentation: {name} must lie in [0, 1], got {array.min():g} to {array.max():g}."
             )

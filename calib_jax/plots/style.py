@@ -246,10 +246,13 @@ def interval_label(level: float | None) -> str:
     return f"{100 * level:g}% interval"
 
 
+_LINE, _LINES = 0.17, 3  # inches of a line of a legend; lines for which figures have room
+
+
 def legend_below(
     figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float, note: str = ""
 ) -> None:
-    """Place the legend below the axes, in as many columns as fit.
+    """Place the legend below the axes, in as many columns as fit; a long one makes room for itself.
 
     Args:
       figure: figure of the handles.
@@ -259,11 +262,14 @@ def legend_below(
     """
     unique: dict[str, Any] = {}
     for handle in handles:
-        unique.setdefault(handle.get_label(), handle)
+        unique.setdefault(wrapped(handle.get_label(), width - 1), handle)
     longest = max(len(line) for label in unique for line in label.splitlines())
-    _, columns = grid_of(len(unique), max(int(characters(width) / (longest + 7)), 1))
+    rows, columns = grid_of(len(unique), max(int(characters(width) / (longest + 7)), 1))
+    lines = rows * max(label.count("\n") + 1 for label in unique)
+    figure.set_figheight(figure.get_figheight() + _LINE * max(0, lines - _LINES))
     figure.legend(
         handles=list(unique.values()),
+        labels=list(unique),
         loc="outside lower center",
         ncols=columns,
         title=wrapped(note, width) or None,

@@ -235,3 +235,18 @@ def test_a_full_disk_names_the_folder_and_the_reason(tmp_path):
     with pytest.raises(OSError, match=message):
         fail()
     assert names(tmp_path) == []
+
+
+def test_a_replaced_file_keeps_its_mode_and_its_link(tmp_path):
+    private, link = tmp_path / "private.txt", tmp_path / "link.txt"
+    private.write_text("old")
+    private.chmod(0o600)
+    link.symlink_to(private)
+    with writing.replacing(link) as path:
+        path.write_text("new")
+    assert link.is_symlink()
+    assert private.read_text() == "new"
+    assert private.stat().st_mode & 0o777 == 0o600
+    with writing.replacing(tmp_path / ("a" * 250)) as path:
+        path.write_text("long")
+    assert (tmp_path / ("a" * 250)).read_text() == "long"

@@ -7,7 +7,7 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from calib_jax import plots
-from calib_jax.plots import style
+from calib_jax.plots import bins, style
 
 from .tables import boxes, table, words
 
@@ -225,3 +225,11 @@ def test_the_reason_of_a_caption_outside_its_interval_stands_with_the_legend():
         assert reason.startswith("† outside its own interval")
     inside = plots.reliability_diagram(table(), ece=(0.04, 0.03, 0.05))
     assert inside.legends[0].get_title().get_text() == ""
+
+
+def test_bins_of_equal_mass_are_few_by_their_examples_and_named_where_their_edges_are_equal():
+    sums = plots.Bins(np.full(3, 0.9), np.full(3, 0.9), np.full(3, 5 / 3), [0.9] * 3, [1, 0.5, 1])
+    shown = words(plots.reliability_diagram(sums))
+    assert "equal width" not in shown
+    assert "3 bins of equal mass" in shown
+    assert bins.checked("test", sums).few.all()

@@ -169,3 +169,11 @@ def test_every_epoch_or_some_of_many_have_their_values():
     texts = [each.text for each in root.iter("title")]
     assert 50 < len(texts) <= 100
     assert texts[-1] == f"nll, epoch 350\nfocal: {1 / 350:.4g}"
+
+
+@pytest.mark.parametrize("name", ["abc123", "241128-ece", "figure-1"])
+def test_a_name_may_look_like_a_color(name):
+    svg = plots.inline_svg(plots.reliability_diagram(table()), name, description="d")
+    used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg))
+    assert used
+    assert used <= set(re.findall(r' id="([^"]+)"', svg))

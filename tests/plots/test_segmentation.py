@@ -1,5 +1,6 @@
 """Pictures of the predictions of one image: which pixel has which color."""
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -77,3 +78,10 @@ def test_an_image_without_a_class_is_drawn():
         np.zeros((1, 1, 3), np.uint8), nothing, nothing, nothing + 0.5, weights=nothing
     )
     assert figure.axes[4].get_title("left") == "error (nan% wrong)"
+
+
+def test_a_confidence_in_percent_is_refused_in_half_precision():
+    labels = np.zeros((2, 2), int)
+    percent = jnp.full((2, 2), 90, jnp.bfloat16)
+    with pytest.raises(ValueError, match=r"confidence must lie in \[0, 1\], got 90 to 90"):
+        plots.segmentation(np.zeros((2, 2, 3)), labels, labels, percent)

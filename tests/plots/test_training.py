@@ -155,3 +155,19 @@ def test_no_line_breaks_within_a_formula():
     assert len(lines) > 1
     for line in lines:
         assert line.count("$") % 2 == 0
+
+
+def test_a_long_legend_makes_room_for_itself():
+    few, many = (
+        plots.training_curves({"error": {f"method {k}": [0.3, 0.2] for k in range(count)}}, [1, 2])
+        for count in (3, 60)
+    )
+    for figure in (few, many):
+        figure.canvas.draw()
+    heights = [figure.axes[0].get_window_extent().height for figure in (few, many)]
+    assert heights[1] > 0.8 * heights[0]
+    legend = many.legends[0].get_window_extent()
+    assert legend.y1 < many.axes[0].get_window_extent().y0
+    long = plots.training_curves({"error": {"a method of " * 40: [0.3, 0.2]}}, [1, 2])
+    long.canvas.draw()
+    assert long.legends[0].get_window_extent().width < long.bbox.width

@@ -22,6 +22,7 @@ else:
     _HAVE_LOCKS = True
 
 _ENDING = ".partial"
+_LONGEST = 50  # letters of a name in the name of its new file
 
 
 @contextlib.contextmanager
@@ -59,13 +60,19 @@ def staged(folder: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """Yield the path of a new file, which replaces the old file when the block ends."""
-    remove_leftovers(path.parent, path.name)
-    temporary = _named(path.parent, path.name)
+    """Yield the path of a new file, which replaces the old file when the block ends.
+
+    The new file has the mode of the old one. A link stays, and the file behind it is replaced.
+    """
+    place = Path(os.path.realpath(path))
+    remove_leftovers(place.parent, place.name[:_LONGEST])
+    temporary = _named(place.parent, place.name[:_LONGEST])
     try:
         with _made(temporary, functools.partial(temporary.touch, exist_ok=False)):
             yield temporary
-            temporary.replace(path)
+            if place.exists():
+                shutil.copymode(place, temporary)
+            temporary.replace(place)
     except OSError as error:
         error.filename = str(path)  # the name that the user passed
         raise
