@@ -116,4 +116,14 @@ if TYPE_CHECKING:
 
 # `inference` imports this subpackage, so its functions are imported when they are used.
 _LAZY = dict.fromkeys(("bootstrap", "estimates", "interval"), "calib_jax.inference")
-_names.export(__name__, _LAZY)
+
+
+def _moved(name: str) -> str:
+    """Return the end of the error for a name of `inference`, which users look for here."""
+    from calib_jax import inference
+
+    found = not name.startswith("_") and name in dir(inference)
+    return f"{name!r}, which is in calib_jax.inference." if found else ""
+
+
+_names.export(__name__, _LAZY, advice=_moved)

@@ -22,7 +22,7 @@ Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
 TERMINAL = 100  # characters of a line
 _LEAST_P_OF_WORST = 1 / 1001  # of the 1,000 draws of `inference.worst_groups`
-_FOLDED = "What the numbers mean: --notes, or `report.explanations`."
+_FOLDED = "What the numbers mean: --notes, or the report's `explanations`."
 
 
 @runtime_checkable

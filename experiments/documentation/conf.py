@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import calib_jax
-from experiments.documentation.members import page
+from experiments.documentation.members import objectives, page
 from experiments.notebooks.setup_cells import REPOSITORY
 
 project = "calib_jax"
@@ -54,12 +54,14 @@ if REPOSITORY:
 
 
 def add_members(app: Any, docname: str, source: list[str]) -> None:
-    """Replace the line `% members of MODULE` of a page by the entries of its public names."""
+    """Replace the lines `% members of MODULE` and `% objectives` of a page by their entries."""
 
     def entries(match: re.Match[str]) -> str:
         return page(importlib.import_module(match[1]))
 
     source[0] = re.sub(r"^% members of (\S+)$", entries, source[0], flags=re.MULTILINE)
+    if "\n% objectives" in source[0]:
+        source[0] = source[0].replace("\n% objectives", f"\n{objectives()}")
 
 
 def setup(app: Any) -> None:

@@ -6,6 +6,7 @@ import types
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, NamedTuple
 
+from calib_jax import losses
 from calib_jax.core import types as array_types
 from experiments.documentation.docstrings import as_markdown
 
@@ -38,6 +39,17 @@ def page(subpackage: types.ModuleType) -> str:
             file = member.file
             lines += ["", f"## {file.removeprefix(owner).strip('.') or 'constants and types'}", ""]
         lines += ["", *_entry(member, owner)]
+    return "\n".join(lines)
+
+
+def objectives() -> str:
+    """Write an entry for each objective: its options with their defaults, and its docstring."""
+    lines = []
+    for name, factory in sorted(losses.catalogue().items()):
+        options = inspect.signature(factory).parameters.values()
+        call = ", ".join([f'"{name}"', *(f"{o.name}={_default(o)!r}" for o in options)])
+        text = as_markdown(_docstring(factory))
+        lines += [f"### {name}", "", "```python", f"objective({call})", "```", "", text, ""]
     return "\n".join(lines)
 
 

@@ -315,6 +315,11 @@ OPTIONS = {
         "calib_jax.metrics has no 'adaptiv_ece'; did you mean 'adaptive_ece'?",
         AttributeError,
     ),
+    "a function of inference": (
+        lambda: metrics.mcnemar,
+        "calib_jax.metrics has no 'mcnemar', which is in calib_jax.inference.",
+        AttributeError,
+    ),
     "bins of the script": (
         lambda: metrics.mmce_script(jnp.ones((1, 2)) / 2, jnp.asarray([0]), num_bins=0),
         "num_bins must be at least 1, got 0.",

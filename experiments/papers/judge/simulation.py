@@ -9,6 +9,7 @@ losses equal cross-entropy and the others are better by .5, 1, 2 or 3 points. In
 the deviation between seeds differs by a factor of up to four between losses.
 """
 
+import argparse
 import json
 import math
 import pathlib
@@ -32,7 +33,8 @@ SIZE = rules.SIZE
 
 
 def main() -> None:
-    """Simulate all scenarios, and write the results."""
+    """Simulate all scenarios in a minute, and write the results."""
+    argparse.ArgumentParser(description=main.__doc__).parse_args()
     began = time.monotonic()
     scenarios = {
         f"{effects}, {spread} variances": simulate(
