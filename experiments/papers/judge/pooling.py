@@ -25,11 +25,13 @@ class Pooled(NamedTuple):
 
     Attributes:
       variance: the variance of one seed.
+      losses: the number of losses over which it is pooled.
       freedom: degrees of freedom.
       homogeneity: p-value of the hypothesis that all losses have the same variance.
     """
 
     variance: float
+    losses: int
     freedom: int
     homogeneity: float
 
@@ -52,7 +54,7 @@ def pooled(table: np.ndarray) -> Pooled:
     null = _null(losses, seeds)
     reached = len(null) - int(np.searchsorted(null, bartlett(variances, seeds)))
     p = (1 + reached) / (1 + len(null))
-    return Pooled(float(np.mean(variances)), losses * (seeds - 1), p)
+    return Pooled(float(np.mean(variances)), losses, losses * (seeds - 1), p)
 
 
 def root(value: float) -> float:

@@ -62,7 +62,7 @@ def spread(
             notes.append(f"own seeds: p of homogeneity {pooled.homogeneity:.1g}")
         else:
             commits |= block.commits
-            notes.append(f"seeds pooled over {len(block.runs)} losses")
+            notes.append(f"seeds pooled over {pooled.losses} losses")
             means = _means(first, statistic, parts[0]), _means(second, statistic, parts[0])
             variance = sum(
                 pooled.variance if mean is None else variance_of_square(mean, pooled.variance)
@@ -104,7 +104,7 @@ def _means(runs: Sequence[Trained], statistic: Statistic, part: Part) -> float |
 def _keep(block: Block, name: str, pooled: Pooled) -> None:
     """Keep a pooled variance for the page, as the deviation in points."""
     block.used[f"{block.name}, {name}"] = {
-        "losses": len(block.runs),
+        "losses": pooled.losses,
         "points": 100 * pooled.variance**0.5,
         "freedom": pooled.freedom,
         "homogeneity": pooled.homogeneity,
