@@ -17,6 +17,7 @@ from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core import binning
 from calib_jax.core.inputs import checks
+from calib_jax.core.sorting import argsort
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
@@ -93,8 +94,11 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
 
     With an edge on an example, rounding would decide which bin holds the example.
     """
-    edges = binning.equal_mass_bins(p, jnp.zeros_like(p), weight, num_bins)[1]
-    values = jnp.sort(jnp.where(weight > 0, p, jnp.inf))
+    present = weight > 0
+    order = argsort(jnp.where(present, p, jnp.inf))
+    values = jnp.where(present, p, jnp.inf)[order]
+    weight = jnp.where(present, weight, 0)[order]
+    edges = binning.equal_mass_of_sorted(values, jnp.zeros_like(p), weight, num_bins)[1]
     above = values[jnp.minimum(jnp.searchsorted(values, edges, side="right"), values.shape[0] - 1)]
     inner = jnp.where(jnp.isfinite(above), (edges + above) / 2, edges)[1:-1]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])

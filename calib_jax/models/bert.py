@@ -205,7 +205,8 @@ def bert(
 
     Args:
       num_classes: the number of logits per text.
-      words: the size of the vocabulary (`vocab_size` of `config.json`).
+      words: the size of the vocabulary (`vocab_size` of `config.json`); a token number out of range
+        is read as the nearest one.
       width: the features of a token (`hidden_size`).
       depth: the number of blocks (`num_hidden_layers`).
       heads: the number of attention heads; must divide `width` (`num_attention_heads`).
