@@ -481,7 +481,7 @@ def test_the_list_and_the_page(tmp_path, runs_dir, catalogue):
     assert "4 runs, 4 minutes of training" in written
     assert "- last: 0.6" in written
     assert "| all | 1 | 0 | 0 | 0 | 0 |" in first
-    assert "claims are about trained networks: 1 holds, " in first
+    assert "claims are about trained networks and their costs: 1 holds, " in first
 
 
 @pytest.fixture

@@ -285,7 +285,8 @@ def _why_not(
 ) -> str:
     """Name what else decided the claim of a finding that is as stated, if the claim does not hold.
 
-    That is Holm's method, or the other parts of the rule whose intervals do not lie above 0.
+    That is Holm's method, the number of seeds, or the other parts of the rule whose intervals do not
+    lie above 0.
     """
     if not finding.effect or finding.effect[1] <= 0 or standing.state == states.HOLDS:
         return ""
@@ -294,7 +295,8 @@ def _why_not(
     parts = [
         name
         for name, value in verdict.values.items()
-        if value.deviation is not None and value.low <= 0 and name != finding.row.value
+        if name == "seeds" or (value.deviation is not None and value.low <= 0)
+        if name != finding.row.value
     ]
     more = f"; {len(parts) - SHOWN_PARTS} more" if len(parts) > SHOWN_PARTS else ""
     return f" by another part: {'; '.join(parts[:SHOWN_PARTS])}{more}" if parts else ""
