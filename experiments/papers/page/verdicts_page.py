@@ -285,7 +285,7 @@ def _why_not(
 ) -> str:
     """Name what else decided the claim of a finding that is as stated, if the claim does not hold.
 
-    That is Holm's method, the number of seeds, or the other parts of the rule whose intervals do not
+    That is Holm's method, the seeds, or the other parts of the rule whose intervals do not
     lie above 0.
     """
     if not finding.effect or finding.effect[1] <= 0 or standing.state == states.HOLDS:
