@@ -144,8 +144,9 @@ def _paired(models: Sequence[Answers]) -> tuple[list[Answers], list[str]]:
             f"Compared on the {counted(len(shared), 'question')} that all models share: answers"
             f" left out: {listing}. Without a model, the others may share more questions."
         )
+    columns = ["groups", "clusters", "weights", *["correct"] * (paired[0].kind == "probability")]
     for other in paired[1:]:
-        _check_same(paired[0], other)
+        check_same((paired[0].model, other.model), paired[0], other, columns, "question")
     return paired, notes
 
 
@@ -161,17 +162,31 @@ def _rows_by_question(answers: Answers) -> dict[str, list[int]]:
     return rows
 
 
-def _check_same(first: Answers, other: Answers) -> None:
-    """Raise an error if two models disagree on what belongs to the question."""
-    columns = {"group": "groups", "cluster": "clusters", "weight": "weights"}
-    if first.kind == "probability":
-        columns["label"] = "correct"
-    for name, field in columns.items():
-        one, another = getattr(first, field), getattr(other, field)
-        if one is None and another is None:
-            continue
-        if one is None or another is None or not np.array_equal(one, another):
+def check_same(
+    names: tuple[str, str], one: Any, other: Any, columns: Sequence[str], of: str
+) -> None:
+    """Raise an error if two models disagree on what belongs to the same question or example.
+
+    Args:
+      names: the names of both models, for the message.
+      one: the answers or predictions of a model.
+      other: those of another model, in the same order.
+      columns: the attributes that must be equal.
+      of: "question" or "example".
+    """
+    for column in columns:
+        if not _are_equal(getattr(one, column), getattr(other, column)):
+            name = {"correct": "label"}.get(column, column.removesuffix("s"))
             raise ValueError(
-                f"{first.model} and {other.model} differ in the {name} of the same question: give"
-                f" the same {name} for every model."
+                f"{names[0]} and {names[1]} differ in the {name} of the same {of}: give the same"
+                f" {name} for every model."
             )
+
+
+def _are_equal(one: np.ndarray | None, other: np.ndarray | None) -> bool:
+    """Compare two columns; ids that are numbers in one file can be text in a table."""
+    if one is None or other is None:
+        return one is other
+    if one.dtype.kind != other.dtype.kind:
+        one, other = one.astype(str), other.astype(str)
+    return np.array_equal(one, other)

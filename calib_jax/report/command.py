@@ -172,7 +172,7 @@ def _parser(program: str) -> _Parser:
     add(
         "clusters",
         "Column or array of clusters, which are resampled as a whole; by default the one called"
-        " clusters, if there is one. Empty resamples examples.",
+        " clusters or, if labels have several axes, the first axis. Empty resamples labels.",
         **text,
     )
     add("level", "Nominal coverage of the intervals, a fraction.", 0.9, **number)

@@ -14,7 +14,7 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.report import calibration
-from calib_jax.report.answer_scoring import score_answers
+from calib_jax.report.answer_scoring import check_same, score_answers
 from calib_jax.report.class_order import match_classes
 from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows, same_examples
 from calib_jax.report.reading.answer_files import models_of
@@ -147,7 +147,8 @@ def _score_classes(
       held_out: the files of other examples, on which a calibrator is fitted.
       names: the names of the models; empty for one model without a name.
       first_label: see `score_files`.
-      clusters: the name of the clusters, "" for none, None for the clusters of the first file.
+      clusters: the name of the clusters, "" for none, None for the clusters of the first file, or
+        its first axis if labels have several.
       per_group: whether to add a table of the groups.
       probabilities: whether the files hold probabilities.
       **options: see `score`.
@@ -163,7 +164,8 @@ def _score_classes(
 
     files, fits = [*scored, *others], list(map(read, held_out))
     contents = [first, *map(read, files[1:])]
-    _check_labels(files, contents)
+    used = ["weights", *["groups"] * per_group, *["clusters"] * (clusters != "")]
+    _check_same_examples(files, contents, used)
     for fit_file, fit in zip(held_out, fits, strict=True):
         for file, of_file in zip(files, contents, strict=True):
             if same_examples(fit[:3], of_file[:3]):
@@ -180,17 +182,18 @@ def _score_classes(
     evidence, file_of = {}, {}
     for model, places in zip(models, _paired(held_out, scored, others), strict=False):
         several, fit_names = [fits[k] for k in places], [held_out[k] for k in places]
-        _check_labels(fit_names, several)
+        _check_same_examples(fit_names, several, ["weights"])
         evidence[model] = (_mean_of(several, probabilities), several[0].labels, several[0].weights)
         file_of[model] = {"file": ", ".join(fit_names)}
     groups = first.groups if per_group else None
+    ids, on_clusters = (None, []) if clusters == "" else _clusters_of(first)
     rest = contents[len(scored) :]
     report = score(
         _mean_of(contents[: len(scored)], probabilities),
         first.labels,
         weights=first.weights,
         groups=None if groups is None else groups.reshape(-1),
-        clusters=None if clusters == "" else first.clusters,
+        clusters=ids,
         fit_on=evidence or None,
         compare={model: other.logits for model, other in zip(models[1:], rest, strict=True)},
         name=models[0],
@@ -198,8 +201,8 @@ def _score_classes(
         probabilities=probabilities,
         **options,
     )
-    used = [*contents[: len(scored)], *fits, *rest]
-    notes = list(dict.fromkeys(note for each in used for note in each.notes))
+    read_files = [*contents[: len(scored)], *fits, *rest]
+    notes = [*dict.fromkeys(note for each in read_files for note in each.notes), *on_clusters]
     if left := models[len(evidence) :] if evidence else []:
         verb = "is" if len(left) == 1 else "are"
         notes.append(
@@ -252,14 +255,30 @@ def _paired(fits: Sequence[str], scored: Sequence[str], others: Sequence[str]) -
     return [[place] for place in range(len(fits))]
 
 
-def _check_labels(files: Sequence[str], contents: Sequence[Predictions]) -> None:
-    """Raise an error for a file with other labels than the first."""
+def _check_same_examples(
+    files: Sequence[str], contents: Sequence[Predictions], columns: Sequence[str]
+) -> None:
+    """Raise an error for a file whose labels, or values of a used column, differ from the first."""
+    first = contents[0]
     for file, each in zip(files, contents, strict=True):
-        if not np.array_equal(each.labels, contents[0].labels):
+        if not np.array_equal(each.labels, first.labels):
             raise ValueError(
                 f"{file} has other labels than {files[0]}.\nA paired comparison and an average"
                 " need the same examples in the same order."
             )
+        check_same((files[0], file), first, each, columns, "example")
+
+
+def _clusters_of(contents: Predictions) -> tuple[np.ndarray | None, list[str]]:
+    """Return the clusters of a file and a note: by default the images of pixels, or the texts."""
+    labels = contents.labels
+    if contents.clusters is not None or labels.ndim < 2:
+        return contents.clusters, []
+    index = np.arange(len(labels)).reshape(-1, *[1] * (labels.ndim - 1))
+    return np.broadcast_to(index, labels.shape), [
+        "The labels of one image or text, the first axis of the file, are a cluster; --clusters="
+        " resamples single labels."
+    ]
 
 
 def _mean_of(models: Sequence[Predictions], probabilities: bool) -> np.ndarray:

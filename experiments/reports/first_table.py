@@ -22,6 +22,7 @@ from absl import flags
 from calib_jax.core.files import reading
 from calib_jax.train.folder import files
 from experiments.reports import summary
+from experiments.reports.summary_text import short_number
 from experiments.running import cli
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the sweep.")
@@ -131,21 +132,12 @@ def _row(
 ) -> str:
     def with_deviation(phase: str, metric: str) -> str:
         cell = cells[loss, phase, metric]
-        return f"{_short(cell['value'])} ±{_short(cell['sd'])}"
+        return f"{short_number(cell['value'])} ±{short_number(cell['sd'])}"
 
     texts = [with_deviation(summary.BEFORE, name) for name in ("error", "nll", "ece")]
     texts += [f"{np.mean(list(temperatures)):.2f}"]
     texts += [with_deviation(summary.AFTER, name) for name in ("nll", "ece")]
     return f"| {loss} | {' | '.join(texts)} |"
-
-
-def _short(number: float) -> str:
-    """Format a number without the zero before the decimal point.
-
-    >>> _short(0.25), _short(1.25)
-    ('.250', '1.250')
-    """
-    return f"{number:.3f}".removeprefix("0")
 
 
 if __name__ == "__main__":

@@ -58,10 +58,21 @@ def _written(summary: Summary, loss: str, phase: str) -> list[str]:
 def _with_interval(cell: Cell) -> str:
     star = caveats.starred(cell.p_holm)
     mark = outside_interval.mark(cell.value, cell.low, cell.high)
-    sd = "" if np.isnan(cell.sd) else f" ±{cell.sd:.3f}".replace("0.", ".", 1)
-    ends = "" if tables.is_alone(cell) else f" [{cell.low:.3f}, {cell.high:.3f}]".replace("0.", ".")
-    value = f"{cell.value:.3f}"
-    return f"{value.removeprefix('0') if cell.value < 1 else value}{star}{mark}{sd}{ends}"
+    sd = "" if np.isnan(cell.sd) else f" ±{short_number(cell.sd)}"
+    ends = (
+        "" if tables.is_alone(cell) else f" [{short_number(cell.low)}, {short_number(cell.high)}]"
+    )
+    return f"{short_number(cell.value)}{star}{mark}{sd}{ends}"
+
+
+def short_number(number: float) -> str:
+    """Format a number without the zero before the decimal point.
+
+    >>> short_number(0.5), short_number(-0.5), short_number(10.25)
+    ('.500', '-.500', '10.250')
+    """
+    text = f"{number:.3f}"
+    return text.replace("0.", ".", 1) if abs(number) < 1 else text
 
 
 def _differences(summary: Summary) -> tables.Table:

@@ -20,6 +20,7 @@ from experiments.reports.short_names import short_names
 from experiments.running import resuming, seed_folders
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
+UNKNOWN_SEED = -1
 SEED_KEYS = (*resuming.MEASURED, "seed", "num_seeds", "best")  # keys in which seeds may differ
 ALONE = ""  # replaces the loss if each folder is one run, because runs may differ in their loss
 
@@ -77,7 +78,21 @@ def folders_of(given: Sequence[str]) -> list[Folder]:
             f"{kinds[True]} is a sweep and {kinds[False]} a run: compare sweeps with sweeps, and"
             f" runs with runs, such as {kinds[True]}/runs/LOSS/SEED."
         )
+    if not all(map(_is_single, folders)):  # otherwise runs of any seeds are compared
+        folders = [_with_seed(folder) if _is_single(folder) else folder for folder in folders]
     return folders
+
+
+def _is_single(folder: Folder) -> bool:
+    """Check that a folder is one run."""
+    return [*folder.runs.get(ALONE, {}).values()] == [pathlib.Path(folder.given)]
+
+
+def _with_seed(folder: Folder) -> Folder:
+    """Key a single run by the seed of its config."""
+    path = pathlib.Path(folder.given)
+    seed = (_config(path) or {}).get("seed", UNKNOWN_SEED)
+    return dataclasses.replace(folder, runs={ALONE: {seed: path}})
 
 
 def _folder(name: str, given: str) -> Folder:
@@ -162,9 +177,7 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
     }
     shared = {loss: seeds for loss, seeds in shared.items() if seeds}
     if not shared and not folders[0].sweep:
-        described = ", ".join(
-            f"{folder.given} has {_listed(folder.runs[ALONE])}" for folder in folders
-        )
+        described = ", ".join(f"{folder.given} has {_listed(folder)}" for folder in folders)
         single = " ".join(str(next(iter(folder.runs[ALONE].values()))) for folder in folders)
         raise ValueError(
             f"the runs have no seed in common ({described}): compare single ones, such as {single}."
@@ -180,9 +193,14 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
     return shared
 
 
-def _listed(runs: Mapping[int, pathlib.Path]) -> str:
-    """Format the seeds of a folder; 0 stands for a single run."""
-    return "one run" if list(runs) == [0] else f"the seeds {', '.join(map(str, runs))}"
+def _listed(folder: Folder) -> str:
+    """Format the seeds of a folder of runs."""
+    seeds = ", ".join(map(str, folder.runs[ALONE]))
+    if not _is_single(folder):
+        return f"the seeds {seeds}"
+    return "one run of " + (
+        "unknown seed" if UNKNOWN_SEED in folder.runs[ALONE] else f"seed {seeds}"
+    )
 
 
 def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:

@@ -354,9 +354,19 @@ def test_folders_of_several_seeds_are_compared_over_those_that_both_have(tmp_pat
     value = record(actual, "two", "nll")["value"]
     assert value == pytest.approx(slow("nll", *stored(tmp_path / "two" / "seed_2")), rel=1e-5)
     leave(tmp_path / "three", 3)
-    match = r"no seed in common .*has the seeds 1, 2.*has one run.*such as .*one/seed_1 .*three\.$"
-    with pytest.raises(ValueError, match=match):
-        compared(tmp_path / "one", tmp_path / "three")
+    match = r"has the seeds 1, 2.*has one run of seed 3.*such as .*one/seed_1 .*three\.$"
+    with pytest.raises(ValueError, match=f"no seed in common .*{match}"):
+        finished.read([str(tmp_path / "one"), str(tmp_path / "three")])
+
+
+def test_a_single_run_is_compared_with_the_run_of_its_seed(tmp_path):
+    for seed in (0, 1):
+        leave(tmp_path / "several" / f"seed_{seed}", 1, seed)
+    given = [str(tmp_path / "several"), str(leave(tmp_path / "single", 2, 1))]
+    assert finished.read(given).seeds == {finished.ALONE: [1]}
+    (tmp_path / "single" / "config.json").unlink()
+    with pytest.raises(ValueError, match="has one run of unknown seed"):
+        finished.read(given)
 
 
 def test_weights_that_are_not_the_last_ones_are_named(tmp_path):
@@ -372,6 +382,8 @@ def test_names_are_short_and_no_other_folders(tmp_path):
     assert [one.name for one in finished.folders_of(same)] == ["a/run", "b/run"]
     other = [leave(tmp_path / "c", 1), same[0]]
     assert [one.name for one in finished.folders_of(other)] == ["c", "run"]
+    in_runs = [same[0], leave(tmp_path / "a" / "runs" / "run", 1)]
+    assert [one.name for one in finished.folders_of(in_runs)] == ["a/run", "runs/run"]
 
 
 def test_what_cannot_be_compared_is_refused_in_a_sentence(tmp_path):

@@ -482,6 +482,13 @@ def test_a_value_outside_its_interval_is_marked(actual, tmp_path, monkeypatch):
     assert reason in " ".join(figure.get_supxlabel().split())
 
 
+def test_numbers_of_ten_and_above_keep_their_digits(actual):
+    one = cell(actual, "b", summary.BEFORE, "nll")
+    large = dataclasses.replace(one, value=20.5, sd=10.25, low=-0.5, high=30.02)
+    moved = dataclasses.replace(actual, cells=[large if c is one else c for c in actual.cells])
+    assert "±10.250 [-.500, 30.020]" in summary_text.text(moved)
+
+
 @pytest.mark.slow
 def test_metrics_without_a_value_and_runs_without_curves_are_saved(actual, tmp_path):
     """As of a class that is impossible and yet occurs: the NLL is infinite."""

@@ -376,6 +376,53 @@ def test_whole_clusters_are_resampled(tmp_path):
         scored(file, "--clusters=image")
 
 
+@pytest.mark.parametrize("option", [[], ["--average"]])
+@pytest.mark.parametrize("column", ["weight", "group", "cluster"])
+def test_columns_that_differ_between_files_are_refused(tmp_path, column, option):
+    values = np.repeat([1, 2, 3], 40)
+    of_files = {"a": {f"{column}s": values}, "b": {}, "c": {f"{column}s": values[::-1]}}
+    files = [tmp_path / f"{name}.npz" for name in of_files]
+    for file, columns in zip(files, of_files.values(), strict=True):
+        np.savez(file, **sample(), **columns)
+    message = f"differ in the {column} of the same example: give the same {column} for every model"
+    for pair in (files[:2], files[1:], files[::2]):
+        with pytest.raises(ValueError, match=message):
+            scored(*pair, *option)
+
+
+def test_ids_of_a_table_equal_the_numbers_of_arrays(tmp_path):
+    data = {"logits": np.float32([[1, 0], [0, 1]] * 3), "labels": [0, 1] * 3}
+    np.savez(tmp_path / "a.npz", **data, groups=[7, 8] * 3)
+    lines = ["label,logit_0,logit_1,group", *["0,1,0,7", "1,0,1,8"] * 3]
+    (tmp_path / "b.csv").write_text("\n".join(lines))
+    report.score_files(
+        predictions=[str(tmp_path / name) for name in ("a.npz", "b.csv")],
+        metrics=["accuracy"],
+        resamples=20,
+    )
+
+
+def test_labels_of_one_image_are_a_cluster(tmp_path):
+    data = sample()
+    shaped = {"logits": data["logits"].reshape(30, 2, 2, 3)}
+    shaped["labels"] = data["labels"].reshape(30, 2, 2)
+    own = np.broadcast_to(np.arange(2), (30, 2, 2))
+    np.savez(tmp_path / "images.npz", **shaped)
+    np.savez(tmp_path / "own.npz", **shaped, clusters=own)
+    images = scored(tmp_path / "images.npz")
+    assert images.settings["clusters"] == 30
+    assert any("--clusters= resamples single labels" in note for note in images.notes)
+    assert scored(tmp_path / "images.npz", "--clusters=").settings["clusters"] is None
+    assert scored(tmp_path / "own.npz").settings["clusters"] == 2
+    options = {"metrics": ["accuracy"], "num_resamples": 20}
+    (row,) = report.score(
+        data["logits"], data["labels"], clusters=np.repeat(np.arange(30), 4), **options
+    ).rows
+    assert [row.low, row.high] == [
+        pytest.approx(end) for end in next((r.low, r.high) for r in images.rows)
+    ]
+
+
 def test_an_average_of_probabilities(tmp_path):
     first = np.array([[0.0, 1.0], [0.5, 0.5], [1.0, 0.0]])
     second = np.array([[0.4, 0.6], [0.1, 0.9], [0.8, 0.2]])
