@@ -244,6 +244,7 @@ def _score(
         calibrated["fit_on"] = label_rows(*answers["validation"])[:3]
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
+    of_weights = [f"Weights: {made['checkpoint']}."] if "checkpoint" in made else []
     class_names = experiment.dataset.class_names
     for name, place in (("test", "report"), ("training", "report_training")):
         if name in answers:
@@ -261,7 +262,7 @@ def _score(
                 **calibrated,
                 **long_tailed,
             )
-            first = [f"Weights: {made['checkpoint']}."] if "checkpoint" in made else []
+            first = [*of_weights]
             if note := excluded.sentence(experiment.config, class_names):
                 first.append(note)
             scored = dataclasses.replace(
@@ -281,6 +282,9 @@ def _score(
             inside,
             {name: rows.logits for name, rows in zip(others, outer, strict=True)},
             **calibrated,
+        )
+        separated = dataclasses.replace(
+            separated, notes=[*of_weights, *separated.notes], settings=separated.settings | made
         )
         _show("out of distribution", separated, folder / "report")
 

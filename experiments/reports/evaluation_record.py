@@ -21,6 +21,7 @@ from experiments.reports import streamed_scores
 from experiments.running import provenance
 
 FILE = "evaluation.json"
+PLACES = ("report", "report_training")  # folders of reports
 OF_SWEEP = "result.json"  # marks a run of a sweep as trained and evaluated
 _AGAIN = "evaluate the run again"
 
@@ -48,12 +49,25 @@ class Evaluated(NamedTuple):
 
 
 def begin(folder: pathlib.Path, weights: Evaluated) -> None:
-    """Remove the marks and values of an evaluation of other weights; keep the predictions."""
+    """Remove marks, values and reports of an evaluation of other weights; keep the predictions."""
     if (before := _read_valid(folder)) and before.is_of(weights):
         return
     if {"config", "asked"} <= _mapping(folder / OF_SWEEP).keys():  # a sweep has written this file
         (folder / OF_SWEEP).unlink()
     streamed_scores.remove(folder)
+    for page in (folder / place / name for place in PLACES for name in ("report.md", "ood.md")):
+        _remove_report(page)
+
+
+def _remove_report(page: pathlib.Path) -> None:
+    """Remove a report in all its forms, and the figures that its page shows."""
+    if not page.is_file():
+        return
+    text = page.read_text(encoding="utf-8", errors="replace")
+    figures = re.findall(r"\]\(([^()/\\]+\.png)\)", text)
+    forms = [page.with_suffix(ending).name for ending in (".json", ".csv", ".html", ".md")]
+    for name in (*figures, *forms):  # the page is the last: a killed removal is repeated
+        (page.parent / name).unlink(missing_ok=True)
 
 
 def keep(

@@ -167,10 +167,15 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
 
 def _scored(folder: pathlib.Path) -> str:
     """Name the report of the test set, and the weights that it evaluates."""
-    evaluated = evaluation_record.read(folder)
-    of = f" ({evaluated})" if evaluated else ""
+    path = folder / "report" / "report.json"  # evaluation.json can describe a later evaluation
+    try:
+        settings = reading.json_mapping(path, "a report", "evaluate the run again")["settings"]
+    except FileNotFoundError:
+        settings = {}
+    details = [settings["checkpoint"]] if "checkpoint" in settings else []
     if evaluation_record.stale(folder):
-        of = f" ({evaluated}; the training went on after it)"
+        details.append("the training went on after it")
+    of = f" ({'; '.join(details)})" if details else ""
     return f"The test set, with intervals and after calibration{of}"
 
 
@@ -184,10 +189,26 @@ def _facts(folder: pathlib.Path) -> dict[str, Any]:
     return {
         "data set": config["data"]["name"],
         "network": config["model"]["name"],
-        "bins": config.get("num_bins"),
+        "bins": _bins(folder, config),
         "device": newest.get("device"),
         "versions": newest.get("versions"),
     }
+
+
+def _bins(folder: pathlib.Path, config: Mapping[str, Any]) -> Any:
+    """Return the number of bins of the logged rows; that of the config if no start recorded it.
+
+    A restart with another number changes the config, but not the rows before the restart.
+    """
+    starts = journal.read_rows(folder / journal.ENVIRONMENT)[::-1]
+    of_rows = dict.fromkeys(
+        next((start.get("num_bins") for start in starts if start["step"] < row["step"]), None)
+        for row in journal.read_rows(folder / journal.ROWS)
+    )
+    if [*of_rows] == [None]:
+        return config.get("num_bins")
+    listed = ", ".join("unknown" if bins is None else str(bins) for bins in of_rows)
+    return next(iter(of_rows)) if len(of_rows) == 1 else f"differ between rows: {listed}"
 
 
 def _config(folder: pathlib.Path) -> dict[str, Any]:

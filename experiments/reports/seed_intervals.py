@@ -8,9 +8,10 @@ examples. A single seed has an interval over the examples, as in `inference.esti
 - Binned calibration errors: the mean of the noise bounds of the runs is valid for these runs. The
   lower end is 0 unless twice the mean of the runs' p-values is below (1 - level) / 2; twice the
   mean of p-values is a p-value under any dependence between the runs. Each half of the interval,
-  divided by the normal quantile, is taken as a standard deviation over the examples, and the
-  variance of the mean over the seeds is added to its square. The variance over the seeds contains
-  noise of the examples, which is counted twice: the interval is wider than needed.
+  divided by the normal quantile, is taken as a standard deviation over the examples. Howe's
+  interval of `experiments.papers.judge.values` adds the variance of the mean over the seeds, which
+  has S - 1 degrees of freedom for S seeds. Noise of the examples that differs between the runs is
+  in both parts, which widens the interval.
 
 References:
   Vovk and Wang, Combining p-values via averaging, Biometrika 2020.
@@ -94,6 +95,4 @@ def of_bounds(bounds: Sequence[inference.NoiseBound]) -> SeedInterval:
 def _half(over_examples: float, variance: float, num_runs: int) -> float:
     """Widen half of an interval over the examples by the variance of the mean over the seeds."""
     of_examples = (over_examples / NormalDist().inv_cdf(1 - TAIL)) ** 2
-    total = of_examples + variance
-    freedom = (num_runs - 1) * (total / variance) ** 2 if variance > 0 else math.inf
-    return Value(0.0, math.sqrt(total), freedom).high
+    return Value(0.0, math.sqrt(of_examples + variance), num_runs - 1, of_examples).high

@@ -24,7 +24,7 @@ def fit(
     cli.refusing(data_identity.keep, folders.values(), config, experiment.dataset)
     options = {
         "free": resuming.free(experiment),
-        "environment": provenance.describe(),
+        "environment": provenance.describe() | {"num_bins": config.num_bins},
         "devices": devices,
         "over": config.run.over,
     } | options

@@ -59,6 +59,25 @@ def test_more_sets_of_the_same_weights_are_added(folder):
     assert names(folder) == {"predictions_validation.npz"}
 
 
+def test_reports_of_other_weights_are_removed_and_other_files_stay(folder):
+    written = ["report.json", "report.md", "report.html", "ood.json", "ood.md", "roc_svhn.png"]
+    for place in ("report", "report_training"):
+        (folder / place).mkdir()
+        for name in (*written, "roc_mine.png", "notes.md"):
+            (folder / place / name).write_text("")
+        (folder / place / "ood.md").write_text("![roc_svhn](roc_svhn.png)\n")
+    evaluation_record.begin(folder, LATEST)
+    assert {path.name for path in (folder / "report").iterdir()} == {
+        *written,
+        "roc_mine.png",
+        "notes.md",
+    }
+    evaluation_record.begin(folder, BEST)
+    for place in ("report", "report_training"):
+        kept = {path.name for path in (folder / place).iterdir()}
+        assert kept == {"roc_mine.png", "notes.md"}
+
+
 def test_a_result_that_no_sweep_has_written_stays(folder):
     (folder / evaluation_record.OF_SWEEP).write_text('{"mine": 1}')
     evaluate(folder, BEST, "validation", "test")

@@ -32,9 +32,9 @@ def test_bounds_of_several_runs_are_widened_by_the_seeds():
     of_seeds = np.var([0.30, 0.34, 0.35], ddof=1) / 3
     mean = 0.33
     for end, half in ((low, 0.07), (high, 0.4266667 - 0.33)):
-        variance = of_seeds + (half / scipy.stats.norm.ppf(0.95)) ** 2
-        freedom = 2 * (variance / of_seeds) ** 2
-        wanted = np.sqrt(variance) * scipy.stats.t(freedom).ppf(0.95)
+        of_examples = (half / scipy.stats.norm.ppf(0.95)) ** 2
+        squares = scipy.stats.t(2).ppf(0.95) ** 2 * of_seeds
+        wanted = np.sqrt(squares + scipy.stats.norm.ppf(0.95) ** 2 * of_examples)
         assert abs(end - mean) == pytest.approx(wanted, rel=1e-5)
     assert kind == "noise bound and seeds"
     # Equal runs have the interval of one.

@@ -107,7 +107,10 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
     assert settings["checkpoint"] == of_best
     assert {"command", "commit", "date", "device"} <= settings.keys()
     assert (folder / "report" / "roc_gaussian_noise_severity_4.png").exists()
-    told = json.loads((folder / "report" / "ood.json").read_text())["metrics"]
+    separated = json.loads((folder / "report" / "ood.json").read_text())
+    assert separated["settings"]["checkpoint"] == of_best
+    assert f"Weights: {of_best}." in (folder / "report" / "ood.md").read_text()
+    told = separated["metrics"]
     doubts = []
     for name in ("test", "gaussian_noise_severity_4"):
         with np.load(folder / f"predictions_{name}.npz") as result:
