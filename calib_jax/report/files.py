@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 Triple = tuple[float, float, float]
+_LONGEST = 150  # bytes of a name; a file system takes 255, with prefix, number and ending
 _FACTS = {
     "predictions": "predictions",
     "examples": "examples (n)",
@@ -102,10 +103,11 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
         table = report.reliability[first]
         figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first), level=level)
     compared = [other for other in others if other not in report.calibrated]
+    of_calibrated = file_names(report.calibrated)
     for other in others:
         # Names of other predictions may be any text, so they are not used as file names.
         if other in report.calibrated:
-            kind = file_name(other)
+            kind = of_calibrated[other]
         else:
             kind = f"other_{compared.index(other) + 1}" if len(compared) > 1 else "other"
         figures[f"reliability_{kind}"] = plots.reliability_before_after(
@@ -153,6 +155,25 @@ def file_name(text: str) -> str:
     'T_by_adaptive_ece_0.01'
     """
     return re.sub(r"[^\w.]+", "_", text)
+
+
+def file_names(texts: Iterable[str]) -> dict[str, str]:
+    """Name the figure of each text; texts may be long or differ in other characters alone.
+
+    >>> file_names(["svhn", "a/b", "a b"])
+    {'svhn': 'svhn', 'a/b': 'a_b', 'a b': 'a_b_2'}
+    """
+    names: dict[str, str] = {}
+    taken: set[str] = set()  # in lower case: some file systems ignore the case
+    for text in texts:
+        chosen = first = file_name(text).encode()[:_LONGEST].decode(errors="ignore")
+        number = 1
+        while chosen.lower() in taken:
+            number += 1
+            chosen = f"{first}_{number}"
+        taken.add(chosen.lower())
+        names[text] = chosen
+    return names
 
 
 def literal(name: str) -> str:

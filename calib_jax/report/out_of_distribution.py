@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import math
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import jax
@@ -24,7 +24,7 @@ from calib_jax.core.inputs.invalid_values import probabilities_checked
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibration, caveats, files, html_page, tables
-from calib_jax.report.files import file_name, literal
+from calib_jax.report.files import file_names, literal
 from calib_jax.report.predictions import FLOOR, as_logits, same_examples
 from calib_jax.report.reading.prediction_tables import counted
 from calib_jax.report.records import GIVEN
@@ -145,11 +145,11 @@ class OutOfDistribution:
             if row.metric == "ood_auroc"
         }
         figures = {}
-        names = _file_names(self.settings["outside"])
+        names = file_names(self.settings["outside"])
         for outside, size in self.settings["outside"].items():
             curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
             title = {key: literal(f"{key[2]}, {key[1]}") for key in curves}
-            figures[names[outside]] = plots.roc(
+            figures[f"roc_{names[outside]}"] = plots.roc(
                 {title[key]: curve.false_positive_rate for key, curve in curves.items()},
                 {title[key]: curve.true_positive_rate for key, curve in curves.items()},
                 auroc={title[key]: areas[key] for key in curves},
@@ -192,23 +192,6 @@ class OutOfDistribution:
     def _csv(self) -> str:
         names = [field.name for field in dataclasses.fields(Detection)]
         return csv_lines((escaping.in_csv(vars(row)) for row in self.rows), names)
-
-
-def _file_names(sets: Iterable[str]) -> dict[str, str]:
-    """Name the figure of each set; set names may be any text, file names are portable and unique.
-
-    >>> _file_names(["svhn", "a/b", "a b"])
-    {'svhn': 'roc_svhn', 'a/b': 'roc_a_b', 'a b': 'roc_a_b_2'}
-    """
-    names: dict[str, str] = {}
-    for name in sets:
-        chosen = first = f"roc_{file_name(name)}"
-        number = 1
-        while chosen in names.values():
-            number += 1
-            chosen = f"{first}_{number}"
-        names[name] = chosen
-    return names
 
 
 @probabilities_checked()  # `as_logits` checks all rows of the input

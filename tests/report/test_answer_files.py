@@ -199,6 +199,13 @@ def test_tables_arrays_and_json_lines_hold_the_same_answers(tmp_path):
     assert notes == []
 
 
+def test_json_lines_may_have_a_key_filter(tmp_path):
+    rows = [{"confidence": 0.5, "correct": 1, "filter": name} for name in "aab"]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
+    model, _ = read(tmp_path / "a.jsonl")
+    assert len(model.values) == 3
+
+
 def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
     """The first filter is read; the sum of the log-probabilities of the tokens is the score."""
     path = tmp_path / "samples_gsm8k.jsonl"

@@ -12,6 +12,7 @@ import pytest
 from calib_jax.core.files import escaping
 from calib_jax.core.files.escaping import printable
 from calib_jax.report import command, tables
+from calib_jax.report.files import file_names, pictures
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
 from calib_jax.report.records import Worst
 from tests.selection import first_case
@@ -109,6 +110,22 @@ def test_a_saved_report_is_escaped_and_all_its_files_are_written(name, tmp_path)
     assert sorted(names) == sorted(os.listdir(tmp_path))
     check_markdown((tmp_path / "report.md").read_text())
     assert "<script>alert" not in (tmp_path / "report.html").read_text()
+
+
+def test_names_that_are_long_or_differ_in_no_letter_have_figures_of_their_own():
+    names = file_names(["a b", "a-b", "A b", "y" * 300, "\u00e9" * 300, "y" * 299])
+    assert [*names.values()][:3] == ["a_b", "a_b_2", "A_b_3"]
+    assert len(set(names.values())) == len(names)
+    assert max(len(name.encode()) for name in names.values()) < 200
+    calibrated = [f"temperature of {name}" for name in ("a b", "a-b", "y" * 230)]
+    made = scored()
+    table = next(iter(made.reliability.values()))
+    made = dataclasses.replace(
+        made,
+        reliability=dict.fromkeys(["as given", *calibrated], table),
+        calibrators={name: {"predictions": name[15:]} for name in calibrated},
+    )
+    assert len([name for name in pictures(made) if name.startswith("reliability_")]) == 3
 
 
 @hostile

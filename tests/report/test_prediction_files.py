@@ -573,6 +573,18 @@ def test_the_folder_of_a_training_names_its_predictions(tmp_path):
         prediction_files.models_in(tmp_path)
 
 
+def test_a_file_and_a_folder_of_one_name_are_two_models(tmp_path):
+    (tmp_path / "a").mkdir()
+    for name in ("a.npz", "b.npz", "a/other.npz"):
+        (tmp_path / name).touch()
+    models = prediction_files.models_in(tmp_path)
+    assert models == {
+        "a": str(tmp_path / "a.npz"),
+        "b": str(tmp_path / "b.npz"),
+        "a/other": str(tmp_path / "a" / "other.npz"),
+    }
+
+
 def test_a_single_column_is_that_of_class_1(tmp_path):
     for head in ("probability", "probability_1", "Probability"):
         name = csv_file(tmp_path, f"label,{head}", "1,0.75", "0,0.25")
@@ -635,6 +647,20 @@ def test_tabs_and_semicolons_separate_columns_too(tmp_path, mark, ending):
     path.write_text("\nlabel,logit_0,logit_1\n1,2.5,0\n".replace(",", mark))
     contents = prediction_files.read_predictions(str(path))
     assert (contents.logits.tolist(), contents.labels.tolist()) == ([[2.5, 0]], [1])
+
+
+@pytest.mark.parametrize(("mark", "other"), ["\t,", ";,", ",;", ",\t", ";\t"])
+@pytest.mark.parametrize("first", ["label", '"label"'])
+def test_names_of_classes_may_contain_other_separators(tmp_path, first, mark, other):
+    path = tmp_path / "run.csv"
+    names = [f"tench{other} fish{other} eel", "dog"]
+    cells = [[first, f'"{names[0]}"', names[1]], ["dog", "0.5", "2"]]
+    path.write_text("\n".join(map(mark.join, cells)))
+    contents = prediction_files.read_predictions(str(path))
+    assert (contents.class_names, contents.labels.tolist()) == (tuple(names), [1])
+    if mark == "\t":  # tabs need no quotes
+        path.write_text("\n".join(map(mark.join, cells)).replace('"', ""))
+        assert prediction_files.read_predictions(str(path)).class_names == tuple(names)
 
 
 def test_a_column_without_a_name_is_called_so(tmp_path):

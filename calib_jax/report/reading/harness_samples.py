@@ -137,7 +137,7 @@ def _samples(
 ) -> Iterator[tuple[int, str, dict[str, Any]]]:
     """Yield the number of each line, its name for messages, and its object.
 
-    Lines of other filters than the first repeat the documents, and are left out.
+    Lines of the harness with another filter than the first repeat the documents, and are left out.
 
     Args:
       path: the path of the file.
@@ -162,7 +162,7 @@ def _samples(
                 ) from None
             if not isinstance(sample, dict):
                 raise Unreadable(f"{where} is no sample of lm-evaluation-harness.")
-            name = str(sample.get("filter", "none"))
+            name = str(sample.get("filter", "none")) if _is_logged(sample) else "none"
             filters[name] = filters.get(name, 0) + 1
             if name != next(iter(filters)):
                 continue

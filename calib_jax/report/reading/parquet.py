@@ -38,6 +38,13 @@ class Columns:
         """Read a column as Python values."""
         return self._column(name).to_pylist()
 
+    def cells(self, name: str) -> list[Any] | np.ndarray:
+        """Read a column as Python values, or faster as an array if all of them are floats."""
+        column = self._column(name)
+        if column.null_count or not _is_floating(column.type):
+            return self.values(name)
+        return np.asarray(column.to_numpy(), np.float64)
+
     def __getitem__(self, name: str) -> np.ndarray:
         """Read a column as an array: `[rows, length]` if it holds lists of one length."""
         column = self._column(name).combine_chunks()
@@ -46,13 +53,17 @@ class Columns:
         if not _is_list(column.type):
             array = np.asarray(column.to_numpy(zero_copy_only=False))
             return array.astype(str) if array.dtype == object else array
+        lengths = _lengths(column)
+        if np.any(lengths != lengths[:1]):
+            raise ValueError(f"{name} has lists of different lengths")
         flat = np.asarray(column.flatten().to_numpy(zero_copy_only=False))
-        if flat.size % max(len(column), 1):
-            raise ValueError(f"{name} has lists of different lengths")
-        rows = flat.reshape(len(column), -1)
-        if any(len(row) != rows.shape[1] for row in column):
-            raise ValueError(f"{name} has lists of different lengths")
-        return rows
+        return flat.reshape(len(column), -1)
+
+
+def _lengths(lists: Any) -> np.ndarray:
+    import pyarrow.compute
+
+    return np.asarray(pyarrow.compute.list_value_length(lists))
 
 
 def _is_list(kind: Any) -> bool:
@@ -60,6 +71,12 @@ def _is_list(kind: Any) -> bool:
 
     types = pyarrow.types
     return types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind)
+
+
+def _is_floating(kind: Any) -> bool:
+    import pyarrow
+
+    return bool(pyarrow.types.is_floating(kind))
 
 
 @contextlib.contextmanager

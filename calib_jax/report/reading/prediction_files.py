@@ -178,7 +178,7 @@ def _parquet(request: Request) -> Predictions:
     with parquet.opened(request.path, _KIND) as columns:
         if columns.have_lists:
             return _from_arrays(request, columns.names, columns)
-        values = {name: columns.values(name) for name in columns.names}
+        values = {name: columns.cells(name) for name in columns.names}
     return prediction_tables.from_columns(request, values)
 
 
@@ -284,7 +284,7 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
 
     A file RUN.csv, RUN.npz, RUN.parquet or RUN.npy with logits is the model RUN; all .npy files
     share labels.npy. A folder inside, such as a folder of lm-evaluation-harness, is a model with
-    the name of the folder if it holds one file.
+    the name of the folder if it holds one file, or FOLDER/RUN if a file has the name of the folder.
 
     Returns:
       the argument of `read_predictions` for each model, in alphabetic order.
@@ -306,7 +306,8 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
                 f"{inner} has {len(files)} files of predictions: {listed(list(files))}.\nGive the"
                 " files that form one table."
             )
-        models |= dict.fromkeys([inner.name] * len(files), next(iter(files.values()), ""))
+        for name, file in files.items():
+            models[f"{inner.name}/{name}" if inner.name in models else inner.name] = file
     if not models:
         raise Unreadable(f"{folder} has no file that ends in {', '.join(_ENDINGS)} or .npy.")
     return models

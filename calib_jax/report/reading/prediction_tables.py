@@ -26,7 +26,8 @@ _LINES_AT_ONCE = 1000
 _BOOLEANS = ("false", "true")  # labels 0 and 1
 
 _PREFIXED = re.compile(r"(logit|prob(?:ability)?)(?:_(.*))?", re.IGNORECASE)
-_SEPARATORS = ("\t", ";")  # besides the comma
+_SEPARATORS = ("\t", ";", ",")  # in the order of preference
+_OUTCOMES = {"labels", "correct"}  # roles of which every table has one
 # The last two names are index columns of pandas.
 _INDEX_NAMES = ("", "id", "index", "unnamed: 0", "__index_level_0__")
 
@@ -223,15 +224,29 @@ def csv_rows(path: pathlib.Path, kind: str) -> Iterator[tuple[list[str], Any]]:
 
 
 def separator(head: str) -> str:
-    """Find what separates the names in the first line of a table.
+    """Find what separates the names in the first line of a table, which can contain other marks.
 
     >>> separator("label,logit_0"), separator("label;logit_0"), separator("label")
     (',', ';', ',')
+    >>> separator("label;tench, fish;dog")
+    ';'
     """
-    return "," if "," in head else next((mark for mark in _SEPARATORS if mark in head), ",")
+    used = [mark for mark in _SEPARATORS if mark in head]
+    by_roles = (mark for mark in used if _OUTCOMES & set(map(_role_of, _split(head, mark))))
+    return next(by_roles, "," if "," in used else next(iter(used), ","))
 
 
-def from_columns(request: Request, columns: Mapping[str, Sequence[Any]]) -> Predictions:
+def _split(head: str, mark: str) -> list[str]:
+    """Split the first line of a table; empty if a name is longer than the parser allows."""
+    try:
+        return next(csv.reader([head], delimiter=mark), [])
+    except csv.Error:
+        return []
+
+
+def from_columns(
+    request: Request, columns: Mapping[str, Sequence[Any] | np.ndarray]
+) -> Predictions:
     """Interpret named columns of equal lengths, of any type, as the columns of a CSV file."""
     path, names, values = request.path, list(columns), list(columns.values())
     roles = _roles(request, names)
@@ -511,7 +526,9 @@ def _without_index(
     return _Classes([classes.places[k] for k in kept], names, True), scores[:, kept]
 
 
-def _numbers(path: pathlib.Path, name: str, values: Sequence[Any]) -> np.ndarray:
+def _numbers(path: pathlib.Path, name: str, values: Sequence[Any] | np.ndarray) -> np.ndarray:
+    if isinstance(values, np.ndarray):
+        return values
     wrong = next((value for value in values if not _is_number(value)), None)
     if wrong is not None or None in values:
         raise Unreadable(
