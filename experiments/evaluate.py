@@ -114,8 +114,8 @@ def main() -> int:
             "--init_from=FILE and --config=FILE go together: give the config of the network."
         )
     several = seed_folders.there(folder)
-    if calibrate := cli.refusing(calibration.registered, _CALIBRATE.value):
-        cli.refusing(calibration.columns, calibrate, _CRITERION.value)  # validate before predicting
+    # Validate before predicting.
+    cli.refusing(calibration.chosen, _CALIBRATE.value, _CRITERION.value)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")

@@ -60,10 +60,9 @@ def main() -> int:
         raise cli.Refused("give --workdir=FOLDER of the run.")
     folder = pathlib.Path(_WORKDIR.value)
     out = pathlib.Path(_OUT.value or folder / "exported.jax")
+    # Validate before predicting.
+    name = cli.refusing(calibration.chosen, _CALIBRATE.value, _CRITERION.value)
     cli.refusing(exporting.check_request, folder, out, _CHECKPOINT.value)
-    name = cli.refusing(calibration.registered, _CALIBRATE.value)
-    if name:
-        cli.refusing(calibration.columns, name, _CRITERION.value)  # validate before predicting
     cli.use_compilation_cache()
     experiment, (network,) = cli.refusing(
         restored,

@@ -83,6 +83,16 @@ def check_request(
         raise ValueError("give fit_on or cross_fit, not both: they are two ways to fit.")
 
 
+def chosen(calibrate: str | None, criterion: str | Sequence[str]) -> str | None:
+    """Register a calibrator, return its name, and raise an error for a criterion without effect."""
+    name = registered(calibrate)
+    if name:
+        columns(name, criterion)
+    else:
+        check_request(None, None, None, criterion)
+    return name
+
+
 def _is_evidence(fit_on: Any) -> bool:
     answers = isinstance(fit_on, Stated | calibrators.Scored)
     return answers or (isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3))

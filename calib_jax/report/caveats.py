@@ -241,6 +241,21 @@ def bootstrapped(names: Iterable[str]) -> list[str]:
     return _named(_BOOTSTRAPPED, names)
 
 
+def few_resamples(num_resamples: int, level: float) -> list[str]:
+    """Warn if no resample lies beyond an end of an interval; return an empty list if some do.
+
+    >>> few_resamples(100, 0.999)
+    ['100 resamples are too few for 99.9% intervals: draw at least 2,000.']
+    """
+    needed = math.ceil(round(2 / (1 - level), 6))
+    if num_resamples >= needed:
+        return []
+    return [
+        f"{num_resamples:,} resamples are too few for {100 * level:g}% intervals: draw at least"
+        f" {needed:,}."
+    ]
+
+
 def few_clusters(counts: Mapping[str, int]) -> list[str]:
     """Warn of sets of examples in too few clusters; return an empty list if there are none.
 

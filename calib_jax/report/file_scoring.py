@@ -90,6 +90,7 @@ def score_files(
     answers, notes = models_of([*files, *compare], models_of_files, **how)
     if answers:
         refused = {"average": average, "first_label": first_label, "floor": floor is not None}
+        refused["probabilities"] = probabilities and answers[0].kind != "probability"
         if given := next((option for option, is_given in refused.items() if is_given), None):
             raise ValueError(f"--{given} is for predictions of classes: leave it out for answers.")
         fit_models, notes_on_fit = models_of(held_out, {}, probabilities=probabilities)

@@ -187,6 +187,7 @@ def warnings(report: Results) -> list[str]:
     undefined = any(math.isnan(estimate.value) for estimate in shown)
     return [
         *report.notes,
+        *caveats.few_resamples(report.settings["resamples"], report.settings["level"]),
         *_on_clusters(report),
         *caveats.unsettled(report.unsettled),
         *outside_interval.reasons(map(_triple, shown)),

@@ -233,7 +233,8 @@ def summarize(
     draws: dict[str, Any] = {"key": jax.random.key(0), "num_resamples": num_resamples}
     for number, loss in enumerate([baseline, *(other for other in losses if other != baseline)], 1):
         loss_runs = [run for run in runs if run.loss == loss]
-        work = f"fitting a temperature and drawing {num_resamples:,} resamples for each run"
+        fit = "fitting a temperature and " if by_phase else ""
+        work = f"{fit}drawing {num_resamples:,} resamples for each run"
         say(f"{number}/{len(losses)}  {loss}: {'streamed values' if loss in streamed else work}")
         measured = [_measured(run, by_phase) for run in loss_runs]
         for phase in by_phase:

@@ -466,6 +466,8 @@ def test_one_loss_is_compared_with_nothing_and_each_step_is_said():
     for words in ("difference to", "p < .05", "No p-value"):
         assert words not in summary_text.text(alone)
     assert lines == ["1/1  a: fitting a temperature and drawing 200 resamples for each run"]
+    summarize(runs(("a",), 1), criteria=[], say=lines.append)
+    assert lines[1:] == ["1/1  a: drawing 200 resamples for each run"]
 
 
 def test_a_value_outside_its_interval_is_marked(actual, tmp_path, monkeypatch):

@@ -122,6 +122,13 @@ def test_evaluation_writes_predictions_and_a_report(evaluated):
     assert f"step {best['step']} of" in output
 
 
+@pytest.mark.parametrize("program", ["evaluate", "export"])
+def test_a_criterion_without_a_calibrator_is_refused(program, tmp_path):
+    options = ("--calibrate=", "--criterion=ece")
+    output = finish(program, f"--workdir={tmp_path}", *options, code=2)
+    assert "criterion needs calibrate" in output.splitlines()[-1]
+
+
 @pytest.mark.slow
 def test_an_evaluation_that_ends_early_leaves_no_predictions_that_are_used_together(
     evaluated, tmp_path

@@ -180,6 +180,13 @@ def read(path):
     return model, notes
 
 
+@pytest.mark.parametrize("kind", ["confidence", "score"])
+def test_answers_that_are_no_probabilities_refuse_the_option(tmp_path, kind):
+    file = write(tmp_path / "a.csv", f"{kind},correct", [0.5, 0.75], [1, 0])
+    with pytest.raises(ValueError, match="--probabilities is for predictions of classes"):
+        report.score_files(predictions=[file], probabilities=True)
+
+
 def test_tables_arrays_and_json_lines_hold_the_same_answers(tmp_path):
     confidence, correct = [0.5, 0.25, 1.0], [True, False, True]
     write(tmp_path / "a.csv", "Confidence,correct,question,text", confidence, correct, "xyx", "abc")

@@ -554,6 +554,11 @@ def test_samples_that_are_none(tmp_path, sample, message):
     refused(samples_file(tmp_path, sample), message)
 
 
+def test_labels_of_samples_do_not_run_from_one(tmp_path):
+    path = samples_file(tmp_path, choices(-1.0, -2.0, doc_id=0, target=1))
+    refused(path, "first_label=1 is for files whose labels count from 1", first_label=1)
+
+
 def test_samples_that_are_no_json(tmp_path):
     path = samples_file(tmp_path)
     refused(path, "has no samples")

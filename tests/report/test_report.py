@@ -14,6 +14,7 @@ import pytest
 from calib_jax import calibrators, inference, metrics, report
 from calib_jax.report import tables
 from calib_jax.report.chosen_metrics import convention_of
+from tests.report import fabricated
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
 
@@ -170,6 +171,14 @@ def test_one_model_has_the_p_value_that_its_note_mentions():
         right
     )
     assert right.explanations[-1].endswith("0 unless this test rejects at 10 %.")
+
+
+def test_few_resamples_for_a_level_are_named():
+    made = fabricated.scored()
+    note = "1,000 resamples are too few for 99.9% intervals: draw at least 2,000."
+    for level, named in ((0.998, False), (0.999, True)):
+        at_level = dataclasses.replace(made, settings=made.settings | {"level": level})
+        assert (note in tables.warnings(at_level)) == named
 
 
 @pytest.mark.slow

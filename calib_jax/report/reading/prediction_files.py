@@ -73,7 +73,12 @@ def read_predictions(
     elif endings == [".parquet"]:
         contents = _parquet(request)
     elif endings == [".jsonl"]:
-        contents, first_label = harness_samples.read(paths[0]), 0
+        if first_label:
+            raise Unreadable(
+                f"--first_label={first_label} is for files whose labels count from {first_label},"
+                f" and the choices of {name} count from 0: leave it out."
+            )
+        contents = harness_samples.read(paths[0])
     elif endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     else:
