@@ -135,7 +135,13 @@ def of_classes(
     for model in others:
         other = as_logits(given[model], weights=weights, **understood)
         read[model], *_ = checks.flat_rows("score", other, labels, weights)
-        _check_classes(model, read[model].shape[-1], first, logits.shape[-1])
+        num_classes = read[model].shape[-1]
+        _check_classes(model, num_classes, np.asarray(labels), weights)
+        if num_classes != logits.shape[-1]:
+            notes.append(
+                f"{model} has {num_classes} classes, and {first} has {logits.shape[-1]}: values of"
+                " each class, and averages over classes, are not comparable."
+            )
         of_other = notes_on(given[model], read[model], labels, weights, **understood)
         notes += [f"{model}: {note}" for note in of_other]
     held_out = {}
@@ -309,12 +315,13 @@ def _check_labels(labels: np.ndarray, weights: Any, num_classes: int) -> None:
     refuse_labels("score", labels, weights, num_classes)
 
 
-def _check_classes(name: str, num_classes: int, first: str, num_classes_of_first: int) -> None:
-    """Raise an error for other predictions with another number of classes than the first."""
-    if num_classes != num_classes_of_first:
+def _check_classes(name: str, num_classes: int, labels: np.ndarray, weights: Any) -> None:
+    """Raise an error for other predictions without the class of some label."""
+    present = labels if weights is None else labels[np.asarray(weights) > 0]
+    if num_classes <= (largest := int(np.max(present, initial=0))):
         raise ValueError(
-            f"score: {name} has {num_classes} classes, and {first} has {num_classes_of_first}"
-            " classes: compare predictions of the same classes."
+            f"score: {name} has {num_classes} classes, and there is the label"
+            f" {largest}: compare predictions of the same classes."
         )
 
 

@@ -189,6 +189,8 @@ def score(
     by_column = scored_tables.group_columns(groups, first.labels)
     classes = []
     if per_class:
+        if len({each.logits.shape[-1] for each in evaluations.values()}) > 1:
+            raise ValueError("per_class needs models of the same classes: leave out per_class.")
         classes = scored_tables.classes(
             evaluations, models.class_names, unsettled, interval, num_bins
         )

@@ -366,11 +366,14 @@ def test_refusals():
     others = sample(num_rows=30, num_classes=5, seed=1)
     with pytest.raises(ValueError, match=r"fit_on has 5 classes, .* to score have 3"):
         report.score(logits, labels, calibrate="temperature", fit_on=others, **FEW)
+    with pytest.raises(ValueError, match=r"other has 2 classes, and there is the label 2"):
+        report.score(logits, labels, compare={"other": logits[:, :2]}, **FEW)
     wider = np.concatenate([logits, logits[:, :1] - 9], axis=1)  # with a class that never occurs
-    for other in (logits[:, :2], wider):
-        match = f"other has {other.shape[1]} classes, and as given has 3 classes: compare"
-        with pytest.raises(ValueError, match=match):
-            report.score(logits, labels % 2, compare={"other": other}, per_class=True, **FEW)
+    scored = report.score(logits, labels, compare={"wider": wider}, **FEW)
+    assert scored.changes
+    assert any(note.startswith("wider has 4 classes, and as given has 3") for note in scored.notes)
+    with pytest.raises(ValueError, match="per_class needs models of the same classes"):
+        report.score(logits, labels, compare={"wider": wider}, per_class=True, **FEW)
     for useless in ({"fit_on": sample(seed=1)}, {"cross_fit": 5}, {"criterion": ["nll", "ece"]}):
         (name,) = useless
         with pytest.raises(ValueError, match=f"^{name} needs calibrate, the name"):
