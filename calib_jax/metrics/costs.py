@@ -52,8 +52,8 @@ def matrix_of(costs: Any, num_classes: int) -> np.ndarray:
             f"costs must have a row for each of the {num_classes} classes and a column for each"
             f" decision, got the shape {matrix.shape}."
         )
-    if not np.all(np.isfinite(matrix)):
-        raise ValueError("costs must be finite, got NaN or infinity. Use a large cost instead.")
+    if not np.all(np.abs(matrix) <= np.finfo(np.float32).max):
+        raise ValueError("costs must be finite in float32, got NaN or larger. Use a smaller cost.")
     return matrix
 
 
@@ -74,14 +74,18 @@ def decided(predictions: Predictions, costs: Any, abstain_cost: float | None) ->
     p = predictions.p
     of_class = jnp.asarray(matrix, p.dtype)
     expected = jnp.einsum("...k,kd->...d", p, of_class, precision="highest")
-    # Sums in float32 round, so costs that are equal differ in their last digits.
-    slack = 16 * jnp.finfo(p.dtype).eps * max(1e-30, float(np.max(np.abs(matrix))))
-    least = jnp.min(expected, axis=-1, keepdims=True) + slack
-    decision = jnp.argmax(expected <= least, axis=-1).astype(jnp.int32)
+    # Sums in float32 round, so costs that are equal differ in their last digits, which are those of
+    # the sizes of their terms. One large cost must not make the other decisions equal.
+    sizes = jnp.einsum("...k,kd->...d", p, jnp.abs(of_class), precision="highest")
+    best = jnp.argmin(expected, axis=-1, keepdims=True)
+    least, size = (jnp.take_along_axis(each, best, axis=-1) for each in (expected, sizes))
+    slack = 16 * jnp.finfo(p.dtype).eps * (sizes + size)
+    costs_no_more = expected <= least + slack
+    decision = jnp.argmax(costs_no_more, axis=-1).astype(jnp.int32)
     if costs is None:  # the top label, unless abstention costs less
         top = predictions.predicted
-        costs_no_more = jnp.take_along_axis(expected, top[..., None], axis=-1) <= least
-        decision = jnp.where(costs_no_more[..., 0], top, decision)
+        is_best = jnp.take_along_axis(costs_no_more, top[..., None], axis=-1)
+        decision = jnp.where(is_best[..., 0], top, decision)
     of_decision = of_class.T[decision]  # [*batch, classes]
     stated = predictions.if_valid(jnp.min(expected, axis=-1))
     realized = jnp.sum(jnp.where(predictions.is_true, of_decision, 0), axis=-1)

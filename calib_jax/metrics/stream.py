@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 import jax
@@ -98,10 +98,11 @@ class Stream:
             stats, invalid = _checked_stats(self._members, *rows)
             refuse(name, invalid, rows[0].shape, weightless=True)
             parts.append((jax.device_get(stats), len(rows[1])))
+        self._refuse_beyond_limit(stats for stats, _ in parts)
         self._num_classes = num_classes
         self._suspicion.add(logits, weights)
         for stats, num_rows in parts:
-            self.update_stats(stats, num_rows=num_rows)
+            self._add(stats, num_rows)
 
     def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
@@ -110,7 +111,12 @@ class Stream:
           stats: the statistics of the same metrics.
           num_rows: number of examples in the statistics, added to the attribute `num_rows`.
         """
-        for name, stat in jax.device_get(stats).parts.items():
+        stats = jax.device_get(stats)
+        self._refuse_beyond_limit([stats])
+        self._add(stats, num_rows)
+
+    def _add(self, stats: Joint, num_rows: int) -> None:
+        for name, stat in stats.parts.items():
             if isinstance(stat, Rows):
                 self._part(name, _Kept).add(stat.columns)
                 self._hold_to_limit(name)
@@ -141,33 +147,58 @@ class Stream:
         """Return the merged stream of all processes; every process must call it."""
         if jax.process_count() == 1:
             return self
+        if not _gathered(np.array([float(bool(self._parts))])).all():
+            raise ValueError(
+                "a process has received no batch: give every process one, of weight 0 if it has no"
+                " examples."
+            )
         merged = Stream(self.metrics, row_limit=self.row_limit)
-        merged.notes = self.notes
+        merged.notes, merged._num_classes = self.notes, self._num_classes
+        merged._suspicion = self._suspicion
         merged.num_rows = int(_gathered(np.array([float(self.num_rows)])).sum())
         for name, part in self._parts.items():
             merged._parts[name] = part.gathered()
             if isinstance(part, _Kept):
                 merged._hold_to_limit(name)
+        merged._refuse_beyond_limit([])
         return merged
 
     def _part(self, name: str, kind: type[Any]) -> Any:
         return self._parts.setdefault(name, kind())
 
+    def _refuse_beyond_limit(self, added: Iterable[Joint]) -> None:
+        """Raise an error if a metric that needs every row gets too many; nothing is added yet."""
+        rows = {
+            name: part.num_rows
+            for name, part in self._parts.items()
+            if isinstance(part, _Kept) and not part.histogram and not part.ranks
+        }
+        for stats in added:
+            for name, stat in stats.parts.items():
+                if isinstance(stat, Rows) and "score" not in stat.columns:
+                    rows[name] = rows.get(name, 0) + len(stat.columns["weight"])
+        for name, count in rows.items():
+            if count > self.row_limit:
+                raise ValueError(
+                    f"{self._names(name)}: {count} examples exceed row_limit={self.row_limit}, and"
+                    " every example is needed. Use fewer examples or raise row_limit."
+                )
+
+    def _names(self, part: str) -> str:
+        """List the metrics that are computed from a part."""
+        owner = owners(self._members)
+        return ", ".join(member for member, _ in self._members if owner[member] == part)
+
     def _hold_to_limit(self, name: str) -> None:
         kept = self._parts[name]
         if not isinstance(kept, _Kept) or kept.histogram or kept.num_rows <= self.row_limit:
             return
-        owner = owners(self._members)
-        metrics = ", ".join(member for member, _ in self._members if owner[member] == name)
-        if not kept.ranks:
-            raise ValueError(
-                f"{metrics}: {kept.num_rows} examples exceed row_limit={self.row_limit}, and every"
-                " example is needed. Use fewer examples or raise row_limit."
-            )
+        if not kept.ranks:  # too many of them were refused before
+            return
         kept.condense()
         note = (
-            f"{metrics}: more than {self.row_limit} rows, computed from a fine histogram, where"
-            " scores that differ by less than a thousandth count as equal."
+            f"{self._names(name)}: more than {self.row_limit} rows, computed from a fine histogram,"
+            " where scores that differ by less than a thousandth count as equal."
         )
         self.notes.append(note)
         warnings.warn(note, stacklevel=4)
@@ -288,7 +319,10 @@ def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "proces
 # The fine histogram: 1,024 cells per power of two.
 
 _CELLS_AN_OCTAVE = 2**10
-_SMALLEST, _LARGEST = -24, 8  # exponents of 2; scores closer to 0 (or to 1), or larger, are clipped
+_SMALLEST, _LARGEST = (
+    -24,
+    32,
+)  # exponents of 2; scores closer to 0 (or to 1), or larger, are clipped
 _BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
 _BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
 _POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE

@@ -125,8 +125,8 @@ def _difference(before: Identity, now: Identity) -> str:
             return f"{on} {count}, and the data set has {new_count}"
     for kind, part, new in parts:
         found = source_identity.difference(part, new)
-        if found == "labels":
-            return f"with other labels of the {kind} examples than the data set has now"
+        if found in ("labels", "weights"):
+            return f"with other {found} of the {kind} examples than the data set has now"
         if found:
             return f"with other {kind} examples of the same labels than the data set has now"
     return ""
@@ -152,8 +152,8 @@ def _parsed(saved: Mapping[str, Any]) -> Identity:
     by_name = {
         part: SourceIdentity(*map(parts[part].get, SourceIdentity._fields)) for part in PARTS
     }
-    for name, (examples, labels, *inputs, read_labels) in by_name.items():
-        numbers = [examples, *(crc for crc in (labels, read_labels) if crc is not None)]
+    for name, (examples, labels, *inputs, read_labels, weights) in by_name.items():
+        numbers = [examples, *(crc for crc in (labels, read_labels, weights) if crc is not None)]
         if not (_holds(numbers, int) and all(v is None or _holds(v, int) for v in inputs)):
             raise ValueError(f"its part {name} holds no numbers of examples")
     return Identity(names, by_name)

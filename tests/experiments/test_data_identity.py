@@ -340,7 +340,7 @@ def test_what_one_of_two_identities_lacks_is_not_compared(tmp_path):
         parts_of(Stream(inputs, views=True)),
         parts_of(InMemory(inputs, np.arange(4) % 2)),
     )
-    assert views.parts["test"] == (4, None, None, None, None, None)
+    assert views.parts["test"] == (4, None, None, None, None, None, None)
     assert known.parts["test"].input_means == [1] * 4
     of_floats = parts_of(InMemory(inputs * 1.5, np.arange(4) % 2))
     assert of_floats.parts["test"].input_means is None

@@ -176,20 +176,6 @@ def test_a_new_config_key_that_is_off_keeps_the_records(tmp_path, measured, monk
         records.read(tmp_path, setting)
 
 
-def test_an_auroc_of_zeros_is_left_out(tmp_path, measured):
-    setting = settings.Setting("clinc150", "brier", 5e-4)
-    record = record_of(setting, measured)
-    records.write(tmp_path, setting, record)
-    assert "auroc_before" in records.read(tmp_path, setting)["values"]
-    for kind in ("values", "without_test", "without_validation"):
-        names = [name for name in record[kind] if "auroc" in name]
-        record[kind] |= {name: [1.0] * len(record[kind][name]) for name in names}
-    records.write(tmp_path, setting, record)
-    found = records.read(tmp_path, setting)
-    for kind in ("values", "without_test", "without_validation"):
-        assert set(found[kind]) == {name for name in record[kind] if "auroc" not in name}
-
-
 def test_the_committed_records_are_read():
     names = {path.stem for path in records.FOLDER.glob("*.json")}
     best = [loss for loss in settings.LOSSES if loss not in (settings.BASELINE, settings.FOCAL)]

@@ -268,3 +268,15 @@ def test_stated_confidences_have_no_decisions_of_classes():
     }.items():
         with pytest.raises(TypeError, match=f"{name} needs logits of classes"):
             function(stated)
+
+
+@pytest.mark.parametrize("large", [1e3, 1e9])
+def test_a_large_cost_does_not_make_other_decisions_equal(large):
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(500, 3)).astype(np.float32)
+    labels = random.integers(3, size=500)
+    costs = np.concatenate([np.full((3, 1), large), 1 - np.eye(3)], axis=1)
+    found = metrics.expected_cost(logits, labels, costs=costs)
+    assert float(found) == pytest.approx(np.mean(logits.argmax(axis=1) != labels), abs=1e-6)
+    with pytest.raises(ValueError, match="costs must be finite in float32, got NaN or larger"):
+        metrics.expected_cost(logits, labels, costs=costs * 1e38)

@@ -90,10 +90,8 @@ def test_a_batch_too_large_for_float32_counts_is_cut(monkeypatch):
     whole.update(logits, labels)
     monkeypatch.setattr(streams, "_MOST_ROWS", 30)
     parts = []
-    update_stats = stream.update_stats
-    monkeypatch.setattr(
-        stream, "update_stats", lambda *a, **k: parts.append(k["num_rows"]) or update_stats(*a, **k)
-    )
+    add = stream._add
+    monkeypatch.setattr(stream, "_add", lambda stats, rows: parts.append(rows) or add(stats, rows))
     stream.update(logits, labels)
     assert parts == [30, 30, 30, 10]
     assert stream.compute() == whole.compute()
@@ -204,6 +202,29 @@ def test_a_reset_stream_begins_again(kind):
             stream.compute()
 
 
+def test_large_energies_are_not_one_score():
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((300, 4)).astype(np.float32) + 600
+    labels = (logits.max(axis=1) > np.median(logits.max(axis=1))).astype(int)
+    ood = metrics.ood_auroc.with_options(score="energy")
+    stream = metrics.Stream({"ood": ood}, row_limit=100)
+    with pytest.warns(UserWarning, match="from a fine histogram"):
+        stream.update(logits, labels)
+    assert stream.compute()["ood"] == pytest.approx(float(ood(logits, labels)), abs=0.1)
+    assert abs(float(ood(logits, labels)) - 0.5) > 0.2
+
+
+def test_a_batch_beyond_the_limit_of_a_metric_that_needs_every_row_adds_nothing():
+    random = np.random.default_rng(0)
+    logits, labels = random.standard_normal((16, 3)), random.integers(3, size=16)
+    stream = metrics.Stream({"nll": metrics.nll, "auroc": metrics.auroc}, row_limit=10)
+    stream.update(logits[:8], labels[:8])
+    before = stream.compute()
+    with pytest.raises(ValueError, match="auroc: 16 examples exceed row_limit=10"):
+        stream.update(logits[8:], labels[8:])
+    assert (stream.num_rows, stream.compute()) == (8, before)
+
+
 PROCESS = """
 import sys
 import jax, numpy as np
@@ -228,7 +249,14 @@ for limit in (1000, 25):  # under 25, one process has a histogram and the other 
     for name, value in whole.compute().items():
         exact = limit == 1000 or name != "ada"
         np.testing.assert_allclose(value, expected[name], atol=1e-6 if exact else 0.02)
-print("agreed")
+alone = metrics.Stream(several)
+if index == 0:
+    alone.update(logits, labels)
+try:
+    alone.across_processes()
+except ValueError as error:
+    assert "a process has received no batch" in str(error)
+    print("agreed")
 """
 
 

@@ -498,6 +498,12 @@ def test_another_config_is_refused_by_its_keys(tmp_path):
     assert run(tmp_path, config={**changed, "rate": 0.1}, free=["run"]).already
 
 
+def test_a_config_with_tuples_and_nan_resumes(tmp_path):
+    config = {"milestones": (1, 2), "nothing": float("nan")}
+    run(tmp_path, config=config)
+    assert run(tmp_path, config=config).already
+
+
 def test_another_loss_or_number_of_examples_is_refused_without_a_config(tmp_path):
     run(tmp_path)
     objective = losses.objective("focal", gamma=2.0)
@@ -515,6 +521,10 @@ def test_other_data_or_another_optimizer_is_refused_without_a_config(tmp_path):
     for change, message in (
         ({"train": InMemory(inputs, examples.labels)}, "other inputs of the training examples"),
         ({"train": InMemory(examples.inputs, labels)}, "other labels of the training examples"),
+        (
+            {"train": InMemory(examples.inputs, examples.labels, 1.0 + np.arange(38))},
+            "other weights of the training examples",
+        ),
         ({"tx": tasks.sgd(0.2)}, r"another optimizer \(scale.step_size: -0.05 before, -0.2 now\)"),
     ):
         with pytest.raises(AnotherConfig, match=f"holds a run with {message}: choose another"):

@@ -70,6 +70,21 @@ def test_a_step_falls_by_the_gradient(reduction, x64):
     assert int(state.step) == 1
 
 
+def test_parameters_of_16_bits_are_divided_by_a_mass_that_they_cannot_hold():
+    start = tasks.state_of(CROSS_ENTROPY, optax.sgd(1.0))
+    half = start._replace(params=jax.tree.map(lambda leaf: leaf.astype(jnp.float16), start.params))
+    batch = batch_of(tasks.examples(7), np.full(7, 10_000.0, np.float32))
+    steps = [moved(CROSS_ENTROPY, batch, start=one, reduction="mean") for one in (start, half)]
+    norms = [float(measured["gradient_norm"]) for _, measured in steps]
+    assert norms[1] == pytest.approx(norms[0], rel=0.01)
+    changes = [
+        jax.tree.map(lambda new, old: np.asarray(old - new, np.float64), state.params, one.params)
+        for (state, _), one in zip(steps, (start, half), strict=True)
+    ]
+    for expected, found in zip(*map(jax.tree.leaves, changes), strict=True):
+        np.testing.assert_allclose(found, expected, atol=2e-3)
+
+
 def test_unknown_reduction():
     with pytest.raises(ValueError, match="'sum', 'mean', 'examples', got 'average'"):
         train.make_train_step(tasks.forward, CROSS_ENTROPY, optax.sgd(1.0), reduction="average")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any, TypeAlias
 
@@ -29,6 +30,12 @@ def listed(changed: Sequence[str]) -> str:
     return "; ".join(changed[:SHOWN]) + more
 
 
+def _differ(before: Any, now: Any) -> bool:
+    """Compare values as JSON saves them: a tuple is a list, and NaN equals NaN."""
+    saved, current = (json.dumps(value, default=repr) for value in (before, now))
+    return before != now and saved != current
+
+
 def differences(before: Config, now: Config, *, free: Collection[str] = ()) -> list[str]:
     """List the keys in which two nested configs differ, with both values.
 
@@ -44,6 +51,6 @@ def differences(before: Config, now: Config, *, free: Collection[str] = ()) -> l
     return [
         f"{key}: {flat_before.get(key, 'nothing')} before, {flat_now.get(key, 'nothing')} now"
         for key in sorted(flat_before.keys() | flat_now.keys())
-        if flat_before.get(key, ...) != flat_now.get(key, ...)
+        if _differ(flat_before.get(key, ...), flat_now.get(key, ...))
         and not any(f"{key}.".startswith(f"{part}.") for part in free)
     ]

@@ -40,6 +40,7 @@ class SourceIdentity(NamedTuple):
       float_sums: the size and three weighted sums of the inputs that are floats; see
         `_sums_of_floats`.
       read_labels: the CRC of the labels of a few examples, where `labels` is None.
+      weights: the CRC of the weights of labels in memory, 0 if all are 1; None elsewhere.
     """
 
     examples: int
@@ -48,6 +49,7 @@ class SourceIdentity(NamedTuple):
     input_sums: list[int] | None
     float_sums: list[int] | None = None
     read_labels: int | None = None
+    weights: int | None = None
 
 
 def of_source(source: Source) -> SourceIdentity:
@@ -55,12 +57,15 @@ def of_source(source: Source) -> SourceIdentity:
     labels = labels_of(source)
     means: Examples | None
     sums: Examples | None
+    weights = None
     if isinstance(source, InMemory):
         means, sums = _sample(source, _MOST_MEANS), _sample(source, _MOST_SUMS)
+        unweighted = source.weights is None or bool(np.all(source.weights == 1))
+        weights = 0 if unweighted else _crc(np.asarray(source.weights), "<f4")
     else:
         means = sums = _read_sample(source)
-    integers, floats = _inputs(means, "iu"), _inputs(sums, "f")
-    integer_sums = _inputs(sums, "iu")
+    integers, floats = _inputs(means, "biu"), _inputs(sums, "f")
+    integer_sums = _inputs(sums, "biu")
     return SourceIdentity(
         len(source),
         None if labels is None else _crc(labels),
@@ -68,6 +73,7 @@ def of_source(source: Source) -> SourceIdentity:
         None if integer_sums is None else _weighted_sums(integer_sums),
         None if floats is None else _sums_of_floats(floats),
         None if sums is None or labels is not None else _crc(np.asarray(sums.labels)),
+        weights,
     )
 
 
@@ -88,11 +94,11 @@ def _is_float(array: Any) -> bool:
     return np.asarray(array).dtype.kind == "f"
 
 
-def _crc(labels: np.ndarray) -> int:
-    """Compute the CRC of labels, which does not depend on their integer type."""
-    flat, crc = labels.reshape(-1), 0
+def _crc(values: np.ndarray, kind: str = "<i4") -> int:
+    """Compute the CRC of labels or weights, which does not depend on their type."""
+    flat, crc = values.reshape(-1), 0
     for start in range(0, len(flat), _CHUNK):
-        crc = zlib.crc32(flat[start : start + _CHUNK].astype("<i4").tobytes(), crc)
+        crc = zlib.crc32(flat[start : start + _CHUNK].astype(kind).tobytes(), crc)
     return crc
 
 
@@ -158,12 +164,14 @@ def _are_pixels(inputs: np.ndarray) -> bool:
 
 
 def difference(before: SourceIdentity, now: SourceIdentity) -> str:
-    """Name what differs, "examples", "labels" or "inputs"; skip values that one of them lacks."""
+    """Name what differs: examples, labels, weights or inputs; skip what one of them lacks."""
     if before.examples != now.examples:
         return "examples"
     labels = (before.labels, now.labels), (before.read_labels, now.read_labels)
     if any(None not in pair and pair[0] != pair[1] for pair in labels):
         return "labels"
+    if None not in (before.weights, now.weights) and before.weights != now.weights:
+        return "weights"
     inputs = ((getattr(before, name), getattr(now, name), _TOLERANCE[name]) for name in _TOLERANCE)
     return "inputs" if any(_differ(*pair) for pair in inputs) else ""
 

@@ -109,6 +109,8 @@ class Programs:
                     f"the order of epoch {epoch} has {order.num_steps} batches, and that of epoch 0"
                     f" has {timetable.epoch_steps}: give all epochs as many examples."
                 )
+            if runner is not self._warm_up_runner:
+                self._warm_up_runner.end(number)
             runner.begin(order, offset, Draw(seed, epoch), run=number)
             self._epochs[number] = epoch
         return runner

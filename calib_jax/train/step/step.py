@@ -23,7 +23,7 @@ from jax import lax
 
 from calib_jax.core.examples import Examples, check_shape_of_weights
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import first_argmax, valid
+from calib_jax.core.numerics import first_argmax, valid, wide
 from calib_jax.core.progress import Progress
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
@@ -189,11 +189,17 @@ def make_train_step(
         if reduction != "sum":
             mass = measured["weight" if reduction == "mean" else "examples"]
             mass = jnp.where(mass > 0, mass, 1)
-        measured["gradient_norm"] = optax.tree.norm(gradient) / mass
+        # In 16 bits a large mass would be rounded, or infinite.
+        precise = jax.tree.map(lambda leaf: leaf.astype(wide(leaf.dtype)), gradient)
+        measured["gradient_norm"] = optax.tree.norm(precise) / mass
 
         def updated() -> tuple[PyTree, PyTree, PyTree]:
             # Divide here, so that a large gradient is not written and read once more.
-            divided = jax.tree.map(lambda leaf: leaf / mass.astype(leaf.dtype), gradient)
+            divided = jax.tree.map(
+                lambda leaf, of: (leaf / mass.astype(leaf.dtype)).astype(of.dtype),
+                precise,
+                gradient,
+            )
             updates, opt_state = tx.update(
                 divided, state.opt_state, state.params, value=measured["loss"] / mass
             )
