@@ -12,7 +12,7 @@ from calib_jax.core.inputs.options import options_of, takes_options_of
 from calib_jax.core.numerics import constant_in_gradient, times
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import Array, AxisName, Logits, Numbers, PerExample, PyTree, Weights
+from calib_jax.core.types import Array, AxisName, Logits, Number, PerExample, PyTree, Weights
 from calib_jax.losses.brier import brier
 from calib_jax.losses.cross_entropy import cross_entropy, unchecked_cross_entropy
 from calib_jax.losses.dual_focal import dual_focal
@@ -29,7 +29,7 @@ FORMS = ("scaled", "unscaled", "no_minus", "pure")
 
 
 def exponential_weight(
-    values: PerExample, *, temperature: Numbers = 1.0, form: str = "scaled"
+    values: PerExample, *, temperature: Number = 1.0, form: str = "scaled"
 ) -> PerExample:
     r"""Compute weights that grow exponentially with the loss values, as constants for autodiff.
 

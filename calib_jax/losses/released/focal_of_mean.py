@@ -8,22 +8,13 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import power
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import (
-    AxisName,
-    Labels,
-    Logits,
-    Number,
-    Numbers,
-    PerExample,
-    PyTree,
-    Weights,
-)
+from calib_jax.core.types import AxisName, Labels, Logits, Number, PerExample, PyTree, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, register
 
 
 @register("focal_of_mean")
-def _focal_of_mean(*, gamma: Numbers = 2.0) -> Objective:
+def _focal_of_mean(*, gamma: Number = 2.0) -> Objective:
     r"""Focal loss of the mean cross-entropy m of the batch, $(1 - e^{-m})^\gamma \, m$.
 
     Every example's term is this value, and so is the mean of the terms. All examples have the same
