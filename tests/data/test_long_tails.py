@@ -68,7 +68,10 @@ def test_inaturalist_is_the_published_lists(folder):
         (lambda text: text + "data_256/b/beach.jpg -1\n", "line 16, must be a photograph"),
         (lambda text: text.replace(" 2\n", " 3\n"), "has no photograph of class 2"),
         (lambda text: "", "names no photographs"),
-        (lambda text: text.replace(" 2\n", " 1\n"), "has the class 2 in one of its lists, and 2"),
+        (
+            lambda text: text.replace(" 2\n", " 1\n"),
+            r"_val.txt has the class 2, and Places_LT_train.txt has 2",
+        ),
     ],
 )
 def test_wrong_lists_of_places_are_named(folder, change, message):

@@ -69,13 +69,13 @@ def places_lt(
     located = files.find("places_lt", _ABOUT, data_dir)
     place = located.path.parent
     parts = {part: _listed(place, name) for part, name in _LISTS.items()}
-    labels = np.concatenate([part.labels for part in parts.values()])
     classes = _class_names(parts["train"])
-    if labels.max() >= len(classes):
-        raise reading.Unreadable(
-            f"{place} has the class {labels.max()} in one of its lists, and {len(classes)} classes"
-            f" in {_LISTS['train']}: get the lists anew."
-        )
+    for name, of_part in parts.items():
+        if (largest := of_part.labels.max()) >= len(classes):
+            raise reading.Unreadable(
+                f"{place / _LISTS[name]} has the class {largest}, and {_LISTS['train']} has"
+                f" {len(classes)} classes: get the lists anew."
+            )
     part = functools.partial(Photographs, size=size, resize=resize)
     sources: dict[str, Any] = {
         name: part(there, np.arange(len(there.names))) for name, there in parts.items()
