@@ -50,7 +50,7 @@ def test_homogeneity_rejects_losses_without_noise():
 
 
 def test_losses_whose_roots_were_cut_are_left_out():
-    """Where all squared errors are negative, the roots are 0, and would look free of noise."""
+    """A negative squared error has the root 0. Three such roots would look like no noise."""
     table = np.random.default_rng(0).normal(5.0, 1.0, size=(6, 3))
     cut = np.array([[0.0, 0.0, 0.0], [0.0, 0.1, 0.2]])
     assert pooling.pooled(np.concatenate([table, cut])) == pooling.pooled(table)
