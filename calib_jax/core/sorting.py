@@ -21,10 +21,8 @@ def argsort(values: Float[Array, "*batch n"]) -> Integer[Array, "*batch n"]:
     if jax.default_backend() != "cpu" or values.dtype != jnp.float32 or not 1 < n < 2**24:
         return jnp.argsort(values)
     of_index = (n - 1).bit_length()  # bits
-    key, index = (
-        _increasing(values),
-        lax.broadcasted_iota(jnp.uint32, values.shape, values.ndim - 1),
-    )
+    key = _increasing(values)
+    index = lax.broadcasted_iota(jnp.uint32, values.shape, values.ndim - 1)
     order = index.astype(jnp.int32)
     for first in range(0, 32, 32 - of_index):
         digits = jnp.take_along_axis(key, order, axis=-1) >> first

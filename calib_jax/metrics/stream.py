@@ -319,10 +319,8 @@ def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "proces
 # The fine histogram: 1,024 cells per power of two.
 
 _CELLS_AN_OCTAVE = 2**10
-_SMALLEST, _LARGEST = (
-    -24,
-    32,
-)  # exponents of 2; scores closer to 0 (or to 1), or larger, are clipped
+# Exponents of 2; scores closer to 0 (or to 1), or larger, are clipped.
+_SMALLEST, _LARGEST = -24, 32
 _BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
 _BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
 _POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE
