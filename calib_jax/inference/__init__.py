@@ -6,6 +6,7 @@
     inference.noise_bound(metrics.ece, logits, labels, key=key)  is an ECE larger than noise?
     inference.calibration_test(name, logits, labels, key=key)    is the model calibrated at all?
     inference.compare_calibration(logits_a, logits_b, labels)    which model is calibrated better?
+    inference.ce2_difference(first, second)                      the same over several seeds
     inference.group_errors, worst_groups                         which groups are miscalibrated?
     inference.best_threshold, guaranteed_coverage                decisions with guarantees
 
@@ -16,6 +17,11 @@ from calib_jax.core import names as _names
 from calib_jax.inference.bounds.noise_bound import NoiseBound as NoiseBound
 from calib_jax.inference.bounds.noise_bound import has_noise_bound as has_noise_bound
 from calib_jax.inference.bounds.noise_bound import noise_bound as noise_bound
+from calib_jax.inference.ce2 import Value as Value
+from calib_jax.inference.ce2 import ce2 as ce2
+from calib_jax.inference.ce2 import ce2_difference as ce2_difference
+from calib_jax.inference.ce2 import mean_over_seeds as mean_over_seeds
+from calib_jax.inference.ce2 import nested as nested
 from calib_jax.inference.decisions.costs import BestThreshold as BestThreshold
 from calib_jax.inference.decisions.costs import DecisionCost as DecisionCost
 from calib_jax.inference.decisions.costs import best_threshold as best_threshold

@@ -13,8 +13,9 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from experiments.papers.judge import estimates
-from experiments.papers.judge.estimates import Columns, Predictions
+from calib_jax import inference
+from experiments.papers import estimates
+from experiments.papers.estimates import Columns, Predictions
 
 FOLDS = 20
 _LOG_TEMPERATURES = np.linspace(np.log(1 / 16), np.log(16), 111)  # 5.2 % apart
@@ -104,7 +105,7 @@ def _at(
     values = {
         "nll": float(rows.nll.mean()),
         "ece": estimates.ece(rows),
-        "ce2": estimates.squared_error(rows).value,
+        "ce2": inference.ce2(rows.confidence, rows.right).value,
     }
     if entropies is not None:
         values["auroc"] = estimates.auroc_of_sets(rows.entropy, entropies[outer]).value

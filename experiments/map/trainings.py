@@ -11,7 +11,7 @@ from calib_jax import data, train
 from calib_jax.train.folder.lock import only_one
 from experiments.map import measures, records
 from experiments.map.settings import OUT_OF_SCOPE, Setting, config_of
-from experiments.papers.judge.estimates import Predictions
+from experiments.papers.estimates import Predictions
 from experiments.running import building, cli, provenance, training
 
 

@@ -3,13 +3,13 @@ r"""Intervals of a mean over trained networks that predict the same test example
 Both the seeds and the examples are random: the interval covers the mean over all seeds and all
 examples. A single seed has an interval over the examples, as in `inference.estimates`.
 
-- Regular metrics: the two-way variance of `experiments.papers.judge.paired.nested`; the variance
+- Regular metrics: the two-way variance of `inference.nested`; the variance
   over the examples comes from the bootstrap samples.
 - Binned calibration errors: the mean of the noise bounds of the runs is valid for these runs. The
   lower end is 0 unless twice the mean of the runs' p-values is below (1 - level) / 2; twice the
   mean of p-values is a p-value under any dependence between the runs. Each half of the interval,
   divided by the normal quantile, is taken as a standard deviation over the examples. Howe's
-  interval of `experiments.papers.judge.values` adds the variance of the mean over the seeds, which
+  interval of `inference.Value` adds the variance of the mean over the seeds, which
   has S - 1 degrees of freedom for S seeds. Noise of the examples that differs between the runs is
   in both parts, which widens the interval.
 
@@ -27,14 +27,14 @@ from jaxtyping import Float
 
 from calib_jax import inference
 from calib_jax.report import caveats
-from experiments.papers.judge.values import LEVEL, Value
 
+LEVEL = 0.9
 TAIL = (1 - LEVEL) / 2
 WITH_SEEDS = " and seeds"  # suffix of interval kinds that cover the choice of seeds
 
 
 class SeedInterval(NamedTuple):
-    """An interval of a mean over runs, at the level of `experiments.papers.judge.values`.
+    """An interval of a mean over runs, at the level `LEVEL`.
 
     Attributes:
       low: the lower end; NaN without an interval, if all resamples of all runs are equal.
@@ -58,17 +58,13 @@ def of_samples(
       samples: the bootstrap samples of every run, with the same resamples for all.
       most: the largest possible value.
     """
-    from experiments.papers.judge.paired import (
-        nested,  # imports scipy.stats, which takes half a second
-    )
-
     samples = np.asarray(samples, np.float64)
     if len(values) == 1:
         low, high = inference.interval(samples[0], LEVEL)
         return SeedInterval(*caveats.shown(values[0], low, high, "percentile")[1:])
     of_runs = [float(np.nanvar(row)) for row in samples]
     of_mean = float(np.nanvar(np.mean(samples, axis=0)))
-    value = nested(values, of_mean, of_runs, rows=0)
+    value = inference.nested(values, of_mean, of_runs, rows=0)
     low, high = max(0.0, value.low), min(most, value.high)
     return SeedInterval(*caveats.shown(np.mean(values), low, high, "examples" + WITH_SEEDS)[1:])
 
@@ -95,4 +91,4 @@ def of_bounds(bounds: Sequence[inference.NoiseBound]) -> SeedInterval:
 def _half(over_examples: float, variance: float, num_runs: int) -> float:
     """Widen half of an interval over the examples by the variance of the mean over the seeds."""
     of_examples = (over_examples / NormalDist().inv_cdf(1 - TAIL)) ** 2
-    return Value(0.0, math.sqrt(of_examples + variance), num_runs - 1, of_examples).high
+    return inference.Value(0.0, math.sqrt(of_examples + variance), num_runs - 1, of_examples).high

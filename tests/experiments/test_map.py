@@ -9,7 +9,7 @@ import scipy.special
 from calib_jax import calibrators, inference, metrics, train
 from calib_jax.core.files import reading
 from experiments.map import measures, records, settings, trainings
-from experiments.papers.judge.estimates import Predictions
+from experiments.papers.estimates import Predictions
 from tests.data import tiny_intents
 from tests.experiments.processes import finish
 

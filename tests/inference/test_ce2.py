@@ -1,0 +1,149 @@
+"""CE2 of several seeds: values against loops over pairs, and intervals by simulation."""
+
+import numpy as np
+import pytest
+import scipy.stats
+
+from calib_jax import inference
+from calib_jax.inference import Value
+
+BINS = 5
+
+
+def slow_ce2(confidence, right, num_bins):
+    """Average products of residuals over all pairs of examples of a bin, in a loop."""
+    residual = confidence - right
+    index = np.ceil(np.round(confidence * num_bins, 9))
+    total = 0.0
+    for b in np.unique(index):
+        chosen = np.flatnonzero(index == b)
+        pairs = [residual[i] * residual[j] for i in chosen for j in chosen if i != j]
+        total += len(chosen) / len(index) * np.mean(pairs) if pairs else 0.0
+    return total
+
+
+def drawn(seeds=3, rows=60, seed=0):
+    random = np.random.default_rng(seed)
+    confidence = random.uniform(0.3, 1, (seeds, rows))
+    return confidence, random.random((seeds, rows)) < confidence - 0.2
+
+
+def test_values_are_means_of_all_pairs():
+    first, second = drawn(), drawn(seed=1)
+    slow = [
+        np.mean([slow_ce2(c, r, BINS) for c, r in zip(*part, strict=True)])
+        for part in (first, second)
+    ]
+    assert inference.ce2(*first, num_bins=BINS).value == pytest.approx(slow[0], rel=1e-12)
+    difference = inference.ce2_difference(first, second, num_bins=BINS)
+    assert difference.value == pytest.approx(slow[0] - slow[1], rel=1e-12)
+    assert (difference.seeds, difference.rows, difference.freedom) == (3, 60, 2)
+
+
+def test_logits_and_their_confidences_agree_with_the_library():
+    random = np.random.default_rng(3)
+    logits, labels = 2 * random.normal(size=(2, 300, 4)), random.integers(0, 4, 300)
+    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
+    by_logits = inference.ce2(logits, labels)
+    assert by_logits == pytest.approx(inference.ce2(p.max(-1), p.argmax(-1) == labels), rel=1e-9)
+    each = [inference.debiased_squared_error(one, labels).value for one in logits]
+    assert by_logits.value == pytest.approx(np.mean(each), rel=1e-5)
+    assert inference.ce2(logits[0], labels).value == pytest.approx(each[0], rel=1e-5)
+
+
+def test_one_seed_has_the_variance_of_a_comparison():
+    random = np.random.default_rng(4)
+    labels = random.integers(0, 3, 500)
+    a, b = (2 * random.normal(size=(500, 3)) for _ in range(2))
+    ours = inference.ce2_difference((b, labels), (a, labels))
+    other = inference.compare_calibration(a, b, labels)
+    assert (ours.value, *ours.interval()) == pytest.approx(other[:3], rel=1e-4)
+    assert ours.p_value() == pytest.approx(other.p_value, rel=1e-3)
+
+
+# ------------------------------------------------------------------------- intervals of seeds
+
+CASES = [(0.05, 1.0, 0.5), (0.0, 1.0, 1.0), (0.2, 0.5, 0.5), (0.0, 0.0, 1.0), (0.02, 2.0, 0.1)]
+
+
+@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_the_interval_of_a_mean_covers_the_truth(case, seeds):
+    """Nominal 90 %; 1,000 tables of 100 examples, standard error .01."""
+    of_seed, of_row, of_both = case
+    random = np.random.default_rng(3)
+    covered = []
+    for _ in range(1000):
+        table = 1 + of_both * random.normal(size=(seeds, 100))
+        table += of_seed * random.normal(size=(seeds, 1)) + of_row * random.normal(size=(1, 100))
+        value = inference.mean_over_seeds(table)
+        covered.append(value.low <= 1 <= value.high)
+    assert 0.86 <= np.mean(covered) <= 0.99
+
+
+@pytest.mark.parametrize("gaps", [(0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.05, 0.15)])
+@pytest.mark.parametrize("seeds", [3, 5])
+def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
+    """Nominal 90 %; 300 sets of 1,000 examples whose gap is g + .02 times a seed's normal."""
+    random = np.random.default_rng(7)
+    truth = [gap**2 + 0.02**2 for gap in gaps]
+    hits = np.zeros(3)
+    for _ in range(300):
+        uniform, labels = random.random((1, 1000)), random.random((1, 1000))
+        confidence = np.repeat(0.6 + 0.3 * uniform, seeds, axis=0)
+        parts = []
+        for gap in gaps:
+            of_seed = gap + 0.02 * random.normal(size=(seeds, 1))
+            parts.append((confidence, labels < confidence - of_seed))
+        values = [inference.ce2(*part) for part in parts]
+        values.append(inference.ce2_difference(*parts))
+        wanted = (*truth, truth[0] - truth[1])
+        hits += [v.low <= w <= v.high for v, w in zip(values, wanted, strict=True)]
+    assert np.all(hits / 300 >= 0.83)
+
+
+@pytest.mark.parametrize("seeds", [2, 3, 5])
+@pytest.mark.parametrize("ratio", [0.03, 0.3, 1, 3, 10, 100])
+@pytest.mark.parametrize("size", [0.1, 1e-3, 1e-5])
+def test_a_true_hypothesis_is_rejected_no_more_often_than_stated(seeds, ratio, size):
+    """Integrate over the estimated variance between seeds; the variance between rows is 1."""
+    shares = (np.arange(2000) + 0.5) / 2000
+    estimated = ratio * scipy.stats.chi2.ppf(shares, seeds - 1) / (seeds - 1)
+    ends = [
+        Value(0, np.sqrt(variance + 1), seeds - 1, 1.0).interval(1 - size)[1]
+        for variance in estimated
+    ]
+    rejected = 2 * scipy.stats.norm.sf(np.array(ends) / np.sqrt(ratio + 1))
+    assert np.mean(rejected) <= 1.01 * size
+
+
+def test_the_p_value_is_where_the_interval_reaches_the_margin():
+    value = Value(0.3, 0.1, 2, 0.004)
+    for p in (0.1, 1e-3, 1e-7):
+        low, high = value.interval(1 - p)
+        assert value.p_value(low) == value.p_value(high) == pytest.approx(p, rel=1e-6)
+    assert value.p_value(0.3) == 1
+    assert Value(0.3, 0.1, 2).p_value() == pytest.approx(2 * scipy.stats.t(2).sf(3), rel=1e-6)
+    assert Value(0.3).p_value() == 0
+    assert np.isnan(Value(np.nan, 0.1).p_value())
+
+
+@pytest.mark.parametrize(
+    ("logits", "labels", "message"),
+    [
+        ([[0.5, 1.2]], [[1, 0]], r"1 of 2 are not, the first is 1\.2"),
+        ([[0.5, np.nan]], [[1, 0]], "1 of 2 are not, the first is nan"),
+        ([[0.5, 0.7]], [[3, 0]], "hits of 0 and 1"),
+        ([[1.0, 2.0, 3.0]], [0, 1], r"shapes \(1, 3\) and \(2,\)"),
+        ([[np.inf, 2.0, 3.0]], [0], "1 of 1 are not, the first is nan"),
+        (np.zeros((0, 3)), np.zeros(0, int), "needs examples"),
+    ],
+)
+def test_bad_input_is_refused_with_its_value(logits, labels, message):
+    with pytest.raises(ValueError, match=message):
+        inference.ce2(logits, labels)
+
+
+def test_other_seeds_or_examples_are_refused():
+    with pytest.raises(ValueError, match="first has 3 seeds of 60 examples and second has 2 of 60"):
+        inference.ce2_difference(drawn(), drawn(seeds=2))
