@@ -229,8 +229,8 @@ def of_bins(
     confidence = np.asarray(confidence, np.float64)
     residual = confidence - right
     columns = (np.ones_like(residual), residual, np.square(residual), confidence * (1 - confidence))
-    sums = (np.bincount(number, column, num_bins) for column in columns)
-    return Binned(confidence, residual, number, *sums)
+    size, total, square, spread = (np.bincount(number, column, num_bins) for column in columns)
+    return Binned(confidence, residual, number, size, total, square, spread)
 
 
 def _top_label(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
