@@ -36,7 +36,7 @@ def test_left_closed_bins_are_the_option():
         (metrics.ece, share @ abs(gap)),
         (metrics.mce, max(abs(gap))),
         (metrics.rms_calibration_error, np.sqrt(share @ gap**2)),
-        (metrics.ace, abs(gap).mean()),
+        (metrics.average_calibration_error, abs(gap).mean()),
     ):
         assert metric(logits, labels, edges="left") == pytest.approx(expected, abs=2e-6)
 

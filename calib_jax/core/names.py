@@ -10,7 +10,6 @@ from typing import Any
 # Names of other libraries and of papers that are spelled differently here; the first that is
 # among the choices is meant. Names that differ by a few letters need no entry.
 MEANINGS = {
-    "ace": ("adaptive_ece",),
     "adaece": ("adaptive_ece",),
     "adaptive_calibration_error": ("adaptive_ece",),
     "auc": ("auroc", "confidence_auroc"),
@@ -96,6 +95,7 @@ def export(
     lazy: Mapping[str, str] | None = None,
     advice: Callable[[str], str] | None = None,
     modules: Collection[str] = (),
+    unlisted: Collection[str] = (),
 ) -> None:
     """Set `__all__`, `__dir__` and `__getattr__` of a subpackage from the names that it imports.
 
@@ -107,6 +107,7 @@ def export(
       lazy: the subpackage from which a further public name is imported when it is used.
       advice: returns the end of the error "SUBPACKAGE has no ..." for some names; "" for others.
       modules: the names of the modules that are public.
+      unlisted: public names that `dir` and `__all__` leave out.
     """
     members, lazy = vars(sys.modules[package]), lazy or {}
     public = sorted(
@@ -122,4 +123,5 @@ def export(
             raise AttributeError(f"{package} has no {end}")
         raise no_attribute(package, name, public)
 
-    members |= {"__all__": public, "__dir__": lambda: public, "__getattr__": get}
+    listed = [name for name in public if name not in unlisted]
+    members |= {"__all__": listed, "__dir__": lambda: listed, "__getattr__": get}

@@ -4,11 +4,11 @@
     metrics.values_of({...}, logits, labels)         several, in one pass
     metrics.ece.stat(...) + metrics.ece.stat(...)    statistics merge; ece.value(stat) at the end
     metrics.Stream({...})                            batch by batch
-    metrics.bootstrap(metrics.ece, logits, labels, key=key)           resampled values
     metrics.catalogue()                              every metric by name
 
-Each file of this subpackage defines one family. To add a metric, decorate one function with its
-terms (see `metric`); the catalogue then lists it by name.
+Each file of this subpackage defines one family. To add a metric, declare it beside the functions
+of its terms and its value (see `metric`); the catalogue then lists it by name. Resamples and
+intervals are in `calib_jax.inference`.
 """
 
 from typing import TYPE_CHECKING
@@ -17,8 +17,13 @@ from calib_jax.core import names as _names
 from calib_jax.core.inputs.stated import Stated as Stated
 from calib_jax.metrics.averages import accuracy as accuracy
 from calib_jax.metrics.averages import brier as brier
+from calib_jax.metrics.averages import by_correctness as by_correctness
 from calib_jax.metrics.averages import error as error
+from calib_jax.metrics.averages import mean_confidence as mean_confidence
+from calib_jax.metrics.averages import mean_entropy as mean_entropy
 from calib_jax.metrics.averages import nll as nll
+from calib_jax.metrics.averages import sharpness as sharpness
+from calib_jax.metrics.averages import signed_gap as signed_gap
 from calib_jax.metrics.averages import top_k as top_k
 from calib_jax.metrics.classwise import classwise_ece as classwise_ece
 from calib_jax.metrics.classwise import per_class_ece as per_class_ece
@@ -31,47 +36,37 @@ from calib_jax.metrics.confusion import mean_recall as mean_recall
 from calib_jax.metrics.confusion import per_class_iou as per_class_iou
 from calib_jax.metrics.confusion import per_class_precision as per_class_precision
 from calib_jax.metrics.confusion import per_class_recall as per_class_recall
+from calib_jax.metrics.contract.metric import ACE as _ACE
 from calib_jax.metrics.contract.metric import Metric as Metric
 from calib_jax.metrics.contract.metric import catalogue as catalogue
 from calib_jax.metrics.contract.metric import metric as metric
 from calib_jax.metrics.contract.metric import named as named
-from calib_jax.metrics.contract.metric import ratio as ratio
 from calib_jax.metrics.contract.metric import register as register
 from calib_jax.metrics.contract.metric import stats_of as stats_of
 from calib_jax.metrics.contract.metric import values_of as values_of
 from calib_jax.metrics.contract.metric import values_of_stats as values_of_stats
 from calib_jax.metrics.contract.predictions import Predictions as Predictions
-from calib_jax.metrics.contract.terms import ClassGaps as ClassGaps
-from calib_jax.metrics.contract.terms import ClassRanking as ClassRanking
 from calib_jax.metrics.contract.terms import Columns as Columns
-from calib_jax.metrics.contract.terms import Ranking as Ranking
-from calib_jax.metrics.contract.terms import Unreduced as Unreduced
-from calib_jax.metrics.contract.terms import Vectors as Vectors
+from calib_jax.metrics.contract.terms import ratio as ratio
 from calib_jax.metrics.costs import expected_cost as expected_cost
 from calib_jax.metrics.costs import stated_cost as stated_cost
-from calib_jax.metrics.cumulative import cutoff_error as cutoff_error
-from calib_jax.metrics.cumulative import ecce as ecce
-from calib_jax.metrics.cumulative import ks_error as ks_error
-from calib_jax.metrics.debiased import (
+from calib_jax.metrics.equal_mass import (
     adaptive_debiased_rms_calibration_error as adaptive_debiased_rms_calibration_error,
 )
-from calib_jax.metrics.debiased import (
-    debiased_rms_calibration_error as debiased_rms_calibration_error,
-)
-from calib_jax.metrics.decomposition import BrierParts as BrierParts
-from calib_jax.metrics.decomposition import brier_decomposition as brier_decomposition
 from calib_jax.metrics.equal_mass import adaptive_ece as adaptive_ece
 from calib_jax.metrics.equal_mass import adaptive_mce as adaptive_mce
-from calib_jax.metrics.fixed_bins import ace as ace
+from calib_jax.metrics.equal_mass import (
+    debiased_rms_calibration_error as debiased_rms_calibration_error,
+)
+from calib_jax.metrics.fixed_bins import average_calibration_error as average_calibration_error
+from calib_jax.metrics.fixed_bins import brier_decomposition as brier_decomposition
 from calib_jax.metrics.fixed_bins import ece as ece
 from calib_jax.metrics.fixed_bins import mce as mce
 from calib_jax.metrics.fixed_bins import overconfidence as overconfidence
 from calib_jax.metrics.fixed_bins import rms_calibration_error as rms_calibration_error
 from calib_jax.metrics.fixed_bins import underconfidence as underconfidence
-from calib_jax.metrics.kernel import kde_calibration_error as kde_calibration_error
 from calib_jax.metrics.one_vs_rest import auroc as auroc
 from calib_jax.metrics.one_vs_rest import average_precision as average_precision
-from calib_jax.metrics.ood import RocCurve as RocCurve
 from calib_jax.metrics.ood import in_and_out as in_and_out
 from calib_jax.metrics.ood import ood_aupr as ood_aupr
 from calib_jax.metrics.ood import ood_auroc as ood_auroc
@@ -81,13 +76,11 @@ from calib_jax.metrics.refinement import calibration_brier as calibration_brier
 from calib_jax.metrics.refinement import calibration_nll as calibration_nll
 from calib_jax.metrics.refinement import refinement_brier as refinement_brier
 from calib_jax.metrics.refinement import refinement_nll as refinement_nll
-from calib_jax.metrics.released import MmceScript as MmceScript
 from calib_jax.metrics.released import mmce_script as mmce_script
 from calib_jax.metrics.reliability import Reliability as Reliability
 from calib_jax.metrics.reliability import adaptive_reliability as adaptive_reliability
 from calib_jax.metrics.reliability import classwise_reliability as classwise_reliability
 from calib_jax.metrics.reliability import reliability as reliability
-from calib_jax.metrics.selective import ConfidentSet as ConfidentSet
 from calib_jax.metrics.selective import augrc as augrc
 from calib_jax.metrics.selective import aurc as aurc
 from calib_jax.metrics.selective import confidence_auroc as confidence_auroc
@@ -96,34 +89,48 @@ from calib_jax.metrics.selective import coverage_at_risk as coverage_at_risk
 from calib_jax.metrics.selective import excess_aurc as excess_aurc
 from calib_jax.metrics.selective import risk_at_coverage as risk_at_coverage
 from calib_jax.metrics.selective import selective_accuracy as selective_accuracy
-from calib_jax.metrics.shots import ShotAccuracy as ShotAccuracy
 from calib_jax.metrics.shots import shot_accuracy as shot_accuracy
 from calib_jax.metrics.shots import shots_of_classes as shots_of_classes
-from calib_jax.metrics.smooth import smooth_ece as smooth_ece
 from calib_jax.metrics.stream import Stream as Stream
-from calib_jax.metrics.summaries import ByCorrectness as ByCorrectness
-from calib_jax.metrics.summaries import Group as Group
-from calib_jax.metrics.summaries import by_correctness as by_correctness
-from calib_jax.metrics.summaries import mean_confidence as mean_confidence
-from calib_jax.metrics.summaries import mean_entropy as mean_entropy
-from calib_jax.metrics.summaries import sharpness as sharpness
-from calib_jax.metrics.summaries import signed_gap as signed_gap
+from calib_jax.metrics.without_bins import cutoff_error as cutoff_error
+from calib_jax.metrics.without_bins import ecce as ecce
+from calib_jax.metrics.without_bins import kde_calibration_error as kde_calibration_error
+from calib_jax.metrics.without_bins import ks_error as ks_error
+from calib_jax.metrics.without_bins import smooth_ece as smooth_ece
+
+# Public names that `dir` leaves out: aliases, parts, and tools for metrics of your own.
+_UNLISTED = {
+    *[
+        "Columns",
+        "Predictions",
+        "Reliability",
+        "adaptive_reliability",
+        "ratio",
+        "register",
+        "stats_of",
+        "values_of_stats",
+    ],
+    *["cutoff_error", "sce", "mmce_script", "shots_of_classes", "classwise_reliability"],
+    *["frequency_weighted_iou", "mean_precision", "per_class_precision", "per_class_recall"],
+    *["bootstrap", "estimates", "interval", "adaptive_debiased_rms_calibration_error"],
+}
 
 if TYPE_CHECKING:
     from calib_jax.inference import bootstrap as bootstrap
     from calib_jax.inference import estimates as estimates
     from calib_jax.inference import interval as interval
 
-# `inference` imports this subpackage, so its functions are imported when they are used.
-_LAZY = dict.fromkeys(("bootstrap", "estimates", "interval"), "calib_jax.inference")
 
-
-def _moved(name: str) -> str:
-    """Return the end of the error for a name of `inference`, which users look for here."""
+def _advice(name: str) -> str:
+    """Return the end of the error for a name with two meanings or of another subpackage."""
     from calib_jax import inference
 
+    if name == "ace":
+        return f"'ace': {_ACE}"
     found = not name.startswith("_") and name in dir(inference)
     return f"{name!r}, which is in calib_jax.inference." if found else ""
 
 
-_names.export(__name__, _LAZY, advice=_moved)
+# `inference` imports this subpackage, so these functions are imported when they are used.
+_LAZY = dict.fromkeys(("bootstrap", "estimates", "interval"), "calib_jax.inference")
+_names.export(__name__, _LAZY, advice=_advice, unlisted=_UNLISTED)

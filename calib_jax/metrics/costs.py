@@ -19,11 +19,10 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs.arrays import unmasked
-from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Labels, PerExample, Scalar
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.core.types import Array, PerExample, Scalar
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Columns
+from calib_jax.metrics.contract.terms import Columns, ratio
 
 
 class Decided(NamedTuple):
@@ -36,7 +35,7 @@ class Decided(NamedTuple):
       variance: the variance of the cost, if the class is drawn from the probabilities.
     """
 
-    decision: Labels
+    decision: Array
     realized: PerExample
     stated: PerExample
     variance: PerExample
@@ -100,8 +99,15 @@ def _costs(
     return Columns({"realized": made.realized, "stated": made.stated})
 
 
-@metric(_costs)
-def expected_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = None) -> Scalar:
+@metric(_costs, lambda sums: ratio(sums["realized"], sums["weight"]))
+def expected_cost(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    costs: Any = None,
+    abstain_cost: float | None = None,
+) -> Scalar:
     r"""Compute the mean cost of the decisions that the probabilities recommend.
 
     $$\frac1n \sum_i C_{y_i d_i}$$
@@ -110,7 +116,6 @@ def expected_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None =
     calibrator that keeps the ranking of the classes changes no accuracy, but does change decisions.
 
     Args:
-      sums: weight, realized and stated costs.
       costs: `[classes, decisions]`, as an array or a tuple of rows; 0 for the right class and 1 for
         any other by default, so that the cost is the error rate.
       abstain_cost: the cost of leaving an example to somebody else; None to always decide.
@@ -130,11 +135,17 @@ def expected_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None =
     >>> metrics.expected_cost(logits, rain, costs=bet)
     Array(-0.2, dtype=float32)
     """
-    return ratio(sums["realized"], sums["weight"])
 
 
-@metric(_costs)
-def stated_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = None) -> Scalar:
+@metric(_costs, lambda sums: ratio(sums["stated"], sums["weight"]))
+def stated_cost(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    costs: Any = None,
+    abstain_cost: float | None = None,
+) -> Scalar:
     r"""Compute the mean expected cost of the decisions that the probabilities recommend.
 
     $$\frac1n \sum_i \min_d \sum_k p_{i k} C_{k d}$$
@@ -142,7 +153,6 @@ def stated_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = N
     A calibrated model has the same `expected_cost`, up to noise; see `decision_calibration`.
 
     Args:
-      sums: weight, realized and stated costs.
       costs: see `expected_cost`.
       abstain_cost: see `expected_cost`.
 
@@ -151,4 +161,3 @@ def stated_cost(sums: Sums, *, costs: Any = None, abstain_cost: float | None = N
     >>> metrics.stated_cost(logits, jnp.array([0, 1]), abstain_cost=0.25)
     Array(0.175, dtype=float32)
     """
-    return ratio(sums["stated"], sums["weight"])

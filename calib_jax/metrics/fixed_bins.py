@@ -7,15 +7,17 @@ and the accuracy $a_b$, with $\Delta_b = c_b - a_b$.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import jax.numpy as jnp
 
 from calib_jax.core.binning import BINNING_RULES, BinSums, calibration_error
 from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Columns
+from calib_jax.metrics.contract.terms import Columns, ratio
 
 
 def confidence_bins(
@@ -48,13 +50,26 @@ def bin_sums(sums: Sums) -> BinSums:
     return BinSums(sums["weight"], sums["confidence"], sums["hit"])
 
 
-@metric(confidence_bins, biased=True)
+@metric(confidence_bins, lambda sums: calibration_error(bin_sums(sums)), biased=True)
 def ece(
-    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the expected calibration error.
 
     $$\sum_b \frac{n_b}{n} |c_b - a_b|$$
+
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right" for bins (lo, hi]; "left" for [lo, hi), the last bin closed, as in the MMCE
+        script and in BSCE-GRA's confidence plots; "ceil" for the index ceil(B c) - 1 in float64, as
+        in the released list metrics.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Naeini et al., Obtaining well calibrated probabilities using Bayesian binning, AAAI 2015.
@@ -65,12 +80,22 @@ def ece(
     >>> metrics.ece(logits, jnp.array([0, 1, 1]))
     Array(0.4, dtype=float32)
     """
-    return calibration_error(bin_sums(sums))
 
 
-@metric(confidence_bins, biased=True)
+def _mce(sums: Sums) -> Scalar:
+    bins = bin_sums(sums)
+    return jnp.where(jnp.sum(bins.weight) > 0, jnp.max(jnp.abs(bins.gap)), jnp.nan)
+
+
+@metric(confidence_bins, _mce, biased=True)
 def mce(
-    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the maximum calibration error over non-empty bins.
 
@@ -78,46 +103,89 @@ def mce(
 
     A single example alone in a bin can determine the value, so report it with its interval.
 
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
     References:
       Naeini et al., Obtaining well calibrated probabilities using Bayesian binning, AAAI 2015.
     """
+
+
+def _ace(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
-    return jnp.where(jnp.sum(bins.weight) > 0, jnp.max(jnp.abs(bins.gap)), jnp.nan)
+    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0, dtype=bins.gap.dtype))
 
 
-@metric(confidence_bins, biased=True)
-def ace(
-    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+@metric(confidence_bins, _ace, biased=True)
+def average_calibration_error(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the average calibration error, the unweighted mean over non-empty bins.
 
     $$\frac{1}{|\{b : n_b > 0\}|} \sum_{b : n_b > 0} |c_b - a_b|$$
 
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
     References:
       Neumann et al., Relaxed softmax: efficient confidence auto-calibration for safe
       pedestrian detection, 2018.
     """
-    bins = bin_sums(sums)
-    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0, dtype=bins.gap.dtype))
 
 
-@metric(confidence_bins, biased=True)
-def rms_calibration_error(
-    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
-) -> Scalar:
-    r"""Compute the root mean square calibration error, the L2 form of ECE.
-
-    $$\sqrt{\sum_b \frac{n_b}{n} (c_b - a_b)^2}$$
-    """
+def _rms_calibration_error(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
     # Divide before multiplying: tiny weights times squared gaps underflow.
     share = ratio(bins.weight, jnp.sum(bins.weight))
     return jnp.sqrt(jnp.sum(share * jnp.square(bins.gap)))
 
 
-@metric(confidence_bins, biased=True)
+@metric(confidence_bins, _rms_calibration_error, biased=True)
+def rms_calibration_error(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
+) -> Scalar:
+    r"""Compute the root mean square calibration error, the L2 form of ECE.
+
+    $$\sqrt{\sum_b \frac{n_b}{n} (c_b - a_b)^2}$$
+
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+    """
+
+
+def _overconfidence(sums: Sums) -> Scalar:
+    bins = bin_sums(sums)
+    excess = jnp.maximum(bins.confidence - bins.hit, 0)
+    return ratio(jnp.sum(excess), jnp.sum(bins.weight))
+
+
+@metric(confidence_bins, _overconfidence, biased=True)
 def overconfidence(
-    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the part of ECE from bins whose confidence exceeds their accuracy.
 
@@ -125,20 +193,104 @@ def overconfidence(
 
     `overconfidence` + `underconfidence` is the ECE, and `overconfidence` - `underconfidence` is
     the `signed_gap`.
+
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
+
+
+def _underconfidence(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
-    excess = jnp.maximum(bins.confidence - bins.hit, 0)
-    return ratio(jnp.sum(excess), jnp.sum(bins.weight))
+    lack = jnp.maximum(bins.hit - bins.confidence, 0)
+    return ratio(jnp.sum(lack), jnp.sum(bins.weight))
 
 
-@metric(confidence_bins, biased=True)
+@metric(confidence_bins, _underconfidence, biased=True)
 def underconfidence(
-    sums: Sums, *, num_bins: int = 15, edges: str = "right", excluded_class: int | None = None
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the part of ECE from bins whose accuracy exceeds their confidence.
 
     $$\sum_b \frac{n_b}{n} \max(a_b - c_b, 0)$$
+
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
+
+
+class BrierParts(NamedTuple):
+    """The terms of a binned score: reliability - resolution + uncertainty."""
+
+    reliability: Scalar
+    resolution: Scalar
+    uncertainty: Scalar
+
+
+def _brier_decomposition(sums: Sums) -> BrierParts:
     bins = bin_sums(sums)
-    lack = jnp.maximum(bins.hit - bins.confidence, 0)
-    return ratio(jnp.sum(lack), jnp.sum(bins.weight))
+    total = jnp.sum(bins.weight)
+    accuracy = ratio(jnp.sum(bins.hit), total)
+    above = jnp.where(bins.weight > 0, ratio(bins.hit, bins.weight) - accuracy, 0)
+    return BrierParts(
+        reliability=ratio(jnp.sum(bins.weight * jnp.square(bins.gap)), total),
+        resolution=ratio(jnp.sum(bins.weight * jnp.square(above)), total),
+        uncertainty=accuracy * (1 - accuracy),
+    )
+
+
+@metric(confidence_bins, _brier_decomposition, biased=True)
+def brier_decomposition(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    num_bins: int = 15,
+    edges: str = "right",
+    excluded_class: int | None = None,
+) -> BrierParts:
+    r"""Split the top-label Brier score into reliability, resolution and uncertainty.
+
+    With $a$ the accuracy over all bins,
+
+    $$\underbrace{\sum_b \frac{n_b}{n} (c_b - a_b)^2}_{\text{reliability}}
+      - \underbrace{\sum_b \frac{n_b}{n} (a_b - a)^2}_{\text{resolution}}
+      + \underbrace{a (1 - a)}_{\text{uncertainty}}
+      = \frac1n \sum_i (c_{b(i)} - h_i)^2$$
+
+    holds exactly for hits $h_i$ when every confidence is replaced by the mean of its bin. The
+    score of the confidences themselves, $\frac1n \sum_i (c_i - h_i)^2$, also contains the
+    within-bin variance of the confidence minus twice the within-bin covariance of confidence
+    and hit. This difference goes to 0 with the width of the bins.
+
+    The score uses the predicted class alone, in [0, 1]; `brier` sums over all classes.
+    The reliability is the square of `rms_calibration_error` (lower is better). The resolution
+    measures how well the confidence separates right from wrong predictions (higher is better).
+    The uncertainty depends on the accuracy alone.
+
+    Args:
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
+    References:
+      Murphy, A new vector partition of the probability score, Journal of Applied Meteorology
+      1973.
+      Stephenson et al., Two extra components in the Brier score decomposition, Weather and
+      Forecasting 2008.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.9, 0.1], [0.4, 0.6], [0.4, 0.6]]))
+    >>> parts = metrics.brier_decomposition(logits, jnp.array([0, 0, 0, 1]))
+    >>> {name: round(float(value), 4) for name, value in parts._asdict().items()}
+    {'reliability': 0.01, 'resolution': 0.0625, 'uncertainty': 0.1875}
+    """

@@ -15,11 +15,16 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core.types import Scalar, Vector
-from calib_jax.metrics.contract.curves import area_under_roc, average_precision_of
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.ranked import Ranked, RankedClasses, ScoredClasses
-from calib_jax.metrics.contract.terms import ClassRanking
+from calib_jax.metrics.contract.ranked import (
+    Ranked,
+    RankedClasses,
+    ScoredClasses,
+    area_under_roc,
+    average_precision_of,
+)
+from calib_jax.metrics.contract.terms import ClassRanking, ratio
 
 
 def _odds(predictions: Predictions) -> ClassRanking:
@@ -32,8 +37,21 @@ def _odds(predictions: Predictions) -> ClassRanking:
     return ClassRanking(scores, predictions.labels, first_class)
 
 
-@metric(_odds)
-def auroc(ranked: ScoredClasses | RankedClasses) -> Scalar:
+@functools.partial(jax.jit, static_argnames="value_of")
+def _mean_over_classes(
+    ranked: ScoredClasses | RankedClasses, value_of: Callable[[Ranked, Vector], Scalar]
+) -> Scalar:
+    """Average over the classes whose value is not NaN."""
+    # Map over the classes: the running sums of all classes at once would take several times the
+    # memory of the logits.
+    columns = jnp.arange(ranked.num_columns, dtype=ranked.column.dtype)
+    values = lax.map(lambda column: value_of(*ranked.ranked(column)), columns)
+    defined = ~jnp.isnan(values)
+    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined, dtype=values.dtype))
+
+
+@metric(_odds, lambda ranked: _mean_over_classes(ranked, area_under_roc))
+def auroc(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the area under the ROC curve, one class against the rest, averaged over classes.
 
     $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \frac{1}{n_k (n - n_k)}
@@ -55,11 +73,10 @@ def auroc(ranked: ScoredClasses | RankedClasses) -> Scalar:
     >>> metrics.auroc(logits, jnp.array([0, 0, 1, 1]))
     Array(0.75, dtype=float32)
     """
-    return _mean_over_classes(ranked, area_under_roc)
 
 
-@metric(_odds)
-def average_precision(ranked: ScoredClasses | RankedClasses) -> Scalar:
+@metric(_odds, lambda ranked: _mean_over_classes(ranked, average_precision_of))
+def average_precision(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the average precision, one class against the rest, averaged over classes.
 
     $$\frac{1}{|\mathcal K|} \sum_{k \in \mathcal K} \sum_t (R_{kt} - R_{k,t-1}) P_{kt}$$
@@ -79,17 +96,3 @@ def average_precision(ranked: ScoredClasses | RankedClasses) -> Scalar:
     >>> metrics.average_precision(logits, jnp.array([0, 0, 1, 1]))
     Array(0.8333, dtype=float32)
     """
-    return _mean_over_classes(ranked, average_precision_of)
-
-
-@functools.partial(jax.jit, static_argnames="value_of")
-def _mean_over_classes(
-    ranked: ScoredClasses | RankedClasses, value_of: Callable[[Ranked, Vector], Scalar]
-) -> Scalar:
-    """Average over the classes whose value is not NaN."""
-    # Map over the classes: the running sums of all classes at once would take several times the
-    # memory of the logits.
-    columns = jnp.arange(ranked.num_columns, dtype=ranked.column.dtype)
-    values = lax.map(lambda column: value_of(*ranked.ranked(column)), columns)
-    defined = ~jnp.isnan(values)
-    return ratio(jnp.sum(jnp.where(defined, values, 0)), jnp.sum(defined, dtype=values.dtype))

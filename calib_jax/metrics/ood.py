@@ -29,11 +29,10 @@ from jaxtyping import Float, Integer
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
-from calib_jax.metrics.contract.curves import area_under, average_precision_of, points
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.ranked import Ranked
-from calib_jax.metrics.contract.terms import Ranking
+from calib_jax.metrics.contract.ranked import Ranked, area_under, average_precision_of, points
+from calib_jax.metrics.contract.terms import Ranking, ratio
 
 _SCORES = {
     "entropy": lambda predictions: predictions.entropy,
@@ -98,8 +97,25 @@ def _positives(ranked: Ranked, positive: str) -> tuple[Vector, bool]:
     return ranked["positive"] if detects_out else 1 - ranked["positive"], detects_out
 
 
-@metric(_scores)
-def ood_roc_curve(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> RocCurve:
+def _ood_roc_curve(ranked: Ranked, *, positive: str = "out") -> RocCurve:
+    is_positive, from_top = _positives(ranked, positive)
+    detected, alarms = points(ranked, is_positive, 1 - is_positive, from_top=from_top)
+    strictest = jnp.array([jnp.inf if from_top else -jnp.inf], ranked.score.dtype)
+    thresholds = ranked.score[::-1] if from_top else ranked.score
+    return RocCurve(
+        ratio(alarms, alarms[-1]), ratio(detected, detected[-1]), jnp.append(strictest, thresholds)
+    )
+
+
+@metric(_scores, _ood_roc_curve)
+def ood_roc_curve(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    positive: str = "out",
+    score: str = "entropy",
+) -> RocCurve:
     r"""Compute the ROC curve of separating out-of-distribution from in-distribution examples.
 
     The curve has one more point than there are rows, so its length does not depend on the values.
@@ -108,7 +124,6 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out", score: str = "entrop
     examples, and the false positive rate without negative examples.
 
     Args:
-      ranked: scores, and whether each example is out of distribution.
       positive: "out" or "in", the examples to detect.
       score: as in `ood_auroc`.
 
@@ -123,17 +138,23 @@ def ood_roc_curve(ranked: Ranked, *, positive: str = "out", score: str = "entrop
     >>> curve.threshold
     Array([ inf, -0.6, -0.7, -0.9], dtype=float32)
     """
+
+
+def _ood_auroc(ranked: Ranked, *, positive: str = "out") -> Scalar:
     is_positive, from_top = _positives(ranked, positive)
     detected, alarms = points(ranked, is_positive, 1 - is_positive, from_top=from_top)
-    strictest = jnp.array([jnp.inf if from_top else -jnp.inf], ranked.score.dtype)
-    thresholds = ranked.score[::-1] if from_top else ranked.score
-    return RocCurve(
-        ratio(alarms, alarms[-1]), ratio(detected, detected[-1]), jnp.append(strictest, thresholds)
-    )
+    return area_under(detected, alarms, detected[-1])
 
 
-@metric(_scores)
-def ood_auroc(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> Scalar:
+@metric(_scores, _ood_auroc)
+def ood_auroc(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    positive: str = "out",
+    score: str = "entropy",
+) -> Scalar:
     r"""Compute how often an out-of-distribution example scores above an in-distribution one.
 
     $$\frac{1}{n_1 n_0} \sum_{i : y_i = 1} \sum_{j : y_j = 0}
@@ -142,7 +163,6 @@ def ood_auroc(ranked: Ranked, *, positive: str = "out", score: str = "entropy") 
     It is the area under `ood_roc_curve`; an uninformative score gives 0.5.
 
     Args:
-      ranked: scores, and whether each example is out of distribution.
       positive: "out" or "in". Both give the same value, because exchanging the two sets and
         reversing the order keeps the ranking of every pair of examples.
       score: "entropy", "max_confidence" or "energy"; each is higher out of distribution. The
@@ -159,13 +179,22 @@ def ood_auroc(ranked: Ranked, *, positive: str = "out", score: str = "entropy") 
     >>> metrics.ood_auroc(logits, jnp.array([0, 0, 1, 1]))
     Array(0.75, dtype=float32)
     """
+
+
+def _ood_aupr(ranked: Ranked, *, positive: str = "out") -> Scalar:
     is_positive, from_top = _positives(ranked, positive)
-    detected, alarms = points(ranked, is_positive, 1 - is_positive, from_top=from_top)
-    return area_under(detected, alarms, detected[-1])
+    return average_precision_of(ranked, is_positive, from_top=from_top)
 
 
-@metric(_scores)
-def ood_aupr(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -> Scalar:
+@metric(_scores, _ood_aupr)
+def ood_aupr(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    positive: str = "out",
+    score: str = "entropy",
+) -> Scalar:
     r"""Compute the average precision of detecting the positive examples.
 
     $$\sum_t (R_t - R_{t-1}) P_t$$
@@ -174,7 +203,6 @@ def ood_aupr(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -
     An uninformative score gives the share of positive examples.
 
     Args:
-      ranked: scores, and whether each example is out of distribution.
       positive: "out" to detect out-of-distribution examples; "in" to detect in-distribution
         examples, lowest scores first.
       score: as in `ood_auroc`.
@@ -188,13 +216,26 @@ def ood_aupr(ranked: Ranked, *, positive: str = "out", score: str = "entropy") -
     >>> metrics.ood_aupr(logits, jnp.array([0, 0, 1, 1]))
     Array(0.8333, dtype=float32)
     """
-    is_positive, from_top = _positives(ranked, positive)
-    return average_precision_of(ranked, is_positive, from_top=from_top)
 
 
-@metric(_scores)
+def _ood_fpr95(ranked: Ranked, *, positive: str = "out", tpr: float = 0.95) -> Scalar:
+    checks.between("tpr", tpr, 0, 1)
+    false, true, _ = ood_roc_curve.finish(ranked, positive=positive)
+    # 19 of 20 must reach 0.95 even if a device's division is off by the last bit.
+    reached = true >= tpr * (1 - 4 * float(jnp.finfo(true.dtype).eps))
+    lowest = jnp.min(jnp.where(reached, false, jnp.inf))
+    return jnp.where(jnp.isnan(true[-1] + false[-1]), jnp.nan, lowest)
+
+
+@metric(_scores, _ood_fpr95)
 def ood_fpr95(
-    ranked: Ranked, *, positive: str = "out", tpr: float = 0.95, score: str = "entropy"
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    positive: str = "out",
+    tpr: float = 0.95,
+    score: str = "entropy",
 ) -> Scalar:
     r"""Compute the false positive rate at which 95 % of the positive examples are detected.
 
@@ -206,7 +247,6 @@ def ood_fpr95(
     when 95 % of the in-distribution examples are accepted.
 
     Args:
-      ranked: scores, and whether each example is out of distribution.
       positive: "out" or "in", the examples to detect.
       tpr: the true positive rate to reach.
       score: as in `ood_auroc`.
@@ -220,9 +260,3 @@ def ood_fpr95(
     >>> metrics.ood_fpr95(logits, jnp.array([0, 0, 1, 1]))
     Array(0.5, dtype=float32)
     """
-    checks.between("tpr", tpr, 0, 1)
-    false, true, _ = ood_roc_curve.finish(ranked, positive=positive)
-    # 19 of 20 must reach 0.95 even if a device's division is off by the last bit.
-    reached = true >= tpr * (1 - 4 * float(jnp.finfo(true.dtype).eps))
-    lowest = jnp.min(jnp.where(reached, false, jnp.inf))
-    return jnp.where(jnp.isnan(true[-1] + false[-1]), jnp.nan, lowest)

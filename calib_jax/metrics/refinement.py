@@ -36,9 +36,9 @@ from jaxtyping import Float
 from calib_jax.core.numerics import implicit_root, true_class
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerClass, PerExample, Scalar
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Vectors
+from calib_jax.metrics.contract.terms import Vectors, ratio
 
 # 1 / T from 1/32 to 8, including 1. Between neighbouring nodes the interpolated NLL is exact to
 # 1e-6, and the correction for the left-out example to a few thousandths of the correction.
@@ -234,8 +234,8 @@ def _cubic(values: Nodes, left: Array, t: Scalar) -> Scalar:
 # The metrics.
 
 
-@metric(_nll_terms, interpolation_error=_ERROR)
-def refinement_nll(sums: Sums) -> Scalar:
+@metric(_nll_terms, lambda sums: _parts(sums, "loss").refinement, interpolation_error=_ERROR)
+def refinement_nll(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the mean NLL after the best temperature of the other examples, in nats.
 
     $$-\frac1n \sum_i \log \operatorname{softmax}(b_{-i} z_i)_{y_i}$$
@@ -254,11 +254,10 @@ def refinement_nll(sums: Sums) -> Scalar:
     >>> round(float(metrics.refinement_nll(logits, labels)), 3)  # 0.500 is the entropy of 0.8
     0.510
     """
-    return _parts(sums, "loss").refinement
 
 
-@metric(_nll_terms, interpolation_error=_ERROR)
-def calibration_nll(sums: Sums) -> Scalar:
+@metric(_nll_terms, lambda sums: _parts(sums, "loss").calibration, interpolation_error=_ERROR)
+def calibration_nll(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the part of the NLL that the best temperature of the other examples removes.
 
     $$\text{nll} - \text{refinement\_nll}$$
@@ -274,11 +273,10 @@ def calibration_nll(sums: Sums) -> Scalar:
     >>> round(float(metrics.calibration_nll(logits, (jnp.arange(100) < 20).astype(int))), 3)
     0.308
     """
-    return _parts(sums, "loss").calibration
 
 
-@metric(_brier_terms, interpolation_error=_ERROR)
-def refinement_brier(sums: Sums) -> Scalar:
+@metric(_brier_terms, lambda sums: _parts(sums, "score").refinement, interpolation_error=_ERROR)
+def refinement_brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the Brier score after the temperature with the best NLL of the other examples.
 
     $$\frac1n \sum_i \sum_k
@@ -295,11 +293,10 @@ def refinement_brier(sums: Sums) -> Scalar:
     >>> round(float(metrics.refinement_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
     0.326
     """
-    return _parts(sums, "score").refinement
 
 
-@metric(_brier_terms, interpolation_error=_ERROR)
-def calibration_brier(sums: Sums) -> Scalar:
+@metric(_brier_terms, lambda sums: _parts(sums, "score").calibration, interpolation_error=_ERROR)
+def calibration_brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the part of the Brier score that the temperature with the best NLL removes.
 
     $$\text{brier} - \text{refinement\_brier}$$
@@ -314,4 +311,3 @@ def calibration_brier(sums: Sums) -> Scalar:
     >>> round(float(metrics.calibration_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
     0.060
     """
-    return _parts(sums, "score").calibration

@@ -14,11 +14,11 @@ from jaxtyping import Float
 from calib_jax.core.binning import BinSums, class_bin_sums, uniform_edges
 from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Array, Labels, PerClass, Weights
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.core.types import Array, PerClass
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
-from calib_jax.metrics.contract.terms import STATIC
+from calib_jax.metrics.contract.terms import STATIC, ratio
 from calib_jax.metrics.equal_mass import confidences, equal_mass
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
@@ -47,9 +47,16 @@ class Reliability(NamedTuple):
     high: Float[Array, "*shape bins"]
 
 
-@metric(confidence_bins)
+def _reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
+    bins = bin_sums(sums)
+    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
+
+
+@metric(confidence_bins, _reliability)
 def reliability(
-    sums: Sums,
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
     *,
     level: float = 0.9,
     num_bins: int = 15,
@@ -68,20 +75,29 @@ def reliability(
     as counts of independent examples.
 
     Args:
-      sums: weight, confidence and hits per bin.
       level: nominal coverage of the interval, a fraction.
+      num_bins: number of bins of equal width.
+      edges: "right", "left" or "ceil", see `ece`.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       DeGroot and Fienberg, The comparison and evaluation of forecasters, The Statistician 1983.
       Wilson, Probable inference, the law of succession, and statistical inference, JASA 1927.
     """
-    bins = bin_sums(sums)
-    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
 
 
-@metric(confidences)
+def _adaptive_reliability(
+    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass", level: float = 0.9
+) -> Reliability:
+    bins, edges = equal_mass(ranked, num_bins, binning)
+    return _curve(bins, edges, level)
+
+
+@metric(confidences, _adaptive_reliability)
 def adaptive_reliability(
-    ranked: Ranked,
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
     *,
     num_bins: int = 15,
     binning: str = "mass",
@@ -91,13 +107,11 @@ def adaptive_reliability(
     r"""Compute `reliability` in the equal-mass bins of `adaptive_ece`.
 
     Args:
-      ranked: the examples' confidences and hits.
       num_bins: number of bins; it may exceed the number of examples.
       binning: "mass" or "released", see `adaptive_ece`.
       level: nominal coverage of the interval, a fraction.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
-    bins, edges = equal_mass(ranked, num_bins, binning)
-    return _curve(bins, edges, level)
 
 
 @jax.tree_util.register_dataclass
@@ -106,10 +120,10 @@ class _ClassBins:
     """Terms that sum probability and occurrence per class and bin."""
 
     p: PerClass
-    labels: Labels
+    labels: Array
     num_bins: int = dataclasses.field(metadata=STATIC)
 
-    def weigh(self, weights: Weights | None) -> Sums:
+    def weigh(self, weights: Array | None) -> Sums:
         return Sums(class_bin_sums(self.p, self.labels, weights, self.num_bins)._asdict())
 
 
@@ -125,20 +139,30 @@ def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
     return _ClassBins(p, predictions.labels, num_bins)
 
 
-@metric(_class_bins)
-def classwise_reliability(sums: Sums, *, level: float = 0.9, num_bins: int = 15) -> Reliability:
+def _classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
+    # Invalid rows fall into no bin, so their NaN must reach every mean.
+    zero_or_nan = 0 * jnp.sum(sums["confidence"])
+    bins = BinSums(sums["weight"], sums["confidence"] + zero_or_nan, sums["hit"] + zero_or_nan)
+    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
+
+
+@metric(_class_bins, _classwise_reliability)
+def classwise_reliability(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    level: float = 0.9,
+    num_bins: int = 15,
+) -> Reliability:
     r"""Compute `reliability` of every class's probability: arrays `[classes, bins]`.
 
     Every example is in one bin of each class; it is a hit if the class is the true one.
 
     Args:
-      sums: weight, probability and occurrences per class and bin.
       level: nominal coverage of the interval, a fraction.
+      num_bins: number of bins of equal width.
     """
-    # Invalid rows fall into no bin, so their NaN must reach every mean.
-    zero_or_nan = 0 * jnp.sum(sums["confidence"])
-    bins = BinSums(sums["weight"], sums["confidence"] + zero_or_nan, sums["hit"] + zero_or_nan)
-    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
 
 
 def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliability:

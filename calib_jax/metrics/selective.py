@@ -14,12 +14,10 @@ import jax.numpy as jnp
 from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
-from calib_jax.metrics.contract import ranked_weights
-from calib_jax.metrics.contract.curves import area_under, area_under_roc, points
-from calib_jax.metrics.contract.metric import metric, ratio
+from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.ranked import Ranked
-from calib_jax.metrics.contract.terms import Columns
+from calib_jax.metrics.contract.ranked import Ranked, area_under, area_under_roc, points
+from calib_jax.metrics.contract.terms import Columns, ratio
 from calib_jax.metrics.equal_mass import confidences
 
 
@@ -29,15 +27,74 @@ def _answered_and_errors(ranked: Ranked) -> tuple[Vector, Vector]:
     return answered, errors
 
 
-_ESTIMATORS: dict[str, ranked_weights.RankWeight] = {
-    "sample": ranked_weights.harmonic,
-    "population": ranked_weights.logarithmic,
-    "sele": ranked_weights.linear,
-}
+# --------------------------------------------------------------------------------------------
+# Weights of errors by rank, averaged within groups of equal confidence. Ranks j = 1, 2, ... count
+# from the most confident example. A group that follows a examples and ends after b has the ranks
+# a + 1, ..., b, and every error in it has the mean weight of these ranks. The closed forms extend
+# the means to fractional weights. They are written with differences, because in float32 a
+# difference of two values of b log(b) keeps no digit for a group of one example among a million.
+
+# Series in 1 / x have an error below 1e-7 from this x on; smaller ranks are shifted up to it.
+_SHIFT = 16
 
 
-@metric(confidences)
-def aurc(ranked: Ranked, *, estimator: str = "curve", excluded_class: int | None = None) -> Scalar:
+def _growth(before: Vector, width: Vector) -> Vector:
+    r"""Compute $H_{a + d} - H_a$ of the harmonic numbers $H_x = \psi(x + 1) + \gamma$."""
+    low = before + (_SHIFT + 0.5)
+    high = low + width
+    series = jnp.log1p(width / low) - width * (low + high) / (24 * jnp.square(low * high))
+    shifts = (before + i for i in range(1, _SHIFT + 1))
+    return series + sum(width / (at * (at + width)) for at in shifts)
+
+
+def _harmonic(before: Vector, width: Vector, total: Scalar) -> Vector:
+    r"""Compute the mean of $H_n - H_{j - 1} = \sum_{k = j}^n 1 / k$ over the ranks of a group."""
+    within = (before + width) / width * _growth(before, width) - 1
+    return _growth(before, total - before) - within
+
+
+def _logarithmic(before: Vector, width: Vector, total: Scalar) -> Vector:
+    r"""Compute the mean of $\log \frac{n + 1}{j}$ over the ranks of a group."""
+    low = before + (_SHIFT + 0.5)
+    high = low + width
+    series = jnp.log(low) + high / width * jnp.log1p(width / low) - 1 + 1 / (24 * low * high)
+    shifts = (before + i for i in range(1, _SHIFT + 1))
+    return jnp.log(total + 1) - series + sum(jnp.log1p(width / at) / width for at in shifts)
+
+
+def _linear(before: Vector, width: Vector, total: Scalar) -> Vector:
+    r"""Compute the mean of $(n + 1 - j) / n$ over the ranks of a group."""
+    return (total + 0.5 - before - width / 2) / total
+
+
+_ESTIMATORS = {"sample": _harmonic, "population": _logarithmic, "sele": _linear}
+
+
+def _aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
+    checks.one_of("estimator", estimator, ("curve", *_ESTIMATORS))
+    answered, errors = _answered_and_errors(ranked)
+    before, width, risen = answered[:-1], jnp.diff(answered), jnp.diff(errors)
+    some_width = jnp.where(width > 0, width, 1)
+    if estimator != "curve":
+        weight = _ESTIMATORS[estimator](before, some_width, answered[-1])
+        return ratio(jnp.sum(jnp.where(width > 0, weight, 0) * risen), answered[-1])
+    slope = risen / some_width
+    # The first segment passes through the origin, so its logarithmic term is 0.
+    started = before > 0
+    log_growth = jnp.where(started, jnp.log1p(width / jnp.where(started, before, 1)), 0)
+    area = jnp.sum(risen + (errors[:-1] - slope * before) * log_growth)
+    return ratio(area, answered[-1])
+
+
+@metric(confidences, _aurc)
+def aurc(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    estimator: str = "curve",
+    excluded_class: int | None = None,
+) -> Scalar:
     r"""Compute the area under the risk-coverage curve.
 
     $$\int_0^1 \frac{E(c)}{c} \, dc$$
@@ -64,8 +121,8 @@ def aurc(ranked: Ranked, *, estimator: str = "curve", excluded_class: int | None
     It decreases with better accuracy and with better ranking; `excess_aurc` measures the ranking.
 
     Args:
-      ranked: confidences and hits.
       estimator: "curve", "sample", "population" or "sele".
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -81,28 +138,33 @@ def aurc(ranked: Ranked, *, estimator: str = "curve", excluded_class: int | None
     >>> metrics.aurc(logits, jnp.array([0, 1]), estimator="sample")
     Array(0.25, dtype=float32)
     """
-    checks.one_of("estimator", estimator, ("curve", *_ESTIMATORS))
+
+
+def _excess_aurc(ranked: Ranked) -> Scalar:
     answered, errors = _answered_and_errors(ranked)
-    before, width, risen = answered[:-1], jnp.diff(answered), jnp.diff(errors)
-    some_width = jnp.where(width > 0, width, 1)
-    if estimator != "curve":
-        weight = _ESTIMATORS[estimator](before, some_width, answered[-1])
-        return ratio(jnp.sum(jnp.where(width > 0, weight, 0) * risen), answered[-1])
-    slope = risen / some_width
-    # The first segment passes through the origin, so its logarithmic term is 0.
-    started = before > 0
-    log_growth = jnp.where(started, jnp.log1p(width / jnp.where(started, before, 1)), 0)
-    area = jnp.sum(risen + (errors[:-1] - slope * before) * log_growth)
-    return ratio(area, answered[-1])
+    error_rate = ratio(errors[-1], answered[-1])
+    accuracy = 1 - error_rate
+    some = accuracy > 0
+    log_accuracy = jnp.where(some, jnp.log1p(-jnp.where(some, error_rate, 0)), 0)
+    return aurc.finish(ranked) - (error_rate + accuracy * log_accuracy)
 
 
-@metric(confidences)
-def excess_aurc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
+@metric(confidences, _excess_aurc)
+def excess_aurc(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    excluded_class: int | None = None,
+) -> Scalar:
     r"""Compute the AURC minus the AURC of a perfect ranking with the same accuracy.
 
     $$\mathrm{AURC} - (e + (1 - e) \log(1 - e))$$
 
     with the error rate e. The second term is the AURC of ranking every hit before every error.
+
+    Args:
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -113,16 +175,21 @@ def excess_aurc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     >>> metrics.excess_aurc(logits, jnp.array([1, 0]))
     Array(0.6931, dtype=float32)
     """
+
+
+def _augrc(ranked: Ranked) -> Scalar:
     answered, errors = _answered_and_errors(ranked)
-    error_rate = ratio(errors[-1], answered[-1])
-    accuracy = 1 - error_rate
-    some = accuracy > 0
-    log_accuracy = jnp.where(some, jnp.log1p(-jnp.where(some, error_rate, 0)), 0)
-    return aurc.finish(ranked) - (error_rate + accuracy * log_accuracy)
+    return area_under(errors, answered, answered[-1])
 
 
-@metric(confidences)
-def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
+@metric(confidences, _augrc)
+def augrc(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    excluded_class: int | None = None,
+) -> Scalar:
     r"""Compute the area under the generalised risk-coverage curve.
 
     $$\int_0^1 E(c) \, dc = \frac{1}{n^2} \sum_{i : \hat y_i \ne y_i} (n - j_i + \tfrac12)$$
@@ -133,6 +200,9 @@ def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     With the accuracy a it is $(1 - \mathrm{AUROC}) a (1 - a) + (1 - a)^2 / 2$, where the AUROC
     measures how well the confidence separates hits from errors.
 
+    Args:
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
     References:
       Traub et al., Overcoming common flaws in the evaluation of selective classification systems,
       NeurIPS 2024.
@@ -142,12 +212,16 @@ def augrc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
     >>> metrics.augrc(logits, jnp.array([0, 1]))
     Array(0.125, dtype=float32)
     """
-    answered, errors = _answered_and_errors(ranked)
-    return area_under(errors, answered, answered[-1])
 
 
-@metric(confidences)
-def confidence_auroc(ranked: Ranked, *, excluded_class: int | None = None) -> Scalar:
+@metric(confidences, lambda ranked: area_under_roc(ranked, ranked["hit"]))
+def confidence_auroc(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    excluded_class: int | None = None,
+) -> Scalar:
     r"""Compute the probability that a right prediction is more confident than a wrong one.
 
     $$P(c_i > c_j) + \tfrac12 P(c_i = c_j), \quad \hat y_i = y_i, \ \hat y_j \ne y_j$$
@@ -155,6 +229,9 @@ def confidence_auroc(ranked: Ranked, *, excluded_class: int | None = None) -> Sc
     This is the AUROC of failure prediction. It measures the ranking alone: it does not change if
     an increasing function is applied to all confidences, and it rewards no accuracy, which `augrc`
     does. NaN without hits or without errors.
+
+    Args:
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
@@ -165,32 +242,9 @@ def confidence_auroc(ranked: Ranked, *, excluded_class: int | None = None) -> Sc
     >>> metrics.confidence_auroc(logits, jnp.array([0, 1, 1]))
     Array(0.5, dtype=float32)
     """
-    return area_under_roc(ranked, ranked["hit"])
 
 
-@metric(confidences)
-def risk_at_coverage(
-    ranked: Ranked, *, coverage: float = 0.9, excluded_class: int | None = None
-) -> Scalar:
-    r"""Compute the error rate on a given share of most confident examples.
-
-    $$E(c) / c$$
-
-    with E(c) as in `aurc`. The example, or the group of equal confidence, at the boundary is
-    split.
-
-    Args:
-      ranked: confidences and hits.
-      coverage: the share c of the examples that are answered, in (0, 1].
-
-    References:
-      Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
-
-    >>> from calib_jax import metrics
-    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
-    >>> metrics.risk_at_coverage(logits, jnp.array([0, 1]), coverage=0.75)
-    Array(0.3333, dtype=float32)
-    """
+def _risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     checks.above("coverage", coverage, 0)
     checks.between("coverage", coverage, 0, 1)
     answered, errors = _answered_and_errors(ranked)
@@ -203,9 +257,59 @@ def risk_at_coverage(
     return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(wrong, boundary))
 
 
-@metric(confidences, biased=True)  # the largest of many coverages: noise raises it
+@metric(confidences, _risk_at_coverage)
+def risk_at_coverage(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    coverage: float = 0.9,
+    excluded_class: int | None = None,
+) -> Scalar:
+    r"""Compute the error rate on a given share of most confident examples.
+
+    $$E(c) / c$$
+
+    with E(c) as in `aurc`. The example, or the group of equal confidence, at the boundary is
+    split.
+
+    Args:
+      coverage: the share c of the examples that are answered, in (0, 1].
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
+    References:
+      Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.6, 0.4]]))
+    >>> metrics.risk_at_coverage(logits, jnp.array([0, 1]), coverage=0.75)
+    Array(0.3333, dtype=float32)
+    """
+
+
+def _coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
+    checks.between("risk", risk, 0, 1)
+    answered, errors = _answered_and_errors(ranked)
+    excess = errors - risk * answered
+    # An error rate equal to the risk is allowed in spite of rounding.
+    allowed = excess <= 8 * jnp.finfo(excess.dtype).eps * errors
+    last = jnp.max(jnp.where(allowed, jnp.arange(allowed.shape[0]), 0))
+    following = jnp.minimum(last + 1, allowed.shape[0] - 1)
+    # The excess is linear within a group, so it is 0 at this share of the following group.
+    increase = excess[following] - excess[last]
+    part = jnp.maximum(-excess[last], 0) / jnp.where(increase > 0, increase, 1)
+    covered = answered[last] + part * (answered[following] - answered[last])
+    return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(covered, answered[-1]))
+
+
+@metric(confidences, _coverage_at_risk, biased=True)
 def coverage_at_risk(
-    ranked: Ranked, *, risk: float = 0.05, excluded_class: int | None = None
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    risk: float = 0.05,
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the largest share of most confident examples whose error rate is at most a risk.
 
@@ -221,8 +325,8 @@ def coverage_at_risk(
     and the bootstrap interval is too short.
 
     Args:
-      ranked: confidences and hits.
       risk: the error rate r, from 0 to 1.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
@@ -232,23 +336,20 @@ def coverage_at_risk(
     >>> metrics.coverage_at_risk(logits, jnp.array([0, 0, 0, 1]), risk=0.1)
     Array(0.8333, dtype=float32)
     """
-    checks.between("risk", risk, 0, 1)
-    answered, errors = _answered_and_errors(ranked)
-    excess = errors - risk * answered
-    # An error rate equal to the risk is allowed in spite of rounding.
-    allowed = excess <= 8 * jnp.finfo(excess.dtype).eps * errors
-    last = jnp.max(jnp.where(allowed, jnp.arange(allowed.shape[0]), 0))
-    following = jnp.minimum(last + 1, allowed.shape[0] - 1)
-    # The excess is linear within a group, so it is 0 at this share of the following group.
-    increase = excess[following] - excess[last]
-    part = jnp.maximum(-excess[last], 0) / jnp.where(increase > 0, increase, 1)
-    covered = answered[last] + part * (answered[following] - answered[last])
-    return jnp.where(jnp.isnan(errors[-1]), jnp.nan, ratio(covered, answered[-1]))
 
 
-@metric(confidences)
+def _selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
+    return 1 - risk_at_coverage.finish(ranked, coverage=coverage)
+
+
+@metric(confidences, _selective_accuracy)
 def selective_accuracy(
-    ranked: Ranked, *, coverage: float = 0.9, excluded_class: int | None = None
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    coverage: float = 0.9,
+    excluded_class: int | None = None,
 ) -> Scalar:
     r"""Compute the accuracy on a given share of most confident examples.
 
@@ -257,8 +358,8 @@ def selective_accuracy(
     with the risk of `risk_at_coverage`.
 
     Args:
-      ranked: confidences and hits.
       coverage: the share c of the examples that are answered, in (0, 1].
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
@@ -268,7 +369,6 @@ def selective_accuracy(
     >>> metrics.selective_accuracy(logits, jnp.array([0, 1]), coverage=0.75)
     Array(0.6667, dtype=float32)
     """
-    return 1 - risk_at_coverage.finish(ranked, coverage=coverage)
 
 
 class ConfidentSet(NamedTuple):
@@ -292,8 +392,15 @@ def _confident(predictions: Predictions, *, threshold: float = 0.99) -> Columns:
     return Columns({"confident": confident, "hit": confident * predictions.hit})
 
 
-@metric(_confident)
-def confident_set(sums: Sums, *, threshold: float = 0.99) -> ConfidentSet:
+def _confident_set(sums: Sums) -> ConfidentSet:
+    confident = sums["confident"]
+    return ConfidentSet(ratio(confident, sums["weight"]), ratio(sums["hit"], confident))
+
+
+@metric(_confident, _confident_set)
+def confident_set(
+    logits: Logits, labels: Labels = None, weights: Weights = None, *, threshold: float = 0.99
+) -> ConfidentSet:
     r"""Compute the share of examples with a confidence of at least 0.99, and their accuracy.
 
     $$\frac{|S|}{n}, \quad \frac{1}{|S|} \sum_{i \in S} [\hat y_i = y_i], \quad
@@ -303,7 +410,6 @@ def confident_set(sums: Sums, *, threshold: float = 0.99) -> ConfidentSet:
     right is more useful. The papers write $|S_{99}|$ for the share.
 
     Args:
-      sums: weight of all examples, of confident examples, and of confident correct examples.
       threshold: the smallest confidence that counts.
 
     References:
@@ -316,5 +422,3 @@ def confident_set(sums: Sums, *, threshold: float = 0.99) -> ConfidentSet:
     >>> metrics.confident_set(logits, jnp.array([0, 1, 0, 1]))
     ConfidentSet(share=Array(0.75, dtype=float32), accuracy=Array(0.6667, dtype=float32))
     """
-    confident = sums["confident"]
-    return ConfidentSet(ratio(confident, sums["weight"]), ratio(sums["hit"], confident))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,9 +11,9 @@ import numpy as np
 from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Number, Scalar
-from calib_jax.metrics.contract.metric import Metric, ratio
+from calib_jax.metrics.contract.metric import Labels, Logits, Metric, Weights
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Columns
+from calib_jax.metrics.contract.terms import Columns, ratio
 
 SHOTS = ("many", "medium", "few")
 
@@ -72,10 +73,9 @@ def shot_accuracy(
     shots = shots_of_classes(class_counts, many=many, few=few)
     groups = tuple(SHOTS.index(shot) for shot in shots)
     if only is None:
-        return Metric("shot_accuracy", _hits_by_label, _of_groups).with_options(groups=groups)
+        return _SEVERAL.with_options(groups=groups)
     checks.one_of("only", only, SHOTS)
-    alone = Metric(f"{only}_shot_accuracy", _hits_by_label, _of_group)
-    return alone.with_options(groups=groups, number=SHOTS.index(only))
+    return _ALONE[only].with_options(groups=groups)
 
 
 def _hits_by_label(predictions: Predictions) -> Columns:
@@ -103,5 +103,26 @@ def _of_groups(sums: Sums, *, groups: tuple[int, ...] = ()) -> ShotAccuracy:
     return ShotAccuracy(*means)
 
 
-def _of_group(sums: Sums, *, groups: tuple[int, ...] = (), number: int = 0) -> Scalar:
-    return _of_groups(sums, groups=groups)[number]
+def _declared(name: str, finish: Callable[..., Any]) -> Metric[..., Any]:
+    def function(
+        logits: Logits,
+        labels: Labels = None,
+        weights: Weights = None,
+        *,
+        groups: tuple[int, ...] = (),
+    ) -> Any:
+        """Compute the mean recall of the classes of a group; `groups` is the group of each."""
+
+    function.__name__ = name
+    return Metric(function, _hits_by_label, finish)
+
+
+def _alone(number: int) -> Callable[..., Scalar]:
+    def of_group(sums: Sums, *, groups: tuple[int, ...] = ()) -> Scalar:
+        return _of_groups(sums, groups=groups)[number]
+
+    return of_group
+
+
+_SEVERAL = _declared("shot_accuracy", _of_groups)
+_ALONE = {shot: _declared(f"{shot}_shot_accuracy", _alone(i)) for i, shot in enumerate(SHOTS)}

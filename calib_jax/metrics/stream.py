@@ -9,9 +9,9 @@ Statistics are summed over batches; metric values are not averaged. For 2,000 ca
 pooled ECE is 0.013, but the mean ECE of 50 batches is 0.131. The sums are in float64 on the
 host, because a float32 count stops at 16.8 million.
 
-Metrics that rank examples keep one row per example. Above `row_limit` rows they switch to a fine
-histogram of the scores (`fine_cell`): sums stay exact, and scores that differ by less than a
-thousandth (of the score, or of its distance from 1) count as equal: every row takes the
+Metrics that rank examples keep one row per example. Above `row_limit` rows they keep one row per
+cell of a fine histogram of the scores (`fine_cell`): sums stay exact, and scores that differ by
+less than a thousandth (of the score, or of its distance from 1) count as equal: every row takes the
 means of its cell. The stream records this in `notes` and warns once.
 
 `auroc` and `average_precision`, which rank all rows once for each class, and
@@ -23,21 +23,19 @@ from __future__ import annotations
 
 import functools
 import warnings
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-from jaxtyping import Float, Int, Shaped
+from jaxtyping import Float, Int
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import with_auto_axes
-from calib_jax.core.inputs.invalid_values import InvalidValues, Suspicion, refuse
+from calib_jax.core.inputs.invalid_values import Suspicion, refuse
 from calib_jax.core.inputs.stated import rows_of
 from calib_jax.core.statistics import Joint, Rows, Sums
-from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.metrics.contract.metric import (
-    Members,
     Metric,
     checked_stats,
     members_of,
@@ -47,6 +45,9 @@ from calib_jax.metrics.contract.metric import (
 
 # Limit of rows per compiled pass; its float32 sums would still count twice as many rows exactly.
 _MOST_ROWS = 2**23
+
+_checked_stats = functools.partial(jax.jit, static_argnums=0)(checked_stats)
+_Columns = dict[str, np.ndarray]
 
 
 class Stream:
@@ -71,10 +72,14 @@ class Stream:
         checks.at_least("row_limit", row_limit, 0)
         self.metrics = dict(members_of(metrics))
         self.row_limit = row_limit
+        self.reset()
+
+    def reset(self) -> None:
+        """Remove all batches and notes, to begin again with the same metrics."""
         self.num_rows = 0
         self.notes: list[str] = []
-        self._members = tuple(self.metrics.items())
-        self._parts: dict[str, _Total | _Kept] = {}
+        self._sums: dict[str, Sums] = {}  # in float64
+        self._rows: dict[str, list[_Columns]] = {}
         self._num_classes: int | None = None
         self._suspicion = Suspicion()  # checks the rows of `update`
 
@@ -94,15 +99,15 @@ class Stream:
                 f"{name}: this batch has {num_classes} classes, and the stream {self._num_classes}."
             )
         parts = []
-        for rows in _cut(logits, labels, weights):
-            stats, invalid = _checked_stats(self._members, *rows)
-            refuse(name, invalid, rows[0].shape, weightless=True)
-            parts.append((jax.device_get(stats), len(rows[1])))
-        self._refuse_beyond_limit(stats for stats, _ in parts)
+        for start in range(0, len(labels), _MOST_ROWS):
+            rows = slice(start, start + _MOST_ROWS)
+            of_part = logits[rows], labels[rows], None if weights is None else weights[rows]
+            stats, invalid = _checked_stats(tuple(self.metrics.items()), *of_part)
+            refuse(name, invalid, of_part[0].shape, weightless=True)
+            parts.append(jax.device_get(stats))
+        self._add(parts, len(labels))
         self._num_classes = num_classes
         self._suspicion.add(logits, weights)
-        for stats, num_rows in parts:
-            self._add(stats, num_rows)
 
     def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
@@ -111,208 +116,74 @@ class Stream:
           stats: the statistics of the same metrics.
           num_rows: number of examples in the statistics, added to the attribute `num_rows`.
         """
-        stats = jax.device_get(stats)
-        self._refuse_beyond_limit([stats])
-        self._add(stats, num_rows)
-
-    def _add(self, stats: Joint, num_rows: int) -> None:
-        for name, stat in stats.parts.items():
-            if isinstance(stat, Rows):
-                self._part(name, _Kept).add(stat.columns)
-                self._hold_to_limit(name)
-            else:
-                self._part(name, _Total).add(stat)
-        self.num_rows += num_rows
+        self._add([jax.device_get(stats)], num_rows)
 
     def compute(self) -> dict[str, Any]:
         """Compute every metric over all batches; NaN where the total weight is 0.
 
         Raise an error if the rows of all batches, 20 or more, look like probabilities.
         """
-        if not self._parts:
+        if not (self._sums or self._rows):
             raise ValueError("the stream is empty: add a batch before computing values.")
         self._suspicion.refuse(", ".join(self.metrics))
-        stats = Joint({name: part.stat() for name, part in self._parts.items()})
-        return values_of_stats(self.metrics, stats)
+        rows = {name: Rows(_joined(several)) for name, several in self._rows.items()}
+        return values_of_stats(self.metrics, Joint(self._sums | rows))
 
-    def reset(self) -> None:
-        """Remove all batches and notes, to begin again with the same metrics."""
-        self.num_rows = 0
-        self.notes = []
-        self._parts = {}
-        self._num_classes = None
-        self._suspicion = Suspicion()
-
-    def across_processes(self) -> Stream:
-        """Return the merged stream of all processes; every process must call it."""
-        if jax.process_count() == 1:
-            return self
-        if not _gathered(np.array([float(bool(self._parts))])).all():
-            raise ValueError(
-                "a process has received no batch: give every process one, of weight 0 if it has no"
-                " examples."
-            )
-        merged = Stream(self.metrics, row_limit=self.row_limit)
-        merged.notes, merged._num_classes = self.notes, self._num_classes
-        merged._suspicion = self._suspicion
-        merged.num_rows = int(_gathered(np.array([float(self.num_rows)])).sum())
-        for name, part in self._parts.items():
-            merged._parts[name] = part.gathered()
-            if isinstance(part, _Kept):
-                merged._hold_to_limit(name)
-        merged._refuse_beyond_limit([])
-        return merged
-
-    def _part(self, name: str, kind: type[Any]) -> Any:
-        return self._parts.setdefault(name, kind())
-
-    def _refuse_beyond_limit(self, added: Iterable[Joint]) -> None:
-        """Raise an error if a metric that needs every row gets too many; nothing is added yet."""
-        rows = {
-            name: part.num_rows
-            for name, part in self._parts.items()
-            if isinstance(part, _Kept) and not part.histogram and not part.ranks
-        }
-        for stats in added:
+    def _add(self, parts: Sequence[Joint], num_rows: int) -> None:
+        added: dict[str, list[_Columns]] = {}
+        for stats in parts:
             for name, stat in stats.parts.items():
-                if isinstance(stat, Rows) and "score" not in stat.columns:
-                    rows[name] = rows.get(name, 0) + len(stat.columns["weight"])
-        for name, count in rows.items():
-            if count > self.row_limit:
-                raise ValueError(
-                    f"{self._names(name)}: {count} examples exceed row_limit={self.row_limit}, and"
-                    " every example is needed. Use fewer examples or raise row_limit."
-                )
+                if isinstance(stat, Rows):
+                    added.setdefault(name, []).append(dict(stat.columns))
+        rows = {
+            name: self._within_limit(name, [*self._rows.get(name, []), *several])
+            for name, several in added.items()
+        }
+        for stats in parts:
+            for name, stat in stats.parts.items():
+                if isinstance(stat, Sums):
+                    known = self._sums.get(name)
+                    self._sums[name] = stat.host() if known is None else known + stat
+        self._rows |= rows
+        self.num_rows += num_rows
 
-    def _names(self, part: str) -> str:
-        """List the metrics that are computed from a part."""
-        owner = owners(self._members)
-        return ", ".join(member for member, _ in self._members if owner[member] == part)
-
-    def _hold_to_limit(self, name: str) -> None:
-        kept = self._parts[name]
-        if not isinstance(kept, _Kept) or kept.histogram or kept.num_rows <= self.row_limit:
-            return
-        if not kept.ranks:  # too many of them were refused before
-            return
-        kept.condense()
+    def _within_limit(self, name: str, several: list[_Columns]) -> list[_Columns]:
+        """Merge the rows of a cell if there are too many rows, or raise an error."""
+        count = sum(len(part["weight"]) for part in several)
+        if count <= self.row_limit:
+            return several
+        owner = owners(tuple(self.metrics.items()))
+        names = ", ".join(member for member in self.metrics if owner[member] == name)
+        if "score" not in several[0]:
+            raise ValueError(
+                f"{names}: {count} examples exceed row_limit={self.row_limit}, and every example"
+                " is needed. Use fewer examples or raise row_limit."
+            )
         note = (
-            f"{self._names(name)}: more than {self.row_limit} rows, computed from a fine histogram,"
-            " where scores that differ by less than a thousandth count as equal."
+            f"{names}: more than {self.row_limit} rows, computed from a fine histogram, where"
+            " scores that differ by less than a thousandth count as equal."
         )
-        self.notes.append(note)
-        warnings.warn(note, stacklevel=4)
+        if note not in self.notes:
+            self.notes.append(note)
+            warnings.warn(note, stacklevel=5)
+        return [_merged_by_cell(_joined(several))]
 
 
-def _cut(
-    logits: Logits, labels: Labels, weights: Weights | None
-) -> Iterator[tuple[Logits, Labels, Weights | None]]:
-    """Cut a batch into parts of at most `_MOST_ROWS` rows; a smaller batch is not copied."""
-    if len(labels) <= _MOST_ROWS:
-        yield logits, labels, weights
-        return
-    for start in range(0, len(labels), _MOST_ROWS):
-        rows = slice(start, start + _MOST_ROWS)
-        yield logits[rows], labels[rows], None if weights is None else weights[rows]
+def _joined(several: list[_Columns]) -> _Columns:
+    return {k: np.concatenate([part[k] for part in several]) for k in several[0]}
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _checked_stats(
-    members: Members, logits: Logits, labels: Labels, weights: Weights | None
-) -> tuple[Joint, InvalidValues]:
-    return checked_stats(members, logits, labels, weights)
-
-
-class _Total:
-    """Sums in float64."""
-
-    def __init__(self) -> None:
-        self.sums: Sums | None = None
-
-    def add(self, sums: Sums) -> None:
-        self.sums = sums.host() if self.sums is None else self.sums + sums
-
-    def stat(self) -> Sums:
-        assert self.sums is not None
-        return self.sums
-
-    def gathered(self) -> _Total:
-        gathered = _Total()
-        gathered.sums = jax.tree.map(lambda value: _gathered(value).sum(axis=0), self.stat())
-        return gathered
-
-
-class _Kept:
-    """Rows, replaced by a histogram of sums after `condense`."""
-
-    def __init__(self) -> None:
-        self.batches: list[dict[str, np.ndarray]] = []
-        self.histogram: dict[str, Float[np.ndarray, " cells"]] = {}
-        self.num_rows = 0  # in the batches
-
-    @property
-    def ranks(self) -> bool:
-        return "score" in self.batches[0]
-
-    def add(self, columns: dict[str, np.ndarray]) -> None:
-        self.batches.append(columns)
-        self.num_rows += len(columns["weight"])
-        if self.histogram:
-            self.condense()
-
-    def condense(self) -> None:
-        """Move the rows into the histogram: sums of weight and of weight x each other column."""
-        for batch in self.batches:
-            present = batch["weight"] > 0
-            weight = batch["weight"][present].astype(np.float64)
-            cell = fine_cell(batch["score"][present])
-            for name, column in batch.items():
-                value = weight if name == "weight" else weight * column[present]
-                total = np.bincount(cell, value, NUM_CELLS)
-                self.histogram[name] = self.histogram.get(name, 0) + total
-        self.batches = []
-        self.num_rows = 0
-
-    def stat(self) -> Rows:
-        if not self.histogram:
-            names = self.batches[0]
-            return Rows({k: np.concatenate([batch[k] for batch in self.batches]) for k in names})
-        weight = self.histogram["weight"]
-        filled = weight > 0
-        means = {k: v[filled] / weight[filled] for k, v in self.histogram.items()}
-        rows = {**means, "weight": weight[filled]}
-        return Rows({name: column.astype(np.float32) for name, column in rows.items()})
-
-    def gathered(self) -> _Kept:
-        gathered = _Kept()
-        if _gathered(np.array([float(bool(self.histogram))])).any():
-            self.condense()
-            gathered.histogram = {
-                name: _gathered(total).sum(axis=0) for name, total in self.histogram.items()
-            }
-            return gathered
-        columns = self.stat().columns
-        sizes = _gathered(np.array([float(self.num_rows)]))[:, 0].astype(int)
-        most_rows = int(sizes.max())
-        for name in sorted(columns):  # in the same order in every process
-            column = columns[name]
-            padded = np.zeros((most_rows, *column.shape[1:]), column.dtype)
-            padded[: len(column)] = column
-            parts = _gathered(padded)
-            whole_column = np.concatenate([p[:n] for p, n in zip(parts, sizes, strict=True)])
-            columns = {**columns, name: whole_column}
-        gathered.add(columns)
-        return gathered
-
-
-def _gathered(array: Shaped[np.ndarray, "*shape"]) -> Shaped[np.ndarray, "processes *shape"]:
-    """Gather an array of every process as raw bits, because JAX would round float64 to float32."""
-    from jax.experimental import multihost_utils
-
-    array = np.asarray(array)
-    words = np.atleast_1d(array).view(np.uint32)
-    gathered = np.asarray(multihost_utils.process_allgather(words))
-    return np.ascontiguousarray(gathered).view(array.dtype).reshape(-1, *array.shape)
+def _merged_by_cell(rows: _Columns) -> _Columns:
+    """Merge the rows of each fine cell: the sum of the weights, and the means of the columns."""
+    present = rows["weight"] > 0
+    weight = rows["weight"][present].astype(np.float64)
+    cells, cell = np.unique(fine_cell(rows["score"][present]), return_inverse=True)
+    total = np.bincount(cell, weight, len(cells))
+    means = {
+        name: np.bincount(cell, weight * column[present], len(cells)) / total
+        for name, column in rows.items()
+    }
+    return {name: column.astype(np.float32) for name, column in means.items()} | {"weight": total}
 
 
 # --------------------------------------------------------------------------------------------
@@ -324,7 +195,6 @@ _SMALLEST, _LARGEST = -24, 32
 _BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
 _BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
 _POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE
-NUM_CELLS = 2 * _POSITIVE + 2
 
 
 def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:

@@ -21,7 +21,8 @@ ANSWER_METRICS = (
 )
 # Metrics of the top label that differ for the event "class 1" of two classes.
 OF_EVENT = (
-    *("ece", "adaptive_ece", "mce", "adaptive_mce", "ace", "signed_gap", "ks_error", "ecce"),
+    *("ece", "adaptive_ece", "mce", "adaptive_mce", "average_calibration_error", "signed_gap"),
+    *("ks_error", "ecce"),
     *("smooth_ece", "overconfidence", "underconfidence", "rms_calibration_error"),
     *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )

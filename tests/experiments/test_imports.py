@@ -77,9 +77,9 @@ def fewer(size=100):
     return data.named("digits", training_size=size)
 
 
-@metrics.metric(metrics.error.prepare)
-def percent_wrong(sums):
-    return 100 * metrics.error.finish(sums)
+@metrics.metric(metrics.error.prepare, lambda sums: 100 * metrics.error.finish(sums))
+def percent_wrong(logits, labels=None, weights=None, *, excluded_class=None):
+    """Compute the error in percent."""
 
 
 class Halved:

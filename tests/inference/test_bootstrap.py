@@ -348,7 +348,8 @@ def test_models_of_one_shape_share_a_program():
         traces.append(1)
         return metrics.classwise_ece.finish(sums)
 
-    metric = metrics.Metric("counted", metrics.classwise_ece.prepare, counted)
+    declared = metrics.classwise_ece.function
+    metric = metrics.Metric(declared, metrics.classwise_ece.prepare, counted)
     logits, labels = sample(num_rows=64, num_classes=10)
     for scale in np.geomspace(0.5, 8, 10).astype(np.float32):
         inference.bootstrap(metric, scale * logits, labels, key=jax.random.key(0), num_resamples=2)

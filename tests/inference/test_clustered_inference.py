@@ -18,7 +18,14 @@ from .simulations import simulated, softmax
 
 KEY = jax.random.key(0)
 NAMES = (
-    *("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "underconfidence"),
+    *(
+        "ece",
+        "mce",
+        "average_calibration_error",
+        "rms_calibration_error",
+        "overconfidence",
+        "underconfidence",
+    ),
     *("adaptive_ece", "adaptive_mce", "classwise_ece"),
 )
 FIVE = {name: metrics.named(name, num_bins=5) for name in NAMES}

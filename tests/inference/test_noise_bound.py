@@ -18,7 +18,14 @@ KEY = jax.random.key(0)
 FIVE = {
     name: metrics.named(name, num_bins=5)
     for name in (
-        *("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "underconfidence"),
+        *(
+            "ece",
+            "mce",
+            "average_calibration_error",
+            "rms_calibration_error",
+            "overconfidence",
+            "underconfidence",
+        ),
         *("adaptive_ece", "adaptive_mce", "classwise_ece"),
     )
 }
@@ -304,7 +311,7 @@ def errors_of_truth(several, logits, truth):
     return {
         "ece": abs(sums).sum(),
         "mce": abs(mean).max(),
-        "ace": abs(mean).mean(),
+        "average_calibration_error": abs(mean).mean(),
         "rms_calibration_error": np.sqrt(share[filled] @ mean**2),
         "overconfidence": np.maximum(sums, 0).sum(),
         "underconfidence": np.maximum(-sums, 0).sum(),

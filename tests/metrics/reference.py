@@ -167,7 +167,7 @@ def mce(p, y, w, **options):
     return max(abs(c - a) for n, c, a in fixed(p, y, w, **options) if n)
 
 
-def ace(p, y, w, **options):
+def average_calibration_error(p, y, w, **options):
     gaps = [abs(c - a) for n, c, a in fixed(p, y, w, **options) if n]
     return sum(gaps) / len(gaps)
 

@@ -167,7 +167,14 @@ def test_one_certain_answer(name):
 
 def test_one_example():
     logits, labels = jnp.log(jnp.asarray([[0.7, 0.3]])), jnp.asarray([1])
-    for name in ("ece", "mce", "ace", "rms_calibration_error", "overconfidence", "signed_gap"):
+    for name in (
+        "ece",
+        "mce",
+        "average_calibration_error",
+        "rms_calibration_error",
+        "overconfidence",
+        "signed_gap",
+    ):
         assert value_of(CATALOGUE[name], logits, labels) == pytest.approx(0.7)
     assert value_of(metrics.underconfidence, logits, labels) == 0
     assert value_of(metrics.adaptive_ece, logits, labels) == pytest.approx(0.7)

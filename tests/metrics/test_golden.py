@@ -167,7 +167,12 @@ def classification(case):
     }
 
 
-LISTS = {"ece": "ece", "mce": "mce", "ace": "ace", "l2": "rms_calibration_error"}
+LISTS = {
+    "ece": "ece",
+    "mce": "mce",
+    "ace": "average_calibration_error",
+    "l2": "rms_calibration_error",
+}
 
 
 def list_metrics(case):

@@ -72,7 +72,7 @@ def test_laws(kind):
 def test_blocks_of_rows_change_nothing(monkeypatch):
     logits, labels = sample(2)
     whole = value_of(metrics.kde_calibration_error, logits, labels)
-    monkeypatch.setattr("calib_jax.metrics.kernel._BLOCK_ENTRIES", 5 * len(labels))
+    monkeypatch.setattr("calib_jax.metrics.without_bins._BLOCK_ENTRIES", 5 * len(labels))
     blocks = value_of(metrics.kde_calibration_error, logits, labels)
     np.testing.assert_allclose(blocks, whole, rtol=1e-6)
 

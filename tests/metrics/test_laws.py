@@ -4,9 +4,7 @@ That values are those of the formulas is proven against references; here stands 
 whatever the formula. What needs a compilation is compiled once, for all metrics together.
 """
 
-import copy
 import functools
-import pickle
 
 import jax
 import jax.numpy as jnp
@@ -200,9 +198,8 @@ def test_a_stream_has_fixed_memory(name, monkeypatch):
     sizes = []
     for _ in range(4):
         total.update_stats(joint, num_rows=20)
-        sizes.append(len(pickle.dumps(total._parts)))
-    # Within the limit all rows would be there: 80 of them, with two columns at least.
-    assert max(sizes) - min(sizes) < 80
+        sizes.append(sum(len(part["weight"]) for rows in total._rows.values() for part in rows))
+    assert max(sizes) == min(sizes)  # the fourth batch has the scores of the first
 
 
 @functools.cache
@@ -258,18 +255,6 @@ def wrong_weights(kind):
     weights = np.ones(20, np.float32)
     weights[: len(WRONG_WEIGHTS[kind])] = WRONG_WEIGHTS[kind]
     return weights
-
-
-@pytest.mark.parametrize("name", sorted(metrics.catalogue()))
-def test_metrics_pickle_and_describe_their_options(name):
-    metric = metrics.named(name)
-    for option in metric.defaults():
-        assert f"\n  {option}: " in metric.__doc__
-    chosen = {"num_bins": 7} if "num_bins" in metric.defaults() else {}
-    for each in (metric, metric.with_options(**chosen)):
-        for copied in (pickle.loads(pickle.dumps(each)), copy.deepcopy(each)):
-            assert copied == each
-            assert copied.options == each.options
 
 
 @pytest.mark.slow

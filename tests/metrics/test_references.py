@@ -13,10 +13,7 @@ from calib_jax.core.statistics import Sums
 from . import reference
 
 MEMBERS = {name: one for name, one in metrics.catalogue().items() if hasattr(reference, name)}
-FAMILIES = (
-    *("averages", "classwise", "confusion", "decomposition", "equal_mass", "fixed_bins"),
-    *("reliability", "summaries"),
-)
+FAMILIES = (*("averages", "classwise", "confusion", "equal_mass", "fixed_bins", "reliability"),)
 
 # Options beside the defaults, each of which changes the value of this sample.
 OPTIONS = [
@@ -204,5 +201,6 @@ def test_every_metric_of_these_files_has_a_reference():
         for name, one in metrics.catalogue().items()
         if one.__module__.rpartition(".")[2] in FAMILIES
     }
-    assert ours == MEMBERS.keys()
+    elsewhere = {name for name in ours if "debiased" in name}  # test_debiased.py
+    assert ours - elsewhere == MEMBERS.keys()
     assert {metrics.named(name).__module__.rpartition(".")[2] for name in ours} == set(FAMILIES)

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
+from calib_jax.metrics.selective import ConfidentSet
 from tests.selection import first_case
 
 from .laws import assert_laws, assert_same, value_of
@@ -236,7 +237,7 @@ def test_the_confident_are_counted():
     confidence, hit = top_label(logits, labels)
     sure = confidence >= 0.8
     actual = value_of(metrics.confident_set, logits, labels, threshold=0.8)
-    assert_same(actual, metrics.ConfidentSet(np.mean(sure), np.mean(hit[sure])))
+    assert_same(actual, ConfidentSet(np.mean(sure), np.mean(hit[sure])))
 
 
 def test_nobody_is_confident():

@@ -12,7 +12,14 @@ from .laws import assert_same
 # Metrics that read the confidence of the prediction and whether it is right, and nothing else.
 OF_TOP_LABEL = [
     *("accuracy", "error", "mean_confidence", "sharpness", "signed_gap", "confident_set"),
-    *("ece", "adaptive_ece", "mce", "adaptive_mce", "ace", "rms_calibration_error"),
+    *(
+        "ece",
+        "adaptive_ece",
+        "mce",
+        "adaptive_mce",
+        "average_calibration_error",
+        "rms_calibration_error",
+    ),
     *("overconfidence", "underconfidence", "debiased_rms_calibration_error"),
     *("adaptive_debiased_rms_calibration_error", "brier_decomposition", "reliability"),
     *("adaptive_reliability", "ks_error", "ecce", "smooth_ece", "augrc", "aurc", "excess_aurc"),

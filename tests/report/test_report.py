@@ -611,10 +611,13 @@ def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path
 
 
 def nan_metric(name):
-    def without(sums):
-        return jnp.nan * metrics.nll.finish(sums)
+    def function(logits, labels=None, weights=None):
+        """Compute NaN."""
 
-    return metrics.Metric(name, metrics.nll.prepare, without)
+    function.__name__ = name
+    return metrics.Metric(
+        function, metrics.nll.prepare, lambda sums: jnp.nan * metrics.nll.finish(sums)
+    )
 
 
 @pytest.mark.parametrize("others", [{"nll": metrics.nll}, {}])

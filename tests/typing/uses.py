@@ -17,6 +17,7 @@ import optax
 
 import calib_jax
 from calib_jax import calibrators, data, inference, losses, metrics, models, plots, report, train
+from calib_jax.metrics.fixed_bins import BrierParts
 
 logits = jnp.zeros((3, 2))
 labels = jnp.zeros(3, int)
@@ -50,7 +51,7 @@ assert_type(metrics.ece(logits, labels), jax.Array)
 assert_type(metrics.ece(logits, labels, weights, num_bins=20), jax.Array)
 assert_type(metrics.ece(logits, labels, weights=weights), jax.Array)
 assert_type(metrics.adaptive_ece(np.zeros((3, 2)), np.zeros(3, int), binning="mass"), jax.Array)
-assert_type(metrics.brier_decomposition(logits, labels), metrics.BrierParts)
+assert_type(metrics.brier_decomposition(logits, labels), BrierParts)
 assert_type(metrics.reliability(logits, labels, num_bins=5, level=0.95), metrics.Reliability)
 assert_type(metrics.ece.with_options(num_bins=10)(logits, labels), jax.Array)
 assert_type(metrics.ece.value(metrics.ece.stat(logits, labels)), jax.Array)
@@ -69,7 +70,6 @@ metrics.ece(logits, labels, num_bins="20")  # type: ignore[arg-type]
 metrics.Stated([0.5])  # type: ignore[call-arg]
 metrics.ece("logits", labels)  # type: ignore[arg-type]
 metrics.nll(logits, labels, num_bins=3)  # type: ignore[call-arg]
-metrics.ece.with_options(bins=10)  # type: ignore[call-arg]
 metrics.Stream({"ece": "ece"})  # type: ignore[dict-item]
 metrics.ece.valu(0)  # type: ignore[attr-defined]
 

@@ -181,7 +181,7 @@ _NORMS = {
     "ece": _Norm("sum", np.ones_like),
     "adaptive_ece": _Norm("sum", np.ones_like),
     "classwise_ece": _Norm("sum", np.ones_like),
-    "ace": _Norm("sum", _mean_inverse),
+    "average_calibration_error": _Norm("sum", _mean_inverse),
     "overconfidence": _Norm("sum", np.ones_like, lambda gap: np.maximum(gap, 0)),
     "underconfidence": _Norm("sum", np.ones_like, lambda gap: np.maximum(-gap, 0)),
     "mce": _Norm("max", _inverse),

@@ -8,12 +8,17 @@ r"""The metric contract: terms, their weighted statistic, and the value of the s
 
 Several metrics are computed in one compiled pass (`values_of`), in which metrics with the same
 terms (ECE and MCE) share one statistic. Calling a metric runs this pass with one metric.
-To add a metric, decorate a function from a statistic to its value with its terms. The catalogue
-then lists it by the name of the function:
 
-    @metrics.metric(lambda predictions: metrics.Columns({"hit": predictions.hit}))
-    def my_accuracy(sums):
-        return metrics.ratio(sums["hit"], sums["weight"])
+A metric is declared by its signature and its docstring; the decorator names the function of its
+terms and the function of its value, and the declared function has no body. The catalogue then
+lists the metric by its name:
+
+    @metrics.metric(
+        lambda predictions: metrics.Columns({"hit": predictions.hit}),
+        lambda sums: metrics.ratio(sums["hit"], sums["weight"]),
+    )
+    def my_accuracy(logits, labels=None, weights=None):
+        "Compute the share of hits."
 
     metrics.named("my_accuracy")
 """
@@ -21,7 +26,6 @@ then lists it by the name of the function:
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable, Mapping
 from typing import (
@@ -38,38 +42,50 @@ from typing import (
 )
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.display import short
-from calib_jax.core.docstrings import with_arguments
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import concrete, unmasked, with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, refuse
-from calib_jax.core.inputs.options import options_of
 from calib_jax.core.inputs.stated import Stated, rows_of
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
-from calib_jax.core.types import ArrayLike, Labels, Logits, Weights
+from calib_jax.core.types import ArrayLike
+from calib_jax.core.types import Labels as LabelsArray
+from calib_jax.core.types import Logits as LogitsArray
+from calib_jax.core.types import Weights as WeightsArray
 from calib_jax.metrics.contract.predictions import Predictions, stats_in_blocks
 from calib_jax.metrics.contract.ranked import ranked_if_scored
 from calib_jax.metrics.contract.terms import Terms
 
+# The arguments of every metric. Labels are missing beside a `Stated`, which holds its own.
+Logits: TypeAlias = ArrayLike | Stated
+Labels: TypeAlias = ArrayLike | None
+Weights: TypeAlias = ArrayLike | None
+
+_Arguments = ParamSpec("_Arguments")
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value")
 _Result = TypeVar("_Result")
 
 
-class Metric(Generic[_Options, _Value]):
+@functools.cache
+def _options(function: Callable[..., Any]) -> dict[str, Any]:
+    """Return the keyword options of a function with their defaults."""
+    parameters = inspect.signature(function).parameters
+    return {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
+
+
+class Metric(Generic[_Arguments, _Value]):
     """A metric with a mergeable statistic; created by `metric`, called like a function.
 
-    Metrics with the same name, functions and options are equal: programs are compiled once for
-    equal metrics. Type checkers infer the options and the value of each metric from the keyword
-    options and the return type of the decorated function.
+    Metrics with the same functions and options are equal: programs are compiled once for equal
+    metrics.
 
     Args:
-      name: name in error messages and in the catalogue.
+      function: the declaration; its name, signature and docstring are those of the metric.
       prepare: `(Predictions, **options) -> Terms`.
       finish: `(statistic, **options) -> value`; scored rows arrive as `Ranked`.
       options: options that differ from their defaults, as sorted pairs.
@@ -83,25 +99,22 @@ class Metric(Generic[_Options, _Value]):
 
     def __init__(
         self,
-        name: str,
+        function: Callable[_Arguments, _Value],
         prepare: Callable[..., Terms],
-        finish: Callable[Concatenate[Any, _Options], _Value],
+        finish: Callable[..., _Value],
         options: tuple[tuple[str, Any], ...] = (),
         biased: bool = False,
         interpolation_error: float = 0.0,
     ) -> None:
-        functools.update_wrapper(self, finish)
-        self.__name__ = self.name = name
-        self.prepare, self.finish = prepare, finish
+        functools.update_wrapper(self, function)
+        self.name = function.__name__
+        self.function, self.prepare, self.finish = function, prepare, finish
         self.options, self.biased = options, biased
         self.interpolation_error = interpolation_error
-        defaults = self.defaults()
-        self.__doc__ = with_arguments(finish, prepare, defaults)  # shown by help()
-        self.__signature__ = _signature(defaults | dict(options), finish)
 
     @property
     def _identity(self) -> tuple[Any, ...]:
-        return self.name, self.prepare, self.finish, self.options, self.biased
+        return self.function, self.prepare, self.finish, self.options
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, Metric) and self._identity == other._identity
@@ -109,46 +122,26 @@ class Metric(Generic[_Options, _Value]):
     def __hash__(self) -> int:
         return hash(self._identity)
 
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle a metric of the catalogue by name, and any other metric by its functions.
-
-        A metric has the name of its function.
-        """
-        member = _CATALOGUE.get(self.name)
-        if member is None or member.with_options(**dict(self.options)) != self:
-            return Metric, self._identity
-        return _unpickled, (self.finish.__module__, self.name, self.options)
-
     def __repr__(self) -> str:
-        values = self.defaults() | dict(self.options)
-        options = "".join(f", {name}={value!r}" for name, value in values.items())
-        return f"{self.name}(logits, labels, weights=None{', *' if options else ''}{options})"
+        return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
 
-    def __call__(
-        self,
-        logits: ArrayLike | Stated,
-        labels: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        *args: _Options.args,
-        **options: _Options.kwargs,
-    ) -> _Value:
+    def __call__(self, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Value:
         """Compute the metric; outside `jit`, raise on inputs that would make it NaN.
 
         A `Stated` in place of the logits holds its labels.
         """
-        chosen = self.with_options(*args, **options)
+        return self._compute(*args, **options)
+
+    def _compute(
+        self, logits: Any, labels: Any = None, weights: Any = None, **options: Any
+    ) -> _Value:
+        chosen = self.with_options(**options)
         value: _Value = values_of({self.name: chosen}, logits, labels, weights)[self.name]
         return value
 
-    def terms(
-        self,
-        logits: ArrayLike | Stated,
-        labels: ArrayLike | None = None,
-        *args: _Options.args,
-        **options: _Options.kwargs,
-    ) -> Terms:
+    def terms(self, logits: Logits, labels: Labels = None, **options: Any) -> Terms:
         """Compute the unweighted contribution of each example."""
-        terms = self.with_options(*args, **options)._terms
+        terms = self.with_options(**options)._terms
         return with_auto_axes(terms, *rows_of(self.name, logits, labels))
 
     def _terms(self, logits: Any, labels: Any) -> Terms:
@@ -156,18 +149,13 @@ class Metric(Generic[_Options, _Value]):
         return self.terms_of(Predictions(logits, labels))
 
     def stat(
-        self,
-        logits: ArrayLike | Stated,
-        labels: ArrayLike | None = None,
-        weights: ArrayLike | None = None,
-        *args: _Options.args,
-        **options: _Options.kwargs,
+        self, logits: Logits, labels: Labels = None, weights: Weights = None, **options: Any
     ) -> Any:
         """Compute the statistic of these examples; it merges with statistics of other examples.
 
         Inputs that would raise an error in a call make the value NaN.
         """
-        stat = self.with_options(*args, **options)._stat
+        stat = self.with_options(**options)._stat
         logits, labels = rows_of(self.name, logits, labels)
         return with_auto_axes(stat, logits, labels, weights, per_row=False)
 
@@ -177,24 +165,16 @@ class Metric(Generic[_Options, _Value]):
         logits, labels, weights = present(logits, labels, weights)
         return self._terms(logits, labels).weigh(weights)
 
-    def value(self, stat: Stat, *args: _Options.args, **options: _Options.kwargs) -> _Value:
+    def value(self, stat: Stat, **options: Any) -> _Value:
         """Compute the metric from a statistic; NaN if its weight is 0."""
-        return self.with_options(*args, **options).finished(ranked_if_scored(stat))
+        return self.with_options(**options).finished(ranked_if_scored(stat))
 
     def finished(self, stat: Any) -> _Value:
         """Compute the value with the chosen options; scored rows must be `Ranked`."""
-        finish: Callable[..., _Value] = self.finish
-        return finish(stat, **self.chosen_for(finish))
+        return self.finish(stat, **self.chosen_for(self.finish))
 
-    def with_options(
-        self, *args: _Options.args, **options: _Options.kwargs
-    ) -> Metric[_Options, _Value]:
+    def with_options(self, **options: Any) -> Metric[_Arguments, _Value]:
         """Return the metric with the given options as defaults."""
-        if args:
-            raise TypeError(
-                f"{self.name} takes logits, labels and weights by position, and got {args[0]!r}"
-                " besides: give options by name."
-            )
         if not options:
             return self
         known = self.defaults()
@@ -220,15 +200,15 @@ class Metric(Generic[_Options, _Value]):
         pairs = {name: value for name, value in changed.items() if value != known[name]}
         chosen = tuple(sorted(pairs.items()))
         kept = self.biased, self.interpolation_error
-        return Metric(self.name, self.prepare, self.finish, chosen, *kept)
+        return Metric(self.function, self.prepare, self.finish, chosen, *kept)
 
     def defaults(self) -> dict[str, Any]:
         """Return the default value of every option."""
-        return options_of(self.prepare) | options_of(self.finish)
+        return _options(self.function)
 
     def chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Select the options that `prepare` or `finish` accepts."""
-        return {k: v for k, v in self.options if k in options_of(function)}
+        return {k: v for k, v in self.options if k in _options(function)}
 
     def terms_of(self, predictions: Predictions) -> Terms:
         """Compute the terms from a shared view of the predictions."""
@@ -240,31 +220,12 @@ class Metric(Generic[_Options, _Value]):
         return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
 
 
-def _unpickled(module: str, name: str, options: tuple[tuple[str, Any], ...]) -> Metric[..., Any]:
-    """Find a metric of the catalogue; importing `module` registers a user's metric."""
-    importlib.import_module(module)
-    return _CATALOGUE[name].with_options(**dict(options))
-
-
 def _as_tuple(value: Any) -> Any:
     """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
     if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
         return value
     rows = np.asarray(unmasked("an option", value)).tolist()
     return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
-
-
-def _signature(options: Mapping[str, Any], finish: Callable[..., Any]) -> inspect.Signature:
-    kind = inspect.Parameter
-    arguments = [
-        kind("logits", kind.POSITIONAL_OR_KEYWORD, annotation="Logits"),
-        kind("labels", kind.POSITIONAL_OR_KEYWORD, annotation="Labels"),
-        kind("weights", kind.POSITIONAL_OR_KEYWORD, default=None, annotation="Weights | None"),
-    ]
-    arguments += [kind(name, kind.KEYWORD_ONLY, default=value) for name, value in options.items()]
-    return inspect.Signature(
-        arguments, return_annotation=finish.__annotations__.get("return", inspect.Signature.empty)
-    )
 
 
 # --------------------------------------------------------------------------------------------
@@ -376,7 +337,7 @@ def terms_of(members: Members, predictions: Predictions) -> dict[str, Terms]:
 
 
 def checked_stats(
-    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+    members: Members, logits: LogitsArray, labels: LabelsArray, weights: WeightsArray | None
 ) -> tuple[Joint, InvalidValues]:
     """Compute the statistics and count the invalid inputs of the rows in one pass."""
     terms = functools.partial(terms_of, members)
@@ -388,7 +349,7 @@ def checked_stats(
 
 @functools.partial(jax.jit, static_argnums=0)
 def checked_values(
-    members: Members, logits: Logits, labels: Labels, weights: Weights | None
+    members: Members, logits: LogitsArray, labels: LabelsArray, weights: WeightsArray | None
 ) -> tuple[dict[str, Any], InvalidValues]:
     """Compute every metric, and count the invalid inputs of the rows in the same pass."""
     stats, invalid = checked_stats(members, logits, labels, weights)
@@ -408,29 +369,36 @@ def _names(metrics: Metrics) -> str:
 
 _CATALOGUE: Catalogue[Metric[..., Any]] = Catalogue("metric")
 
+ACE = (
+    "ace has two meanings: average_calibration_error is the mean over bins of equal width (Neumann"
+    " et al. 2018), adaptive_ece has bins of equal mass (Nixon et al. 2019)."
+)
 
-def register(metric: Metric[_Options, _Value]) -> Metric[_Options, _Value]:
+
+def register(metric: Metric[_Arguments, _Value]) -> Metric[_Arguments, _Value]:
     """Add a metric of your own to the catalogue under its name, and return it."""
     _CATALOGUE.register(metric.name)(metric)
     return metric
 
 
 def metric(
-    prepare: Callable[..., Terms], *, biased: bool = False, interpolation_error: float = 0.0
-) -> Callable[[Callable[Concatenate[Any, _Options], _Value]], Metric[_Options, _Value]]:
-    """Decorate a function from a statistic to its value as a metric, and register it.
+    terms: Callable[..., Terms],
+    value: Callable[..., Any],
+    *,
+    biased: bool = False,
+    interpolation_error: float = 0.0,
+) -> Callable[[Callable[_Arguments, _Value]], Metric[_Arguments, _Value]]:
+    """Decorate the declaration of a metric, and register it.
 
     Args:
-      prepare: `(Predictions, **options) -> Terms`. The metric's options are the keyword options
-        of both functions. Editors and type checkers see only the options of the decorated
-        function, so the metrics of this library repeat the options of `prepare` there.
+      terms: `(Predictions, **options) -> Terms`.
+      value: `(statistic, **options) -> value`. The metric declares the options of both functions.
       biased: whether noise alone increases the value; see `Metric`.
       interpolation_error: see `Metric`.
     """
 
-    def decorate(finish: Callable[Concatenate[Any, _Options], _Value]) -> Metric[_Options, _Value]:
-        of_name = Metric(finish.__name__, prepare, finish, (), biased, interpolation_error)
-        return register(of_name)
+    def decorate(function: Callable[_Arguments, _Value]) -> Metric[_Arguments, _Value]:
+        return register(Metric(function, terms, value, (), biased, interpolation_error))
 
     return decorate
 
@@ -444,13 +412,9 @@ def named(name: str, **options: Any) -> Metric[..., Any]:
     """Return the metric of this name with these options.
 
     >>> named("ece", num_bins=20)
-    ece(logits, labels, weights=None, *, num_bins=20, edges='right', excluded_class=None)
+    ece(num_bins=20)
     """
+    if name == "ace":
+        raise ValueError(ACE)
     _CATALOGUE.check_name(name)
     return _CATALOGUE[name].with_options(**options)
-
-
-def ratio(total: Any, weight: Any) -> Any:
-    """Divide a total by its weight; NaN where the weight is 0."""
-    weighed = weight > 0
-    return jnp.where(weighed, total / jnp.where(weighed, weight, 1), jnp.nan)

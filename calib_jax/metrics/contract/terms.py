@@ -15,7 +15,7 @@ computes them once.
 from __future__ import annotations
 
 import dataclasses
-from typing import Protocol, runtime_checkable
+from typing import Any, Protocol, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -204,3 +204,9 @@ class Unreduced:
         weight = weigh(jnp.ones(self.labels.shape, dtype), weights)
         columns = {**self.values, "label": self.labels, "weight": weight}
         return Rows({k: v.reshape(-1, *v.shape[batch:]) for k, v in columns.items()})
+
+
+def ratio(total: Any, weight: Any) -> Any:
+    """Divide a total by its weight; NaN where the weight is 0."""
+    weighed = weight > 0
+    return jnp.where(weighed, total / jnp.where(weighed, weight, 1), jnp.nan)
