@@ -22,7 +22,6 @@ if TYPE_CHECKING:
         train,
     )
     from calib_jax.core.binary import binary
-    from calib_jax.core.inputs.checks import label_checked
 
 __all__ = [
     "binary",
@@ -30,7 +29,6 @@ __all__ = [
     "core",
     "data",
     "inference",
-    "label_checked",
     "losses",
     "metrics",
     "models",
@@ -40,17 +38,14 @@ __all__ = [
 ]
 __version__ = "1.0.0"
 
-_FUNCTIONS = {"binary": "calib_jax.core.binary", "label_checked": "calib_jax.core.inputs.checks"}
-
-
 if not TYPE_CHECKING:  # type checkers see all names above and must report unknown ones
 
     def __getattr__(name: str) -> Any:
         """Import a subpackage, or a function of one, on first access."""
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        if name in _FUNCTIONS:
-            value = getattr(importlib.import_module(_FUNCTIONS[name]), name)
+        if name == "binary":
+            value = importlib.import_module("calib_jax.core.binary").binary
         else:
             value = importlib.import_module(f"{__name__}.{name}")
         globals()[name] = value

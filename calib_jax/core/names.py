@@ -7,60 +7,13 @@ from collections.abc import Callable, Collection, Mapping
 from types import ModuleType
 from typing import Any
 
-# Names of other libraries and of papers that are spelled differently here; the first that is
-# among the choices is meant. Names that differ by a few letters need no entry.
-MEANINGS = {
-    "adaece": ("adaptive_ece",),
-    "adaptive_calibration_error": ("adaptive_ece",),
-    "auc": ("auroc", "confidence_auroc"),
-    "batch": ("batch_size",),
-    "brier_score": ("brier",),
-    "bs": ("batch_size",),
-    "cals": ("class_adaptive_margin",),
-    "ce": ("cross_entropy",),
-    "cross_entropy": ("nll",),
-    "dece": ("soft_ece",),
-    "epochs": ("num_epochs",),
-    "expected_calibration_error": ("ece",),
-    "kuiper": ("ecce",),
-    "log_loss": ("nll", "cross_entropy"),
-    "ls": ("label_smoothing",),
-    "lr": ("learning_rate",),
-    "maximum_calibration_error": ("mce",),
-    "maxsup": ("max_suppression",),
-    "mbls": ("margin_smoothing",),
-    "miou": ("mean_iou",),
-    "nacl": ("neighbour_margin",),
-    "neg_log_likelihood": ("nll", "cross_entropy"),
-    "negative_log_likelihood": ("nll", "cross_entropy"),
-    "nll": ("cross_entropy",),
-    "nll_loss": ("nll", "cross_entropy"),
-    "nllloss": ("nll", "cross_entropy"),
-    "platt_scaling": ("platt",),
-    "sce": ("classwise_ece",),
-    "static_calibration_error": ("classwise_ece",),
-    "top1": ("accuracy",),
-    "ts": ("temperature",),
-    "wd": ("weight_decay",),
-    "xent": ("cross_entropy",),
-}
-
 
 def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
     """Return the choices nearest to a name; ignore case, and treat - and _ as equal.
 
-    A choice with the same meaning comes first, then the choices of similar letters.
-
     >>> closest("Label-Smoothing", ["brier", "label_smoothing"])
     ['label_smoothing']
-    >>> closest("expected_calibration_error", ["debiased_rms_calibration_error", "ece"])
-    ['ece']
     """
-    meant = [choice for choice in MEANINGS.get(_folded(name), ()) if choice in choices][:n]
-    return [*meant, *(each for each in _similar(name, choices, n, cutoff) if each not in meant)][:n]
-
-
-def _similar(name: str, choices: Collection[str], n: int, cutoff: float) -> list[str]:
     by_folded: dict[str, str] = {}
     for choice in choices:
         by_folded.setdefault(_folded(choice), choice)

@@ -140,61 +140,6 @@ def test_a_traced_number_is_not_checked_and_a_known_one_is():
         jax.jit(lambda x: checks.at_least("gamma", -1, 0))(0.0)
 
 
-@pytest.mark.parametrize("wrong", [-1, 3, 255])
-def test_a_wrong_label_is_named_when_asked_for(wrong):
-    labels = np.array([0, 1, wrong, 2])
-    assert hard(LOGITS, labels)[2] == wrong  # unasked it is no error
-    find = checks.label_checked(hard)
-    with pytest.raises(ValueError, match=rf"^hard: label {wrong} is not among the 3 .*weight 0\.$"):
-        find(LOGITS, labels)
-    np.testing.assert_array_equal(find(LOGITS, LABELS + 2, scale=2.0), np.full(4, 4.0))
-    with pytest.raises(TypeError, match="swapped"):  # and the other checks still speak
-        find(LABELS, LOGITS)
-    hard(LOGITS, labels)  # what was asked for is over
-
-
-@pytest.mark.parametrize("wrong", [2**32 + 1, 2**63 - 1, -(2**32)])
-def test_a_label_beyond_32_bits_is_named_as_it_was_given(wrong):
-    labels = np.array([0, 1, wrong, 2])
-    sentence = f"hard: label {wrong} is not among the 3 "
-    find = checks.label_checked(hard)
-    with pytest.raises(ValueError, match=sentence):
-        find(LOGITS, labels)
-    with pytest.raises(ValueError, match=sentence):
-        find(LOGITS, labels=labels)
-    with pytest.raises(ValueError, match=rf"f: 1 of 4 labels .* 3 classes, {wrong} is one; give"):
-        checks.flat_rows("f", LOGITS, labels, None)
-    np.testing.assert_array_equal(
-        find(LOGITS, labels, np.array([1, 1, 0, 1]))[np.array([0, 1, 3])], [0, 1, 2]
-    )
-    flat = checks.flat_rows("f", LOGITS, labels, np.array([1, 1, 0, 1]))[1]
-    assert not 0 <= flat[2] < 3
-    jax.jit(lambda z: checks.flat_rows("f", z, labels, None)[0])(LOGITS)  # is NaN there
-
-
-def test_label_checked_refuses_probabilities():
-    probabilities = np.tile(np.array([[0.2, 0.3, 0.5], [0.1, 0.1, 0.8]], np.float32), (10, 1))
-    find, labels = checks.label_checked(hard), np.tile([0, 1], 10)
-    with pytest.raises(ValueError, match="hard: all rows of the logits look like probabilities"):
-        find(probabilities, labels)
-    with_absent = np.concatenate([probabilities, [[0, 0, 0]]]), np.append(labels, 2)
-    with pytest.raises(ValueError, match="look like probabilities"):
-        find(*with_absent, np.append(np.ones(20), 0))
-    find(*with_absent, np.ones(21))  # the row of zeros is present, and no distribution
-    find(*with_absent, np.append(np.ones(19), [0, 0]))
-    find(probabilities + 1, labels)
-
-
-def test_label_checked_takes_transformed_functions_of_losses():
-    def gradient(logits, labels):
-        return jax.vmap(jax.grad(hard))(logits, labels)
-
-    find = checks.label_checked(gradient)
-    np.testing.assert_array_equal(find(LOGITS, LABELS)[:, 0], np.ones(4))
-    with pytest.raises(ValueError, match="label 7 is not among the 3"):
-        find(LOGITS, LABELS + 7)
-
-
 def test_a_long_list_is_not_recited_to_one_who_mistyped():
     names = [f"member{i}" for i in range(11)]
     with pytest.raises(ValueError, match=r"^no loss is called 'membr3'; did you mean 'member3'\?$"):

@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import binary, calibrators, inference, label_checked, losses, metrics, report
+from calib_jax import binary, calibrators, inference, metrics, report
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import (
     LEAST_ROWS,
@@ -114,13 +114,7 @@ ENTRIES = {
     "report": lambda z, y, w=None: report.score(
         z, y, weights=w, metrics=["accuracy"], num_resamples=2, method="basic"
     ),
-    "loss": lambda z, y, w=None: label_checked(checked_nll)(z, y, w),
 }
-
-
-@checks.takes_logits()
-def checked_nll(logits, labels, weights=None):
-    return losses.cross_entropy(logits, labels)
 
 
 @pytest.mark.parametrize("entry", some(ENTRIES, 4))

@@ -2,20 +2,15 @@
 
 import concurrent.futures
 import errno
-import os
 import pathlib
 import signal
 import subprocess
 import sys
-import time
-import zlib
 
-import jax
 import numpy as np
 import pytest
 
 from calib_jax import calibrators, data, models, report
-from calib_jax.core import compiled
 from calib_jax.core.files import writing
 from calib_jax.data.images import decoded
 
@@ -114,35 +109,6 @@ def test_a_report_is_never_half_written(tmp_path, monkeypatch):
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
-def test_a_truncated_program_is_compiled_again(tmp_path, monkeypatch):
-    monkeypatch.setattr(compiled, "_LEAST_SECONDS", 0.0)
-    settings = ("jax_compilation_cache_dir", "jax_persistent_cache_min_compile_time_secs")
-    before = {name: getattr(jax.config, name) for name in settings}
-    program = (
-        "import sys, jax; from calib_jax.core import compiled\n"
-        "compiled._LEAST_SECONDS = 0.0; compiled.keep_programs(sys.argv[1])\n"
-        "jax.config.update('jax_persistent_cache_min_entry_size_bytes', -1)\n"
-        "print(jax.jit(lambda x: x * 3 + 1)(2.0))"
-    )
-
-    def run():
-        command = [sys.executable, "-c", program, tmp_path]
-        return subprocess.run(command, capture_output=True, text=True, check=True)
-
-    run()
-    entries = list(tmp_path.glob("*-cache"))
-    assert entries
-    whole = {path.name: path.stat().st_size for path in entries}
-    for path in entries:
-        path.write_bytes(path.read_bytes()[: whole[path.name] // 2])
-        os.utime(path, (time.time() + 1, time.time() + 1))
-    done = run()
-    assert done.stdout == "7.0\n"
-    assert "Error reading persistent compilation cache" not in done.stderr
-    assert {path.name: path.stat().st_size for path in tmp_path.glob("*-cache")} == whole
-    assert {name: getattr(jax.config, name) for name in settings} == before
-
-
 def test_nothing_that_is_being_written_is_removed(tmp_path):
     """Four threads write one file and one folder, and look for leftovers before every write."""
 
@@ -211,18 +177,6 @@ def test_every_file_is_written_beside_and_replaced(save, tmp_path, monkeypatch):
     save(path, 2)
     assert names(tmp_path) == ["file.npz"]
     assert path.read_bytes() != before
-
-
-def test_a_folder_that_jax_is_configured_to_use_is_checked_as_well(tmp_path, monkeypatch):
-    class Config:
-        jax_compilation_cache_dir = str(tmp_path)
-
-    monkeypatch.setattr(compiled.jax, "config", Config)
-    (tmp_path / "whole-cache").write_bytes(zlib.compress(b"program"))
-    (tmp_path / "half-cache").write_bytes(zlib.compress(bytes(1000))[:9])
-    assert compiled.keep_programs() == tmp_path
-    assert not (tmp_path / "half-cache").exists()
-    assert (tmp_path / "whole-cache").exists()
 
 
 def test_a_full_disk_names_the_folder_and_the_reason(tmp_path):

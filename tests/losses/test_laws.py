@@ -12,7 +12,6 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import calib_jax
 from calib_jax import losses
 from calib_jax.core.probabilities import prepare
 
@@ -476,27 +475,6 @@ def test_wrong_label_is_nan_and_never_wraps(member):
             assert_close(terms[others], good[others])
 
 
-@every_objective
-def test_a_wrong_label_can_be_named(member):
-    objective = member.objective
-    state = initial_state(objective, 5)
-    logits, labels, weights = batch()
-    checked = calib_jax.label_checked(
-        jax.value_and_grad(functools.partial(total, objective, state), 0)
-    )
-    bad = labels.at[2].set(77)
-    with pytest.raises(ValueError, match="label 77 is not among the 5 classes; give ignored"):
-        checked(logits, bad, jnp.ones_like(weights))
-    # With nothing to name, the values are those of the function. Soft ranks are steep: rounding,
-    # which differs between two programs, grows.
-    absent = jnp.ones_like(weights).at[2].set(0.0)
-    assert_close(
-        checked(logits, bad, absent),
-        value_and_gradient(objective, state, logits, bad, absent),
-        tolerance=1e-3 if member.name == "soft_ece" else 1e-5,
-    )
-
-
 @every_member
 def test_nan_logits_are_nan(member):
     objective = member.objective
@@ -562,8 +540,6 @@ def test_soft_labels_are_taken_or_refused_in_one_sentence(member):
         value, gradient = value_and_gradient(objective, state, logits, far, weights)
         assert jnp.isnan(value)
         assert jnp.all(jnp.isnan(gradient[present]))
-        with pytest.raises(ValueError, match=f"objective: row {present} of the soft .* the sum 2:"):
-            objective.value(state, logits, far, weights)
         return
     stateless = objective.clock == "never"
     for function in (objective.value,) if stateless else (objective.value, objective.evidence):

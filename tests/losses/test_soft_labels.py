@@ -207,13 +207,13 @@ def test_integer_labels_of_the_rank_of_the_logits_are_refused(name):
 
 
 WRONG = {
-    "above 1": ([0.0, 1.5, -0.5, 0.0], r"the value 1\.5 for class 1"),
-    "below 0": ([0.6, 0.6, 0.0, -0.2], r"the value -0\.2\d* for class 3"),
-    "not a number": ([1.0, 0.0, np.nan, 0.0], "the value nan for class 2"),
-    "infinite": ([1.0, 0.0, np.inf, 0.0], "the value inf for class 2"),
-    "a sum above 1": ([1.0, 0.0, 1.0, 0.0], r"the sum 2\b"),
-    "a sum below 1": ([0.5, 0.2, 0.2, 0.0], r"the sum 0\.9"),
-    "percent": ([70.0, 30.0, 0.0, 0.0], "the value 70 for class 0"),
+    "above 1": [0.0, 1.5, -0.5, 0.0],
+    "below 0": [0.6, 0.6, 0.0, -0.2],
+    "not a number": [1.0, 0.0, np.nan, 0.0],
+    "infinite": [1.0, 0.0, np.inf, 0.0],
+    "a sum above 1": [1.0, 0.0, 1.0, 0.0],
+    "a sum below 1": [0.5, 0.2, 0.2, 0.0],
+    "percent": [70.0, 30.0, 0.0, 0.0],
 }
 
 
@@ -225,20 +225,8 @@ WRONG = {
         len(WRONG),
     ),
 )
-def test_soft_labels_are_distributions(name, case):
-    row, message = WRONG[case]
-    loss, logits, wrong = getattr(losses, name), np.asarray(LOGITS, np.float32), with_row(row)
-    with pytest.raises(
-        ValueError, match=rf"^{loss.__name__}: row 2 of the soft labels has {message}"
-    ):
-        loss(logits, wrong)
-    with pytest.raises(ValueError, match=rf"row \(1, 0\) of the soft labels has {message}"):
-        loss(logits.reshape(3, 2, 4), wrong.reshape(3, 2, 4))
-    with pytest.raises(ValueError, match=f"row 2 of the soft labels has {message}"):
-        jax.grad(lambda z: jnp.sum(loss(z, wrong)))(logits)
-    if name == "cross_entropy":
-        with pytest.raises(ValueError, match=f"row 2 of the soft labels has {message}"):
-            calib_jax.label_checked(loss)(logits, wrong)
+def test_soft_labels_that_are_no_distribution_make_their_row_nan(name, case):
+    logits, wrong = np.asarray(LOGITS, np.float32), with_row(WRONG[case])
     values, gradient = jitted(name)(logits, wrong)
     if np.ndim(values) == 0:  # a penalty of the whole batch
         assert np.isnan(values)
@@ -274,8 +262,7 @@ def test_rows_of_weight_zero_may_have_any_soft_labels(name):
         of_wrong, of_right = (
             objective.value((), logits, soft, weights) for soft in (wrong, with_row(SOFT[0]))
         )
-        with pytest.raises(ValueError, match="objective: row 2 of the soft labels has"):
-            objective.value((), logits, wrong, np.ones(6))
+        assert np.isnan(objective.value((), logits, wrong, np.ones(6))[2])
     np.testing.assert_array_equal(of_wrong, of_right)
 
 
@@ -308,5 +295,4 @@ def test_soft_iou_takes_rows_of_zeros():
         objective.value((), logits, none)[0],
     ):
         np.testing.assert_allclose(value, expected, rtol=1e-5)
-    with pytest.raises(ValueError, match="row 2 of the soft labels has the sum 0"):
-        losses.cross_entropy(logits, none)
+    assert np.isnan(losses.cross_entropy(logits, none)[2])

@@ -2,10 +2,9 @@
 
 Shapes, dtypes and static options are known while a function is traced, so an error in them
 raises an exception here. Array values are unknown then: a label out of range makes its row NaN
-(see `calib_jax.core.numerics.valid`), and `label_checked` reports the label.
+(see `calib_jax.core.numerics.valid`).
 """
 
-import contextvars
 import functools
 import inspect
 import math
@@ -15,7 +14,6 @@ from typing import Any, Concatenate, ParamSpec, TypeVar, cast
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax.experimental import checkify
 
 from calib_jax.core import numerics, rows
 from calib_jax.core.display import short
@@ -23,17 +21,15 @@ from calib_jax.core.inputs import arrays
 from calib_jax.core.inputs.arrays import as_array, as_numbers, gathered, unmasked, with_auto_axes
 from calib_jax.core.inputs.arrays import concrete as concrete
 from calib_jax.core.inputs.invalid_values import (
-    LEAST_ROWS,
-    look_like_probabilities,
     num_classes_of,
     refuse_labels,
     refuse_unchecked_probabilities,
 )
 from calib_jax.core.inputs.options import known_options
-from calib_jax.core.inputs.soft_labels import TakesSoft, distributions, refuse_integers
+from calib_jax.core.inputs.soft_labels import TakesSoft, nan_unless_distributions, refuse_integers
 from calib_jax.core.names import closest
 from calib_jax.core.names import nearest as nearest
-from calib_jax.core.types import FunctionOfArrays, Labels, Logits, SoftLabels
+from calib_jax.core.types import FunctionOfArrays
 
 _MOST_BINS = 100_000
 
@@ -134,11 +130,9 @@ def examples(
         )
     weights = weights_for(logits, weights)
     if labels.ndim == logits.ndim:
-        labels = distributions(name, labels, weights, soft_labels, _checking_labels.get())
+        labels = nan_unless_distributions(labels, weights, soft_labels)
     if weights is not None:
         logits, labels, weights = rows.present(logits, labels, weights)
-    if _checking_labels.get():
-        _name_wrong_values(name, logits, labels, weights)
     return logits, labels, weights
 
 
@@ -157,83 +151,6 @@ def unchecked(function: _Function) -> _Function:
 def takes_soft_labels(function: Callable[..., Any]) -> TakesSoft:
     """Check whether a function takes soft labels; True for a function without our checks."""
     return cast(TakesSoft, getattr(function, "soft_labels", True))
-
-
-# Off by default: a passing check costs 50 microseconds a call, as much as the loss of a small
-# batch.
-_checking_labels = contextvars.ContextVar("checking_labels", default=False)
-
-
-def label_checked(function: _Function) -> _Function:
-    """Wrap a loss function so that a label out of range raises an error naming the label.
-
-    Soft labels that are no distribution and logits that look like probabilities also raise an
-    error. Use it to find the cause of a NaN: every call waits for the device and traces
-    the function again. Pass the function itself and not the result of `jax.jit`, which may have
-    been traced without the check.
-
-    >>> from calib_jax import losses
-    >>> label_checked(losses.focal)(jnp.zeros((2, 3)), jnp.array([0, 255]))
-    Traceback (most recent call last):
-    ValueError: focal: label 255 is not among the 3 classes; give ignored examples weight 0.
-    """
-
-    @functools.wraps(function)
-    def checked(*args: Any, **options: Any) -> Any:
-        reset = _checking_labels.set(True)
-        try:
-            run = checkify.checkify(functools.partial(function, **options))
-            error, result = run(*jax.tree.map(_not_wrapped, args))
-        finally:
-            _checking_labels.reset(reset)
-        message = error.get()
-        if message is not None:
-            message = message.removesuffix(" (`check` failed)")
-            raise ValueError(_with_true_label(message, (args, options)))
-        return result
-
-    return cast(_Function, checked)
-
-
-def _not_wrapped(leaf: Any) -> Any:
-    """Convert NumPy integers before `checkify`, which would wrap integers beyond 32 bits."""
-    wide = isinstance(leaf, np.ndarray | np.integer) and np.issubdtype(leaf.dtype, np.integer)
-    return arrays.as_labels(leaf) if wide else leaf
-
-
-def _with_true_label(message: str, given: Any) -> str:
-    """Replace a label that was clipped to 32 bits by the original label in the message."""
-    for leaf in jax.tree.leaves(given):
-        integers = arrays.host_integers(leaf)
-        if integers is None or not integers.size:
-            continue
-        for label in (integers.max(), integers.min()):
-            nearest_label = int(arrays.as_labels(np.array(label)))
-            if nearest_label != label:
-                message = message.replace(f"label {nearest_label} ", f"label {label} ")
-    return message
-
-
-def _name_wrong_values(
-    name: str, logits: Logits, labels: Labels | SoftLabels, weights: jax.Array | None
-) -> None:
-    num_classes = logits.shape[-1]
-    if labels.ndim < logits.ndim:
-        right = numerics.valid(labels, num_classes)
-        checkify.check(
-            jnp.all(right),
-            f"{name}: label {{label}} is not among the {num_classes} classes; give ignored"
-            " examples weight 0.",
-            label=jnp.max(jnp.where(right, jnp.iinfo(labels.dtype).min, labels)),
-        )
-    if num_classes > 1:
-        absent = jnp.zeros(logits.shape[:-1], bool) if weights is None else ~(weights > 0)
-        looks = look_like_probabilities(logits, jnp)
-        checkify.check(
-            ~jnp.all(looks | absent) | (jnp.sum(~absent) < LEAST_ROWS),
-            f"{name}: all rows of the logits look like probabilities. If they are, give their"
-            " logarithms; if they are logits, add any constant to all of them, such as 1.",
-        )
 
 
 def classes_of_state(num_classes: int, logits: jax.Array) -> None:
