@@ -18,6 +18,7 @@ from jaxtyping import Float
 from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.calibrators.parts.groups import Groups, grouped
+from calib_jax.core.binning import class_sums
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
@@ -149,10 +150,7 @@ def _model(
     index = jnp.maximum(jnp.cumsum(opens) - 1, 0)
     count = jnp.sum(opens)
     # Unused groups belong to the last bin, with weight 0.
-    summed = lambda part: jax.ops.segment_sum(  # noqa: E731
-        part, index, size, indices_are_sorted=True
-    )
-    mass, hits = summed(groups.weight), summed(groups.hits)
+    mass, hits = (class_sums(index, part, size) for part in (groups.weight, groups.hits))
     low = jnp.ones_like(mass).at[index].min(edges[:-1])
     high = jnp.zeros_like(mass).at[index].max(edges[1:])
     mean = jnp.clip((low + high) / 2, _CERTAIN, 1 - _CERTAIN)

@@ -80,8 +80,8 @@ def _fit(examples: FitData, num_bins: int, bins: str) -> Params:
         if bins == "mass":
             edges = jnp.where(jnp.any(weight > 0), _halfway(p, weight, num_bins), edges)
         index = binning.bin_index(p, edges)
-        mass = jax.ops.segment_sum(weight, index, num_bins)
-        hits = jax.ops.segment_sum(weight * target, index, num_bins)
+        mass = binning.class_sums(index, weight, num_bins)
+        hits = binning.class_sums(index, weight * target, num_bins)
         middle = (edges[:-1] + edges[1:]) / 2
         filled = mass > 0
         return edges, jnp.where(filled, hits / jnp.where(filled, mass, 1), middle)

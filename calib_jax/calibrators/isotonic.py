@@ -6,7 +6,6 @@ Two classes have one question, about class 1; with more classes, the results are
 sum.
 """
 
-import functools
 from typing import Any, NamedTuple
 
 import jax
@@ -16,6 +15,7 @@ from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.core.binning import run_sums
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
@@ -150,13 +150,7 @@ def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
 
     def merged(of_block: Array, blocks: _Blocks) -> _Blocks:
         """Merge blocks with the same new number and check whether the means rise."""
-        summed = functools.partial(
-            jax.ops.segment_sum,
-            segment_ids=of_block,
-            num_segments=num_rows,
-            indices_are_sorted=True,
-        )
-        weight, total = summed(blocks.weight), summed(blocks.total)
+        weight, total = (run_sums(of_block, part) for part in (blocks.weight, blocks.total))
         merged = _Blocks(of_block[blocks.of_row], weight, total, blocks.falling)
         return merged._replace(falling=jnp.any(_violates(merged)))
 

@@ -170,6 +170,25 @@ def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Ar
     return jnp.sum(of_parts.reshape(num_parts, num_classes), axis=0)
 
 
+def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
+    """Sum values over runs of rows, which are numbered 0, 1, ... in ascending order.
+
+    Many rows are summed in parts, as in `class_sums`: a run ends a part where a block of rows ends.
+
+    Returns:
+      As many sums as rows; those of unused numbers are 0.
+    """
+    num_rows = len(values)
+    if num_rows <= _SHORT_SUM:
+        return jax.ops.segment_sum(values, run, num_rows, indices_are_sorted=True)
+    block = jnp.arange(num_rows, dtype=run.dtype) // 2 ** (num_rows.bit_length() // 2)
+    opens = (run[1:] > run[:-1]) | (block[1:] > block[:-1])
+    part = jnp.cumsum(jnp.append(False, opens), dtype=run.dtype)
+    of_parts = jax.ops.segment_sum(values, part, num_rows, indices_are_sorted=True)
+    run_of_part = jnp.full_like(run, num_rows).at[part].set(run, indices_are_sorted=True)
+    return jax.ops.segment_sum(of_parts, run_of_part, num_rows, indices_are_sorted=True)
+
+
 def _num_parts(num_rows: int, num_cells: int) -> int:
     """Choose about as many parts as rows per part, and at most as many cells of parts as rows."""
     if num_rows <= _SHORT_SUM:

@@ -9,6 +9,8 @@ A row of weight 0 is absent, even if its label is 255 or -1 or its logits are Na
 A row whose weight is negative, infinite or NaN becomes a row of NaN logits and weight 1, so that
 every function that gives NaN for NaN logits gives NaN for such a weight, too. The same happens to
 all rows if the weights sum to more than `LARGEST_TOTAL`.
+
+Weights count copies of an example, see `counted`.
 """
 
 import functools
@@ -63,6 +65,34 @@ def _present(
     soft = labels.ndim == logits.ndim
     labels = jnp.where(counts[..., None] if soft else counts, labels, 0)
     return logits, labels, jnp.where(usable, weights, jnp.ones_like(weights))
+
+
+def counted(weights: Weights) -> Weights:
+    r"""Scale weights to a mean of 1 where they cannot count copies of an example.
+
+    Weights count copies: weight 2 is an example given twice. A positive weight below 1 counts no
+    copies, so only the ratios of such weights have a meaning. They are scaled to a mean of 1 over
+    the rows of positive weight, and weights that sum to 1 give the values of no weights.
+
+    The number of examples matters to debiased errors, to refinement, to penalties of a fit and to
+    ESD. Every function of whole data sets therefore scales weights once, where they enter.
+    Statistics of parts, which are merged, keep the scale of their weights.
+
+    >>> counted(jnp.array([0.25, 0.75, 0.0])), counted(jnp.array([1.0, 3.0, 0.0]))
+    (Array([0.5, 1.5, 0. ], dtype=float32), Array([1., 3., 0.], dtype=float32))
+    """
+    return _counted(weights)
+
+
+@functools.partial(jax.jit, inline=True)
+def _counted(weights: Weights) -> Weights:
+    present = weights > 0
+    below_1 = jnp.any(present & (weights < 1))
+    # Relative to the largest weight, equal weights become exactly 1.
+    relative = weights / jnp.max(jnp.where(present, weights, 0), initial=0)
+    number = jnp.sum(present, dtype=weights.dtype)
+    mean = jnp.sum(jnp.where(present, relative, 0)) / number
+    return jnp.where(below_1, relative / mean, weights)
 
 
 def thinned(
@@ -133,5 +163,16 @@ def weigh(values: PerExample, weights: Weights | None) -> PerExample:
 def weighted_sum(
     weights: Float[Array, " rows"], rows: Float[Array, "rows classes"]
 ) -> Float[Array, " classes"]:
-    """Sum weighted rows, also on accelerators in the full precision of float32."""
-    return jnp.matmul(weights, rows, precision=jax.lax.Precision.HIGHEST)
+    """Sum weighted rows, also on accelerators in the full precision of float32.
+
+    Many rows are summed in parts, as in `binning.class_sums`.
+    """
+    num_rows = len(rows)
+    product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
+    if num_rows <= 4096:
+        return product("n,nk->k", weights, rows)
+    size = 2 ** (num_rows.bit_length() // 2)
+    end = num_rows - num_rows % size
+    parts = weights[:end].reshape(-1, size), rows[:end].reshape(-1, size, rows.shape[1])
+    whole = jnp.sum(product("pn,pnk->pk", *parts), axis=0)
+    return whole + product("n,nk->k", weights[end:], rows[end:]) if end < num_rows else whole

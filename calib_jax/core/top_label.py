@@ -34,16 +34,19 @@ class TopLabel(NamedTuple):
       confidence: the largest probability; the same for equal rows whatever their labels.
       hit: 1 if the prediction, the first of the largest classes, is right and else 0.
       gaps: how far each logit is below the largest, in float32 or float64.
+      odds_against: the other classes' probability over that of the prediction, without gradient;
+        it orders predictions whose confidence rounds to 1.
     """
 
     loss: PerExample
     confidence: PerExample
     hit: PerExample
     gaps: PerClass
+    odds_against: PerExample
 
 
 def cross_entropy_and_top_label(logits: Logits, labels: Labels) -> TopLabel:
-    r"""Compute cross-entropy and the prediction; gradients flow through all fields but the hit.
+    r"""Compute cross-entropy and the prediction, with gradients of loss, confidence and gaps.
 
     With t the prediction and $S = \sum_{k \ne t} e^{z_k - z_t}$, the confidence is
     $c = 1 / (1 + S)$. All gradients are multiples of the probabilities, except at t and y:
@@ -54,12 +57,12 @@ def cross_entropy_and_top_label(logits: Logits, labels: Labels) -> TopLabel:
     so that one array of classes is written forward and one backward, whatever is computed from
     the fields. A label out of range makes the row NaN.
     """
-    loss, confidence, hit, gaps = _top_label(logits, labels)
+    loss, confidence, hit, gaps, odds_against = _top_label(logits, labels)
     # Multiplying by NaN sends NaN gradients back to the row; multiplying by 1 changes no bit.
     mark = jnp.where(valid(labels, gaps.shape[-1]), 1, jnp.nan).astype(gaps.dtype)
     confidence *= mark
     hit = jnp.where(jnp.isnan(confidence), jnp.nan, hit)
-    return TopLabel(loss * mark, confidence, hit, gaps)
+    return TopLabel(loss * mark, confidence, hit, gaps, odds_against)
 
 
 @jax.custom_vjp
@@ -82,7 +85,8 @@ def _forward(logits: Logits, labels: Labels) -> tuple[tuple[Array, ...], tuple[A
     rest_of_true = jnp.where(hit, jnp.maximum(rest_of_top, smallest(rows.dtype)), wrong)
     log_true, _, _, rest = of_margin(true - jnp.log(rest_of_true))
     gaps = numerics.unshared(top)[..., None] - rows
-    outputs = (-log_true, one / (one + rest_of_top), hit.astype(rows.dtype), gaps)
+    confidence = one / (one + rest_of_top)
+    outputs = (-log_true, confidence, hit.astype(rows.dtype), gaps, rest_of_top / one)
     return outputs, (others, one, rest_of_top, rest, predicted, labels)
 
 
@@ -95,7 +99,7 @@ def _top_label_backward(
     residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
 ) -> tuple[Array, np.ndarray]:
     others, one, rest_of_top, rest, predicted, labels, like_logits = residuals
-    to_loss, to_confidence, _, to_gaps = (
+    to_loss, to_confidence, _, to_gaps, _ = (
         None if isinstance(cotangent, SymbolicZero) else cotangent for cotangent in cotangents
     )
     total = one + rest_of_top

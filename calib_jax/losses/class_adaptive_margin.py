@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
@@ -18,7 +19,6 @@ from calib_jax.core.types import (
     Number,
     PerClass,
     PerExample,
-    Scalar,
     SoftLabels,
     Weights,
 )
@@ -29,21 +29,21 @@ PENALTIES = ("phr", "p2", "p3")
 
 
 class ClassMarginState(NamedTuple):
-    """The multipliers and the curvature of the penalty.
+    """The multipliers and the curvatures of the penalties.
 
     Attributes:
       multiplier: lambda of each class.
-      rho: the curvature, which grows while the validation penalty does not fall.
-      previous: the mean penalty of the last validation; 0 before the first.
+      rho: the curvature of each class, which grows while the class violates its constraint.
+      previous: the mean constraint of each class in the last validation; infinity before the first.
     """
 
     multiplier: Float[Array, " classes"]
-    rho: Scalar
-    previous: Scalar
+    rho: Float[Array, " classes"]
+    previous: Float[Array, " classes"]
 
 
 def _penalty(
-    excess: PerClass, multiplier: Array, rho: Scalar, name: str
+    excess: PerClass, multiplier: Array, rho: Array, name: str
 ) -> tuple[PerClass, PerClass]:
     """Compute the penalty of a constraint `excess <= 0`, and the slope, the next multiplier."""
     if name == "phr":
@@ -78,13 +78,13 @@ def _class_adaptive_margin(
 ) -> Objective:
     r"""Class-adaptive margins: cross-entropy plus a penalty on far logits, with class multipliers.
 
-    $$\ell = -\log p_y + \sum_k P(h_k, \lambda_k, \rho), \qquad
+    $$\ell = -\log p_y + \frac1K \sum_k P(h_k, \lambda_k, \rho_k), \qquad
       h_k = \frac{\max_j z_j - z_k}{m} - 1, \qquad
       P = \frac{\max(0, \lambda + \rho h)^2 - \lambda^2}{2 \rho}$$
 
     After each validation pass, $\lambda_k$ becomes the mean slope $\partial P / \partial h_k$ of
     the validation examples, within its bounds: it grows for classes whose logits are further than
-    m below the largest. A class of logit -inf has no penalty.
+    m below the largest. A class of logit -inf has no penalty and is left out of the mean.
 
     Args:
       margin: m, greater than 0.
@@ -93,17 +93,17 @@ def _class_adaptive_margin(
       multiplier_min: the smallest multiplier, and the multiplier of every class until the first
         update.
       multiplier_max: the largest multiplier.
-      rho: the initial curvature.
+      rho: the initial curvature of every class.
       rho_max: the largest curvature.
-      rho_growth: the factor by which the curvature grows.
-      rho_step: the curvature is tested at validations after a multiple of so many finished epochs.
-      improvement: the curvature grows unless the validation penalty falls below this share of the
-        previous one; both must be positive.
+      rho_growth: the factor by which the curvature of a class grows.
+      rho_step: curvatures are tested at validations after a multiple of so many finished epochs.
+      improvement: the curvature of a class grows if its mean h exceeds this share of its previous
+        mean h, or exceeds 0 where that was negative.
 
     References:
-      Liu et al. 2023, Class Adaptive Network Calibration. The values are those of the released
-      config and command. Their devices average the means of devices; this objective computes
-      one mean over all validation examples.
+      Liu et al. 2023, Class Adaptive Network Calibration. Formulas and values are those of the
+      released main branch, its config and its command. Its devices average the means of devices;
+      this objective computes one mean over all validation examples.
     """
     checks.above("margin", margin, 0)
     checks.one_of("penalty", penalty, PENALTIES)
@@ -116,19 +116,27 @@ def _class_adaptive_margin(
 
     def init(num_classes: int) -> ClassMarginState:
         multiplier = jnp.full(num_classes, multiplier_min, float)
-        return ClassMarginState(multiplier, jnp.asarray(rho, float), jnp.zeros((), float))
+        curvature = jnp.full(num_classes, rho, float)
+        return ClassMarginState(multiplier, curvature, jnp.full(num_classes, jnp.inf, float))
 
-    def of_classes(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass]:
+    def excess_of(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass]:
+        """Compute h, and mark the possible classes with 1."""
         checks.classes_of_state(len(state.multiplier), gaps)
         possible = gaps != jnp.inf
-        excess = jnp.where(possible, gaps, 0) / margin - 1
-        multiplier = jnp.broadcast_to(state.multiplier.astype(gaps.dtype), gaps.shape)
-        values, slopes = _penalty(excess, multiplier, state.rho.astype(gaps.dtype), penalty)
-        return jnp.where(possible, values, 0), jnp.where(possible, slopes, 0)
+        return jnp.where(possible, gaps, 0) / margin - 1, possible.astype(gaps.dtype)
+
+    def penalty_of(state: ClassMarginState, excess: PerClass) -> tuple[PerClass, PerClass]:
+        multiplier, curvature = (
+            jnp.broadcast_to(part.astype(excess.dtype), excess.shape) for part in state[:2]
+        )
+        return _penalty(excess, multiplier, curvature, penalty)
 
     def value(state: ClassMarginState, logits: Logits, labels: Labels | SoftLabels) -> PerExample:
         losses, gaps = cross_entropy_and_gaps(logits, labels)
-        return losses + jnp.sum(of_classes(state, gaps)[0], axis=-1)
+        excess, possible = excess_of(state, gaps)
+        penalties = possible * penalty_of(state, excess)[0]
+        number = jnp.maximum(jnp.sum(possible, axis=-1), 1)
+        return losses + jnp.sum(penalties, axis=-1) / number
 
     def evidence(
         state: ClassMarginState,
@@ -136,36 +144,34 @@ def _class_adaptive_margin(
         labels: Labels | SoftLabels,
         weights: Weights | None,
     ) -> Sums:
-        rows = at_least_float32(logits)
-        values, slopes = of_classes(state, jnp.max(rows, axis=-1, keepdims=True) - rows)
-        weight = weigh(jnp.ones(values.shape[:-1], values.dtype), weights).reshape(-1)
-        values = jnp.sum(values, axis=-1).reshape(-1)
-        slopes = jnp.clip(slopes, multiplier_min, multiplier_max).reshape(-1, logits.shape[-1])
+        rows = at_least_float32(logits).reshape(-1, logits.shape[-1])
+        excess, possible = excess_of(state, jnp.max(rows, axis=-1, keepdims=True) - rows)
+        slopes = jnp.clip(penalty_of(state, excess)[1], multiplier_min, multiplier_max)
+        each = weigh(jnp.ones(logits.shape[:-1], rows.dtype), weights).reshape(-1, 1) * possible
         return Sums(
             {
-                "slope": jnp.sum(weight[:, None] * slopes, axis=0),
-                "penalty": jnp.sum(weight * values),
-                "weight": jnp.sum(weight),
+                "slope": jnp.sum(each * slopes, axis=0),
+                "excess": jnp.sum(each * excess, axis=0),
+                "weight": jnp.sum(each, axis=0),
             }
         )
 
     def update(state: ClassMarginState, sums: Sums, progress: Progress) -> ClassMarginState:
-        nothing = sums["weight"] == 0
-        mass = jnp.where(nothing, 1, sums["weight"])
-        moved = jnp.clip(sums["slope"] / mass, multiplier_min, multiplier_max)
-        current = (sums["penalty"] / mass).astype(state.previous.dtype)
-        stuck = (state.previous > 0) & (current > 0) & (current > improvement * state.previous)
-        stuck &= jnp.asarray(progress.epochs) % rho_step == 0
-        grown = jnp.minimum(rho_max, rho_growth * state.rho).astype(state.rho.dtype)
-        after = ClassMarginState(
-            moved.astype(state.multiplier.dtype), jnp.where(stuck, grown, state.rho), current
-        )
-        return ClassMarginState(
-            *(jnp.where(nothing, old, new) for old, new in zip(state, after, strict=True))
+        absent = sums["weight"] == 0
+        weight = jnp.where(absent, 1, sums["weight"])
+        multiplier = jnp.clip(sums["slope"] / weight, multiplier_min, multiplier_max)
+        excess = sums["excess"] / weight
+        grows = excess > improvement * jnp.maximum(state.previous, 0)
+        grows &= jnp.asarray(progress.epochs) % rho_step == 0
+        grown = jnp.minimum(rho_max, rho_growth * state.rho)
+        after = ClassMarginState(multiplier, jnp.where(grows, grown, state.rho), excess)
+        return jax.tree.map(
+            lambda old, new: jnp.where(absent, old, new).astype(old.dtype), state, after
         )
 
     def table(state: ClassMarginState, sums: Sums) -> dict[str, Array]:
-        return {"class": jnp.arange(len(state.multiplier)), "multiplier": state.multiplier}
+        number = jnp.arange(len(state.multiplier))
+        return {"class": number, "multiplier": state.multiplier, "rho": state.rho}
 
     return make_objective(
         value,

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
-from jax import lax
 
 from calib_jax.core.inputs import checks
+from calib_jax.core.numerics import ordered_bits
+from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import AxisName, Labels, Logits, Numbers, Scalar, Vector, Weights
 from calib_jax.losses.cross_entropy import with_top_label_penalty
-from calib_jax.losses.kernel_calibration import gathered, ranked
+from calib_jax.losses.kernel_calibration import gathered
 from calib_jax.losses.objectives import Objective, register
 
 
@@ -56,9 +57,9 @@ def esd_penalty(
 def _of_top_label(top: TopLabel, weights: Weights | None, axis_name: AxisName) -> Scalar:
     confidence, hit, weight = gathered(top, weights, axis_name)
     error = jnp.where(weight == 0, 0, hit - confidence)
-    # Without a weight, a confidence must not be NaN in the sort.
-    place = jnp.where(weight == 0, 0, lax.stop_gradient(confidence))
-    group = ranked(place)[1]
+    # Many confidences round to 1; the odds against the prediction still order them.
+    place = -ordered_bits(gather(top.odds_against.reshape(-1), axis_name))
+    group = jnp.searchsorted(jnp.sort(place), place, method="scan_unrolled")
 
     def up_to(values: Vector) -> Vector:
         """Sum, for each row, the values of the rows whose confidence is at most its own."""

@@ -17,7 +17,7 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import constant_in_gradient, ordered_bits, times
-from calib_jax.core.rows import weigh
+from calib_jax.core.rows import counted, weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import (
@@ -151,7 +151,8 @@ def gathered(
     """Gather the confidence, hit and weight of the examples of all devices."""
     weight = weigh(jnp.ones_like(top.hit), weights)
     rows = (top.confidence.reshape(-1), top.hit.reshape(-1), weight.reshape(-1))
-    return gather(rows, axis_name)
+    confidence, hit, weight = gather(rows, axis_name)
+    return confidence, hit, weight if weights is None else counted(weight)
 
 
 def _kernel_gram(

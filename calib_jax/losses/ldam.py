@@ -27,7 +27,8 @@ def _ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
     $$\Delta_j = C / n_j^{1/4}$$
 
     where $n_j$ is the number of training examples of class j, and C makes the largest margin
-    `max_margin`. A class without examples has margin `max_margin`. `init` needs the class counts.
+    `max_margin`. The formula is infinite for a class without examples, whose margin is set to
+    `max_margin` here. `init` needs the class counts.
 
     Args:
       max_margin: the margin of the rarest class.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
+from calib_jax.core.binning import class_sums
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
@@ -41,7 +43,7 @@ def mdca_penalty(
     $$\frac{1}{K} \sum_k \Bigl| \frac{1}{N} \sum_i p_{ik} - \frac{1}{N} \sum_i q_{ik} \Bigr|$$
 
     with q the one-hot labels. It is one value for the whole batch: add it to a loss with
-    `regularized`. A class that neither occurs nor has any probability is left out of the mean.
+    `regularized`. A class that no example has, whose logits are all -inf, is left out of the mean.
 
     Args:
       logits: unnormalised log-probabilities.
@@ -67,29 +69,51 @@ def mdca_penalty(
         weight = weigh(jnp.ones(logits.shape[:-1], p.dtype), weights).reshape(-1)
         probability = weighted_sum(weight, p)
         share = weighted_sum(weight, labels.reshape(p.shape).astype(p.dtype))
-        return _mean_gap(probability - share, probability + share, weight, axis_name)
-    return _of_view(prepare(logits, labels), weights, axis_name)
+        counted = some_possible(logits, weight, probability + share)
+        return _mean_gap(probability - share, counted, weight, axis_name)
+    return _of_view(logits, prepare(logits, labels), weights, axis_name)
 
 
-def _of_view(p: Probabilities, weights: Weights | None, axis_name: AxisName) -> Scalar:
+def _of_view(
+    logits: Logits, p: Probabilities, weights: Weights | None, axis_name: AxisName
+) -> Scalar:
     # p - q is the probability of the wrong classes, and minus their sum at the true class.
     weight = weigh(jnp.ones_like(p.rest), weights).reshape(-1)
     rest, labels = weight * p.rest.reshape(-1), p.labels.reshape(-1)
     probability = weighted_sum(rest, p.share.reshape(-1, p.share.shape[-1]))
-    gap = probability.at[labels].add(-rest)
-    share = jnp.zeros_like(gap).at[labels].add(weight)
-    return _mean_gap(gap, probability + share, weight, axis_name)
+    gap = probability - class_sums(labels, rest, len(probability))
+    share = class_sums(labels, weight, len(probability))
+    counted = some_possible(logits, weight, probability + share)
+    return _mean_gap(gap, counted, weight, axis_name)
+
+
+def some_possible(
+    logits: Logits, weight: Vector, mass: Float[Array, " classes"]
+) -> Float[Array, " classes"]:
+    """Mark with 1 the classes that occur or are possible in some row of positive weight.
+
+    A probability may round to 0 while the class is possible, so the logits are read where the
+    mass of a class, the sum of its probabilities and labels, is 0.
+    """
+
+    def possible() -> Float[Array, " classes"]:
+        rows = logits.reshape(-1, logits.shape[-1])
+        some = jnp.any((rows > -jnp.inf) & (weight > 0)[:, None], axis=0)
+        return (some | (mass != 0)).astype(mass.dtype)
+
+    mass = lax.stop_gradient(mass)
+    return lax.cond(jnp.all(mass != 0), lambda: jnp.ones_like(mass), possible)
 
 
 def _mean_gap(
     gap: Float[Array, " classes"],
-    mass: Float[Array, " classes"],
+    counted: Float[Array, " classes"],
     weight: Vector,
     axis_name: AxisName,
 ) -> Scalar:
-    """Average the absolute gaps of the classes with mass, over all devices."""
-    gap, mass, count = total((gap, mass, jnp.sum(weight)), axis_name)
-    mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(mass != 0, dtype=gap.dtype), 1)
+    """Average the absolute gaps of the classes that count, over all devices."""
+    gap, counted, count = total((gap, counted, jnp.sum(weight)), axis_name)
+    mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(counted != 0, dtype=gap.dtype), 1)
     return mean / jnp.maximum(count, 1e-30)
 
 
@@ -114,7 +138,7 @@ def _mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0) -> Objective:
         else:
             losses, view = cross_entropy_and_view(logits, labels)
             terms = times(uncertainty(view), losses)
-            extra = _of_view(view, weights, axis_name)
+            extra = _of_view(logits, view, weights, axis_name)
         return terms + checks.per_example("scale", scale, terms) * extra
 
     return make_objective(value, soft_labels=True)

@@ -141,7 +141,9 @@ def _recall(
 
     Args:
       alpha: 1 gives the recall of the batch; the paper uses less than 1 for iNaturalist. R starts
-        at 0, and a class that is absent from a batch keeps its value.
+        at 0, so the first batch counts alpha, and a class that is absent from a batch keeps its
+        value. The released code has no average in its loss class; in its function the caller passes
+        the weights of the last batch, and the first batch counts alone.
       counters: "recall", or "released": errors and counts of at least one per class, so that
         no weight is ever 0 and an absent class has weight 1.
       normalized: divide the class weights by their mean over the batch, as one of the released

@@ -73,6 +73,30 @@ def test_weights_are_copies_and_weight_0_is_absence(name):
 
 
 @costly
+def test_the_unit_of_weights_below_1_is_arbitrary(name):
+    logits, labels = problem()
+    weights = np.random.default_rng(0).choice([0.25, 1, 2], 80).astype(np.float32)
+    fits = [calibrated(name, logits, labels, weights * unit, NEW)[1] for unit in (1, 1e-3)]
+    np.testing.assert_allclose(fits[1], fits[0], rtol=2e-3, atol=2e-4)
+    fits = [
+        calibrated(name, logits, labels, each, NEW)[1] for each in (np.ones(80), np.ones(80) / 80)
+    ]
+    np.testing.assert_allclose(fits[1], fits[0], rtol=2e-3, atol=2e-4)
+
+
+@pytest.mark.parametrize("name", ["histogram", "isotonic", "venn_abers", "bbq"])
+def test_counts_do_not_stop_at_the_last_integer_of_float32(name):
+    """One example of weight 2^25 is right, and 2^15 others of the same logits are wrong."""
+    weights = np.ones(2**15 + 1, np.float32)
+    weights[0] = 2**25
+    labels = np.arange(len(weights)) == 0
+    logits = np.tile(np.float32([[0, 2]]), (len(weights), 1))
+    params = calibrators.named(name).fit(logits, labels.astype(int), weights)
+    p = jnp.exp(calibrators.named(name).apply(params, logits[:1]))[0, 0]
+    np.testing.assert_allclose(p, 2**15 / (2**25 + 2**15), rtol=0.02)
+
+
+@costly
 def test_the_state_tells_the_nll_before_and_after(name):
     logits, labels = problem()
     params = calibrators.named(name).fit(logits, labels)

@@ -34,7 +34,7 @@ def test_it_is_two_isotonic_regressions_for_each_example(num_classes, x64):
     logits = np.round(2 * logits) / 2  # some scores are equal
     new = np.concatenate([logits[:20], 1.3 * problem(40, num_classes, 4, dtype=np.float64)[0]])
     new = np.concatenate([new, 30 * new[-5:]])  # beyond all fitted scores
-    weights = np.random.default_rng(0).choice([0.0, 0.5, 1.0, 3.0], 80)
+    weights = np.random.default_rng(0).choice([0.0, 1.0, 1.5, 3.0], 80)
     params = venn_abers.fit(logits, labels, weights)
     score, target = question(logits, labels)
     # Compute the scores alike, so that equal ones stay equal.

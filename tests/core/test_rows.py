@@ -57,6 +57,19 @@ def test_fractions_weigh_and_what_is_no_weight_gives_nan():
     np.testing.assert_array_equal(rows.weigh(values, weights), [1, 6, 0] + 3 * [np.nan])
 
 
+@pytest.mark.parametrize("function", [rows.counted, jax.jit(rows.counted)])
+def test_weights_below_1_are_scaled_to_a_mean_of_1_and_counts_stay(function):
+    of_arrays = lambda *weights: np.asarray(function(jnp.float32(weights)))  # noqa: E731
+    np.testing.assert_array_equal(of_arrays(0, 1, 2.5, 7), [0, 1, 2.5, 7])
+    np.testing.assert_allclose(of_arrays(0, 1, 0.5, 1.5), [0, 1, 0.5, 1.5], rtol=1e-6)
+    np.testing.assert_allclose(of_arrays(0, 1e-3, 3e-3), [0, 0.5, 1.5], rtol=1e-6)
+    np.testing.assert_array_equal(of_arrays(*[1 / 30] * 30), np.ones(30))
+    np.testing.assert_array_equal(of_arrays(0, 0), [0, 0])
+    for wrong in (np.nan, -1, np.inf):
+        odd = of_arrays(wrong, 0.5, 0.5)[0]
+        assert not 0 <= odd < np.inf
+
+
 @pytest.mark.parametrize("wrong", [-1.0, np.nan, np.inf, 1e38])
 def test_a_row_without_a_usable_weight_is_nan(wrong):
     weights = jnp.asarray([2.0, 0.0, wrong])

@@ -42,6 +42,24 @@ def test_equal_confidences_see_each_other():
     np.testing.assert_allclose(losses.esd_penalty(logits, labels), expected, rtol=1e-5)
 
 
+def test_confidences_that_round_to_1_keep_their_order():
+    random = np.random.default_rng(0)
+    logits = 40 * random.standard_normal((64, 3)).astype(np.float32)
+    labels = random.integers(3, size=64)
+    p = probabilities(logits.astype(float), labels)
+    order = np.max(logits, -1) - np.sort(logits, -1)[:, -2]
+    assert len(np.unique(p.top.astype(np.float32))) < 60 < len(np.unique(order))
+    expected = pairs(p.top, p.predicted == labels, order)
+    np.testing.assert_allclose(losses.esd_penalty(logits, labels), expected, rtol=1e-4)
+
+
+def test_weights_below_1_are_scaled_to_a_mean_of_1():
+    logits, labels = checks.batch(8)
+    weights = np.linspace(0.5, 2, 8)
+    values = [losses.esd_penalty(np.float32(logits), labels, weights * u) for u in (1, 1e-3)]
+    np.testing.assert_allclose(values[1], values[0], rtol=1e-4)
+
+
 @pytest.mark.slow
 def test_the_estimate_is_unbiased_and_the_plug_in_is_not():
     """Outcomes drawn with the stated confidence: the expectation of the penalty is 0."""

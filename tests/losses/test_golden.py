@@ -309,22 +309,6 @@ def lovasz(logits, labels, weights, case):
     return losses.lovasz_penalty(logits, labels, weights, per_image=True)
 
 
-def margin_state(case):
-    """Return the objective and the state of a case with multipliers."""
-    objective = losses.objective(
-        "class_adaptive_margin", margin=case["margin"], penalty=case["penalty"]
-    )
-    multiplier = jnp.asarray(case.array("multiplier"), case.dtype)
-    rho = jnp.asarray(case["rho"], case.dtype)
-    return objective, losses.ClassMarginState(multiplier, rho, jnp.zeros_like(rho))
-
-
-def class_adaptive_margin(logits, labels, weights, case):
-    """In the state of the case."""
-    objective, state = margin_state(case)
-    return reduce(objective.value(state, logits, labels, weights), case)
-
-
 GAMMA = {"gamma": "gamma"}
 LOSSES: dict[str, Callable[..., jax.Array]] = {
     "ce_sum": call(losses.cross_entropy),
@@ -397,8 +381,6 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "fl_mdca": train("mdca", {"scale": "beta", "focal_gamma": "gamma"}),
     "nll_dca": train("dca", {"scale": "beta"}),
     "esd": penalty(losses.esd_penalty, {}),
-    "cals": class_adaptive_margin,
-    "cals_phr": class_adaptive_margin,
     "nacl": train(
         "neighbour_margin", {"alpha": "alpha", "kernel_size": "kernel_size", "distance": "distance"}
     ),
@@ -455,19 +437,6 @@ def test_class_weights_of_recall(case):
         if precision and case.id not in EXCLUDED:
             recorded = case.array("aux1")
             assert_close(state.false_rate, recorded, case.dtype, "precision weights")
-
-
-WITH_MULTIPLIERS = [case for case in cases() if case.family in ("cals", "cals_phr")]
-
-
-@one_of_each_family(WITH_MULTIPLIERS)
-def test_next_multipliers_of_class_adaptive_margin(case):
-    with jax.enable_x64(case.dtype == "float64"):
-        objective, state = margin_state(case)
-        evidence = objective.evidence(state, *arguments(case, case.dtype))
-        after = objective.update(state, evidence, losses.Progress(1, 1, 2))
-        recorded = case.array("next_multiplier")
-        assert_close(after.multiplier, recorded, case.dtype, "multipliers")
 
 
 ECE_TRAINED = [case for case in cases() if case.family == "ece_train_loss"]
@@ -600,7 +569,7 @@ def test_counts():
     repositories = collections.Counter(case.repository for case in run)
     print(dict(kinds), dict(repositories))
     assert kinds == {
-        "loss": 889,
+        "loss": 878,
         "segmentation_loss": 69,
         "adafocal_rule": 1,
         "adafocal_sequence": 2,
@@ -613,7 +582,6 @@ def test_counts():
         "PotatoTian/recall-semseg@main": 63,
         "mdca-loss/MDCA-Calibration@main": 16,
         "by-liu/MbLS@main": 11,
-        "by-liu/CALS@main": 11,
         "3mcloud/adafocal@main": 9,
         "hee-suk-yoon/ESD@main": 6,
         "Project-MONAI/MONAI@dev": 6,

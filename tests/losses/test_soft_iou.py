@@ -38,9 +38,10 @@ def test_value_and_gradient(options):
 
 
 def test_hard_predictions_give_the_mean_iou():
-    """IoU 1/3, 2/3, 0 by hand; class 3 neither occurs nor has any probability."""
-    predicted = np.array([0, 1, 1, 1, 0])
-    value = losses.soft_iou_penalty(1e3 * np.eye(4)[predicted], np.array([0, 0, 1, 1, 2]))
+    """IoU 1/3, 2/3, 0 by hand; class 3 is impossible."""
+    logits = 1e3 * np.eye(4)[np.array([0, 1, 1, 1, 0])]
+    logits[:, 3] = -np.inf
+    value = losses.soft_iou_penalty(logits, np.array([0, 0, 1, 1, 2]))
     np.testing.assert_allclose(value, 1 - (1 / 3 + 2 / 3 + 0) / 3, rtol=1e-6)
 
 

@@ -484,20 +484,24 @@ def test_gradients_are_those_of_the_values():
 
 
 def test_the_unit_of_weights_is_arbitrary():
-    """Values are those of other weights in proportion, unless they depend on the number of rows."""
+    """Of weights below 1, all of them, only ratios count; equal weights are no weights."""
     random = np.random.default_rng(0)
     logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
     labels, weights = random.integers(0, 2, 20), random.choice([0.25, 1, 2], 20).astype(np.float32)
-    units = np.float32([1, 2.0**-100, 2.0**80])
-    values, *others = of_20_rows(*((logits, labels, weights * unit) for unit in units))
+    units = np.float32([1, 1e-3, 2.0**-100, 2.0**80])
+    equal = np.ones(20, np.float32)
+    given = [weights * unit for unit in units] + [equal, equal / 20]
+    values, *others, ones, shares = of_20_rows(*((logits, labels, each) for each in given))
+    # Weights of 2^78 and more are copies, which these values of many copies tell from few.
     parts = ("debiased", "refinement", "calibration_nll", "calibration_brier")
     of_rows = {name for name in values if any(part in name for part in parts)}
-    of_rows |= {"kde_calibration_error"}
-    for name in sorted(values.keys() - of_rows - COUNTS):
-        for field, value in fields_of(values[name]).items():
-            if field not in ("weight", "low", "high"):
-                for other in others:
-                    assert_same(fields_of(other[name])[field], value, rtol=1e-4, atol=1e-6)
+    of_rows |= {"kde_calibration_error", *COUNTS}
+    for name, value in values.items():
+        for other in others[: 2 if name in of_rows else 3]:
+            for field, number in fields_of(value).items():
+                if other is not others[2] or field not in ("weight", "low", "high"):
+                    assert_same(fields_of(other[name])[field], number, rtol=1e-4, atol=1e-6)
+        assert_same(shares[name], ones[name], rtol=1e-4, atol=1e-6)
 
 
 def fields_of(value):

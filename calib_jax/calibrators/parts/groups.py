@@ -2,12 +2,12 @@
 
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool
 
 from calib_jax.calibrators.isotonic import near_ties_merged
+from calib_jax.core.binning import run_sums
 from calib_jax.core.types import Array, Vector
 
 
@@ -46,10 +46,7 @@ def grouped(p: Vector, target: Vector, weight: Vector) -> Groups:
     p, target, weight = lax.sort((p, target, weight), num_keys=1)
     first = near_ties_merged(p)
     index = jnp.cumsum(jnp.append(False, first[1:] > first[:-1]))
-    mass, hits = (
-        jax.ops.segment_sum(part, index, len(p), indices_are_sorted=True)
-        for part in (weight, weight * target)
-    )
+    mass, hits = (run_sums(index, part) for part in (weight, weight * target))
     lowest = jnp.full_like(p, jnp.inf).at[index].min(p)
     highest = jnp.full_like(p, -jnp.inf).at[index].max(p)
     return Groups(lowest, highest, mass, hits)

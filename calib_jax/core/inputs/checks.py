@@ -228,13 +228,15 @@ def flat_rows(
     weights: Any,
     *,
     is_part: bool = False,
+    merges: bool = False,
     stays_sharded: bool = False,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Validate the arguments and convert them to arrays with one batch axis.
 
     Outside `jit`, also raise an error for labels beyond 32 bits, which JAX would narrow, and for
-    probabilities passed as logits, unless the rows are a part of an input. Arrays that are spread
-    over devices are gathered, unless they may stay sharded.
+    probabilities passed as logits, unless the rows are a part of an input. Weights that cannot
+    count copies are scaled, see `rows.counted`, unless the statistics of the rows merge with those
+    of other rows. Arrays that are spread over devices are gathered, unless they may stay sharded.
     """
     labels = as_array(labels)
     if not stays_sharded:
@@ -253,6 +255,8 @@ def flat_rows(
         if not is_part:
             refuse_unchecked_probabilities(name, logits, weights)
     flat_weights = None if weights is None else weights.reshape(-1)
+    if flat_weights is not None and not (is_part or merges):
+        flat_weights = rows.counted(flat_weights)
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
 
 

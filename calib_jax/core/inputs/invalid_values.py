@@ -30,7 +30,9 @@ from calib_jax.core.types import Array, Labels, Logits, Weights
 
 LEAST_ROWS = 20
 
-_TOLERANCE = 1e-3
+_TOLERANCE = 8e-3  # of a sum, for a softmax in bfloat16, whose numbers have 8 binary digits
+_SHARE = 0.97  # of the rows: a few rows of zeros or NaN do not turn probabilities into logits
+_FEW = 32  # rows that are read first
 _checked = contextvars.ContextVar("checked", default=False)
 
 
@@ -171,9 +173,9 @@ def refuse_unchecked_probabilities(name: str, logits: Any, weights: Any = None) 
 
 
 def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
-    """Raise an error if all rows of positive weight, 20 or more, look like probabilities.
+    """Raise an error if the rows of positive weight, 20 or more, look like probabilities.
 
-    The first of these rows is checked on the host, and the others only if it looks like
+    A few of these rows are checked on the host, and the others only if half of the few look like
     probabilities, so the check costs next to nothing for logits.
 
     Args:
@@ -187,35 +189,52 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
 
 
 class Suspicion:
-    """Whether all rows so far look like probabilities, for rows that arrive in parts."""
+    """The number of rows that look like probabilities, for rows that arrive in parts.
+
+    Rows of zeros and ones are not judged: predictions of a tree and one-hot logits have them.
+    """
 
     def __init__(self) -> None:
-        self.num_rows = 0
-        self.all_look = True
+        self.num_judged = 0
+        self.num_alike = 0
+        self.is_readable = True
 
     def add(self, logits: Any, weights: Any = None) -> None:
-        """Add rows, not traced; it costs nothing after the first row that looks like logits."""
-        if self.all_look:
-            rows = _present_rows(logits, weights)
-            self.all_look = rows is not None and logits.shape[-1] > 1 and _all_look(rows)
-            self.num_rows += len(rows) if self.all_look else 0
+        """Add rows, not traced; it costs nothing once most rows look like logits."""
+        settled = self.num_judged >= LEAST_ROWS and 2 * self.num_alike < self.num_judged
+        if settled or logits.shape[-1] == 1:
+            return
+        rows = _present_rows(logits, weights)
+        if rows is None:
+            self.is_readable = False
+            return
+        if not len(rows):
+            return
+        few = np.asarray(rows[np.unique(np.linspace(0, len(rows) - 1, _FEW).astype(int))])
+        alike, judged = _judged(few)
+        if 2 * np.sum(alike) >= np.sum(judged):
+            alike, judged = _judged(np.asarray(rows))
+        self.num_alike += int(np.sum(alike))
+        self.num_judged += int(np.sum(judged))
 
     def refuse(self, name: str) -> None:
-        """Raise an error if all rows look like probabilities and there are enough rows."""
-        if self.all_look and self.num_rows >= LEAST_ROWS:
+        """Raise an error if nearly all rows look like probabilities and there are enough rows."""
+        alike, judged = self.num_alike, self.num_judged
+        if self.is_readable and judged >= LEAST_ROWS and alike > _SHARE * judged:
+            count = f"all {judged}" if alike == judged else f"{alike} of {judged}"
             raise ValueError(
-                f"{name}: all {self.num_rows} rows of the logits look like probabilities: none is"
-                " negative, every sum is 1.\nIf they are probabilities, give their logarithms, or"
-                " in a report use probabilities=True (--probabilities).\nIf they are logits, add"
-                " any constant to all of them, such as 1."
+                f"{name}: {count} rows of the logits look like probabilities: they have no"
+                " negative entry, and sum to 1.\nIf they are probabilities, give their logarithms,"
+                " or in a report use probabilities=True (--probabilities).\nIf they are logits,"
+                " subtract 1 from all of them: the softmax stays the same."
             )
 
 
 def refuse_probability_column(name: str, column: Any, weights: Any = None) -> None:
     """Raise an error if all values of positive weight, 20 or more, lie in [0, 1]."""
     rows = _present_rows(column.reshape(-1, 1), weights)
-    enough = rows is not None and len(rows) >= LEAST_ROWS
-    if enough and np.all((rows >= 0) & (rows <= 1)):
+    rows = np.empty((0, 1)) if rows is None else np.asarray(rows)
+    if len(rows) >= LEAST_ROWS and np.all((rows >= 0) & (rows <= 1)):
         raise ValueError(
             f"{name}: all {len(rows)} values of the one column lie in [0, 1], so they may be"
             " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
@@ -223,57 +242,42 @@ def refuse_probability_column(name: str, column: Any, weights: Any = None) -> No
         )
 
 
-def look_like_probabilities(rows: Any, xp: Any = np) -> Any:
+def look_like_probabilities(rows: np.ndarray) -> np.ndarray:
     """Check for each row of `[n, classes]` whether it is non-negative and sums to 1.
 
-    A sum may be off by .001, by the rounding of half precision, or by the rounding of printed
-    digits if all entries of all rows are multiples of .1, .01, ...
-
-    Args:
-      rows: one or more rows.
-      xp: `numpy`, or `jax.numpy` for traced rows.
+    A sum may be off by .008, the rounding of 16-bit types, or by the rounding of printed digits if
+    all entries of the row are multiples of .1, .01, ...
     """
-    rounding = float(jax.numpy.finfo(rows.dtype).eps)
+    tolerance: Any = max(_TOLERANCE, float(jnp.finfo(rows.dtype).eps))
     rows = rows.astype(numerics.wide(rows.dtype))
-    inside = xp.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
-    if xp is np and not np.any(inside):
+    inside = np.all((rows >= 0) & (rows <= 1 + tolerance), axis=-1)
+    if not np.any(inside):
         return inside  # the usual case, logits
-    tolerance: Any = max(_TOLERANCE, rounding)
     for digits in (4, 3, 2, 1):  # the coarsest rounding that fits all entries comes last
         with np.errstate(invalid="ignore", over="ignore"):  # logits may be -inf or 1e38
             units = rows * 10**digits
-            near = xp.abs(units - xp.round(units)) <= 10**digits * max(1e-6, rounding)
+            near = np.all(np.abs(units - np.round(units)) <= 10**digits * 1e-6, axis=-1)
         # Each entry may be off by half of its last digit; the cap of 0.5 excludes a sum of 0.
         printed = min(0.5, rows.shape[-1] * 0.5 * 10**-digits)
-        tolerance = xp.where(xp.all(near), max(_TOLERANCE, printed), tolerance)
+        tolerance = np.where(near, max(_TOLERANCE, printed), tolerance)
     with np.errstate(over="ignore"):
-        return inside & (xp.abs(xp.sum(rows, axis=-1) - 1) <= tolerance)
+        return inside & (np.abs(np.sum(rows, axis=-1) - 1) <= tolerance)
+
+
+def _judged(rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Mark the rows that look like probabilities, and the rows that are not zeros and ones."""
+    judged = ~np.all((rows == 0) | (rows == 1), axis=-1)
+    return look_like_probabilities(rows) & judged, judged
 
 
 def _present_rows(logits: Any, weights: Any) -> Any:
-    """Copy the rows of positive weight to the host if the first looks like probabilities.
-
-    Return None if it does not, or if another process holds rows.
-    """
+    """Return the rows of positive weight; None if another process holds rows."""
     if not getattr(logits, "is_fully_addressable", True):
         return None
     counts = np.ones(logits.shape[:-1], bool) if weights is None else np.asarray(weights) > 0
     if counts.shape != logits.shape[:-1]:
         return None  # another check reports a wrong shape
-    if not np.any(counts):
-        return np.empty((0, logits.shape[-1]), np.float32)
-    counts = counts.reshape(-1)
-    first = int(np.argmax(counts))
+    # An array on the CPU is read in place; from another device only the requested rows are copied.
     on_cpu = not isinstance(logits, jax.Array) or all(d.platform == "cpu" for d in logits.devices())
-    num_classes = logits.shape[-1]
-    # An array on the CPU is read in place; from another device one row is copied.
-    row = (np.asarray(logits) if on_cpu else logits).reshape(-1, num_classes)[first]
-    row = np.asarray(row)[None]
-    one_looks = (row >= 0) & (row <= 1) if num_classes == 1 else look_like_probabilities(row)
-    if not np.all(one_looks):
-        return None
-    return np.asarray(logits).reshape(-1, num_classes)[counts]
-
-
-def _all_look(rows: np.ndarray) -> bool:
-    return bool(np.all(look_like_probabilities(rows)))
+    rows = (np.asarray(logits) if on_cpu else logits).reshape(-1, logits.shape[-1])
+    return rows if np.all(counts) else rows[np.flatnonzero(counts)]

@@ -9,6 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
+from calib_jax.core.binning import class_sums
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.options import takes_options_of
 from calib_jax.core.numerics import at_least_float32
@@ -27,6 +28,7 @@ from calib_jax.core.types import (
 )
 from calib_jax.losses.cross_entropy import scaled_cross_entropy
 from calib_jax.losses.images import mean_over_images, weights_or_ones
+from calib_jax.losses.mdca import some_possible
 from calib_jax.losses.objectives import Objective, register, regularized, with_options
 
 
@@ -44,7 +46,7 @@ def soft_iou_penalty(
     $$1 - \frac{1}{K} \sum_c
       \frac{\sum_n p_{nc} q_{nc}}{\sum_n p_{nc} + q_{nc} - p_{nc} q_{nc}}$$
 
-    A class whose union is 0, which neither occurs nor has any probability, is left out. It is one
+    A class that no example has, whose logits are all -inf, is left out of the mean. It is one
     value for the whole batch: add it to a loss with `regularized`.
 
     Args:
@@ -81,30 +83,36 @@ def soft_iou_penalty(
 
 def _overlaps(
     logits: Logits, labels: Labels | SoftLabels, weights: Weights
-) -> tuple[Float[Array, " classes"], Float[Array, " classes"]]:
-    """Sum the intersection and the union of every class."""
+) -> tuple[Float[Array, " classes"], ...]:
+    """Sum the intersection and the union of every class, and mark the classes that count."""
     num_classes = logits.shape[-1]
     weights = weights.reshape(-1)
     if labels.ndim == logits.ndim:
         p = jax.nn.softmax(at_least_float32(logits)).reshape(-1, num_classes)
         q = labels.reshape(p.shape).astype(p.dtype)
-        return weighted_sum(weights, p * q), weighted_sum(weights, q + p * (1 - q))
+        union = weighted_sum(weights, q + p * (1 - q))
+        return weighted_sum(weights, p * q), union, some_possible(logits, weights, union)
     view = prepare(logits.reshape(-1, num_classes), labels.reshape(-1))
     shared, occurs = (
-        jnp.zeros(num_classes, weights.dtype).at[view.labels].add(each)
+        class_sums(view.labels, each, num_classes)
         for each in (weights * jnp.exp(view.log_true), weights)
     )
-    return shared, occurs + weighted_sum(weights * view.rest, view.share)
+    union = occurs + weighted_sum(weights * view.rest, view.share)
+    return shared, union, some_possible(logits, weights, union)
 
 
-def _penalty(shared: Float[Array, " classes"], union: Float[Array, " classes"]) -> Scalar:
-    counted = union != 0  # a NaN counts, so that the value is NaN
-    union = jnp.where(counted, union, 1)
+def _penalty(
+    shared: Float[Array, " classes"],
+    union: Float[Array, " classes"],
+    counted: Float[Array, " classes"],
+) -> Scalar:
+    filled = union != 0  # a NaN counts, so that the value is NaN
+    union = jnp.where(filled, union, 1)
     # The derivative of a quotient squares the divisor, which is 0 for tiny unions: both are scaled
     # by a power of two. After a division by the union, XLA would join the quotients to this square.
     scale = jnp.exp2(-jnp.floor(jnp.log2(lax.stop_gradient(union))))
-    iou = jnp.where(counted, (shared * scale) / (union * scale), 0)
-    count = jnp.sum(counted, dtype=union.dtype)
+    iou = jnp.where(filled, (shared * scale) / (union * scale), 0)
+    count = jnp.sum(counted != 0, dtype=union.dtype)
     return jnp.where(count > 0, 1 - jnp.sum(iou) / jnp.maximum(count, 1), 0)
 
 

@@ -313,7 +313,7 @@ def stats_of(metrics: Metrics, logits: Any, labels: Any = None, weights: Any = N
 
 
 def _stats_of(logits: Any, labels: Any, weights: Any, members: Members) -> Joint:
-    logits, labels, weights = _flat_rows(dict(members), logits, labels, weights)
+    logits, labels, weights = _flat_rows(dict(members), logits, labels, weights, merges=True)
     terms = functools.partial(terms_of, members)
     return stats_in_blocks(terms, logits, labels, weights)[0]
 
@@ -356,8 +356,12 @@ def checked_values(
     return values_of_stats(dict(members), stats), invalid
 
 
-def _flat_rows(metrics: Metrics, logits: Any, labels: Any, weights: Any) -> Any:
-    return checks.flat_rows(_names(metrics), logits, labels, weights, stays_sharded=True)
+def _flat_rows(
+    metrics: Metrics, logits: Any, labels: Any, weights: Any, *, merges: bool = False
+) -> Any:
+    return checks.flat_rows(
+        _names(metrics), logits, labels, weights, merges=merges, stays_sharded=True
+    )
 
 
 def _names(metrics: Metrics) -> str:
