@@ -36,8 +36,8 @@ LAZY = {"matplotlib", "orbax", "tensorflow_datasets"}
 PUBLIC_ONLY = SUBPACKAGES - {"core", "report"}
 # ... except the formats of the files of runs and data sets, which the binaries share,
 SHARED_FORMATS = ("calib_jax.train.folder", "calib_jax.data.formats")
-# and the folders whose subject is the inside: benchmarks of parts, and the evidence of the papers.
-OF_INTERNALS = ("experiments/benchmarks", "experiments/papers")
+# and the folder whose subject is the inside: benchmarks of parts.
+OF_INTERNALS = ("experiments/benchmarks",)
 # `metrics.bootstrap` and two more are lazy aliases of functions of `inference`, where users look.
 ALIASES = Path("calib_jax/metrics/__init__.py"), "calib_jax.inference"
 THE_PARALLEL_FILE = Path("calib_jax/train/devices/parallel.py")
@@ -280,7 +280,6 @@ def test_a_forbidden_arrow_is_seen(path, source):
         ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
         ("experiments/train.py", "from calib_jax.inference import compare_metrics"),
         ("experiments/train.py", "from calib_jax.train.folder import journal"),
-        ("experiments/papers/judge/paired.py", "from calib_jax.inference.residuals import Binned"),
         ("experiments/benchmarks/stream.py", "from calib_jax.train.feeds import prefetching"),
     ],
 )

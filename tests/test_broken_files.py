@@ -5,8 +5,8 @@ import pathlib
 import pytest
 
 from tests import broken
-from tests.fuzz.readers import FORMATS, MOST_MEMORY, Format, judged
 from tests.memory import peak
+from tests.readers import FORMATS, MOST_MEMORY, Format, judged
 
 
 def remove(path):

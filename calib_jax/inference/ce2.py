@@ -113,7 +113,7 @@ class Value(NamedTuple):
         return f"{self.value:.4g} [{self.low:.4g}, {self.high:.4g}]"
 
 
-def ce2(logits: Any, labels: Any, *, num_bins: int = 15) -> Value:
+def ce2(logits: Any, labels: Any, *, num_bins: int = 15, adaptive: bool = False) -> Value:
     """Compute the mean CE2 of the top label over networks of several seeds, on the same examples.
 
     One seed has an interval over the examples alone. In 1,000 simulations each, of three and five
@@ -123,7 +123,8 @@ def ce2(logits: Any, labels: Any, *, num_bins: int = 15) -> Value:
     Args:
       logits: `[*seeds, rows, classes]`; or stated confidences `[*seeds, rows]`.
       labels: `[rows]`; for stated confidences whether each prediction is right, `[*seeds, rows]`.
-      num_bins: number of bins of equal width.
+      num_bins: number of bins.
+      adaptive: whether bins have equal mass, with ties together, in place of equal width.
 
     >>> import numpy as np
     >>> random = np.random.default_rng(0)
@@ -132,10 +133,12 @@ def ce2(logits: Any, labels: Any, *, num_bins: int = 15) -> Value:
     >>> print(error, error.seeds, error.rows)
     0.01041 [0.005777, 0.01504] 3 1000
     """
-    return _mean([((1.0, bins),) for bins in _binned(logits, labels, num_bins)])
+    return _mean([((1.0, bins),) for bins in _binned(logits, labels, num_bins, adaptive)])
 
 
-def ce2_difference(first: tuple[Any, Any], second: tuple[Any, Any], *, num_bins: int = 15) -> Value:
+def ce2_difference(
+    first: tuple[Any, Any], second: tuple[Any, Any], *, num_bins: int = 15, adaptive: bool = False
+) -> Value:
     """Compute the mean CE2 of `first` minus that of `second`, two losses on the same examples.
 
     Seed k of one is paired with seed k of the other, as both share initial weights and order.
@@ -143,13 +146,14 @@ def ce2_difference(first: tuple[Any, Any], second: tuple[Any, Any], *, num_bins:
     Args:
       first: logits and labels, as in `ce2`.
       second: logits and labels of as many seeds and examples.
-      num_bins: number of bins of equal width.
+      num_bins: number of bins.
+      adaptive: whether bins have equal mass, with ties together, in place of equal width.
 
     >>> confidence, right = [[0.9, 0.9, 0.8, 0.8]], [[1, 1, 1, 0]]
     >>> ce2_difference((confidence, right), (confidence, right)).value
     0.0
     """
-    parts = [_binned(*part, num_bins) for part in (first, second)]
+    parts = [_binned(*part, num_bins, adaptive) for part in (first, second)]
     shapes = [(len(part), len(part[0].residual)) for part in parts]
     if shapes[0] != shapes[1]:
         raise ValueError(
@@ -214,15 +218,20 @@ def _mean(seeds: Sequence[tuple[tuple[float, Binned], ...]]) -> Value:
     )
 
 
-def _binned(logits: Any, labels: Any, num_bins: int) -> list[Binned]:
+def _binned(logits: Any, labels: Any, num_bins: int, adaptive: bool) -> list[Binned]:
     """Sum the residuals of each seed in bins (low, high]."""
     confidence, right = _top_label(np.asarray(logits), np.asarray(labels))
-    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)[1:-1]
-    numbers = np.searchsorted(edges, confidence.astype(np.float32), side="left")
-    return [of_bins(*of_seed, num_bins) for of_seed in zip(confidence, right, numbers, strict=True)]
+    inner = np.linspace(0, 1, num_bins + 1)[1:-1]
+    result = []
+    for of_seed, hits in zip(confidence, right, strict=True):
+        edges = np.quantile(of_seed, inner) if adaptive else inner.astype(np.float32)
+        values = of_seed if adaptive else of_seed.astype(np.float32)
+        numbers = np.searchsorted(edges, values, side="left")
+        result.append(_of_bins(of_seed, hits, numbers, num_bins))
+    return result
 
 
-def of_bins(
+def _of_bins(
     confidence: Float[np.ndarray, " rows"], right: np.ndarray, number: np.ndarray, num_bins: int
 ) -> Binned:
     """Sum the residuals of one network in given bins."""

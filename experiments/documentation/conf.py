@@ -28,7 +28,7 @@ include_patterns = [
     "experiments/notebooks/**.ipynb",
     "experiments/results/*.md",
     "experiments/results/map/*.md",
-    "experiments/results/papers/**.md",
+    "experiments/results/papers/*.md",
 ]
 exclude_patterns = [".*", "build", "dist", "tests/golden/**"]
 

@@ -5,7 +5,7 @@ import numpy as np
 from experiments.map import claims, findings, statistics
 from experiments.map.statistics import LEVEL, Records
 from experiments.map.tables import BANDS, table
-from experiments.papers import claims as published
+from experiments.papers import verdicts as published
 
 _STATES = (findings.HOLDS, findings.UNDECIDED, findings.FAILS)
 

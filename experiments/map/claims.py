@@ -2,7 +2,7 @@
 
 A claim is a list of conditions, each a linear combination of values that must be above 0. It holds
 in a place if the 90 % intervals of all conditions lie above 0, does not hold if one lies below 0,
-and is undecided otherwise. This is how the rules of experiments/published/claims.csv read.
+and is undecided otherwise. This is how the rules in verdicts.csv read.
 """
 
 from typing import Any, NamedTuple

@@ -6,7 +6,7 @@ import scipy.stats
 
 from experiments.map import claims, findings, report
 from experiments.map.settings import BASELINE, LOSSES, WEIGHT_DECAYS, Setting, settings
-from experiments.papers import claims as published
+from experiments.papers import verdicts as published
 from tests.experiments.map_records import metrics_of, record, records_of
 
 FLSD, LS = "mukhoti-flsd-outperforms-own", "mukhoti-ls-favourable"

@@ -7,8 +7,8 @@ import time
 
 import pytest
 
+from tests.experiments.ends import end_of
 from tests.experiments.processes import start
-from tests.faults.ends import end_of
 
 LOSS = "adafocal"
 

@@ -22,6 +22,22 @@ def slow_ce2(confidence, right, num_bins):
     return total
 
 
+def test_bins_of_equal_mass_keep_ties_together():
+    confidence, right = drawn(seeds=1, rows=30)
+    confidence = np.round(confidence, 1)
+    edges = np.quantile(confidence[0], np.arange(1, BINS) / BINS)
+    index = sum(confidence[0] > edge for edge in edges)
+    residual, total = confidence[0] - right[0], 0.0
+    for b in np.unique(index):
+        chosen = residual[index == b]
+        if len(chosen) > 1:
+            outer = np.outer(chosen, chosen)
+            off = outer[~np.eye(len(chosen), dtype=bool)]
+            total += len(chosen) / 30 * off.mean()
+    value = inference.ce2(confidence, right, num_bins=BINS, adaptive=True).value
+    assert value == pytest.approx(total, rel=1e-12)
+
+
 def drawn(seeds=3, rows=60, seed=0):
     random = np.random.default_rng(seed)
     confidence = random.uniform(0.3, 1, (seeds, rows))
@@ -81,14 +97,14 @@ def test_the_interval_of_a_mean_covers_the_truth(case, seeds):
     assert 0.86 <= np.mean(covered) <= 0.99
 
 
-@pytest.mark.parametrize("gaps", [(0.0, 0.0), (0.1, 0.0), (0.1, 0.1), (0.05, 0.15)])
+@pytest.mark.parametrize("gaps", [(0.0, 0.0), (0.05, 0.15)])
 @pytest.mark.parametrize("seeds", [3, 5])
 def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
-    """Nominal 90 %; 300 sets of 1,000 examples whose gap is g + .02 times a seed's normal."""
+    """Nominal 90 %; 150 sets of 1,000 examples whose gap is g + .02 times a seed's normal."""
     random = np.random.default_rng(7)
     truth = [gap**2 + 0.02**2 for gap in gaps]
     hits = np.zeros(3)
-    for _ in range(300):
+    for _ in range(150):
         uniform, labels = random.random((1, 1000)), random.random((1, 1000))
         confidence = np.repeat(0.6 + 0.3 * uniform, seeds, axis=0)
         parts = []
@@ -99,7 +115,7 @@ def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
         values.append(inference.ce2_difference(*parts))
         wanted = (*truth, truth[0] - truth[1])
         hits += [v.low <= w <= v.high for v, w in zip(values, wanted, strict=True)]
-    assert np.all(hits / 300 >= 0.83)
+    assert np.all(hits / 150 >= 0.8)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])

@@ -1,1 +1,0 @@
-"""The entries: a folder for each source, a file for each topic."""

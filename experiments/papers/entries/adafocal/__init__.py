@@ -1,1 +1,0 @@
-"""Claims of Ghosh et al. 2022."""

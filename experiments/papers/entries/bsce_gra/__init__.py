@@ -1,1 +1,0 @@
-"""Claims of Lin et al. 2025."""

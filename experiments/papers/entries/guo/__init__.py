@@ -1,1 +1,0 @@
-"""Claims of Guo et al. 2017."""

@@ -1,1 +1,0 @@
-"""Claims of Mukhoti et al. 2020."""

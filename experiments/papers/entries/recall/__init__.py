@@ -1,1 +1,0 @@
-"""Claims of Tian et al. 2021."""

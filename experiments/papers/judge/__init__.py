@@ -1,1 +1,0 @@
-"""Judge claims: statistics of predictions, intervals, rules and verdicts."""

@@ -1,1 +1,0 @@
-"""Find, train, measure and keep the runs that claims need."""
