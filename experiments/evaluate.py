@@ -203,7 +203,6 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
             raise cli.Refused(f"{name} needs --logits=keep.")
     if _CRITERION.value != ["nll"]:
         raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
-    streamed_scores.check_calibrator(_CALIBRATE.value)
     if _LOGITS.value == "float16":
         cli.refusing(streamed_scores.check_places, network.folder)  # check before removing any file
     cli.refusing(network.begin)

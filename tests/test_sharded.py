@@ -305,7 +305,6 @@ def test_eager_losses_and_metrics_on_every_mesh(placement, axes, is_set):
 # Calibrators and inference, which gather the arrays.
 
 KEY = {"key": jax.random.key(0), "num_resamples": 20}
-PRIOR = (np.full(NUM_CLASSES, 1 / NUM_CLASSES), np.arange(1, NUM_CLASSES + 1) / 21)
 
 
 def _fit_and_apply(calibrator):
@@ -316,10 +315,7 @@ def _fit_and_apply(calibrator):
     return run
 
 
-CALIBRATORS = {name: _fit_and_apply(each) for name, each in calibrators.catalogue().items()} | {
-    "with_prior": lambda z, y, w: calibrators.with_prior(z, *PRIOR),
-    "estimate_prior": lambda z, y, w: calibrators.estimate_prior(z, PRIOR[0], w),
-}
+CALIBRATORS = {name: _fit_and_apply(each) for name, each in calibrators.catalogue().items()}
 
 
 def _of_images(*data):

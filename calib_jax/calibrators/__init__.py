@@ -17,7 +17,6 @@ from calib_jax.calibrators import bbq as bbq
 from calib_jax.calibrators import beta as beta
 from calib_jax.calibrators import bias_corrected_temperature as bias_corrected_temperature
 from calib_jax.calibrators import dirichlet as dirichlet
-from calib_jax.calibrators import enir as enir
 from calib_jax.calibrators import ensemble_temperature as ensemble_temperature
 from calib_jax.calibrators import histogram as histogram
 from calib_jax.calibrators import isotonic as isotonic
@@ -28,9 +27,6 @@ from calib_jax.calibrators import svs as svs
 from calib_jax.calibrators import temperature as temperature
 from calib_jax.calibrators import vector as vector
 from calib_jax.calibrators import venn_abers as venn_abers
-from calib_jax.calibrators.label_shift import PriorEstimate as PriorEstimate
-from calib_jax.calibrators.label_shift import estimate_prior as estimate_prior
-from calib_jax.calibrators.label_shift import with_prior as with_prior
 from calib_jax.calibrators.parts.contract import Code as Code
 from calib_jax.calibrators.parts.contract import State as State
 from calib_jax.calibrators.parts.event import OfProbability as OfProbability

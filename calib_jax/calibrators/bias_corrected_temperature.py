@@ -1,7 +1,7 @@
 r"""Bias-corrected temperature scaling: one slope for all logits, an intercept for every class.
 
 $z'_k = z_k / T + b_k$. With the intercepts the mean probability of every class on the fitted
-examples is its frequency, which an estimate of a shifted class prior needs (`label_shift`).
+examples is its frequency.
 """
 
 from typing import Any, NamedTuple

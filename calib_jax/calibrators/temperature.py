@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Bool
 
-from calib_jax.calibrators.parts import contract, event, streaming
+from calib_jax.calibrators.parts import contract, event
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
 from calib_jax.core import temperature
 from calib_jax.core.inputs import checks
@@ -85,29 +85,6 @@ def _ended(fitted: temperature.TemperatureFit, usable: Bool[Array, ""] | bool) -
     unsettled = jnp.where(fitted.indistinct, Code.INDISTINCT, limited)
     code = jnp.where(fitted.converged, Code.CONVERGED, unsettled)
     return contract.ended(params, code, usable, fitted.nll_before, fitted.nll_after)
-
-
-def fit_stream(blocks: Any, *, max_iterations: int = 100) -> Params:
-    """Fit the temperature as `fit` does, over examples that do not fit into memory.
-
-    The blocks are read about six times: once for the checks and the NLL before, then for each
-    Newton step, and once for the NLL after. Memory does not grow with the number of blocks, and the
-    sums over blocks are in float64.
-
-    Args:
-      blocks: tuples `(logits, labels)` or `(logits, labels, weights)` of any sizes: a list, or a
-        function that returns a new iterator for each pass.
-      max_iterations: the largest number of steps.
-
-    >>> logits = jnp.array([[2.0, 0.0], [2.0, 0.0], [2.0, 0.0], [0.0, 2.0]])
-    >>> blocks = [(logits[:3], jnp.array([0, 0, 1])), (logits[3:], jnp.array([1]))]
-    >>> fit_stream(blocks).temperature.round(4)
-    Array(1.8205, dtype=float32)
-    """
-    checks.at_least("max_iterations", max_iterations, 1)
-    pieces = streaming.Pieces("temperature", blocks)
-    fitted = temperature.fit_nll_of_pieces(pieces, max_iterations=max_iterations)
-    return _ended(fitted, pieces.usable)
 
 
 @event.refuses
@@ -192,4 +169,4 @@ def apply(params: Params, logits: Any) -> Logits:
     return temperature.scaled(logits, params.temperature)
 
 
-__all__ = ["Params", "apply", "fit", "fit_grid", "fit_stream"]
+__all__ = ["Params", "apply", "fit", "fit_grid"]

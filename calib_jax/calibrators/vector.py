@@ -4,7 +4,7 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, diagonal, event, linear, streaming
+from calib_jax.calibrators.parts import contract, event, linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number
@@ -70,34 +70,6 @@ def fit(
     )
 
 
-def fit_stream(
-    blocks: Any,
-    *,
-    slope_penalty: float = 0.0,
-    intercept_penalty: float = 0.0,
-    max_iterations: int = 100,
-) -> Params:
-    """Fit slopes and intercepts as `fit` does, over examples that do not fit into memory.
-
-    The criterion and the optimum are the same as in `fit`. Newton steps find it in about ten passes
-    over the blocks; memory does not grow with the number of blocks, and sums over blocks are in
-    float64. A step uses the Hessian, which has 4 K^2 entries for K classes.
-
-    Args:
-      blocks: tuples `(logits, labels)` or `(logits, labels, weights)` of any sizes: a list, or a
-        function that returns a new iterator for each pass.
-      slope_penalty: the strength of the penalty on slopes that differ from 1.
-      intercept_penalty: the strength of the penalty on intercepts.
-      max_iterations: the largest number of steps.
-    """
-    checks.at_least("slope_penalty", slope_penalty, 0)
-    checks.at_least("intercept_penalty", intercept_penalty, 0)
-    checks.at_least("max_iterations", max_iterations, 1)
-    pieces = streaming.Pieces("vector", blocks)
-    penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
-    return diagonal.fit(Params, pieces, max_iterations=max_iterations, **penalties)
-
-
 @contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w z + b."""
@@ -108,4 +80,4 @@ def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array,
     return linear.diagonal_scores(params.slope, params.intercept, logits)
 
 
-__all__ = ["Params", "apply", "fit", "fit_stream"]
+__all__ = ["Params", "apply", "fit"]

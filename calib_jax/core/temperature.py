@@ -15,8 +15,8 @@ they are minimised over the papers' grid.
 
 import functools
 import math
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
+from collections.abc import Callable
+from typing import NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -38,8 +38,6 @@ _LONGEST_STEP = 4.0  # in log T
 
 _BLOCK = 1_000_000  # entries: a block and its exponentials fit into the cache of a CPU
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
-
-_LAST_STEP = 1e-5  # in log T, over a stream: the error after a step is about the step squared
 
 _Function: TypeAlias = Callable[[Array, Array, Array], PyTree]
 
@@ -130,13 +128,11 @@ def _prepared(logits: Logits, labels: Labels, weights: Weights | None) -> _Prepa
     return _Prepared(logits, true, counted, jnp.any((weight > 0) & (counted == 0)))
 
 
-@functools.partial(jax.jit, inline=True)
 def _temperature(facts: "_Facts", b: Scalar) -> Scalar:
     limits = jnp.finfo(b.dtype)
     return jnp.clip(facts.scale / b, limits.tiny, limits.max)
 
 
-@functools.partial(jax.jit, inline=True)
 def _ended(
     facts: "_Facts",
     settled: Bool[Array, ""],
@@ -161,93 +157,6 @@ def _ended(
     )
 
 
-@runtime_checkable
-class Pieces(Protocol):
-    """A stream of examples, as pieces of one shape with logits, labels and weights."""
-
-    def results(self, function: Callable[..., PyTree], *numbers: Any) -> Iterator[PyTree]:
-        """Apply a compiled function to every piece."""
-        ...
-
-    def means(self, function: Callable[..., PyTree], *numbers: Any) -> PyTree:
-        """Average the means of every piece by their weights, in float64."""
-        ...
-
-
-def fit_nll_of_pieces(pieces: Pieces, *, max_iterations: Number) -> TemperatureFit:
-    """Minimise the mean NLL as `fit_nll` does, over a stream that is read about six times."""
-    summaries = pieces.results(_summary)
-    first = next(summaries)
-    dtype = first.loss.dtype
-    facts, total, loss, impossible = functools.reduce(_with, summaries, first)
-    facts = _Facts(*(leaf.astype(dtype) if leaf.dtype != bool else leaf for leaf in facts))
-
-    def search(mean_of: Callable[..., Any], start: Any) -> _Search:
-        state = _search(jnp.asarray(start, dtype))
-        while _going(state, max_iterations, _LAST_STEP):
-            derivatives = mean_of(_mean_derivatives, facts.scale, state.b)
-            state = _following(state, *(value.astype(dtype) for value in derivatives))
-        return state
-
-    def mean_of_first(*arguments: Any) -> Any:
-        return next(iter(pieces.results(*arguments)))[1]
-
-    has_optimum = first.facts.slope < 0 and first.facts.some_wrong
-    start = search(mean_of_first, _START).b if has_optimum else _START
-    state = search(pieces.means, start)
-    temperature = _temperature(facts, state.b)
-    before = np.asarray(loss / total if total > 0 else np.nan, dtype)
-    after = pieces.means(_mean_losses, temperature).astype(dtype)
-    settled = _settled(state, _LAST_STEP)
-    return _ended(facts, settled, temperature, before, after, impossible)
-
-
-class _Summary(NamedTuple):
-    """Results of the first pass: conditions for an optimum, total weight, and NLL at T = 1."""
-
-    facts: "_Facts"
-    weight: Any
-    loss: Any
-    impossible: Bool[Array, ""]
-
-
-def _with(a: _Summary, b: _Summary) -> _Summary:
-    """Merge two parts of a stream on the host, in float64."""
-
-    def stacked(*leaves: Any) -> Any:
-        return np.stack(leaves).astype(bool if leaves[0].dtype == bool else np.float64)
-
-    facts = _merged(jax.tree.map(stacked, a.facts, b.facts))
-    weight, loss = (np.float64(x) + np.float64(y) for x, y in zip(a[1:3], b[1:3], strict=True))
-    return _Summary(facts, weight, loss, a.impossible | b.impossible)
-
-
-@jax.jit
-def _summary(logits: Logits, labels: Labels, weights: Weights) -> _Summary:
-    rows = _prepared(logits, labels, weights)
-    facts = _merged(_over_blocks(_facts, rows.logits, rows.true, rows.counted))
-    losses = functools.partial(_losses, temperature=1)
-    loss = _sums(losses, rows.logits, rows.true, rows.counted)
-    return _Summary(facts, jnp.sum(rows.counted), loss, rows.impossible)
-
-
-def _mean_of(function: Callable[..., PyTree]) -> Callable[..., tuple[Scalar, PyTree]]:
-    """Compile a weighted sum into a function of a piece that returns the weight and the mean."""
-
-    @jax.jit
-    def mean(
-        logits: Logits, labels: Labels, weights: Weights, *numbers: Number
-    ) -> tuple[Scalar, PyTree]:
-        rows = _prepared(logits, labels, weights)
-        total = jnp.sum(rows.counted)
-        share = rows.counted / jnp.where(total > 0, total, 1)
-        return total, _sums(
-            lambda *block: function(*block, *numbers), rows.logits, rows.true, share
-        )
-
-    return mean
-
-
 class _Search(NamedTuple):
     """State of the Newton steps: b, its bracket, the last relative step, the number of steps."""
 
@@ -263,7 +172,6 @@ def _search(start: Scalar) -> _Search:
     return _Search(start, number(_LOWEST), number(_HIGHEST), number(1), jnp.zeros((), jnp.int32))
 
 
-@functools.partial(jax.jit, inline=True)
 def _following(search: _Search, slope: Scalar, curvature: Scalar) -> _Search:
     """Take a Newton step for the root of the slope as a function of log b, inside the bracket."""
     b = search.b
@@ -283,7 +191,6 @@ def _smallest_step(b: Scalar) -> float:
     return 4 * float(jnp.finfo(b.dtype).eps)
 
 
-@functools.partial(jax.jit, inline=True)
 def _going(search: _Search, max_iterations: Number, last_step: Number) -> Bool[Array, ""]:
     smallest = _smallest_step(search.b)
     wide = search.high / search.low > 1 + smallest
@@ -291,7 +198,6 @@ def _going(search: _Search, max_iterations: Number, last_step: Number) -> Bool[A
     return (search.iteration < max_iterations) & unsettled
 
 
-@functools.partial(jax.jit, inline=True)
 def _settled(search: _Search, last_step: Number) -> Bool[Array, ""]:
     """Check whether the last step is small; rounding may keep changing the last digits."""
     last = jnp.minimum(jnp.abs(search.step), search.high / search.low - 1)
@@ -400,7 +306,7 @@ def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
 
 
 def _merged(facts: _Facts) -> _Facts:
-    """Merge the conditions of blocks, stacked in JAX or NumPy arrays."""
+    """Merge the stacked conditions of blocks."""
     scale = facts.scale.max()
     return _Facts(
         scale=scale,
@@ -435,9 +341,6 @@ def _losses(logits: Logits, true: Vector, share: Vector, temperature: Number) ->
     others = jnp.sum(jnp.where(possible & (below != 0), jnp.exp(below), 0), axis=-1)
     losses = jnp.log1p(others + (ties - 1)) - (scaled(true, temperature) - top)
     return jnp.sum(weigh(losses, share))
-
-
-_mean_derivatives, _mean_losses = _mean_of(_derivatives), _mean_of(_losses)
 
 
 def scaled(logits: Float[Array, "*shape"], temperature: Number) -> Float[Array, "*shape"]:

@@ -1,8 +1,8 @@
 """Scores of predictions whose logits are not kept: values from streamed statistics.
 
 `evaluate_network` adds the test set of a trained network to streams, batch by batch, and fits the
-calibrator on the validation set in several passes. It writes values.json, which `read` reads for
-the tables of several runs.
+calibrator on at most a million examples of the validation set. It writes values.json, which `read`
+reads for the tables of several runs.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 # A function that returns a new iterable of the blocks (logits, labels, weights) for each pass.
 Blocks = Callable[[], Iterable[tuple[Any, Any, Any]]]
 
+_MOST_ROWS = 2**20  # examples of which a calibrator is fitted
 KINDS = ("keep", "float16", "none")  # of --logits
 _PARTS = ("validation", "test")
 VALUES, TEXT = "values.json", "values.txt"
@@ -118,16 +119,6 @@ def remove(folder: pathlib.Path) -> None:
         (folder / "report" / name).unlink(missing_ok=True)
 
 
-def check_calibrator(name: str) -> None:
-    """Raise an error for a calibrator that cannot be fitted on a stream."""
-    able = [k for k, one in calibrators.catalogue().items() if hasattr(one, "fit_stream")]
-    if name and name not in able:
-        raise ValueError(
-            f"{name} needs all logits at once, and these are not kept: use --calibrate="
-            f"{' or '.join(able)}, --calibrate= for none, or --logits=keep."
-        )
-
-
 def check_places(folder: pathlib.Path) -> None:
     """Raise an error if the blocks of logits would replace other files in the folder of a run."""
     for part in _PARTS:
@@ -150,14 +141,13 @@ def score(
       calibrate: the name of the calibrator; empty for none.
       fit_on: the set on which the calibrator is fitted.
     """
-    check_calibrator(calibrate)
     several = chosen_metrics(names, num_bins)
     before, after = metrics.Stream(several), metrics.Stream(several)
     fitted: dict[str, Any] = {}
     apply, num_classes = None, 0
     if calibrate:
-        calibrator: Any = calibrators.named(calibrate)  # has `fit_stream`
-        params = calibrator.fit_stream(fit_on)
+        calibrator = calibrators.named(calibrate)
+        params = calibrator.fit(*_sample(fit_on()))
         fitted = {"name": calibrate, "state": params.state.name}
         if calibrate == "temperature":
             fitted["temperature"] = float(params.temperature)
@@ -178,6 +168,22 @@ def score(
         before.notes,
         num_bins,
     )
+
+
+def _sample(blocks: Iterable[tuple[Any, Any, Any]]) -> tuple[np.ndarray, ...]:
+    """Return at most `_MOST_ROWS` examples, evenly spaced over all blocks."""
+    kept: list[tuple[np.ndarray, ...]] = []
+    stride, first = 1, 0
+    for block in blocks:
+        num_rows = np.size(block[1])
+        rows = [np.asarray(part).reshape(num_rows, *np.shape(part)[np.ndim(block[1]) :])
+                for part in block]  # fmt: skip
+        kept.append(tuple(part[-first % stride :: stride] for part in rows))
+        first += num_rows
+        while sum(len(part[1]) for part in kept) > _MOST_ROWS:
+            joined = [np.concatenate(parts)[::2] for parts in zip(*kept, strict=True)]
+            kept, stride = [tuple(joined)], 2 * stride
+    return tuple(np.concatenate(parts) for parts in zip(*kept, strict=True))
 
 
 def _numbers(values: dict[str, Any]) -> dict[str, float]:

@@ -1,16 +1,13 @@
-"""BBQ and ENIR against slow loops that build every model of the ensemble."""
-
-import fractions
-import itertools
+"""BBQ against slow loops that build every model of the ensemble."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
 
-from calib_jax.calibrators import bbq, enir
+from calib_jax.calibrators import bbq
 from tests.calibrators.members import problem
-from tests.calibrators.test_binned import pav, questions
+from tests.calibrators.test_binned import questions
 from tests.selection import first_case
 
 CLASSES = pytest.mark.parametrize("num_classes", [2, 4])
@@ -103,98 +100,6 @@ def test_bbq_is_never_certain(weight):
     assert params.state.name == "converged"
     assert np.isfinite(params.state.nll_after)
     assert np.isfinite(bbq.apply(params, np.float32([[-99, 99], [99, -99]]))).all()
-
-
-def near_isotonic_models(mean, mass):
-    """Follow the path in exact fractions: yield each lambda where blocks join, and the values."""
-    blocks = []
-    for value, weight in zip(mean, mass, strict=True):
-        if blocks and blocks[-1][0] == value:
-            blocks[-1][1] += weight
-            blocks[-1][2] += 1
-        else:
-            blocks.append([value, weight, 1])  # value at lambda, weight, number of groups
-    penalty = 0
-    while any(a[0] > b[0] for a, b in itertools.pairwise(blocks)):
-        above = [0, *(int(a[0] > b[0]) for a, b in itertools.pairwise(blocks)), 0]
-        slopes = [(above[i] - above[i + 1]) / b[1] for i, b in enumerate(blocks)]
-        waits = [
-            (b[0] - a[0]) / (slope - other)
-            for (a, b), (slope, other) in zip(
-                itertools.pairwise(blocks), itertools.pairwise(slopes), strict=True
-            )
-            if slope != other
-        ]
-        step = min(wait for wait in waits if wait > 0)
-        penalty += step
-        for block, slope in zip(blocks, slopes, strict=True):
-            block[0] += slope * step
-        merged = [blocks[0]]
-        for block in blocks[1:]:
-            if block[0] == merged[-1][0]:
-                merged[-1] = [block[0], merged[-1][1] + block[1], merged[-1][2] + block[2]]
-            else:
-                merged.append(block)
-        blocks = merged
-        yield float(penalty), np.repeat([float(b[0]) for b in blocks], [b[2] for b in blocks])
-
-
-def ensemble(p, answer, weight, asked):
-    """Average the models of the path by their BIC."""
-    knots = np.unique(p)
-    mass = np.array([weight[p == v].sum() for v in knots])
-    hits = np.array([(weight * answer)[p == v].sum() for v in knots])
-    exact = [fractions.Fraction(int(h), int(m)) for h, m in zip(hits, mass, strict=True)]
-    models = list(near_isotonic_models(exact, [fractions.Fraction(int(m)) for m in mass]))
-    if not models:
-        return np.interp(asked, knots, hits / mass)
-    scores = []
-    for _, values in models:
-        df = 1 + np.count_nonzero(np.diff(values))
-        with np.errstate(divide="ignore"):
-            v = np.clip(values, 0, 1)
-            fit = scipy.special.xlogy(hits, v) + scipy.special.xlog1py(mass - hits, -v)
-        scores.append(fit.sum() - df * np.log(mass.sum()) / 2)
-    values = np.clip([values for _, values in models], 0, 1)
-    average = np.average(values, axis=0, weights=scipy.special.softmax(scores))
-    return np.interp(asked, knots, average)
-
-
-@first_case
-@CLASSES
-def test_enir_is_the_average_of_all_near_isotonic_models(num_classes, x64):
-    logits, labels, weights = tied_problem(num_classes)
-    params = enir.fit(logits, labels, weights)
-    assert params.state.name == "converged"
-    new, asked = asked_of(num_classes)
-    actual = enir.answers(params, jnp.asarray(new)).T
-    used = weights > 0
-    for k, (p, answer) in enumerate(questions(logits, labels)):
-        expected = ensemble(np.round(p[used], 14), answer[used], weights[used], asked[k])
-        np.testing.assert_allclose(actual[k], expected, atol=1e-9)
-
-
-def test_the_path_of_the_slow_loop_minimises_the_criterion():
-    """The criterion is convex: no small change of some neighbours decreases it."""
-    random = np.random.default_rng(0)
-    mean, mass = random.integers(0, 5, 20), random.integers(1, 4, 20)
-    as_fractions = [[fractions.Fraction(int(v)) for v in part] for part in (mean, mass)]
-    models = list(near_isotonic_models(*as_fractions))
-    assert len(models) > 3
-    for penalty, values in models:
-
-        def criterion(beta, penalty=penalty):
-            falls = np.maximum(beta[:-1] - beta[1:], 0)
-            return np.sum(mass * (beta - mean) ** 2) / 2 + penalty * np.sum(falls)
-
-        best = criterion(values)
-        for first, last in itertools.combinations(range(21), 2):
-            for change in (-1e-4, 1e-4):
-                moved = values.copy()
-                moved[first:last] += change
-                assert criterion(moved) >= best - 1e-12
-    expected = pav(np.arange(20), mean, mass)[1]
-    np.testing.assert_allclose(models[-1][1], expected, atol=1e-12)
 
 
 def test_options_are_checked():

@@ -121,10 +121,6 @@ ENTRIES = {
     "test": lambda z, y, w=None: inference.calibration_test("spiegelhalter", z, y, w),
     "groups": lambda z, y, w=None: inference.group_errors(z, y, y % 2, w, key=KEY, num_resamples=2),
     "fit": lambda z, y, w=None: calibrators.temperature.fit(z, y, w),
-    "fit of a stream": lambda z, y, w=None: calibrators.temperature.fit_stream(
-        [(z[:8], y[:8], w if w is None else w[:8]), (z[8:], y[8:], w if w is None else w[8:])]
-    ),
-    "prior": lambda z, y, w=None: calibrators.estimate_prior(z, [1] * z.shape[1], w),
     "report": lambda z, y, w=None: report.score(
         z, y, weights=w, metrics=["accuracy"], num_resamples=2, method="basic"
     ),

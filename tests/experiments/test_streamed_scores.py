@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics
-from calib_jax.calibrators.parts import streaming
 from experiments.reports import streamed_scores
 
 SEVERAL = {name: metrics.named(name) for name in ("accuracy", "nll")}
 
 
-def test_values_are_those_of_the_whole(tmp_path, monkeypatch):
-    monkeypatch.setattr(streaming, "_ENTRIES", 300)
+def test_values_are_those_of_the_whole(tmp_path):
     random = np.random.default_rng(0)
     logits = 3 * random.standard_normal((200, 3)).astype(np.float32)
     labels = np.argmax(logits / 3 + random.gumbel(size=logits.shape), axis=-1)
@@ -62,8 +60,11 @@ def test_values_are_read_back_and_damaged_ones_are_refused(tmp_path):
     assert streamed_scores.read(tmp_path) is None
 
 
-def test_a_calibrator_that_needs_all_logits_is_refused():
-    with pytest.raises(ValueError, match="isotonic needs all logits at once, and these are not ke"):
-        streamed_scores.check_calibrator("isotonic")
-    streamed_scores.check_calibrator("")
-    streamed_scores.check_calibrator("vector")
+def test_a_calibrator_is_fitted_on_evenly_spaced_examples(monkeypatch):
+    monkeypatch.setattr(streamed_scores, "_MOST_ROWS", 10)
+    rows = np.arange(48.0)
+    blocks = [(np.stack([part, part], -1), part, part) for part in np.split(rows, [5, 6, 30])]
+    logits, labels, weights = streamed_scores._sample(blocks)
+    np.testing.assert_array_equal(labels, rows[::8])
+    np.testing.assert_array_equal(logits[:, 1], labels)
+    np.testing.assert_array_equal(weights, labels)

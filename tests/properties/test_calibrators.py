@@ -18,7 +18,7 @@ MANY_SHAPES = ((20, 3), (1, 2), (3, 2), (50, 10))
 # The others take seconds to compile, each for every type of labels.
 QUICK = ("temperature", "histogram")
 # These are counts, not the end of a descent.
-COUNTED = {"histogram", "isotonic", "bbq", "enir", "venn_abers"}
+COUNTED = {"histogram", "isotonic", "bbq", "venn_abers"}
 
 
 @functools.cache

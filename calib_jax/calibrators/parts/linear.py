@@ -7,13 +7,11 @@ An impossible class (a logit of -inf) has the score -inf, which only a diagonal 
 """
 
 import functools
-import operator
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators.parts import contract, fitting
@@ -221,75 +219,35 @@ def _has_no_optimum(
     """Check two sufficient conditions for an NLL without a finite minimum.
 
     Either all rows are classified correctly, so scaling W and b up lowers the NLL further.
-    Or some class never occurs, or a threshold on one of its `extents` separates it from the rest,
-    so W and b of that class can grow without bound.
-    """
-    separated = [extent.separates() for extent in extents(z, features, rows, diagonal=diagonal)]
-    return functools.reduce(operator.or_, separated, all_right(z, rows))
-
-
-def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
-    """Check whether every row is classified correctly."""
-    others = numerics.max_where(z, ~numerics.is_true_class(rows.labels, z.shape[1]))
-    return jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
-
-
-class Extent(NamedTuple):
-    """The range of a score of each class, over the rows of the class and over all other rows.
-
-    Attributes:
-      lowest: the minimum over the rows of the class.
-      largest: the maximum over the rows of the class.
-      smallest: the minimum over other rows.
-      highest: the maximum over other rows.
-    """
-
-    lowest: Any
-    largest: Any
-    smallest: Any
-    highest: Any
-
-    def merged(self, other: "Extent") -> "Extent":
-        """Merge with the extent of other rows, on the host."""
-        return Extent(
-            np.minimum(self.lowest, other.lowest),
-            np.maximum(self.largest, other.largest),
-            np.minimum(self.smallest, other.smallest),
-            np.maximum(self.highest, other.highest),
-        )
-
-    def separates(self) -> Any:
-        """Check whether a threshold separates some class from the others."""
-        constant = (self.lowest == self.largest) & (self.smallest == self.highest)
-        constant &= self.lowest == self.highest
-        never_possible = (self.lowest == np.inf) & (self.smallest == np.inf)
-        apart = (self.highest <= self.lowest) | (self.largest <= self.smallest)
-        return (apart & ~constant & ~never_possible).any()
-
-
-def extents(
-    z: Features, features: Features, rows: FitRows, *, diagonal: bool
-) -> tuple[Extent, ...]:
-    """Compute the extents of the features, and of the scores minus the mean of their row.
-
-    With more than two classes, the second extents are left out if W is diagonal: the score of a
-    class then cannot grow by a multiple of the other scores, unless these scores grow as well.
+    Or some class never occurs, or a threshold on a score of the class separates it from the rest,
+    so W and b of that class can grow without bound. The scores are the features, and the fitted
+    scores minus the mean of their row. With more than two classes, the second scores are left out
+    if W is diagonal: the score of a class then cannot grow by a multiple of the other scores,
+    unless these scores grow as well.
     """
     possible = z != -jnp.inf
     of_class = (rows.weight > 0)[:, None] & is_true(rows) & possible
     of_others = (rows.decisive > 0)[:, None] & ~of_class & possible
 
-    def extent(score: Features) -> Extent:
-        return Extent(
-            lowest=jnp.min(jnp.where(of_class, score, jnp.inf), axis=0),
-            largest=jnp.max(jnp.where(of_class, score, -jnp.inf), axis=0),
-            smallest=jnp.min(jnp.where(of_others, score, jnp.inf), axis=0),
-            highest=jnp.max(jnp.where(of_others, score, -jnp.inf), axis=0),
+    def separates(score: Features) -> Bool[Array, ""]:
+        """Check whether a threshold on this score separates some class from the others."""
+        lowest, smallest = (
+            jnp.min(jnp.where(mark, score, jnp.inf), axis=0) for mark in (of_class, of_others)
         )
+        largest, highest = (
+            jnp.max(jnp.where(mark, score, -jnp.inf), axis=0) for mark in (of_class, of_others)
+        )
+        constant = (lowest == largest) & (smallest == highest) & (lowest == highest)
+        never_possible = (lowest == jnp.inf) & (smallest == jnp.inf)
+        apart = (highest <= lowest) | (largest <= smallest)
+        return jnp.any(apart & ~constant & ~never_possible)
 
+    others = numerics.max_where(z, ~is_true(rows))
+    all_right = jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
+    separated = all_right | separates(features)
     if diagonal and z.shape[1] > 2:
-        return (extent(features),)
-    return extent(features), extent(_above_mean(z, possible))
+        return separated
+    return separated | separates(_above_mean(z, possible))
 
 
 def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:

@@ -1,10 +1,9 @@
 """Files of fitted calibrators: plain arrays and a JSON text, without pickles.
 
 The file is an `.npz`. It holds one array per field, named by its path such as "state/code", and
-"calibrator", a JSON text with the calibrator's name, the format number and the formula that applies
-the arrays (`formulas.py`), for readers without this library. A calibrator of an event has the same
-arrays, "event" in the JSON text, which is "probability" or "score", and the array "scores" if the
-fit kept the scores.
+"calibrator", a JSON text with the calibrator's name and the format number. A calibrator of an event
+has the same arrays, "event" in the JSON text, which is "probability" or "score", and the array
+"scores" if the fit kept the scores.
 """
 
 import json
@@ -18,7 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.calibrators.parts import event, formulas
+from calib_jax.calibrators.parts import event
 from calib_jax.calibrators.parts.contract import Code, State
 from calib_jax.core.files import reading, writing
 from calib_jax.core.types import Array
@@ -37,8 +36,6 @@ def write(path: str | os.PathLike[str], name: str, params: Any) -> None:
         about["event"] = of_event
         scores = getattr(params, _SCORES, None)
         params = params.fitted
-    formula = formulas.of(name, of_event)
-    about |= {"formula": formula} if formula else {}
     arrays: dict[str, Any] = {_ABOUT: np.array(json.dumps(about))}
     if scores is not None:
         arrays[_SCORES] = np.asarray(scores)
