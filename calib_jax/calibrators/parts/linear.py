@@ -242,12 +242,16 @@ def _has_no_optimum(
         apart = (highest <= lowest) | (largest <= smallest)
         return jnp.any(apart & ~constant & ~never_possible)
 
-    others = numerics.max_where(z, ~is_true(rows))
-    all_right = jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
-    separated = all_right | separates(features)
+    separated = all_right(z, rows) | separates(features)
     if diagonal and z.shape[1] > 2:
         return separated
     return separated | separates(_above_mean(z, possible))
+
+
+def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
+    """Check whether every row is classified correctly."""
+    others = numerics.max_where(z, ~is_true(rows))
+    return jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
 
 
 def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
