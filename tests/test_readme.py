@@ -4,7 +4,6 @@ import re
 from pathlib import Path
 
 import numpy as np
-import pytest
 from scipy.special import log_softmax, softmax
 
 from calib_jax import losses
@@ -16,23 +15,17 @@ LOSSES = (ROOT / "calib_jax/losses/README.md").read_text(encoding="utf-8")
 RESULTS = (ROOT / "experiments/documentation/results.md").read_text(encoding="utf-8")
 
 
-@pytest.mark.parametrize(("page", "title", "least"), [(README, "to know", 10), (LOSSES, "", 50)])
-def test_its_table_names_objectives_and_nothing_else(page, title, least):
-    heading = f"## The losses {title}\n" if title else "## The table\n"
-    table = page.partition(heading)[2].partition("\n## ")[0]
+def test_the_table_of_losses_names_objectives_and_nothing_else():
+    table = LOSSES.partition("## The table\n")[2].partition("\n## ")[0]
     first_columns = re.findall(r"^\| (`.*?) \|", table, re.MULTILINE)
     named = re.findall(r"`(\w+)`", " ".join(first_columns))
-    assert len(named) >= least
+    assert len(named) >= 30
     assert set(named) <= set(losses.catalogue())
 
 
 def test_the_table_of_losses_is_complete():
     table = LOSSES.partition("## The table\n")[2].partition("\n## ")[0]
     assert not [name for name in losses.catalogue() if f"`{name}`" not in table]
-
-
-def test_it_is_short():
-    assert len(README.split()) <= 1400
 
 
 def test_it_holds_one_test_command():
@@ -44,13 +37,6 @@ def test_it_activates_the_environment_before_its_commands_need_it():
     before, _, after = README.partition("\nsource .venv/bin/activate\n")
     assert after
     assert not re.search(r"^(calib-score|python -m) ", before, re.MULTILINE)
-
-
-def test_its_functions_are_objectives_too():
-    (names,) = re.findall(r"^(`.*) are also functions", README, re.MULTILINE)
-    for name in re.findall(r"`(\w+)`", names):
-        assert callable(getattr(losses, name))
-        assert name in losses.catalogue()
 
 
 def test_the_results_of_the_wide_network_are_those_of_its_records():
