@@ -24,11 +24,26 @@ class NormalTest(NamedTuple):
     p_value: float
 
 
-def normal_test(value: float, variance: float, level: float) -> NormalTest:
-    """Compute the interval and the p-value, which is 1 for a value of 0 that cannot vary."""
+def normal_test(
+    value: float, variance: float, level: float, degrees: float = math.inf
+) -> NormalTest:
+    """Compute the interval and the p-value, which is 1 for a value of 0 that cannot vary.
+
+    Args:
+      value: the estimate.
+      variance: the variance of the estimate.
+      level: the nominal coverage of the interval.
+      degrees: the degrees of freedom of the variance, for Student's t; infinite for the normal.
+    """
     deviation = math.sqrt(variance)
-    half = NormalDist().inv_cdf((1 + level) / 2) * deviation
-    return NormalTest(value, value - half, value + half, p_of_z(value, deviation))
+    if math.isinf(degrees) or not deviation > 0:
+        half = NormalDist().inv_cdf((1 + level) / 2) * deviation
+        return NormalTest(value, value - half, value + half, p_of_z(value, deviation))
+    from scipy.special import stdtr, stdtrit
+
+    half = float(stdtrit(degrees, (1 + level) / 2)) * deviation
+    p_value = 2 * float(stdtr(degrees, -abs(value) / deviation))
+    return NormalTest(value, value - half, value + half, p_value)
 
 
 def clipped(value: float, low: float = 0.0, high: float = math.inf) -> float:

@@ -47,6 +47,8 @@ from calib_jax.inference.evaluation import Evaluation
 from calib_jax.inference.normal import LEAST_UNITS, Column
 from calib_jax.metrics.fixed_bins import ece
 
+MANY_UNITS = 1000  # with fewer, a difference of errors has a wider interval than the normal one
+
 Bins: TypeAlias = Float[np.ndarray, " bins"]
 ClusterSums: TypeAlias = Float[np.ndarray, "clusters bins"]
 
@@ -91,9 +93,10 @@ class Binned(NamedTuple):
 class Moments(NamedTuple):
     """A weighted sum of debiased squared errors, with variances of the sum.
 
-    All but the value are NaN with fewer clusters than `LEAST_UNITS`.
+    All variances are NaN with fewer clusters than `LEAST_UNITS`.
 
     Attributes:
+      units: the number of independent examples, or of clusters.
       value: the sum.
       linear: the variance of the sum if an error is not 0.
       degenerate: the variance of the sum if all errors are 0, at least as for calibrated models.
@@ -103,6 +106,7 @@ class Moments(NamedTuple):
         summed over models, as if their noise were the same.
     """
 
+    units: int
     value: float
     linear: float
     degenerate: float
@@ -114,11 +118,19 @@ class Moments(NamedTuple):
     def variance(self) -> float:
         """The variance of a difference of two errors, whether both are 0 or not.
 
-        If both are 0, `linear` is on average twice `observed`.
+        If both are 0, `linear` is on average twice `observed`. Of few units, the difference of the
+        two is often much too small, so only a part of `observed` is subtracted.
         """
         if math.isnan(self.linear):
             return math.nan
-        return max(self.linear - self.observed + self.scarcity, self.degenerate, 0.0)
+        known = min(1.0, self.units / MANY_UNITS)
+        return max(self.linear - known * self.observed + self.scarcity, self.degenerate, 0.0)
+
+    @property
+    def degrees(self) -> float:
+        """The degrees of freedom of the variance of a difference; infinite for many units."""
+        known = self.units / MANY_UNITS
+        return self.units / 10 / (1 - known) if known < 1 else math.inf
 
 
 def binned(evaluation: Evaluation, *, num_bins: int, excluded_class: int | None = None) -> Binned:
@@ -178,9 +190,11 @@ def moments(models: Sequence[tuple[float, Binned]]) -> Moments:
     """Compute the weighted sum of the errors of models on the same examples, and its variances."""
     value = sum(factor * bins.value for factor, bins in models)
     if math.isnan(value):
-        return Moments(*6 * (math.nan,))
-    of = _of_rows if models[0][1].in_clusters is None else _of_clusters
-    return Moments(value, *of(models))
+        return Moments(0, *6 * (math.nan,))
+    bins = models[0][1]
+    if bins.in_clusters is None:
+        return Moments(len(bins.residual), value, *_of_rows(models))
+    return Moments(len(bins.in_clusters[0]), value, *_of_clusters(models))
 
 
 def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, float, float, float]:

@@ -100,7 +100,7 @@ def debiased_squared_error(
 
 def interval_of(models: Sequence[tuple[float, Binned]], level: float) -> SquaredError:
     """Compute a weighted mean of errors with the interval of Sun et al., widened at both ends."""
-    value, linear, degenerate, _, _, largest = moments(models)
+    _, value, linear, degenerate, _, _, largest = moments(models)
     if math.isnan(value + linear):
         positive = max(0.0, value) if value == value else value
         return SquaredError(value, math.nan, math.nan, math.sqrt(positive), math.nan, math.nan)

@@ -438,7 +438,7 @@ def test_estimates_are_shown_as_numbers():
 def test_resamples_of_one_value_are_no_interval():
     key = jax.random.key(0)
     logits, labels = np.float32(np.tile([2, 0], (50, 1))), np.zeros(50, int)
-    several = {"accuracy": metrics.accuracy, "nll": metrics.nll}
+    several = {"brier": metrics.brier, "nll": metrics.nll}
     estimates = inference.estimates(several, logits, labels, key=key, num_resamples=50)
     for estimate in estimates.values():
         assert estimate.interval == "none"

@@ -90,10 +90,17 @@ def test_golden_numbers_of_two_models():
     b = np.where((labels_a == labels_b)[:, None], b, b[:, ::-1])
     change = inference.compare_calibration(a, b, labels_a, num_bins=5)
     # Bins with one example, (.4, .6] of a, are left out of the products of both models.
-    deviation = math.sqrt(variance_of_calibrated(5))
+    of_pair = moments(
+        [(s, binned(inference.Evaluation(z, labels_a), num_bins=5)) for s, z in ((1, b), (-1, a))]
+    )
+    assert of_pair.degenerate == pytest.approx(variance_of_calibrated(5), rel=1e-6)
+    assert round(of_pair.linear, 6) == 0.003972
+    spared = of_pair.linear - 0.012 * of_pair.observed + of_pair.scarcity
+    deviation = math.sqrt(max(spared, of_pair.degenerate))
     assert round(change.value, 6) == 0.104700
-    assert change.p_value == pytest.approx(2 * stats.norm.sf(change.value / deviation), rel=1e-4)
-    assert (change.high - change.value) / stats.norm.isf(0.05) == pytest.approx(deviation, rel=1e-3)
+    t = stats.t(1.2 / (1 - 0.012))  # n / 10 / (1 - n / 1000) degrees of freedom
+    assert change.p_value == pytest.approx(2 * t.sf(change.value / deviation), rel=1e-4)
+    assert (change.high - change.value) / t.isf(0.05) == pytest.approx(deviation, rel=1e-3)
     assert change.low == pytest.approx(2 * change.value - change.high)
     assert change.error_a == inference.debiased_squared_error(a, labels_a, num_bins=5)
 

@@ -2,14 +2,18 @@ r"""Does one of two models have the larger calibration error, on the same exampl
 
 The plug-in error of a calibrated model depends on its sharpness, so a difference of plug-in errors
 is not centered at 0, and no test of the difference keeps its level. The debiased squared errors are
-centered.
-Their difference D is asymptotically normal with the variance $V_1$ of the linear terms if an
-error is not 0. If both are 0, it is a degenerate U-statistic with variance $V_2$, and there
+centered. Their difference D is asymptotically normal with the variance $V_1$ of the linear terms if
+an error is not 0. If both are 0, it is a degenerate U-statistic with variance $V_2$, and there
 $V_1$ is on average $2 V_2$. Hence $\max(V_1 - V_2, V_2)$ is the variance in both cases; `residuals`
 has the formulas. In simulations of 1,000 and 10,000 examples the test rejected 1 to 7 % of true
-hypotheses at 5 %. Where errors are rare, the variance of the outcomes has a lower bound
-(`residuals.Moments.scarcity`): in exact enumerations of a single bin with .3 to 40 expected errors
-the test rejected at most 5.3 % of true hypotheses, and 90 % intervals covered 89.9 % or more.
+hypotheses at 5 %. With fewer than 1,000 examples n, or clusters, both are estimated badly: of $V_1
+- V_2$ only the share n / 1000 of $V_2$ is subtracted, and Student's t of $n / 10 / (1 - n / 1000)$
+degrees of freedom replaces the normal distribution. In 1,000 sets of 100, 200, 300 and 500 examples
+the test then rejected up to 4.0, 4.8, 5.4 and 5.2 % of true hypotheses in any of eleven pairs of
+models, where it had rejected up to 13.3, 10.0, 8.4 and 6.8 %. Where errors are rare, the variance
+of the outcomes has a lower bound (`residuals.Moments.scarcity`): in exact enumerations of a single
+bin with .3 to 40 expected errors the test rejected at most 5.3 % of true hypotheses, and 90 %
+intervals covered 89.9 % or more.
 """
 
 from __future__ import annotations
@@ -34,8 +38,8 @@ class CalibrationDifference(NamedTuple):
       low: lower end of the interval of the value.
       high: upper end of the interval of the value.
       p_value: two-sided, of the hypothesis that both squared errors are equal; 1 for equal
-        predictions. It is asymptotic: use 1,000 examples or more. The value, the ends and
-        the p-value are NaN if no bin of a model has two examples; the ends and the p-value are NaN
+        predictions. It holds its size from 100 examples on. The value, the ends and the p-value
+        are NaN if no bin of a model has two examples; the ends and the p-value are NaN
         with fewer than 10 clusters.
       error_a: the squared error of model a, or the mean error of its runs, with interval and root.
       error_b: the squared error of model b, or the mean error of its runs, with interval and root.
@@ -125,6 +129,6 @@ def difference_of_errors(
     """Compare the mean debiased squared errors of the runs of two models."""
     a, b = ([(1 / len(runs), bins) for bins in runs] for runs in (runs_a, runs_b))
     difference = moments([*b, *((-share, bins) for share, bins in a)])
-    test = normal_test(difference.value, difference.variance, level)
+    test = normal_test(difference.value, difference.variance, level, difference.degrees)
     errors = (interval_of(models, level) for models in (a, b))
     return CalibrationDifference(*test, *errors)

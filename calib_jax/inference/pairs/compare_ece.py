@@ -8,9 +8,12 @@ $$\sum_b \operatorname{sign}(d_b) e_b \le \sum_b |m_b| - \sum_b |d_b|
   \le \sum_{b\ \text{certain}} \operatorname{sign}(m_b) e_b + \sum_{b\ \text{uncertain}} |e_b|,$$
 
 where a bin is certain if its gap is far from 0. Both bounds are resampled, with the same examples
-for both models, and their quantiles give the interval. It covers and is wide: `compare_calibration`
-is the test. The bins are fixed by the confidences, so bins of equal mass have the same bounds. The
-mean error of several runs is a sum of norms, and its bounds are the means of the runs' bounds.
+for both models, and their quantiles give the interval. In an uncertain bin the sign of d is
+unknown, so the lower bound takes the sign that makes the difference vary most: where few bins hold
+all examples, the noise of both models is the same, and the measured sign is often wrong. It covers
+and is wide: `compare_calibration` is the test. The bins are fixed by the confidences, so bins of
+equal mass have the same bounds. The mean error of several runs is a sum of norms, and its bounds
+are the means of the runs' bounds.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array
@@ -35,6 +38,7 @@ from calib_jax.metrics.fixed_bins import ece
 
 _ENTRIES = 2**22  # multiplicities drawn at a time
 Bins = Float[np.ndarray, " bins"]
+Certain = Bool[np.ndarray, " bins"]
 Noise = Float[np.ndarray, "draws bins"]
 Draws = Float[np.ndarray, " draws"]
 
@@ -77,11 +81,19 @@ class Units(NamedTuple):
 
 
 class Excess(NamedTuple):
-    """An ECE, and bounds of how much noise increases it, in every draw."""
+    """An ECE, and draws of the noise of its gaps.
+
+    Attributes:
+      value: the ECE.
+      noise: draws of the noise of every gap; None with fewer than two units, which show no noise.
+      sign: the sign of every gap.
+      certain: whether a gap is so far from 0 that its sign is the sign of the true gap.
+    """
 
     value: float
-    low: Draws
-    high: Draws
+    noise: Noise | None
+    sign: Bins
+    certain: Certain
 
 
 @checks.needs_key
@@ -101,8 +113,9 @@ def compare_ece(
     """Compute an interval of the difference of two models' ECEs on the same examples.
 
     In simulations nominal 90 % intervals covered 94 to 100 %, and were 1.2 to 3 times as wide as
-    percentile intervals, which do not cover. Use `compare_calibration` to test for a difference.
-    `compare_metrics` returns the same interval for the same key.
+    percentile intervals, which do not cover. In exact enumerations of 18 pairs of constant models,
+    whose examples are in one bin or two, they covered 89 to 100 %. Use `compare_calibration` to
+    test for a difference. `compare_metrics` returns the same interval for the same key.
 
     Args:
       logits_a: `[*batch, classes]`, or a list of such arrays: runs whose mean ECE is compared. The
@@ -145,16 +158,37 @@ def difference_of_eces(
     runs_a: Sequence[Excess], runs_b: Sequence[Excess], level: float
 ) -> EceDifference:
     """Compare the mean ECEs of the runs of two models, whose draws resample the same units."""
-    a, b = (
-        Excess(*(np.mean(part, axis=0) for part in zip(*runs, strict=True)))
-        for runs in (runs_a, runs_b)
-    )
-    value = float(b.value - a.value)
-    tail = (1 - level) / 2
-    low = value - float(np.quantile(b.high - a.low, 1 - tail))
-    high = value - float(np.quantile(b.low - a.high, tail))
-    low, high = clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0)
-    return EceDifference(value, low, high, float(a.value), float(b.value))
+    ece_a, ece_b = (float(np.mean([run.value for run in runs])) for runs in (runs_a, runs_b))
+    value, low, high = ece_b - ece_a, -1.0, 1.0
+    if runs_a[0].noise is not None:
+        a, b = _noise_of_mean(runs_a), _noise_of_mean(runs_b)
+        tail = (1 - level) / 2
+        high_a, high_b = _most(*a), _most(*b)
+        low = value - float(np.quantile(high_b - _least(*a, high_b), 1 - tail))
+        high = value + float(np.quantile(high_a - _least(*b, high_a), 1 - tail))
+    return EceDifference(value, clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0), ece_a, ece_b)
+
+
+def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Noise, Bins, Certain]:
+    """Concatenate the bins of runs, whose mean ECE is the sum of all sizes over the runs."""
+    noise = np.concatenate([np.asarray(run.noise) / len(runs) for run in runs], axis=1)
+    sign, certain = (np.concatenate(part) for part in list(zip(*runs, strict=True))[2:])
+    return noise, sign, certain
+
+
+def _most(noise: Noise, sign: Bins, certain: Certain) -> Draws:
+    """Bound from above how much noise increases an ECE."""
+    return np.sum(np.where(certain, sign * noise, np.abs(noise)), axis=1)
+
+
+def _least(noise: Noise, sign: Bins, certain: Certain, other: Draws) -> Draws:
+    """Bound from below how much noise increases an ECE, for a difference from another bound.
+
+    A true gap whose sign is uncertain may have either sign: the sign that makes the difference
+    vary most is taken.
+    """
+    against = -np.sign((other - np.mean(other)) @ noise)
+    return noise @ np.where(certain, sign, against)
 
 
 def units_of(metric: Metric[..., Any], evaluation: Evaluation) -> Units:
@@ -188,15 +222,17 @@ def excesses_of(
         it.
       num_resamples: number of resamples.
     """
-    if len(several[0].size) < 2:  # an ECE lies in [0, 1], so noise adds at least -1 and at most 1
-        ends = np.full((2, num_resamples), [[-1.0], [1.0]])
-        return [Excess(float(np.sum(np.abs(units.gap))), *ends) for units in several]
+    if len(several[0].size) < 2:
+        return [_excess(units, None) for units in several]
     key_of_units, key_of_noise = jax.random.split(key)
     key_of_run = jax.random.fold_in(key_of_noise, number)
     noise = _noise(key_of_units, several, num_resamples)
     ends = np.cumsum([len(units.gap) for units in several])
     parts = np.split(noise, ends[:-1], axis=1)
-    return [_excess(units, part, key_of_run) for units, part in zip(several, parts, strict=True)]
+    return [
+        _excess(units, with_variance(part, units.drawn, units.variance, key_of_run))
+        for units, part in zip(several, parts, strict=True)
+    ]
 
 
 def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
@@ -216,9 +252,6 @@ def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
     return np.concatenate(drawn)[:num_resamples]
 
 
-def _excess(units: Units, noise: Noise, key: Array) -> Excess:
-    noise = with_variance(noise, units.drawn, units.variance, key)
-    signed = np.sign(units.gap) * noise
+def _excess(units: Units, noise: Noise | None) -> Excess:
     certain = np.abs(units.gap) > np.sqrt(np.log(np.sum(units.size)) * units.variance)
-    high = np.where(certain, signed, np.abs(noise))
-    return Excess(float(np.sum(np.abs(units.gap))), np.sum(signed, axis=1), np.sum(high, axis=1))
+    return Excess(float(np.sum(np.abs(units.gap))), noise, np.sign(units.gap), certain)

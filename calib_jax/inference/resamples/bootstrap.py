@@ -46,6 +46,7 @@ from calib_jax.metrics.contract.predictions import terms_in_blocks
 from calib_jax.metrics.contract.terms import Terms
 
 INTERVALS = ("percentile", "basic")
+SHARES = ("accuracy", "top_k", "error")  # of the examples
 
 
 class Interval(NamedTuple):
@@ -62,7 +63,8 @@ class Estimate(NamedTuple):
       value: the metric on the data.
       low: lower end of its interval.
       high: upper end of its interval.
-      interval: how the interval was computed: "percentile", "basic", "noise bound" or "none".
+      interval: how the interval was computed: "percentile", "basic", "noise bound",
+        "Clopper-Pearson" or "none".
       floor: the mean value of a calibrated model; None without a noise bound.
       p_value: the p-value of the hypothesis that the model is calibrated; None without a noise
         bound.
@@ -313,9 +315,11 @@ def estimates(
       weights: `[*batch]`.
       key: see `bootstrap`.
       level: the nominal coverage, a fraction.
-      method: "valid" as above, with percentiles for all other metrics, and no interval where all
-        resamples have the value, such as an accuracy of 1: it is not certain. "percentile" or
-        "basic" for a bootstrap interval of every metric, see `interval`.
+      method: "valid" as above, with percentiles for all other metrics. Where all resamples have
+        the value, it is not certain: an accuracy, a top-k accuracy or an error of 0 or 1 has the
+        interval of Clopper and Pearson, with the clusters in place of the examples, as if all
+        examples of a cluster were equal; other metrics have none. "percentile" or "basic" for a
+        bootstrap interval of every metric, see `interval`.
       num_resamples: see `bootstrap`; also the number of draws of a noise bound, but at least
         2 / (1 - level) are drawn.
       scheme: see `bootstrap`; noise bounds do not resample.
@@ -350,8 +354,9 @@ def estimates(
         ends = interval(samples, level, method=kind, estimate=values)
         for name, (low, high) in ends.items():
             estimate = Estimate(values[name], low, high, kind)
-            constant = method == "valid" and _is_constant(estimate)
-            by_name[name] = without_interval(estimate.value) if constant else estimate
+            if method == "valid" and is_constant(estimate):
+                estimate = of_constant(metrics[name], estimate.value, num_units(evaluation), level)
+            by_name[name] = estimate
     return {name: by_name[name] for name in metrics}
 
 
@@ -361,7 +366,35 @@ def without_interval(value: PyTree) -> Estimate:
     return Estimate(value, nothing, nothing, "none")
 
 
-def _is_constant(estimate: Estimate) -> bool:
+def of_constant(metric: Metric[..., Any], value: Any, num: float, level: float) -> Estimate:
+    r"""Return the interval of a value that no resample changes; only a share of 0 or 1 has one.
+
+    With all of n examples right, an accuracy p is rejected if $p^n < (1 - \mathrm{level}) / 2$.
+
+    References:
+      Clopper and Pearson, The use of confidence or fiducial limits illustrated in the case of the
+      binomial, Biometrika 1934.
+    """
+    if metric.name not in SHARES or float(value) not in (0.0, 1.0):
+        return without_interval(value)
+    reach = 1 - ((1 - level) / 2) ** (1 / num)
+    ends = (0.0, reach) if float(value) == 0 else (1 - reach, 1.0)
+    low, high = (jnp.full_like(value, end) for end in ends)
+    return Estimate(value, low, high, "Clopper-Pearson")
+
+
+def num_units(evaluation: Evaluation) -> float:
+    """Count the independent units: clusters, or examples; other weights by their effective size."""
+    if evaluation.clusters is not None:
+        return len(np.unique(evaluation.clusters[evaluation.present]))
+    if evaluation.weights is None:
+        return len(evaluation.labels)
+    weights = np.asarray(evaluation.weights, np.float64)
+    total = float(np.sum(weights))
+    return total if evaluation.counts else total**2 / float(np.sum(np.square(weights)))
+
+
+def is_constant(estimate: Estimate) -> bool:
     """Check whether both ends are the value, up to rounding."""
 
     def near(value: Any, end: Any) -> bool:

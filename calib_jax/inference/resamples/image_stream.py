@@ -26,7 +26,15 @@ from calib_jax.core.inputs.arrays import with_auto_axes
 from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
-from calib_jax.inference.resamples.bootstrap import INTERVALS, Estimate, interval, without_interval
+from calib_jax.inference.resamples.bootstrap import (
+    INTERVALS,
+    SHARES,
+    Estimate,
+    interval,
+    is_constant,
+    of_constant,
+    without_interval,
+)
 from calib_jax.metrics.contract.metric import (
     Members,
     Metric,
@@ -125,9 +133,10 @@ class ImageStream:
           key: PRNG key of the drawn images.
           num_resamples: number of resamples, each of as many images as there are, with replacement.
           level: the nominal coverage, a fraction.
-          method: "valid" for percentiles, and no interval of a calibration error
-            (`metric.biased`): noise raises it, and resampling raises it further, so percentiles lie
-            too high. "percentile" or "basic" for an interval of every metric, see `interval`.
+          method: "valid" for percentiles, the interval of Clopper and Pearson for an accuracy or an
+            error of 0 or 1, and no interval of a calibration error (`metric.biased`): noise raises
+            it, and resampling raises it further, so percentiles lie too high. "percentile" or
+            "basic" for an interval of every metric, see `interval`.
         """
         checks.one_of("method", method, ("valid", *INTERVALS))
         checks.random_key(key)
@@ -141,12 +150,16 @@ class ImageStream:
         values = self.compute()
         kind = "percentile" if method == "valid" else method
         ends = interval(samples, level, method=kind, estimate=values)
-        return {
-            name: without_interval(values[name])
-            if method == "valid" and metric.biased
-            else Estimate(values[name], ends[name].low, ends[name].high, kind)
-            for name, metric in self.metrics.items()
-        }
+
+        def estimated(name: str, metric: Metric[..., Any]) -> Estimate:
+            if method == "valid" and metric.biased:
+                return without_interval(values[name])
+            estimate = Estimate(values[name], *ends[name], kind)
+            if method == "valid" and metric.name in SHARES and is_constant(estimate):
+                return of_constant(metric, values[name], num_images, level)
+            return estimate
+
+        return {name: estimated(name, metric) for name, metric in self.metrics.items()}
 
 
 @functools.partial(jax.jit, static_argnums=0)
