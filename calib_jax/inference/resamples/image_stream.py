@@ -154,7 +154,7 @@ class ImageStream:
         def estimated(name: str, metric: Metric[..., Any]) -> Estimate:
             if method == "valid" and metric.biased:
                 return without_interval(values[name])
-            estimate = Estimate(values[name], *ends[name], kind)
+            estimate = Estimate(values[name], ends[name].low, ends[name].high, kind)
             if method == "valid" and metric.name in SHARES and is_constant(estimate):
                 return of_constant(metric, values[name], num_images, level)
             return estimate
