@@ -48,8 +48,10 @@ REQUIRED = [
     "ml_collections>=1.1",
     "numpy>=2.0",
     "optax>=0.2.6",
+    "pandas>=2.2.2",  # the first for NumPy 2; imported when a table is read
     # Lift the cap when train/folder/checkpoint.py and its tests pass with 1.0, a new API.
     "orbax-checkpoint>=0.11.25,<1.0",
+    "safetensors>=0.4.3",  # imported when such a file is read or written
     "scipy>=1.14",
     "tqdm>=4.66.3",
     # tfds.data_source reads with these; it does not need TensorFlow.
@@ -61,10 +63,12 @@ REQUIRED = [
 PARQUET = ["pyarrow>=15"]
 SKLEARN = ["scikit-learn>=1.6"]
 EXPORT = ["flatbuffers>=24.3.25"]
+TEXT = ["tokenizers>=0.20"]
 TEST = [
     *EXPORT,
     *PARQUET,
     *SKLEARN,
+    *TEXT,
     "beartype>=0.20",
     "hypothesis>=6.130",
     "pytest>=8.3",
@@ -112,6 +116,8 @@ setup(
         # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
         "sklearn": SKLEARN,
         "tensorboard": ["tensorboardX>=2.6.2"],
+        # Word pieces of a BERT, and subwords of translations.
+        "text": TEXT,
         "wandb": ["wandb>=0.19.10"],
         # BLEU and chrF of translations.
         "translation": ["sacrebleu>=2.5"],

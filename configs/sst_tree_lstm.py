@@ -17,11 +17,6 @@ The last layer has three classes, and the papers score the root between the two 
 the probability of "neutral" to 0 and do not divide by the sum of the others. So do error and the
 calibration errors of the training log (`excluded_class`); reports divide, because their NLL and
 their tests need probabilities. --config.model.options.excluded_class=1 divides in the log, too.
-
-With dependency trees (calib_jax/data/README.md) in a folder FOLDER, the child-sum form is
-
-    --config.model.name=child_sum_tree_lstm --config.model.options.memory=168 \
-        --config.data.options.dependencies=FOLDER
 """
 
 from ml_collections import ConfigDict, config_dict
@@ -34,13 +29,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config = base(loss)
     config.data.name = "sst"
     config.data.options = ConfigDict(
-        {
-            "vocabulary": "all",
-            "vectors": config_dict.placeholder(str),
-            "dependencies": config_dict.placeholder(str),
-            "leaves": 56,
-            "seed": 1,
-        }
+        {"vocabulary": "all", "vectors": config_dict.placeholder(str), "leaves": 56, "seed": 1}
     )
     config.model.name = "tree_lstm"
     config.model.options = ConfigDict(

@@ -8,8 +8,6 @@ import csv
 import importlib
 import json
 import pathlib
-import shutil
-import tarfile
 import unicodedata
 import warnings
 import zipfile
@@ -21,15 +19,13 @@ import numpy as np
 
 from calib_jax import calibrators, data, models, report, train
 from calib_jax.core.files import reading
-from calib_jax.data.formats import archives, binary, tfds
-from calib_jax.data.images import imagenet_files, scenes
-from calib_jax.data.images.jpeg import Photographs
+from calib_jax.data.images import scenes
 from calib_jax.data.text import sentence_pairs
 from calib_jax.report import file_scoring
 from calib_jax.report.reading import answer_files
 from calib_jax.train.folder import journal
 from tests import broken
-from tests.data import tiny, tiny_imagenet2012, tiny_intents, tiny_scenes
+from tests.data import tiny, tiny_intents, tiny_scenes
 
 MOST_MEMORY = 300e6  # bytes that all broken files of a format may take beside what was there
 
@@ -119,13 +115,6 @@ def vocabulary(folder):
     return folder / "vocab.txt"
 
 
-def dependencies(folder):
-    rows = [[1, "a", *"____", 2, *"___"], [2, "film", *"____", 0, *"___"]]
-    text = "\n".join("\t".join(map(str, row)) for row in rows)
-    (folder / "train.conllu").write_text(text + "\n\n")
-    return folder / "train.conllu"
-
-
 def subwords(folder):
     data.Subwords.of(tiny.sentences(9)[0], size=40).write(folder / "subwords.txt")
     return folder / "subwords.txt"
@@ -154,42 +143,6 @@ def rows(folder):
     return folder / "metrics.jsonl"
 
 
-def tar(suffix):
-    def make(folder):
-        (folder / "cats").mkdir()
-        for name in ("one", "two"):
-            (folder / "cats" / f"{name}.txt").write_text("miau" * 100)
-        path = folder / f"pets.{suffix}"
-        if suffix == "zip":
-            shutil.make_archive(str(folder / "pets"), "zip", folder, "cats")
-        else:
-            mode = {"tar": "w", "tar.gz": "w:gz", "tar.xz": "w:xz"}[suffix]
-            with tarfile.open(path, mode) as file:
-                file.add(folder / "cats", "cats")
-        shutil.rmtree(folder / "cats")
-        return path
-
-    return make
-
-
-def unpacked(path):
-    try:
-        archives.read(path, ["cats/one.txt"])
-        archives.unpack(path, "cats", max_bytes=1 << 24, max_files=1000)
-    finally:
-        shutil.rmtree(path.parent / "cats", ignore_errors=True)
-
-
-def cifar(folder):
-    parts = {part: tiny.examples(part, size=5) for part in tiny.SIZES}
-    return tiny.cifar10_binary(folder, parts) / "test_batch.bin"
-
-
-def read_cifar(path):
-    options = {"num_labels": 1, "num_classes": 10, "parts": {"test": ("test_batch.bin",)}}
-    binary.images(path.parent, folder="", **options)
-
-
 def corrupted(folder):
     return tiny.cifar10_c(folder) / "fog.npy"
 
@@ -204,55 +157,6 @@ def house_numbers(folder):
 
 def read_house_numbers(path):
     data.svhn(data_dir=str(path.parent.parent))
-
-
-def in_tiny_imagenet(name):
-    def make(folder):
-        tiny.tiny_imagenet(folder)
-        for path in folder.glob("tiny-imagenet-200/train/*/images/*_??.JPEG"):
-            path.unlink()  # few are enough, and read in less time
-        return folder / "tiny-imagenet-200" / name
-
-    return make
-
-
-def read_tiny_imagenet(path):
-    folder = next(p for p in path.parents if p.name == "tiny-imagenet-200")
-    if path.suffix == ".JPEG":  # alone: the others take long
-        module = importlib.import_module("calib_jax.data.sets.tiny_imagenet")
-        module._decoded(folder, [path.relative_to(folder).as_posix()], lambda _: None)
-    else:
-        data.tiny_imagenet(data_dir=str(folder.parent), validation_per_class=1)
-
-
-def in_imagenet(name, truth):
-    def make(folder):
-        return tiny_imagenet2012.folders(folder, truth=truth) / name
-
-    return make
-
-
-def read_imagenet(path):
-    folder = next(p for p in path.parents if p.name == "imagenet")
-    parts = imagenet_files.parts(str(folder.parent), "official")
-    if path.suffix == ".JPEG":
-        number = [parts.val.name(n) for n in range(len(parts.val.labels))].index(str(path))
-        Photographs(parts.val, np.array([number]), 32, 36)[np.array([0])]
-
-
-def prepared(name, form):
-    def make(folder):
-        parts = {"test": tiny.examples("test", size=4)}
-        return tiny.cifar10(folder, parts, form=form) / name
-
-    return make
-
-
-def read_prepared(path):
-    folder = path.parent
-    (folder / "calib_jax_decoded.npz").unlink(missing_ok=True)
-    prepared = tfds.find_version("cifar10", str(folder.parent.parent))
-    tfds.images(prepared, parts=("test",), shape=(32, 32, 3), num_classes=10)
 
 
 def answers(suffix):
@@ -378,7 +282,7 @@ def label_map(folder):
 def read_label_map(path):
     table = scenes.table_of(range(1, 16), void=(0,))
     coded = reading.content(path, "an image")
-    scenes.resized_labels(scenes.opened_label_map(str(path), coded, table), (4, 4))
+    scenes.resized(scenes.opened_label_map(str(path), coded, table), (4, 4))
 
 
 def listed_images(folder):
@@ -389,20 +293,6 @@ def listed_images(folder):
     return place / "list.csv"
 
 
-def wmt14(form):
-    def make(folder):
-        return tiny.wmt14(folder, form) / f"wmt14_translate-validation.{form}-00000-of-00001"
-
-    return make
-
-
-def read_wmt14(path):
-    tfds.texts(path.parent, "validation", ("de", "en"))
-
-
-JPEG = "val/n01443537/ILSVRC2012_val_00000001.JPEG"
-DEVKIT = "ILSVRC2012_devkit_t12/data"
-RECORDS = "cifar10-test.{}-00000-of-00001"
 FORMATS = {
     "weights, npz": Format(weights("npz"), models.read_weights, broken.in_npz),
     "weights, safetensors": Format(
@@ -426,51 +316,11 @@ FORMATS = {
     ),
     "calibrator": Format(calibrator, calibrators.load, broken.in_npz),
     "rows of a run": Format(rows, journal.read_rows, mends=True),
-    "archive, zip": Format(tar("zip"), unpacked),
-    "archive, tar": Format(tar("tar"), unpacked),
-    "archive, tar.gz": Format(tar("tar.gz"), unpacked, broken.in_gzip),
-    "archive, tar.xz": Format(tar("tar.xz"), unpacked),
-    "CIFAR, records": Format(cifar, read_cifar),
     "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
     "word vectors": Format(word_vectors, lambda path: data.read_vectors(path, ["the"])),
     "subwords": Format(subwords, data.Subwords.read),
     "vocabulary of WordPiece": Format(vocabulary, data.WordPiece.read),
-    "dependency trees": Format(dependencies, data.read_dependencies),
     "SVHN, MATLAB": Format(house_numbers, read_house_numbers, broken.in_matlab),
-    "Tiny-ImageNet, classes": Format(
-        in_tiny_imagenet("wnids.txt"), read_tiny_imagenet, names="tiny-imagenet-200"
-    ),
-    "Tiny-ImageNet, words": Format(in_tiny_imagenet("words.txt"), read_tiny_imagenet),
-    "Tiny-ImageNet, annotations": Format(
-        in_tiny_imagenet("val/val_annotations.txt"), read_tiny_imagenet, names="tiny-imagenet-200"
-    ),
-    "Tiny-ImageNet, image": Format(in_tiny_imagenet("val/images/val_2.JPEG"), read_tiny_imagenet),
-    "ImageNet, image": Format(in_imagenet(JPEG, None), read_imagenet),
-    "ImageNet, table": Format(in_imagenet("LOC_val_solution.csv", "kaggle"), read_imagenet),
-    "ImageNet, truth": Format(
-        in_imagenet(f"{DEVKIT}/ILSVRC2012_validation_ground_truth.txt", "devkit"), read_imagenet
-    ),
-    "ImageNet, meta": Format(
-        in_imagenet(f"{DEVKIT}/meta.mat", "devkit"), read_imagenet, names=DEVKIT
-    ),
-    "TFDS, info": Format(
-        prepared("dataset_info.json", "array_record"), read_prepared, names="3.0.2"
-    ),
-    "TFDS, features": Format(
-        prepared("features.json", "array_record"), read_prepared, names="3.0.2"
-    ),
-    "TFDS, array_record": Format(
-        prepared(RECORDS.format("array_record"), "array_record"), read_prepared, names="3.0.2"
-    ),
-    "TFDS, tfrecord": Format(
-        prepared(RECORDS.format("tfrecord"), "tfrecord"),
-        read_prepared,
-        broken.in_records,
-        names="3.0.2",
-    ),
-    "WMT 2014, tfrecord": Format(
-        wmt14("tfrecord"), read_wmt14, broken.in_records, names="wmt14_translate"
-    ),
     **{
         f"answers, {suffix}": Format(
             answers(suffix), lambda path: answer_files.read_answers(str(path)), inner
@@ -515,7 +365,7 @@ FORMATS = {
         broken.in_gzip,
     ),
     "SST, trees": Format(
-        lambda folder: tiny.sst(folder) / "dev.txt",
+        lambda folder: tiny.sst(folder) / "dev.txt.gz",
         lambda path: data.sst(data_dir=str(path.parent.parent)),
     ),
     "Multi30k, sentences": Format(german(""), read_german),

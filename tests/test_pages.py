@@ -59,5 +59,4 @@ def test_every_shell_block_runs(tmp_path):
     assert "9 examples in 3 classes" in scored
     assert "pets.csv: the classes are cat = 0, dog = 1, newt = 2." in scored
     assert "| accuracy | 0.7500 " in scored
-    assert list((tmp_path / "photos").glob("calib_jax_decoded_*.npz"))
     assert "44 to train, 8 to validate, 8 to test, in 2 classes" in texts

@@ -62,8 +62,6 @@ from calib_jax.data.splits import shuffled as shuffled
 from calib_jax.data.splits import some_of_each as some_of_each
 from calib_jax.data.splits import split as split
 from calib_jax.data.splits import subset as subset
-from calib_jax.data.text.dependencies import DependencyTree as DependencyTree
-from calib_jax.data.text.dependencies import read_dependencies as read_dependencies
 from calib_jax.data.text.sentence_pairs import Ragged as Ragged
 from calib_jax.data.text.sentence_pairs import with_end as with_end
 from calib_jax.data.text.subwords import Subwords as Subwords

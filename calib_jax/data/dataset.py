@@ -50,27 +50,21 @@ class About:
       licence: its licence, or a remark that none is stated.
       counts: the number of examples of each class, or of all classes, in the published `train` part
         (of which some may be held out for validation) and `test` part.
-      tfds: its name in TFDS; empty if TFDS does not have it.
-      looked_up: True if records are read one by one by index instead of all at once; of TFDS's
-        formats only array_record supports this.
+      tfds: its name in TFDS; empty if it is not read as prepared by TFDS.
       official: names of the authors' files or folders, any one of which is enough to read it.
       downloads: the files that the authors publish.
       by_hand: short instructions if it cannot be downloaded by a command; requires `size`.
       size: download size in bytes; computed from `downloads` if there are any.
-      variants: for a name that covers many data sets, maps each TFDS configuration to the options
-        that select it.
     """
 
     title: str
     licence: str
     counts: Mapping[str, tuple[int, ...] | int] = dataclasses.field(default_factory=dict)
     tfds: str = ""
-    looked_up: bool = False
     official: tuple[str, ...] = ()
     downloads: tuple[Download, ...] = ()
     by_hand: str = ""
     size: int = 0
-    variants: Mapping[str, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.downloads:

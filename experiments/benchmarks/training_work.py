@@ -77,7 +77,7 @@ class TreeWork(Work):
         words = np.zeros((len(drawn), LEAVES), np.int32)
         for row, tree in enumerate(drawn):
             words[row, : len(tree.words)] = tree.words
-        inputs = {"words": words, **arrays.structure}
+        inputs = {"words": words, "children": arrays.children}
         part = InMemory(inputs, arrays.labels, arrays.labeled.astype(np.float32))
         return building.assemble(config, _dataset(random_trees.CLASSES, part, part))
 

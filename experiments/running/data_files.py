@@ -9,14 +9,14 @@ import numpy as np
 
 from calib_jax import data
 from calib_jax.core.inputs.options import options_of
-from calib_jax.data.formats import archives, files, tfds
+from calib_jax.data.formats import files
 from calib_jax.report import tables
 from experiments.running import cli
 
 
 def listed(data_dir: str | None) -> str:
     """Describe every data set: facts, location on disk, and how to get it."""
-    root, why = tfds.root(data_dir)
+    root, why = files.root(data_dir)
     rows = [["data set", "where", "download", "licence"]]
     ways = []
     for name in data.catalogue():
@@ -32,35 +32,20 @@ def listed(data_dir: str | None) -> str:
 def _where(name: str, about: data.About, data_dir: str | None) -> str:
     if not about.has_files:
         return "needs no files" if data.about(name) else "not recorded"
-    root, _ = tfds.root(data_dir)
+    root, _ = files.root(data_dir)
     forms = []
     for form in files.forms(about):
         try:
-            there = dict(present(name, about, data_dir, form))
+            forms.append(str(files.find(name, about, data_dir, form).path.relative_to(root)))
+        except FileNotFoundError:
+            continue
         except (ValueError, OSError) as error:
             forms.append(cli.sentence(error).removesuffix("."))
-            continue
-        if there:
-            path = next(iter(there.values()))
-            some = f" ({len(there)} of {len(about.variants)})" if form == files.TFDS else ""
-            short = path.parent.parent if about.variants and form == files.TFDS else path
-            forms.append(f"{short.relative_to(root)}{some if about.variants else ''}")
     packed = [download.name for download in about.downloads if download.folder]
     places = files.places(name, data_dir)
     if not forms and any((place / download).is_file() for place in places for download in packed):
         return "downloaded, to be unpacked by --prepare"
     return ", ".join(forms) or "missing"
-
-
-def present(
-    name: str, about: data.About, data_dir: str | None, form: str
-) -> Iterator[tuple[str, pathlib.Path]]:
-    """Yield the variants on disk of one form of a data set; "" for a data set without variants."""
-    for config in about.variants or [""]:
-        try:
-            yield config, files.find(name, about, data_dir, form, config=config).path
-        except FileNotFoundError:
-            continue
 
 
 def fetching(name: str, about: data.About, root: pathlib.Path) -> list[str]:
@@ -81,7 +66,7 @@ def fetching(name: str, about: data.About, root: pathlib.Path) -> list[str]:
 def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
     """Unpack the downloaded archives of a data set, and yield lines to print."""
     about = _about(name)
-    root, _ = tfds.root(data_dir)
+    root, _ = files.root(data_dir)
     packed = [download for download in about.downloads if download.folder]
     if not packed:
         raise ValueError(f"{name} is read from its files as they are: there is nothing to prepare.")
@@ -103,7 +88,7 @@ def prepare(name: str, data_dir: str | None, unchecked: bool) -> Iterator[str]:
                 f"{there[0]} is not the file that was published: it has {wrong}; download it again,"
                 " or take it as it is with --unchecked."
             )
-        yield f"unpacked: {archives.unpack(there[0], download.folder)}"
+        yield f"unpacked: {files.unpack(there[0], download.folder)}"
     yield f"`{_command('check', name, root)}` counts what is in it."
 
 
@@ -119,25 +104,23 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
                 yield f"{path}: {wrong or same + ' as published'}", not wrong
     nowhere = True
     for form in files.forms(about):
-        there = dict(present(name, about, data_dir, form))
-        if not there:
+        try:
+            path = files.find(name, about, data_dir, form).path
+        except FileNotFoundError:
             continue
         nowhere = False
-        yield f"{name} as {form}: {next(iter(there.values()))}", True
-        if len(there) < len(about.variants):
-            yield f"  {len(there)} of {len(about.variants)} variants are there", True
+        yield f"{name} as {form}: {path}", True
         factory = data.catalogue()[name]
         options = {"data_dir": data_dir, "source": form}
         options = {key: options[key] for key in options if key in options_of(factory)}
-        for config in there:
-            try:
-                dataset = factory(**options, **about.variants.get(config, {}))
-            except (ValueError, OSError) as error:
-                yield f"  {config or 'all'}: {cli.sentence(error)}", False
-                continue
-            for part, known in about.counts.items():
-                counted, agrees = _counted(dataset, part, known)
-                yield f"  {' '.join([config, part]).strip()}: {counted}", agrees
+        try:
+            dataset = factory(**options)
+        except (ValueError, OSError) as error:
+            yield f"  {cli.sentence(error)}", False
+            continue
+        for part, known in about.counts.items():
+            counted, agrees = _counted(dataset, part, known)
+            yield f"  {part}: {counted}", agrees
     if nowhere:
         files.find(name, about, data_dir)  # raises an error that explains how to get it
 

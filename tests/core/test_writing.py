@@ -12,7 +12,6 @@ import pytest
 
 from calib_jax import calibrators, data, models, report
 from calib_jax.core.files import writing
-from calib_jax.data.images import decoded
 
 LOGITS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
 LABELS = np.arange(60) % 3
@@ -150,11 +149,7 @@ def save_subwords(path, number):
     data.Subwords((*special, f"piece{number}")).write(path)
 
 
-def save_decoded(path, number):
-    decoded.cached(path, str(number), lambda: {"a": np.full(100, number)})
-
-
-@pytest.mark.parametrize("save", [save_calibrator, save_weights, save_subwords, save_decoded])
+@pytest.mark.parametrize("save", [save_calibrator, save_weights, save_subwords])
 def test_every_file_is_written_beside_and_replaced(save, tmp_path, monkeypatch):
     """A kill before the end leaves the old file, and the next write leaves no other one."""
     path = tmp_path / "file.npz"

@@ -2,14 +2,12 @@
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 import scipy.stats
 
 from calib_jax import data
 from calib_jax.core.examples import InMemory, Source, wrong_label
-from calib_jax.data.images.image_sets import first
 
 PARTS = ("train", "validation", "test")
 
@@ -43,13 +41,6 @@ def words_of(inputs):
     """Return the arrays of word numbers; children of a tree are none."""
     by_name = inputs if isinstance(inputs, dict) else {"words": inputs}
     return [leaf for name, leaf in by_name.items() if name != "children"]
-
-
-def test_a_wrong_name_or_option_is_answered_with_the_nearest():
-    with pytest.raises(ValueError, match=r"no data set is called 'digit'; did you mean 'digits'\?"):
-        data.named("digit")
-    with pytest.raises(TypeError, match=r"no option 'labelnoise' .*did you mean 'label_noise'\?"):
-        data.named("digits", labelnoise=0.1)
 
 
 def rows(source):
@@ -115,23 +106,6 @@ def test_label_noise_only_where_it_is_asked_for():
         np.testing.assert_array_equal(getattr(clean, part).labels, getattr(noisy, part).labels)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"training_size": 1700}, "1797 .*training_size=1700, validation_size=297, test_size=None"),
-        ({"test_size": 1001}, "1797 .*training_size=500, validation_size=297, test_size=1001"),
-        ({"validation_size": 0}, "validation_size must be at least 1, got 0"),
-        ({"training_size": 1500}, "at least one: got training_size=1500, validation_size=297"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        ({"label_noise": 15}, r"label_noise must lie in \[0, 1\], got 15"),
-        ({"noisy": ("training",)}, r"got 'training'; did you mean 'train'\?"),
-    ],
-)
-def test_digits_that_do_not_exist_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        data.digits(**options)
-
-
 SMALL = {"training_size": 5, "validation_size": 5, "test_size": 5}
 
 
@@ -181,47 +155,3 @@ def test_a_part_does_not_depend_on_the_size_of_others():
     np.testing.assert_array_equal(one.test.inputs, other.test.inputs)
     np.testing.assert_array_equal(one.validation.labels, other.validation.labels)
     assert not np.array_equal(one.test.inputs, one.validation.inputs)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"means": "pair", "num_classes": 3}, "2 classes in 2 dimensions, got num_classes=3"),
-        ({"means": "pairs"}, r"got 'pairs'; did you mean 'pair'\?"),
-        ({"test_size": 0}, "test_size must be at least 1, got 0"),
-        ({"magnitude": -1.0}, "magnitude must be at least 0, got -1.0"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-    ],
-)
-def test_mixtures_that_do_not_exist_are_refused(options, message):
-    with pytest.raises(ValueError, match=message):
-        data.gaussians(**options)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: data.digits(training_size=100.5), "training_size must be an integer, got 100.5"),
-        (lambda: data.digits(test_size=7.5), "test_size must be an integer, got 7.5"),
-        (lambda: data.gaussians(training_size=10.5), "training_size must be an integer, got 10.5"),
-        (lambda: data.gaussians(seed=0.5), "seed must be an integer, got 0.5"),
-        (lambda: first(np.arange(9), 2.5), "training_size must be an integer, got 2.5"),
-        (lambda: data.shuffled(10.5), "count must be an integer, got 10.5"),
-    ],
-)
-def test_fractions_of_examples_are_refused(monkeypatch, make, message):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
-    with pytest.raises(TypeError, match=message):
-        make()
-
-
-def test_the_posterior_names_inputs_of_another_size():
-    with pytest.raises(ValueError, match=r"must have 2 dimensions, got \(4, 3\)"):
-        data.gaussians(**SMALL).posterior(np.zeros((4, 3)))
-
-
-def test_examples_that_are_no_arrays_are_refused():
-    with pytest.raises(TypeError, match=r"InMemory takes arrays, .* got 1\.0: give np\.array"):
-        InMemory([1.0, 2.0], np.arange(2))
-    with pytest.raises(TypeError, match=r"numbers of classes, got <U1: data\.from_arrays numbers"):
-        InMemory(np.ones(2), np.array(["a", "b"]))

@@ -1,8 +1,7 @@
-"""ImageNet in both of its forms: the same photographs, in the same order, with the same windows."""
+"""ImageNet: photographs in their order, with their classes and their windows."""
 
 import concurrent.futures
 import io
-import shutil
 
 import jax
 import numpy as np
@@ -11,8 +10,8 @@ from PIL import Image
 
 from calib_jax import data
 from calib_jax.core.examples import Draw, RandomViews, as_stored, read
-from calib_jax.data.formats import tfds as reader
-from calib_jax.data.images import imagenet_files, jpeg
+from calib_jax.data.formats import files as reader
+from calib_jax.data.images import jpeg
 from tests.data import tiny_imagenet2012 as tiny
 
 SMALL = {"validation_per_class": 2, "size": 24, "resize": 28}
@@ -70,40 +69,11 @@ def test_every_photograph_is_in_one_part_with_its_class(whole):
     assert sorted(seen) == sorted(known)
 
 
-def test_all_forms_are_the_same(whole, tmp_path):
-    expected = everything(load(whole))
-    tiny.records(tmp_path / "records")
-    for truth in ("devkit", "kaggle"):
-        tiny.folders(tmp_path / truth, truth=truth)
-    places = ["records", "devkit", "kaggle", "kaggle/imagenet"]  # the last is the folder itself
-    for place in places:
-        for one, other in zip(everything(load(tmp_path / place)), expected, strict=True):
+def test_a_flat_folder_with_the_development_kit_is_the_same(whole, tmp_path):
+    tiny.folders(tmp_path, truth="devkit")
+    for place in (tmp_path, tmp_path / "imagenet"):
+        for one, other in zip(everything(load(place)), everything(load(whole)), strict=True):
             np.testing.assert_array_equal(one, other)
-    assert "from TFDS 5.1.0" in load(tmp_path / "records").description
-    assert "from official folders" in load(whole).description
-    # Where there are both, one may be chosen.
-    tiny.records(tmp_path / "kaggle")
-    for source, said in ((None, "TFDS 5.1.0"), ("official", "official folders")):
-        assert f"from {said}" in load(tmp_path / "kaggle", source=source).description
-    with pytest.raises(FileNotFoundError, match="has its official folders"):
-        load(tmp_path / "records", source="official")
-
-
-def test_records_are_listed_once(tmp_path, monkeypatch):
-    place = tiny.records(tmp_path)
-    listed = []
-    index = imagenet_files._indexed
-    monkeypatch.setattr(
-        imagenet_files, "_indexed", lambda *args: listed.append(args[1]) or index(*args)
-    )
-    first, second = load(tmp_path), load(tmp_path)
-    assert listed == ["train", "validation"]
-    for one, other in zip(everything(first), everything(second), strict=True):
-        np.testing.assert_array_equal(one, other)
-    for path in place.glob("*.array_record*"):  # others, which may hold anything
-        path.write_bytes(path.read_bytes() + b"\0")
-    with pytest.raises(ValueError, match="cannot be read"):
-        load(tmp_path)[0]
 
 
 def test_half_of_the_official_validation_set_may_validate(whole):
@@ -248,139 +218,3 @@ def test_the_device_normalises(whole):
     images = dataset.test[np.arange(2)].inputs
     expected = (images / 255.0 - [0.485, 0.456, 0.406]) / [0.229, 0.224, 0.225]
     np.testing.assert_allclose(jax.jit(dataset.prepare)(images), expected, atol=1e-5)
-
-
-# --------------------------------------------------------------------------------------------
-# What can be wrong.
-
-
-def cut(content):
-    return content[:-100]
-
-
-@pytest.mark.parametrize(
-    ("change", "why"),
-    [(cut, "truncated"), (lambda _: b"no image", "no JPEG or PNG"), (lambda _: b"", "no JPEG")],
-)
-def test_a_bad_image_is_named(tmp_path, change, why):
-    place = tiny.folders(tmp_path)
-    bad = place / "val" / tiny.CLASSES[1] / tiny.val_files()[4][0]
-    bad.write_bytes(change(bad.read_bytes()))
-    test = load(tmp_path).test
-    with pytest.raises(ValueError, match=f"{bad} cannot be read as an image: .*{why}") as caught:
-        test[np.arange(12)]
-    assert "\n" not in str(caught.value)
-    test[np.array([0, 1, 2, 3, 5])]  # the others can
-    bad.unlink()
-    with pytest.raises(FileNotFoundError, match=f"there is no file {bad}"):
-        test[np.array([4])]
-
-
-def no_val(place):
-    shutil.rmtree(place / "val")
-
-
-def no_class(place):
-    shutil.rmtree(place / "val" / tiny.CLASSES[0])
-
-
-def empty_class(place):
-    shutil.rmtree(place / "train" / tiny.CLASSES[2])
-    (place / "train" / tiny.CLASSES[2]).mkdir()
-
-
-def nothing(place):
-    shutil.rmtree(place)
-
-
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (nothing, r"set imagenet2012 is neither in .*\n.* `tfds build imagenet2012 .*\nneither"),
-        (
-            nothing,
-            r"imagenet nor .* has its official folders train and val.\n  To get it: unpack ILSVRC",
-        ),
-        (no_val, r"imagenet/train is there, but .*imagenet/val is not: unpack"),
-        (no_class, "3 classes in train and 2 in val, and 1 in one of them only, n01440764"),
-        (empty_class, r"train/n02084071 has no images \(\*\.JPEG\): unpack"),
-    ],
-)
-def test_missing_files_are_said_in_a_sentence_or_in_lines_of_how_to_get_them(
-    tmp_path, damage, message
-):
-    damage(tiny.folders(tmp_path))
-    with pytest.raises((FileNotFoundError, ValueError), match=message) as caught:
-        load(tmp_path)
-    assert len(str(caught.value).splitlines()) in (1, 6)
-
-
-def rewrite(name, change):
-    def damage(place):
-        (path,) = place.rglob(name)
-        path.write_text(change(path.read_text(encoding="latin-1")))
-
-    return damage
-
-
-def remove(name):
-    def damage(place):
-        (path,) = place.rglob(name)
-        path.unlink()
-
-    return damage
-
-
-GIVEN = "ILSVRC2012_validation_ground_truth.txt"
-
-
-@pytest.mark.parametrize(
-    ("truth", "damage", "message"),
-    [
-        ("devkit", rewrite(GIVEN, lambda text: text[:-2]), "has 11 lines for the 12 images"),
-        ("devkit", rewrite(GIVEN, lambda text: "9" + text[1:]), "has '9' for ILSVRC2012_val_00"),
-        (
-            "devkit",
-            remove("meta.mat"),
-            "meta.mat is missing, which has the classes of the numbers in",
-        ),
-        ("devkit", rewrite("meta.mat", lambda _: "?"), "meta.mat cannot be read .*unpack it anew"),
-        ("devkit", remove(GIVEN), "neither a folder for each class nor a ground truth beside it"),
-        (
-            "kaggle",
-            rewrite("LOC_val*", lambda text: text.replace("n014435", "n014999")),
-            "has 'n01499937' for .* classes from n01440764 to n02084071: it belongs to other",
-        ),
-        (
-            "kaggle",
-            rewrite("LOC_val*", lambda text: text.replace("_00000003", "_3")),
-            "does not name ILSVRC2012_val_00000003.JPEG",
-        ),
-    ],
-)
-def test_a_wrong_ground_truth_is_one_sentence(tmp_path, truth, damage, message):
-    damage(tiny.folders(tmp_path, truth=truth))
-    with pytest.raises((FileNotFoundError, ValueError), match=message) as caught:
-        load(tmp_path)
-    assert len(str(caught.value).splitlines()) == (6 if damage is nothing else 1)
-
-
-def test_records_in_another_order_of_classes_are_refused(tmp_path):
-    tiny.records(tmp_path, classes=tiny.CLASSES[::-1])
-    with pytest.raises(ValueError, match="are not WordNet ids in alphabetic order"):
-        load(tmp_path)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"held_out": "test"}, "held_out must be one of"),
-        ({"source": "tar"}, "source must be one of"),
-        ({"validation_per_class": 8}, "leaves nothing of the class n01440764, which has"),
-        ({"validation_per_class": 0}, "validation_per_class must be at least 1, got 0"),
-        ({"size": 30}, "resize must be at least 30, got 28"),
-    ],
-)
-def test_splits_that_do_not_exist_are_refused(whole, options, message):
-    with pytest.raises(ValueError, match=message):
-        load(whole, **options)

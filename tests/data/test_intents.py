@@ -1,13 +1,11 @@
 """BANKING77, CLINC150 and vectors of texts: parts, labels, and files that are damaged."""
 
 import gzip
-import json
 
 import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.core.files import reading
 from tests.data import tiny_intents
 
 PARTS = ("train", "validation", "test")
@@ -80,50 +78,6 @@ def test_the_published_parts_of_clinc150_and_its_other_scope(folder):
         data.clinc150(data_dir=str(folder), scope="oos")
 
 
-@pytest.mark.parametrize(
-    ("damage", "message"),
-    [
-        (lambda text: text.replace("category", "label", 1), "its columns are text, label"),
-        (lambda text: text[: len(text) // 2], "quotes that do not match|intents, and banking77"),
-        (lambda text: text + "only a text\n", "'only a text' is no text with a category"),
-        (lambda text: "", "its columns are none"),
-        (lambda text: "text,category\na,b\n", "queries of 1 intents, and banking77 has 77"),
-        (lambda text: text + "\x1b[2J\n", r"the row '\\x1b\[2J' is no text with a category"),
-    ],
-)
-def test_a_damaged_table_is_refused(folder, damage, message):
-    path = tiny_intents.banking77(folder) / "train.csv"
-    path.write_text(damage(path.read_text(encoding="utf-8")), encoding="utf-8")
-    with pytest.raises(reading.Unreadable, match=f"(?s)train.csv.*({message})"):
-        data.banking77(data_dir=str(folder))
-
-
-@pytest.mark.parametrize(
-    ("parts", "message"),
-    [
-        ([], "it has no list 'train'"),
-        ({"train": [["a text", 3]]}, r"\['a text', 3\] in 'train' is no \[query, intent\]"),
-        (
-            {part: [["a", "b"]] for part in ("train", "val", "test")},
-            "queries of 1 intents, and clinc150 has 150: download it anew",
-        ),
-    ],
-)
-def test_a_damaged_file_of_queries_is_refused(folder, parts, message):
-    tiny_intents.clinc150(folder, parts)
-    with pytest.raises(reading.Unreadable, match=message):
-        data.clinc150(data_dir=str(folder))
-
-
-def test_an_intent_without_training_query_is_refused(folder):
-    path = tiny_intents.clinc150(folder)
-    stored = json.loads(gzip.decompress(path.read_bytes()))
-    stored["test"][0][1] = "fly_home"
-    path.write_bytes(gzip.compress(json.dumps(stored).encode()))
-    with pytest.raises(reading.Unreadable, match=r"the test part of .* has the intent 'fly_home'"):
-        data.clinc150(data_dir=str(folder))
-
-
 def test_vectors_are_read_by_part(folder):
     place = tiny_intents.vectors(folder)
     dataset = data.from_vectors(str(place), texts="banking77", encoder="tiny")
@@ -137,45 +91,3 @@ def test_vectors_are_read_by_part(folder):
     noisy = data.from_vectors(str(place), label_noise=1.0, seed=3)
     assert np.mean(noisy.train.labels != dataset.train.labels) > 0.3
     np.testing.assert_array_equal(noisy.test.labels, dataset.test.labels)
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"texts": "clinc150"}, "of banking77 by the encoder tiny, and the option texts asks for"),
-        ({"encoder": "bert"}, "by the encoder tiny, and the option encoder asks for bert"),
-        ({"training_size": 31}, r"training_size must lie in \[1, 30\], got 31"),
-    ],
-)
-def test_other_vectors_than_asked_for_are_refused(folder, options, message):
-    with pytest.raises(ValueError, match=message):
-        data.from_vectors(str(tiny_intents.vectors(folder)), **options)
-
-
-def test_unfinished_or_damaged_vectors_are_refused(folder):
-    place = tiny_intents.vectors(folder)
-    whole = np.load(place / "test.npy")
-    rows = whole.copy()
-    rows[3:5, 1] = np.nan
-    np.save(place / "test.npy", rows)
-    with pytest.raises(ValueError, match=r"lacks 2 of 20 vectors: python -m experiments.embed"):
-        data.from_vectors(str(place))
-    np.save(place / "test.npy", whole[:9])
-    with pytest.raises(reading.Unreadable, match=r"float32 \(9, 4\) and not float32 \(20, 4\)"):
-        data.from_vectors(str(place))
-    np.save(place / "test.npy", whole)
-    np.save(place / "test_labels.npy", np.full(20, 3, np.int32))
-    with pytest.raises(reading.Unreadable, match=r"its labels lie outside \[0, 2\]"):
-        data.from_vectors(str(place))
-    record = json.loads((place / "record.json").read_text())
-    for wrong in ({"count": 30, "width": 4}, {"count": "30", "width": 4, "weights": False}, 3):
-        broken = record | {"parts": record["parts"] | {"train": wrong}}
-        (place / "record.json").write_text(json.dumps(broken))
-        with pytest.raises(reading.Unreadable, match="train has no count, width and weights"):
-            data.from_vectors(str(place))
-    (place / "record.json").write_text("{}")
-    with pytest.raises(reading.Unreadable, match="it does not name the texts"):
-        data.from_vectors(str(place))
-    (place / "record.json").unlink()
-    with pytest.raises(FileNotFoundError, match=r"has no record.json: python -m experiments.embed"):
-        data.from_vectors(str(place))

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Draw
@@ -19,10 +18,8 @@ def train_ids(label_map):
     return np.array([[numbers.get(int(value), VOID) for value in row] for row in label_map])
 
 
-@pytest.mark.parametrize("form", ["official", "tfds"])
-def test_the_parts_of_cityscapes_are_the_same_in_both_forms(folder, form):
-    write = tiny_scenes.cityscapes if form == "official" else tiny_scenes.cityscapes_of_tfds
-    frames = write(folder)
+def test_the_parts_of_cityscapes(folder):
+    frames = tiny_scenes.cityscapes(folder)
     dataset = data.cityscapes(data_dir=str(folder), crop=8, held_out=["ulm"])
     parts = {
         "train": [f for f in frames if f[0] == "train" and not f[1].startswith("ulm")],
@@ -40,28 +37,6 @@ def test_the_parts_of_cityscapes_are_the_same_in_both_forms(folder, form):
             np.testing.assert_array_equal(some.weights[row], some.labels[row] != VOID)
     assert dataset.class_names[:3] == ("road", "sidewalk", "building")
     assert "12 images to train, 3 to validate (ulm), 6 to test" in dataset.description
-
-
-def test_records_of_cityscapes_in_another_order_are_listed_anew(folder):
-    """The names listed before belong to other records of files of the same sizes."""
-    frames = tiny_scenes.cityscapes_of_tfds(folder)
-    expected = [image for part, _, image, _ in frames if part == "val"]
-    (place,) = (folder / "cityscapes" / "semantic_segmentation").iterdir()
-
-    def state():
-        test = data.cityscapes(data_dir=str(folder)).test
-        np.testing.assert_array_equal(test[np.arange(len(expected))].inputs, expected)
-        files = [*place.glob("*.array_record*"), *place.glob("calib_jax_*.npz")]
-        return {path.name: (path.stat().st_size, path.stat().st_ino) for path in files}
-
-    before = state()
-    assert len(before) == 4
-    assert state() == before  # the lists are read, and not written again
-    tiny_scenes.cityscapes_of_tfds(folder, seed=2)
-    after = state()
-    for name, (size, number) in before.items():
-        assert after[name][0] == size
-        assert (after[name][1] == number) == ("array_record" in name)
 
 
 def test_windows_of_image_and_label_map_are_the_same(folder):
@@ -148,54 +123,3 @@ def test_colors_change_and_label_maps_stay(folder):
 
 LABELS = "cityscapes/gtFine/train/bremen/bremen_000001_000019_gtFine_labelIds.png"
 IMAGE = "cityscapes/leftImg8bit/train/bremen/bremen_000001_000019_leftImg8bit.png"
-
-
-@pytest.mark.parametrize(
-    ("file", "pixels", "message"),
-    [
-        (LABELS, np.full((12, 24), 34, np.uint8), r"labelIds\.png has the label 34; .* or 255\."),
-        (LABELS, np.zeros((12, 24, 3), np.uint8), r"it has colors \(RGB\), and not one class"),
-        (LABELS, np.zeros((6, 24), np.uint8), "24 x 12 pixels, and its label map 24 x 6"),
-        (LABELS, None, "gtFine/train has no file of bremen_000001_000019"),
-        (IMAGE, None, "leftImg8bit/train has no file of bremen_000001_000019"),
-    ],
-)
-def test_files_of_cityscapes_that_do_not_fit_are_named(folder, file, pixels, message):
-    tiny_scenes.cityscapes(folder)
-    if pixels is None:
-        (folder / file).unlink()
-    else:
-        (folder / file).write_bytes(tiny_scenes.png(pixels))
-    with pytest.raises(ValueError, match=message) as caught:
-        data.cityscapes(data_dir=str(folder)).train[np.arange(6)]
-    assert str(folder) in str(caught.value)
-    assert str(caught.value).count(". ") == 0
-
-
-def test_options_and_folders_that_do_not_exist_are_refused(folder):
-    with pytest.raises(FileNotFoundError, match=r"gtFine_trainvaltest\.zip") as caught:
-        data.cityscapes(data_dir=str(folder))
-    assert "tfds build cityscapes/semantic_segmentation" in str(caught.value)
-    with pytest.raises(FileNotFoundError, match=r"(?s)SYNTHIA-SEQS-01-FOG .*download a sequence"):
-        data.synthia(data_dir=str(folder), sequence="01-FOG")
-    tiny_scenes.cityscapes(folder)
-    tiny_scenes.synthia(folder)
-    for options, message in (
-        ({"held_out": ["paris"]}, "held_out must be one of .*'paris'"),
-        ({"held_out": []}, "held_out must name some of the cities and not all"),
-        ({"height": 8}, "give both height and width, or neither"),
-        ({"crop": 0}, "crop must be at least 1, got 0"),
-        ({"jitter": 2}, "jitter must lie in"),
-        ({"scales": ()}, "scales must have a factor or more"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            data.cityscapes(data_dir=str(folder), **options)
-    with pytest.raises(ValueError, match="cameras"):
-        data.synthia(data_dir=str(folder), cameras="Mono")
-    label_map = folder / "synthia/SYNTHIA-SEQS-05-SUMMER/GT/LABELS/Stereo_Left/Omni_F/000003.png"
-    label_map.unlink()
-    with pytest.raises(ValueError, match=r"GT/LABELS has no Stereo_Left/Omni_F/000003\.png"):
-        data.synthia(data_dir=str(folder))
-    (folder / "cityscapes/gtFine").rename(folder / "elsewhere")
-    with pytest.raises(FileNotFoundError, match="gtFine is not: register at"):
-        data.cityscapes(data_dir=str(folder))

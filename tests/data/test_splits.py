@@ -5,7 +5,6 @@ import json
 import pathlib
 
 import numpy as np
-import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory
@@ -77,25 +76,6 @@ def test_what_is_in_memory_stays_in_memory():
     np.testing.assert_array_equal(part.labels, [5, 1])
 
 
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda: data.subset(OnDisk(5), np.array([0, 5])), "has 5 examples, got the index 5"),
-        (lambda: data.subset(OnDisk(5), np.array([-1, 0])), "has 5 examples, got the index -1"),
-        (lambda: data.subset(OnDisk(5), np.array([True] * 5)), "integers, got bool"),
-        (lambda: data.split(10, validation=1.5), r"validation must lie in \[0, 1\], got 1.5"),
-        (lambda: data.split(0), "count must be at least 1, got 0"),
-        (lambda: data.split(10, seed=-1), "seed must be at least 0, got -1"),
-        (lambda: drawn_of([0, 0, 1, 1], 0), "per_class must be at least 1, got 0"),
-        (lambda: drawn_of([0, 0, 1, 1], 1, seed=-1), "seed must be at least 0, got -1"),
-        (lambda: drawn_of([0, 0, 1], 1), "pets: .*=1 leaves nothing of the class dog, which has 1"),
-    ],
-)
-def test_bad_arguments_are_named(make, message):
-    with pytest.raises(ValueError, match=message):
-        make()
-
-
 def drawn_of(labels, per_class, **options):
     return some_of_each(np.array(labels), ("cat", "dog"), per_class, name="pets", **options)
 
@@ -120,18 +100,3 @@ def test_long_tailed_cifar_has_the_published_class_sizes():
     assert np.bincount(labels[kept]).tolist() == sizes
     for k, size in enumerate(sizes):  # the first examples of every class
         np.testing.assert_array_equal(kept[labels[kept] == k], np.flatnonzero(labels == k)[:size])
-
-
-def test_a_tail_that_cannot_be():
-    labels = np.arange(30) % 3
-    np.testing.assert_array_equal(data.long_tailed(labels, 3, factor=1), np.arange(30))
-    with pytest.raises(ValueError, match="a factor of 20 leaves no example of class 2: the small"):
-        data.long_tailed(labels, 3, factor=20)
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\], got 2"):
-        data.long_tailed(labels, 2, factor=2)  # all of class 2 would be left out
-    with pytest.raises(ValueError, match=r"labels must lie in \[0, 1\], got 2"):
-        drawn_of(labels, 1)
-    with pytest.raises(TypeError, match="labels must be integers, got float64"):
-        data.long_tailed(labels / 1, 3, factor=2)
-    with pytest.raises(ValueError, match=r"factor must be at least 1, got 0.5"):
-        data.long_tailed(labels, 3, factor=0.5)

@@ -1,63 +1,46 @@
 """Subwords: pieces derived by hand, texts there and back, and files."""
 
-import collections
+import itertools
 
 import numpy as np
-import pytest
 
 from calib_jax import data
-from calib_jax.core.files import reading
 from tests.data import tiny
 
 SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
 
 
-def test_the_most_frequent_pairs_are_merged():
-    # Counted by hand: "ab" occurs 3 times; after it "_ab" 3, "_abc" 2 and nothing else twice.
-    subwords = data.Subwords.of(["abc abc", "abd"], size=100)
-    assert subwords.pieces == (*SPECIAL, "a", "b", "c", "d", "▁", "ab", "▁ab", "▁abc")
-    pieces = [subwords.pieces[number] for number in subwords.numbers("abcd ab b")]
-    assert pieces == ["▁abc", "d", "▁ab", "▁", "b"]
-    assert data.Subwords.of(["abc abc", "abd"], size=10).pieces[-1] == "ab"
+def slow_numbers(subwords, word):
+    """Merge the adjacent pair whose piece has the lowest number until no pair is a piece."""
+    parts, number_of = ["\u2581" + word[:1], *word[1:]], subwords.number_of
+    parts = list("".join(parts))
+    while True:
+        known = [number_of[a + b] for a, b in itertools.pairwise(parts) if a + b in number_of]
+        if not known:
+            return [number_of.get(part, 3) for part in parts]
+        piece, place, merged = subwords.pieces[min(known)], 0, []
+        while place < len(parts):
+            step = 2 if "".join(parts[place : place + 2]) == piece else 1
+            merged.append("".join(parts[place : place + step]))
+            place += step
+        parts = merged
 
 
-def slow_pieces(sentences, size):
-    """Learn by counting all pairs anew for each piece; words are split at spaces alone."""
-    words = collections.Counter("▁" + word for text in sentences for word in text.split())
-    parts = {word: list(word) for word in words}
-    pieces = list(SPECIAL) + sorted({letter for word in words for letter in word})
-    while len(pieces) < size:
-        pairs = collections.Counter()
-        for word, count in words.items():
-            for left, right in zip(parts[word], parts[word][1:], strict=False):
-                pairs[left + right] += count
-        count, best = max(((n, pair) for pair, n in pairs.items()), default=(0, ""))
-        best = min(pair for pair, n in pairs.items() if n == count) if pairs else best
-        if count < 2:
-            break
-        if best not in pieces:
-            pieces.append(best)
-        for word, old in parts.items():
-            new = []
-            for part in old:
-                if new and new[-1] + part == best and new[-1] is not merged:
-                    merged = best
-                    new[-1] = merged
-                else:
-                    merged = None
-                    new.append(part)
-            parts[word] = new
-    return tuple(pieces)
-
-
-def test_learning_counts_as_a_slow_loop_does():
+def test_numbers_are_those_of_a_slow_loop():
     draw = np.random.default_rng(0)
-    sentences = [
-        " ".join("".join(draw.choice(list("abcde"), size=draw.integers(1, 6))) for _ in range(6))
-        for _ in range(40)
-    ]
-    for size in (15, 60):
-        assert data.Subwords.of(sentences, size).pieces == slow_pieces(sentences, size)
+    words = ["".join(draw.choice(list("abcde"), size=draw.integers(1, 9))) for _ in range(240)]
+    subwords = data.Subwords.of([" ".join(words[:200])], 60)
+    assert len(subwords) == 60
+    for word in words:
+        assert subwords.numbers(word) == slow_numbers(subwords, word)
+
+
+def test_the_most_frequent_pair_becomes_a_piece_first():
+    subwords = data.Subwords.of(["aab aab aab cd cd"], size=11)
+    # Four special pieces, five characters, and two pairs that occur three times.
+    assert subwords.pieces[9] in ("ab", "aa", "\u2581a")
+    assert len(subwords.numbers("aab")) < 4
+    assert len(data.Subwords.of(["ab cd"], size=50)) == 9  # no pair occurs twice
 
 
 def test_text_comes_back():
@@ -79,24 +62,3 @@ def test_files_there_and_back(tmp_path):
     subwords = data.Subwords.of(tiny.sentences(20)[0], size=40)
     subwords.write(tmp_path / "subwords.txt")
     assert data.Subwords.read(tmp_path / "subwords.txt") == subwords
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ("a\nb\n", "the first pieces must be <padding>, <begin>, <end>, <unknown>"),
-        ("\n".join([*SPECIAL, "a", "a\n"]), "a piece is empty or occurs twice"),
-        ("\n".join([*SPECIAL, "", "a\n"]), "a piece is empty or occurs twice"),
-        ("\n".join([*SPECIAL, "a"]), "its last line has no end"),
-    ],
-)
-def test_other_files(content, message, tmp_path):
-    (tmp_path / "subwords.txt").write_text(content)
-    with pytest.raises(reading.Unreadable, match=message):
-        data.Subwords.read(tmp_path / "subwords.txt")
-
-
-def test_a_vocabulary_without_room_for_the_characters():
-    message = "size must be at least 8, because the sentences have 4 characters, got 5"
-    with pytest.raises(ValueError, match=message):
-        data.Subwords.of(["abc"], size=5)

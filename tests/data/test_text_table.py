@@ -1,12 +1,9 @@
 """Texts of the user's own in a CSV file: parts, words, what is refused, and a training run."""
 
-import pathlib
-
 import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.data.own import tables
 from experiments.running import building
 from tests.data import tiny
 from tests.experiments.processes import finish
@@ -50,12 +47,6 @@ def test_texts_are_split_by_class_and_numbered_by_the_training_words(tmp_path):
     assert "6 words each, cut at the end, of the 48 most frequent words" in dataset.description
     assert "42 to train, 12 to validate, 6 to test, in 3 classes" in dataset.description
     assert [file.name for file in tmp_path.iterdir()] == [path.name]  # nothing is written
-
-
-def test_labels_of_digits_ascend_as_numbers():
-    huge = "9" * 5000  # more digits than int() takes
-    labels = dict.fromkeys((huge, "10", "9", "007"), "line 2")
-    assert tables.class_names(labels, (), pathlib.Path("texts.csv")) == ("007", "9", "10", huge)
 
 
 def test_the_size_of_the_vocabulary_and_the_end_that_is_cut(tmp_path):
@@ -102,78 +93,10 @@ def test_copies_of_a_text_stay_in_one_part(tmp_path):
     texts = [{text for text, _ in parts[part]} for part in PARTS]
     assert len(texts[0]) == 28
     assert texts[1:] == [{"text"}, {"text"}]  # no number of theirs is a word of the training part
-    message = "'1' has 1 different training text in .*, and needs 3, one for each of train, valid"
+    message = "'1' has 1 examples, and needs 3, one for each of train, valid"
     lines = ["a,0", "b,0", "c,0", "d,1", "d,1", "d,1"]
     with pytest.raises(ValueError, match=message):
         data.from_texts(table(tmp_path, lines, header="text,label"))
-
-
-GOOD = ["a,0,train", "b,1,train", "c,0,test", "d,1,test", "e,0,val", "f,1,val"]
-
-
-@pytest.mark.parametrize(
-    ("lines", "header", "message"),
-    [
-        (GOOD, "text,class,split", "^line 1 of .*t.csv must name the columns text, label .* 'cla"),
-        (GOOD, "text;label;split", "must name .* separated by commas; it has 'text;label;split'"),
-        (GOOD, "text,label,text", "must name the columns text, label and optionally split once"),
-        (["b,1"], "a" * 99, "it has 'a{30}...'"),
-        ([], "text,label", "t.csv has no texts: add a line for each"),
-        ([*GOOD, " ,1,test"], "", "^line 8 of .*t.csv has no text: fill it in, or remove the line"),
-        ([*GOOD, "g, ,test"], "", "line 8 of .*t.csv has no label: fill it in"),
-        ([*GOOD, "g"], "", "line 8 of .*t.csv has no label: fill it in"),
-        (
-            [*GOOD, "g,1,held"],
-            "",
-            "line 8 of .* has the split 'held', which must be train, validat",
-        ),
-        ([*GOOD, "g, too,1,test"], "", "line 8 of .* has 4 values for 3 columns: put a text with"),
-        ([*GOOD, '"g\nh",1,', ",1,"], "", "line 10 of .* has no text"),
-        ([*GOOD, '"g "best" h",1,', "i,1,"], "", "line 8 of .* has quotes that do not match, or"),
-        ([*GOOD, '"g,1,', "i,1,"], "", "line 8 of .* has quotes that do not match, or a value of"),
-        ([*GOOD, f"{'g' * 200_000},1,"], "", "line 8 of .* or a value of more than 131,072 chara"),
-        ([*GOOD, "g,2,test"], "", "^line 8 of .* has the class '2', which has no training text: "),
-        (["a,0,test", "b,1,test"], "", "line 2 of .* has the class '0', which has no training te"),
-        (["a,0,", "b,0,test"], "", "t.csv has one class, '0', and needs two or more"),
-        (GOOD[:4], "", "class '0' has 1 different training text in .*, and needs 2, one for each"),
-        (
-            [*GOOD, "g,1,test", "A,1,train", " a ,1,test"],
-            "",
-            r"^line 10 of .*t.csv \(test\) repeats the text of line 2 \(train\): keep each text in",
-        ),
-        (
-            [*GOOD, "a,0,val", "b,1,val", "b,1,test"],
-            "",
-            r"line 8 of .* \(validation\) repeats .* 2 \(train\), and 2 more lines do the same",
-        ),
-    ],
-)
-def test_lines_that_cannot_be_used_are_named(tmp_path, lines, header, message):
-    path = table(tmp_path, lines, header or "text,label,split")
-    with pytest.raises(ValueError, match=message) as caught:
-        data.from_texts(path)
-    assert "\n" not in str(caught.value)
-
-
-def test_files_and_options_that_are_refused(tmp_path):
-    def refused(message, path, **options):
-        with pytest.raises((ValueError, FileNotFoundError), match=message):
-            data.from_texts(path, **options)
-
-    refused("there is no file .*/absent.csv: set the option csv_file to", f"{tmp_path}/absent.csv")
-    refused("cannot be read as a table of texts: it is a folder; give a CSV file", str(tmp_path))
-    path = table(tmp_path, GOOD)
-    refused("length must be at least 1, got 0", path, length=0)
-    refused("words must be at least 2, got 1", path, words=1)
-    refused("cut must be one of 'front', 'end', got 'middle'", path, cut="middle")
-    refused("seed must be at least 0, got -1", path, seed=-1)
-    refused("line 3 of .* has the label '1', which is none of the classes 0", path, classes=("0",))
-    refused("classes must be different names, got 0, 0", path, classes=("0", "0"))
-    classes = ("0", "1", "2")
-    refused("the class '2' has 0 different training texts", path, classes=classes)
-    for encoding, line in (("latin-1", 3), ("utf-16", 1)):
-        (tmp_path / "t.csv").write_bytes("text,label\na,0\ncaf\xe9,1\n".encode(encoding))
-        refused(f"line {line} of .*t.csv is not in UTF-8: save the file in this encoding", path)
 
 
 def test_the_network_has_vectors_for_the_words_of_the_texts(tmp_path):

@@ -55,21 +55,6 @@ def test_words_may_occur_twice(tmp_path):
     assert read.known.tolist() == [True, True, False, True]
 
 
-def test_a_text_in_place_of_words_or_texts_is_refused():
-    words = data.Vocabulary(("a", "b"))
-    pieces = data.WordPiece(("[PAD]", "[UNK]", "[CLS]", "[SEP]", "a", "b"))
-    with pytest.raises(TypeError, match=r"numbers takes words, got the text 'a b': .*words_of"):
-        words.numbers("a b", 3)
-    with pytest.raises(TypeError, match=r"of takes the words of each text, got the text 'a b'"):
-        data.Vocabulary.of(["a b"], 3)
-    with pytest.raises(TypeError, match=r"tokens takes texts, got the text 'a b': give \[text"):
-        pieces.tokens("a b", 4)
-    with pytest.raises(TypeError, match=r"of takes sentences, got the text 'a b': give \[text"):
-        data.Subwords.of("a b", 20)
-    with pytest.raises(ValueError, match="length must be at least 1, got 0"):
-        words.numbers(["a"], 0)
-
-
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("header", ["", "2 3\n"])
 def test_vectors_of_the_c_program_and_with_a_byte_order_mark_are_read(tmp_path, mark, header):
@@ -78,22 +63,3 @@ def test_vectors_of_the_c_program_and_with_a_byte_order_mark_are_read(tmp_path, 
     for width in (3, None):
         read = data.read_vectors(path, ["the", "a b"], width)
         np.testing.assert_array_equal(read.table, [[1, 2, 3], [4, 5, 6]])
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"a 1 2\nb 1\n", "line 2 holds 1 numbers and not 2"),
-        (b"a 1 2\nb 1 2 3\n", "line 2 holds 3 numbers and not 2"),
-        (b"a 1 2\nb 1 x\n", "line 2 holds '1' ..., which are no numbers"),
-        (b"a 1 nan\n", "line 1 holds a number that is not finite"),
-        (b"a 1 2\nb \xff 2\n", "line 2 is not UTF-8"),
-        (b"", "it is empty"),
-    ],
-)
-def test_damaged_vectors_are_refused_by_line(tmp_path, content, message):
-    path = tmp_path / "vectors.txt"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=message) as caught:
-        data.read_vectors(path, ["a", "b"])
-    assert str(path) in str(caught.value)

@@ -9,7 +9,6 @@ import gzip
 import io
 import json
 import pathlib
-import struct
 
 import numpy as np
 import scipy.io
@@ -40,14 +39,11 @@ def tfds_images(
     version="3.0.2",
     features=("id", "image", "label"),
     numbered=True,
-    form="array_record",
-    **about,
 ):
     """Write images and labels as TFDS does: as PNG, in records, shuffled, with numbered ids."""
     parts = {part: examples(part) for part in SIZES} if parts is None else parts
     place = pathlib.Path(folder) / name / version
     place.mkdir(parents=True)
-    name, _, config = name.partition("/")
     known = {
         "id": tfds.features.Text(),
         "image": tfds.features.Image(shape=(None, None, 3), encoding_format="png"),
@@ -56,12 +52,8 @@ def tfds_images(
     }
     tfds.features.FeaturesDict({feature: known[feature] for feature in features}).save_config(place)
     for part, (images, labels) in parts.items():
-        path = place / f"{name}-{part}.{form}-00000-of-00001"
-        writer = (
-            ArrayRecordWriter(str(path), "group_size:1")
-            if form == "array_record"
-            else TFRecords(path)
-        )
+        path = place / f"{name}-{part}.array_record-00000-of-00001"
+        writer = ArrayRecordWriter(str(path), "group_size:1")
         for number in np.random.default_rng(7).permutation(len(labels)):
             record = {
                 "id": f"{part}_{number:05d}" if numbered else "an image",
@@ -72,17 +64,16 @@ def tfds_images(
             writer.write(_serialised({feature: record[feature] for feature in features}))
         writer.close()
     sizes = {part: len(labels) for part, (_, labels) in parts.items()}
-    about |= {"configName": config} if config else {}
-    tfds_about(place, name, sizes, version=version, form=form, **about)
+    tfds_about(place, name, sizes, version=version)
     return place
 
 
-def tfds_about(place, name, sizes, *, version="1.0.0", form="array_record", **about):
+def tfds_about(place, name, sizes, *, version="1.0.0"):
     """Write what TFDS writes about a data set: the name, the form and the sizes of its parts."""
     text = {
         "name": name,
         "version": version,
-        "fileFormat": form,
+        "fileFormat": "array_record",
         "splits": [
             {
                 "name": part,
@@ -93,32 +84,7 @@ def tfds_about(place, name, sizes, *, version="1.0.0", form="array_record", **ab
             for part, size in sizes.items()
         ],
     }
-    (place / "dataset_info.json").write_text(json.dumps(text | about), encoding="utf-8")
-
-
-class TFRecords:
-    """Write TensorFlow's format; the checksum of the data is left out, which readers may do too."""
-
-    def __init__(self, path):
-        self.file = path.open("wb")
-
-    def write(self, data):
-        length = struct.pack("<Q", len(data))
-        self.file.write(length + struct.pack("<I", masked_crc(length)) + data + bytes(4))
-
-    def close(self):
-        self.file.close()
-
-
-def masked_crc(data):
-    """Divide by Castagnoli's polynomial bit by bit, as its definition says."""
-    rest = 0xFFFFFFFF
-    for byte in data:
-        rest ^= byte
-        for _ in range(8):
-            rest = rest >> 1 ^ (0x82F63B78 if rest & 1 else 0)
-    crc = rest ^ 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) % 2**32
+    (place / "dataset_info.json").write_text(json.dumps(text), encoding="utf-8")
 
 
 def cifar10(folder, parts=None, **options):
@@ -212,7 +178,7 @@ def corrupted(images, name):
     return np.concatenate([images // 2 + steps * severity for severity in range(1, 6)])
 
 
-WNIDS = ("n03", "n01", "n02")  # in no order, as in the real file
+WNIDS = ("n01641577", "n01443537", "n01629819")  # in no order, as in the real file
 
 
 def tiny_imagenet(folder):
@@ -220,7 +186,9 @@ def tiny_imagenet(folder):
     place = pathlib.Path(folder) / "tiny-imagenet-200"
     place.mkdir(parents=True)
     (place / "wnids.txt").write_text("\n".join(WNIDS) + "\n")
-    (place / "words.txt").write_text("n01\tgoldfish, Carassius\nn02\tbull\nn03\tfly\nn04\tfly\n")
+    (place / "words.txt").write_text(
+        "n01443537\tgoldfish, Carassius\nn01629819\tsalamander\nn01641577\tbullfrog\n"
+    )
     generator = np.random.default_rng(3)
     written = {}
 
@@ -292,7 +260,7 @@ def sst(folder):
     for seed, (name, size) in enumerate({"train": 60, "dev": 20, "test": 20}.items()):
         drawn = np.random.default_rng(seed)
         lines = [tree(drawn, int(drawn.integers(1, 12))) for _ in range(size)]
-        (place / f"{name}.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        (place / f"{name}.txt.gz").write_bytes(gzip.compress(("\n".join(lines) + "\n").encode()))
     return place
 
 
@@ -338,7 +306,7 @@ def multi30k(folder, suffix=""):
     return place
 
 
-def wmt14(folder, form="array_record"):
+def wmt14(folder):
     """Write WMT 2014 as TFDS does, with an empty line in the training part."""
     place = pathlib.Path(folder) / "wmt14_translate" / "de-en" / "1.0.0"
     place.mkdir(parents=True)
@@ -348,16 +316,12 @@ def wmt14(folder, form="array_record"):
         german, english = sentences(count, seed)
         if part == "train":
             german[3] = ""
-        path = place / f"wmt14_translate-{part}.{form}-00000-of-00001"
-        writer = (
-            ArrayRecordWriter(str(path), "group_size:1")
-            if form == "array_record"
-            else TFRecords(path)
-        )
+        path = place / f"wmt14_translate-{part}.array_record-00000-of-00001"
+        writer = ArrayRecordWriter(str(path), "group_size:1")
         for pair in zip(german, english, strict=True):
             writer.write(_serialised(dict(zip(("de", "en"), pair, strict=True))))
         writer.close()
-    tfds_about(place, "wmt14_translate", sizes, form=form, configName="de-en")
+    tfds_about(place, "wmt14_translate", sizes)
     return place
 
 

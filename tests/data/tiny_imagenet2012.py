@@ -5,15 +5,11 @@ them.
 """
 
 import io
-import json
 import pathlib
 
 import numpy as np
 import scipy.io
-import tensorflow_datasets as tfds
-from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
-from tensorflow_datasets.proto import tf_example_pb2
 
 CLASSES = ("n01440764", "n01443537", "n02084071")
 IN_DEVKIT = (CLASSES[1], CLASSES[2], CLASSES[0])  # whose order is not alphabetic
@@ -52,7 +48,7 @@ def val_files():
 
 
 def folders(place, *, truth=None):
-    """Write the official folders; `truth` is None for val/<class>/, or "devkit", or "kaggle"."""
+    """Write the official folders; `truth` is None for val/<class>/, or "devkit"."""
     place = pathlib.Path(place) / "imagenet"
     for name, label, content in train_files():
         put(place / "train" / CLASSES[label] / name, content)
@@ -60,9 +56,6 @@ def folders(place, *, truth=None):
     for name, label, content in files:
         folder = place / "val" if truth else place / "val" / CLASSES[label]
         put(folder / name, content)
-    if truth == "kaggle":
-        rows = [f"{name[:-5]},{CLASSES[label]} 1 2 3 4 " for name, label, _ in files]
-        put(place / "LOC_val_solution.csv", "\n".join(["ImageId,PredictionString", *rows]).encode())
     if truth == "devkit":
         devkit = place / "ILSVRC2012_devkit_t12" / "data"
         lines = [1 + IN_DEVKIT.index(CLASSES[label]) for _, label, _ in sorted(files)]
@@ -77,54 +70,6 @@ def folders(place, *, truth=None):
 def put(path, content):
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
-
-
-def records(place, *, version="5.1.0", classes=CLASSES):
-    """Write records as TFDS does: shuffled, in several files."""
-    place = pathlib.Path(place) / "imagenet2012" / version
-    place.mkdir(parents=True)
-    features = tfds.features.FeaturesDict(
-        {
-            "file_name": tfds.features.Text(),
-            "image": tfds.features.Image(encoding_format="jpeg"),
-            "label": tfds.features.ClassLabel(names=list(classes)),
-        }
-    )
-    features.save_config(place)
-    splits = []
-    for part, files in (("train", train_files()), ("validation", val_files())):
-        order = np.random.default_rng(3).permutation(len(files))
-        shards = np.array_split(order, 2)
-        for number, rows in enumerate(shards):
-            path = place / f"imagenet2012-{part}.array_record-{number:05d}-of-00002"
-            writer = ArrayRecordWriter(str(path), "group_size:1")
-            for row in rows:
-                writer.write(_record(*files[row]))
-            writer.close()
-        splits.append(
-            {
-                "name": part,
-                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
-                "shardLengths": [str(len(rows)) for rows in shards],
-                "numBytes": "1",
-            }
-        )
-    about = {
-        "name": "imagenet2012",
-        "version": version,
-        "fileFormat": "array_record",
-        "splits": splits,
-    }
-    (place / "dataset_info.json").write_text(json.dumps(about), encoding="utf-8")
-    return place
-
-
-def _record(name, label, content):
-    example = tf_example_pb2.Example()
-    example.features.feature["file_name"].bytes_list.value.append(name.encode())
-    example.features.feature["image"].bytes_list.value.append(content)
-    example.features.feature["label"].int64_list.value.append(label)
-    return example.SerializeToString()
 
 
 def imagenet(folder):

@@ -7,10 +7,7 @@ import struct
 import zlib
 
 import numpy as np
-import tensorflow_datasets as tfds
-from array_record.python.array_record_module import ArrayRecordWriter
 from PIL import Image
-from tensorflow_datasets.proto import tf_example_pb2
 
 from tests.data.tiny_imagenet2012 import photograph
 
@@ -67,51 +64,6 @@ def cityscapes(folder):
             ("gtFine", "gtFine_labelIds", labels),
         ):
             put(place / kind / part / city / f"{frame}_{ending}.png", png(pixels))
-    return frames
-
-
-def cityscapes_of_tfds(folder, seed=1):
-    """Write Cityscapes as TFDS does, in an order drawn with the seed; return the frames."""
-    version = "1.0.0"
-    place = pathlib.Path(folder) / "cityscapes" / "semantic_segmentation" / version
-    place.mkdir(parents=True, exist_ok=True)
-    tfds.features.FeaturesDict(
-        {
-            "image_id": tfds.features.Text(),
-            "image_left": tfds.features.Image(shape=(*SIDE, 3), encoding_format="png"),
-            "segmentation_label": tfds.features.Image(shape=(*SIDE, 1), encoding_format="png"),
-        }
-    ).save_config(place)
-    frames = street_frames()
-    splits = []
-    for part, name in (("train", "train"), ("val", "validation")):
-        path = place / f"cityscapes-{name}.array_record-00000-of-00001"
-        writer = ArrayRecordWriter(str(path), "group_size:1")
-        some = [frame for frame in frames if frame[0] == part]
-        for number in np.random.default_rng(seed).permutation(len(some)):
-            _, frame, image, labels = some[number]
-            example = tf_example_pb2.Example()
-            for key, value in {
-                "image_id": frame.encode(),
-                "image_left": png(image),
-                "segmentation_label": png(labels),
-            }.items():
-                example.features.feature[key].bytes_list.value.append(value)
-            writer.write(example.SerializeToString())
-        writer.close()
-        splits.append(
-            {
-                "name": name,
-                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
-                "shardLengths": [str(len(some))],
-                "numBytes": "1",
-            }
-        )
-    about = {
-        **{"name": "cityscapes", "version": version, "fileFormat": "array_record"},
-        **{"configName": "semantic_segmentation", "splits": splits},
-    }
-    (place / "dataset_info.json").write_text(json.dumps(about), encoding="utf-8")
     return frames
 
 

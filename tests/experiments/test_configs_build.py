@@ -17,7 +17,7 @@ import pytest
 import configs
 from calib_jax import data, losses, train
 from calib_jax.core import InMemory
-from calib_jax.data.formats import tfds
+from calib_jax.data.formats import files
 from experiments.benchmarks.training_work import train_step
 from experiments.running import building
 from tests.data import tiny, tiny_intents, tiny_scenes
@@ -61,7 +61,7 @@ def tiny_files(tmp_path_factory):
     tiny.multi30k(folder)
     tiny.wmt14(folder)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv(tfds.VARIABLE, str(folder))
+        patch.setenv(files.VARIABLE, str(folder))
         yield
 
 
@@ -74,7 +74,7 @@ def dataset_of(config):
     if config.data.name not in SHAPES:
         options = {**config.data.options}
         if config.model.name == "bert":
-            options["pieces"] = str(tfds.root(None)[0])
+            options["pieces"] = str(files.root(None)[0])
         return data.named(config.data.name, **options)
     side, num_classes = SHAPES[config.data.name]
     black = np.zeros((4, side, side, 3), np.uint8)

@@ -34,7 +34,7 @@ def test_a_tree_is_written_as_it_was_read(words):
     arrays = padded(trees, words)
     numbers = np.zeros((2, words), np.int32)
     numbers[0, :1], numbers[1, :3] = 3, (1, 2, 3)
-    inputs = {"children": arrays.structure["children"], "words": numbers}
+    inputs = {"children": arrays.children, "words": numbers}
     weights = arrays.labeled.astype(np.float32)
     lines = described(inputs, arrays.labels, weights, known)
     assert "            not very good" in lines

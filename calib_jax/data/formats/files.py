@@ -1,21 +1,25 @@
-"""Find and read the files of a data set in one of the supported forms."""
+"""Find the files of a data set, and read them from folders and archives within byte limits."""
 
-import functools
 import gzip
+import hashlib
 import io
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple
+import tarfile
+import tempfile
+import warnings
+import zipfile
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Download
-from calib_jax.data.formats import archives, tfds
-from calib_jax.data.images.image_sets import Images
 
 TFDS, OFFICIAL = "tfds", "official"
-Reader = Callable[[pathlib.Path], tuple[Images, ...]]
+VARIABLE = "CALIB_JAX_DATA_DIR"
+_AGAIN = "download it again"
+_MOST_BYTES = 1 << 31  # limit on the bytes of all files of a folder or an archive
 
 
 class Located(NamedTuple):
@@ -31,60 +35,81 @@ class Located(NamedTuple):
         return f"read from its authors' {self.path.name}"
 
 
-def read(
-    name: str,
-    about: About,
-    data_dir: str | None,
-    source: str | None,
-    readers: Mapping[str, Reader],
-    *,
-    config: str = "",
-) -> tuple[tuple[Images, ...], Located]:
-    """Read the parts of a data set; return them and the form that was found.
+def root(data_dir: str | None) -> tuple[pathlib.Path, str]:
+    """Return the folder of all data sets, and the name of the setting that chose it.
 
     Args:
-      name: the name of the data set in the catalogue.
-      about: the metadata of the data set, which contains the file names.
-      data_dir: the folder of the data sets, see `tfds.root`.
-      source: the form to read; None tries TFDS first, then the authors' files.
-      readers: for each form, the function that reads a file or folder in it.
-      config: the TFDS configuration, for a data set that has several.
+      data_dir: the folder of the data sets of TFDS, or the folder that contains it as `tfds`. None
+        uses the environment variable CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then
+        ~/tensorflow_datasets.
     """
-    located = find(name, about, data_dir, source, config=config)
-    for download in about.downloads:
-        if download.folder and download.name == located.path.name:
-            _check_published(located.path, download)
-    return readers[located.form](located.path), located
+    settings = {
+        "data_dir": data_dir,
+        f"the variable {VARIABLE}": os.environ.get(VARIABLE),
+        "the variable TFDS_DATA_DIR": os.environ.get("TFDS_DATA_DIR"),
+        "the default of TFDS": "~/tensorflow_datasets",
+    }
+    why, folder = next((why, folder) for why, folder in settings.items() if folder)
+    return pathlib.Path(folder).expanduser().absolute(), why
 
 
-def find(
-    name: str, about: About, data_dir: str | None, source: str | None = None, *, config: str = ""
-) -> Located:
-    """Find a form of a data set; the error lists the searched places and how to get the files."""
+def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:
+    """Yield the folders searched for the authors' files: `<root>/<name>`, then `<root>`."""
+    folder, _ = root(data_dir)
+    yield folder / name
+    yield folder
+
+
+def given(path: str | os.PathLike[str], name: str, data_dir: str | None) -> pathlib.Path:
+    """Find a file or folder that an option names: as a path, or in the folder of the data sets.
+
+    Args:
+      path: the file or folder.
+      name: the data set, whose own folder is searched too; "" for none.
+      data_dir: the folder of the data sets, see `root`.
+    """
+    searched = [pathlib.Path(path), *(place / path for place in places(name, data_dir))]
+    return next((place for place in searched if place.exists()), searched[0])
+
+
+def forms(about: About) -> list[str]:
+    """List the forms in which a data set can be read, in order of preference."""
+    return [TFDS] * bool(about.tfds) + [OFFICIAL] * bool(about.official)
+
+
+def find(name: str, about: About, data_dir: str | None, source: str | None = None) -> Located:
+    """Find a form of a data set; the error tells how to get the data set, and where to put it."""
     if source is not None:
         checks.one_of(f"{name}: source", source, forms(about))
-    missing = []
-    for form in forms(about) if source is None else [source]:
-        try:
+    folder, why = root(data_dir)
+    with reading.guard(folder, "a folder of data sets"):
+        for form in forms(about) if source is None else [source]:
             if form == TFDS:
-                name_there = f"{about.tfds}/{config}".rstrip("/")
-                formats = (tfds.ARRAY_RECORD,) if about.looked_up else tfds.FORMATS
-                return Located(TFDS, tfds.find_version(name_there, data_dir, formats=formats))
-            with reading.guard(tfds.root(data_dir)[0], "a folder of data sets"):
-                return Located(OFFICIAL, _official(name, about, data_dir))
-        except FileNotFoundError as error:
-            missing.append(str(error))
-    raise tfds.nowhere(missing)
-
-
-def readers(
-    official: Reader, num_classes: int, parts: tuple[str, ...] = ("train", "test")
-) -> dict[str, Reader]:
-    """Return the readers of images of 32 x 32 pixels, for TFDS and for the authors' files."""
-    prepared = functools.partial(
-        tfds.images, parts=parts, shape=(32, 32, 3), num_classes=num_classes
+                for place in (folder / about.tfds, folder / "tfds" / about.tfds):
+                    if versions := sorted(place.glob("*.*.*/dataset_info.json"), key=_version):
+                        return Located(TFDS, versions[-1].parent)
+            else:
+                for place in places(name, data_dir):
+                    for file in about.official:
+                        if (place / file).exists():
+                            return Located(OFFICIAL, place / file)
+    ways = []
+    if about.official and source != TFDS:
+        urls = " and ".join(download.url for download in about.downloads)
+        ways.append(f"{about.by_hand or f'download {urls}'} into {folder / name}")
+    if about.tfds and source != OFFICIAL:
+        ways.append(
+            f"`tfds build {about.tfds} --data_dir={folder} --file_format=array_record`, which needs"
+            " TensorFlow"
+        )
+    raise FileNotFoundError(
+        f"the data set {name} is not in {folder} (from {why}; --data_dir=DIR or {VARIABLE} choose"
+        f" another folder).\nTo get it: {', or '.join(ways)}."
     )
-    return {TFDS: prepared, OFFICIAL: official}
+
+
+def _version(path: pathlib.Path) -> tuple[int, ...]:
+    return tuple(int(part) for part in path.parent.name.split(".") if part.isdecimal())
 
 
 def content(path: pathlib.Path, kind: str, advice: str, *, at_most: int) -> bytes:
@@ -99,15 +124,92 @@ def content(path: pathlib.Path, kind: str, advice: str, *, at_most: int) -> byte
 
 
 def contents(
-    path: pathlib.Path, kind: str, *, max_bytes: int, max_files: int
-) -> Iterator[tuple[str, Callable[[], bytes]]]:
-    """Yield the name of each file of an archive or of the folders in a folder, and its reader."""
-    if not path.is_dir():
-        yield from archives.contents(path, max_bytes=max_bytes, max_files=max_files)
-        return
-    for file in path.glob("*/*"):
-        if file.is_file():
-            yield file.as_posix(), functools.partial(reading.content, file, kind)
+    path: pathlib.Path, wanted: Callable[[str], bool], *, at_most: int = _MOST_BYTES
+) -> Iterator[tuple[str, bytes]]:
+    """Yield the name and the content of the wanted files of a folder or an archive.
+
+    Args:
+      path: a folder, a .zip file, or a .tar file, which may be compressed.
+      wanted: tells from a name, with its folders, whether the file is read.
+      at_most: limit on the bytes of the wanted files, and of all files of an archive.
+    """
+    with reading.guard(path, "a whole folder or archive", _AGAIN):
+        for name, size, read in _members(path):
+            at_most -= size if wanted(name) or not path.is_dir() else 0
+            if at_most < 0:
+                raise ValueError(f"it has more bytes than are read, at {name[:80]}")
+            if wanted(name):
+                yield name, read()
+
+
+def _members(path: pathlib.Path) -> Iterator[tuple[str, int, Callable[[], bytes]]]:
+    """Yield the name, the size and the reader of each file of a folder or an archive."""
+    if path.is_dir():
+        for file in path.rglob("*"):
+            if file.is_file():
+                name = f"{path.name}/{file.relative_to(path).as_posix()}"
+                yield name, file.stat().st_size, file.read_bytes
+    elif path.suffix == ".zip":
+        with zipfile.ZipFile(path) as archive:
+            for entry in archive.infolist():
+                if not entry.is_dir():
+                    yield entry.filename, entry.file_size, lambda e=entry: archive.read(e)  # type: ignore[misc]
+    else:
+        with tarfile.open(path) as tar:
+            for member in tar:
+                if member.isreg():
+                    stream = tar.extractfile(member)
+                    assert stream is not None
+                    yield member.name, member.size, stream.read
+            # `tarfile` does not notice a file that ends between two members.
+            tar.fileobj.seek(tar.offset)
+            if tar.fileobj.read(tarfile.BLOCKSIZE) != bytes(tarfile.BLOCKSIZE):
+                raise ValueError("its end is missing")
+
+
+def read_table(path: pathlib.Path, kind: str, columns: Sequence[str]) -> Any:
+    """Read a CSV file in UTF-8 as a pandas table of texts; names of columns become lower case.
+
+    Args:
+      path: the file, which may be compressed by gzip.
+      kind: the expected kind of file, for messages.
+      columns: the columns that it must have.
+    """
+    import pandas
+
+    # Pandas raises errors and warnings of its own, which name the line.
+    with warnings.catch_warnings(), reading.guard(path, kind, "save it as CSV UTF-8", library=True):
+        warnings.simplefilter("error")
+        table = pandas.read_csv(
+            path, dtype=str, keep_default_na=False, index_col=False, encoding="utf-8-sig"
+        ).fillna("")  # where a row has fewer values
+        table.columns = [str(name).strip().lower() for name in table.columns]
+        if missing := [name for name in columns if name not in table]:
+            raise ValueError(f"its columns are {', '.join(table)}, without {missing[0]}")
+    return table
+
+
+def unpack(archive: pathlib.Path, folder: str) -> pathlib.Path:
+    """Unpack an archive beside itself, keep its top-level folder `folder`, and return its path.
+
+    The folder appears when all its files are complete. Members outside the archive's folder, and
+    links and devices, are refused or made harmless by `zipfile` and by the filter of `tarfile`.
+    """
+    target = archive.parent / folder
+    if target.exists():
+        raise FileExistsError(f"{target} already exists: to unpack {archive} again, remove it.")
+    with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f"{folder}.partial.") as partial:
+        with reading.guard(archive, "a whole archive", _AGAIN):
+            if archive.suffix == ".zip":
+                with zipfile.ZipFile(archive) as opened:
+                    opened.extractall(partial)
+            else:
+                with tarfile.open(archive) as tar:
+                    tar.extractall(partial, filter="data")
+            if not pathlib.Path(partial, folder).is_dir():
+                raise ValueError(f"it does not contain the folder {folder}")
+        pathlib.Path(partial, folder).rename(target)
+    return target
 
 
 def unlike(path: pathlib.Path, download: Download) -> str:
@@ -115,64 +217,8 @@ def unlike(path: pathlib.Path, download: Download) -> str:
     size = path.stat().st_size
     if size != download.size:
         return f"{size:,} bytes and not {download.size:,}"
-    checksum = archives.md5(path) if download.md5 else None
-    return "" if checksum == download.md5 else f"the md5 {checksum} and not {download.md5}"
-
-
-def _check_published(archive: pathlib.Path, download: Download) -> None:
-    """Raise if an archive is not the published one, without opening it."""
-    if wrong := unlike(archive, download):
-        raise reading.Unreadable(
-            f"{archive} is not the file that was published: it has {wrong};\ndownload it again, or"
-            f" unpack it to {download.folder} beside it, which is read as it is."
-        )
-
-
-def forms(about: About) -> list[str]:
-    """List the forms in which a data set can be read, in order of preference."""
-    return [TFDS] * bool(about.tfds) + [OFFICIAL] * bool(about.official)
-
-
-def places(name: str, data_dir: str | None) -> Iterator[pathlib.Path]:
-    """Yield the folders searched for the authors' files: `<root>/<name>`, then `<root>`."""
-    root, _ = tfds.root(data_dir)
-    yield root / name
-    yield root
-
-
-def given(path: str | os.PathLike[str], name: str, data_dir: str | None) -> pathlib.Path:
-    """Find a file or folder that an option names: as a path, or in the folder of the data sets.
-
-    A config with a path in the folder of the data sets works on every machine.
-
-    Args:
-      path: the file or folder.
-      name: the data set, whose own folder is searched too; "" for none.
-      data_dir: the folder of the data sets, see `tfds.root`.
-    """
-    searched = [pathlib.Path(path), *(place / path for place in places(name, data_dir))]
-    return next((place for place in searched if place.exists()), searched[0])
-
-
-def _official(name: str, about: About, data_dir: str | None) -> pathlib.Path:
-    for place in places(name, data_dir):
-        for file in about.official:
-            if (place / file).exists():
-                return place / file
-    place, root = places(name, data_dir)
-    _, why = tfds.root(data_dir)
-    raise FileNotFoundError(
-        f"neither {place} nor {root} (from {why}) has"
-        f" {' or '.join(about.official)} of the authors of {name}.\n"
-        f"  To get it: {_how(name, about, place)}."
-    )
-
-
-def _how(name: str, about: About, place: pathlib.Path) -> str:
-    if about.by_hand:
-        return f"to fill {place}, {about.by_hand}"
-    urls = " and ".join(download.url for download in about.downloads)
-    if about.read_as_downloaded:
-        return f"download {urls} to {place}"
-    prepare = f"`python -m experiments.data --prepare={name}`"
-    return f"download {urls} to {place}, and unpack it by {prepare}"
+    if not download.md5:
+        return ""
+    with open(path, "rb") as file:
+        digest = hashlib.file_digest(file, lambda: hashlib.md5(usedforsecurity=False)).hexdigest()
+    return "" if digest == download.md5 else f"the md5 {digest} and not {download.md5}"

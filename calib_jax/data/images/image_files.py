@@ -1,9 +1,14 @@
-"""Image files of any origin, opened with Pillow after checks, and their conversion to bytes."""
+"""Image files of any origin, decoded with Pillow after checks of format and size."""
 
+import concurrent.futures
 import io
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+
+_CHUNK = 200  # images that a thread decodes at a time
+_THREADS = 4  # Pillow holds the lock of the interpreter half of the time, so more do not help
 
 
 def opened(
@@ -31,6 +36,47 @@ def opened(
     if image.width * image.height > most_pixels:
         raise ValueError(f"it would have {image.width:,} x {image.height:,} pixels")
     return image
+
+
+def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
+    """Decode a PNG or JPEG file of a given shape; repeat a grey image over the channels."""
+    with opened(coded) as image:
+        grey = image.mode == "L" and shape[-1] == 3
+        decoded = np.asarray(image.convert("RGB") if grey else image)
+    if decoded.shape != shape or decoded.dtype != np.uint8:
+        raise ValueError(f"an image is {decoded.shape} {decoded.dtype}, and not {shape} uint8")
+    return decoded
+
+
+def decode_all(
+    count: int, shape: tuple[int, ...], decode: Callable[[int], np.ndarray], name: str
+) -> np.ndarray:
+    """Decode the images of a data set with several threads: `[count, *shape]`, uint8.
+
+    Args:
+      count: the number of images.
+      shape: the shape of each.
+      decode: decodes the image with a number.
+      name: the data set, for the progress bar on a terminal.
+    """
+    from tqdm import tqdm
+
+    result = np.empty((count, *shape), np.uint8)
+
+    def decode_some(start: int) -> int:
+        stop = min(start + _CHUNK, count)
+        for number in range(start, stop):
+            result[number] = decode(number)
+        return stop - start
+
+    # disable=None disables the bar unless the output is a terminal.
+    with (
+        tqdm(total=count, desc=f"decoding {name}", leave=False, disable=None) as bar,
+        concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
+    ):
+        for done in pool.map(decode_some, range(0, count, _CHUNK)):
+            bar.update(done)
+    return result
 
 
 def eight_bits(image: Any, mode: str) -> Any:

@@ -71,13 +71,21 @@ def as_if_normalized(part: Images, by: Statistics, prepared_by: Statistics) -> I
     return Images(part.images * scale + shift, part.labels)
 
 
-def checked_labels(labels: np.ndarray, num_classes: int, where: str) -> np.ndarray:
-    """Convert labels to int32; raise if one is outside [0, num_classes)."""
-    labels = np.asarray(labels)
-    if labels.size and (labels.min() < 0 or labels.max() >= num_classes):
-        wrong = labels.min() if labels.min() < 0 else labels.max()
+def checked_labels(
+    labels: np.ndarray, num_classes: int, where: str, *, lowest: int = 0
+) -> np.ndarray:
+    """Convert labels to int32; raise an error that names the first one that is no class.
+
+    >>> checked_labels(np.array([3, 10]), 10, "train.bin")
+    Traceback (most recent call last):
+    calib_jax.core.files.reading.Unreadable: example 1 of train.bin has the label 10; labels must
+    lie in [0, 9].
+    """
+    wrong = np.flatnonzero((labels < lowest) | (labels >= lowest + num_classes))
+    if wrong.size:
         raise reading.Unreadable(
-            f"{where} has the label {wrong}; labels must lie in [0, {num_classes - 1}]."
+            f"example {wrong[0]} of {where} has the label {labels[wrong[0]]}; labels must lie in"
+            f" [{lowest}, {lowest + num_classes - 1}]."
         )
     return labels.astype(np.int32)
 
@@ -118,12 +126,9 @@ def papers_dataset(
     if imbalance is not None:
         kept = splits.long_tailed(train.labels[training], len(class_names), factor=imbalance)
         training = training[kept]
-    original = tuple(train.labels[: len(first_labels)]) == first_labels
-    order = (
-        "on the original order of the images"
-        if original
-        else "on another order of the images than theirs, so that it picks others"
-    )
+    order = "on another order of the images than theirs, so that it picks others"
+    if tuple(train.labels[: len(first_labels)]) == first_labels:
+        order = "on the original order of the images"
     long_tail = "" if imbalance is None else f"long-tailed training by a factor of {imbalance:g}; "
     return Dataset(
         name=name,

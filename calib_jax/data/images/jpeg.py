@@ -6,22 +6,74 @@ device needs one shape. The result is uint8, which the device normalises.
 
 import dataclasses
 import math
-from collections.abc import Callable
+import os
+import pathlib
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
+from calib_jax.core.files.escaping import one_line
 from calib_jax.data.images.image_files import opened
-from calib_jax.data.images.photo_lists import Listed
 
 # Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)
 RATIO = (3 / 4, 4 / 3)
 _TRIES = 10
 
+_LONGEST = 1 << 26  # limit on the bytes of a photograph
+_ADVICE = "unpack the photographs anew"
+
 Box = tuple[int, int, int, int]
+
+
+@dataclasses.dataclass(frozen=True)
+class Listed:
+    """Compressed photographs of one part of a data set, sorted by class and name.
+
+    Attributes:
+      place: the folder of the files.
+      names: their paths in the folder, as bytes.
+      labels: their classes.
+    """
+
+    place: pathlib.Path
+    names: np.ndarray
+    labels: np.ndarray
+
+    def path(self, number: int) -> pathlib.Path:
+        """Return the path of a photograph."""
+        return self.place / self.names[number].decode()
+
+
+def listed(
+    path: pathlib.Path, place: pathlib.Path, names: Sequence[str], labels: Sequence[int]
+) -> Listed:
+    """Return the photographs of a published list; raise an error for the first one that is absent.
+
+    Args:
+      path: the list, for error messages.
+      place: the folder that contains the photographs.
+      names: their paths in this folder.
+      labels: their classes.
+    """
+    if not names:
+        raise reading.Unreadable(f"{path} names no photographs: get it anew.")
+    folders: dict[str, set[str]] = {}
+    for name in names:
+        folder, _, file = name.rpartition("/")
+        if folder not in folders:  # list each folder once, for hundreds of thousands of files
+            inside = ".." not in folder.split("/") and (place / folder).is_dir()
+            folders[folder] = {*os.listdir(place / folder)} if inside else set()
+        if file not in folders[folder]:
+            raise reading.Unreadable(
+                f"{path} names {one_line(name[:80])}, and {place} does not have it: {_ADVICE}."
+            )
+    coded, classes = np.array([name.encode() for name in names]), np.array(labels, np.int32)
+    order = np.lexsort((coded, classes))
+    return Listed(place, coded[order], classes[order])
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,8 +122,10 @@ class Photographs:
         numbers = self.index[index]
         images = np.empty((len(numbers), self.size, self.size, 3), np.uint8)
         for row, number in enumerate(numbers.tolist()):
-            with reading.guard(self.coded.name(number), "an image", library=True):
-                images[row] = view(self.coded.read(number), number)
+            path = self.coded.path(number)
+            with reading.guard(path, "an image", _ADVICE, library=True):
+                coded = reading.content(path, "an image", _ADVICE, at_most=_LONGEST)
+                images[row] = view(coded, number)
         return Examples(images, self.coded.labels[numbers])
 
 

@@ -6,8 +6,8 @@ and mirror image and label map alike, because a device needs one shape. Colors c
 
 import dataclasses
 import pathlib
-from collections.abc import Callable, Collection, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -30,12 +30,7 @@ Box = tuple[float, float, float, float]  # left, upper, right and lower edge, in
 SCALES = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 
 
-class Decoded(NamedTuple):
-    """A resized image or label map, with its name and its size before."""
-
-    name: str
-    size: Size
-    pixels: np.ndarray
+Pairs = Sequence[tuple[pathlib.Path, pathlib.Path]]  # the files of images and of label maps
 
 
 def table_of(classes: Collection[int], void: Sequence[int]) -> np.ndarray:
@@ -93,36 +88,27 @@ def opened_label_map(name: str, coded: bytes, table: np.ndarray) -> Any:
         return Image.fromarray(labels.astype(np.uint8))
 
 
-def check_sizes(image_name: str, image_size: Size, label_size: Size) -> None:
-    """Raise unless an image and its label map have the same height and width."""
+def check_sizes(image_name: str, image_size: tuple[int, int], label_size: tuple[int, int]) -> None:
+    """Raise unless an image and its label map have the same width and height."""
     if image_size != label_size:
         raise reading.Unreadable(
-            f"{image_name} has {image_size[1]} x {image_size[0]} pixels, and its label map"
-            f" {label_size[1]} x {label_size[0]}: {ADVICE}."
+            f"{image_name} has {image_size[0]} x {image_size[1]} pixels, and its label map"
+            f" {label_size[0]} x {label_size[1]}: {ADVICE}."
         )
 
 
-def resized_image(image: Any, size: Size | None, box: Box | None = None) -> np.ndarray:
-    """Resize an image by averaging areas: `[height, width, 3]`; None keeps its size."""
+def resized(image: Any, size: Size | None, box: Box | None = None) -> np.ndarray:
+    """Resize an image by averaging areas, or a label map by the nearest pixel.
+
+    Args:
+      image: an image of Pillow in colour, or a label map in grey, whose classes must not mix.
+      size: the height and width; None keeps the size.
+      box: the part of the image that is resized; None takes the whole.
+    """
     from PIL import Image
 
-    return np.asarray(_resized(image, size, box, Image.Resampling.BOX))
-
-
-def resized_labels(image: Any, size: Size | None, box: Box | None = None) -> np.ndarray:
-    """Resize a label map by the nearest pixel, so that classes do not mix."""
-    from PIL import Image
-
-    return np.asarray(_resized(image, size, box, Image.Resampling.NEAREST))
-
-
-def _resized(image: Any, size: Size | None, box: Box | None, method: Any) -> Any:
-    return image if size is None else image.resize(size[::-1], method, box=box)
-
-
-def size_of(image: Any) -> Size:
-    """Return the height and width of an image of Pillow."""
-    return image.height, image.width
+    method = Image.Resampling.BOX if image.mode == "RGB" else Image.Resampling.NEAREST
+    return np.asarray(image if size is None else image.resize(size[::-1], method, box=box))
 
 
 def _first_of_16_bits(image: Any) -> np.ndarray:
@@ -146,34 +132,11 @@ def _ranges(values: np.ndarray) -> str:
 
 
 @dataclasses.dataclass(frozen=True)
-class Pairs:
-    """Coded images and label maps, by number.
-
-    Attributes:
-      names: the names of both files, for error messages.
-      read: reads the files of an image and of its label map.
-    """
-
-    names: Sequence[tuple[str, str]]
-    read: Callable[[int], tuple[bytes, bytes]]
-
-
-def pairs_of_files(paths: Sequence[tuple[pathlib.Path, pathlib.Path]]) -> Pairs:
-    """Return the pairs of files of images and label maps."""
-
-    def read(number: int) -> tuple[bytes, bytes]:
-        image, label_map = (reading.content(p, "an image", ADVICE) for p in paths[number])
-        return image, label_map
-
-    return Pairs([(str(image), str(label_map)) for image, label_map in paths], read)
-
-
-@dataclasses.dataclass(frozen=True)
 class Scenes:
     """A source that decodes images `[height, width, 3]` uint8, label maps and their weights.
 
     Attributes:
-      pairs: all coded images and label maps.
+      pairs: the files of all images and label maps.
       index: the numbers of the pairs in this source.
       table: the class of each value of a label map, see `table_of`.
       void: the label of pixels without a class; they have weight 0.
@@ -211,21 +174,22 @@ class Scenes:
         for number, (image, _) in zip(numbers, rows, strict=True):
             if image.shape != rows[0][0].shape:
                 raise reading.Unreadable(
-                    f"{self.pairs.names[number][0]} has {image.shape[1]} x {image.shape[0]} pixels,"
+                    f"{self.pairs[number][0]} has {image.shape[1]} x {image.shape[0]} pixels,"
                     " unlike the first image: resize all by the options height and width."
                 )
         images, labels = (np.stack(arrays) for arrays in zip(*rows, strict=True))
         return Examples(images, labels.astype(np.int32), (labels != self.void).astype(np.float32))
 
     def _scene(self, number: int, draw: Draw | None) -> tuple[np.ndarray, np.ndarray]:
-        coded, names = self.pairs.read(number), self.pairs.names[number]
+        names = [str(path) for path in self.pairs[number]]
+        coded = [reading.content(name, "an image", ADVICE) for name in names]
         image = opened_image(names[0], coded[0])
         labels = opened_label_map(names[1], coded[1], self.table)
-        stored = size_of(image)
-        check_sizes(names[0], stored, size_of(labels))
+        check_sizes(names[0], image.size, labels.size)
+        stored = image.height, image.width
         if draw is None:
-            whole = resized_image(image, self.size)
-            return whole, resized_labels(labels, self.size)
+            whole = resized(image, self.size)
+            return whole, resized(labels, self.size)
         # The last word separates these draws from the shuffle of the epoch.
         words = [draw.seed, draw.epoch, number, 1 + draw.copy]
         return self._window(image, labels, stored, np.random.default_rng(words))
@@ -241,8 +205,8 @@ class Scenes:
         shown, box = window(stored, whole, crop, factor, (places[0], places[1]))
         pixels = np.zeros((*crop, 3), np.uint8)
         classes = np.full(crop, self.void, np.uint8)
-        pixels[: shown[0], : shown[1]] = resized_image(image, shown, box)
-        classes[: shown[0], : shown[1]] = resized_labels(labels, shown, box)
+        pixels[: shown[0], : shown[1]] = resized(image, shown, box)
+        classes[: shown[0], : shown[1]] = resized(labels, shown, box)
         return (pixels[:, ::-1], classes[:, ::-1]) if mirrored else (pixels, classes)
 
 

@@ -1,7 +1,7 @@
 """Data sets of the user's own from arrays, and arrays from data sets of other libraries."""
 
 import numbers
-from collections.abc import Callable, Mapping, Sequence, Sized
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
@@ -9,16 +9,12 @@ import numpy as np
 
 from calib_jax.core.examples import InMemory
 from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
 from calib_jax.core.types import PyTree
 from calib_jax.data.dataset import Augment, Dataset
 from calib_jax.data.images.image_files import eight_bits
 from calib_jax.data.images.image_sets import Statistics, normalized
 
-Part = tuple[Any, Any]
 _CHUNK = 1 << 20  # values of pixels that are counted at a time
-
-_MOST_CLASSES = 1_000_000  # each has a name
 
 
 def from_arrays(
@@ -56,40 +52,39 @@ def from_arrays(
     >>> pets.class_names, len(pets.train), len(pets.validation), len(pets.test)
     (('cat', 'dog'), 12, 4, 4)
     """
-    if augment is not None and not callable(augment):
-        raise TypeError(
-            "augment must be a function, such as data.on_inputs(data.random_flip()), or None, got"
-            f" {augment!r}."
-        )
-    if prepare is not None and not callable(prepare):
-        raise TypeError(f"prepare must be a function of the inputs, or None, got {prepare!r}.")
-    given = {"train": (inputs, labels)}
+    given: dict[str, Any] = {"train": (inputs, labels)}
     fractions: dict[str, float] = {}
     for part, value in (("validation", validation), ("test", test)):
-        if isinstance(value, Sequence):
-            given[part] = _pair(part, value)
-        elif isinstance(value, numbers.Real) or getattr(value, "ndim", None) == 0:
+        if isinstance(value, numbers.Real):
             fractions[part] = float(value)
+        elif isinstance(value, list | tuple) and (len(value) == 2 or value[2:] == (None,)):
+            given[part] = value[:2]
         else:
-            raise _no_part(part, value)
-    names = _class_names(given, class_names)
-    arrays = {part: _as_arrays(part, values, names) for part, values in given.items()}
-    if prepare is None:
-        _refuse_channels_first(arrays["train"][0])
-    for part, (held, _) in arrays.items():
-        _check_inputs(part, held, arrays["train"][0])
-    parts = split_by_class(arrays["train"][1], names, fractions, seed)
-    sources = {part: InMemory(*values) for part, values in arrays.items()}
+            raise ValueError(
+                f"{part} must be a fraction or a pair (inputs, labels), got"
+                f" {type(value).__name__} {str(value)[:40]!r}."
+            )
+    by_part = {part: _labels(part, values[1]) for part, values in given.items()}
+    names = _class_names(by_part, class_names)
+    sources = {
+        part: _checked(part, values[0], by_part[part], names) for part, values in given.items()
+    }
+    kinds = {part: _kinds(source.inputs) for part, source in sources.items()}
+    for part, kind in kinds.items():
+        if kind != kinds["train"]:
+            raise ValueError(f"{part}: inputs must be {kinds['train']} as in training, got {kind}.")
     whole = sources["train"]
+    pixels = whole.inputs
+    first = _are_pixels(pixels) and pixels.shape[1] in (1, 3) and pixels.shape[3] > 4
+    if prepare is None and first:
+        raise ValueError(
+            f"pixels must be [n, height, width, channels], got {pixels.shape}:"
+            " np.moveaxis(inputs, 1, -1) puts the channels last."
+        )
+    parts = split_by_class(whole.labels, names, fractions, seed)
     sources |= {part: InMemory(*whole[rows]) for part, rows in parts.items()}
-    return assembled(
-        name,
-        names,
-        sources,
-        f"{name}: {held_out(fractions, seed)}",
-        augment=augment,
-        prepare=prepare,
-    )
+    description = f"{name}: {held_out(fractions, seed)}"
+    return assembled(name, names, sources, description, augment=augment, prepare=prepare)
 
 
 def assembled(
@@ -109,12 +104,11 @@ def assembled(
       description: what the examples are; their numbers are added.
       prepare: see `from_arrays`.
     """
-    pixels = sources["train"].inputs
-    are_pixels = isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 4
-    if prepare is None and are_pixels:
-        prepare = normalized(statistics_of(pixels))
-    prepared: dict[str, Any] = {} if prepare is None else {"prepare": prepare}
     train, validation, test = (sources[part] for part in ("train", "validation", "test"))
+    are_pixels = _are_pixels(train.inputs)
+    if prepare is None and are_pixels:
+        prepare = normalized(statistics_of(train.inputs))
+    prepared: dict[str, Any] = {} if prepare is None else {"prepare": prepare}
     return Dataset(
         name=name,
         class_names=tuple(class_names),
@@ -172,12 +166,7 @@ def split_by_class(
     """
     checks.seed(seed)
     for part, fraction in fractions.items():
-        checks.between(part, fraction, 0, 1)
-        if fraction == 0:
-            raise ValueError(
-                f"{part}=0 holds out no example, and every part needs one of each class: give a"
-                " fraction, such as 0.1, or a pair (inputs, labels)."
-            )
+        checks.above(part, fraction, 0)
     if sum(fractions.values()) >= 1:
         raise ValueError(
             f"validation and test must leave examples to train on, got fractions that sum to"
@@ -189,15 +178,10 @@ def split_by_class(
         rows = generator.permutation(np.flatnonzero(labels == number))
         needed = len(chosen)
         if len(rows) < needed:
-            plural = "" if len(rows) == 1 else "s"
-            if name == "0" and not len(rows):
-                raise ValueError(
-                    "no label is 0: labels count from 0. Subtract the lowest label from all labels."
-                )
+            advice = "number the labels from 0" if name == "0" and not len(rows) else "add examples"
             raise ValueError(
-                f"the class {name!r} has {len(rows)} example{plural}, and needs {needed}: one for"
-                f" each of {', '.join(chosen)}.\nAdd examples, leave the class out, or give"
-                " the other parts."
+                f"the class {name!r} has {len(rows)} examples, and needs {needed}, one for each of"
+                f" {', '.join(chosen)}: {advice}, leave the class out, or give the other parts."
             )
         start = 0
         for place, (part, fraction) in enumerate(fractions.items(), start=1):
@@ -217,158 +201,82 @@ def held_out(fractions: Mapping[str, float], seed: int) -> str:
     return f"{shares} held out of each class with seed {seed}"
 
 
-def _pair(part: str, value: Sequence[Any]) -> Part:
-    """Validate the inputs and the labels of a part."""
-    without_weights = len(value) == 3 and value[2] is None  # `Examples`
-    if isinstance(value, str) or not (len(value) == 2 or without_weights):
-        raise _no_part(part, value)
-    return value[0], value[1]
-
-
-def _no_part(part: str, value: Any) -> ValueError:
-    """Build the error for a part that is neither a fraction nor a pair of inputs and labels."""
-    length = len(value) if isinstance(value, Sized) and not isinstance(value, str) else None
-    got = repr(value) if length is None else f"{type(value).__name__} of length {length}"
-    advice = " For weights, make a Dataset of InMemory sources." if length == 3 else ""
-    return ValueError(f"{part} must be a fraction or a pair (inputs, labels), got {got}.{advice}")
-
-
-def _check_inputs(part: str, inputs: PyTree, training: PyTree) -> None:
-    """Validate that a part has the tree, dtypes and shapes of the training inputs."""
-    trees: list[Any] = [jax.tree.structure(inputs), jax.tree.structure(training)]
-    tree, expected_tree = trees
-    if tree != expected_tree:
-        raise ValueError(
-            f"{part}: inputs must have the tree of training, {expected_tree}, got {tree}."
+def _labels(part: str, values: Any) -> np.ndarray:
+    """Convert labels to a vector of integers or of names."""
+    labels = np.asarray(values)
+    if labels.dtype.kind == "O":  # such as names from a table
+        labels = np.array(labels.tolist())
+    if labels.dtype.kind == "S":
+        labels = np.char.decode(labels, "utf-8")
+    if labels.dtype.kind not in "iubU" or labels.ndim != 1:
+        raise TypeError(
+            f"{part}: labels must be integers or names of classes [n], got {labels.dtype}"
+            f" {labels.shape}."
         )
-    expected_leaves = jax.tree.leaves(training)
-    for (path, leaf), expected in zip(
-        jax.tree.leaves_with_path(inputs), expected_leaves, strict=True
-    ):
-        if (leaf.dtype, leaf.shape[1:]) != (expected.dtype, expected.shape[1:]):
-            raise ValueError(
-                f"{part}: inputs{jax.tree_util.keystr(path)} must be {_kind(expected)} as in"
-                f" training, got {_kind(leaf)}."
-            )
+    return labels.astype(np.int32) if labels.dtype.kind == "b" else labels
 
 
-def _refuse_channels_first(pixels: PyTree) -> None:
-    """Raise an error for pixels with the channels before height and width."""
-    if not (isinstance(pixels, np.ndarray) and pixels.dtype == np.uint8 and pixels.ndim == 4):
-        return
-    if pixels.shape[1] in (1, 3) and pixels.shape[3] > 4:
-        raise ValueError(
-            "pixels must be [n, height, width, channels], got"
-            f" {_kind(pixels)}: np.moveaxis(inputs, 1, -1) puts the channels last."
-        )
-
-
-def _kind(array: np.ndarray) -> str:
-    """Describe the dtype and the shape of an example.
-
-    >>> _kind(np.zeros((9, 4, 5), np.uint8))
-    'uint8 [n, 4, 5]'
-    """
-    return f"{array.dtype} [{', '.join(map(str, ['n', *array.shape[1:]]))}]"
-
-
-def _class_names(given: Mapping[str, Part], class_names: Sequence[str] | None) -> tuple[str, ...]:
+def _class_names(
+    by_part: Mapping[str, np.ndarray], class_names: Sequence[str] | None
+) -> tuple[str, ...]:
     """Name the classes: as given, by the names in the labels, or by the numbers of the labels."""
     if class_names is not None:
-        if len(set(class_names)) < len(class_names) or len(class_names) < 2:
-            raise ValueError(
-                f"class_names must be two names or more, all different, got {list(class_names)}."
-            )
-        return tuple(map(str, class_names))
-    by_part = {part: _labels(part, values[1]).reshape(-1) for part, values in given.items()}
-    are_names = by_part["train"].dtype.kind == "U"
-    for part, values in by_part.items():
-        if (values.dtype.kind == "U") != are_names:
-            expected = "names" if are_names else "numbers"
-            raise TypeError(
-                f"{part}: labels must be {expected} of classes as in training, got {values.dtype}:"
-                " convert them, or give class_names."
-            )
-    labels = np.concatenate(list(by_part.values()))
-    if are_names:
-        names = tuple(np.unique(labels).tolist())
+        names = tuple(map(str, class_names))
+    elif len({labels.dtype.kind == "U" for labels in by_part.values()}) > 1:
+        raise TypeError("labels must be numbers in all parts, or names in all parts.")
+    elif by_part["train"].dtype.kind == "U":
+        names = tuple(np.unique(np.concatenate([*by_part.values()])).tolist())
     else:
-        largest = int(labels.max()) if labels.size else -1  # unsigned labels have no -1
-        if largest >= _MOST_CLASSES:
-            raise ValueError(
-                f"labels must number the classes 0, 1, ..., at most {_MOST_CLASSES:,}, got"
-                f" {largest}: np.unique(labels, return_inverse=True) numbers them."
-            )
+        largest = max(int(labels.max(initial=0)) for labels in by_part.values())
+        checks.between("the largest label", largest, 0, 999_999)
         names = tuple(map(str, range(largest + 1)))
-    if len(names) < 2:
-        raise ValueError(
-            f"labels must have two classes or more, got only {', '.join(names) or 'none'}."
-        )
+    if len(set(names)) < max(2, len(names)):
+        raise ValueError(f"class names must be two or more, all different, got {', '.join(names)}.")
     return names
 
 
-def _as_arrays(part: str, values: Part, class_names: Sequence[str]) -> tuple[PyTree, np.ndarray]:
+def _checked(part: str, inputs: PyTree, labels: np.ndarray, names: Sequence[str]) -> InMemory:
     """Validate the inputs and the labels of a part; number labels that are names."""
-    for leaf in jax.tree.leaves(values[0]):
-        _refuse_masked(part, "inputs", leaf)
-    inputs, labels = jax.tree.map(_array, values[0]), _labels(part, values[1])
+    inputs = jax.tree.map(_array, inputs)
     leaves = jax.tree.leaves(inputs)
-    for leaf in leaves:
-        if leaf.dtype.kind in "OSUcMm":
-            raise TypeError(f"{part}: inputs must be real numbers, got {leaf.dtype}: encode them.")
-    lengths = {len(leaf) if leaf.ndim else 0 for leaf in leaves}
-    if lengths != {len(labels)} or labels.ndim != 1:
-        shapes = ", ".join(str(leaf.shape) for leaf in leaves[:3]) + ", ..." * (len(leaves) > 3)
-        advice = " Stack a list of arrays: np.stack(inputs)." if isinstance(values[0], list) else ""
+    shapes = [leaf.shape for leaf in leaves]
+    if any(leaf.dtype.kind not in "biufV" for leaf in leaves):  # V is bfloat16
+        raise TypeError(f"{part}: inputs must be numbers, got {leaves[0].dtype}.")
+    if {shape[:1] for shape in shapes} != {(len(labels),)}:
         raise ValueError(
-            f"{part}: inputs and labels must have one entry for each example, got inputs {shapes}"
-            f" and labels {labels.shape}.{advice}"
+            f"{part}: inputs and labels must have one entry for each example, got inputs"
+            f" {shapes[:3]} and labels {labels.shape}. np.stack makes an array of a list."
         )
     if labels.dtype.kind == "U":
-        number = {name: k for k, name in enumerate(class_names)}
-        unknown = next((str(text) for text in labels if str(text) not in number), None)
-        if unknown is not None:
-            raise ValueError(
-                f"{part}: the label {unknown!r} is none of the classes {', '.join(class_names)}."
-            )
-        labels = np.array([number[str(text)] for text in labels])
-    outside = (labels < 0) | (labels >= len(class_names))
-    if outside.any():
-        place = int(np.argmax(outside))
+        number = {name: k for k, name in enumerate(names)}
+        labels = np.array([number.get(str(name), -1) for name in labels])
+    wrong = np.flatnonzero((labels < 0) | (labels >= len(names)))
+    if wrong.size:
         raise ValueError(
-            f"{part}: the label {labels[place]} of example {place} must lie in"
-            f" [0, {len(class_names) - 1}]."
+            f"{part}: the label {labels[wrong[0]]} of example {wrong[0]} must be one of the"
+            f" {len(names)} classes, 0 to {len(names) - 1}."
         )
-    return inputs, labels.astype(np.int32)
-
-
-def _labels(part: str, values: Any) -> np.ndarray:
-    """Convert labels to an array of integers or strings."""
-    _refuse_masked(part, "labels", values)
-    labels = checks.of_one_kind(np.asarray(values))
-    if labels.dtype.kind == "S":
-        labels = np.char.decode(labels, "utf-8")
-    if labels.dtype.kind == "b":
-        labels = labels.astype(np.int32)
-    if labels.dtype.kind not in "iuU":
-        raise TypeError(f"{part}: labels must be integers or names of classes, got {labels.dtype}.")
-    return labels
-
-
-def _refuse_masked(part: str, what: str, values: Any) -> None:
-    """Raise an error for masked values, whose mask a plain array does not have."""
-    if np.ma.is_masked(values):
-        count = np.ma.count_masked(values)
-        raise ValueError(
-            f"{part}: {count} of the {what} {'is' if count == 1 else 'are'} masked: leave these"
-            " examples out, or fill the values."
-        )
+    return InMemory(inputs, labels.astype(np.int32))
 
 
 def _array(leaf: Any) -> np.ndarray:
     """Convert an array of any library; images without channels get one."""
-    array = np.asarray(as_array(leaf))
+    array = np.asarray(leaf)
+    if array.dtype.kind == "O":
+        array = np.array(array.tolist())
+    if array.dtype.kind == "f" and array.dtype.itemsize > 8:
+        array = array.astype(np.float64)
+    array = array.astype(array.dtype.newbyteorder("="), copy=False)
     return array[..., None] if array.dtype == np.uint8 and array.ndim == 3 else array
+
+
+def _are_pixels(inputs: PyTree) -> bool:
+    return isinstance(inputs, np.ndarray) and inputs.dtype == np.uint8 and inputs.ndim == 4
+
+
+def _kinds(inputs: PyTree) -> PyTree:
+    """Describe the dtype and the shape of an example."""
+    return jax.tree.map(lambda leaf: f"{leaf.dtype} {leaf.shape[1:]}", inputs)
 
 
 def arrays_of(
@@ -401,28 +309,20 @@ def arrays_of(
     >>> x.shape, y
     ((2, 1, 2), array([1, 0]))
     """
-    if isinstance(dataset, Mapping):
+    if isinstance(dataset, Mapping) or not hasattr(dataset, "__getitem__"):
         raise TypeError(
-            f"arrays_of takes one data set, got a mapping of {', '.join(map(str, dataset))}: give"
-            " one of its entries."
+            f"arrays_of needs a data set with len and [i], got a {type(dataset).__name__}: give one"
+            " entry of a mapping, or list(dataset)."
         )
-    if not (hasattr(dataset, "__len__") and hasattr(dataset, "__getitem__")):
-        raise TypeError(
-            f"arrays_of needs len(dataset) and dataset[i], which a {type(dataset).__name__} lacks:"
-            " give list(dataset)."
-        )
-    if size is not None and np.shape(size) != (2,):
-        raise TypeError(f"size must be (height, width), such as (64, 64), got {size!r}.")
     values, classes, modes = [], [], set()
     for number in range(len(dataset)):
         row = dataset[number]
         try:
             value, label = row[inputs], row[labels]
         except (KeyError, IndexError, TypeError) as error:
-            size_of = f"has {len(row)} values" if isinstance(row, Sized) else f"is {row!r}"
-            known = f"has {list(row)}" if isinstance(row, Mapping) else size_of
+            known = list(row) if isinstance(row, Mapping) else type(row).__name__
             raise ValueError(
-                f"row {number} has no {inputs!r} and {labels!r}; it {known}: set inputs and labels."
+                f"row {number} has no {inputs!r} and {labels!r}, but {known}: set inputs, labels."
             ) from error
         if hasattr(value, "convert") and hasattr(value, "resize"):  # an image of Pillow
             grey = value.mode in ("1", "L", "F") or value.mode.startswith("I")
@@ -432,25 +332,20 @@ def arrays_of(
                 raise ValueError(f"the image of row {number} cannot be read: {error}.") from error
             value = value if size is None else value.resize(size[::-1])
             modes.add(value.mode)
-        if channels_first and (modes or np.ndim(value) < 3):
-            got = "an image of Pillow" if modes else f"the shape {np.shape(value)}"
-            raise ValueError(
-                f"channels_first: inputs must be arrays [channels, height, width], got {got}: leave"
-                " out channels_first."
-            )
         values.append(np.asarray(value))
         classes.append(np.asarray(label))
-    if not values:
-        raise ValueError("the data set has no examples.")
     if len(modes) > 1:  # grey images among images in colour
         values = [np.repeat(v[..., None], 3, axis=-1) if v.ndim == 2 else v for v in values]
-    shapes = {value.shape for value in values}
-    if len(shapes) > 1:
-        some = ", ".join(map(str, sorted(shapes)[:3]))
-        advice = ": set size=(height, width)" if modes and size is None else ""
-        raise ValueError(f"all inputs must have one shape, got {some}{advice}.")
-    if len(shapes := {label.shape for label in classes}) > 1:
-        some = ", ".join(map(str, sorted(shapes)[:3]))
-        raise ValueError(f"all labels must have one shape, got {some}.")
+    for what, arrays in (("inputs", values), ("labels", classes)):
+        if len(shapes := sorted({array.shape for array in arrays})) != 1:
+            raise ValueError(
+                f"all {what} must have one shape, got {shapes[:3]}; size=(height, width) resizes"
+                " images."
+            )
+    if channels_first and (modes or values[0].ndim != 3):
+        raise ValueError(
+            "channels_first: inputs must be arrays [channels, height, width], got shape"
+            f" {values[0].shape}: leave out channels_first."
+        )
     stacked = np.stack(values)
     return np.moveaxis(stacked, 1, -1) if channels_first else stacked, np.stack(classes)

@@ -1,10 +1,8 @@
 """Images of the user's own: a folder for each class, or a CSV file of files and labels."""
 
-import json
-import os
 import pathlib
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -14,32 +12,16 @@ from calib_jax.core.files.escaping import one_line
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
-from calib_jax.data.images import decoded
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
-from calib_jax.data.images.image_files import eight_bits, opened
+from calib_jax.data.images.image_files import decode_all, eight_bits, opened
 from calib_jax.data.own.arrays import assembled, held_out
-from calib_jax.data.own.tables import PARTS, class_names, parts_of, quoted, rows_of
+from calib_jax.data.own.tables import PARTS, Row, class_names, parts_of, rows_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 _ADVICE = "replace this file or remove it"
-_ORDER = 2  # increment if this file changes the pixels or their order
 _LONGEST = 1 << 28  # limit on the bytes of an image
 _MODES = {1: "L", 3: "RGB"}
-
-
-class Listed(NamedTuple):
-    """An image of the data set.
-
-    Attributes:
-      path: the path of the file.
-      label: the name of its class.
-      part: train, validation or test; the split of the data set may hold out some of train.
-    """
-
-    path: pathlib.Path
-    label: str
-    part: str = "train"
 
 
 @register("own_images", About(title="Images of your own, in a folder", licence="your own"))
@@ -63,8 +45,7 @@ def from_folder(
 
     Classes are numbered in alphabetic order. Folders `train`, `val` and `test`, each with a folder
     for each class, are the parts; a part without a folder is held out of `train`. Images are cut to
-    the shape of the result, in the middle, and resized. They are kept in memory, and cached in the
-    folder by their shape, as calib_jax_decoded_32x32x3.npz, so that they are decoded once.
+    the shape of the result, in the middle, and resized. They are kept in memory.
 
     Args:
       folder: the folder of the images, as a path or in the folder of the data sets.
@@ -104,12 +85,15 @@ def from_folder(
             f" {place.name}/CLASS/IMAGE.png, or set the option folder."
         )
     images = list(_listed_in_csv(place, csv_file) if csv_file else _listed(place))
-    names = class_names({i.label: str(i.path) for i in reversed(images)}, classes, place)
+    names = class_names([image.label for image in images], classes, place)
     number = {name: k for k, name in enumerate(names)}
     labels = np.array([number[image.label] for image in images], np.int32)
     fractions = {"validation": validation, "test": test}
     rows, drawn = parts_of([image.part for image in images], labels, names, fractions, seed)
-    pixels = _cached(place, images, (height, width, channels))
+    shape = (height, width, channels)
+    pixels = decode_all(
+        len(images), shape, lambda row: _pixels(images[row].value, shape), place.name
+    )
     sources = {part: InMemory(pixels[index], labels[index]) for part, index in rows.items()}
     flip = random_flip()
     crop = random_crop(padding=max(1, height // 8))
@@ -127,29 +111,26 @@ def from_folder(
     )
 
 
-def _listed(place: pathlib.Path) -> Iterator[Listed]:
+def _listed(place: pathlib.Path) -> Iterator[Row]:
     """List the images of a folder of classes, or of the folders train, val and test."""
     folders = _folders(place)
     parts = {path: PARTS.get(path.name.lower(), "") for path in folders}
-    if folders and all(parts.values()):
-        if "train" not in parts.values():
-            raise ValueError(f"{place} has a folder for some parts, but none called train.")
-        for path, part in parts.items():
-            for image in _of_classes(path):
-                yield image._replace(part=part)
-        return
     # A folder with a part's name may be a class, such as trains beside buses, but has images then.
+    of_parts = [path for path, part in parts.items() if part and _folders(path)]
+    if not of_parts:
+        yield from _of_classes(place)
+        return
+    if len(of_parts) < len(folders) or "train" not in parts.values():
+        raise ValueError(
+            f"{place} has folders of parts, such as {of_parts[0].name}: there must be train, and"
+            " beside it val and test alone."
+        )
     for path, part in parts.items():
-        if part and _folders(path):
-            others = [one_line(other.name) for other, its_part in parts.items() if not its_part]
-            raise ValueError(
-                f"{place} has folders of parts, such as {path.name}, and others:"
-                f" {', '.join(others[:5])}.\nParts are train, val and test: move the others away."
-            )
-    yield from _of_classes(place)
+        for image in _of_classes(path):
+            yield image._replace(part=part)
 
 
-def _of_classes(place: pathlib.Path) -> Iterator[Listed]:
+def _of_classes(place: pathlib.Path) -> Iterator[Row]:
     """List the images of a folder with one folder for each class."""
     folders = _folders(place)
     if not folders:
@@ -164,7 +145,7 @@ def _of_classes(place: pathlib.Path) -> Iterator[Listed]:
                 f"the class {folder} has no images: add some, or remove the folder.\nImages end in"
                 f" {', '.join(ENDINGS)}."
             )
-        yield from (Listed(path, folder.name) for path in images)
+        yield from (Row(path, folder.name) for path in images)
 
 
 def _is_image(path: pathlib.Path, folder: pathlib.Path) -> bool:
@@ -177,50 +158,19 @@ def _folders(place: pathlib.Path) -> list[pathlib.Path]:
     return sorted(path for path in place.iterdir() if path.is_dir() and path.name[0] not in "._")
 
 
-def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Listed]:
+def _listed_in_csv(place: pathlib.Path, name: str) -> Iterator[Row]:
     """List the images of a CSV file with columns file, label and optionally split."""
-    path, absent = place / name, []
-    lines: dict[pathlib.Path, int] = {}
-    for row in rows_of(path, "file"):
+    first: dict[pathlib.Path, int] = {}
+    for number, row in enumerate(rows_of(place / name, "file"), start=1):
+        where = f"row {number} of {place / name} names {one_line(row.value)}"
         image = place / row.value
-        try:
-            first, exists = lines.setdefault(image.resolve(), row.line), image.is_file()
-        except (OSError, ValueError) as error:  # too long, or with a NUL
-            raise reading.Unreadable(
-                f"line {row.line} of {path} names {quoted(row.value)}, which is no path:"
-                f" {reading.reason(error)}."
-            ) from error
-        if first != row.line:
-            raise reading.Unreadable(
-                f"line {row.line} of {path} names {one_line(row.value)} again (line {first}): list"
-                " each image once."
-            )
+        with reading.guard(where, "a path"):  # too long, or with a NUL
+            again, exists = first.setdefault(image.resolve(), number), image.is_file()
+        if again != number:
+            raise reading.Unreadable(f"{where} again (row {again}): list each image once.")
         if not exists:
-            absent.append(f"{one_line(str(image))} (line {row.line})")
-        yield Listed(image, row.label, row.part)
-    if absent:
-        more = f", and {len(absent) - 1:,} more" if len(absent) > 1 else ""
-        raise FileNotFoundError(
-            f"{path} names files that do not exist: {absent[0]}{more}.\nPaths start in {place}."
-        )
-
-
-def _cached(
-    place: pathlib.Path, images: Sequence[Listed], shape: tuple[int, int, int]
-) -> np.ndarray:
-    """Decode the images, or read the decoded pixels from the cache."""
-
-    def decode() -> dict[str, np.ndarray]:
-        pixels = np.empty((len(images), *shape), np.uint8)
-        with decoded.progress(len(images), place.name) as advance:
-            for row, image in enumerate(images):
-                pixels[row] = _pixels(image.path, shape)
-                advance(1)
-        return {"pixels": pixels}
-
-    names = (os.path.relpath(image.path, place) for image in images)
-    key = json.dumps([_ORDER, decoded.fingerprint(place, names)])
-    return decoded.cached(place / decoded.name(*shape), key, decode)["pixels"]
+            raise FileNotFoundError(f"{where}, which does not exist; paths start in {place}.")
+        yield row._replace(value=image)
 
 
 def _pixels(path: pathlib.Path, shape: tuple[int, int, int]) -> Any:

@@ -1,8 +1,6 @@
 """Texts of the user's own: a CSV file of texts and labels."""
 
-import collections
 import dataclasses
-import pathlib
 from collections.abc import Sequence
 
 import numpy as np
@@ -13,7 +11,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.own.arrays import assembled, held_out
-from calib_jax.data.own.tables import Row, class_names, parts_of, quoted, rows_of
+from calib_jax.data.own.tables import class_names, parts_of, rows_of
 from calib_jax.data.text.vocabulary import CUTS, Vocabulary, words_of
 
 
@@ -73,21 +71,21 @@ def from_texts(
             f"there is no file {path}: set the option csv_file to a CSV file with the columns text"
             " and label."
         )
-    rows = [
-        # The words alone, so that texts with equal numbers are copies.
-        row._replace(value=" ".join(words_of(row.value)), label=" ".join(row.label.split()))
-        for row in rows_of(path, "text")
-    ]
-    lines = {row.label: f"line {row.line} of {path}" for row in reversed(rows)}
-    names = class_names(lines, classes, path)
+    # The words alone, so that texts with equal numbers are copies.
+    rows = [row._replace(value=" ".join(words_of(row.value))) for row in rows_of(path, "text")]
+    names = class_names([row.label for row in rows], classes, path)
     number = {name: k for k, name in enumerate(names)}
     labels = np.array([number[row.label] for row in rows], np.int32)
     fractions = {"validation": validation, "test": test}
     given = [row.part for row in rows]
-    _check_copies(rows, path)
-    _check_classes(rows, names, ["train", *(part for part in fractions if part not in given)], path)
-    texts: dict[str, int] = {}
-    copies = [texts.setdefault(row.value, len(texts)) for row in rows]
+    first: dict[str, int] = {}
+    copies = [first.setdefault(row.value, place) for place, row in enumerate(rows)]
+    for place, copied in enumerate(copies):
+        if given[place] != given[copied]:
+            raise reading.Unreadable(
+                f"row {place + 1} of {path} ({given[place]}) repeats the text of row {copied + 1}"
+                f" ({given[copied]}): keep each text in one part."
+            )
     parts, drawn = parts_of(given, labels, names, fractions, seed, copies)
     split_up = [row.value.split() for row in rows]
     known = Vocabulary.of((split_up[k] for k in parts["train"]), words)
@@ -104,40 +102,3 @@ def from_texts(
         * bool(empty),
     )
     return dataclasses.replace(dataset, vocabulary=known)
-
-
-def _check_copies(rows: Sequence[Row], path: pathlib.Path) -> None:
-    """Raise an error for a text in two parts, which would be trained on and tested."""
-    first: dict[str, Row] = {}
-    copies = [row for row in rows if first.setdefault(row.value, row).part != row.part]
-    if copies:
-        wrong, other = copies[0], first[copies[0].value]
-        more = f", and {len(copies) - 1:,} more lines do the same" if len(copies) > 1 else ""
-        raise reading.Unreadable(
-            f"line {wrong.line} of {path} ({wrong.part}) repeats the text of line {other.line}"
-            f" ({other.part}){more}: keep each text in one part."
-        )
-
-
-def _check_classes(
-    rows: Sequence[Row], names: Sequence[str], parts: Sequence[str], path: pathlib.Path
-) -> None:
-    """Raise an error for a class with fewer training texts than parts that need one."""
-    training = (row for row in reversed(rows) if row.part == "train")
-    counts = collections.Counter({row.value: row.label for row in training}.values())
-    for name in names:
-        count = counts[name]
-        if count >= len(parts):
-            continue
-        of_class = [row for row in rows if row.label == name]
-        if of_class and all(row.part != "train" for row in of_class):
-            raise ValueError(
-                f"line {of_class[0].line} of {path} has the class {quoted(name)}, which has no"
-                " training text: add some, or remove the lines of the class."
-            )
-        texts = "text" if count == 1 else "texts"
-        raise ValueError(
-            f"the class {quoted(name)} has {count} different training {texts} in {path}, and needs"
-            f" {len(parts)}, one for each of {', '.join(parts)}: add texts, remove the class, or"
-            " name the parts in the column split."
-        )

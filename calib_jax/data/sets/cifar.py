@@ -1,13 +1,18 @@
 """CIFAR-10 and CIFAR-100: small colour photographs in ten and in 100 classes."""
 
 import dataclasses
-import functools
+import pathlib
+from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
+
+from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, Download, register
-from calib_jax.data.formats import binary, files
+from calib_jax.data.formats import files, tfds
 from calib_jax.data.images import image_sets
+from calib_jax.data.images.image_sets import Images, checked_labels
 
 CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -39,16 +44,6 @@ _ABOUT_10 = About(
         ),
     ),
 )
-_READ_10 = functools.partial(
-    binary.images,
-    folder="cifar-10-batches-bin",
-    parts={
-        "train": tuple(f"data_batch_{number}.bin" for number in range(1, 6)),
-        "test": ("test_batch.bin",),
-    },
-    num_labels=1,
-    num_classes=10,
-)
 _ABOUT_100 = About(
     title="CIFAR-100, 32 x 32 in colour",
     licence="none stated; the authors ask to be cited",
@@ -63,13 +58,6 @@ _ABOUT_100 = About(
             folder="cifar-100-binary",
         ),
     ),
-)
-_READ_100 = functools.partial(
-    binary.images,
-    folder="cifar-100-binary",
-    parts={"train": ("train.bin",), "test": ("test.bin",)},
-    num_labels=2,  # one of 20 coarse classes, then the class
-    num_classes=100,
 )
 
 
@@ -94,8 +82,7 @@ def cifar10(
     time; all are normalised with the papers' mean (.4914, .4822, .4465) and deviation (.2023,
     .1994, .2010).
 
-    Files prepared by TFDS are read without TensorFlow, and the decoded pixels are cached beside
-    them, so images are decoded only on the first load.
+    Files prepared by TFDS as array_record are read without TensorFlow.
 
     Args:
       data_dir: the folder of the data sets. None uses the environment variable CALIB_JAX_DATA_DIR,
@@ -119,7 +106,6 @@ def cifar10(
     return _papers(
         "cifar10",
         _ABOUT_10,
-        _READ_10,
         class_names=CLASSES,
         first_labels=(6, 9, 9, 4, 1, 1, 2, 7, 8, 3),
         **locals(),
@@ -160,7 +146,6 @@ def cifar100(
     dataset = _papers(
         "cifar100",
         _ABOUT_100,
-        _READ_100,
         class_names=tuple(_NAMES.split()),
         first_labels=(19, 29, 0, 11, 1, 86, 90, 28, 23, 31),
         test_by=image_sets.IMAGENET if mistake else None,
@@ -176,7 +161,6 @@ def cifar100(
 def _papers(
     name: str,
     about: About,
-    read: files.Reader,
     *,
     class_names: tuple[str, ...],
     data_dir: str | None,
@@ -187,14 +171,15 @@ def _papers(
     """Read the images, and split and augment them as the papers do.
 
     Args:
-      name, about, read: the name of the set, its facts, and the reader of the authors' files.
+      name, about: the name of the set and its facts.
       class_names: the name of each class.
       data_dir, source: see `cifar10`.
       test_by: statistics that normalise the test images alone; None takes those of CIFAR-10.
       **options: see `image_sets.papers_dataset`.
     """
-    readers = files.readers(read, len(class_names))
-    (train, test), located = files.read(name, about, data_dir, source, readers)
+    train, test, located = tfds.train_and_test(
+        name, about, data_dir, source, _READERS[name], len(class_names)
+    )
     if test_by is not None:
         test = image_sets.as_if_normalized(test, by=test_by, prepared_by=image_sets.CIFAR10)
     return image_sets.papers_dataset(
@@ -208,3 +193,44 @@ def _papers(
         **options,
         augment=image_sets.crop_and_flip,
     )
+
+
+def _cifar10(path: pathlib.Path) -> tuple[Images, Images]:
+    names = [*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin"]
+    *train, test = _binary(path, names, num_labels=1, num_classes=10)
+    return Images(*(np.concatenate(arrays) for arrays in zip(*train, strict=True))), test
+
+
+def _cifar100(path: pathlib.Path) -> tuple[Images, Images]:
+    # One of 20 coarse classes stands before the class.
+    train, test = _binary(path, ["train.bin", "test.bin"], num_labels=2, num_classes=100)
+    return train, test
+
+
+_READERS = {"cifar10": _cifar10, "cifar100": _cifar100}
+
+
+def _binary(
+    path: pathlib.Path, names: list[str], *, num_labels: int, num_classes: int
+) -> list[Images]:
+    """Read files of the authors' binary version: records of labels and pixels."""
+    found = {name.rpartition("/")[2]: (name, content) for name, content in _wanted(path, names)}
+    parts, size = [], num_labels + 3 * 32 * 32
+    for name in names:
+        if name not in found:
+            raise reading.Unreadable(f"{path} has no {name}: download the archive anew.")
+        where, content = f"{found[name][0]} in {path}", found[name][1]
+        if not content or len(content) % size:
+            raise reading.Unreadable(
+                f"{where} has {len(content):,} bytes, which are no whole records of {size:,}."
+            )
+        records = np.frombuffer(content, np.uint8).reshape(-1, size)
+        labels = checked_labels(records[:, num_labels - 1], num_classes, where)
+        # A record stores the red plane, then green, then blue.
+        planes = records[:, num_labels:].reshape(-1, 3, 32, 32)
+        parts.append(Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels))
+    return parts
+
+
+def _wanted(path: pathlib.Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
+    return files.contents(path, lambda name: name.rpartition("/")[2] in names)

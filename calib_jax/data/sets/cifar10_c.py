@@ -1,7 +1,5 @@
 """CIFAR-10-C: the test images of CIFAR-10, corrupted in 19 ways."""
 
-import functools
-import os
 import pathlib
 
 import numpy as np
@@ -21,18 +19,10 @@ CORRUPTIONS = (
     *("speckle_noise", "gaussian_blur", "spatter", "saturate"),
 )
 _SEVERITIES = 5
-_OTHERWISE_IN_TFDS = {"glass_blur": "frosted_glass_blur", "elastic_transform": "elastic"}
-
-
-def _config(corruption: str, severity: int) -> str:
-    return f"{_OTHERWISE_IN_TFDS.get(corruption, corruption)}_{severity}"
-
-
 _ABOUT = About(
     title="CIFAR-10-C, corrupted test images of CIFAR-10, 32 x 32 in colour",
     licence="CC BY 4.0",
     counts={"test": (1000,) * 10},
-    tfds="cifar10_corrupted",
     official=("CIFAR-10-C",),
     downloads=(
         Download(
@@ -42,21 +32,12 @@ _ABOUT = About(
             folder="CIFAR-10-C",
         ),
     ),
-    variants={
-        _config(corruption, severity): {"corruption": corruption, "severity": severity}
-        for corruption in CORRUPTIONS
-        for severity in range(1, _SEVERITIES + 1)
-    },
 )
 
 
 @register("cifar10_c", _ABOUT)
 def cifar10_c(
-    *,
-    data_dir: str | None = None,
-    source: str | None = None,
-    corruption: str = "gaussian_noise",
-    severity: int = 5,
+    *, data_dir: str | None = None, corruption: str = "gaussian_noise", severity: int = 5
 ) -> Dataset:
     """Load 10,000 images of CIFAR-10-C: one corruption at one severity.
 
@@ -64,9 +45,7 @@ def cifar10_c(
     parts are empty.
 
     Args:
-      data_dir: see `cifar10`.
-      source: "tfds" for cifar10_corrupted prepared by TFDS, "official" for the authors' folder
-        CIFAR-10-C; None uses the first of these that exists.
+      data_dir: see `cifar10`; it contains the authors' folder CIFAR-10-C.
       corruption: one of 19 corruptions, by the authors' name.
       severity: from 1, the weakest, to 5.
 
@@ -76,10 +55,8 @@ def cifar10_c(
     """
     checks.one_of("corruption", corruption, CORRUPTIONS)
     checks.between("severity", severity, 1, _SEVERITIES)
-    official = functools.partial(_arrays, corruption=corruption, severity=severity)
-    readers = files.readers(official, len(CLASSES), parts=("test",))
-    config = _config(corruption, severity)
-    (test,), located = files.read("cifar10_c", _ABOUT, data_dir, source, readers, config=config)
+    located = files.find("cifar10_c", _ABOUT, data_dir)
+    test = _severity(located.path, corruption, severity)
     nothing = Images(np.empty((0, 32, 32, 3), np.uint8), np.empty(0, np.int32))
     return Dataset(
         name="cifar10_c",
@@ -97,25 +74,19 @@ def cifar10_c(
     )
 
 
-def _arrays(path: pathlib.Path, *, corruption: str, severity: int) -> tuple[Images, ...]:
+def _severity(path: pathlib.Path, corruption: str, severity: int) -> Images:
     """Read one severity: a fifth of the rows of the images and of the labels."""
-    pixels, labels = (_array(path / f"{name}.npy") for name in (corruption, "labels"))
+    # Memory-mapped, because one severity needs only a fifth of the 150 MB.
+    pixels, labels = (
+        reading.npy(path / f"{name}.npy", "an array of CIFAR-10-C", "unpack the archive anew")
+        for name in (corruption, "labels")
+    )
     count, rest = divmod(labels.size, _SEVERITIES)
-    shape = (labels.size, 32, 32, 3)
-    whole = labels.ndim == 1 and labels.dtype.kind in "iu"
-    if rest or not count or not whole or pixels.shape != shape or pixels.dtype != np.uint8:
+    if rest or not count or pixels.shape != (*labels.shape, 32, 32, 3) or pixels.dtype != np.uint8:
         raise reading.Unreadable(
-            f"{corruption}.npy in {path} is {pixels.dtype} {pixels.shape} with labels.npy"
-            f" {labels.dtype} {labels.shape}, and not uint8 {shape} in {_SEVERITIES} equal parts"
-            " with as many whole numbers."
+            f"{corruption}.npy in {path} is {pixels.dtype} {pixels.shape} with {labels.size:,}"
+            f" labels, and not {_SEVERITIES} equal parts of images 32 x 32 with a label each."
         )
     rows = slice((severity - 1) * count, severity * count)
     image_labels = checked_labels(labels[rows], len(CLASSES), f"labels.npy in {path}")
-    return (Images(np.array(pixels[rows]), image_labels),)
-
-
-def _array(path: pathlib.Path) -> np.ndarray:
-    if not os.path.lexists(path):
-        raise FileNotFoundError(f"{path.parent} has no {path.name}: unpack the archive anew.")
-    # Memory-mapped, because one severity needs only a fifth of the 150 MB.
-    return reading.npy(path, "an array of CIFAR-10-C", "unpack the archive anew")
+    return Images(np.array(pixels[rows]), image_labels)

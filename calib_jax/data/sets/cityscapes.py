@@ -8,7 +8,6 @@ test part here. After registration, www.cityscapes-dataset.com offers:
 """
 
 import functools
-import json
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -18,8 +17,8 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
-from calib_jax.data.formats import files, tfds
-from calib_jax.data.images import decoded, scenes
+from calib_jax.data.formats import files
+from calib_jax.data.images import scenes
 from calib_jax.data.images.image_sets import IMAGENET, normalized
 from calib_jax.data.images.scenes import ADVICE, SCALES, Pairs, Scenes
 
@@ -34,7 +33,6 @@ CLASSES = {
 _VOID = (*(value for value in range(34) if value not in CLASSES), 255)
 _IMAGES, _LABELS = "leftImg8bit", "gtFine"
 _ENDINGS = ("_leftImg8bit.png", "_gtFine_labelIds.png")
-_CONFIG = "semantic_segmentation"
 _HOW = (
     "register at https://www.cityscapes-dataset.com, and unpack leftImg8bit_trainvaltest.zip and"
     " gtFine_trainvaltest.zip there"
@@ -43,8 +41,6 @@ _ABOUT = About(
     title="Cityscapes, street scenes with 19 classes of pixels",
     licence="terms of cityscapes-dataset.com: non-commercial research and education only",
     counts={"train": 2975, "test": 500},
-    tfds=f"cityscapes/{_CONFIG}",
-    looked_up=True,
     official=(_IMAGES,),
     by_hand=_HOW,
     size=11_000_000_000 + 241_000_000,
@@ -55,7 +51,6 @@ _ABOUT = About(
 def cityscapes(
     *,
     data_dir: str | None = None,
-    source: str | None = None,
     held_out: Sequence[str] = ("tubingen", "ulm", "zurich"),
     crop: int = 769,
     scales: Sequence[float] = SCALES,
@@ -72,10 +67,8 @@ def cityscapes(
 
     Args:
       data_dir: the folder of the data sets. Either it, or its subfolder `cityscapes`, contains the
-        official folders `leftImg8bit` and `gtFine`; or it contains TFDS's
-        `cityscapes/semantic_segmentation`, prepared as array_record. None uses the environment
-        variable CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
-      source: the form to read, "tfds" or "official"; None uses the first of these that exists.
+        official folders `leftImg8bit` and `gtFine`. None uses the environment variable
+        CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
       held_out: the cities of the training part that validate; whole cities, so that frames of one
         drive do not train and validate. 361 images by default.
       crop: the side of a training image, in pixels.
@@ -95,10 +88,9 @@ def cityscapes(
     for scale in scales:
         checks.above("scales", scale, 0)
     size = scenes.size_of_scenes("cityscapes", height, width)
-    located = files.find("cityscapes", _ABOUT, data_dir, source)
-    read = _prepared if located.form == files.TFDS else _official
-    (frames, train), (tested, test) = (read(located.path, part) for part in ("train", "val"))
-    cities = np.array([frame.partition("_")[0] for frame in frames])
+    located = files.find("cityscapes", _ABOUT, data_dir)
+    (frames, train), (tested, test) = (_listed(located.path, part) for part in ("train", "val"))
+    cities = [frame.partition("_")[0] for frame in frames]
     for city in held_out:
         checks.one_of("cityscapes: held_out", city, sorted(set(cities)))
     validating = np.isin(cities, list(held_out))
@@ -130,7 +122,7 @@ def cityscapes(
     )
 
 
-def _official(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
+def _listed(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
     """List the frames of a part of the official folders, sorted by name."""
     labels = images.with_name(_LABELS)
     if not labels.is_dir():
@@ -148,33 +140,4 @@ def _official(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
     if alone := sorted({*names[0]} ^ {*names[1]}):
         lacking = labels if alone[0] in names[0] else images
         raise reading.Unreadable(f"{lacking / part} has no file of {alone[0]}: {ADVICE}.")
-    return names[0], scenes.pairs_of_files([*zip(paths[0], paths[1], strict=True)])
-
-
-def _prepared(folder: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
-    """List the frames of a part that TFDS prepared, sorted by name; TFDS shuffles them."""
-    part_there = {"train": "train", "val": "validation"}[part]
-    with reading.guard(folder, "Cityscapes as TFDS prepares it", ADVICE, library=True):
-        records = tfds.opened(folder, part_there, ("image_left", "segmentation_label"))
-
-    def listed() -> dict[str, np.ndarray]:
-        with (
-            decoded.progress(len(records), f"cityscapes, {part}") as advance,
-            reading.guard(folder, "Cityscapes as TFDS prepares it", ADVICE, library=True),
-        ):
-            (names,) = tfds.columns(records, ("image_id",), advance)
-        return {"names": names}
-
-    # Listing reads every record, 11 GB.
-    key = json.dumps([folder.name, part, len(records), tfds.fingerprint_of_records(folder)])
-    names = decoded.cached(folder / f"calib_jax_{part}.npz", key, listed)["names"]
-    order = np.argsort(names, kind="stable")
-
-    def read(number: int) -> tuple[bytes, bytes]:
-        record = records[int(order[number])]
-        return record["image_left"], record["segmentation_label"]
-
-    frames = [name.decode() for name in names[order]]
-    return frames, Pairs(
-        [(f"{folder}: {f}{_ENDINGS[0]}", f"{folder}: {f}{_ENDINGS[1]}") for f in frames], read
-    )
+    return names[0], [*zip(paths[0], paths[1], strict=True)]

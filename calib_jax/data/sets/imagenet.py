@@ -9,25 +9,35 @@ the 100,000 test images were never published. Registered users of image-net.org 
     ILSVRC2012_devkit_t12.tar.gz    the labels of the latter, MD5 fa75699e90414af021442c21a62c3abf
 """
 
+import os
+import pathlib
+import re
+
 import numpy as np
 
+from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data import splits
 from calib_jax.data.dataset import About, Dataset, register
-from calib_jax.data.images import imagenet_files
+from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.jpeg import Photographs
-from calib_jax.data.images.photo_lists import Listed
+from calib_jax.data.images.jpeg import Listed, Photographs
 
+_CLASS = re.compile(r"n\d{8}")
+_DEVKIT = "ILSVRC2012_devkit_t12/data"
+_TRUTH = "ILSVRC2012_validation_ground_truth.txt"
+_ADVICE = "unpack it anew"
+_HOW = (
+    "register at https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, unpack"
+    " ILSVRC2012_img_train.tar and the archive of every class in it to train/<class>/,"
+    " ILSVRC2012_img_val.tar to val/, and ILSVRC2012_devkit_t12.tar.gz beside them"
+)
 _ABOUT = About(
     title="ImageNet (ILSVRC 2012), photographs of about 500 x 375 in colour",
     licence="terms of image-net.org: non-commercial research and education only",
     counts={"train": 1_281_167, "test": 50_000},
-    tfds="imagenet2012",
-    looked_up=True,
     official=("train",),
-    by_hand="register at https://image-net.org/challenges/LSVRC/2012/2012-downloads.php, and "
-    + imagenet_files.HOW,
+    by_hand=_HOW,
     size=147_897_477_120 + 6_744_924_160,
 )
 
@@ -36,7 +46,6 @@ _ABOUT = About(
 def imagenet(
     *,
     data_dir: str | None = None,
-    source: str | None = None,
     held_out: str = "train",
     validation_per_class: int = 50,
     seed: int = 0,
@@ -54,12 +63,9 @@ def imagenet(
 
     Args:
       data_dir: the folder of the data sets. Either it, or its subfolder `imagenet`, contains the
-        official folders `train/<class>/*.JPEG` and `val/` (one folder per class, or flat with the
-        ground truth of the development kit or of Kaggle); or it contains `imagenet2012` prepared by
-        TFDS as array_record. None uses the environment variable CALIB_JAX_DATA_DIR, then
-        TFDS_DATA_DIR, then ~/tensorflow_datasets.
-      source: the form to read, "tfds" or "official"; None uses the first of these that exists. Both
-        have the same examples in the same order.
+        official folders `train/<class>/*.JPEG` and `val/`, which has a folder for each class, or is
+        flat with the development kit beside it. None uses the environment variable
+        CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
       held_out: the part from which validation examples are taken. "train", this library's default,
         holds out validation_per_class examples of every class of the training part and tests on the
         whole official validation set. "val" splits the official validation set into halves for
@@ -73,17 +79,23 @@ def imagenet(
       Russakovsky et al. 2015, ImageNet Large Scale Visual Recognition Challenge.
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.
     """
-    if source is not None:
-        checks.one_of("source", source, (imagenet_files.TFDS, imagenet_files.OFFICIAL))
     checks.one_of("held_out", held_out, ("train", "val"))
     checks.at_least("validation_per_class", validation_per_class, 1)
     checks.at_least("size", size, 1)
     checks.at_least("resize", resize, size)
-    located = imagenet_files.parts(data_dir, source)
-    training, testing = np.arange(len(located.train.labels)), np.arange(len(located.val.labels))
+    place = files.find("imagenet", _ABOUT, data_dir).path.parent
+    if not (place / "val").is_dir():
+        raise FileNotFoundError(f"{place / 'train'} is there, but {place / 'val'} is not: {_HOW}.")
+    classes, validated = (tuple(_folders(place / part)) for part in ("train", "val"))
+    if not classes or validated not in ((), classes):
+        lone = min({*classes} ^ {*validated}, default="n01440764")
+        raise reading.Unreadable(f"{place} has no folder {lone} in train or in val: {_HOW}.")
+    train = _in_folders(place / "train", classes)
+    val = _in_folders(place / "val", classes) if validated else _flat(place, classes)
+    training, testing = np.arange(len(train.labels)), np.arange(len(val.labels))
     if held_out == "train":
         validating = splits.some_of_each(
-            located.train.labels, located.classes, validation_per_class, name="imagenet", seed=seed
+            train.labels, classes, validation_per_class, name="imagenet", seed=seed
         )
         training = np.delete(training, validating)
         rule = f"{validation_per_class} of each class of the training part, drawn with seed {seed}"
@@ -92,18 +104,15 @@ def imagenet(
         validating, testing = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         rule = f"half of the official validation set, drawn with seed {seed}"
 
-    def part(coded: Listed, index: np.ndarray) -> Photographs:
-        return Photographs(coded, index, size, resize)
-
     return Dataset(
         name="imagenet",
-        class_names=located.classes,
-        train=part(located.train, training),
-        validation=part(located.train if held_out == "train" else located.val, validating),
-        test=part(located.val, testing),
+        class_names=classes,
+        train=Photographs(train, training, size, resize),
+        validation=Photographs(train if held_out == "train" else val, validating, size, resize),
+        test=Photographs(val, testing, size, resize),
         description=(
-            f"ImageNet (ILSVRC 2012, from {located.form}), {size} x {size} in colour,"
-            f" {len(located.classes)} classes: {len(training)} to train, {len(validating)} to"
+            f"ImageNet (ILSVRC 2012), {size} x {size} in colour,"
+            f" {len(classes)} classes: {len(training)} to train, {len(validating)} to"
             f" validate ({rule}), {len(testing)} to test, of the official validation set. For"
             " research that is not commercial, by the terms of image-net.org. Russakovsky et al."
             " 2015."
@@ -111,3 +120,62 @@ def imagenet(
         prepare=normalized(IMAGENET),
         brightest=255,
     )
+
+
+def _folders(place: pathlib.Path) -> list[str]:
+    """List the folders of classes."""
+    with reading.guard(place, "a folder of ImageNet", _HOW), os.scandir(place) as entries:
+        return sorted(e.name for e in entries if _CLASS.fullmatch(e.name) and e.is_dir())
+
+
+def _images(place: pathlib.Path) -> list[str]:
+    with reading.guard(place, "a folder of images", _ADVICE), os.scandir(place) as entries:
+        names = [entry.name for entry in entries if entry.name.endswith((".JPEG", ".jpg", ".jpeg"))]
+        # Some systems add hidden metadata files such as ._n01440764_18.JPEG.
+        images = sorted(name for name in names if not name.startswith("."))
+        if not images:
+            raise ValueError("it has no images *.JPEG")
+    return images
+
+
+def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
+    """List the images of a folder for each class."""
+    images = [_images(place / name) for name in classes]
+    names = [
+        f"{name}/{image}" for name, some in zip(classes, images, strict=True) for image in some
+    ]
+    labels = np.repeat(np.arange(len(classes), dtype=np.int32), [len(some) for some in images])
+    return Listed(place, np.array([name.encode() for name in names]), labels)
+
+
+def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
+    """List a flat folder of validation images, with the ground truth of the development kit."""
+    from scipy.io import loadmat
+
+    names, kit = _images(place / "val"), place / _DEVKIT
+    if not (kit / _TRUTH).exists():
+        raise FileNotFoundError(
+            f"{place / 'val'} has no folder for each class, and {kit / _TRUTH} is not there: unpack"
+            " ILSVRC2012_devkit_t12.tar.gz in it."
+        )
+    given = reading.text(kit / _TRUTH, "the ground truth of ImageNet", _ADVICE).split()
+    # SciPy raises errors of many kinds for a damaged file.
+    with reading.guard(kit / "meta.mat", "the classes of ImageNet", _ADVICE, library=True):
+        synsets = loadmat(kit / "meta.mat", squeeze_me=True)["synsets"]
+        # The numbers of the development kit are not in the alphabetical order of the classes.
+        ids = {str(int(row["ILSVRC2012_ID"])): str(row["WNID"]) for row in synsets}
+    if len(given) != len(names):
+        raise reading.Unreadable(
+            f"{kit / _TRUTH} has {len(given)} lines for the {len(names)} images of {place / 'val'}:"
+            " one of the two is not whole."
+        )
+    numbers = {identity: number for number, identity in enumerate(classes)}
+    for line, number in enumerate(given, start=1):
+        if ids.get(number) not in numbers:
+            raise reading.Unreadable(
+                f"line {line} of {kit / _TRUTH} has the class {number[:20]!r}, which"
+                f" {place / 'train'} does not have."
+            )
+    labels = np.array([numbers[ids[number]] for number in given], np.int32)
+    order = np.argsort(labels, kind="stable")
+    return Listed(place / "val", np.array([name.encode() for name in names])[order], labels[order])

@@ -17,8 +17,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.jpeg import Photographs
-from calib_jax.data.images.photo_lists import Listed, listed
+from calib_jax.data.images.jpeg import Listed, Photographs, listed
 from calib_jax.data.splits import some_of_each
 
 _LISTS = ("train2018.json", "val2018.json")

@@ -1,7 +1,5 @@
 """Intents of short queries: BANKING77 and CLINC150."""
 
-import csv
-import io
 import json
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -139,35 +137,19 @@ def clinc150(
 
 def _table(path: pathlib.Path) -> list[_Query]:
     """Read a CSV file with the columns text and category."""
-    with reading.guard(path, _KIND, _ADVICE):
-        text = files.content(path, _KIND, _ADVICE, at_most=_AT_MOST).decode("utf-8-sig")
-        rows = csv.reader(io.StringIO(text, newline=""), strict=True)
-        try:
-            header, *queries = [row for row in rows if row] or [[]]
-        except csv.Error as error:
-            raise ValueError(f"line {rows.line_num} has quotes that do not match") from error
-        if header != ["text", "category"]:
-            raise ValueError(
-                f"its columns are {', '.join(header) or 'none'}, and not text, category"
-            )
-        if wrong := next((row for row in queries if len(row) != 2 or not all(row)), None):
-            raise ValueError(f"the row {', '.join(wrong)[:60]!r} is no text with a category")
-    return [(text, intent) for text, intent in queries]
+    table = files.read_table(path, _KIND, ("text", "category"))
+    return [*zip(table["text"], table["category"], strict=True)]
 
 
 def _pairs(stored: Any, name: str) -> list[_Query]:
     """Read a part of data_full.json: a list of [query, intent]."""
     pairs = stored.get(name) if isinstance(stored, Mapping) else None
-    if not isinstance(pairs, list) or not pairs:
+    if not isinstance(pairs, list):
         raise ValueError(f"it has no list {name!r}")
     for pair in pairs:
-        if not (isinstance(pair, list) and len(pair) == 2 and all(map(_is_text, pair))):
+        if not (isinstance(pair, list) and [type(text) for text in pair] == [str, str]):
             raise ValueError(f"{str(pair)[:60]} in {name!r} is no [query, intent]")
     return [(text, intent) for text, intent in pairs]
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str) and bool(value)
 
 
 def _intents(
@@ -198,13 +180,14 @@ def _dataset(
     numbered = number_texts(name, texts, counted=counted, **options)
     number = {intent: label for label, intent in enumerate(names)}
     sources: dict[str, Any] = {}
+    known = {*names, _OUTSIDE}
     for part, queries in parts.items():
-        unknown = {intent for _, intent in queries} - {*names, _OUTSIDE}
-        if unknown:
-            raise reading.Unreadable(
-                f"the {part} part of {path} has the intent {min(unknown)!r}, which no training"
-                f" query has: {_ADVICE}."
-            )
+        for row, (text, intent) in enumerate(queries):
+            if not text or intent not in known:
+                raise reading.Unreadable(
+                    f"query {row} of the {part} part of {path}, {text[:40]!r}, has the intent"
+                    f" {intent[:40]!r}, which no training query has: {_ADVICE}."
+                )
         labels = np.array([number.get(intent, 0) for _, intent in queries], np.int32)
         inside = np.array([intent != _OUTSIDE for _, intent in queries], np.float32)
         weights = None if inside.all() else inside

@@ -42,7 +42,6 @@ _ORIGINAL = About(
 )
 _WHOLE = "unpack the whole archive, or leave it packed"
 _STRIPPED = ("headers", "footers", "quotes")
-_MAX_BYTES, _MAX_FILES = 1 << 28, 50_000
 _QUOTE = re.compile(r"\s*[>|:]|\s*In article\b|.*\b(writes|wrote|says|said)\s*:\s*$", re.I)
 _SIGNATURE = re.compile(r"\s*[-_=*]{2,}\s*$")
 _SIGNATURE_LINES = 12
@@ -234,13 +233,15 @@ def _by_date(path: pathlib.Path) -> _Parts:
 
 def _messages(path: pathlib.Path) -> Iterator[tuple[_Place, _Message]]:
     """Yield the place of each message, with its text and label."""
-    contents = files.contents(path, "a message", max_bytes=_MAX_BYTES, max_files=_MAX_FILES)
-    for name, content in contents:
+    for name, content in files.contents(path, _is_message):
         place = tuple(name.split("/")[-3:])
-        hidden = place[-1].startswith(".")  # such as .DS_Store
-        if len(place) == 3 and place[1] in GROUPS and not hidden:
-            # The messages of 1993 declare no encoding; latin-1 maps every byte to one character.
-            yield place, (content().decode("latin-1"), GROUPS.index(place[1]))
+        # The messages of 1993 declare no encoding; latin-1 maps every byte to one character.
+        yield place, (content.decode("latin-1"), GROUPS.index(place[1]))
+
+
+def _is_message(name: str) -> bool:
+    place = name.split("/")[-3:]
+    return len(place) == 3 and place[1] in GROUPS and not place[2].startswith(".")
 
 
 def _place(entry: tuple[_Place, _Message]) -> _Place:

@@ -10,9 +10,8 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
-from calib_jax.data.formats import archives, files
-from calib_jax.data.text.dependencies import ordered, padded_dependencies, read_dependencies
-from calib_jax.data.text.trees import Nodes, Tree, padded, parse_tree, plain_words
+from calib_jax.data.formats import files
+from calib_jax.data.text.trees import Tree, padded, parse_tree, plain_words
 from calib_jax.data.text.vocabulary import Vocabulary
 from calib_jax.data.text.word_vectors import read_vectors
 from calib_jax.data.text.wordpiece import WordPiece
@@ -24,7 +23,7 @@ _ABOUT = About(
     licence="none stated; the authors ask to be cited",
     # Without the sentences whose root is neutral, of 8,544 + 1,101 and 2,210.
     counts={"train": 6_920 + 872, "test": 1_821},
-    official=(_ARCHIVE, "trees", "train.txt", "train.txt.gz"),
+    official=(_ARCHIVE, "trees", "train.txt.gz"),
     by_hand=f"download https://nlp.stanford.edu/sentiment/{_ARCHIVE} and leave it packed",
     size=800_000,
 )
@@ -42,7 +41,6 @@ def sst(
     vectors: str | None = None,
     leaves: int = 56,
     pieces: str | None = None,
-    dependencies: str | None = None,
     seed: int = 1,
 ) -> Dataset:
     """Load the binary task of Mukhoti et al. 2020: 6,920, 872 and 1,821 sentences of polar roots.
@@ -53,11 +51,6 @@ def sst(
 
     Inputs are a dictionary of "words" `[leaves]`, word numbers from 1, and "children"
     `[leaves - 1, 2]`, as `models.tree_lstm` takes them; labels are `[2 leaves - 1]`.
-
-    With `dependencies`, inputs are "words" `[leaves]` and "parents" `[leaves]`, as
-    `models.child_sum_tree_lstm` takes them, and labels are `[leaves]`. A word has the label of its
-    phrase, that is of the word and all that depend on it, if the binary tree has this phrase; the
-    root has the label of the sentence. All other words have weight 0.
 
     With `pieces`, the sentences have no trees: inputs are a dictionary of "tokens", the numbers of
     the word pieces between [CLS] and [SEP] with padding of 0 at the end, as `models.bert` takes
@@ -75,8 +68,6 @@ def sst(
         56 in test.
       pieces: a folder of Hugging Face with the vocabulary of a BERT (`vocab.txt`); the other
         options are then not used. The longest sentence defines the number of pieces.
-      dependencies: a folder with dependency trees of all sentences, in the order of the published
-        files, as `train.conllu`, `dev.conllu` and `test.conllu`.
       seed: seed of the vectors that are drawn.
 
     References:
@@ -85,10 +76,9 @@ def sst(
     """
     checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
     located = files.find("sst", _ABOUT, data_dir)
-    if pieces and (vectors or dependencies):
-        raise ValueError("give pieces, or vectors and dependencies, not both: BERT takes no trees.")
-    parsed = {part: _parsed(located.path, name) for part, name in _PARTS.items()}
-    trees = {part: [tree for tree in parsed[part] if _is_polar(tree)] for part in parsed}
+    if pieces and vectors:
+        raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")
+    trees = {part: _polar(located.path, name) for part, name in _PARTS.items()}
     if pieces:
         return _sentences(trees, files.given(pieces, "sst", data_dir), str(located))
     counted = ["train"] if vocabulary == "train" else list(trees)
@@ -103,16 +93,8 @@ def sst(
             f" Word vectors of {pathlib.Path(vectors).name} for {read.known.sum():,} of"
             f" {len(distinct):,} words."
         )
-    if dependencies:
-        folder = files.given(dependencies, "sst", data_dir)
-        nodes = {
-            part: _of_dependencies(folder / f"{name}.conllu", parsed[part], leaves)
-            for part, name in _PARTS.items()
-        }
-    else:
-        nodes = {part: padded(trees[part], leaves) for part in trees}
     sources: dict[str, Any] = {
-        part: _source(nodes[part], trees[part], known, all_nodes=part == "train") for part in trees
+        part: _source(trees[part], leaves, known, all_nodes=part == "train") for part in trees
     }
     return Dataset(
         name="sst",
@@ -123,7 +105,7 @@ def sst(
             f" every node, {len(trees['validation'])} to validate and {len(trees['test'])} to test,"
             f" with the root's; {len(distinct):,} words of"
             f" {'all' if vocabulary == 'all' else 'training'} sentences; {located}. Socher et al."
-            f" 2013.{' Dependency trees of another parser.' * bool(dependencies)}{origin}"
+            f" 2013.{origin}"
         ),
         embedding=table,
         vocabulary=known,
@@ -133,13 +115,16 @@ def sst(
 def _sentences(trees: Mapping[str, list[Tree]], folder: pathlib.Path, located: str) -> Dataset:
     """Number the word pieces of sentences."""
     known = WordPiece.of_folder(folder)
-    # The longest text has [CLS], its pieces and [SEP].
     texts = {part: [plain_words(" ".join(tree.words)) for tree in trees[part]] for part in trees}
+    # The longest text has [CLS], its pieces and [SEP].
     length = 2 + max(len(known.pieces(text)) for part in texts.values() for text in part)
-    sources: dict[str, Any] = {}
-    for part, of_part in trees.items():
-        labels = np.array([int(tree.labels[-1] > _NEUTRAL) for tree in of_part], np.int32)
-        sources[part] = InMemory(known.tokens(texts[part], length), labels)
+    sources: dict[str, Any] = {
+        part: InMemory(
+            known.tokens(texts[part], length),
+            np.array([int(tree.labels[-1] > _NEUTRAL) for tree in of_part], np.int32),
+        )
+        for part, of_part in trees.items()
+    }
     return Dataset(
         name="sst",
         class_names=("negative", "positive"),
@@ -154,77 +139,45 @@ def _sentences(trees: Mapping[str, list[Tree]], folder: pathlib.Path, located: s
     )
 
 
-def _parsed(path: pathlib.Path, name: str) -> list[Tree]:
-    """Read the trees of a part; errors name the line and the column."""
-    kind, advice = "trees in brackets", "download the file again"
-    with reading.guard(path, kind, advice):
-        if path.suffix == ".zip":
-            member = f"trees/{name}.txt"
-            content = archives.read(path, [member], _MAX_BYTES)[member]
-            place = f"{path}, {member}"
-        else:
-            file = (path if path.is_dir() else path.parent) / f"{name}.txt"
-            if not file.exists():
-                file = file.with_name(f"{name}.txt.gz")
-            content = files.content(file, kind, advice, at_most=_MAX_BYTES)
-            place = str(file)
+def _polar(path: pathlib.Path, name: str) -> list[Tree]:
+    """Read the trees of a part whose root is not neutral; errors name the line."""
+    member, advice = f"trees/{name}.txt", "download the file again"
+    if path.suffix == ".gz":
+        place = path.with_name(f"{name}.txt.gz")
+        content = files.content(place, "trees in brackets", advice, at_most=_MAX_BYTES)
+    else:
+        place = path / member
+        found = [coded for _, coded in files.contents(path, lambda name: name == member)]
+        content = found[0] if found else b""
     trees = []
-    for number, line in enumerate(_decoded(place, content).split("\n"), start=1):
+    with reading.guard(place, "trees in brackets", advice):
+        lines = content.decode("utf-8").split("\n")
+    for number, line in enumerate(lines, start=1):
         if not line.strip():
             continue
         try:
-            trees.append(_three_labels(parse_tree(line.rstrip("\r"))))
+            tree = parse_tree(line)
         except ValueError as error:
-            raise reading.Unreadable(f"{place}, line {number}, {error}.") from None
+            raise reading.Unreadable(f"{place}, line {number}: {error}.") from None
+        trees.append(
+            tree._replace(labels=tuple(int(label > 1) + int(label > 2) for label in tree.labels))
+        )
     if not trees:
         raise reading.Unreadable(f"{place} holds no tree: {advice}.")
-    return trees
+    return [tree for tree in trees if tree.labels[-1] != _NEUTRAL]
 
 
-def _decoded(place: str, content: bytes) -> str:
-    try:
-        return content.decode("utf-8")
-    except UnicodeDecodeError as error:
-        line = content[: error.start].count(b"\n") + 1
-        raise reading.Unreadable(f"{place}, line {line}, is not UTF-8.") from None
-
-
-def _three_labels(tree: Tree) -> Tree:
-    return tree._replace(labels=tuple(int(label > 1) + int(label > 2) for label in tree.labels))
-
-
-def _is_polar(tree: Tree) -> bool:
-    return tree.labels[-1] != _NEUTRAL
-
-
-def _of_dependencies(path: pathlib.Path, parsed: list[Tree], leaves: int) -> Nodes:
-    """Read the dependency trees of all sentences, and keep the trees with polar roots."""
-    sentences = read_dependencies(path)
-    if len(sentences) != len(parsed):
-        raise reading.Unreadable(
-            f"{path} has {len(sentences):,} sentences, and the binary trees {len(parsed):,}."
-        )
-    trees = []
-    for number, (sentence, tree) in enumerate(zip(sentences, parsed, strict=True), start=1):
-        try:
-            trees.append(ordered(sentence, tree))
-        except ValueError as error:
-            raise reading.Unreadable(f"{path}, sentence {number}: {error}.") from None
-    kept = [graph for graph, tree in zip(trees, parsed, strict=True) if _is_polar(tree)]
-    return padded_dependencies(kept, leaves)
-
-
-def _source(nodes: Nodes, trees: list[Tree], known: Vocabulary, *, all_nodes: bool) -> InMemory:
-    words = np.zeros(nodes.order.shape, np.int32)
-    unknown = known.number_of[UNKNOWN]
+def _source(trees: list[Tree], leaves: int, known: Vocabulary, *, all_nodes: bool) -> InMemory:
+    nodes, unknown = padded(trees, leaves), known.number_of[UNKNOWN]
+    words = np.zeros((len(trees), leaves), np.int32)
     for row, tree in enumerate(trees):
-        numbers = np.array([known.number_of.get(word, unknown) for word in tree.words], np.int32)
-        words[row, : len(numbers)] = numbers[nodes.order[row, : len(numbers)]]
+        numbers = [known.number_of.get(word, unknown) for word in tree.words]
+        words[row, : len(numbers)] = numbers
     weights = nodes.labeled.astype(np.float32)
     if not all_nodes:
         weights = np.zeros_like(weights)
         weights[np.arange(len(trees)), nodes.root] = 1
-    return InMemory({"words": words, **nodes.structure}, nodes.labels, weights)
+    return InMemory({"words": words, "children": nodes.children}, nodes.labels, weights)
 
 
 def _completed(table: np.ndarray, known: np.ndarray, seed: int) -> np.ndarray:

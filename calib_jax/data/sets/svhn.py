@@ -1,14 +1,13 @@
 """SVHN: digits of house numbers in street photographs."""
 
-import os
 import pathlib
 
 import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, Download, register
-from calib_jax.data.formats import files, matlab
-from calib_jax.data.images.image_sets import Images, papers_dataset
+from calib_jax.data.formats import tfds
+from calib_jax.data.images.image_sets import Images, checked_labels, papers_dataset
 
 _URL = "http://ufldl.stanford.edu/housenumbers"
 _TRAIN, _TEST = "train_32x32.mat", "test_32x32.mat"
@@ -58,7 +57,7 @@ def svhn(
     """
     options = {**locals()}
     del options["data_dir"], options["source"]
-    (train, test), located = files.read("svhn", _ABOUT, data_dir, source, _READERS)
+    train, test, located = tfds.train_and_test("svhn", _ABOUT, data_dir, source, _both, 10)
     return papers_dataset(
         train,
         test,
@@ -73,27 +72,23 @@ def svhn(
     )
 
 
-def _both(path: pathlib.Path) -> tuple[Images, ...]:
+def _both(path: pathlib.Path) -> tuple[Images, Images]:
     return _matlab(path), _matlab(path.with_name(_TEST))
 
 
 def _matlab(path: pathlib.Path) -> Images:
     """Read X `[32, 32, 3, n]` and y `[n, 1]`; the file stores the digit 0 as label 10."""
-    if not os.path.lexists(path):
-        raise FileNotFoundError(
-            f"{path.parent} has no {path.name}: download {_URL}/{path.name} to there."
-        )
-    variables = matlab.read(path, ("X", "y"), f"download {_URL}/{path.name} again")
-    stored, labels = np.asarray(variables["X"]), np.asarray(variables["y"]).reshape(-1)
-    pixels, shape = np.moveaxis(stored, -1, 0) if stored.ndim else stored, (len(labels), 32, 32, 3)
-    if pixels.shape != shape or pixels.dtype != np.uint8 or labels.dtype.kind not in "iu":
-        raise reading.Unreadable(
-            f"{path} has X {pixels.shape} {pixels.dtype} and y {labels.dtype}, and not {shape} of"
-            " uint8 and whole numbers."
-        )
-    if not set(np.unique(labels)) <= set(range(1, 11)):
-        raise reading.Unreadable(f"{path} has labels other than 1 to 10: {np.unique(labels)[:20]}.")
-    return Images(np.ascontiguousarray(pixels), (labels % 10).astype(np.int32))
+    from scipy.io import loadmat
 
-
-_READERS = files.readers(_both, 10)
+    again = f"download {_URL}/{path.name} to there again"
+    if not path.exists():
+        raise FileNotFoundError(f"{path.parent} has no {path.name}: {again}.")
+    # SciPy raises errors of many kinds for a damaged file.
+    with reading.guard(path, "a MATLAB file with X and y", again, library=True):
+        variables = loadmat(path, variable_names=("X", "y"))
+        pixels, labels = np.moveaxis(variables["X"], -1, 0), variables["y"].reshape(-1)
+        if pixels.shape != (len(labels), 32, 32, 3) or pixels.dtype != np.uint8:
+            raise ValueError(f"X is {pixels.dtype} {pixels.shape} for {len(labels)} labels")
+    return Images(
+        np.ascontiguousarray(pixels), checked_labels(labels, 10, str(path), lowest=1) % 10
+    )

@@ -88,9 +88,7 @@ def synthia(
     if not 0 < first < second < len(order):
         raise ValueError(f"{located.path} has {len(order)} frames; a split needs more: {ADVICE}.")
     table = scenes.table_of(CLASSES, _VOID)
-    pairs = scenes.pairs_of_files(
-        [(located.path / _IMAGES / frame, located.path / _LABELS / frame) for frame in frames]
-    )
+    pairs = [(located.path / _IMAGES / frame, located.path / _LABELS / frame) for frame in frames]
     part = functools.partial(Scenes, pairs, table=table, void=len(CLASSES), size=size)
     parts = np.split(np.array(order), [first, second])
     return Dataset(

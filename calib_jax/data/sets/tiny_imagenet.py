@@ -1,10 +1,6 @@
 """Tiny-ImageNet: photographs in 200 classes, 64 x 64."""
 
-import json
-import os
 import pathlib
-import re
-from collections.abc import Callable, Collection
 
 import numpy as np
 
@@ -13,7 +9,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.data import splits
 from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.formats import files
-from calib_jax.data.images import decoded
+from calib_jax.data.images.image_files import decode_all, pixels
 from calib_jax.data.images.image_sets import (
     IMAGENET,
     Images,
@@ -24,10 +20,8 @@ from calib_jax.data.images.image_sets import (
 )
 
 _SHAPE = (64, 64, 3)
-_IDENTITY = re.compile(r"\w{1,40}")
 _LONGEST = 1 << 22  # limit on the bytes of an image
 _ADVICE = "unpack the archive anew"
-_ORDER = 1  # increment if this file changes the order or content of the returned images
 _ABOUT = About(
     title="Tiny-ImageNet, 64 x 64 in colour",
     licence="that of ImageNet: non-commercial research and education only",
@@ -61,8 +55,8 @@ def tiny_imagenet(
     code augments them only once); all are normalised with the statistics of ImageNet. The official
     test images have no published labels and are not used.
 
-    The images are read from the authors' folder tiny-imagenet-200, and the decoded pixels are
-    cached in it, so images are decoded only on the first load.
+    The images are read from the authors' folder tiny-imagenet-200. Some public copies hold further
+    classes: they are left out, and the description names them.
 
     Args:
       data_dir: see `cifar10`.
@@ -82,10 +76,8 @@ def tiny_imagenet(
     """
     checks.one_of("split", split, ("papers", "released"))
     located = files.find("tiny_imagenet", _ABOUT, data_dir)
-    identities = _lines(located.path / "wnids.txt", "wnid")
-    if len(set(identities)) < len(identities):
-        raise reading.Unreadable(f"wnids.txt in {located.path} names a class twice: {_ADVICE}.")
-    (train, test), classes = _images(located.path, identities), sorted(identities)
+    classes, others = _classes(located.path)
+    train, test = _train(located.path, classes), _test(located.path, classes, others)
     order = splits.shuffled(len(train.labels), seed=seed)
     if split == "papers":
         held = _held_out(train.labels[order], validation_per_class)
@@ -103,7 +95,8 @@ def tiny_imagenet(
         test=test.source(),
         description=(
             f"{_ABOUT.title}: {sizes(training, validation.labels, test.labels)}; {rule}; {located}."
-            f" Licence: {_ABOUT.licence}. Le and Yang 2015."
+            + f" Left out, because they are not official: {', '.join(others)}." * bool(others)
+            + f" Licence: {_ABOUT.licence}. Le and Yang 2015."
         ),
         prepare=_prepare,
         brightest=255,
@@ -126,71 +119,67 @@ def _held_out(labels: np.ndarray, per_class: int) -> np.ndarray:
     return held
 
 
-def _images(folder: pathlib.Path, identities: list[str]) -> tuple[Images, Images]:
-    """Read the images for training, class by class, and the official validation images."""
-    numbers = {identity: number for number, identity in enumerate(sorted(identities))}
-    train: dict[str, int] = {}
-    for identity, number in numbers.items():
-        if not _IDENTITY.fullmatch(identity):
-            raise reading.Unreadable(
-                f"wnids.txt in {folder} has {identity[:80]!r} in place of a class, n01443537."
-            )
-        images = sorted((folder / "train" / identity / "images").glob("*.JPEG"))
-        if not images:
+def _classes(folder: pathlib.Path) -> tuple[list[str], list[str]]:
+    """Return the official classes of a copy, sorted, and its other classes."""
+    path = pathlib.Path(__file__).with_suffix(".txt")
+    official = reading.text(path, "the classes", "install the library anew").split("\n", 1)[1]
+    known, given = {*official.split()}, sorted({*_lines(folder / "wnids.txt")})
+    classes = [identity for identity in given if identity in known]
+    if len(classes) < 2:
+        raise reading.Unreadable(f"{folder / 'wnids.txt'} names no classes: {_ADVICE}.")
+    return classes, [identity for identity in given if identity not in known]
+
+
+def _train(folder: pathlib.Path, classes: list[str]) -> Images:
+    """Read the images for training, class by class."""
+    paths: list[pathlib.Path] = []
+    labels: list[int] = []
+    for number, identity in enumerate(classes):
+        of_class = sorted((folder / "train" / identity / "images").glob("*.JPEG"))
+        if not of_class:
             raise reading.Unreadable(f"{folder} has no images of the class {identity} in train.")
-        train |= {path.relative_to(folder).as_posix(): number for path in images}
-    test: dict[str, int] = {}
-    for line in _lines(folder / "val" / "val_annotations.txt", "annotation"):
-        image, _, rest = line.partition("\t")
-        identity = rest.partition("\t")[0]
-        plain = image.isprintable() and "/" not in image and len(image) < 100
-        if identity not in numbers or not plain:
+        paths += of_class
+        labels += [number] * len(of_class)
+    return Images(_decoded(paths), np.array(labels, np.int32))
+
+
+def _test(folder: pathlib.Path, classes: list[str], others: list[str]) -> Images:
+    """Read the official validation images, in the order of their list."""
+    path = folder / "val" / "val_annotations.txt"
+    numbers = {identity: number for number, identity in enumerate(classes)}
+    images: dict[str, int] = {}
+    for number, line in enumerate(_lines(path), start=1):
+        name, identity, *_ = (*line.split("\t"), "")
+        if identity in others:
+            continue
+        if identity not in numbers or "/" in name:
             raise reading.Unreadable(
-                f"val_annotations.txt in {folder} has {line[:80]!r} in place of a file and a class."
+                f"line {number} of {path} has {line[:80]!r} in place of a file and a class."
             )
-        test[f"val/images/{image}"] = numbers[identity]
-
-    def decode() -> dict[str, np.ndarray]:
-        with decoded.progress(len(train) + len(test), "tiny_imagenet") as advance:
-            return {
-                "train": _decoded(folder, train, advance),
-                "test": _decoded(folder, test, advance),
-            }
-
-    key = json.dumps([_ORDER, decoded.fingerprint(folder, [*train, *test])])
-    arrays = decoded.cached(folder / decoded.NAME, key, decode)
-    return (
-        Images(arrays["train"], np.fromiter(train.values(), np.int32)),
-        Images(arrays["test"], np.fromiter(test.values(), np.int32)),
-    )
+        images[name] = numbers[identity]
+    paths = [folder / "val" / "images" / name for name in images]
+    return Images(_decoded(paths), np.array([*images.values()], np.int32))
 
 
-def _decoded(
-    folder: pathlib.Path, names: Collection[str], advance: Callable[[int], object]
-) -> np.ndarray:
-    pixels = np.empty((len(names), *_SHAPE), np.uint8)
-    for row, name in enumerate(names):
-        coded = reading.content(folder / name, "an image", _ADVICE, at_most=_LONGEST)
-        with reading.guard(folder / name, "an image", _ADVICE, library=True):
-            pixels[row] = decoded.pixels(coded, _SHAPE)
-        advance(1)
-    return pixels
+def _decoded(paths: list[pathlib.Path]) -> np.ndarray:
+    def decode(row: int) -> np.ndarray:
+        coded = reading.content(paths[row], "an image", _ADVICE, at_most=_LONGEST)
+        with reading.guard(paths[row], "an image", _ADVICE, library=True):
+            return pixels(coded, _SHAPE)
+
+    return decode_all(len(paths), _SHAPE, decode, "tiny_imagenet")
 
 
-def _lines(path: pathlib.Path, what: str) -> list[str]:
-    if not os.path.lexists(path):
-        raise FileNotFoundError(f"{path.parent} has no {path.name}: {_ADVICE}.")
-    lines = reading.text(path, f"a list of {what}s", _ADVICE).splitlines()
-    if not any(lines):
-        raise reading.Unreadable(f"{path} has no {what}.")
-    return [line for line in lines if line]
+def _lines(path: pathlib.Path) -> list[str]:
+    lines = reading.text(path, "a list of Tiny-ImageNet", _ADVICE).splitlines()
+    return [line for line in lines if line.strip()]
 
 
 def _names(folder: pathlib.Path, identities: list[str]) -> tuple[str, ...]:
     """Name each class by the first of its words; use the ids if these are not unique."""
     words = {}
-    if os.path.lexists(folder / "words.txt"):
-        for line in _lines(folder / "words.txt", "word"):
+    if (folder / "words.txt").exists():
+        for line in _lines(folder / "words.txt"):
             identity, _, synonyms = line.partition("\t")
             words[identity] = synonyms.partition(",")[0].strip()
     names = tuple(words.get(identity, identity) for identity in identities)

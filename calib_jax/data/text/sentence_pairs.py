@@ -13,7 +13,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Dataset
 from calib_jax.data.formats import files
 from calib_jax.data.splits import subset
-from calib_jax.data.text.subwords import BEGIN, END, PADDING, Subwords, learned_pieces
+from calib_jax.data.text.subwords import BEGIN, END, PADDING, Subwords
 
 DIRECTIONS = ("de-en", "en-de")
 LANGUAGES = {"de": "German", "en": "English"}
@@ -182,7 +182,7 @@ def translation(
     known = Subwords.read(subwords) if subwords else _learned(parts["train"], words, learned_from)
     dtype = np.uint16 if len(known) <= 1 << 16 else np.int32
     numbered = {
-        part: [Ragged.of(map(known.numbers, side), dtype) for side in parts[part]] for part in PARTS
+        part: [Ragged.of(known.numbers_of(side), dtype) for side in parts[part]] for part in PARTS
     }
     long = np.maximum(*(side.lengths for side in numbered["train"])) >= length
     if long.all():
@@ -220,4 +220,4 @@ def _learned(train: Parallel, words: int, count: int | None) -> Subwords:
     count = pairs if count is None else min(count, pairs)
     chosen = [place * pairs // count for place in range(count)]
     sentences = (side[place] for side in train for place in chosen)
-    return Subwords(learned_pieces("words", sentences, words))
+    return Subwords.learned("words", sentences, words)

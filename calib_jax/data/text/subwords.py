@@ -1,20 +1,20 @@
-"""Subwords learned by byte-pair encoding, and the sentences that they number."""
+"""Subwords learned by byte-pair encoding, by the package `tokenizers`."""
 
-import collections
 import dataclasses
 import functools
-import heapq
 import os
 import pathlib
 import re
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Any
 
 import numpy as np
 
 from calib_jax.core.files import reading, writing
 from calib_jax.core.inputs import checks
 from calib_jax.data.text.vocabulary import refuse_text
+from calib_jax.data.text.wordpiece import tokenizers
 
 PADDING, BEGIN, END, UNKNOWN = range(4)
 _SPECIAL = ("<padding>", "<begin>", "<end>", "<unknown>")
@@ -38,10 +38,10 @@ class Subwords:
         the place of a piece is its number.
 
     >>> subwords = Subwords.of(["low lower lowest", "new newer newest"], size=25)
-    >>> [subwords.pieces[number] for number in subwords.numbers("lowest, new")]
-    ['▁lo', 'west', '<unknown>', '▁ne', 'w']
     >>> subwords.text(subwords.numbers("newest lower"))
     'newest lower'
+    >>> subwords.text(subwords.numbers("lowest, new"))
+    'lowest\ufffd new'
     """
 
     pieces: tuple[str, ...]
@@ -58,8 +58,7 @@ class Subwords:
         """Learn the pieces of sentences.
 
         All characters are pieces; then the most frequent adjacent pair of pieces is merged and
-        becomes a piece, until there are `size` pieces or no pair occurs twice. Of equally frequent
-        pairs the first in the order of Unicode is merged.
+        becomes a piece, until there are `size` pieces or no pair occurs twice.
 
         Args:
           sentences: the sentences, of both languages for a shared vocabulary.
@@ -69,7 +68,23 @@ class Subwords:
           Sennrich et al. 2016, Neural Machine Translation of Rare Words with Subword Units.
         """
         refuse_text("of takes sentences", sentences, "[text]")
-        return cls(learned_pieces("size", sentences, size))
+        return cls.learned("size", sentences, size)
+
+    @classmethod
+    def learned(cls, name: str, sentences: Iterable[str], size: int) -> "Subwords":
+        """Learn the pieces as `of` does; errors use the caller's name of the size option."""
+        package, words = tokenizers(), [_words(text) for text in sentences]
+        characters = {character for text in words for word in text for character in word}
+        why = f", because the sentences have {len(characters)} characters"
+        checks.at_least(name, size, len(_SPECIAL) + len(characters), why)
+        tokenizer = package.Tokenizer(package.models.BPE())
+        tokenizer.pre_tokenizer = package.pre_tokenizers.WhitespaceSplit()  # of the words below
+        trainer = package.trainers.BpeTrainer(
+            vocab_size=size, min_frequency=2, special_tokens=[*_SPECIAL], show_progress=False
+        )
+        tokenizer.train_from_iterator((" ".join(text) for text in words), trainer)
+        vocabulary = tokenizer.get_vocab()
+        return cls(tuple(sorted(vocabulary, key=vocabulary.__getitem__)))
 
     @classmethod
     def read(cls, path: str | os.PathLike[str]) -> "Subwords":
@@ -95,9 +110,26 @@ class Subwords:
         """The number of each piece."""
         return {piece: number for number, piece in enumerate(self.pieces)}
 
+    @functools.cached_property
+    def _tokenizer(self) -> Any:
+        # A file of pieces has no pairs: every pair of pieces that makes a piece is merged to it.
+        merges = [
+            (piece[:place], piece[place:])
+            for piece in self.pieces[len(_SPECIAL) :]
+            for place in range(1, len(piece))
+            if piece[:place] in self.number_of and piece[place:] in self.number_of
+        ]
+        package, unknown = tokenizers(), _SPECIAL[UNKNOWN]
+        return package.Tokenizer(package.models.BPE(self.number_of, merges, unk_token=unknown))
+
     def numbers(self, text: str) -> list[int]:
         """Number the pieces of a text, without `<begin>` and `<end>`."""
-        return [number for word in _words(text) for number in self._of_word(word)]
+        return self.numbers_of([text])[0]
+
+    def numbers_of(self, texts: Iterable[str]) -> list[list[int]]:
+        """Number the pieces of texts, as `numbers` does for each."""
+        words = [_words(text) for text in texts]
+        return [text.ids for text in self._tokenizer.encode_batch(words, is_pretokenized=True)]
 
     def text(self, numbers: Sequence[int] | np.ndarray) -> str:
         """Write the text of numbers, as far as `<end>`."""
@@ -111,89 +143,8 @@ class Subwords:
                 parts.append(self.pieces[number])
         return "".join(parts).replace(_SPACE, " ").strip()
 
-    @functools.cached_property
-    def _of_word(self) -> "functools._lru_cache_wrapper[tuple[int, ...]]":
-        """Number the pieces of a word; frequent words are split once."""
-
-        @functools.lru_cache(maxsize=1 << 18)
-        def numbers(word: str) -> tuple[int, ...]:
-            parts, number_of = list(word), self.number_of
-            while True:
-                pairs = map(str.__add__, parts, parts[1:])
-                known = [number_of[pair] for pair in pairs if pair in number_of]
-                if not known:
-                    break
-                parts = _joined(parts, self.pieces[min(known)])
-            return tuple(number_of.get(part, UNKNOWN) for part in parts)
-
-        return numbers
-
-
-def learned_pieces(name: str, sentences: Iterable[str], size: int) -> tuple[str, ...]:
-    """Learn the pieces of `Subwords.of`; errors use the caller's name of the size option."""
-    counts = collections.Counter(word for text in sentences for word in _words(text))
-    characters = sorted({character for word in counts for character in word})
-    start = [*_SPECIAL, *characters]
-    why = f", because the sentences have {len(characters)} characters"
-    checks.at_least(name, size, len(start), why)
-    pieces = dict.fromkeys(start)
-    for piece in _merged(counts):
-        if len(pieces) == size:
-            break
-        pieces[piece] = None
-    return tuple(pieces)
-
 
 def _words(text: str) -> list[str]:
     """Split a text into words and punctuation; the first part of each word begins with a mark."""
     text = unicodedata.normalize("NFC", text).replace(_SPACE, "_")
     return _WORD.findall("".join(_SPACE + part for part in text.split()))
-
-
-def _joined(parts: Sequence[str], piece: str) -> list[str]:
-    """Merge the adjacent pairs of parts that make a piece, from the left."""
-    merged: list[str] = []
-    place = 0
-    while place < len(parts):
-        if place + 1 < len(parts) and parts[place] + parts[place + 1] == piece:
-            merged.append(piece)
-            place += 2
-        else:
-            merged.append(parts[place])
-            place += 1
-    return merged
-
-
-def _merged(counts: collections.Counter[str]) -> Iterable[str]:
-    """Yield the merged pieces of words with their counts, the most frequent one first."""
-    words = [(list(word), count) for word, count in counts.items()]
-    pairs: collections.Counter[str] = collections.Counter()
-    places = collections.defaultdict(set)  # the words that have, or had, each pair
-    for place, (parts, count) in enumerate(words):
-        for pair in map(str.__add__, parts, parts[1:]):
-            pairs[pair] += count
-            places[pair].add(place)
-    queue = [(-count, pair) for pair, count in pairs.items()]
-    heapq.heapify(queue)
-    while queue:
-        count, piece = heapq.heappop(queue)
-        if pairs[piece] != -count:  # an entry of an earlier count
-            continue
-        if -count < 2:
-            return
-        changed = set()
-        for place in places.pop(piece):
-            parts, times = words[place]
-            joined = _joined(parts, piece)
-            for pair in map(str.__add__, parts, parts[1:]):
-                pairs[pair] -= times
-                changed.add(pair)
-            for pair in map(str.__add__, joined, joined[1:]):
-                pairs[pair] += times
-                places[pair].add(place)
-                changed.add(pair)
-            words[place] = (joined, times)
-        for pair in changed:
-            if pairs[pair] > 0:
-                heapq.heappush(queue, (-pairs[pair], pair))
-        yield piece
