@@ -1,6 +1,6 @@
 """Reliability diagrams: accuracy against confidence in each bin."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -65,6 +65,7 @@ def reliability_before_after(
     *,
     ece: tuple[Any, Any] = (None, None),
     titles: tuple[str, str] = ("before", "after"),
+    events: tuple[str | None, str | None] = (None, None),
     level: float | None = None,
     width: float = 7.5,
 ) -> "matplotlib.figure.Figure":
@@ -75,13 +76,15 @@ def reliability_before_after(
       after: another such object, such as the table of the calibrated model.
       ece: ECEs for the captions, as in `reliability_diagram`.
       titles: titles of the two diagrams.
+      events: for a diagram of the probability of an event, the name of the event; None for a
+        diagram of the confidence of the top label.
       level: nominal coverage of the tables' intervals, for the legend.
       width: width of the figure, in inches.
     """
     if len(ece) != 2 or len(titles) != 2:
         raise ValueError(f"ece and titles must be pairs, got {ece!r} and {titles!r}.")
     tables = [checked("reliability_before_after", table) for table in (before, after)]
-    return _figure(list(zip(tables, ece, titles, strict=True)), level, width)
+    return _figure(list(zip(tables, ece, titles, strict=True)), level, width, events)
 
 
 @style.drawn
@@ -135,7 +138,10 @@ def reliability_grid(
 
 
 def _figure(
-    panels: list[tuple[CheckedBins, Any, str | None]], level: float | None, width: float
+    panels: list[tuple[CheckedBins, Any, str | None]],
+    level: float | None,
+    width: float,
+    events: Sequence[str | None] = (None,),
 ) -> "matplotlib.figure.Figure":
     room = (width - 0.6) / len(panels)
     # A nearly square diagram, a histogram of a third of its height, and text above and below.
@@ -145,16 +151,23 @@ def _figure(
     )
     handles: list[Any] = []
     for column, (bins, ece, title) in enumerate(panels):
-        handles += _diagram(axes[0, column], bins, level) + _histogram(axes[1, column], bins)
+        event = events[column]
+        x, y = ("confidence", "accuracy") if event is None else (f"P({event})", "observed")
+        handles += _diagram(axes[0, column], bins, level, event is not None)
+        handles += _histogram(axes[1, column], bins, event is not None)
+        axes[1, column].set_xlabel(x)
+        if column == 0 or events[column] != events[0]:
+            axes[0, column].set_ylabel(y)
         # Narrow diagrams get one fact per line.
         between = ", " if style.characters(room) > 36 else "\n"
-        means = f"accuracy {bins.mean(bins.accuracy):.3f}"
-        means += f"{between}confidence {bins.mean(bins.confidence):.3f}"
+        names = ("accuracy", "confidence") if event is None else ("observed", "stated")
+        means = f"{names[0]} {bins.mean(bins.accuracy):.3f}"
+        means += f"{between}{names[1]} {bins.mean(bins.confidence):.3f}"
         number = style.number("ece", bins.ece if ece is None else ece)
         caption = f"ECE {number}\n{means}\n{bins.n}{between}{bins.cut}"
         caption = f"{title}\n{caption}" if title else caption
         axes[0, column].set_title(style.wrapped(caption, room))
-    axes[0, 0].set(ylabel="accuracy", xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
+    axes[0, 0].set(xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
     axes[1, 0].set_ylabel("examples, %")
     figure.align_ylabels()
     several = len(panels) > 1
@@ -170,8 +183,15 @@ def _why_outside(captions: list[Any]) -> str:
     return " ".join(outside_interval.reasons(triples))
 
 
-def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | None) -> list[Any]:
+def _diagram(
+    axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | None, of_event: bool = False
+) -> list[Any]:
     """Draw bars, gaps, intervals and the diagonal; return the legend's handles."""
+    share, over, under = (
+        ("observed per bin", "gap: stated too high", "gap: stated too low")
+        if of_event
+        else ("accuracy per bin", "gap: over-confident", "gap: under-confident")
+    )
     filled = bins.filled
     left, width = bins.lower[filled], (bins.upper - bins.lower)[filled]
     confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
@@ -179,9 +199,9 @@ def _diagram(axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | Non
     gap = confidence - accuracy
     handles: list[Any] = []
     for side, height, bottom, label, look in (
-        (np.ones_like(few), accuracy, np.zeros_like(gap), "accuracy per bin", style.PLAIN),
-        (gap > 0, gap, accuracy, "gap: over-confident", style.HATCHED),
-        (gap < 0, gap, accuracy, "gap: under-confident", style.HATCHED_BACK),
+        (np.ones_like(few), accuracy, np.zeros_like(gap), share, style.PLAIN),
+        (gap > 0, gap, accuracy, over, style.HATCHED),
+        (gap < 0, gap, accuracy, under, style.HATCHED_BACK),
     ):
         if np.any(side):
             where = (left[side], height[side], width[side], bottom[side])
@@ -252,7 +272,10 @@ def _write_few(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> Any:
     return Patch(label=f"fewer than {FEW} examples", **style.PLAIN, alpha=_FAINT)
 
 
-def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
+def _histogram(
+    axes: "matplotlib.axes.Axes", bins: CheckedBins, of_event: bool = False
+) -> list[Any]:
+    right, stated = ("observed", "stated") if of_event else ("accuracy", "confidence")
     filled = bins.filled
     axes.bar(
         bins.lower[filled],
@@ -268,7 +291,7 @@ def _histogram(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> list[Any]:
     return [
         axes.axvline(bins.mean(values), label=label, color=color, linestyle=dash, linewidth=1.3)
         for values, label, color, dash in (
-            (bins.accuracy, "overall accuracy", style.BLUE, "-"),
-            (bins.confidence, "overall confidence", style.VERMILLION, "--"),
+            (bins.accuracy, f"overall {right}", style.BLUE, "-"),
+            (bins.confidence, f"overall {stated}", style.VERMILLION, "--"),
         )
     ]

@@ -10,6 +10,7 @@ import numpy as np
 
 from calib_jax import calibrators
 from calib_jax.metrics import Stated
+from calib_jax.report import calibration
 from calib_jax.report.reading.answer_files import Answers
 from calib_jax.report.reading.prediction_tables import counted, listed, shown
 from calib_jax.report.records import GIVEN
@@ -46,6 +47,7 @@ def score_answers(
             " fitted, on one kind of number."
         )
     evidence = _evidence(models, fit_on)
+    headlines = _on_shared_questions(models, fit_on, evidence)
     names = [each.model for each in models]
     if len(name) > len(names):
         raise ValueError(f"--name is given {len(name)} times, for {counted(len(names), 'model')}.")
@@ -64,7 +66,7 @@ def score_answers(
         groups=first.groups if per_group else None,
         clusters=clusters,
         compare=several or None,
-        fit_on={names[k]: of for k, of in evidence.items()} or None,
+        fit_on={names[k]: _as_examples(of) for k, of in evidence.items()} or None,
         name=names[0],
         all_pairs=True,
         probabilities=are_probabilities,
@@ -73,7 +75,14 @@ def score_answers(
     if clusters is not None and first.clusters is None:
         questions = counted(len(set(clusters.tolist())), "question")
         on_pairs.append(f"Several answers to one question are a cluster: {questions}.")
-    return dataclasses.replace(report, notes=[*notes, *on_pairs, *report.notes])
+    if evidence and (left := [name for k, name in enumerate(names) if k not in evidence]):
+        verb = "is" if len(left) == 1 else "are"
+        on_pairs.append(
+            f"{', '.join(left)} {verb} not calibrated: --fit_on has none of its answers."
+        )
+    return dataclasses.replace(
+        report, notes=[*notes, *on_pairs, *report.notes], headlines=headlines or report.headlines
+    )
 
 
 def _as_input(answers: Answers) -> Any:
@@ -84,9 +93,45 @@ def _as_input(answers: Answers) -> Any:
     return kind(answers.values.astype(np.float32), answers.correct)
 
 
-def _evidence(
-    models: Sequence[Answers], fit_on: Sequence[Answers]
-) -> dict[int, tuple[Any, Any, Any]]:
+def _as_examples(answers: Answers) -> tuple[Any, Any, Any]:
+    """Return the examples of a fit as `score` takes them."""
+    labels = answers.correct if answers.kind == "probability" else None
+    return _as_input(answers), labels, answers.weights
+
+
+def _on_shared_questions(
+    models: Sequence[Answers], fit_on: Sequence[Answers], evidence: dict[int, Answers]
+) -> list[str]:
+    """Count the scored questions that a calibrator is fitted on; many are an error.
+
+    Files may number their questions from 1 each: a number is the same question only beside the
+    same answer.
+    """
+    headlines = []
+    for place, fitted in evidence.items():
+        sets = [_questions(models[place]), _questions(fitted)]
+        if not all(sets):
+            continue
+        if all(question.isdecimal() for questions in sets for question in questions):
+            answers = [
+                {*zip(each.questions, each.values, each.correct, strict=True)}
+                for each in (models[place], fitted)
+                if each.questions is not None
+            ]
+            number = len({question for question, *_ in answers[0] & answers[1]})
+        else:
+            number = len(sets[0] & sets[1])
+        scored, asked = map(len, sets)
+        line = calibration.shared_sentence(number, scored, asked, "question", "--fit_on")
+        headlines.append(line)
+    return [line for line in dict.fromkeys(headlines) if line]
+
+
+def _questions(answers: Answers) -> set[str]:
+    return set() if answers.questions is None else set(answers.questions.tolist())
+
+
+def _evidence(models: Sequence[Answers], fit_on: Sequence[Answers]) -> dict[int, Answers]:
     """Find the held-out answers of each model, by its place."""
     by_name = {each.model: each for each in fit_on}
     if len(models) == len(fit_on) == 1:
@@ -94,8 +139,7 @@ def _evidence(
     evidence = {}
     for place, each in enumerate(models):
         if other := by_name.pop(each.model, None):
-            labels = other.correct if other.kind == "probability" else None
-            evidence[place] = (_as_input(other), labels, other.weights)
+            evidence[place] = other
     if by_name:
         raise ValueError(
             f"--fit_on has the model {shown(next(iter(by_name)))}, which is not scored; these are"

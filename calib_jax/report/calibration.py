@@ -17,13 +17,14 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.invalid_values import refuse_labels
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.metrics import Stated
-from calib_jax.report.predictions import as_logits, same_examples
+from calib_jax.report.predictions import as_logits, shared_rows
 from calib_jax.report.reading.prediction_tables import counted
 
 # Logits, labels and weights of held-out examples; or answers, None and weights.
 Evidence: TypeAlias = tuple[Any, Any, Any]
 EXACT = "nll"  # the criterion that needs no grid
 PAPERS_STEP = 0.1
+MOST_SHARED = 0.03  # of the scored examples, or of the fitted ones
 SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 
 
@@ -120,17 +121,46 @@ def _values_of(rows: Any) -> Array:
     return jnp.asarray(rows.confidence if isinstance(rows, Stated) else rows)
 
 
-def refuse_same(scored: Evidence, fit_on: Evidence) -> None:
-    """Raise an error if a calibrator would be fitted on the examples that are scored."""
+def on_shared(
+    scored: Evidence, fit_on: Evidence, kind: str = "example", fitted: str = "fit_on"
+) -> str:
+    """Count the scored examples that a calibrator would be fitted on; "" without any.
+
+    Raise an error if they are more than `MOST_SHARED` of the scored or the fitted examples.
+
+    Args:
+      scored: logits or answers, labels or None, and weights.
+      fit_on: the same of the examples of the fit.
+      kind: what an example is called.
+      fitted: what the examples of the fit are called.
+    """
 
     def examples(rows: Any, labels: Any, weights: Any = None) -> Evidence:
         return _values_of(rows), rows.correct if labels is None else labels, weights
 
-    if same_examples(examples(*scored), examples(*fit_on)):
+    sets = examples(*scored), examples(*fit_on)
+    sizes = [
+        np.size(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
+        for _, labels, weights in sets
+    ]
+    number = shared_rows(*sets)
+    return shared_sentence(number, sizes[0], sizes[1], kind, fitted)
+
+
+def shared_sentence(number: int, scored: int, fitted: int, kind: str, where: str) -> str:
+    """Describe how many scored examples are fitted on; raise an error if they are many."""
+    if not number:
+        return ""
+    found = (
+        f"{number:,} of {scored:,} scored {kind}s {'is' if number == 1 else 'are'} also among the"
+        f" {fitted:,} of {where}"
+    )
+    if number > MOST_SHARED * min(scored, fitted):
         raise ValueError(
-            "score: fit_on holds the examples that are scored, and a calibrator is never"
-            " fitted on these.\nGive other examples, or cross_fit=5."
+            f"score: {found}, and a calibrator is never fitted on the examples that are scored.\n"
+            "Give other examples, or cross_fit=5."
         )
+    return f"{found}: the calibrated numbers look better than they are."
 
 
 def calibrated(

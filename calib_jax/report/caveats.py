@@ -16,16 +16,21 @@ BY_SQUARED_ERROR = (
     " squared errors (inference.compare_calibration), because noise alone raises the errors shown."
     " p of other metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
 )
+SQUARED_ERROR = "squared_calibration_error"  # the metric of the rows with the valid test
+OF_SQUARED_ERROR = (
+    "squared_calibration_error: the debiased squared error of the stated probabilities, in bins of"
+    " equal width; interval and p of its difference are those of inference.compare_calibration."
+    " Noise does not raise it, so it is the test of which model is calibrated better. p of other"
+    " metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
+)
 COUNTS = (
     "p and interval of a difference of calibration errors need weights that count examples: 0, 1,"
     " 2, ..."
 )
 NOISE_BOUNDS = (
     "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
-    " (inference.compare_ece). It contains the true difference at least as often as stated, also"
-    " between calibrated models, and it is wide: the test (p) is the more sensitive one. Over"
-    " several seeds, both are of the mean of these runs. Intervals of other differences: paired"
-    " bootstrap."
+    " (inference.compare_ece), and is wide. Over several seeds, it is of the mean of these runs."
+    " Intervals of other differences: paired bootstrap."
 )
 _NO_INTERVAL = (
     "No interval of the difference of {names}: none is known that contains the true difference as"
@@ -77,11 +82,6 @@ PAIRS = (
     "p of all pairs of models: on the same questions, after Holm's correction for all pairs of a"
     " metric."
 )
-BOTH_READINGS = (
-    "Two classes have two readings. (top label): the larger probability is the confidence, and"
-    " right means that this class is true. (class 1): the probability of class 1 is the confidence"
-    ' of the event "class 1", also below 1/2. Claims of papers are about the top label.'
-)
 NAN = "nan: the metric has no value on these examples."
 
 
@@ -127,6 +127,20 @@ def adjusted(columns: Iterable[Hashable], p_values: Sequence[float | None]) -> l
     return p_holm
 
 
+def both_readings(event: str) -> str:
+    """Explain the two readings of two classes.
+
+    >>> both_readings("fraud")[:68]
+    'Two classes have two readings. (fraud): the probability of fraud is '
+    """
+    return (
+        f"Two classes have two readings. ({event}): the probability of {event} is the confidence of"
+        f" the event {event}, also below 1/2. (top label): the larger probability is the"
+        " confidence, and right means that this class is true. Claims of papers are about the top"
+        " label."
+    )
+
+
 def starred(p_holm: float | None) -> str:
     """Return a star for an adjusted p-value below 5 %."""
     return "*" if p_holm is not None and p_holm < STAR else ""
@@ -134,7 +148,8 @@ def starred(p_holm: float | None) -> str:
 
 def least_p(metric: str, num_resamples: int) -> float:
     """Return the smallest possible p-value of a metric's difference; 0 for an asymptotic test."""
-    return 0.0 if base_name(metric) in inference.BY_SQUARED_ERROR else 2 / (num_resamples + 1)
+    asymptotic = (SQUARED_ERROR, *inference.BY_SQUARED_ERROR)
+    return 0.0 if base_name(metric) in asymptotic else 2 / (num_resamples + 1)
 
 
 def least_p_of_bound(num_resamples: int, level: float) -> float:
@@ -193,10 +208,16 @@ def _named(template: str, names: Iterable[str]) -> list[str]:
     return [template.format(names=listed)] if listed else []
 
 
-def no_p(names: Iterable[str]) -> list[str]:
-    """Explain why these metrics have no p-value; return an empty list if there are none."""
+def no_p(names: Iterable[str], *, counted: bool = False) -> list[str]:
+    """Explain why these metrics have no p-value; return an empty list if there are none.
+
+    Args:
+      names: the metrics.
+      counted: whether the weights count examples, so that a squared error has a p-value.
+    """
     names = list(names)
-    counts = [COUNTS] * any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
+    by_squared = any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
+    counts = [COUNTS] * (by_squared and not counted)
     return _named(_NO_P, names) + counts
 
 

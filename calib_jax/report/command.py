@@ -194,6 +194,12 @@ def _parser(program: str) -> _Parser:
         f" {FLOOR:g}.",
         **number,
     )
+    add(
+        "positive",
+        "For two classes, the class whose probability is the event that the report reads first; by"
+        " default the second class.",
+        metavar="NAME",
+    )
     add("first_label", "The label of the first class; 1 if labels count from 1.", 0, **natural)
     add(
         "name",

@@ -16,7 +16,7 @@ from calib_jax.core.inputs import checks
 from calib_jax.report import calibration
 from calib_jax.report.answer_scoring import check_same, score_answers
 from calib_jax.report.class_order import match_classes
-from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows, same_examples
+from calib_jax.report.predictions import FLOOR, as_logits, average, probability_rows
 from calib_jax.report.reading.answer_files import models_of
 from calib_jax.report.reading.prediction_files import models_in, read_predictions
 from calib_jax.report.reading.prediction_tables import Predictions
@@ -48,6 +48,7 @@ def score_files(
     floor: float | None = None,
     first_label: int = 0,
     name: Sequence[str] = (),
+    positive: str | None = None,
 ) -> Report:
     r"""Read files of predictions and score them.
 
@@ -85,15 +86,27 @@ def score_files(
         "method": interval,
         "num_resamples": resamples,
         "seed": seed,
+        "positive": positive,
     }
     how: dict[str, Any] = {"probabilities": probabilities, "clusters": clusters or None}
-    answers, notes = models_of([*files, *compare], models_of_files, **how)
+    all_files = [*files, *compare]
+    called = [models_of_files.get(file, "") for file in all_files]
+    answers, notes = models_of(all_files, called, **how)
     if answers:
         refused = {"average": average, "first_label": first_label, "floor": floor is not None}
         refused["probabilities"] = probabilities and answers[0].kind != "probability"
         if given := next((option for option, is_given in refused.items() if is_given), None):
             raise ValueError(f"--{given} is for predictions of classes: leave it out for answers.")
-        fit_models, notes_on_fit = models_of(held_out, {}, probabilities=probabilities)
+        # Files without a column of models belong to the scored files, in their order.
+        in_order = len(held_out) in (1, len(all_files)) and len(all_files) > 1
+        stems = [
+            name or pathlib.Path(file).stem for file, name in zip(all_files, called, strict=True)
+        ]
+        fit_models, notes_on_fit = models_of(
+            held_out,
+            stems[: len(held_out)] if in_order else [""] * len(held_out),
+            probabilities=probabilities,
+        )
         if held_out and not fit_models:
             raise ValueError(f"--fit_on={held_out[0]} must hold answers, too.")
         report = score_answers(
@@ -167,13 +180,11 @@ def _score_classes(
     contents = [first, *map(read, files[1:])]
     used = ["weights", *["groups"] * per_group, *["clusters"] * (clusters != "")]
     _check_same_examples(files, contents, used)
-    for fit_file, fit in zip(held_out, fits, strict=True):
-        for file, of_file in zip(files, contents, strict=True):
-            if same_examples(fit[:3], of_file[:3]):
-                raise ValueError(
-                    f"--fit_on={fit_file} holds the same examples as {file}, and a calibrator is"
-                    " never fitted on what is scored.\nGive other examples, or --cross_fit=5."
-                )
+    shared = [
+        calibration.on_shared(of_file[:3], fit[:3], "example", fit_file)
+        for fit_file, fit in zip(held_out, fits, strict=True)
+        for of_file in contents
+    ]
     if clusters and first.clusters is None:
         raise ValueError(
             f"{scored[0]} has no column or array called {clusters!r}: correct --clusters, or"
@@ -212,12 +223,13 @@ def _score_classes(
         )
     return dataclasses.replace(
         report,
-        settings=report.settings | {"predictions": ", ".join(scored)},
+        settings=report.settings | {"predictions": ", ".join([*scored, *others])},
         calibrators={
             column: fit | file_of.get(fit["predictions"], {})
             for column, fit in report.calibrators.items()
         },
         notes=[*notes, *report.notes],
+        headlines=[line for line in shared if line],
     )
 
 

@@ -25,6 +25,7 @@ _FACTS = {
     "examples": "examples (n)",
     "clusters": "clusters",
     "classes": "classes",
+    "event": "event",
     "bins": "bins",
     "resamples": "resamples",
     "seed": "seed",
@@ -72,7 +73,7 @@ def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure])
     facts = {name: settings[key] for key, name in _FACTS.items() if settings.get(key) is not None}
     return html_page.Page(
         title="Calibration report",
-        answers=answers(report),
+        answers=[*report.headlines, *answers(report)],
         head=tables.headline(report),
         facts={"level of the intervals": f"{100 * settings['level']:g}%", **facts},
         sections=tables.titled(report),
@@ -83,40 +84,41 @@ def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure])
             *(base_name(row.metric) for row in report.rows),
             *(part.metric for part in report.classes),
         ],
+        of_answers=settings["classes"] is None,
     )
 
 
 def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
-    """Draw reliability diagrams, before and after calibration, and the intervals of all metrics.
+    """Draw reliability diagrams of each model, and the intervals of all metrics.
 
-    A metric without a finite value is omitted and named below the figure.
+    A model with a calibrator is shown before and after it; of two classes, the event is shown, and
+    beside it the top label if there is no calibrator. A metric without a finite value is omitted
+    and named below the figure.
     """
     figures = {}
     level, n = report.settings["level"], report.settings["examples"]
-    ece = {
-        row.predictions: row.value
-        for row in report.rows
-        if row.metric == "ece" and math.isfinite(row.value)
-    }
-    first, *others = report.reliability
-    if not others:
-        table = report.reliability[first]
-        figures["reliability"] = plots.reliability_diagram(table, ece=ece.get(first), level=level)
-    compared = [other for other in others if other not in report.calibrated]
-    of_calibrated = file_names(report.calibrated)
-    for other in others:
-        # Names of other predictions may be any text, so they are not used as file names.
-        if other in report.calibrated:
-            kind = of_calibrated[other]
-        else:
-            kind = f"other_{compared.index(other) + 1}" if len(compared) > 1 else "other"
-        figures[f"reliability_{kind}"] = plots.reliability_before_after(
-            report.reliability[first],
-            report.reliability[other],
-            ece=(ece.get(first), ece.get(other)),
-            titles=(literal(first), literal(other)),
-            level=level,
-        )
+    event, calibrated = report.event, report.calibrated
+    models = [name for name in report.reliability if name not in calibrated]
+    of_calibrated = file_names(calibrated)
+    label = "" if event is None else f", P({literal(event.name)})"
+    for number, model in enumerate(models):
+        after = [name for name, fit in calibrated.items() if _model_of(fit, models) == model]
+        for name in after:
+            before = _panel(report, model, f"{literal(model)}{label}")
+            figures[f"reliability_{of_calibrated[name]}"] = _pair(
+                before, _panel(report, name, f"{literal(name)}{label}"), level
+            )
+        # Names of models may be any text, so they are not used as file names.
+        kind = "" if number == 0 else "_other" if len(models) == 2 else f"_other_{number}"
+        title = literal(model) if len(models) > 1 else ""
+        top = report.reliability[model], _ece(report, "ece", model), title, None
+        if event is not None and (number == 0 or not after):
+            titled = f"{title}, top label" if title else "top label"
+            panel = _panel(report, model, f"{title}{label}".removeprefix(", "))
+            figures[f"reliability{kind}"] = _pair(panel, (*top[:2], titled, None), level)
+        elif not after:
+            options = {"ece": top[1], "title": title or None, "level": level}
+            figures[f"reliability{kind}"] = plots.reliability_diagram(top[0], **options)
     estimates = [
         (literal(row.predictions), report.label(row.metric), (row.value, row.low, row.high))
         for row in report.rows
@@ -125,6 +127,37 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     if by_model:
         figures["intervals"] = plots.intervals(by_model, note=note, level=level, n=n)
     return figures
+
+
+def _model_of(fit: Mapping[str, Any], models: list[str]) -> str:
+    """Return the model that a fit calibrates."""
+    model = fit.get("predictions")
+    return model if model in models else models[0]
+
+
+def _ece(report: Results, metric: str, model: str) -> float | None:
+    """Return the finite ECE of the caption, if the report has it."""
+    for row in report.rows:
+        if (row.metric, row.predictions) == (metric, model) and math.isfinite(row.value):
+            return row.value
+    return None
+
+
+def _panel(report: Results, model: str, title: str) -> tuple[Any, float | None, str, str | None]:
+    """Return the first reading of a model: its table, its ECE, its title and the event."""
+    event = report.event
+    if event is None:
+        return report.reliability[model], _ece(report, "ece", model), title, None
+    table = event.reliability[model]
+    return table, _ece(report, event.of("ece"), model), title, literal(event.name)
+
+
+def _pair(left: Any, right: Any, level: float) -> matplotlib.figure.Figure:
+    """Draw two panels beside each other."""
+    ece, titles, events = zip(left[1:], right[1:], strict=True)
+    return plots.reliability_before_after(
+        left[0], right[0], ece=ece, titles=titles, events=events, level=level
+    )
 
 
 def drawable(

@@ -15,12 +15,20 @@ from typing import TYPE_CHECKING, Any
 import calib_jax.metrics as metrics_package
 from calib_jax import plots
 from calib_jax.core.files.escaping import printable
+from calib_jax.report.caveats import SQUARED_ERROR
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 Table = list[list[str]]  # the first row is the header
 _MEANINGS = "What the numbers mean"
+# Metrics whose docstrings define them by classes.
+_OF_ANSWERS = {
+    "accuracy": "the share of answers that are right.",
+    "error": "the share of answers that are wrong.",
+    "brier": "the mean of (confidence - correct)^2, where correct is 1 or 0; it lies in [0, 1].",
+    "nll": "the mean of -log(confidence) of right and -log(1 - confidence) of wrong answers.",
+}
 _POINTS_TO_PIXELS = 96 / 72
 _SMALLEST = 0.8  # share of the full size; on a narrower screen a figure scrolls
 
@@ -41,6 +49,7 @@ class Page:
       texts: preformatted texts by title.
       links: other pages by their titles, as relative paths.
       metrics: names of metrics to explain.
+      of_answers: whether they are metrics of answers with one number each.
     """
 
     title: str
@@ -54,6 +63,7 @@ class Page:
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metrics: Sequence[str] = ()
+    of_answers: bool = False
 
 
 def render(page: Page) -> str:
@@ -69,7 +79,7 @@ def render(page: Page) -> str:
         folded = f"<details><summary>About the tables</summary>{_notes(page.folded)}</details>"
         titled.append(("Notes", _notes(page.notes) + folded * bool(page.folded)))
     titled += [(title, f"<pre>{html.escape(text)}</pre>") for title, text in page.texts.items()]
-    titled.append((_MEANINGS, _meanings(page.metrics)))
+    titled.append((_MEANINGS, _meanings(page.metrics, page.of_answers)))
     entries = (f'<a href="#section-{k}">{_text(title)}</a>' for k, (title, _) in enumerate(titled))
     parts.append(f"<nav>{' '.join(entries)}</nav>")
     for k, (title, content) in enumerate(titled):
@@ -160,21 +170,32 @@ def _figures(figures: Mapping[str, matplotlib.figure.Figure]) -> str:
             f'<figure>\n<div tabindex="0">{svg}</div>\n'
             f"<figcaption>{html.escape(title)}</figcaption>\n</figure>"
         )
-    return "\n".join(parts)
+    return '<div class="figures">\n' + "\n".join(parts) + "\n</div>"
 
 
-def _meanings(metrics: Sequence[str]) -> str:
+def _meanings(metrics: Sequence[str], of_answers: bool) -> str:
     """Explain the metrics by their documentation, and all other numbers by the worked example."""
     parts = []
-    rows = [[name, line] for name in dict.fromkeys(metrics) if (line := definition(name))]
+    lines = {name: definition(name, of_answers) for name in metrics}
+    rows = [[name, line] for name, line in lines.items() if line]
     if rows:
         parts.append(_table([["metric", "definition"], *rows], words=True))
     parts.append("<p>An example explains the numbers and their symbols:</p>")
     return "\n".join([*parts, *_example()])
 
 
-def definition(name: str) -> str:
-    """Return what a metric computes, from its docstring; empty for user metrics."""
+def definition(name: str, of_answers: bool = False) -> str:
+    """Return what a metric computes, from its docstring; empty for user metrics.
+
+    Args:
+      name: the name of the metric.
+      of_answers: whether it is computed from answers, which have no classes.
+    """
+    if name == SQUARED_ERROR:
+        return "the debiased mean square of the gaps between stated probability and frequency;"
+        " a negative estimate is shown as 0."
+    if of_answers and name in _OF_ANSWERS:
+        return _OF_ANSWERS[name]
     try:
         metric = metrics_package.named(name)
     except (ValueError, LookupError, TypeError):

@@ -25,6 +25,8 @@ from calib_jax.core.types import Logits
 FLOOR = 1e-38
 # Sums of single-precision probabilities differ from 1 by less than this.
 _ROUNDED = 1e-5
+# Sums of a softmax that was computed in bfloat16 or float16 differ from 1 by less than this.
+_OF_16_BITS = 2**-7
 
 
 def as_logits(
@@ -63,8 +65,8 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     """Validate probabilities `[n, classes]`, or `[n]` of class 1, and divide rows by their sums.
 
     Args:
-      predictions: the probabilities; a row's sum may differ from 1 by .001, or by the rounding
-        error of its displayed digits.
+      predictions: the probabilities; a row's sum may differ from 1 by the rounding error of a
+        softmax in 16 bits (1/128), or by that of its displayed digits.
       weights: weight of each example; a row of weight 0 becomes uniform.
       name: name of the caller, for error messages.
     """
@@ -78,7 +80,12 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     if len(counts) != len(rows):
         raise ValueError(f"{name}: {len(rows)} rows need as many weights, got {len(counts)}.")
     present = rows[counts]
-    right = look_like_probabilities(present) if len(present) else np.full(0, True)
+    right = np.full(len(present), True)
+    if len(present):
+        sums = present.sum(axis=-1, dtype=np.float64)
+        right = np.all((present >= 0) & (present <= 1 + _OF_16_BITS), axis=-1)
+        right &= np.abs(sums - 1) <= _OF_16_BITS
+        right |= look_like_probabilities(present)
     if not np.all(right):
         raise ValueError(f"{name}: {_no_probabilities(present, right, one_column)}")
     result = np.full(rows.shape, 1 / rows.shape[-1], np.promote_types(rows.dtype, np.float32))
@@ -190,31 +197,83 @@ def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> boo
       one: logits or probabilities, labels, and weights or None, of the first set.
       other: logits or probabilities, labels, and weights or None, of the second set.
     """
-    rows, labels = _present_rows(*map(as_array, one))
-    others, other_labels = _present_rows(*map(as_array, other))
-    if rows.shape != others.shape:
-        return False
+    sets = [_present_rows(*map(as_array, each)) for each in (one, other)]
+    return len(sets[0][0]) == len(sets[1][0]) == shared_rows(one, other)
+
+
+def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> int:
+    """Count the scored rows that also are rows of a fit, up to a constant in each row.
+
+    Rounded confidences are equal by chance. The share of rows of the fit that have a twin in the
+    fit estimates this chance, and only a count that exceeds it by 4 standard deviations is
+    returned. Where most rows are equal by chance, a fit counts if it contains all scored rows and
+    hardly any other.
+
+    Args:
+      scored: logits, probabilities or confidences, labels, and weights or None.
+      fitted: the same of the examples of a fit.
+    """
+    (rows, labels, reach), (others, other_labels, other_reach) = (
+        _present_rows(*map(as_array, each)) for each in (scored, fitted)
+    )
+    n, m = len(rows), len(others)
+    if not n or not m or rows.shape[1] != others.shape[1]:
+        return 0
     if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):
-        return True
-    digests = _digests(rows, labels)
-    return np.array_equal(np.sort(digests), np.sort(_digests(others, other_labels)))
+        return n
+    reach = max(reach, other_reach)
+    rows, others = _centred(rows, labels), _centred(others, other_labels)
+    number = int(np.sum(_found(rows, others, reach)))
+    chance = max(
+        float(np.mean(_found(others, others, times * reach, is_self=True))) / times
+        for times in (1, 100)
+    )
+    if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)):
+        return number
+    if chance < 0.5:
+        return 0
+    pairs, counts = np.unique(np.concatenate([rows, others]), axis=0, return_inverse=True)
+    in_rows, in_others = (np.bincount(part, minlength=len(pairs)) for part in np.split(counts, [n]))
+    is_contained = len(pairs) >= 10 and m <= 1.02 * n and np.all(in_rows <= in_others)
+    return n if is_contained else 0
 
 
-def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Select the rows of positive weight, in single precision."""
+def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray, float]:
+    """Select the rows of positive weight; also return the rounding error of their precision."""
     labels = np.asarray(labels).reshape(-1)
-    rows = np.asarray(logits).reshape(len(labels), -1).astype(np.float32)
-    if weights is None:
-        return rows, labels
-    counts = np.asarray(weights).reshape(-1) > 0
-    return rows[counts], labels[counts]
+    given = np.asarray(logits).reshape(len(labels), -1)
+    kept = slice(None) if weights is None else np.asarray(weights).reshape(-1) > 0
+    rows = given[kept].astype(np.float32)
+    finite = np.abs(rows[np.isfinite(rows)])
+    kind = given.dtype if jnp.issubdtype(given.dtype, jnp.floating) else np.float32
+    eps = max(float(jnp.finfo(kind).eps), float(np.finfo(np.float32).eps))
+    return rows, labels[kept], 4 * eps * max(1.0, float(np.max(finite, initial=0)))
 
 
-def _digests(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Hash each row with its label to 64 bits, by random multiples of the bits."""
-    multiples = np.random.default_rng(0).integers(2**64, size=rows.shape[1] + 1, dtype=np.uint64)
-    bits = np.ascontiguousarray(rows + 0.0).view(np.uint32)  # + 0.0 turns -0.0 into 0.0
-    digests = labels.astype(np.uint64) * multiples[-1]
-    for column, multiple in zip(bits.T, multiples, strict=False):
-        digests += column.astype(np.uint64) * multiple
-    return digests
+def _centred(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
+    """Subtract the maximum of each row, unless it has one entry; append the label."""
+    if rows.shape[1] > 1:
+        with np.errstate(invalid="ignore"):
+            rows = np.maximum(rows - rows.max(axis=1, keepdims=True), -1e4)
+    return np.column_stack([rows, labels.astype(np.float32)])
+
+
+def _found(
+    rows: np.ndarray, others: np.ndarray, reach: float, *, is_self: bool = False
+) -> np.ndarray:
+    """Mark the rows that are among others, up to `reach`: the neighbors on a random line."""
+    line = np.random.default_rng(0).standard_normal(rows.shape[1])
+    of_rows, of_others = rows.astype(np.float64) @ line, others.astype(np.float64) @ line
+    order = np.argsort(of_others, kind="stable")
+    place = np.searchsorted(of_others[order], of_rows)
+    if is_self:
+        place = np.argsort(order)
+    found = np.zeros(len(rows), bool)
+    for step in (-1, 1) if is_self else (-1, 0):
+        near = np.clip(place + step, 0, len(others) - 1)
+        inside = (place + step >= 0) & (place + step < len(others))
+        inside &= np.abs(of_others[order[near]] - of_rows) <= reach * np.abs(line).sum()
+        for some in np.array_split(np.flatnonzero(inside), 1 + len(rows) // 4096):
+            difference = np.abs(rows[some] - others[order[near[some]]])
+            found[some] |= np.all(difference <= reach, axis=1)
+    return found

@@ -10,8 +10,8 @@ from calib_jax.core.names import closest
 from calib_jax.report import calibration
 
 GIVEN, OTHER = "as given", "other"  # the default names of the predictions
-# Ends the name of a metric of two classes that reads the probability of class 1 as a confidence.
-EVENT = " (class 1)"
+# End the names of metrics of two classes that read the probability of a class as a confidence.
+_EVENTS = (" (class 0)", " (class 1)")
 
 
 def base_name(metric: str) -> str:
@@ -20,7 +20,26 @@ def base_name(metric: str) -> str:
     >>> base_name("ece (class 1)"), base_name("ece")
     ('ece', 'ece')
     """
-    return metric.removesuffix(EVENT)
+    return metric.removesuffix(_EVENTS[0]).removesuffix(_EVENTS[1])
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """The event of two classes: one of the classes is true.
+
+    Attributes:
+      place: the number of the class, 0 or 1.
+      name: the name of the class.
+      reliability: the reliability table of the probability of the class, by predictions.
+    """
+
+    place: int
+    name: str
+    reliability: dict[str, Any]
+
+    def of(self, metric: str) -> str:
+        """Return the name of a metric that reads the probability of the class as a confidence."""
+        return metric + _EVENTS[self.place]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,12 +82,13 @@ class Change:
       value: point estimate.
       low: lower end of the interval; NaN without one.
       high: upper end of the interval; NaN without one.
-      p_value: two-sided, from the paired bootstrap; for top-label calibration errors in bins, from
-        `inference.compare_calibration`; None for other `biased` metrics, which have no valid
+      p_value: two-sided, from the paired bootstrap; for the squared calibration error, from
+        `inference.compare_calibration`; None for other calibration errors, which have no valid
         test, and after a calibrator whose fit did not converge.
       p_holm: the p-value, adjusted for all comparisons of this metric in the report.
       interval: kind of the interval: "percentile" or "basic"; "noise bound", from
-        `inference.compare_ece`; "none" where no valid interval exists.
+        `inference.compare_ece`; "normal", from `inference.compare_calibration`; "none" where no
+        valid interval exists.
     """
 
     metric: str
@@ -152,6 +172,8 @@ class Results:
       notes: changes made to the predictions before scoring, as sentences.
       worst: groups with the largest gaps between confidence and accuracy, if there are groups.
       pairs: paired differences between models of which none is the first, if requested.
+      event: the event of two classes; None for other predictions.
+      headlines: what a reader has to see before any number, as sentences.
     """
 
     settings: dict[str, Any]
@@ -164,12 +186,18 @@ class Results:
     notes: list[str] = dataclasses.field(default_factory=list)
     worst: list[Worst] = dataclasses.field(default_factory=list)
     pairs: list[Change] = dataclasses.field(default_factory=list)
+    event: Event | None = None
+    headlines: list[str] = dataclasses.field(default_factory=list)
 
     __repr__ = short_repr
 
     def label(self, metric: str) -> str:
-        """Return the name of a metric in tables: "ece (top label)" if "ece (class 1)" is there."""
-        both = any(row.metric == metric + EVENT for row in self.rows)
+        """Return the name of a metric in tables: the reading of two classes follows it."""
+        if self.event is None:
+            return metric
+        if metric != base_name(metric):
+            return f"{base_name(metric)} ({self.event.name})"
+        both = any(row.metric == self.event.of(metric) for row in self.rows)
         return f"{metric} (top label)" if both else metric
 
     @property

@@ -34,6 +34,7 @@ class Models(NamedTuple):
       class_names: a name for each class; empty for answers.
       notes: changes made to the predictions, and warnings, as sentences.
       infinite_nll: whether the NLL of answers is infinite.
+      headlines: what a reader has to see before any number, as sentences.
     """
 
     evaluations: dict[str, Evaluation]
@@ -42,6 +43,7 @@ class Models(NamedTuple):
     class_names: list[str]
     notes: list[str]
     infinite_nll: bool = False
+    headlines: Sequence[str] = ()
 
 
 class Calibration(NamedTuple):
@@ -93,14 +95,17 @@ def of_answers(models: Mapping[str, Any], weights: Any, clusters: Any, how: Cali
         columns = {model: {model: calibration.EXACT} for model in answers}
     else:
         columns = _columns(list(answers), how)
-    for model in columns:
-        if model in held_out:
-            calibration.refuse_same((answers[model], None, weights), held_out[model])
+    shared = [
+        calibration.on_shared((answers[model], None, weights), held_out[model], "answer")
+        for model in columns
+        if model in held_out
+    ]
     predictions, fits = _calibrated(answers, None, weights, ids, columns, held_out, how)
     certain = _on_certain({model: predictions[model] for model in answers}, weights)
     evaluations, on_weights = _evaluated(predictions, None, weights, ids)
     notes = certain + notes + on_weights
-    return Models(evaluations, list(answers)[1:], fits, [], notes, bool(certain))
+    headlines = [line for line in shared if line]
+    return Models(evaluations, list(answers)[1:], fits, [], notes, bool(certain), headlines)
 
 
 def of_classes(
@@ -144,17 +149,18 @@ def of_classes(
             )
         of_other = notes_on(given[model], read[model], labels, weights, **understood)
         notes += [f"{model}: {note}" for note in of_other]
-    held_out = {}
+    held_out, shared = {}, []
     for model, examples in (how.fit_on or {}).items():
         rows, *rest = map(as_array, examples)
         held_out[model] = calibration.held_out(
             rows, *rest, num_classes=read[model].shape[-1], **understood
         )
         fitted_on = (rows, *held_out[model][1:])
-        calibration.refuse_same((given[model], labels, weights), fitted_on)
+        shared.append(calibration.on_shared((given[model], labels, weights), fitted_on))
     predictions, fits = _calibrated(read, labels, weights, ids, columns, held_out, how)
     evaluations, on_weights = _evaluated(predictions, labels, weights, ids)
-    return Models(evaluations, others, fits, called, notes + on_weights)
+    headlines = [line for line in shared if line]
+    return Models(evaluations, others, fits, called, notes + on_weights, headlines=headlines)
 
 
 def _check_calibrator_of_scores(models: Mapping[str, Any], how: Calibration) -> None:
@@ -173,7 +179,7 @@ def _columns(models: Sequence[str], how: Calibration) -> dict[str, dict[str, str
     if how.calibrate is None:
         return {}
     criteria = calibration.columns(how.calibrate, how.criterion)
-    calibrated = list(models[:1] if how.fit_on is None else how.fit_on)
+    calibrated = list(models if how.fit_on is None else how.fit_on)
     if strange := [model for model in calibrated if model not in models]:
         raise ValueError(
             f"score: fit_on has {', '.join(map(repr, strange))}, and the predictions are called"

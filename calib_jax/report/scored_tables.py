@@ -17,6 +17,7 @@ from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Labels
 from calib_jax.inference import Evaluation
 from calib_jax.report import caveats
+from calib_jax.report.caveats import SQUARED_ERROR
 from calib_jax.report.chosen_metrics import (
     OF_EVENT,
     PER_CLASS,
@@ -25,50 +26,75 @@ from calib_jax.report.chosen_metrics import (
     convention_of,
     no_row,
 )
-from calib_jax.report.records import EVENT, Change, Part, Row, Worst
+from calib_jax.report.records import Change, Event, Part, Row, Worst, base_name
 
 _Tested = TypeVar("_Tested", Row, Part)
 
 
 class View(NamedTuple):
-    """A reading of the predictions, with its metrics: as given, or as the event "class 1"."""
+    """A reading of the predictions, with its metrics: as given, or as an event of two classes."""
 
     metrics: Metrics
     models: dict[str, Evaluation]
 
 
-def views(several: Metrics, models: dict[str, Evaluation]) -> dict[str, View]:
-    """Return the views of a report, by the text behind the names of their metrics."""
+def views(
+    several: Metrics, models: dict[str, Evaluation], class_names: Sequence[str], positive: Any
+) -> tuple[dict[str, View], Event | None]:
+    """Return the views of a report, by the text behind the names of their metrics, and the event.
+
+    Args:
+      several: the metrics.
+      models: the models.
+      class_names: the names of the classes; empty for answers.
+      positive: the class of two whose probability is the event, by name or number, or None.
+    """
     of_given = {"": View(several, models)}
-    event = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
     predictions = [each.logits for each in models.values()]
-    if not event or any(is_stated(each) or each.shape[-1] != 2 for each in predictions):
-        return of_given
-    return of_given | {
-        EVENT: View(event, {model: _of_class_1(each) for model, each in models.items()})
-    }
+    if any(is_stated(each) or each.shape[-1] != 2 for each in predictions):
+        if positive is not None:
+            raise ValueError(f"score: positive is for two classes: leave out {positive!r}.")
+        return of_given, None
+    numbers = {"0": 0, "1": 1} | {name: k for k, name in enumerate(class_names)}
+    place = 1 if positive is None else numbers.get(str(positive), -1)
+    if place < 0:
+        raise ValueError(
+            f"score: positive must be one of {', '.join(class_names)}, got {positive!r}."
+        )
+    named = class_names[place]
+    event = Event(place, f"class {named}" if named == str(place) else named, {})
+    chosen = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
+    of_class = {model: _of_class(each, place) for model, each in models.items()}
+    return of_given | {event.of(""): View(chosen, of_class)}, event
 
 
-def _of_class_1(evaluation: Evaluation) -> Evaluation:
-    """Read the probability of class 1 of two as the confidence that class 1 is true."""
+def _of_class(evaluation: Evaluation, place: int) -> Evaluation:
+    """Read the probability of a class of two as the confidence that this class is true."""
     logits = evaluation.logits
-    column = jax.nn.softmax(logits.astype(jnp.promote_types(logits.dtype, jnp.float32)))[:, 1:]
+    wide = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    column = jax.nn.softmax(wide)[:, place : place + 1]
+    is_true = (evaluation.labels == place).astype(jnp.int32)
     rest = evaluation.weights, evaluation.clusters
-    return Evaluation(column, evaluation.labels, rest[0], clusters=rest[1], name="score")
+    return Evaluation(column, is_true, rest[0], clusters=rest[1], name="score")
 
 
 def differences(
     given: Mapping[str, View], others: Sequence[str], unsettled: Collection[str], **options: Any
-) -> tuple[list[Change], list[Change]]:
+) -> tuple[list[Change], list[Change], list[Row]]:
     """Compare all models with the first, and those of `others` with each other.
 
-    Holm's method adjusts the p-values of a metric for all these comparisons.
+    Holm's method adjusts the p-values of a metric for all these comparisons. The interval of a
+    difference of ECEs and the test of compare_calibration concern different quantities, so the
+    test has rows of its own: the debiased squared errors.
 
     Args:
       given: the views of the report.
       others: models that are compared with each other.
       unsettled: models without p-values.
       **options: see `inference.compare_metrics`.
+
+    Returns:
+      the differences from the first model, those of other pairs, and the squared errors.
     """
     first, *rest = given[""].models
     pairs = [(first, model) for model in rest] + list(itertools.combinations(others, 2))
@@ -78,33 +104,60 @@ def differences(
             for pair in pairs
         ]
         for name, view in given.items()
+        if view.metrics
     }
     changes = [
         _change(label + name, pair, differing[label], unsettled)
         for label, name in _rows_of(given)
         for pair, differing in zip(pairs, found[name], strict=True)
     ]
+    errors: dict[tuple[str, str], Row] = {}
+    for name, view in reversed([*given.items()]):
+        if not pairs or not _is_tested(view):
+            continue
+        label = SQUARED_ERROR + name
+        how = {key: options[key] for key in ("num_bins", "level")}
+        for pair in pairs:
+            compared = inference.compare_calibration(*(view.models[of] for of in pair), **how)
+            tested = inference.MetricDifference(*compared[:3], "normal", compared.p_value)
+            changes.append(_change(label, pair, tested, unsettled))
+            for of, error in zip(pair, compared[4:], strict=True):
+                binned = f"{options['num_bins']} bins of equal width, (lo, hi]"
+                numbers = max(error.value, 0.0), error.low, error.high
+                errors[label, of] = Row(label, of, *numbers, binned, "normal")
     metrics = [change.metric for change in changes]
     p_holm = caveats.adjusted(metrics, [change.p_value for change in changes])
     changes = [
         dataclasses.replace(change, p_holm=p) for change, p in zip(changes, p_holm, strict=True)
     ]
     with_first = [change for change in changes if change.before == first]
-    return with_first, [change for change in changes if change.before != first]
+    return with_first, [change for change in changes if change.before != first], [*errors.values()]
+
+
+def _is_tested(view: View) -> bool:
+    """Check whether the squared error belongs to the metrics of a view: weights must be counts."""
+    metrics = {metric.name for metric in view.metrics.values()}
+    return bool(metrics & {*inference.BY_SQUARED_ERROR}) and all(
+        each.counts for each in view.models.values()
+    )
 
 
 def _change(metric: str, pair: tuple[str, str], found: Any, unsettled: Collection[str]) -> Change:
     value, low, high = map(float, found[:3])
     p_value = None
-    if found.p_value is not None and not set(pair) & set(unsettled):
+    is_tested = found.p_value is not None and base_name(metric) not in inference.BY_SQUARED_ERROR
+    if is_tested and not set(pair) & set(unsettled):
         p_value = float(found.p_value)
     return Change(metric, *pair, value, low, high, p_value, interval=found.interval)
 
 
 def _rows_of(given: Mapping[str, View]) -> Iterator[tuple[str, str]]:
-    """Yield the metrics of the rows, each with the names of the views that have it."""
+    """Yield the metrics of the rows, each with the names of the views that have it.
+
+    The event is the first reading of two classes.
+    """
     for label in given[""].metrics:
-        yield from ((label, name) for name, view in given.items() if label in view.metrics)
+        yield from ((label, name) for name in reversed([*given]) if label in given[name].metrics)
 
 
 def rows(
@@ -117,6 +170,7 @@ def rows(
             for model, evaluation in view.models.items()
         }
         for name, view in given.items()
+        if view.metrics
     }
     several = given[""].metrics
     for label, estimate in next(iter(found[""].values())).items():

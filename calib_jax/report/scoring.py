@@ -63,7 +63,7 @@ def score(
     groups: Any = None,
     clusters: Any = None,
     calibrate: str | None = None,
-    fit_on: tuple[Any, ...] | Mapping[str, tuple[Any, ...]] | None = None,
+    fit_on: Any = None,
     cross_fit: int | None = None,
     criterion: str | Sequence[str] = "nll",
     compare: Any = None,
@@ -82,6 +82,7 @@ def score(
     probabilities: bool = False,
     floor: float = FLOOR,
     all_pairs: bool = False,
+    positive: str | int | None = None,
 ) -> Report:
     """Score predictions of any model, with intervals; optionally calibrate or compare them.
 
@@ -113,7 +114,7 @@ def score(
       compare_name: name of the other predictions, if they are not a mapping.
       metrics: metrics or their names, or a mapping from names to metrics; by default
         `DEFAULT_METRICS`, and `ANSWER_METRICS` for answers. With two classes, metrics of the top
-        label have a second row for the event "class 1".
+        label have another row for the event, see `positive`.
       num_bins: number of bins of every metric that has bins.
       costs: `[classes, decisions]`, the cost of each decision for each class; adds the cost of the
         model's decisions, `metrics.expected_cost`, and the cost that the model states.
@@ -129,6 +130,8 @@ def score(
       probabilities: whether all given predictions are probabilities.
       floor: smaller probabilities are raised to this value, so that the NLL is finite.
       all_pairs: whether to compare every pair of models, not only the others with the first.
+      positive: the class of two, by its name or number, whose probability is the event that the
+        report reads first; by default the second class.
 
     >>> from calib_jax import report
     >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
@@ -176,16 +179,22 @@ def score(
     }
     evaluations, first = models.evaluations, next(iter(models.evaluations.values()))
     unsettled = {column for column, fit in models.fits.items() if calibration.unsettled(fit)}
-    views = scored_tables.views(several, evaluations)
+    views, event = scored_tables.views(several, evaluations, models.class_names, positive)
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     without_bound = {k: m for k, m in several.items() if not inference.has_noise_bound(m)}
     for each in evaluations.values():  # one program computes the values of all tables
         each.values(without_bound | {curve.name: curve})
     # First, because differences resample all metrics that intervals resample, and more.
-    changes, pairs = scored_tables.differences(
+    changes, pairs, errors = scored_tables.differences(
         views, models.others if all_pairs else [], unsettled, num_bins=num_bins, **interval
     )
-    rows = scored_tables.rows(views, unsettled, interval)
+    rows = scored_tables.rows(views, unsettled, interval) + errors
+    if event is not None:
+        of_event = views[event.of("")].models
+        tables_of_event = {
+            model: each.values(curve)[curve.name] for model, each in of_event.items()
+        }
+        event.reliability.update(tables_of_event)
     by_column = scored_tables.group_columns(groups, first.labels)
     classes = []
     if per_class:
@@ -206,6 +215,7 @@ def score(
             "left_out": int(np.sum(~first.present)),
             "clusters": scored_tables.num_clusters_of(first),
             "classes": None if answers_given else int(first.logits.shape[-1]),
+            "event": None if event is None else event.name,
             "weighted": weights is not None,
             "level": level,
             "interval": method,
@@ -223,6 +233,8 @@ def score(
         calibrators=models.fits,
         notes=models.notes + few + caveats.bootstrapped(raised),
         worst=scored_tables.worst(settled, by_column, interval),
+        event=event,
+        headlines=[*models.headlines],
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from collections.abc import Mapping
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -11,12 +12,11 @@ import numpy as np
 from calib_jax.core import outside_interval
 from calib_jax.core.files import escaping
 from calib_jax.core.files.escaping import csv_lines, without_nan
-from calib_jax.inference import BY_SQUARED_ERROR
 from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
 from calib_jax.report.caveats import NO_INTERVAL, least_p, least_p_of_bound, starred
 from calib_jax.report.reading.prediction_tables import counted
-from calib_jax.report.records import EVENT, Change, Part, Results, Row, Worst, base_name
+from calib_jax.report.records import Change, Part, Results, Row, Worst, base_name
 
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
@@ -44,7 +44,7 @@ def as_text(report: Results, *, explained: bool = False) -> str:
       report: the results.
       explained: whether the explanations of the numbers follow the tables.
     """
-    answer = "\n".join(map(escaping.one_line, answers(report)))
+    answer = "\n".join(map(escaping.one_line, [*report.headlines, *answers(report)]))
     tables = [aligned(table, width=TERMINAL) for _, table in titled(report)]
     after = [*warnings(report), *(explanations(report) if explained else [])]
     if not explained and explanations(report):
@@ -55,7 +55,7 @@ def as_text(report: Results, *, explained: bool = False) -> str:
 
 def as_markdown(report: Results) -> str:
     """Format the answer and all tables as Markdown; the explanations of the numbers are folded."""
-    answer = "  \n".join(map(escaping.in_markdown, answers(report)))
+    answer = "  \n".join(map(escaping.in_markdown, [*report.headlines, *answers(report)]))
     lines = map(escaping.in_markdown, [headline(report), *warnings(report)])
     tables = [in_markdown(table) for _, table in titled(report)]
     parts = [answer, next(lines), *tables, *lines]
@@ -72,7 +72,7 @@ def as_model_card(report: Results) -> str:
     how = f" with {escaping.in_markdown_code(command)}" if command else ""
     parts = [
         "## Calibration",
-        "  \n".join(map(escaping.in_markdown, answers(report))),
+        "  \n".join(map(escaping.in_markdown, [*report.headlines, *answers(report)])),
         escaping.in_markdown(headline(report)),
         *(in_markdown(table) for _, table in titled(report)),
         "\n".join(f"- {escaping.in_markdown(note)}" for note in notes(report)),
@@ -98,7 +98,10 @@ def as_csv(report: Results) -> str:
         notes += caveats.unsettled(state)
         if isinstance(estimate, Change):
             untested = estimate.p_value is None and not state
-            notes += caveats.no_p([estimate.metric] * untested)
+            has_test = any(
+                base_name(each.metric) == caveats.SQUARED_ERROR for each in report.changes
+            )
+            notes += caveats.no_p([estimate.metric] * untested, counted=has_test)
             notes += caveats.no_interval([(estimate.metric, estimate.interval)])
         elif isinstance(estimate, Row | Part):
             notes += caveats.constant([estimate.metric] * _is_constant(estimate))
@@ -127,15 +130,27 @@ def as_json(report: Results) -> str:
         "classes": [vars(part) for part in report.classes],
         "groups": [vars(part) for part in report.groups],
         "worst_groups": [vars(worst) for worst in report.worst],
-        "reliability": {
-            name: {field: np.asarray(values).tolist() for field, values in table._asdict().items()}
-            for name, table in report.reliability.items()
+        "reliability": _lists(report.reliability),
+        "event": report.event
+        and {
+            "class": report.event.place,
+            "name": report.event.name,
+            "reliability": _lists(report.event.reliability),
         },
+        "headlines": report.headlines,
         "calibrator": report.calibrator,
         **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": notes(report),
     }
     return json.dumps(without_nan(everything), indent=1, allow_nan=False)
+
+
+def _lists(reliability: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """Convert reliability tables to lists."""
+    return {
+        name: {field: np.asarray(values).tolist() for field, values in table._asdict().items()}
+        for name, table in reliability.items()
+    }
 
 
 def headline(report: Results) -> str:
@@ -169,7 +184,7 @@ def headline(report: Results) -> str:
 
 
 def _kind(report: Results) -> str:
-    kinds = {row.interval for row in report.rows if row.interval != NO_INTERVAL}
+    kinds = {row.interval for row in report.rows if row.interval not in (NO_INTERVAL, "normal")}
     if "noise bound" not in kinds:
         return f"{next(iter(kinds), 'percentile')} intervals"
     return "intervals: noise bounds of binned calibration errors, else percentiles"
@@ -200,14 +215,14 @@ def explanations(report: Results) -> list[str]:
     """List what the numbers of the tables mean."""
     parts = [*report.classes, *report.groups]
     has_floors = any(row.floor is not None for row in report.rows)
-    both_readings = any(row.metric.endswith(EVENT) for row in report.rows)
+    both_readings = any(row.metric != base_name(row.metric) for row in report.rows)
     return [
         *_on_tests(report),
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *[caveats.HOLM] * any(part.p_holm is not None for part in parts),
         *[caveats.WORST] * bool(report.worst),
         *[caveats.PAIRS] * bool(report.pairs),
-        *[caveats.BOTH_READINGS] * both_readings,
+        *([caveats.both_readings(report.event.name)] if report.event and both_readings else []),
     ]
 
 
@@ -215,20 +230,20 @@ def _on_tests(report: Results) -> list[str]:
     """Explain the p-values of differences, and why some are missing."""
     if not report.changes:
         return []
-    by_squared_error = any(
-        base_name(change.metric) in BY_SQUARED_ERROR and change.p_value is not None
-        for change in report.changes
-    )
+    counted = any(base_name(change.metric) == caveats.SQUARED_ERROR for change in report.changes)
     baseline = next(iter(shortened(row.predictions for row in report.rows).values()))
     return [
         caveats.star(baseline, "comparisons"),
-        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
+        *[caveats.OF_SQUARED_ERROR] * counted,
         *caveats.on_intervals((change.metric, change.interval) for change in report.changes),
         *caveats.no_p(
-            change.metric
-            for change in report.changes
-            if change.p_value is None
-            and not {change.before, change.after} & report.unsettled.keys()
+            (
+                report.label(change.metric)
+                for change in report.changes
+                if change.p_value is None
+                and not {change.before, change.after} & report.unsettled.keys()
+            ),
+            counted=counted,
         ),
     ]
 

@@ -30,5 +30,6 @@ def test_arrays_are_summarized_and_never_read():
     scored = Report({"level": 0.9}, [], [], [], [], {"as given": np.zeros(9)}, {}, worst=found)
     assert repr(scored) == (
         "Report(settings={'level': 0.9}, rows=[], changes=[], classes=[], groups=[],"
-        " reliability=<dict of 1>, calibrators={}, notes=[], worst=<list of 900>, pairs=[])"
+        " reliability=<dict of 1>, calibrators={}, notes=[], worst=<list of 900>, pairs=[],"
+        " event=None, headlines=[])"
     )

@@ -58,8 +58,10 @@ def test_differences_are_named_only_where_they_are_shown(scored):
     sure_vague, sure_calibrated = scored.answers[3:]
     assert sure_vague.startswith("vague against sure: error not shown to differ (p = 1.000); ece ")
     change = next(c for c in scored.changes if (c.metric, c.after) == ("ece", "calibrated"))
-    assert change.p_holm < 0.05
-    assert f"ece {-100 * change.value:.1f} points lower (p <= .001)." in sure_calibrated
+    assert change.low < change.high < 0
+    assert (
+        f"ece {-100 * change.value:.1f} points lower [{-100 * change.high:.1f}," in sure_calibrated
+    )
 
 
 def test_without_the_metric_there_is_a_number_and_no_claim(examples):

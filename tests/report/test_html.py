@@ -63,7 +63,7 @@ def test_the_page_is_balanced_and_needs_nothing_else(page):
     reader = read(page)
     assert len(reader.identifiers) == len(set(reader.identifiers))
     assert reader.count["script"] == 1
-    assert reader.count["svg"] == 2
+    assert reader.count["svg"] == 3
     for address in reader.addresses:
         assert address == "data:," or address.removeprefix("#") in reader.identifiers
     code = "".join(reader.scripts)

@@ -141,7 +141,7 @@ def test_classes_may_be_named(tmp_path):
         "has 'fish', which is no column of a class: these are cat, dog",
     )
     others = csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2")
-    refused(others, "has no column label; it has pred_a, target, pred_b: rename target to label")
+    refused(others, "must have columns label, logit_0")
     refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
 
 
@@ -611,7 +611,6 @@ def test_a_single_column_is_that_of_class_1(tmp_path):
 @pytest.mark.parametrize(
     ("lines", "message"),
     [
-        (("target,cat,dog", "cat,1,2"), "it has target, cat, dog: rename target to label."),
         (("cat,dog", "1,2"), "has no column label; it has cat, dog: add the labels."),
         (("label,cat,dog", "fish,1,2"), "column label of .* has 'fish', .*: these are cat, dog"),
         ((",label,a,b", "0,1,1,2"), "Rename a, b to logit_0, logit_1, or to probability_0, ..."),

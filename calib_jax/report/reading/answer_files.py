@@ -28,6 +28,7 @@ from calib_jax.report.reading.prediction_tables import (
     counted,
     csv_rows,
     listed,
+    near_notes,
     prefixed,
     roles_of,
     shown,
@@ -120,23 +121,24 @@ def read_answers(
 
 
 def models_of(
-    files: Sequence[str], labels: Mapping[str, str], **options: Any
+    files: Sequence[str], called: Sequence[str], **options: Any
 ) -> tuple[list[Answers], list[str]]:
     """Read the models of all files, and notes; no model if no file holds answers.
 
     Args:
       files: the names of the files.
-      labels: names of models by file, for files without a column `model`.
+      called: the name of the model of each file without a column `model`; "" for the default,
+        the name of the file if there are several.
       **options: see `read_answers`.
     """
     models: list[Answers] = []
     notes: list[str] = []
     without = []
-    for file in files:
+    for file, chosen in zip(files, called, strict=True):
         of_file, of_reading = read_answers(file, **options)
         if not of_file:
             without.append(file)
-        name = labels.get(file) or (pathlib.Path(file).stem if len(files) > 1 else "")
+        name = chosen or (pathlib.Path(file).stem if len(files) > 1 else "")
         models += [each._replace(model=each.model or name) for each in of_file]
         notes += of_reading
     if models and without:
@@ -171,6 +173,13 @@ def _columns_of(path: pathlib.Path, clusters: str | None) -> tuple[Columns | Non
                 return None, ()
             used = [arrays.names[k] for k in _roles(path, arrays.names, clusters).values()]
             # Other arrays are not read, and a note lists their names.
+            shapes = {k: arrays[k].shape for k in used}
+            wide = next((k for k in used if len(shapes[k]) > 1 and shapes[k][-1] > 1), None)
+            if wide and roles_of([wide], ["probabilities"], str(path)):
+                raise Unreadable(
+                    f"{path} has {wide} of shape {shapes[wide]}, probabilities of"
+                    f" {shapes[wide][-1]} classes: add --probabilities to score them."
+                )
             return {
                 k: arrays[k].reshape(-1).tolist() if k in used else [] for k in arrays.names
             }, ()
@@ -253,7 +262,7 @@ def _interpreted(
     questions, groups, ids = (texts.get(role) for role in ("questions", "groups", "clusters"))
     everything = Answers("", kind, values, correct, questions, groups, ids, weights)
     by_model = texts.get("models", np.full(len(values), ""))
-    notes = []
+    notes = near_notes(path, names, {role: roles[role] for role in used})
     ignored = [name for name in names if name not in used.values()]
     if ignored:
         notes.append(f"{path}: columns ignored: {listed([name or 'one' for name in ignored])}.")

@@ -24,7 +24,7 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.reading.prediction_tables import Predictions, counted, shown
+from calib_jax.report.reading.prediction_tables import Predictions, counted, listed, shown
 
 _KIND = "samples of lm-evaluation-harness"
 _LINE_BYTES = 1 << 25
@@ -190,7 +190,8 @@ def _log_likelihoods(sample: Mapping[str, Any], where: str) -> list[float]:
         values = []
     if len(values) < 2:
         raise Unreadable(
-            f"{where} has no log-likelihoods of choices.\nA .jsonl file holds samples of"
+            f"{where} has no log-likelihoods of choices; it has the keys"
+            f" {listed(list(map(str, sample)))}.\nA .jsonl file holds samples of"
             " multiple-choice tasks, or answers with confidence and correct; logits and"
             " probabilities go into .csv, .parquet or .npz."
         )

@@ -25,7 +25,7 @@ LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000
 _BOOLEANS = ("false", "true")  # labels 0 and 1
 
-_PREFIXED = re.compile(r"(logit|prob(?:ability)?)(?:_(.*))?", re.IGNORECASE)
+_PREFIXED = re.compile(r"(logit|prob(?:a|s|ability)?)(?:_(.*))?", re.IGNORECASE)
 _SEPARATORS = ("\t", ";", ",")  # in the order of preference
 _OUTCOMES = {"labels", "correct"}  # roles of which every table has one
 # The last two names are index columns of pandas.
@@ -52,6 +52,12 @@ _SPELLINGS = {
     "question": "questions",
     "model": "models",
 }
+# Words of near names, such as question_id, model_name, is_correct and sample_weight.
+_NEAR_WORDS = (
+    *("id", "ids", "key", "name", "names", "no", "nr", "num", "number", "index", "is"),
+    *("sample", "true", "text"),
+)
+_NEAR_SPELLINGS = {"y": "labels", "target": "labels", "qid": "questions", "right": "correct"}
 
 
 def roles_of(
@@ -83,7 +89,45 @@ def roles_of(
             both = f"{names[places[role]]!r} and {name!r}"
             raise Unreadable(f"{where} has {both}, which mean the same: keep one of them.")
         places[role] = place
+    taken = {*places.values()}
+    for role in wanted:
+        near = [k for k, name in enumerate(names) if k not in taken and near_role(name) == role]
+        if role in places or not near or (role == "clusters" and clusters is not None):
+            continue
+        if len(near) > 1:
+            both = " and ".join(shown(names[k]) for k in near[:2])
+            single = role.removesuffix("s") if role != "probabilities" else "probability"
+            raise Unreadable(
+                f"{where}: {both} may both be the {single}: rename the right one to {single}."
+            )
+        places[role] = near[0]
     return places
+
+
+def near_role(name: str) -> str:
+    """Return the role that a column has by a name near to its own; "" without one.
+
+    >>> near_role("question_id"), near_role("modelName"), near_role("y_true"), near_role("epoch")
+    ('questions', 'models', 'labels', '')
+    """
+    separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name.strip())
+    words = re.split(r"[\W_]+", separated.lower())
+    rest = [word for word in words if word and word not in _NEAR_WORDS]
+    if len(rest) != 1 or rest == words:
+        return _NEAR_SPELLINGS.get("_".join(words), "")
+    role = _NEAR_SPELLINGS.get(rest[0]) or _role_of(rest[0])
+    return role if role in {*_SPELLINGS.values(), "correct"} else ""
+
+
+def near_notes(path: pathlib.Path, names: Sequence[str], roles: Mapping[str, int]) -> list[str]:
+    """Say which columns have a role by a near name."""
+    taken = {role: names[place] for role, place in roles.items() if near_role(names[place]) == role}
+    singular = {"probabilities": "probability", "correct": "correct"}
+    return [
+        f"{path}: read as {singular.get(role, role.removesuffix('s'))}: {shown(name)}."
+        for role, name in taken.items()
+        if _role_of(name) != role
+    ]
 
 
 def prefixed(name: str) -> bool:
@@ -195,12 +239,12 @@ def read(request: Request, kind: str) -> Predictions:
     """Read a CSV file of this kind in one pass."""
     path = request.path
     with csv_rows(path, kind) as (names, rows):
-        roles = _roles(request, names)
         first = next((row for row in rows if not blank(row)), None)
+        if first is not None and len(first) != len(names):
+            raise wrong_length(path, rows.line_num, first, names)
+        roles = _roles(request, names, first or names)
         if first is None:
             raise Unreadable(f"{path} has no examples, only a header.")
-        if len(first) != len(names):
-            raise wrong_length(path, rows.line_num, first, names)
         classes = _classes(request, names, roles.values(), first)
         scores, texts = _columns(path, names, rows, first, classes.places, roles)
     return _table(request, names, roles, classes, scores, texts)
@@ -232,7 +276,12 @@ def separator(head: str) -> str:
     ';'
     """
     used = [mark for mark in _SEPARATORS if mark in head]
-    by_roles = (mark for mark in used if _OUTCOMES & set(map(_role_of, _split(head, mark))))
+    by_roles = (
+        mark
+        for mark in used
+        for names in [_split(head, mark)]
+        if _OUTCOMES & {*map(_role_of, names), *map(near_role, names)}
+    )
     return next(by_roles, "," if "," in used else next(iter(used), ","))
 
 
@@ -249,21 +298,34 @@ def from_columns(
 ) -> Predictions:
     """Interpret named columns of equal lengths, of any type, as the columns of a CSV file."""
     path, names, values = request.path, list(columns), list(columns.values())
-    roles = _roles(request, names)
+    first = [str(column[0]) if len(column) else "" for column in values]
+    roles = _roles(request, names, first)
     if not len(values[0]):
         raise Unreadable(f"{path} has no examples.")
-    classes = _classes(request, names, roles.values(), [str(column[0]) for column in values])
+    classes = _classes(request, names, roles.values(), first)
     scores = np.stack([_numbers(path, names[k], values[k]) for k in classes.places], axis=-1)
     texts = {role: [str(value).strip() for value in values[k]] for role, k in roles.items()}
     return _table(request, names, roles, classes, scores, texts)
 
 
-def _roles(request: Request, names: Sequence[str]) -> dict[str, int]:
-    """Find the columns beside the classes; raise an error if there are no labels."""
-    roles = roles_of(names, ("labels", *OPTIONAL), str(request.path), request.clusters)
+def _roles(request: Request, names: Sequence[str], first: Sequence[str]) -> dict[str, int]:
+    """Find the columns beside the classes; raise an error if there are no labels.
+
+    A class may be called model or question: such a column of numbers is no id.
+    """
+    wanted = ("labels", *OPTIONAL, "models", "questions")
+    roles = roles_of(names, wanted, str(request.path), request.clusters)
     if "labels" not in roles:
         raise _no_columns(request, names)
-    return roles
+    numbered = any(map(prefixed, names))
+    return {
+        role: place
+        for role, place in roles.items()
+        if role not in ("models", "questions")
+        or numbered
+        or _role_of(names[place]) != role
+        or not _is_number(first[place])
+    }
 
 
 def _table(
@@ -300,12 +362,21 @@ def _table(
                 f" a class: these are {listed(classes.names)}."
             )
         labels = _whole_numbers(path, label_name, label_texts, present)
-    notes = _notes_on(path, classes, used, first_label)
+    notes = near_notes(path, names, roles) + _notes_on(path, classes, used, first_label)
+    if len(models := set(texts.get("models", ()))) > 1:
+        raise Unreadable(
+            f"{path} holds {len(models)} models, {listed(sorted(models), 5)}, and a table of"
+            " classes is one model: write a file for each."
+        )
+    questions = texts.get("questions", [])
+    if "clusters" not in roles and len(set(questions)) < len(questions):
+        texts = {**texts, "clusters": questions}
+        notes.append(f"{path}: several rows of one question are a cluster.")
     ignored = set(range(len(names))) - {*classes.places, *roles.values()}
     if ignored:
         left = [names[k] or "one without a name" for k in sorted(ignored)]
         notes.append(f"{path}: columns ignored: {listed(left)}.")
-    groups, ids = (np.array(texts[k]) if k in roles else None for k in ("groups", "clusters"))
+    groups, ids = (np.array(texts[k]) if k in texts else None for k in ("groups", "clusters"))
     return Predictions(scores, labels, weights, groups, ids, tuple(classes.names), tuple(notes))
 
 
@@ -569,7 +640,7 @@ def _no_columns(request: Request, names: Sequence[str]) -> Unreadable:
     """Make an error that names the missing columns, and how the user can add them."""
     path, kind = request.path, "probability" if request.probabilities else "logit"
     has = f"it has {listed(names) or 'none'}"
-    if not any(_role_of(name) == "labels" for name in names):
+    if not any("labels" in (_role_of(name), near_role(name)) for name in names):
         similar = next((name for name in names if looks_like_labels(name)), None)
         if len(names) == 1 and re.search(r"[\s|:]", names[0]):
             way_out = "separate columns by commas, tabs or semicolons"

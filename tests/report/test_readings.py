@@ -1,0 +1,316 @@
+"""Reports that a careful reader cannot misread: events, tests of what is shown, other examples."""
+
+import json
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+from calib_jax import calibrators, inference, metrics, report
+from calib_jax.report import predictions
+
+QUICK = {"metrics": ["ece", "signed_gap", "accuracy"], "num_resamples": 200}
+
+
+def fraud(num_rows=1000, seed=0, shift=2.0):
+    """Return probabilities of two classes that over-state the second one, and labels."""
+    random = np.random.default_rng(seed)
+    z = random.normal(-3.4, 4.0, num_rows)
+    labels = (random.random(num_rows) < 1 / (1 + np.exp(-z))).astype(int)
+    p = 1 / (1 + np.exp(-0.4 * z - shift))
+    return np.stack([1 - p, p], axis=1), labels
+
+
+def saved(path, p, labels):
+    np.savez(path, probabilities=p, labels=labels, class_names=["legit", "fraud"])
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def binary():
+    p, labels = fraud()
+    return report.score(
+        p,
+        labels,
+        name="forest",
+        compare={"boost": fraud(shift=0.5)[0]},
+        class_names=["legit", "fraud"],
+        probabilities=True,
+        **QUICK,
+    )
+
+
+def test_the_event_is_the_first_reading_of_two_classes(binary):
+    p, labels = fraud()
+    stated, observed = p[:, 1].mean(), labels.mean()
+    assert stated - observed > 0.1  # over-stated, although the top label is under-stated
+    (sentence,) = (line for line in binary.answers if line.startswith("forest: "))
+    expected = f"{100 * stated:.1f} % stated, {100 * observed:.1f} % observed: too high by "
+    expected += f"{100 * (stated - observed):.1f} points ["
+    assert sentence.startswith(f"forest: P(fraud): {expected}")
+    assert "Top label: " in sentence
+    assert "not sure enough" not in sentence.partition("Top label")[0]
+    first, second = [row.metric for row in binary.rows if row.predictions == "forest"][:2]
+    assert (first, second) == ("ece (class 1)", "ece")
+    assert "ece (fraud)" in str(binary)
+    assert "ece (top label)" in str(binary)
+
+
+def test_a_comparison_of_two_classes_is_about_the_event_with_its_sign(binary):
+    line = binary.answers[-1]
+    gaps = [100 * binary.value("signed_gap (class 1)", model) for model in ("boost", "forest")]
+    assert f"P(fraud) too high by {gaps[0]:.1f} points against {gaps[1]:.1f}" in line
+    assert "ece (fraud)" in line
+
+
+def test_figures_show_the_event_beside_the_top_label(binary):
+    p, labels = fraud()
+    table = binary.event.reliability["forest"]
+    stated = np.asarray(table.confidence)[np.asarray(table.weight) > 0]
+    assert stated.min() < 0.5 < stated.max()
+    alone = report.score(p, labels, probabilities=True, metrics=["ece"], num_resamples=20)
+    left, right = report.pictures(alone)["reliability"].axes[:2]
+    assert [axes.get_ylabel() for axes in (left, right)] == ["observed", "accuracy"]
+    assert "P(class 1)" in left.get_title(loc="left")
+    assert "top label" in right.get_title(loc="left")
+
+
+def test_the_positive_class_may_be_the_first(tmp_path):
+    p, labels = fraud()
+    file = saved(tmp_path / "run.npz", p, labels)
+    options = {"predictions": [file], "probabilities": True, "resamples": 20, "metrics": ["ece"]}
+    other = report.score_files(**options, positive="legit")
+    assert "P(legit): " in other.answers[0]
+    assert other.value("ece (class 0)") == pytest.approx(
+        report.score_files(**options).value("ece (class 1)"), abs=0.02
+    )
+    with pytest.raises(ValueError, match="positive must be one of legit, fraud"):
+        report.score_files(**options, positive="scam")
+    with pytest.raises(ValueError, match="positive is for two classes"):
+        report.score(5 * np.eye(3)[labels], labels, positive="1")
+
+
+def test_an_interval_and_a_test_stand_only_beside_the_same_quantity():
+    random = np.random.default_rng(1)
+    logits = random.standard_normal((400, 3))
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
+    scored = report.score(
+        logits, labels, compare=2 * logits, metrics=["ece", "adaptive_ece"], num_resamples=200
+    )
+    changes = {change.metric: change for change in scored.changes}
+    for name in ("ece", "adaptive_ece"):
+        assert changes[name].p_value is changes[name].p_holm is None
+        assert np.isfinite(changes[name].low)
+    expected = inference.compare_calibration(logits, 2 * logits, labels)
+    actual = changes["squared_calibration_error"]
+    numbers = [actual.value, actual.low, actual.high, actual.p_value]
+    np.testing.assert_allclose(numbers, expected[:4], rtol=1e-5)
+    assert scored.value("squared_calibration_error", "other") == pytest.approx(
+        expected.error_b.value, rel=1e-5
+    )
+    assert "more sensitive" not in " ".join([*scored.explanations, str(scored)])
+    row = next(line for line in str(scored).splitlines() if line.startswith("ece  "))
+    assert "p " not in row
+    assert "*" not in row
+
+
+def test_cross_fitting_calibrates_every_model():
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((200, 3))
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
+    options = {"calibrate": "temperature", "cross_fit": 2, "metrics": ["nll"]}
+    scored = report.score(
+        logits, labels, name="a", compare={"b": 5 * logits}, num_resamples=20, **options
+    )
+    alone = report.score(5 * logits, labels, num_resamples=20, **options)
+    assert [*scored.calibrators] == ["temperature of a", "temperature of b"]
+    assert scored.value("nll", "temperature of b") == pytest.approx(
+        alone.value("nll", "temperature"), rel=1e-6
+    )
+
+
+def answers(path, seed, scale=1.0, question="q", kind="confidence,correct"):
+    random = np.random.default_rng(seed)
+    p = random.random(60)
+    right = random.random(60) < p
+    lines = [f"{question}{k},{p[k] ** scale:.6f},{int(right[k])}" for k in range(60)]
+    path.write_text("\n".join([f"question,{kind}", *lines]) + "\n")
+    return str(path)
+
+
+@pytest.mark.parametrize("kind", ["confidence,correct", "probability,label"])
+def test_every_file_of_answers_has_its_own_file_to_fit_on(tmp_path, kind):
+    files = [answers(tmp_path / f"{k}.csv", 0, 1 + k, kind=kind) for k in range(2)]
+    fits = [answers(tmp_path / f"{k}_val.csv", 1, 1 + k, "v", kind) for k in range(2)]
+    options = {"calibrate": "platt", "metrics": ["brier"], "resamples": 20}
+    scored = report.score_files(predictions=files, fit_on=fits, **options)
+    assert [*scored.calibrators] == ["platt of 0", "platt of 1"]
+    for file, fit in zip(files, fits, strict=True):
+        alone = report.score_files(predictions=[file], fit_on=[fit], **options)
+        name = f"platt of {file[-5]}"
+        assert scored.value("brier", name) == pytest.approx(alone.value("brier", "platt"), rel=1e-5)
+
+
+def test_near_names_of_columns_are_taken_and_said(tmp_path):
+    random = np.random.default_rng(0)
+    path = tmp_path / "samples.jsonl"
+    rows = [
+        {
+            "question_id": f"q{question}",
+            "model_name": model,
+            "confidence": round(random.random(), 3),
+            "is_correct": bool(random.random() < 0.5),
+        }
+        for model in "ab"
+        for question in range(30)
+        for _ in range(2)
+    ]
+    path.write_text("\n".join(map(json.dumps, rows)))
+    scored = report.score_files(predictions=[str(path)], metrics=["ece"], resamples=20)
+    assert [*scored.reliability] == ["a", "b"]
+    assert scored.settings["clusters"] == 30
+    notes = " ".join(scored.notes)
+    assert "read as question: question_id" in notes
+    assert "read as model: model_name" in notes
+    assert "ignored" not in notes
+
+
+def test_two_near_names_are_a_question(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("confidence,correct,question_id,question_no\n.5,1,a,b\n")
+    with pytest.raises(ValueError, match="question_id and question_no may both be the question"):
+        report.score_files(predictions=[str(path)])
+
+
+def test_near_names_of_classes_and_labels(tmp_path):
+    path = tmp_path / "a.csv"
+    rows = [
+        f"{'dog' if k % 3 else 'cat'},{1 - p:.4f},{p:.4f}" for k, p in enumerate([0.2, 0.7, 0.9])
+    ]
+    path.write_text("\n".join(["y_true,proba_cat,proba_dog", *rows]))
+    scored = report.score_files(
+        predictions=[str(path)], probabilities=True, metrics=["accuracy"], resamples=20
+    )
+    assert scored.value("accuracy") == 1
+    assert "read as label: y_true" in " ".join(scored.notes)
+
+
+def test_several_models_in_a_table_of_classes_are_never_one(tmp_path):
+    path = tmp_path / "a.csv"
+    path.write_text("label,logit_0,logit_1,model_name\n0,1,0,a\n1,1,0,b\n")
+    with pytest.raises(ValueError, match="holds 2 models"):
+        report.score_files(predictions=[str(path)])
+
+
+def test_the_page_defines_the_metrics_of_answers():
+    from calib_jax.report.files import score_page
+    from calib_jax.report.html_page import render
+
+    stated = metrics.Stated([0.5, 0.75, 0.25, 0.5], [1, 1, 0, 0])
+    scored = report.score(stated, metrics=["brier", "accuracy"], num_resamples=20)
+    page = render(score_page(scored, {})).partition("An example explains")[0]
+    assert "lies in [0, 1]" in page
+    assert "[0, 2]" not in page
+    assert "share of answers that are right" in page
+
+
+def overlapping(shared, scored=400, fitted=300, num_classes=3):
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((scored + fitted, num_classes)).astype(np.float32)
+    labels = random.integers(num_classes, size=len(logits))
+    rows = np.concatenate([np.arange(shared), np.arange(scored, scored + fitted - shared)])
+    offset = random.standard_normal((fitted, 1)).astype(np.float32)
+    return (logits[:scored], labels[:scored]), (logits[rows] + offset, labels[rows])
+
+
+@pytest.mark.parametrize("num_classes", [2, 3, 10])
+def test_scored_rows_among_the_fitted_are_counted_and_many_are_refused(num_classes):
+    options = {"calibrate": "temperature", "metrics": ["nll"], "num_resamples": 20}
+    test, fit = overlapping(0, num_classes=num_classes)
+    clean = report.score(*test, fit_on=fit, **options)
+    assert clean.headlines == []
+    test, fit = overlapping(6, num_classes=num_classes)
+    few = report.score(*test, fit_on=fit, **options)
+    assert few.headlines[0].startswith("6 of 400 scored examples are also among the 300 of fit_on")
+    assert str(few).startswith(few.headlines[0])
+    test, fit = overlapping(20, num_classes=num_classes)
+    with pytest.raises(ValueError, match="20 of 400 scored examples are also among"):
+        report.score(*test, fit_on=fit, **options)
+
+
+def test_all_scored_rows_and_one_more_are_no_other_examples(tmp_path):
+    random = np.random.default_rng(0)
+    logits, labels = random.standard_normal((301, 3)), random.integers(3, size=301)
+    for name, rows in (("test", 300), ("fit", 301)):
+        np.savez(tmp_path / f"{name}.npz", logits=logits[:rows], labels=labels[:rows])
+    with pytest.raises(ValueError, match=r"300 of 300 scored examples .*fit\.npz"):
+        report.score_files(
+            predictions=[str(tmp_path / "test.npz")],
+            calibrate="histogram",
+            fit_on=[str(tmp_path / "fit.npz")],
+        )
+
+
+def test_equal_numbers_by_chance_are_no_overlap():
+    """Confidences of ten values are equal in any two sets, and share no answer."""
+    random = np.random.default_rng(0)
+
+    def draw(num_rows):
+        confidence = random.integers(1, 10, num_rows) / 10
+        return metrics.Stated(confidence, random.random(num_rows) < confidence)
+
+    scored = report.score(
+        draw(300), calibrate="platt", fit_on=draw(500), metrics=["brier"], num_resamples=20
+    )
+    assert scored.headlines == []
+
+
+def test_questions_that_were_fitted_on_are_refused(tmp_path):
+    scored = answers(tmp_path / "a.csv", 0)
+    fitted = answers(tmp_path / "b.csv", 1)  # other samples of the same questions
+    options = {"calibrate": "platt", "metrics": ["brier"], "resamples": 20}
+    with pytest.raises(ValueError, match="60 of 60 scored questions are also among"):
+        report.score_files(predictions=[scored], fit_on=[fitted], **options)
+    numbered = [answers(tmp_path / f"{k}.csv", k, question="") for k in range(2)]
+    report.score_files(predictions=numbered[:1], fit_on=numbered[1:], **options)
+
+
+@pytest.mark.parametrize("kind", [np.float16, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("num_classes", [2, 5, 1000])
+def test_probabilities_of_sixteen_bits_are_probabilities(kind, num_classes):
+    random = np.random.default_rng(0)
+    z = 2 * random.standard_normal((121, num_classes))
+    p = np.exp(z) / np.exp(z).sum(-1, keepdims=True)
+    p = p.astype(kind).astype(np.float32)
+    assert num_classes == 2 or np.abs(p.sum(-1) - 1).max() > 1e-5
+    p[7] = 0
+    weights = np.arange(121) != 7
+    rows = predictions.probability_rows(p, weights=weights)
+    expected = p[weights] / p[weights].sum(-1, keepdims=True)
+    np.testing.assert_allclose(rows[weights], expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("arrays", "message"),
+    [
+        ({"probs": np.full((30, 6), 1 / 6), "labels": np.zeros(30, int)}, "add --probabilities"),
+        ({"confidence": np.full(30, 0.5), "correct": np.zeros(20, int)}, "30 confidence, 20 corr"),
+    ],
+)
+def test_arrays_of_other_lengths_have_a_way_out(tmp_path, arrays, message):
+    np.savez(tmp_path / "a.npz", **arrays)
+    with pytest.raises(ValueError, match=message):
+        report.score_files(predictions=[str(tmp_path / "a.npz")])
+
+
+def test_a_line_without_numbers_names_its_keys(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"answer": "4", "grade": 1}))
+    with pytest.raises(ValueError, match="it has the keys answer, grade"):
+        report.score_files(predictions=[str(path)])
+
+
+def test_calibrators_of_scores_still_refuse_their_own_answers():
+    scored = calibrators.Scored(np.arange(40.0), np.arange(40) % 3 > 0)
+    with pytest.raises(ValueError, match="40 of 40 scored answers"):
+        report.score(scored, calibrate="isotonic", fit_on=scored)
