@@ -72,5 +72,6 @@ def figure(found: statistics.Cells) -> Any:
         handles.values(), handles, loc="outside upper center", ncols=3, fontsize=9, frameon=False
     )
     drawing.supxlabel("temperature that cross-entropy needs", fontsize=10)
-    drawing.supylabel("CE2 of cross-entropy\nminus CE2 of the loss,\nin thousandths", fontsize=10)
+    label = "CE2 of cross-entropy\nminus CE2 of the loss,\nin thousandths, root scale"
+    drawing.supylabel(label, fontsize=10)
     return drawing

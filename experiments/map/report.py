@@ -2,9 +2,9 @@ r"""Write the map's tables and figure from its records.
 
     python -m experiments.map.report [--records=FOLDER] [--page=FOLDER]
 
-It writes map.md with the tables, map.png and map.svg with the figure, and claims.md with the claims
-of the papers that the records decide. The map may be incomplete: a test that lacks settings has no
-result, and the page states how many settings it lacks.
+It writes map.md with the tables, and map.png and map.svg with the figure. The map may be
+incomplete: a test that lacks settings has no result, and the page states how many settings it
+lacks.
 """
 
 import pathlib
@@ -14,11 +14,9 @@ from absl import flags
 
 from calib_jax import plots
 from calib_jax.train.folder import files
-from experiments.map import claim_tables, figure, records, statistics, tables
+from experiments.map import figure, records, statistics, tables
 from experiments.map.settings import BASELINE, LOSSES, PARTS, settings
 from experiments.running import cli
-
-LEARNED = 0.9  # a network with a larger error learned nothing
 
 flags.adopt_module_key_flags(records)  # --records
 _PAGE = flags.DEFINE_string("page", str(records.FOLDER), "Folder of the tables and the figure.")
@@ -57,21 +55,19 @@ def page(found: statistics.Records) -> str:
 
 def untrained(found: statistics.Records) -> list[str]:
     """Name the settings whose network learned nothing: no confidence is its calibration error."""
-    errors = {key: float(np.mean(record["values"]["error"])) for key, record in found.items()}
-    named = [f"{key.name} ({error:.0%})" for key, error in errors.items() if error > LEARNED]
+    named = [
+        f"{key.name} ({np.mean(record['values']['error']):.0%})"
+        for key, record in found.items()
+        if statistics.is_dead(record)
+    ]
     if not named:
         return []
     return [
         "",
-        f"These networks err on more than {LEARNED:.0%}: {', '.join(sorted(named))}. A network that"
-        " learned nothing states low confidences, and is calibrated without being of use; its gain"
-        " counts in every test below, as the rules state.",
+        f"These networks err on more than {statistics.LEARNED:.0%}: {', '.join(sorted(named))}. A"
+        " network that learned nothing states low confidences, and is calibrated without being of"
+        " use, so these are in no comparison.",
     ]
-
-
-def claims_page(found: statistics.Records) -> str:
-    """Write the page of the claims."""
-    return "\n".join(claim_tables.sections(found)).rstrip() + "\n"
 
 
 def main() -> int:
@@ -79,12 +75,11 @@ def main() -> int:
     folder, out = pathlib.Path(records.IN.value), pathlib.Path(_PAGE.value)
     found = cli.refusing(read_all, folder)
     out.mkdir(parents=True, exist_ok=True)
-    for name, text in (("map.md", page(found)), ("claims.md", claims_page(found))):
-        files.replace(out / name, text)
+    files.replace(out / "map.md", page(found))
     drawing = figure.figure(statistics.cells(found, "ce2_before"))
     for name in ("map.png", "map.svg"):
         plots.save(drawing, out / name)
-    print(f"written to {out}: map.md, claims.md, map.png, map.svg, from {len(found)} settings.")
+    print(f"written to {out}: map.md, map.png, map.svg, from {len(found)} settings.")
     return 0
 
 

@@ -1,4 +1,4 @@
-r"""Effects of the losses along the map, with their joint noise; the rule and its regret.
+r"""Effects of the losses along the map, with their joint noise.
 
 A cell of the map is a place and a loss; a place is a data set, a weight decay and a condition. The
 mean of a cell has three sources of noise: training seeds, test rows and validation rows. They
@@ -34,7 +34,7 @@ from experiments.map.settings import (
 
 BANDS = (0.8, 1.25, 1.8)  # temperatures of cross-entropy between the bands of the rule
 MADE_ON = ("banking77", "clinc150")
-TESTED_ON = "newsgroups"
+LEARNED = 0.9  # a network with a larger error learned nothing
 LEVEL = 0.05
 DRAWS = 2_000
 
@@ -112,6 +112,11 @@ class Cells(NamedTuple):
         return np.sqrt(np.maximum(values, 0)) if self.metric.startswith("ce2") else values
 
 
+def is_dead(record: Mapping[str, Any]) -> bool:
+    """Check whether the networks of a record learned nothing."""
+    return float(np.mean(record["values"].get("error", 0))) > LEARNED
+
+
 def cells(
     records: Records,
     metric: str,
@@ -119,8 +124,12 @@ def cells(
     losses: Sequence[str] = tuple(LOSSES),
     places: Iterable[Place] | None = None,
     transform: Callable[[np.ndarray], np.ndarray] = np.asarray,
+    dead: bool = False,
 ) -> Cells:
     """Collect a metric of the places in which cross-entropy has a record.
+
+    A network that errs on more than `LEARNED` learned nothing. It states low confidences and is
+    calibrated without being of use, so it is in no comparison.
 
     Args:
       records: the records by setting.
@@ -129,6 +138,7 @@ def cells(
       losses: the losses of the columns, cross-entropy first.
       places: the places that may be collected; the places of the map by default.
       transform: function of the values of seeds and of the values without a fold.
+      dead: whether to include networks that learned nothing.
     """
     if places is None:
         places = (Place(texts, decay) for texts in TEXTS for decay in WEIGHT_DECAYS)
@@ -149,7 +159,7 @@ def cells(
         folds_at = width + 2 * FOLDS * texts.index(place.texts)
         for column, loss in enumerate(losses):
             record = records.get(place.setting(loss))
-            if record is None or metric not in record["values"]:
+            if record is None or metric not in record["values"] or (not dead and is_dead(record)):
                 noise[row, column] = np.nan
                 continue
             values = transform(np.asarray(record["values"][metric]))
@@ -227,94 +237,9 @@ def holm(p: np.ndarray, tests: int | None = None) -> np.ndarray:
     return adjusted
 
 
-def ranks(found: Cells) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Average the rank of each loss over the places; 1 has the lowest value.
-
-    Returns:
-      The mean ranks, and the ends of the central 90 % of the draws.
-    """
-    mean = scipy.stats.rankdata(found.means, axis=1).mean(axis=0)
-    drawn = scipy.stats.rankdata(found.draws(), axis=2).mean(axis=1)
-    low, high = np.quantile(drawn, (0.05, 0.95), axis=0)
-    return mean, low, high
-
-
 def band_of(temperature: np.ndarray) -> np.ndarray:
     """Number the band of the rule in which each temperature of cross-entropy lies."""
     return np.searchsorted(BANDS, temperature, side="right")
-
-
-def rule(temperature: np.ndarray, scores: np.ndarray) -> dict[int, int]:
-    """Choose the loss with the lowest mean score in each band; an empty band takes the nearest.
-
-    Of equal losses the first is chosen.
-
-    Args:
-      temperature: of cross-entropy in each place.
-      scores: `[places, losses]`, to be small.
-    """
-    bands = band_of(temperature)
-    there = {band: int(scores[bands == band].mean(axis=0).argmin()) for band in np.unique(bands)}
-    return {
-        band: there[min(there, key=lambda other: (abs(other - band), other))]
-        for band in range(len(BANDS) + 1)
-    }
-
-
-class Regret(NamedTuple):
-    """The mean regret of a choice on the data set that is tested, with its 90 % interval."""
-
-    value: float
-    low: float
-    high: float
-
-
-def made(found: Cells) -> dict[int, int]:
-    """Make the rule on two data sets: the loss of each band."""
-    of = found.of(MADE_ON)
-    return rule(of.temperature, of.scored(of.means))
-
-
-def regrets(found: Cells, calibrated: Cells | None = None) -> tuple[dict[str, Regret], float]:
-    """Make the rule on two data sets, and compute its regret on the third.
-
-    Args:
-      found: the metric that the rule makes small.
-      calibrated: the same metric after the temperature; None if `found` is after it already.
-
-    Returns:
-      The regrets of the rule, of cross-entropy, of the single best loss, of a loss at random and
-      of cross-entropy after its temperature; and the share of draws in which the rule has a lower
-      regret than the single best loss.
-    """
-    of = found.of(MADE_ON)
-    single = int(of.scored(of.means).mean(axis=0).argmin())
-    tested = found.of((TESTED_ON,))
-    by_band = made(found)
-    columns = np.array([by_band[band] for band in band_of(tested.temperature)])
-    rows = np.arange(len(columns))
-    by_name: dict[str, list[np.ndarray]] = {}
-    for kind in ("means", "draws"):
-        values = tested.means if kind == "means" else tested.draws()
-        array = tested.scored(values)
-        scores = {
-            "rule": array[..., rows, columns],
-            "cross-entropy": array[..., 0],
-            "single best loss": array[..., single],
-            "a loss at random": array.mean(axis=-1),
-        }
-        if calibrated is not None:
-            after = calibrated.of((TESTED_ON,))
-            values = after.means if kind == "means" else after.draws()
-            scores["cross-entropy after T"] = after.scored(values)[..., 0]
-        for name, score in scores.items():
-            by_name.setdefault(name, []).append((score - array.min(axis=-1)).mean(axis=-1))
-    result = {
-        name: Regret(float(value), *map(float, np.quantile(draws, (0.05, 0.95))))
-        for name, (value, draws) in by_name.items()
-    }
-    lower = by_name["rule"][1] < by_name["single best loss"][1]
-    return result, float(lower.mean())
 
 
 def two_best(records: Records) -> list[str]:
@@ -324,6 +249,6 @@ def two_best(records: Records) -> list[str]:
     """
     if any(setting not in records for setting in settings() if setting.texts in MADE_ON):
         return []
-    of = cells(records, "ce2_before").of(MADE_ON)
+    of = cells(records, "ce2_before", dead=True).of(MADE_ON)
     order = of.scored(of.means).mean(axis=0).argsort()
     return [of.losses[k] for k in order if of.losses[k] not in (BASELINE, FOCAL)][:2]

@@ -113,30 +113,6 @@ def by_place(found: Records) -> list[str]:
     return ["## Every place", "", "Root-CE2 in points, before T.", *table(header, rows)]
 
 
-def ranks(found: Records) -> list[str]:
-    """Tabulate the mean rank of each loss in each band of T."""
-    lines = ["## Ranks", ""]
-    for title, metric in (("CE2 before T", "ce2_before"), ("NLL after T", "nll_after")):
-        cells = statistics.cells(found, metric).complete()
-        if not cells.places:
-            return [*lines, "No place has all twelve losses yet.", ""]
-        columns = {}
-        for band, name in enumerate(BANDS):
-            rows = np.flatnonzero(statistics.band_of(cells.temperature) == band)
-            if rows.size:
-                columns[f"T {name} ({rows.size})"] = statistics.ranks(cells.rows(rows))
-        body = [
-            [
-                loss,
-                *(f"{m[k]:.1f} [{low[k]:.1f}, {high[k]:.1f}]" for m, low, high in columns.values()),
-            ]
-            for k, loss in enumerate(cells.losses)
-        ]
-        note = f"Mean rank of {title}, 1 is best, with 90 % of the draws; (places)."
-        lines += [note, *table(["loss", *columns], body)]
-    return lines
-
-
 def _grid(cells: Cells, texts: Callable[[int, int], str]) -> list[str]:
     """Tabulate a text for each place and each loss but cross-entropy; "" without a record."""
     there = np.isfinite(cells.means)
@@ -239,70 +215,6 @@ def _not_worse(error: Cells) -> list[str]:
     return [note, *table(["loss", *TEXTS], rows)]
 
 
-def metrics(found: Records) -> list[str]:
-    """Tabulate y of the other metrics with half of the 90 % interval."""
-    lines = [
-        "## The other metrics",
-        "",
-        "Cross-entropy minus loss, ± half of the 90 % interval, without a correction. Above 0 the"
-        " loss is better; for AUROC below 0.",
-        "",
-    ]
-    for metric, title, factor, unit in _METRICS:
-        cells = statistics.cells(found, metric)
-        gains = statistics.gains(cells)
-
-        def text(row: int, k: int, gains: statistics.Estimate = gains, factor: int = factor) -> str:
-            half = gains.high[row, k] - gains.value[row, k]
-            return f"{factor * gains.value[row, k]:+.1f} ± {factor * half:.1f}"
-
-        lines.append(f"### {title}, in {unit}")
-        lines += (
-            _grid(cells, text)
-            if cells.places
-            else ["", "No record of cross-entropy has it yet.", ""]
-        )
-    return lines
-
-
-def regret(found: Records) -> list[str]:
-    """Write the rule and its regret, for both metrics."""
-    lines = ["## The rule for a user", ""]
-    both = (
-        ("root-CE2 before T, in points", "ce2_before", "ce2_after", 100),
-        ("NLL after T, in thousandths", "nll_after", None, 1000),
-    )
-    sets = [
-        [setting for setting in settings() if setting.texts in texts]
-        for texts in (statistics.MADE_ON, (statistics.TESTED_ON,))
-    ]
-    if missing := _waits(found, sets[0], "The rule"):
-        return [*lines, missing, ""]
-    for title, metric, after, factor in both:
-        cells = statistics.cells(found, metric)
-        chosen = statistics.made(cells)
-        rows = [[f"T {BANDS[band]}", cells.losses[k]] for band, k in sorted(chosen.items())]
-        lines += [f"### By {title}", "", f"Made on {' and '.join(statistics.MADE_ON)}."]
-        lines += table(["band", "loss"], rows)
-        if missing := _waits(found, sets[1], "The test of the rule"):
-            lines += [missing, ""]
-            continue
-        calibrated = statistics.cells(found, after) if after else None
-        values, share = statistics.regrets(cells, calibrated)
-        state = findings.HOLDS if share > 1 - statistics.LEVEL else findings.FAILS
-        rows = [
-            [name, f"{factor * r.value:.2f}", f"[{factor * r.low:.2f}, {factor * r.high:.2f}]"]
-            for name, r in values.items()
-        ]
-        lines += [
-            f"Tested on {statistics.TESTED_ON}: the regret of the rule is lower than that of the"
-            f" single best loss in {100 * share:.0f} % of the draws. The finding that the rule is"
-            f" useful {state}.",
-            *table(["choice", "regret", "90 % of the draws"], rows),
-        ]
-    return lines
-
-
 def conditions(found: Records) -> list[str]:
     """Write tests 5 to 7."""
     best = statistics.two_best(found)
@@ -338,7 +250,7 @@ def conditions(found: Records) -> list[str]:
 
 
 def methods(found: Records) -> list[str]:
-    """Write test 8, and the ranks of all losses at the two weight decays."""
+    """Write test 8: the gain of the other losses at the two weight decays."""
     wanted = list(settings("methods"))
     lines = ["## The other losses at two weight decays", ""]
     if findings.lacking(found, wanted) == len(wanted):
@@ -346,18 +258,10 @@ def methods(found: Records) -> list[str]:
     places = [Place(texts, decay) for texts in TEXTS for decay in TWO_WEIGHT_DECAYS]
     cells = statistics.cells(found, "ce2_before", losses=(BASELINE, *METHODS), places=places)
     lines += ["### Test 8: the gain of each loss", "", *_starred(cells, len(wanted))]
-    every = statistics.cells(found, "ce2_before", losses=(*LOSSES, *METHODS), places=places)
-    if not (whole := every.complete()).places:
-        return [*lines, "No place has all 21 losses yet, so they are not ranked.", ""]
-    mean, low, high = statistics.ranks(whole)
-    rows = [
-        [whole.losses[k], f"{mean[k]:.1f} [{low[k]:.1f}, {high[k]:.1f}]"] for k in mean.argsort()
-    ]
-    note = f"Mean rank of CE2 before T over {len(whole.places)} places, with 90 % of the draws."
-    return [*lines, note, *table(["loss", "rank"], rows)]
+    return lines
 
 
 def sections(found: Records) -> list[list[str]]:
     """Return the sections of the page in their order."""
-    parts = (by_band, ranks, regret, tests, by_place, metrics, conditions, methods)
+    parts = (by_band, tests, by_place, conditions, methods)
     return [counts(found), *(part(found) for part in parts)]

@@ -188,13 +188,8 @@ def test_the_page_of_the_whole_map(whole):
     assert "lacks" not in text
     assert "| map | 216 of 216 | 72 of 72 | 72 of 72 | 72 of 72 | 2.2 |" in text
     assert "| conditions | 144 of 144 |" in text
-    assert text.count("Tested on newsgroups: the regret of the rule is lower") == 2
     assert "The finding holds: 9 of 9 places with such a T have the stated sign" in text
     assert text.count("\n") < 600
-    numbers = [line for line in text.splitlines() if line.startswith("| banking77 0 ")]
-    y = whole[Setting("banking77", BASELINE, 0.0)]["values"]["error"]
-    other = whole[Setting("banking77", FOCAL, 0.0)]["values"]["error"]
-    assert any(f"| {100 * np.mean(y - other):+.1f} ± " in line for line in numbers)
 
 
 def test_a_partial_map_has_values_but_no_results(whole):
@@ -207,12 +202,10 @@ def test_a_partial_map_has_values_but_no_results(whole):
     text = report.page(partial)
     for sentence in (
         "| map | 10 of 216 | 10 of 72 | 0 of 72 | 0 of 72 |",
-        "The rule lacks 134 of 144 settings.",
         "Test 3 lacks 26 of 36 settings. So far: 1 of 1 places",
         "4 of 198 tests have their settings",
         "0 of 33 slopes have their six settings",
         "No place has all twelve losses yet",
-        "No record of cross-entropy has it yet.",
         "None of 54 settings has a record yet.",
     ):
         assert sentence in text, sentence

@@ -1,4 +1,4 @@
-"""Statistics of the map on simulated records: noise, tests, ranks, the rule and its regret."""
+"""Statistics of the map on simulated records: noise and tests."""
 
 import numpy as np
 import pytest
@@ -123,69 +123,13 @@ def test_holm_of_a_part_of_the_tests_is_an_upper_bound():
     )
 
 
-def test_ranks_with_their_uncertainty():
-    found = records_of(
-        lambda texts, loss, decay: {BASELINE: 3.0, "focal_3": 1.0, "brier": 1.01}[loss],
-        seeds=0.1,
-        generator=np.random.default_rng(4),
-        **SHAPE,
-    )
-    mean, low, high = statistics.ranks(cells_of(found))
-    assert mean[0] == low[0] == high[0] == 3  # certain
-    assert low[1] < mean[1] < high[1]
-    assert mean.sum() == pytest.approx(6)
-
-
-def test_the_rule_takes_the_best_loss_of_each_band():
-    temperature = np.array([0.5, 0.79, 1.0, 2.5])
-    scores = np.array([[3.0, 1, 2], [3, 4, 2.5], [1, 2, 3], [5, 5, 4]])
-    # Below 0.8 the means are 3, 2.5 and 2.25; between 1.25 and 1.8 there is no place.
-    assert statistics.rule(temperature, scores) == {0: 2, 1: 0, 2: 0, 3: 2}
-    assert statistics.band_of(np.array([0.8, 1.25, 1.8])).tolist() == [1, 2, 3]
-
-
-def made(best):
-    """Records where focal loss is best above T = 1 and cross-entropy below, up to `best`."""
-    errors = {0.0: {BASELINE: 0.04, "focal_3": 0.01, "brier": 0.0225}}
-    errors[5e-4] = {BASELINE: 0.01, "focal_3": 0.04, "brier": 0.0225}
-    return records_of(
-        lambda texts, loss, decay: errors[decay][loss] * best.get((texts, loss), 1.0),
-        lambda texts, decay: 2.0 if decay == 0 else 0.6,
-        folds=1e-5,
-        **SHAPE,
-    )
-
-
-def test_the_regret_of_a_rule_that_transfers_is_zero():
-    found = made({})
-    before, after = (cells_of(found, f"ce2_{when}") for when in ("before", "after"))
-    chosen = statistics.made(before)
-    assert [LOSSES[chosen[band]] for band in range(4)] == [BASELINE, BASELINE, "focal_3", "focal_3"]
-    regrets, share = statistics.regrets(before, after)
-    assert regrets["rule"].value == pytest.approx(0, abs=1e-12)
-    # Cross-entropy has .2 and .1, the best has .1 twice; all three tie on average or are worse.
-    assert regrets["cross-entropy"].value == pytest.approx(0.05)
-    assert regrets["a loss at random"].value == pytest.approx(0.05)
-    assert share == 1
-
-
-def test_the_regret_of_a_rule_that_does_not_transfer():
-    found = made({("newsgroups", "brier"): 0.04})  # root .03, below all others there
-    regrets, _ = statistics.regrets(cells_of(found), cells_of(found, "ce2_after"))
-    assert regrets["rule"].value == pytest.approx(0.1 - 0.03)
-    assert regrets["rule"].low <= regrets["rule"].value <= regrets["rule"].high
-
-
-def test_the_regret_in_nll_has_no_root():
-    found = made({("newsgroups", "brier"): 0.04})
-    regrets, _ = statistics.regrets(cells_of(found, "nll_after"))
-    # The rule takes .01 in both places, and the Brier score has .0009 there.
-    assert regrets["rule"].value == pytest.approx(0.01 - 0.0009)
-    assert "cross-entropy after T" not in regrets
+def three_losses():
+    """Records of three losses at two weight decays."""
+    return records_of(lambda texts, loss, decay: 0.02, folds=1e-5, **SHAPE)
 
 
 def test_cells_without_a_record_are_nan():
-    found = made({})
+    found = three_losses()
     del found[Setting("clinc150", "brier", 0.0)], found[Setting("newsgroups", BASELINE, 0.0)]
     cells = cells_of(found)
     assert len(cells.places) == 5  # a place needs cross-entropy
@@ -196,8 +140,18 @@ def test_cells_without_a_record_are_nan():
     assert np.isnan(statistics.gains(cells).p).sum() == 1
 
 
+def test_a_network_that_learned_nothing_is_in_no_comparison():
+    found = three_losses()
+    dead = Setting("clinc150", "brier", 0.0)
+    found[dead]["values"]["error"] = [0.99] * 10
+    cells = cells_of(found)
+    assert np.isnan(cells.means).sum() == 1
+    assert np.isnan(cells.means[cells.places.index(statistics.Place("clinc150", 0.0)), 2])
+    assert not np.isnan(cells_of(found, dead=True).means).any()
+
+
 def test_a_record_may_lack_a_metric():
-    found = made({})
+    found = three_losses()
     for loss in (BASELINE, "brier"):
         del found[Setting("clinc150", loss, 0.0)]["values"]["auroc_before"]
     del found[Setting("clinc150", "brier", 5e-4)]["values"]["auroc_before"]
