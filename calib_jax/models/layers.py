@@ -203,7 +203,7 @@ def recomputed(block: type[nn.Module]) -> Any:
     """Wrap a block so that it stores only its inputs and recomputes the rest in the backward pass.
 
     The gradients do not change. On a CPU the memory does not change either, since XLA merges the
-    two computations there (JAX 0.10.2, `experiments.benchmarks.training --parts=networks`).
+    two computations there (JAX 0.10.2).
 
     Call blocks as `block(x, train, ...)`: `static_argnums` marks `train` as static by its position.
     """

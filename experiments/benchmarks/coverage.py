@@ -1,602 +1,248 @@
-"""Measure how often intervals contain the truth and how often tests reject, on simulated data.
+r"""Measure how often intervals contain the truth and how often tests reject, on simulated data.
 
-    python -m experiments.benchmarks.coverage --cells=coverage.json --page=coverage.md
-    python -m experiments.benchmarks.coverage --sets=20 --parts=bounds,tests --examples=200
+    python -m experiments.benchmarks.coverage
+    python -m experiments.benchmarks.coverage --sets=100 --examples=200 --only=one_model
 
-A cell is one question at one number of examples, of classes and one kind of model. Finished cells
-are added to the file of `--cells`, and a cell that has enough sets there is not measured again, so
-an interrupted run continues where it ended. The page is written from all cells.
-
-A nominal 90 % interval should contain the truth in 90 % of the sets or more, and a test at 5 %
-should reject at most 5 % of true hypotheses. Values that miss this by more than three standard
-errors are bold.
+A calibrated model has logits $z \sim s N(0, I)$ and labels drawn from softmax(z); its logits times
+T are overconfident if T > 1. True values are computed on a million logits in float64. A nominal
+90 % interval should contain the truth in 90 % of the sets or more, and a test at 5 % should reject
+at most 5 % of true hypotheses; the standard error of a share p of n sets is sqrt(p (1 - p) / n).
 """
 
-import collections
-import concurrent.futures
 import functools
-import inspect
-import json
 import math
-import multiprocessing
-import multiprocessing.connection
-import os
-import pathlib
-import threading
-import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Annotated, Any, NamedTuple
+from collections.abc import Callable, Mapping
+from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
-import tqdm
+from absl import flags
 
 from calib_jax import inference, metrics
-from calib_jax.train.folder import files
-from experiments.benchmarks import reference, simulations, tables
-from experiments.running import cli, provenance
+from experiments.benchmarks import reference, timing
+from experiments.running import cli
 
 LEVEL, SIZE = 0.9, 0.05
-ROUNDING = 1e-6  # wider than intervals of float32 values that differ by rounding alone
-TEMPERATURES = {f"T = {temperature:g}": temperature for temperature in (1.0, 1.15, 1.5)}
-RARE = {  # confidence and accuracy
-    f"confidence {confidence:g}, accuracy {accuracy:g}": (confidence, accuracy)
-    for confidence, accuracy in ((0.99, 0.999), (0.95, 0.998), (0.95, 0.99), (0.999, 0.99))
-}
-GAPS = {f"gap {gap:g}": gap for gap in (0.0, 0.01, 0.03)}
-
-
-class Outcome(NamedTuple):
-    """The result of one function on one data set; fields that it does not return are NaN."""
-
-    value: float = math.nan
-    low: float = math.nan
-    high: float = math.nan
-    p_value: float = math.nan
-    truth: float = math.nan
-
-
-Outcomes = dict[str, Outcome]
-Data = Any  # a tuple of logits and labels, or of the logits of two models and labels
-
-
-def _outcome(result: Any) -> Outcome:
-    """Take the fields of a result of calibration inference."""
-    value, low, high = map(float, (result.value, result.low, result.high))
-    p_value = getattr(result, "p_value", None)
-    return Outcome(value, low, high, math.nan if p_value is None else float(p_value))
-
-
-class Question(NamedTuple):
-    """One measurement: its models, its methods and the sizes for which it runs.
-
-    Attributes:
-      title: the title of its tables.
-      note: the text above the tables.
-      cases: kinds of models, by name, with the last argument of `draw` and `truth`.
-      null: the cases in which the tested hypothesis is true.
-      draw: `(key, rows, classes, dependent, case) -> Data`.
-      methods: `(data, key, draws, clusters) -> Outcomes` without truth; `clusters` holds the option
-        of this name for dependent examples.
-      truth: `(name, classes, case, data) -> the true value`; NaN for tests.
-      dependent: whether examples form clusters; the methods then run with clusters and without.
-      share: a share of the sets, for questions that need few or are expensive.
-      is_costly: whether the cost of a set grows with its logits.
-      fewest: the fewest examples.
-      most: the most examples.
-    """
-
-    title: str
-    note: str
-    cases: Mapping[str, Any]
-    null: Sequence[str]
-    draw: Callable[[jax.Array, int, int, bool, Any], Data]
-    methods: Callable[[Data, jax.Array, int, dict[str, Any]], Outcomes]
-    truth: Callable[[str, int, Any, Data], float] = lambda *_: math.nan
-    dependent: bool = False
-    share: float = 1.0
-    is_costly: bool = False
-    fewest: int = 0
-    most: int = 10**9
-
-    def measure(self, key: jax.Array, rows: int, classes: int, name: str, draws: int) -> Outcomes:
-        """Draw one data set, and apply the methods."""
-        case, (data_key, key) = self.cases[name], jax.random.split(key)
-        data = self.draw(data_key, rows, classes, self.dependent, case)
-        clusterings: dict[str, dict[str, Any]] = {"": {}}
-        if self.dependent:
-            clusters = {"clusters": simulations.clusters_of(rows)}
-            clusterings = {"": clusters, ", clusters ignored": {}}
-        return {
-            method + suffix: outcome._replace(truth=self.truth(method, classes, case, data))
-            for suffix, clusters in clusterings.items()
-            for method, outcome in self.methods(data, key, draws, clusters).items()
-        }
-
-    def sets(self, sets: int, rows: int, classes: int) -> int:
-        """Return the number of data sets at one size, at least 2."""
-        affordable = min(1.0, max(0.1, 1e5 / (rows * classes))) if self.is_costly else 1.0
-        return max(2, round(sets * self.share * affordable))
-
-
-# --------------------------------------------------------------------------------------------
-# One model.
-
+CLUSTER_SIZE, CORRELATION = 20, 0.3
+STATES = 4  # of the feature that only one of two models sees
 TOP_LABEL = {name: metrics.named(name) for name in ("ece", "adaptive_ece", "mce")}
-BOOTSTRAPPED = {
-    name: metrics.named(name)
-    for name in (
-        *("ece", "adaptive_ece", "accuracy", "nll", "brier", "aurc", "augrc"),
-        *("risk_at_coverage", "coverage_at_risk", "expected_cost"),
+MEANS = {name: metrics.named(name) for name in ("accuracy", "nll", "brier")}
+TESTS = ("cox", "kuiper", "spiegelhalter", "squared_error", "temperature")
+DRAWN = ("kuiper", "squared_error")  # tests that simulate their null distribution
+
+Outcomes = dict[str, tuple[float, float, float, float]]  # low, high, p-value, truth
+_NAN = math.nan
+
+
+def scale_of(classes: int) -> float:
+    """Return the standard deviation of the logits."""
+    return 1.5 if classes == 2 else 2.0 if classes < 100 else 4.0
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def one_model(key: jax.Array, rows: int, classes: int, dependent: bool, temperature: float) -> Any:
+    """Draw logits and labels; the labels of a cluster of rows depend on each other if asked."""
+    noise, coin = jax.random.split(key)
+    z = scale_of(classes) * jax.random.normal(noise, (rows, classes))
+    return temperature * z, _labels(coin, z, dependent)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2))
+def confident(key: jax.Array, rows: int, classes: int, gap: float) -> Any:
+    """Draw a model with confidences of .94 to .99, right with probability confidence - gap.
+
+    All examples lie in one of 15 bins, so every top-label error over bins is the gap.
+    """
+    of_confidence, of_class, coin = jax.random.split(key, 3)
+    confidence = jax.random.uniform(of_confidence, (rows, 1), minval=0.94, maxval=0.99)
+    predicted = jax.nn.one_hot(jax.random.randint(of_class, (rows,), 0, classes), classes)
+
+    def log_p(top: jax.Array) -> jax.Array:
+        return jnp.log(jnp.where(predicted > 0, top, (1 - top) / (classes - 1)))
+
+    return log_p(confidence), jax.random.categorical(coin, log_p(confidence - gap))
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def sharper(key: jax.Array, rows: int, classes: int, dependent: bool) -> Any:
+    """Draw two calibrated models: A averages over a feature that B sees, so B is sharper."""
+    of_rows, of_states, state_key, coin = jax.random.split(key, 4)
+    shared = 0.1 * jax.random.normal(of_rows, (rows, 1, classes))
+    hidden = (3.0 if classes >= 100 else 6.0) * jax.random.normal(of_states, (STATES, classes))
+    log_p = jax.nn.log_softmax(shared + hidden[None])  # [rows, states, classes]
+    state = jax.random.randint(state_key, (rows,), 0, STATES)
+    seen = jnp.take_along_axis(log_p, state[:, None, None], axis=1)[:, 0]
+    average = jax.nn.logsumexp(log_p, axis=1) - jnp.log(STATES)
+    return average, seen, _labels(coin, seen, dependent)
+
+
+@functools.partial(jax.jit, static_argnums=(1, 2, 3))
+def equal_errors(key: jax.Array, rows: int, classes: int, dependent: bool) -> Any:
+    """Draw two overconfident models with equal errors: each sees one of two exchangeable parts."""
+    of_a, of_b, coin = jax.random.split(key, 3)
+    shape, scale = (rows, STATES, classes), scale_of(classes)
+    part_a, part_b = (scale * jax.random.normal(k, shape) for k in (of_a, of_b))
+    log_p_a = jax.nn.log_softmax(part_a[:, :1] + part_b)
+    log_p_b = jax.nn.log_softmax(part_a + part_b[:, :1])
+    logits_a, logits_b = (1.5 * jax.nn.logsumexp(p, axis=1) for p in (log_p_a, log_p_b))
+    return logits_a, logits_b, _labels(coin, log_p_a[:, 0], dependent)
+
+
+def clusters_of(rows: int) -> np.ndarray:
+    """Return the cluster of each row."""
+    return np.arange(rows) // CLUSTER_SIZE
+
+
+def _labels(key: jax.Array, z: jax.Array, dependent: bool) -> jax.Array:
+    """Draw labels from softmax(z), of dependent rows with a Gaussian copula in each cluster."""
+    if not dependent:
+        return jax.random.categorical(key, z)
+    of_cluster, of_row = jax.random.split(key)
+    rows = z.shape[0]
+    common = jax.random.normal(of_cluster, (-(-rows // CLUSTER_SIZE),))[clusters_of(rows)]
+    alone = jax.random.normal(of_row, (rows,))
+    normal = np.sqrt(CORRELATION) * common + np.sqrt(1 - CORRELATION) * alone
+    # The most probable class comes first, so that its hits are correlated.
+    order = jnp.argsort(-z, axis=1)
+    below = jnp.cumsum(jnp.take_along_axis(jax.nn.softmax(z), order, axis=1), axis=1)
+    rank = jnp.sum(below[:, :-1] <= jax.scipy.stats.norm.cdf(normal)[:, None], axis=1)
+    return jnp.take_along_axis(order, rank[:, None], axis=1)[:, 0]
+
+
+@functools.cache
+def truth(classes: int, temperature: float, examples: int = 2**20) -> Mapping[str, float]:
+    """Compute the expectations of metrics over the labels, on many logits."""
+    random, block, parts = np.random.default_rng(0), 2**14, []
+    for start in range(0, examples, block):
+        z = scale_of(classes) * random.standard_normal((min(block, examples - start), classes))
+        q, p = reference.softmax(z), reference.softmax(temperature * z)
+        top = p.argmax(axis=1)[:, None]
+        confidence, right = (np.take_along_axis(of, top, axis=1)[:, 0] for of in (p, q))
+        nll = -np.sum(q * np.log(np.maximum(p, 1e-300)), axis=1)
+        parts.append((confidence, right, nll, np.sum(np.square(p) - 2 * p * q, axis=1) + 1))
+    confidence, right, nll, brier = map(np.concatenate, zip(*parts, strict=True))
+    gap, equal = (
+        of(confidence, right) / examples for of in (reference.gaps, reference.gaps_of_equal_count)
     )
-}
-OF_ALL_PAIRS = ("skce",)  # tests that compare all pairs of examples
-INDEPENDENT = ("t_cal", *OF_ALL_PAIRS)  # tests that take no clusters
+    share = np.bincount(reference.bins(confidence), minlength=reference.BINS) / examples
+    values = {
+        "accuracy": np.mean(right),
+        "nll": np.mean(nll),
+        "brier": np.mean(brier),
+        "ece": np.sum(np.abs(gap)),
+        "adaptive_ece": np.sum(np.abs(equal)),
+        "squared_error": np.sum(np.square(gap) / np.where(share > 0, share, 1)),
+    }
+    return {name: float(value) for name, value in values.items()}
 
 
-def of_scaled_logits(name: str, classes: int, temperature: float, data: Data) -> float:
-    """Return the true value of a metric; the MCE is over the bins that contain examples."""
-    truth = simulations.truth(classes, temperature)
-    if name != "mce":
-        return truth.values[name]
-    p = reference.softmax(np.asarray(data[0], np.float64))
-    return float(np.max(np.abs(truth.bin_gaps[np.unique(reference.bins(p.max(axis=1)))])))
+def _of(result: Any, true: float) -> tuple[float, float, float, float]:
+    p_value = getattr(result, "p_value", None)
+    return float(result.low), float(result.high), _NAN if p_value is None else float(p_value), true
 
 
-def of_one_bin(name: str, classes: int, gap: Any, data: Data) -> float:
-    """Return the true error of a model whose examples lie in one bin: the gap, or its square."""
-    gap = abs(gap[0] - gap[1]) if isinstance(gap, tuple) else gap
-    return gap**2 if name == "squared_error" else gap
-
-
-def confident(key: jax.Array, rows: int, classes: int, _: bool, gap: float) -> Data:
-    """Draw a model with high confidences, all in one bin."""
-    return simulations.confident(key, rows, classes, gap)
-
-
-def of_rare_errors(key: jax.Array, rows: int, classes: int, _: bool, case: Any) -> Data:
-    """Draw a model with one confidence, whose errors or whose hits are rare."""
-    return simulations.constant(key, rows, classes, *case)
-
-
-def bounds(data: Data, key: jax.Array, draws: int, clusters: dict[str, Any]) -> Outcomes:
+def _bounds(data: Any, true: Mapping[str, float], options: dict[str, Any], key: Any) -> Outcomes:
     """Compute noise bounds of binned errors, and the interval of the squared error."""
-    options: dict[str, Any] = {"level": LEVEL, **clusters}
-    by_name = inference.noise_bound(TOP_LABEL, *data, key=key, num_resamples=draws, **options)
+    bounds = inference.noise_bound(TOP_LABEL, *data, key=key, num_resamples=199, **options)
+    found = {name: _of(bound, true.get(name, _NAN)) for name, bound in bounds.items()}
     error = inference.debiased_squared_error(*data, **options)
-    squared = _outcome(error)._replace(p_value=math.nan)  # a test of its own, see `by_test`
-    return {**{name: _outcome(bound) for name, bound in by_name.items()}, "squared_error": squared}
+    low, high, *_ = _of(error, 0.0)
+    return found | {"squared_error": (low, high, _NAN, true["squared_error"])}
 
 
-def classwise(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
-    """Compute the noise bound of the classwise ECE."""
-    options: dict[str, Any] = {"key": key, "level": LEVEL, "num_resamples": draws}
+def _one(key: Any, rows: int, classes: int, dependent: bool, temperature: float) -> Outcomes:
+    data_key, key = jax.random.split(key)
+    logits, labels = data = one_model(data_key, rows, classes, dependent, temperature)
+    true = truth(classes, temperature)
+    clusters = clusters_of(rows) if dependent else None
+    options: dict[str, Any] = {"level": LEVEL, "clusters": clusters}
+    found = _bounds(data, true, options, key)
+    estimates = inference.estimates(MEANS, *data, key=key, num_resamples=199, **options)
+    found |= {name: _of(estimate, true[name]) for name, estimate in estimates.items()}
+    for name in TESTS:
+        drawn: dict[str, Any] = {"key": key, "num_resamples": 199} if name in DRAWN else {}
+        test = inference.calibration_test(name, logits, labels, clusters=clusters, **drawn)
+        found[f"test {name}"] = (_NAN, _NAN, float(test.p_value), _NAN)
+    return found
+
+
+def _confident(key: Any, rows: int, classes: int, dependent: bool, gap: float) -> Outcomes:
+    data_key, key = jax.random.split(key)
+    true = {"ece": gap, "adaptive_ece": gap, "mce": gap, "squared_error": gap**2}
+    return _bounds(confident(data_key, rows, classes, gap), true, {"level": LEVEL}, key)
+
+
+def _two(key: Any, rows: int, classes: int, dependent: bool, draw: Callable[..., Any]) -> Outcomes:
+    data_key, key = jax.random.split(key)
+    data = draw(data_key, rows, classes, dependent)
+    options: dict[str, Any] = {"level": LEVEL, "clusters": clusters_of(rows) if dependent else None}
+    ece = inference.compare_ece(*data, key=key, num_resamples=199, **options)
     return {
-        "classwise_ece": _outcome(inference.noise_bound(metrics.classwise_ece, *data, **options))
+        "compare_calibration": _of(inference.compare_calibration(*data, **options), 0.0),
+        "compare_ece": _of(ece, 0.0),
     }
 
 
-def bootstrapped(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
-    """Compute percentile intervals of binned errors, for which they fail, and of means."""
-    several = inference.estimates(
-        BOOTSTRAPPED, *data, key=key, level=LEVEL, method="percentile", num_resamples=draws
-    )
-    return {name: _outcome(estimate) for name, estimate in several.items()}
-
-
-def by_test(
-    data: Data, key: jax.Array, draws: int, clusters: dict[str, Any], *, all_pairs: bool = False
-) -> Outcomes:
-    """Compute p-values by test name; the noise bounds have the p-values of binned errors."""
-    by_name = {}
-    for name, test in inference.calibration_tests().items():
-        taken = inspect.signature(test).parameters
-        if name in metrics.catalogue() or (name in OF_ALL_PAIRS) != all_pairs:
-            continue
-        given = {"key": key, "num_resamples": draws}
-        options: dict[str, Any] = {option: given[option] for option in given if option in taken}
-        if not clusters or name not in INDEPENDENT:
-            result = inference.calibration_test(name, *data, **(clusters | options))
-            by_name[name] = Outcome(p_value=result.p_value)
-    return by_name
-
-
-# --------------------------------------------------------------------------------------------
-# Two models.
-
-SHARPER, EQUAL = "both calibrated, B sharper", "equal errors"
-# Without a temperature, the true errors of both models are equal.
-PAIRS: dict[str, Any] = {
-    SHARPER: simulations.sharper,
-    EQUAL: simulations.equal_errors,
-    "A calibrated, B T = 1.15": 1.15,
-    "A calibrated, B T = 1.5": 1.5,
-}
-
-
-def two_models(key: jax.Array, rows: int, classes: int, dependent: bool, case: Any) -> Data:
-    """Draw the logits of two models, and labels."""
-    if callable(case):
-        return case(key, rows, classes, dependent)
-    return simulations.less_calibrated(key, rows, classes, dependent, case)
-
-
-def of_difference(name: str, classes: int, case: Any, data: Data) -> float:
-    """Return the true change from A to B."""
-    if name == "calibration part of the NLL":  # only tested
-        return math.nan
-    if callable(case):
-        return 0.0
-    return math.log(case) if name == "log T" else simulations.truth(classes, case).values[name]
-
-
-def pairs(data: Data, key: jax.Array, draws: int, clusters: dict[str, Any]) -> Outcomes:
-    """Compare the squared errors, the ECEs, the temperatures and the NLLs of two models."""
-    options: dict[str, Any] = {"level": LEVEL, **clusters}
-    ece = inference.compare_ece(*data, key=key, num_resamples=draws, **options)
-    refinement = inference.compare_refinement(*data, **options)
-    return {
-        "squared_error": _outcome(inference.compare_calibration(*data, **options)),
-        "ece": _outcome(ece),
-        "log T": _outcome(inference.compare_temperature(*data, **options)),
-        "calibration part of the NLL": Outcome(p_value=refinement.calibration.p_value),
-    }
-
-
-def paired_bootstrap(data: Data, key: jax.Array, draws: int, _: dict[str, Any]) -> Outcomes:
-    """Compute the p-value of the resampled difference of two ECEs, which is not valid."""
-    change = inference.paired_bootstrap(
-        metrics.ece, *data, key=key, level=LEVEL, num_resamples=draws
-    )
-    return {"ece": Outcome(*map(float, change[:4]))}
-
-
-# --------------------------------------------------------------------------------------------
-# The questions.
-
-T1 = ("T = 1",)
-ONE, TWO = simulations.one_model, two_models
-DEPENDENT: dict[str, Any] = {"dependent": True, "fewest": 600}
-TWO_TEMPERATURES = {name: TEMPERATURES[name] for name in ("T = 1", "T = 1.5")}
-NULL_PAIRS = {name: PAIRS[name] for name in (SHARPER, EQUAL)}
-QUESTIONS = {
-    "bounds": Question(
-        "Intervals and tests of binned errors",
-        "`inference.noise_bound` of three metrics, and `inference.debiased_squared_error`. At T = 1"
-        " the model is calibrated and its true error is 0.",
-        *(TEMPERATURES, T1, ONE, bounds, of_scaled_logits),
-    ),
-    "confident": Question(
-        "Intervals and tests of binned errors of confident models",
-        f"The same for models with confidences of {simulations.LEAST:g} to {simulations.MOST:g},"
-        " all in one of 15 bins, that are right less often by the gap. The gap is their true error,"
-        " and its square the true squared error.",
-        *(GAPS, ("gap 0",), confident, bounds, of_one_bin),
-        share=0.5,
-    ),
-    "rare_errors": Question(
-        "Intervals of binned errors of accurate models, whose errors are rare",
-        "The same for models with one confidence. Most of them are under-confident: of 200 examples"
-        " often none is wrong, and the variance of what was observed is then 0.",
-        *(RARE, (), of_rare_errors, bounds, of_one_bin),
-    ),
-    "classwise": Question(
-        "Intervals and tests of the classwise error",
-        "`inference.noise_bound` of `classwise_ece`.",
-        *(TEMPERATURES, T1, ONE, classwise, of_scaled_logits),
-        is_costly=True,
-    ),
-    "bootstrap": Question(
-        "Intervals of the bootstrap",
-        "Percentile intervals: they hold for means, the AURC, the AUGRC and the risk at a coverage."
-        " They fail for binned errors and for `coverage_at_risk`, the largest of many coverages.",
-        *(TEMPERATURES, T1, ONE, bootstrapped, of_scaled_logits),
-        share=0.25,
-    ),
-    "tests": Question(
-        "Tests of calibration",
-        "`inference.calibration_test(name, ...)`. At T = 1 the hypothesis is true; the other"
-        " columns show power.",
-        *(TEMPERATURES, T1, ONE, by_test),
-    ),
-    "all_pairs": Question(
-        "Tests of calibration that compare all pairs of examples",
-        "They cost the square of the number of examples, so they are measured up to 1,000.",
-        *(TEMPERATURES, T1, ONE, functools.partial(by_test, all_pairs=True)),
-        share=0.1,
-        most=1000,
-    ),
-    "pairs": Question(
-        "Is one of two models better calibrated?",
-        "`inference.compare_calibration` of squared errors, `compare_ece`, `compare_temperature`"
-        " and `compare_refinement`. The hypothesis is true in the first two kinds of pairs. In"
-        " the others the logits of B are those of A times T, so the change of log T is exact.",
-        *(PAIRS, tuple(NULL_PAIRS), TWO, pairs, of_difference),
-        is_costly=True,
-    ),
-    "paired_bootstrap": Question(
-        "The bootstrap of a difference, which is not a test of calibration",
-        "`inference.paired_bootstrap` of the ECE rejects because sharpness changes the bias.",
-        *(NULL_PAIRS, tuple(NULL_PAIRS), TWO, paired_bootstrap),
-        share=0.1,
-    ),
-    "clusters": Question(
-        "Dependent examples, one model",
-        f"Clusters of {simulations.CLUSTER_SIZE} examples with a correlation of"
-        f" {simulations.CORRELATION}; with `clusters=` and without.",
-        *(TWO_TEMPERATURES, T1, ONE, bounds, of_scaled_logits),
-        share=0.25,
-        **DEPENDENT,
-    ),
-    "clustered_tests": Question(
-        "Dependent examples, tests of calibration",
-        "The same clusters, with `inference.calibration_test`.",
-        *(TWO_TEMPERATURES, T1, ONE, by_test),
-        share=0.25,
-        **DEPENDENT,
-    ),
-    "clustered_pairs": Question(
-        "Dependent examples, two models",
-        "The same clusters, with the comparisons of two models.",
-        {**NULL_PAIRS, "A calibrated, B T = 1.5": 1.5},
-        *(tuple(NULL_PAIRS), TWO, pairs, of_difference),
-        share=0.25,
-        is_costly=True,
-        **DEPENDENT,
+# By name: the function, its last argument by case, and the cases whose hypothesis is true.
+QUESTIONS: dict[str, tuple[Callable[..., Outcomes], dict[str, Any], tuple[str, ...]]] = {
+    "one_model": (_one, {f"T = {t:g}": t for t in (1.0, 1.15, 1.5)}, ("T = 1",)),
+    "confident": (_confident, {f"gap {g:g}": g for g in (0.0, 0.01, 0.03)}, ("gap 0",)),
+    "two_models": (
+        _two,
+        {"both calibrated, B sharper": sharper, "equal errors": equal_errors},
+        ("both calibrated, B sharper", "equal errors"),
     ),
 }
 
-
-# --------------------------------------------------------------------------------------------
-# Cells.
-
-
-class Cell(NamedTuple):
-    """One question at one setting, and the number of data sets."""
-
-    part: str
-    examples: int
-    classes: int
-    case: str
-    sets: int
-
-    @property
-    def place(self) -> tuple[Any, ...]:
-        """The cell without its number of sets."""
-        return self[:4]
+_SETS = flags.DEFINE_integer("sets", 200, "Simulated data sets of each case.", lower_bound=2)
+_EXAMPLES = flags.DEFINE_list("examples", ["200", "1000"], "Examples of a set.")
+_CLASSES = flags.DEFINE_list("classes", ["2", "10"], "Classes.")
+_ONLY = flags.DEFINE_list("only", list(QUESTIONS), f"Of {', '.join(QUESTIONS)}.")
+_CLUSTERS = flags.DEFINE_bool("clusters", False, "Draw clusters of 20 dependent examples.")
 
 
-def measured(cell: Cell, draws: int) -> tables.Row:
-    """Simulate the data sets of a cell, and summarise every method."""
-    question, started = QUESTIONS[cell.part], time.process_time()
-    outcomes: dict[str, list[Outcome]] = {}
-    for number in range(cell.sets):
+def measured(
+    question: str, case: str, rows: int, classes: int, sets: int, dependent: bool
+) -> list[timing.Row]:
+    """Simulate the sets of a case; return a row for each interval and test."""
+    function, cases, null = QUESTIONS[question]
+    outcomes: dict[str, list[tuple[float, ...]]] = {}
+    for number in range(sets):
         key = jax.random.fold_in(jax.random.key(0), number)
-        by_name = question.measure(key, cell.examples, cell.classes, cell.case, draws)
-        for name, outcome in by_name.items():
+        for name, outcome in function(key, rows, classes, dependent, cases[case]).items():
             outcomes.setdefault(name, []).append(outcome)
-    methods = {name: _summary(list_of) for name, list_of in outcomes.items()}
-    seconds = round(time.process_time() - started, 1)
-    return cell._asdict() | {"draws": draws, "cpu_seconds": seconds, "methods": methods}
+    result = []
+    for name, of_sets in outcomes.items():
+        low, high, p_value, true = np.array(of_sets).T
+        row: timing.Row = {"of": name, "case": case, "examples": rows, "classes": classes}
+        if np.isfinite(true).any() and np.isfinite(low).any():
+            slack = 1e-6  # rounding of float32
+            row["covers"] = float(np.mean((low <= true + slack) & (true - slack <= high)))
+            row["width"] = float(np.mean(high - low))
+        if np.isfinite(p_value).any():
+            row["size" if case in null else "power"] = float(np.mean(p_value <= SIZE))
+        result.append(row | {"sets": sets})
+    return result
 
 
-def _summary(outcomes: Sequence[Outcome]) -> tables.Row:
-    """Compute shares over the sets; None where no set has the field."""
-    value, low, high, p_value, truth = (np.array(part) for part in zip(*outcomes, strict=True))
-    bounded = np.isfinite(low) & np.isfinite(high) & np.isfinite(truth)
-    tested = np.isfinite(p_value)
-    slack = 1e-9  # the true error of a calibrated model is 0 up to rounding
-
-    def mean(values: np.ndarray, counted: np.ndarray) -> float | None:
-        return float(np.mean(values[counted])) if np.any(counted) else None
-
-    return {
-        "truth": mean(truth, np.isfinite(truth)),
-        "value": mean(value, np.isfinite(value)),
-        "coverage": mean((low <= truth + slack) & (truth - slack <= high), bounded),
-        "width": mean(high - low, bounded),
-        "rejected": mean(p_value <= SIZE, tested),
-        "contains_value": mean((low <= np.maximum(value, 0)) & (value <= high), bounded),
-        "intervals": int(np.sum(bounded)),
-        "p_values": int(np.sum(tested)),
-    }
-
-
-def cells_of(
-    sets: int, parts: Sequence[str], examples: Sequence[int], classes: Sequence[int]
-) -> list[Cell]:
-    """List the cells of the chosen parts, small ones first."""
-    return [
-        Cell(part, n, k, case, QUESTIONS[part].sets(sets, n, k))
-        for n in examples
-        for part in parts
-        if QUESTIONS[part].fewest <= n <= QUESTIONS[part].most
-        for k in classes
-        for case in QUESTIONS[part].cases
-    ]
-
-
-Finished = dict[tuple[Any, ...], tables.Row]  # rows by the place of their cell
-
-
-def _read(path: str) -> Finished:
-    """Read the finished cells of a file; none without a file."""
-    if not path or not pathlib.Path(path).exists():
-        return {}
-    content = json.loads(pathlib.Path(path).read_text(encoding="utf-8"))
-    if "cells" not in content:
-        raise cli.Refused(f"--cells={path} has no finished cells. Name a new file.")
-    return {tuple(row[field] for field in Cell._fields[:4]): row for row in content["cells"]}
-
-
-def _add(cell: Cell, row: tables.Row, finished: Finished, path: str) -> None:
-    """Add a finished cell in place of one with fewer sets, and replace the file atomically."""
-    origin = provenance.published()
-    finished[cell.place] = row | {"commit": origin["commit"]}
-    if path:
-        content = {"provenance": origin, "cells": list(finished.values())}
-        files.replace(pathlib.Path(path), json.dumps(content, indent=1) + "\n")
-
-
-def _origin(finished: Finished, path: str) -> str:
-    """Describe the file and the commits of its cells."""
-    commits = collections.Counter(row["commit"] for row in finished.values())
-    counted = ", ".join(f"{number} at commit {commit}" for commit, number in commits.items())
-    return f"{pathlib.Path(path).name}, measured {counted}" if path else "in memory"
-
-
-def pool_of(processes: int) -> concurrent.futures.ProcessPoolExecutor:
-    """Return a pool whose workers end with the parent process, even if it is killed."""
-    return concurrent.futures.ProcessPoolExecutor(
-        processes, multiprocessing.get_context("spawn"), initializer=_watch_parent
-    )
-
-
-def _watch_parent() -> None:
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    """Wait until the parent process has ended, then exit at once."""
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        multiprocessing.connection.wait([parent.sentinel])
-        os._exit(1)
-
-
-def _measure_all(
-    cells: Sequence[Cell], draws: int, processes: int, add: Callable[[Cell, tables.Row], None]
-) -> None:
-    progress = functools.partial(tqdm.tqdm, total=len(cells), leave=False, disable=None)
-    if processes == 1:
-        for cell in progress(cells):
-            add(cell, measured(cell, draws))
-        return
-    with pool_of(processes) as pool:
-        waiting = {pool.submit(measured, cell, draws): cell for cell in cells}
-        try:
-            for done in progress(concurrent.futures.as_completed(waiting)):
-                add(waiting[done], done.result())
-        finally:
-            pool.shutdown(cancel_futures=True)
-
-
-# --------------------------------------------------------------------------------------------
-# The page.
-
-
-def _bold(text: str, failed: bool) -> str:
-    return f"**{text}**" if failed else text
-
-
-def _three_errors(share: float, count: int) -> float:
-    return 3 * math.sqrt(share * (1 - share) / count)
-
-
-def _interval(method: str, case: str, row: tables.Row) -> str:
-    """Format coverage and mean width; an interval as short as rounding errors has no coverage."""
-    measurement = row["by_case"].get(case, {}).get(method)
-    if not measurement or measurement["coverage"] is None:
-        return ""
-    if measurement["width"] < ROUNDING:
-        return "exact"
-    failed = measurement["coverage"] < LEVEL - _three_errors(LEVEL, measurement["intervals"])
-    return _bold(f"{measurement['coverage']:.1%}", failed) + f" ({measurement['width']:.3f})"
-
-
-def _rejections(method: str, case: str, null: bool, row: tables.Row) -> str:
-    """Format the share of rejections."""
-    measurement = row["by_case"].get(case, {}).get(method)
-    if not measurement or measurement["rejected"] is None:
-        return ""
-    limit = SIZE + _three_errors(SIZE, measurement["p_values"])
-    return _bold(f"{measurement['rejected']:.1%}", null and measurement["rejected"] > limit)
-
-
-def _tables_of(rows: Sequence[tables.Row]) -> tuple[list[tables.Row], dict[str, tables.Section]]:
-    """Build one row for each part, method and setting, with a column for each case."""
-    pivoted: list[tables.Row] = []
-    sections: dict[str, tables.Section] = {}
-    for part, question in QUESTIONS.items():
-        of_part = [row for row in rows if row["part"] == part]
-        methods = list(dict.fromkeys(method for row in of_part for method in row["methods"]))
-        settings = sorted({(row["examples"], row["classes"]) for row in of_part})
-        for kind in ("coverage", "rejected"):
-            for method in methods:
-                for examples, classes in settings:
-                    by_case = {
-                        row["case"]: row["methods"]
-                        for row in of_part
-                        if (row["examples"], row["classes"]) == (examples, classes)
-                    }
-                    if not any(
-                        each.get(method, {}).get(kind) is not None for each in by_case.values()
-                    ):
-                        continue
-                    setting = {"examples": examples, "classes": classes, "method": method}
-                    pivoted.append({"task": f"{part} {kind}", "by_case": by_case} | setting)
-            words = "coverage (mean width)" if kind == "coverage" else f"rejected at {SIZE:.0%}"
-            columns = {name: tables.text(name) for name in ("method", "examples", "classes")}
-            columns |= {
-                case: _cell_of(kind, case, case in question.null) for case in question.cases
-            }
-            sections[f"{part} {kind}"] = tables.Section(
-                f"{question.title}: {words}", columns, question.note
-            )
-    return pivoted, sections
-
-
-def _cell_of(kind: str, case: str, null: bool) -> tables.Cell:
-    if kind == "coverage":
-        return lambda row: _interval(row["method"], case, row)
-    return lambda row: _rejections(row["method"], case, null, row)
-
-
-def _span(numbers: Sequence[int]) -> str:
-    return f"{min(numbers):,} to {max(numbers):,}"
-
-
-def main(
-    sets: Annotated[int, "Data sets where one is cheap; expensive ones get a share."] = 2000,
-    parts: Annotated[Sequence[str], f"All, or some of {', '.join(QUESTIONS)}."] = (),
-    examples: Annotated[Sequence[str], "Examples of a set, one or more."] = (
-        "200",
-        "1000",
-        "10000",
-    ),
-    classes: Annotated[Sequence[str], "Classes, one or more."] = ("2", "10", "100"),
-    draws: Annotated[int, "Draws and resamples of each set."] = 199,
-    processes: Annotated[int, "Cells that are measured at a time."] = 2,
-    cells: Annotated[str, "JSON file of finished cells, to which new ones are added."] = "",
-) -> tables.Report:
-    """Measure the cells that are missing, and tabulate all."""
-    tables.check("parts", parts, QUESTIONS)
-    for flag, values in (("examples", examples), ("classes", classes)):
+def main() -> None:
+    """Measure the chosen questions."""
+    if unknown := set(_ONLY.value) - set(QUESTIONS):
+        raise cli.Refused(f"--only has {sorted(unknown)[0]!r}: it is of {', '.join(QUESTIONS)}.")
+    for flag, values in (("examples", _EXAMPLES.value), ("classes", _CLASSES.value)):
         for value in values:
             if not value.isdigit() or int(value) < 2:
                 raise cli.Refused(f"--{flag} must be whole numbers of at least 2, got {value!r}.")
-    chosen = cells_of(
-        sets, parts or tuple(QUESTIONS), *(list(map(int, v)) for v in (examples, classes))
-    )
-    finished = _read(cells)
-    missing = [
-        cell
-        for cell in chosen
-        if cell.place not in finished or finished[cell.place]["sets"] < cell.sets
-    ]
-    add = functools.partial(_add, finished=finished, path=cells)
-    _measure_all(missing, draws, processes, add)
-    rows = list(finished.values())
-    pivoted, sections = _tables_of(rows)
-    setting = {
-        "cells": _origin(finished, cells),
-        "sets": _span([row["sets"] for row in rows]),
-        "examples": _span([row["examples"] for row in rows]),
-        "nominal coverage": LEVEL,
-        "size of tests": SIZE,
-    }
-    return tables.Report("Coverage and size", pivoted, sections, setting=setting)
+    rows: list[timing.Row] = []
+    for question in _ONLY.value:
+        for case in QUESTIONS[question][1]:
+            for examples in map(int, _EXAMPLES.value):
+                for classes in map(int, _CLASSES.value):
+                    size = (examples, classes, _SETS.value, _CLUSTERS.value)
+                    rows += measured(question, case, *size)
+    timing.report(rows)
 
 
 if __name__ == "__main__":
-    tables.run(main)
+    cli.run(main)

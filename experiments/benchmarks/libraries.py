@@ -8,12 +8,7 @@ import numpy as np
 
 from experiments.benchmarks import reference
 from experiments.benchmarks.reference import BINS
-from experiments.running import provenance
 
-PACKAGES = (
-    *("torch", "torchmetrics", "netcal", "relplot", "probmetrics"),
-    *("uncertainty-calibration", "scikit-learn"),
-)
 Peer = Callable[[np.ndarray, np.ndarray], Any]  # Of probabilities and labels.
 
 
@@ -25,11 +20,6 @@ def _class_by_class(error: Peer) -> Peer:
 def installed(library: str) -> bool:
     """Check whether a library can be imported, without importing it."""
     return importlib.util.find_spec(library) is not None
-
-
-def versions() -> dict[str, str]:
-    """Return the version of every package that is compared with ours."""
-    return {package: provenance.version(package) for package in PACKAGES}
 
 
 def _metrics() -> Iterator[tuple[str, str, Peer]]:

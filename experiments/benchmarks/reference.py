@@ -1,13 +1,9 @@
 """Data and hand-written NumPy baselines for the benchmarks."""
 
-import re
 from typing import NamedTuple
 
 import jax
 import numpy as np
-from scipy import optimize
-
-from experiments.running import cli
 
 BINS = 15
 
@@ -30,11 +26,9 @@ class Sample(NamedTuple):
     y: np.ndarray
 
 
-def shaped(shape: str) -> Sample:
-    """Draw logits and labels of a shape such as "8192x100"."""
-    if not (sizes := re.fullmatch(r"(\d+)x(\d+)", shape)):
-        raise cli.Refused(f"a shape must be EXAMPLESxCLASSES, such as 8192x100, got {shape!r}.")
-    logits, labels = draw(jax.random.key(0), int(sizes[1]), int(sizes[2]))
+def drawn(rows: int, classes: int) -> Sample:
+    """Draw logits and labels of a shape."""
+    logits, labels = draw(jax.random.key(0), rows, classes)
     return Sample(logits, labels, np.asarray(logits), np.asarray(labels).astype(np.int64))
 
 
@@ -95,34 +89,3 @@ def bootstrap(p: np.ndarray, labels: np.ndarray, num_resamples: int) -> np.ndarr
         drawn = random.integers(0, len(p), len(p))
         samples[i] = np.abs(np.bincount(index[drawn], gap[drawn], BINS)).sum() / len(p)
     return samples
-
-
-def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Minimize the NLL by bisection: halve an interval of log 1/T thirty times."""
-    true = logits[np.arange(len(labels)), labels].mean()
-    low, high = -16.0, 16.0
-    for _ in range(30):
-        middle = (low + high) / 2
-        p = softmax(logits.dtype.type(np.exp(middle)) * logits)
-        expected = np.einsum("nk,nk->n", p, logits).mean()
-        low, high = (low, middle) if expected > true else (middle, high)
-    return float(np.exp(-(low + high) / 2))
-
-
-def temperature_by_scipy(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Minimize the NLL over log 1/T by Brent's method, as SciPy has it."""
-
-    def nll(log: float) -> float:
-        scaled = logits * np.float32(np.exp(log))
-        top = scaled.max(axis=1)
-        total = np.log(np.exp(scaled - top[:, None]).sum(axis=1)) + top
-        return float(np.mean(total - scaled[np.arange(len(labels)), labels]))
-
-    return float(np.exp(-optimize.minimize_scalar(nll, bounds=(-4, 4), method="bounded").x))
-
-
-def grid(logits: np.ndarray, labels: np.ndarray) -> float:
-    """Minimize the ECE over the papers' 100 temperatures."""
-    temperatures = np.arange(1, 101) / 10
-    errors = [ece(softmax(logits / np.float32(t)), labels) for t in temperatures]
-    return float(temperatures[np.argmin(errors)])

@@ -1,17 +1,25 @@
-"""Time calls in turns, without compilation, and compare them by ratios within one run."""
+"""Time calls in turns, without compilation; compare them by ratios; print and write the rows."""
 
+import json
 import math
+import pathlib
+import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import jax
 import numpy as np
-import tqdm
+from absl import flags
+
+from experiments.running import cli, provenance
 
 Calls = Mapping[str, Callable[[], Any]]
+Row = dict[str, Any]
 
 LEAST_SECONDS = 0.002  # A faster call is repeated within a round until it takes about this long.
+OUT = flags.DEFINE_string("out", None, "JSON file of the rows with their provenance.")
+ROUNDS = flags.DEFINE_integer("rounds", 11, "How often each call is timed.", lower_bound=1)
 
 
 def interleaved(
@@ -19,7 +27,6 @@ def interleaved(
     *,
     rounds: int,
     patience: float = math.inf,
-    label: str = "",
     clock: Callable[[], float] = time.perf_counter,
 ) -> dict[str, np.ndarray]:
     """Time every call once a round, in random order, so that drift affects all calls alike.
@@ -28,7 +35,6 @@ def interleaved(
       calls: functions without arguments. Each runs once before it is timed, so it may compile.
       rounds: how often each call is timed.
       patience: a call that takes more seconds is timed only once.
-      label: shown beside the progress bar.
       clock: returns seconds.
 
     Returns:
@@ -52,42 +58,52 @@ def interleaved(
         if spent <= patience
     }
     order = np.random.default_rng(0)
-    for _ in tqdm.trange(rounds, desc=label, leave=False, disable=None):
+    for _ in range(rounds):
         for name in order.permutation([*repeats]):
             seconds[name].append(timed(name, repeats[name]))
     return {name: np.asarray(values) for name, values in seconds.items()}
 
 
-def ratio(seconds: np.ndarray, base: np.ndarray) -> dict[str, float]:
-    """Return the median over rounds of the ratio to the base, and its middle half."""
-    low, middle, high = np.percentile(seconds / base, [25, 50, 75])
-    return {"median": float(middle), "low": float(low), "high": float(high)}
+def compared(seconds: Mapping[str, np.ndarray], base: str, **more: Any) -> list[Row]:
+    """Return a row for each call: median time, and the ratio to the base with its middle half.
 
-
-def compared(
-    seconds: Mapping[str, np.ndarray],
-    base: str,
-    *,
-    against: Mapping[str, str] = {},
-    targets: Mapping[str, dict[str, float]] = {},
-    speed: bool = False,
-    **more: Any,
-) -> list[dict[str, Any]]:
-    """Return a row for each call: median time, and the ratio of this time to another call's time.
-
-    Args:
-      seconds: the result of `interleaved`.
-      base: the other call.
-      against: the other call of some calls, by name.
-      targets: {"at_most": x} or {"at_least": x} for the ratios of some calls.
-      speed: whether ratios are of speed, so that a faster call has a larger one.
-      more: further items of every row.
+    >>> compared({"a": np.ones(3), "b": np.full(3, 2.0)}, "a")[1]["ratio"]
+    2.0
     """
     rows = []
     for name, spent in seconds.items():
-        other = against.get(name, base)
-        pair = (seconds[other], spent) if speed else (spent, seconds[other])
-        row = {"name": name, "rounds": len(spent), "seconds": float(np.median(spent))}
-        row |= {"ratio": ratio(*pair), "against": other, "target": targets.get(name)}
-        rows.append(more | row)
+        low, middle, high = np.percentile(spent / seconds[base], [25, 50, 75])
+        row = {"name": name, "ms": 1e3 * float(np.median(spent)), "ratio": float(middle)}
+        rows.append(more | row | {"low": float(low), "high": float(high), "to": base})
     return rows
+
+
+def shape_of(text: str) -> tuple[int, int]:
+    """Read a shape such as "8192x100".
+
+    >>> shape_of("8192x100")
+    (8192, 100)
+    """
+    if not (sizes := re.fullmatch(r"(\d+)x(\d+)", text)):
+        raise cli.Refused(f"a shape must be EXAMPLESxCLASSES, such as 8192x100, got {text!r}.")
+    return int(sizes[1]), int(sizes[2])
+
+
+def report(rows: Sequence[Row]) -> None:
+    """Print the rows as a table, and write them with their provenance to --out."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
+    body = [[_cell(row.get(name)) for name in columns] for row in rows]
+    table = [columns, *body]
+    widths = [max(len(row[column]) for row in table) for column in range(len(columns))]
+    for row in table:
+        print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
+    if OUT.value:
+        content = {"provenance": provenance.published(), "rows": list(rows)}
+        text = json.dumps(content, indent=1) + "\n"
+        cli.refusing(pathlib.Path(OUT.value).write_text, text, encoding="utf-8")
+
+
+def _cell(value: Any) -> str:
+    if isinstance(value, float):
+        return f"{value:.3g}" if abs(value) < 1000 else f"{value:,.0f}"
+    return "" if value is None else str(value)

@@ -3,8 +3,6 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-import numpy as np
-
 
 class Quality(NamedTuple):
     """A score of one system.
@@ -67,37 +65,6 @@ def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
     """Compute BLEU alone."""
     scored = require().BLEU().corpus_score(list(translations), [list(references)])
     return float(scored.score)
-
-
-def sentence_counts(translations: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Compute BLEU's counts for every sentence, so that any subset of sentences can be scored.
-
-    Returns:
-      `[sentences, 10]`: the numbers of matched words, pairs, triples and quadruples, the numbers of
-      these n-grams in the translation, and the numbers of words in translation and reference.
-    """
-    metric = require().BLEU(effective_order=True)  # the same counts as for a whole text
-    scores = [
-        metric.sentence_score(text, [reference])
-        for text, reference in zip(translations, references, strict=True)
-    ]
-    rows = [[*score.counts, *score.totals, score.sys_len, score.ref_len] for score in scores]
-    return np.array(rows, np.int64).reshape(-1, 10)
-
-
-def of_counts(counts: np.ndarray) -> np.ndarray:
-    """Compute BLEU from sums of `sentence_counts`, `[..., 10]`; 0 if an n-gram order has no match.
-
-    >>> of_counts(np.array([4, 3, 2, 1, 4, 3, 2, 1, 4, 4]))
-    np.float64(100.0)
-    """
-    counts = np.asarray(counts, np.float64)
-    matched, total = counts[..., :4], counts[..., 4:8]
-    words, true_words = counts[..., 8], counts[..., 9]
-    some = np.all(matched > 0, axis=-1)
-    shares = np.where(some[..., None], matched, 1.0) / np.maximum(total, 1.0)
-    brevity = np.minimum(1.0, np.exp(1 - true_words / np.maximum(words, 1.0)))
-    return np.where(some, 100 * brevity * np.exp(np.mean(np.log(shares), axis=-1)), 0.0)[()]
 
 
 def _quality(result: Any) -> Quality:

@@ -7,19 +7,16 @@ r"""Score trained networks of translation: BLEU and chrF, and the calibration of
 The arguments are folders of runs on the same data set, the baseline first. Each network translates
 the test part by beam search at every temperature. BLEU and chrF are those of sacrebleu (pip install
 sacrebleu) at temperature 1 and at the best one of the validation NLL, with 95 % bootstrap intervals
-and a paired bootstrap against the baseline over whole sentences.
+and a paired bootstrap against the baseline over whole sentences; after a fit that did not converge
+there is no p-value. The tokens of the test part, each given the true tokens before it, are scored
+before and after the temperature, with intervals that resample whole sentences.
 
-The tokens of the test part, each given the true tokens before it, are scored before and after the
-temperature, with intervals that resample whole sentences (folder tokens_NAME of --out), and their
-NLL is compared with the baseline's by a paired test over sentences. The figure shows BLEU on the
-test part and the token ECE on the validation part against the temperature.
-
---out gets translation.json, translation.md, figures and the translations; by default it is the
-folder translation in the first run.
+--out, by default the folder translation in the first run, gets translation.json, the figure of BLEU
+and of the validation ECE against the temperature, the translations, and a report of the tokens of
+each network, tokens_NAME.
 """
 
 import json
-import math
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -27,11 +24,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from absl import flags
 
-from calib_jax import data, inference, losses, metrics, plots, report
+from calib_jax import data, metrics, plots, report
 from calib_jax.calibrators import temperature
-from calib_jax.core.files import writing
-from calib_jax.core.files.escaping import without_nan
-from calib_jax.report import caveats, tables
 from experiments.reports.short_names import short_names
 from experiments.running import building, cli, provenance, subword_files
 from experiments.translation import bleu, networks
@@ -56,8 +50,6 @@ _RESAMPLES = cli.define_resamples()
 _ALLOW_IMPORTS = cli.define_allow_imports()
 
 TOKEN_METRICS = ("accuracy", "nll", "ece", "adaptive_ece")
-SHOWN = 10  # translations on the page
-LEVEL = 0.95  # the level of the intervals
 
 
 class Scored(NamedTuple):
@@ -68,21 +60,12 @@ class Scored(NamedTuple):
       translations: the translations of the test sentences, by temperature.
       validation_ece: the token ECE on the validation part, by temperature.
       tokens: the scores of the test tokens before and after the fitted temperature.
-      nll: the NLL of every test token, before and after the temperature.
-      sentences: the number of the sentence of each test token.
     """
 
     fitted: float
     translations: dict[float, list[str]]
     validation_ece: dict[float, float]
     tokens: report.Report
-    nll: tuple[np.ndarray, np.ndarray]
-    sentences: np.ndarray
-
-    @property
-    def unsettled(self) -> str:
-        """How the fit of the temperature ended, if it did not converge."""
-        return ", ".join(self.tokens.unsettled.values())
 
 
 def scored(
@@ -95,8 +78,6 @@ def scored(
     cli.say_step("logits of the tokens")
     logits, labels, _ = translator.token_logits(dataset.validation)
     fitted = float(temperature.fit(logits, labels).temperature)
-    used = dict.fromkeys((1.0, fitted, *temperatures))
-    validation_ece = {t: float(metrics.ece(logits / np.float32(t), labels)) for t in used}
     test_logits, test_labels, clusters = translator.token_logits(dataset.test)
     tokens = report.score(
         test_logits,
@@ -106,15 +87,12 @@ def scored(
         fit_on=(logits, labels),
         metrics=TOKEN_METRICS,
         num_resamples=_RESAMPLES.value,
-        level=LEVEL,
+        level=0.95,
     )
-    losses_before, losses_after = (
-        np.asarray(losses.cross_entropy(test_logits / np.float32(t), test_labels), np.float64)
-        for t in (1.0, fitted)
-    )
-    translations = {}
-    for t in used:
+    translations, validation_ece = {}, {}
+    for t in dict.fromkeys((1.0, fitted, *temperatures)):
         cli.say_step(f"translations at temperature {t:.3g}")
+        validation_ece[t] = float(metrics.ece(logits / np.float32(t), labels))
         translations[t] = translator.translate(
             sentences,
             beam=_BEAM.value,
@@ -122,150 +100,78 @@ def scored(
             temperature=t,
             batch_size=_BATCH_SIZE.value,
         )
-    nll = losses_before, losses_after
-    return Scored(fitted, translations, validation_ece, tokens, nll, clusters)
+    return Scored(fitted, translations, validation_ece, tokens)
 
 
-def compared_nll(first: Scored, other: Scored) -> list[inference.NormalTest]:
-    """Test the differences of the token NLLs from `first`, before and after the temperature.
-
-    Whole sentences are the units, because the tokens of a sentence depend on each other. There is
-    no p-value after a fit that did not converge.
-    """
-    before, after = (
-        inference.paired_test(b - a, first.sentences, LEVEL)
-        for a, b in zip(first.nll, other.nll, strict=True)
-    )
-    unsettled = first.unsettled or other.unsettled
-    return [before, after._replace(p_value=math.nan) if unsettled else after]
-
-
-class Page(NamedTuple):
-    """The results of all networks, as numbers and as text.
-
-    Attributes:
-      values: the content of translation.json.
-      text: the content of translation.md.
-    """
-
-    values: dict[str, Any]
-    text: str
-
-
-def page(
-    results: Mapping[str, Scored], sources: Sequence[str], references: Sequence[str], about: str
-) -> Page:
-    """Compute BLEU and chrF of all networks, and write the page."""
-    columns = {
-        "1": dict.fromkeys(results, 1.0),
-        "fitted": {k: r.fitted for k, r in results.items()},
-    }
+def values_of(results: Mapping[str, Scored], references: Sequence[str]) -> dict[str, Any]:
+    """Compute BLEU and chrF of all networks, and collect what translation.json holds."""
+    first, *others = results
     quality: dict[str, Any] = {}
-    signatures: dict[str, str] = {}
-    for column, chosen in columns.items():
-        systems = {name: result.translations[chosen[name]] for name, result in results.items()}
-        quality[column], signatures = bleu.qualities(systems, references, _RESAMPLES.value)
-    unsettled = {name: result.unsettled for name, result in results.items() if result.unsettled}
-    for of_metric in quality["fitted"].values():
-        untested = of_metric if next(iter(results)) in unsettled else unsettled
-        of_metric |= {name: of_metric[name]._replace(p_value=None) for name in untested}
-    curves = {
-        name: {
-            f"{t:.4g}": {
-                "bleu": bleu.bleu(result.translations[t], references),
-                "validation_ece": result.validation_ece[t],
+    for column in ("1", "fitted"):
+        at = {name: 1.0 if column == "1" else of.fitted for name, of in results.items()}
+        systems = {name: of.translations[at[name]] for name, of in results.items()}
+        by_metric, signatures = bleu.qualities(systems, references, _RESAMPLES.value)
+        unsettled = {name for name, of in results.items() if of.tokens.unsettled}
+        untested = set(others) if first in unsettled else unsettled
+        quality[column] = {
+            metric: {
+                name: one._replace(
+                    p_value=None if column == "fitted" and name in untested else one.p_value
+                )._asdict()
+                for name, one in of_metric.items()
             }
-            for t in sorted(result.translations)
+            for metric, of_metric in by_metric.items()
         }
-        for name, result in results.items()
-    }
-    tokens = {
-        name: [
-            {key: getattr(row, key) for key in ("metric", "predictions", "value", "low", "high")}
-            for row in result.tokens.rows
-        ]
-        for name, result in results.items()
-    }
-    baseline, *others = results
-    changes = {name: compared_nll(results[baseline], results[name]) for name in others}
-    values = {
-        "about": about,
+    return {
         "sentences": len(references),
-        "temperatures": {name: result.fitted for name, result in results.items()},
-        "quality": {
-            column: {
-                metric: {name: of_name._asdict() for name, of_name in of_metric.items()}
-                for metric, of_metric in by_metric.items()
-            }
-            for column, by_metric in quality.items()
-        },
+        "temperatures": {name: of.fitted for name, of in results.items()},
+        "quality": quality,
         "signatures": signatures,
-        "curves": curves,
-        "tokens": tokens,
-        "nll_changes": {
-            name: [without_nan(test._asdict()) for test in tests] for name, tests in changes.items()
+        "curves": {
+            name: {
+                f"{t:.4g}": {
+                    "bleu": bleu.bleu(of.translations[t], references),
+                    "validation_ece": of.validation_ece[t],
+                }
+                for t in sorted(of.translations)
+            }
+            for name, of in results.items()
+        },
+        "tokens": {
+            name: [
+                {
+                    key: getattr(row, key)
+                    for key in ("metric", "predictions", "value", "low", "high")
+                }
+                for row in of.tokens.rows
+            ]
+            for name, of in results.items()
         },
         "provenance": provenance.describe(),
     }
-    scores = [["network", "T", "BLEU", "p", "chrF", "p"]]
-    for column, by_metric in quality.items():
-        for name in results:
-            cells = [_cells(by_metric[metric][name]) for metric in ("BLEU", "chrF")]
-            at = f"{columns[column][name]:.3g}"
-            at += f" ({unsettled[name]})" if column == "fitted" and name in unsettled else ""
-            scores.append([name, at, *cells[0], *cells[1]])
-    of_tokens = [["network", "predictions", *TOKEN_METRICS]]
-    for name, result in results.items():
-        for predictions in dict.fromkeys(row.predictions for row in result.tokens.rows):
-            rows = {r.metric: r for r in result.tokens.rows if r.predictions == predictions}
-            of_tokens.append(
-                [name, predictions, *(tables.with_interval(rows[m]) for m in TOKEN_METRICS)]
-            )
-    parts = [
-        "# Translation",
-        about,
-        f"BLEU and chrF of {len(references):,} test sentences, with 95 % bootstrap intervals, and p"
-        " of a paired bootstrap against the first network; both resample sentences.",
-        tables.in_markdown(scores),
-        *caveats.unsettled(unsettled),
-        "\n".join(f"{metric}: `{signature}`" for metric, signature in signatures.items()),
-        "Tokens of the test part, with intervals that resample sentences:",
-        tables.in_markdown(of_tokens),
-    ]
-    if changes:
-        parts += [
-            f"Token NLL minus that of {baseline}, before and after the temperature, with 95 %"
-            " intervals and paired tests over sentences:",
-            "\n".join(
-                f"- {name}: {' and '.join(map(_change, of))}" for name, of in changes.items()
-            ),
-        ]
-    translations = results[baseline].translations[1.0]
-    shown = zip(sources[:SHOWN], translations, references, strict=False)
-    parts += [
-        "![BLEU and ECE against the temperature](temperature.png)",
-        "\n".join(f"- {source}\n  - {ours}\n  - true: {true}" for source, ours, true in shown),
-    ]
-    return Page(values, "\n\n".join(parts) + "\n")
 
 
-def _change(test: inference.NormalTest) -> str:
-    p_value = "" if np.isnan(test.p_value) else f", p {test.p_value:.2g}"
-    return f"{test.value:+.4f} [{test.low:+.4f}, {test.high:+.4f}]{p_value}"
+def lines_of(values: Mapping[str, Any]) -> list[str]:
+    """Format the scores as lines."""
+    lines = []
+    for column, by_metric in values["quality"].items():
+        for metric, of_metric in by_metric.items():
+            for name, one in of_metric.items():
+                t = 1.0 if column == "1" else values["temperatures"][name]
+                p = "" if one["p_value"] is None else f", p {one['p_value']:.3f}"
+                interval = f"[{one['low']:.2f}, {one['high']:.2f}]"
+                lines.append(f"{name}, T {t:.3g}: {metric} {one['score']:.2f} {interval}{p}")
+    for name, rows in values["tokens"].items():
+        for row in rows:
+            cell = f"{row['value']:.4f} [{row['low']:.4f}, {row['high']:.4f}]"
+            lines.append(f"{name}, tokens {row['predictions']}: {row['metric']} {cell}")
+    return lines
 
 
-def _cells(quality: bleu.Quality) -> list[str]:
-    p_value = "" if quality.p_value is None else f"{quality.p_value:.3f}"
-    return [f"{quality.score:.2f} [{quality.low:.2f}, {quality.high:.2f}]", p_value]
-
-
-def drawn(values: Mapping[str, Any], temperatures: Sequence[float]) -> Any:
+def drawn(curves: Mapping[str, Any], temperatures: Sequence[float]) -> Any:
     """Draw BLEU and the validation ECE against the temperature."""
-    by_name = values["curves"]
     panels = {
-        title: {
-            name: [curve[f"{t:.4g}"][key] for t in temperatures] for name, curve in by_name.items()
-        }
+        title: {name: [of[f"{t:.4g}"][key] for t in temperatures] for name, of in curves.items()}
         for title, key in (("test BLEU", "bleu"), ("validation ECE of tokens", "validation_ece"))
     }
     return plots.training_curves(panels, temperatures, columns=2, axis="temperature", width=7.0)
@@ -279,7 +185,7 @@ def _temperatures() -> list[float]:
 
 
 def main(given: list[str]) -> int:
-    """Score the networks, print the page, write the files."""
+    """Score the networks, print the scores, write the files."""
     if not given:
         raise cli.Refused("give the folder of a run, or of several, the baseline first.")
     cli.use_compilation_cache()
@@ -291,7 +197,7 @@ def main(given: list[str]) -> int:
     }
     cli.refusing(networks.check_same_data, translators)
     cli.refusing(bleu.require)
-    results = {}
+    results = []
     for folder, translator in translators.items():
         config = translator.config
         dataset = cli.refusing(
@@ -301,23 +207,21 @@ def main(given: list[str]) -> int:
         sources, references = dataset.texts["test"]
         count = _SENTENCES.value or len(sources)
         sources, references = sources[:count], references[:count]
-        results[folder] = cli.refusing(scored, translator, dataset, sources, temperatures)
-    named = dict(zip(short_names(list(results)), results.values(), strict=True))
-    result_page = cli.refusing(page, named, sources, references, dataset.description)
+        results.append(cli.refusing(scored, translator, dataset, sources, temperatures))
+    named = dict(zip(short_names(list(translators)), results, strict=True))
+    values = cli.refusing(values_of, named, references)
     out = pathlib.Path(_OUT.value) if _OUT.value else pathlib.Path(given[0]) / "translation"
     cli.refusing(out.mkdir, parents=True, exist_ok=True)
-    values = json.dumps(result_page.values, indent=1, ensure_ascii=False)
-    with writing.staged(out) as new:
-        (new / "translation.md").write_text(result_page.text, encoding="utf-8")
-        (new / "translation.json").write_text(values + "\n", encoding="utf-8")
-        plots.save(drawn(result_page.values, temperatures), new / "temperature.png")
-        for name, result in named.items():
-            lines = "\n".join(result.translations[1.0]) + "\n"
-            of_file = name.replace("/", "_")
-            (new / f"translations_{of_file}.txt").write_text(lines, encoding="utf-8")
-            result.tokens.save(new / f"tokens_{of_file}")
-    print(result_page.text)
-    print(f"written to {out}: translation.md, translation.json, temperature.png and others")
+    content = json.dumps(values, indent=1, ensure_ascii=False) + "\n"
+    (out / "translation.json").write_text(content, encoding="utf-8")
+    plots.save(drawn(values["curves"], temperatures), out / "temperature.png")
+    for name, result in named.items():
+        of_file = name.replace("/", "_")
+        text = "\n".join(result.translations[1.0]) + "\n"
+        (out / f"translations_{of_file}.txt").write_text(text, encoding="utf-8")
+        result.tokens.save(out / f"tokens_{of_file}")
+    print("\n".join(lines_of(values)))
+    print(f"written to {out}: translation.json, temperature.png and others")
     return 0
 
 

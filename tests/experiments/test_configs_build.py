@@ -18,7 +18,6 @@ import configs
 from calib_jax import data, losses, train
 from calib_jax.core import InMemory
 from calib_jax.data.formats import files
-from experiments.benchmarks.training_work import train_step
 from experiments.running import building
 from tests.data import tiny, tiny_intents, tiny_scenes
 from tests.selection import some
@@ -119,7 +118,13 @@ def test_a_step_of_every_config_can_be_repeated(name):
     """A step that changed a shape or a dtype of the state could not."""
     experiment = assembled(name, "adafocal")
     task = experiment.task
-    step = train_step(task, train.AXIS)
+    step = train.make_train_step(
+        *(task.forward, task.objective, task.tx),
+        reduction=task.reduction,
+        augment=task.augment,
+        prepare=task.prepare,
+        axis_name=train.AXIS,
+    )
     examples = task.train[np.arange(4)]
     batch = train.Batch(examples.inputs, examples.labels, np.ones(4, np.float32), np.arange(4))
     batch = jax.tree.map(jnp.asarray, batch)  # of JAX's types

@@ -1,4 +1,4 @@
-"""Print the pages of two translation networks, of which one has a fit without an optimum."""
+"""Print the values of two translation networks, of which one has a fit without an optimum."""
 
 import json
 import types
@@ -22,11 +22,9 @@ def scored(held_labels):
         metrics=score_translation.TOKEN_METRICS,
         num_resamples=10,
     )
-    losses = np.random.default_rng(held_labels).standard_normal((2, 60))
     fitted = tokens.calibrator["params"]["temperature"]
     lines, eces = {key: ["x"] for key in (1.0, fitted)}, {1.0: 0.1, fitted: 0.1}
-    sentences = np.repeat(np.arange(30), 2)
-    return score_translation.Scored(fitted, lines, eces, tokens, losses, sentences)
+    return score_translation.Scored(fitted, lines, eces, tokens)
 
 
 def qualities(*_):
@@ -43,7 +41,7 @@ if __name__ == "__main__":
     score_translation._RESAMPLES = types.SimpleNamespace(value=10)
     with mock.patch.multiple(bleu, qualities=qualities, bleu=lambda *_: 9.0):
         pages = [
-            score_translation.page(results, ["y"], ["z"], "About.")._asdict()
+            score_translation.values_of(results, ["z"])
             for results in ({"a": noisy, "b": separable}, {"a": separable, "b": noisy})
         ]
     print(json.dumps(pages))
