@@ -479,13 +479,3 @@ for use in (
     others = sorted(REQUIRED - {"jax", "jaxtyping", "numpy"})
     ended = without(" ".join(others), program)
     assert ended.stdout.split() == ["flax", "optax", "matplotlib"], ended.stderr
-
-
-@pytest.mark.parametrize("folder", ["core", "data", "models", "report", "train"])
-@every_case
-def test_the_readme_of_a_folder_names_its_files(folder):
-    """In the folders whose files are no members of a catalogue."""
-    path = ROOT / "calib_jax" / folder
-    text = (path / "README.md").read_text()
-    unnamed = {file.name for file in path.rglob("*.py") if file.name not in text}
-    assert unnamed == {"__init__.py"}

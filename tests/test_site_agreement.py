@@ -1,4 +1,4 @@
-"""The page "My numbers do not agree": other libraries' formulas in NumPy, and ours beside them."""
+"""The page on migration: other libraries' formulas in NumPy, and ours beside them."""
 
 import jax.numpy as jnp
 import numpy as np
