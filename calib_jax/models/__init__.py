@@ -65,9 +65,7 @@ from calib_jax.models.small_resnet import resnet110_small as resnet110_small
 from calib_jax.models.small_resnet import small_resnet as small_resnet
 from calib_jax.models.text_cnn import global_pooling_cnn as global_pooling_cnn
 from calib_jax.models.transformer import transformer as transformer
-from calib_jax.models.tree_lstm import child_sum_tree_lstm as child_sum_tree_lstm
 from calib_jax.models.tree_lstm import tree_lstm as tree_lstm
-from calib_jax.models.vit import vit as vit
 from calib_jax.models.wide_resnet import wide_resnet as wide_resnet
 from calib_jax.models.wide_resnet import wide_resnet26_10 as wide_resnet26_10
 from calib_jax.models.wide_resnet import wide_resnet28_10 as wide_resnet28_10

@@ -8,20 +8,26 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from calib_jax import train
+from calib_jax import models, train
 from experiments.running import building
 from tests.experiments.processes import finish
 from tests.experiments.test_building import config_of
 from tests.selection import first_case
 
 
+def residual(*, num_classes, dtype="float32", remat=False):
+    """A residual network of two blocks without batch norm, whose examples are independent."""
+    sizes = {"width": 8, "norm": "none", "num_classes": num_classes}
+    return models.resnet([1, 1], False, **sizes, dtype=dtype, remat=remat)
+
+
 def network(**changes):
-    """A vision transformer of two blocks on 8 x 8 digits."""
+    """The network on 8 x 8 digits."""
     config = config_of("digits")
     config.data.options.training_size = 40
-    config.batch_size, config.model.name = 8, "vit"
-    options = {"image": 8, "patch": 4, "width": 8, "depth": 2, "heads": 2, "head_width": 4}
-    config.model.options = ConfigDict({**options, "mlp_width": 8, "dropout": 0.0})
+    config.batch_size = 8
+    config.model.name = "tests.experiments.test_switches:residual"
+    config.model.options = ConfigDict()
     with config.unlocked():
         config.update_from_flattened_dict(changes)
     return building.build(config)

@@ -36,13 +36,10 @@ PARAMETERS = {
     "resnet152_imagenet": 60_192_808,
     "global_pooling_cnn": 2_247_316,
     "tree_lstm": 6_271_953,
-    # 20,000 words of 300, four gates 300 x 168 + 168 x 168 + 2 x 168, and 168 x 3 + 3.
-    "child_sum_tree_lstm": 6_316_347,
     # 109,482,240 as of BERT-base with its pooler, and 768 x 2 + 2 for two classes.
     "bert": 109_483_778,
     # By hand: 6 (3,152,384 + 4,204,032) in the blocks, 37,000 x 512 vectors (published: 65 M).
     "transformer": 63_082_496,
-    "vit": 53_615_626,
     "wide_resnet26_10": 36_481_434,
     "wide_resnet28_10": 36_479_194,
     "deeplab_resnet18": 35_250_090,

@@ -13,10 +13,6 @@ import pytest
 from calib_jax import models
 
 CLASSES = 7
-VIT = {
-    **{"image": 16, "patch": 4, "width": 12, "depth": 2},
-    **{"heads": 3, "head_width": 5, "mlp_width": 9},
-}
 
 
 def residual(blocks, bottleneck, **changes):
@@ -47,7 +43,6 @@ CASES = {
     "dense": dense([2, 3, 1], new="first", final_norm="bn"),
     "dense, temperature scaling": dense([2, 1, 2], final_norm="norm_final"),
     "dense, ImageNet": dense([1, 2, 2], stem="7x7", final_norm="norm5"),
-    "vit": (models.vit(**VIT, num_classes=CLASSES), "ViT", ((), {**VIT, "classes": CLASSES})),
 }
 
 

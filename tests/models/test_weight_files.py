@@ -31,7 +31,7 @@ def test_what_is_written_is_read(suffix, tmp_path):
     for _ in range(2):  # the second time over the first
         models.write_weights(path, written)
     actual = models.read_weights(path)
-    assert list(actual) == list(written)
+    assert sorted(actual) == sorted(written)
     for name, array in written.items():
         np.testing.assert_array_equal(actual[name], array)
         assert actual[name].dtype == array.dtype.newbyteorder("=")
@@ -59,41 +59,15 @@ def test_a_file_written_elsewhere(tmp_path):
     np.testing.assert_array_equal(actual["b"], [1, -1])
 
 
-def entry(dtype="F32", shape=(2,), offsets=(0, 8)):
-    return {"dtype": dtype, "shape": list(shape), "data_offsets": list(offsets)}
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        (b"", "header would have 0 bytes"),
-        (b"\xff" * 20, "header would have .* of at most 100,000,000"),
-        ((50).to_bytes(8, "little") + b"{}", "have 50 bytes, and the file has 10"),
-        (safetensors(b"{,}"), "header cannot be read"),
-        (safetensors(b"[" * 100_000), "header cannot be read"),
-        (safetensors(b"[]"), "header is no mapping"),
-        (safetensors(b'{"a": 1, "a": 2}'), "a name stands there twice"),
-        (safetensors({"a": [1]}), "a is described as"),
-        (safetensors({"a": entry("Q3")}, bytes(8)), "a is described as .*Q3"),
-        (safetensors({"a": entry(shape=(-2,))}, bytes(8)), "a is described as"),
-        (safetensors({"a": entry(shape=(True,))}, bytes(8)), "a is described as"),
-        (safetensors({"a": entry(offsets=(0, 8, 9))}, bytes(9)), "a is described as"),
-        (safetensors({"a": entry()}, bytes(4)), "a of shape .* needs 8 bytes, .* 0 to 8 of 4"),
-        (safetensors({"a": entry(offsets=(8, 0))}, bytes(8)), "needs 8 bytes"),
-        (safetensors({"a": entry(shape=(2**40, 2**40))}, bytes(8)), "needs .* bytes"),
-        (safetensors({"a": entry(shape=(0, 2**70), offsets=(0, 0))}), "a is described as"),
-        (safetensors({"a": entry(shape=[2**62] * 65)}), "a is described as"),
-        (safetensors({"a": entry(shape=(1,) * 64 + (2,))}, bytes(8)), "a is described as"),
-        (safetensors({"a": entry(), "b": entry()}, bytes(8)), "b begins at byte 0, .* at 8"),
-        (safetensors({"a": entry(offsets=(8, 16))}, bytes(16)), "a begins at byte 8"),
-        (safetensors({"a": entry()}, bytes(9)), "1 bytes at its end belong to no array"),
-    ],
-)
-def test_a_damaged_file_is_refused(content, message, tmp_path):
-    path = tmp_path / "w.safetensors"
-    path.write_bytes(content)
-    with pytest.raises(ValueError, match=rf"w\.safetensors cannot be read as a .*: .*{message}"):
-        models.read_weights(path)
+@pytest.mark.parametrize("suffix", ["npz", "safetensors"])
+def test_a_damaged_file_is_refused(suffix, tmp_path):
+    path = tmp_path / f"w.{suffix}"
+    models.write_weights(path, {"a": np.arange(100.0)})
+    whole = path.read_bytes()
+    for content in (b"", b"words", whole[:100], whole[:-30], b"\x93NUMPY" + bytes(20)):
+        path.write_bytes(content)
+        with pytest.raises(ValueError, match=rf"w\.{suffix} cannot be read as an? \.{suffix} file"):
+            models.read_weights(path)
 
 
 def test_arrays_of_more_than_64_bits_come_as_float64(tmp_path):
@@ -101,18 +75,6 @@ def test_arrays_of_more_than_64_bits_come_as_float64(tmp_path):
     actual = models.read_weights(tmp_path / "w.npz")
     assert (actual["a"].dtype, actual["b"].dtype) == (np.float64, np.int16)
     assert (actual["a"].tolist(), actual["b"].tolist()) == ([0.5, 2], 3)
-
-
-def test_a_damaged_npz_is_refused(tmp_path):
-    path = tmp_path / "w.npz"
-    np.savez(path, a=np.arange(100.0))
-    whole = path.read_bytes()
-    for content in (b"", b"words", whole[:100], whole[:-30], b"\x93NUMPY" + bytes(20)):
-        path.write_bytes(content)
-        with pytest.raises(
-            ValueError, match=r"w\.npz cannot be read as an \.npz file of plain arrays: "
-        ):
-            models.read_weights(path)
 
 
 class Trap:
@@ -151,7 +113,6 @@ def test_other_files(tmp_path):
         ("a", np.array(["x"]), "npz", "a is <U1, which .npz has no name for, and is no number"),
         ("a", np.array([Trap()]), "npz", "a is object"),
         ("a", np.zeros(2, complex), "safetensors", "no place for a of dtype complex128"),
-        ("__metadata__", np.zeros(2), "safetensors", "no place for __metadata__"),
     ],
 )
 def test_what_a_file_cannot_hold(name, array, suffix, message, tmp_path):

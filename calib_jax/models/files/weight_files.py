@@ -1,36 +1,26 @@
 """Files of named arrays, `.npz` and `.safetensors`. Reading a file never executes its content."""
 
 import contextlib
-import json
-import math
 import os
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, BinaryIO, TypeAlias
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import machine
 from calib_jax.core.files import reading, writing
 
 Arrays: TypeAlias = dict[str, np.ndarray]
 
-# Files are little-endian on every machine.
+# NumPy's dtype of each dtype of safetensors.
 _DTYPES = {
-    **{"F64": "<f8", "F32": "<f4", "F16": "<f2", "BF16": jnp.bfloat16},
-    **{"I64": "<i8", "I32": "<i4", "I16": "<i2", "I8": "|i1"},
-    **{"U64": "<u8", "U32": "<u4", "U16": "<u2", "U8": "|u1", "BOOL": "|b1"},
+    **{"F64": np.float64, "F32": np.float32, "F16": np.float16, "BF16": jnp.bfloat16},
+    **{"I64": np.int64, "I32": np.int32, "I16": np.int16, "I8": np.int8},
+    **{"U64": np.uint64, "U32": np.uint32, "U16": np.uint16, "U8": np.uint8, "BOOL": np.bool_},
 }
-_DTYPES = {name: np.dtype(kind) for name, kind in _DTYPES.items()}
-_NAMES = {dtype: name for name, dtype in _DTYPES.items()}
-# The limit of the format, which prevents a damaged length from requesting too much memory.
-_LONGEST_HEADER = 100_000_000
-_LENGTH_BYTES = 8
-_MOST_AXES = 64  # NumPy's limit
-_METADATA = "__metadata__"
-_KINDS = {".npz": "an .npz file of plain arrays", ".safetensors": "a .safetensors file"}
+_DTYPES = {name: np.dtype(kind).newbyteorder("<") for name, kind in _DTYPES.items()}
 _ADVICE = "write these weights anew"
 
 
@@ -48,12 +38,25 @@ def read_weights(path: str | os.PathLike[str]) -> Arrays:
     """
     path = Path(path)
     if path.suffix == ".npz":
-        with reading.npz(path, _KINDS[".npz"], _ADVICE) as stored:
+        with reading.npz(path, "an .npz file of plain arrays", _ADVICE) as stored:
             return {name: stored[name] for name in stored.names}
     if path.suffix == ".safetensors":
-        with reading.opened(path, _KINDS[".safetensors"], _ADVICE) as file:
-            return _read_safetensors(file)
+        import safetensors
+
+        # The package checks that the header describes all bytes of the file; its errors derive
+        # from Exception alone.
+        with reading.guard(path, "a .safetensors file", _ADVICE, library=True):
+            stored = safetensors.deserialize(path.read_bytes())
+            return {name: _array(entry) for name, entry in stored}
     raise _wrong_suffix(path)
+
+
+def _array(entry: Mapping[str, Any]) -> np.ndarray:
+    if entry["dtype"] not in _DTYPES:
+        raise ValueError(f"it has the dtype {entry['dtype']}, which is not supported")
+    dtype = _DTYPES[entry["dtype"]]
+    array = np.frombuffer(entry["data"], dtype).reshape(entry["shape"])
+    return array.astype(dtype.newbyteorder("="))
 
 
 def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> None:
@@ -102,98 +105,11 @@ def _write_npz(path: Path, arrays: Arrays) -> None:
                 np.lib.format.write_array(member, array, allow_pickle=False)
 
 
-def _read_safetensors(file: BinaryIO) -> Arrays:
-    size = os.fstat(file.fileno()).st_size
-    length = int.from_bytes(file.read(_LENGTH_BYTES), "little")
-    if size < _LENGTH_BYTES or not 2 <= length <= _LONGEST_HEADER:
-        raise ValueError(f"its header would have {length:,} bytes of at most {_LONGEST_HEADER:,}")
-    start = _LENGTH_BYTES + length
-    if start > size:
-        raise ValueError(f"its header would have {length:,} bytes, and the file has {size:,}")
-    try:
-        header = json.loads(file.read(length), object_pairs_hook=_each_once)
-    except (ValueError, RecursionError) as error:
-        raise ValueError(f"its header cannot be read: {reading.reason(error)}") from error
-    spans = _checked_spans(header, size - start)
-    if size > machine.free_memory():
-        raise ValueError(f"it has {size:,} bytes, and so much memory is not free")
-    arrays = {}
-    for name, (dtype, shape, begin, end) in spans.items():
-        file.seek(start + begin)
-        array = np.frombuffer(file.read(end - begin), dtype).reshape(shape)
-        arrays[name] = array.astype(dtype.newbyteorder("="))
-    return arrays
-
-
-def _checked_spans(header: Any, size: int) -> dict[str, tuple[np.dtype, list[int], int, int]]:
-    """Return dtype, shape, begin and end of each array; check that they cover all bytes."""
-    if not isinstance(header, dict):
-        raise ValueError("its header is no mapping")
-    header.pop(_METADATA, None)
-    spans = {}
-    for name, entry in header.items():
-        if not _is_entry(entry):
-            raise ValueError(f"{name} is described as {str(entry)[:80]}")
-        dtype, shape, (begin, end) = _DTYPES[entry["dtype"]], entry["shape"], entry["data_offsets"]
-        needs = math.prod(shape) * dtype.itemsize
-        if end - begin != needs or not 0 <= begin <= end <= size:
-            raise ValueError(
-                f"{name} of shape {tuple(shape)} and dtype {entry['dtype']} needs {needs:,} bytes,"
-                f" and has {begin:,} to {end:,} of {size:,}"
-            )
-        spans[name] = (dtype, shape, begin, end)
-    covered = 0
-    for name, (_, _, begin, end) in sorted(spans.items(), key=lambda item: item[1][2:]):
-        if begin != covered:
-            raise ValueError(
-                f"{name} begins at byte {begin:,}, where the one before ends at {covered:,}"
-            )
-        covered = end
-    if covered != size:
-        raise ValueError(f"{size - covered:,} bytes at its end belong to no array")
-    return spans
-
-
-def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    members = dict(pairs)
-    if len(members) < len(pairs):
-        raise ValueError("a name stands there twice")
-    return members
-
-
-def _is_entry(entry: Any) -> bool:
-    # Bound the shape, since the product of a million long integers takes hours.
-    def whole(numbers: Any) -> bool:
-        return (
-            isinstance(numbers, list)
-            and len(numbers) <= _MOST_AXES
-            and all(type(n) is int and 0 <= n < 1 << 63 for n in numbers)
-        )
-
-    return (
-        isinstance(entry, dict)
-        and isinstance(entry.get("dtype"), str)
-        and entry["dtype"] in _DTYPES
-        and whole(entry.get("shape"))
-        and whole(entry.get("data_offsets"))
-        and len(entry["data_offsets"]) == 2
-    )
-
-
 def _write_safetensors(path: Path, arrays: Arrays) -> None:
-    header: dict[str, Any] = {}
-    position = 0
+    from safetensors.numpy import save_file
+
     for name, array in arrays.items():
-        kind = _NAMES.get(array.dtype.newbyteorder("<"))
-        if kind is None or name == _METADATA:
+        if array.dtype.newbyteorder("<") not in _DTYPES.values():
             raise ValueError(f".safetensors has no place for {name} of dtype {array.dtype}.")
-        end = position + array.nbytes
-        shape = list(array.shape)
-        header[name] = {"dtype": kind, "shape": shape, "data_offsets": [position, end]}
-        position = end
-    text = json.dumps(header, separators=(",", ":")).encode()
-    text += b" " * (-len(text) % _LENGTH_BYTES)  # arrays begin at a multiple of 8 bytes
-    with path.open("wb") as file:
-        file.write(len(text).to_bytes(_LENGTH_BYTES, "little") + text)
-        for array in arrays.values():
-            file.write(array.astype(array.dtype.newbyteorder("<")).tobytes())
+    # The package writes memory as it lies: whole, and in the order of its axes.
+    save_file({name: array.copy(order="C") for name, array in arrays.items()}, path)
