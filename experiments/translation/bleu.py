@@ -37,12 +37,6 @@ def qualities(
     metrics = require()
     from sacrebleu.significance import PairedTest
 
-    for name, translations in systems.items():
-        if len(translations) != len(references):
-            raise ValueError(
-                f"{name} has {len(translations):,} translations, and there are {len(references):,}"
-                " references."
-            )
     test = PairedTest(
         list(systems.items()),
         {"BLEU": metrics.BLEU(), "chrF": metrics.CHRF()},
@@ -51,26 +45,21 @@ def qualities(
         n_samples=num_resamples,
     )
     signatures, columns = test()
-    by_metric: dict[str, dict[str, Quality]] = {}
-    signature_of: dict[str, str] = {}
-    # sacrebleu's name for chrF includes the recall weight: chrF2.
-    for metric, (their_name, signature) in zip(("BLEU", "chrF"), signatures.items(), strict=True):
-        results = zip(systems, columns[their_name], strict=True)
-        by_metric[metric] = {name: _quality(result) for name, result in results}
-        signature_of[metric] = str(signature)
-    return by_metric, signature_of
-
-
-def bleu(translations: Sequence[str], references: Sequence[str]) -> float:
-    """Compute BLEU alone."""
-    scored = require().BLEU().corpus_score(list(translations), [list(references)])
-    return float(scored.score)
+    by_metric = {
+        "chrF" if name.startswith("chrF") else name: {
+            system: _quality(result) for system, result in zip(systems, columns[name], strict=True)
+        }
+        for name in signatures  # sacrebleu's name for chrF includes the recall weight: chrF2
+    }
+    return by_metric, {name: str(text) for name, text in signatures.items()}
 
 
 def _quality(result: Any) -> Quality:
     score, half = float(result.score), float(result.ci)
-    p_value = None if result.p_value is None else float(result.p_value)
-    return Quality(score, score - half, score + half, p_value)
+    p_value = result.p_value  # None for the baseline
+    return Quality(
+        score, score - half, score + half, p_value if p_value is None else float(p_value)
+    )
 
 
 def require() -> Any:

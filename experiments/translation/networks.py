@@ -58,7 +58,7 @@ class Translator:
           batch_size: the number of sentences in a batch.
           warn: called with each warning.
         """
-        room = self.network.places - 1
+        places, room = self.network.places, self.network.places - 1
         numbered = [self.subwords.numbers(sentence) for sentence in sentences]
         for line, numbers in enumerate(numbered, start=1):
             if len(numbers) > room:
@@ -78,20 +78,18 @@ class Translator:
             # batch. Batch sizes are powers of two, so that few programs are compiled.
             num_rows = min(batch_size, 1 << (len(batch) - 1).bit_length())
             filled = batch[np.minimum(np.arange(num_rows), len(batch) - 1)]
-            size = -(-(int(rows.lengths[batch].max()) + 1) // _MULTIPLE) * _MULTIPLE
-            size = min(size, self.network.places)
+            size = min(places, -(-(int(rows.lengths[batch].max()) + 1) // _MULTIPLE) * _MULTIPLE)
             decoded = models.translate(
                 self.network,
                 self.variables,
                 data.with_end(rows.padded(filled, size - 1)),
-                length=min(length, self.network.places),
+                length=min(length, places),
                 beam=beam,
                 length_penalty=length_penalty,
                 temperature=temperature,
             )
-            tokens = np.asarray(decoded.tokens)
-            for row, number in enumerate(batch):
-                translations[number] = self.subwords.text(tokens[row])
+            for number, tokens in zip(batch, np.asarray(decoded.tokens), strict=False):
+                translations[number] = self.subwords.text(tokens)
         return translations
 
     def token_logits(
@@ -108,9 +106,8 @@ class Translator:
             # The last batch repeats the last example, so that one program is compiled.
             rows = np.arange(start, start + batch_size)
             examples = source[np.minimum(rows, len(source) - 1)]
-            logits = np.asarray(
-                evaluate(self.variables, jax.tree.map(jnp.asarray, examples.inputs))
-            )
+            inputs = jax.tree.map(jnp.asarray, examples.inputs)
+            logits = np.asarray(evaluate(self.variables, inputs))
             kept = (examples.weights > 0) & (rows < len(source))[:, None]
             sentence = np.broadcast_to(rows[:, None], kept.shape)
             parts.append((logits[kept], examples.labels[kept], sentence[kept]))
@@ -155,16 +152,13 @@ def check_same_data(translators: Mapping[str, Translator]) -> None:
     """
     first, *others = translators
     for name in others:
-        pair = [dict(translators[k].config.data.options) for k in (first, name)]
-        names = [translators[k].config.data.name for k in (first, name)]
-        if names[0] != names[1] or pair[0].get("direction") != pair[1].get("direction"):
+        theirs, ours = (
+            (of.config.data.name, of.config.data.options.get("direction"), of.subwords)
+            for of in (translators[name], translators[first])
+        )
+        if theirs != ours:
             raise ValueError(
-                f"{name} and {first} translate other data: compare runs of one data set and"
-                " direction."
-            )
-        if translators[name].subwords != translators[first].subwords:
-            # With other subwords the tokens differ, so token losses have different labels.
-            raise ValueError(
-                f"{name} and {first} have other subwords: train one of them with"
+                f"{name} and {first} translate other data, or have other subwords: compare runs of"
+                " one data set and direction, and train one of them with"
                 f" --config.data.options.subwords={first}/{subword_files.NAME}."
             )

@@ -71,9 +71,9 @@ def test_runs_with_other_data_or_subwords_are_not_compared():
     fewer = dataclasses.replace(first, subwords=data.Subwords(first.subwords.pieces[:-1]))
     other = ConfigDict({"data": {"name": "multi30k", "options": {"direction": "en-de"}}})
     networks.check_same_data({"a": first, "b": first})
-    with pytest.raises(ValueError, match="b and a have other subwords: train one of them with"):
+    with pytest.raises(ValueError, match="b and a translate other data, or have other subwords"):
         networks.check_same_data({"a": first, "b": fewer})
-    with pytest.raises(ValueError, match="b and a translate other data"):
+    with pytest.raises(ValueError, match="b and a translate other data, or have other subwords"):
         networks.check_same_data({"a": first, "b": dataclasses.replace(first, config=other)})
 
 
@@ -212,15 +212,12 @@ def test_bleu_is_that_of_its_formula():
         expected = bleu_by_hand(translations, references)
         quality = by_metric["BLEU"][name]
         np.testing.assert_allclose(quality.score, expected, rtol=1e-9)
-        np.testing.assert_allclose(bleu.bleu(translations, references), expected, rtol=1e-9)
         assert quality.low < expected < quality.high
     assert by_metric["BLEU"]["good"].p_value is None
     for of_metric in by_metric.values():
         assert of_metric["bad"].p_value < 0.01 < 0.05 < of_metric["same"].p_value
         assert of_metric["bad"].score < of_metric["good"].score
     assert "tok:13a" in signatures["BLEU"]
-    with pytest.raises(ValueError, match="bad has 1 translations, and there are 60 references"):
-        bleu.qualities({"bad": ["a"]}, references)
 
 
 @pytest.mark.slow
@@ -250,7 +247,7 @@ def test_scores_of_two_runs(tmp_path):
     output = finish(
         "translation.score",
         *(tmp_path / str(seed) for seed in (1, 2)),
-        *(sets, f"--out={out}", "--temperatures=1,2", "--resamples=100", "--beam=2"),
+        *(sets, f"--out={out}", "--resamples=100", "--beam=2"),
     )
     values = json.loads((out / "translation.json").read_text())
     assert values["sentences"] == 7
@@ -258,12 +255,5 @@ def test_scores_of_two_runs(tmp_path):
     for name in ("1", "2"):
         lines = (out / f"translations_{name}.txt").read_text().split("\n")
         assert len(lines) == 8
-        by_predictions = {
-            row["predictions"]: row["value"]
-            for row in values["tokens"][name]
-            if row["metric"] == "nll"
-        }
-        assert len(by_predictions) == 2
-    assert (out / "temperature.png").stat().st_size > 1000
     assert (out / "tokens_1").is_dir()
-    assert "2, T 1: chrF " in output
+    assert "2, T fitted: chrF " in output

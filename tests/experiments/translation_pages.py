@@ -19,12 +19,11 @@ def scored(held_labels):
         random.integers(0, 3, 60),
         calibrate="temperature",
         fit_on=(HELD, held_labels),
-        metrics=score_translation.TOKEN_METRICS,
+        metrics=("accuracy", "nll"),
         num_resamples=10,
     )
     fitted = tokens.calibrator["params"]["temperature"]
-    lines, eces = {key: ["x"] for key in (1.0, fitted)}, {1.0: 0.1, fitted: 0.1}
-    return score_translation.Scored(fitted, lines, eces, tokens)
+    return score_translation.Scored(fitted, (["x"], ["x"]), tokens)
 
 
 def qualities(*_):
@@ -39,7 +38,7 @@ if __name__ == "__main__":
     noisy = scored(np.random.default_rng(2).integers(0, 3, 60))
     separable = scored(HELD.argmax(-1))
     score_translation._RESAMPLES = types.SimpleNamespace(value=10)
-    with mock.patch.multiple(bleu, qualities=qualities, bleu=lambda *_: 9.0):
+    with mock.patch.object(bleu, "qualities", qualities):
         pages = [
             score_translation.values_of(results, ["z"])
             for results in ({"a": noisy, "b": separable}, {"a": separable, "b": noisy})
