@@ -11,6 +11,8 @@ with label smoothing and 26.39 with focal loss. The appendix gives no recipe, so
 Vaswani et al. 2017: 37,000 subwords of both languages, batches of about 25,000 tokens of each, Adam
 with betas 0.9 and 0.98, 4,000 warm-up steps and dropout 0.1, for about 100,000 steps. Their numbers
 are of averaged weights, beam 4 and length penalty 0.6.
+
+Not run here yet.
 """
 
 from ml_collections import ConfigDict, config_dict

@@ -27,24 +27,16 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
         raise FileNotFoundError(
             f"{folder} has no {RECORD}: python -m experiments.embed --out={folder} writes vectors."
         )
-    with reading.guard(path, KIND, ADVICE):
-        record = reading.json_mapping(path, KIND, ADVICE)
-        for what in ("texts", "encoder"):
-            named = record.get(what)
-            known = named if isinstance(named, dict) else {}
-            if not all(isinstance(known.get(key), str) for key in ("name", "digest")):
-                raise ValueError(f"it does not name the {what}")
-        names, parts = record.get("class_names"), record.get("parts")
-        if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-            raise ValueError("it does not name the classes")
-        if not isinstance(parts, dict) or list(parts) != list(PARTS):
-            raise ValueError(f"its parts are not {', '.join(PARTS)}")
-        for part, about in parts.items():
-            known = about if isinstance(about, dict) else {}
-            kinds = [type(known.get(key)) for key in ("count", "width", "weights")]
-            if kinds != [int, int, bool]:
-                raise ValueError(f"{part} has no count, width and weights")
-        return record
+    record = reading.json_mapping(path, KIND, ADVICE)
+    # The JSON may have any form: the guard turns a missing or wrong entry into one sentence.
+    with reading.guard(path, KIND, ADVICE, library=True):
+        texts = [record[what][key] for what in ("texts", "encoder") for key in ("name", "digest")]
+        numbers = [record["parts"][part][key] for part in PARTS for key in ("count", "width")]
+        if not all(isinstance(text, str) for text in [*texts, *record["class_names"]]):
+            raise ValueError("it does not name texts, encoder and classes")
+        if not all(isinstance(number, int) for number in numbers):
+            raise ValueError("its parts have no count and width")
+    return record
 
 
 def read_array(folder: pathlib.Path, record: Mapping[str, Any], part: str, kind: str) -> np.ndarray:

@@ -8,7 +8,6 @@ https://github.com/visipedia/inat_comp/tree/master/2018 links the official files
 """
 
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -102,33 +101,15 @@ def _listed(place: pathlib.Path, name: str) -> tuple[Listed, tuple[str, ...]]:
     """Read a list in the COCO format; return its photographs and the names of the classes."""
     path = place / name
     content = reading.json_mapping(path, _KIND, _ADVICE, at_most=_MAX_BYTES)
-    with reading.guard(path, _KIND, _ADVICE):
-        images = _table(content, "images", {"id": int, "file_name": str})
-        annotations = _table(content, "annotations", {"image_id": int, "category_id": int})
-        categories = _table(content, "categories", {"id": int, "name": str})
-        files_by_id = {row["id"]: row["file_name"] for row in images}
-        classes = {row["id"]: row["name"] for row in categories}
-        if sorted(classes) != list(range(len(classes))):
-            raise ValueError("categories are not numbered from 0")
-        for number, row in enumerate(annotations):
-            if row["image_id"] not in files_by_id:
-                raise ValueError(f"annotations[{number}] has the unknown image {row['image_id']}")
-        names = [files_by_id[row["image_id"]] for row in annotations]
-        labels = [row["category_id"] for row in annotations]
-        if not set(labels) <= classes.keys():
+    # The JSON may have any form: the guard turns a missing or wrong entry into one sentence.
+    with reading.guard(path, _KIND, _ADVICE, library=True):
+        for table in ("images", "annotations", "categories"):
+            if not isinstance(content.get(table), list):
+                raise ValueError(f"it has no list {table}")
+        files_by_id = {row["id"]: row["file_name"] for row in content["images"]}
+        classes = {row["id"]: str(row["name"]) for row in content["categories"]}
+        names = [files_by_id[row["image_id"]] for row in content["annotations"]]
+        labels = [row["category_id"] for row in content["annotations"]]
+        if sorted(classes) != list(range(len(classes))) or not set(labels) <= classes.keys():
             raise ValueError(f"category_id must lie in [0, {len(classes) - 1}]")
-    return listed(path, place, names, labels), tuple(classes[k] for k in range(len(classes)))
-
-
-def _table(content: dict[str, Any], key: str, types: dict[str, type]) -> list[dict[str, Any]]:
-    """Return the rows of a table; raise unless each has these values of these types."""
-    if key not in content:
-        raise ValueError(f"it has no table {key}")
-    rows = content[key]
-    if not isinstance(rows, list):
-        raise ValueError(f"{key} is no list")
-    for number, row in enumerate(rows):
-        for name, kind in types.items():
-            if not isinstance(row, dict) or type(row.get(name)) is not kind:
-                raise ValueError(f"{key}[{number}] has no {name} of type {kind.__name__}")
-    return rows
+        return listed(path, place, names, labels), tuple(classes[k] for k in range(len(classes)))
