@@ -104,12 +104,7 @@ DAMAGED = [
     ("places_lt", "places_lt/Places_LT_val.txt", b"a.jpg x\n", "line 1, must be a photograph and"),
     ("places_lt", "places_lt/Places_LT_val.txt", b"../a.jpg 0\n", "does not have it: unpack the"),
     ("places_lt", "places_lt/Places_LT_val.txt", replaced(" 2\n", " 9\n"), "has the class 9, and "),
-    (
-        "inaturalist2018",
-        "inaturalist2018/val2018.json",
-        replaced('"images"', '"i"'),
-        "no list im",
-    ),
+    ("inaturalist2018", "inaturalist2018/val2018.json", replaced('"images"', '"i"'), "no list im"),
     (
         "inaturalist2018",
         "inaturalist2018/train2018.json",
