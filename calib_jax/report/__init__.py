@@ -26,7 +26,6 @@ from calib_jax.report.reading.prediction_tables import Predictions as Prediction
 from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
 from calib_jax.report.records import Row as Row
-from calib_jax.report.records import Worst as Worst
 from calib_jax.report.scoring import Report as Report
 from calib_jax.report.scoring import score as score
 

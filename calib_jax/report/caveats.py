@@ -74,10 +74,6 @@ HOLM = (
     "p of a class or group: of the hypothesis that the model is calibrated there, corrected for the"
     " number of classes or groups (Holm)."
 )
-WORST = (
-    "Worst groups: searched for on a random half of the examples, tested on the other half, p"
-    " corrected for the number of groups found (Holm)."
-)
 PAIRS = (
     "p of all pairs of models: on the same questions, after Holm's correction for all pairs of a"
     " metric."

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import math
 import pathlib
 import re
@@ -35,16 +37,35 @@ _FACTS = {
 
 
 def save(report: Results, folder: Any) -> list[str]:
-    """Save report.json, .csv, .md, .html and the figures; return the file names."""
+    """Save report.json, .csv, .md, .html and the figures; return the file names.
+
+    report.json lists them, and only files that it lists are replaced by the next report.
+    """
     figures = pictures(report)
+    names = [f"report.{ending}" for ending in ("json", "csv", "md", "html")]
+    names += [f"{name}.png" for name in figures]
+    _refuse_others(pathlib.Path(folder), names)
     page = [tables.as_markdown(report), *(f"![{name}]({name}.png)" for name in figures)]
     texts = {
-        "report.json": tables.as_json(report),
+        "report.json": tables.as_json(report, files=names),
         "report.csv": tables.as_csv(report),
         "report.md": "\n\n".join(page) + "\n",
         "report.html": html_page.render(score_page(report, figures)),
     }
     return write(folder, texts, figures)
+
+
+def _refuse_others(folder: pathlib.Path, names: list[str]) -> None:
+    """Raise an error for a file in the way that no report of this folder lists."""
+    listed = []
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
+        listed = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]
+    for name in names:
+        if (folder / name).is_file() and name not in listed:
+            raise ValueError(
+                f"{one_line(str(folder / name))} is a file that no report wrote: give another"
+                " folder, or remove it."
+            )
 
 
 def write(

@@ -54,8 +54,15 @@ def as_logits(
             log_p = np.log(probability_rows(predictions, weights=weights, name=name))
         lowest = math.log(floor) if floor > 0 else -math.inf
         return jnp.asarray(np.maximum(log_p, lowest), jnp.float32)
-    predictions = jnp.asarray(_floating(predictions))
+    predictions = _floating(predictions)
     one_column = predictions.ndim == 1 or predictions.shape[-1] == 1
+    if not one_column and isinstance(predictions, np.ndarray) and predictions.dtype == np.float64:
+        # Single precision would round logits with a large offset to equal numbers.
+        large = np.nan_to_num(predictions, nan=0, posinf=0, neginf=0)
+        if np.abs(large).max() > 1e4:
+            with np.errstate(invalid="ignore"):
+                predictions = predictions - predictions.max(axis=-1, keepdims=True)
+    predictions = jnp.asarray(predictions)
     refuse = refuse_probability_column if one_column else refuse_probabilities
     refuse(name, predictions.reshape(-1) if one_column else predictions, weights)
     return binary(predictions.reshape(-1)) if one_column else predictions

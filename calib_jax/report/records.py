@@ -136,27 +136,6 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Worst:
-    """A group that a search on half of the examples found, tested on the other half.
-
-    Attributes:
-      part: the values of the columns that define the group.
-      examples: the number of examples on which the group was tested.
-      predictions: name of the predictions.
-      gap: mean confidence minus accuracy.
-      p_value: the p-value of the hypothesis that the model is calibrated there.
-      p_holm: the p-value corrected for the number of groups found.
-    """
-
-    part: str
-    examples: int
-    predictions: str
-    gap: float
-    p_value: float
-    p_holm: float
-
-
-@dataclasses.dataclass(frozen=True)
 class Results:
     """The results of `score`, which `tables`, `pictures` and `files` render.
 
@@ -170,7 +149,6 @@ class Results:
       calibrators: the name, criterion, parameters and data of each fit, by the name of the
         calibrated predictions.
       notes: changes made to the predictions before scoring, as sentences.
-      worst: groups with the largest gaps between confidence and accuracy, if there are groups.
       pairs: paired differences between models of which none is the first, if requested.
       event: the event of two classes; None for other predictions.
       headlines: what a reader has to see before any number, as sentences.
@@ -184,7 +162,6 @@ class Results:
     reliability: dict[str, Any]
     calibrators: dict[str, dict[str, Any]]
     notes: list[str] = dataclasses.field(default_factory=list)
-    worst: list[Worst] = dataclasses.field(default_factory=list)
     pairs: list[Change] = dataclasses.field(default_factory=list)
     event: Event | None = None
     headlines: list[str] = dataclasses.field(default_factory=list)

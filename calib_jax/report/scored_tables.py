@@ -26,7 +26,7 @@ from calib_jax.report.chosen_metrics import (
     convention_of,
     no_row,
 )
-from calib_jax.report.records import Change, Event, Part, Row, Worst, base_name
+from calib_jax.report.records import Change, Event, Part, Row, base_name
 
 _Tested = TypeVar("_Tested", Row, Part)
 
@@ -288,31 +288,6 @@ def groups(
     p_holm = caveats.adjusted(columns, [part.p_value for part in parts])
     parts = [dataclasses.replace(part, p_holm=p) for part, p in zip(parts, p_holm, strict=True)]
     return _untested(parts, unsettled)
-
-
-def worst(
-    models: Mapping[str, Evaluation],
-    by_column: Mapping[str, np.ndarray],
-    interval: Mapping[str, Any],
-) -> list[Worst]:
-    """Search for groups with a gap, if the weights are counts."""
-    if not by_column or interval["method"] != "valid":
-        return []
-    return [
-        Worst(
-            " & ".join(f"{name}={value}" if name else value for name, value in conditions.items()),
-            size,
-            model,
-            gap,
-            p_value,
-            p_holm,
-        )
-        for model, evaluation in models.items()
-        if evaluation.counts
-        for conditions, size, gap, p_value, p_holm, _ in inference.worst_groups(
-            evaluation, groups=by_column, key=interval["key"]
-        )
-    ]
 
 
 def on_few_examples(

@@ -94,8 +94,7 @@ def score(
       weights: `[n]`; weight 0 excludes an example. Whole numbers above 1 are copies for noise
         bounds and for p-values of calibration errors; percentile intervals draw whole examples.
       groups: `[n]` group names of any type, or several such columns by name; adds metrics per
-        group, and a search for groups, also of two columns, that are over- or underconfident (see
-        `inference.worst_groups`). Columns of floats only take part in the search.
+        group. Columns of floats have no groups.
       clusters: `[n]` integers or strings, such as the image of a pixel or the document of a
         sentence. Whole clusters are resampled, and put into one fold by `cross_fit`, so examples
         of one cluster may depend on each other. Intervals need some 30 clusters or more.
@@ -208,7 +207,6 @@ def score(
     raised = [name for name in resampled if (m := several.get(base_name(name))) and m.biased]
     raised += [part.metric for part in classes if part.metric == _RAISED and np.isfinite(part.low)]
     few = scored_tables.on_few_examples(resampled, evaluations, by_column, models.class_names)
-    settled = {model: each for model, each in evaluations.items() if model not in unsettled}
     return Report(
         settings={
             "examples": int(np.sum(first.present)),
@@ -232,7 +230,6 @@ def score(
         reliability={model: each.values(curve)[curve.name] for model, each in evaluations.items()},
         calibrators=models.fits,
         notes=models.notes + few + caveats.bootstrapped(raised),
-        worst=scored_tables.worst(settled, by_column, interval),
         event=event,
         headlines=[*models.headlines],
     )

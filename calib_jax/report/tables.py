@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
@@ -16,12 +16,11 @@ from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
 from calib_jax.report.caveats import NO_INTERVAL, least_p, least_p_of_bound, starred
 from calib_jax.report.reading.prediction_tables import counted
-from calib_jax.report.records import Change, Part, Results, Row, Worst, base_name
+from calib_jax.report.records import Change, Part, Results, Row, base_name
 
 Table = list[list[str]]  # the first row is the header
 MODELS_IN_ONE_TABLE = 3
 TERMINAL = 100  # characters of a line
-_LEAST_P_OF_WORST = 1 / 1001  # of the 1,000 draws of `inference.worst_groups`
 _FOLDED = "What the numbers mean: --notes, or the report's `explanations`."
 
 
@@ -115,21 +114,17 @@ def as_csv(report: Results) -> str:
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
             add(name, part)
-    for worst in report.worst:
-        of_gap = {"table": "worst groups", "metric": "gap", "value": worst.gap}
-        rows.append(vars(worst) | of_gap)
     return csv_lines(map(escaping.in_csv, rows), fields)
 
 
-def as_json(report: Results) -> str:
-    """Write the whole report, including reliability tables and the calibrator's parameters."""
+def as_json(report: Results, *, files: Sequence[str] = ()) -> str:
+    """Write the whole report, with reliability tables, fits, and the names of its files."""
     everything = {
         "settings": report.settings,
         "metrics": [vars(row) for row in report.rows],
         "changes": [vars(change) for change in (*report.changes, *report.pairs)],
         "classes": [vars(part) for part in report.classes],
         "groups": [vars(part) for part in report.groups],
-        "worst_groups": [vars(worst) for worst in report.worst],
         "reliability": _lists(report.reliability),
         "event": report.event
         and {
@@ -141,6 +136,7 @@ def as_json(report: Results) -> str:
         "calibrator": report.calibrator,
         **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": notes(report),
+        "files": list(files),
     }
     return json.dumps(without_nan(everything), indent=1, allow_nan=False)
 
@@ -220,7 +216,6 @@ def explanations(report: Results) -> list[str]:
         *_on_tests(report),
         *[caveats.noise_floor(report.settings["level"])] * has_floors,
         *[caveats.HOLM] * any(part.p_holm is not None for part in parts),
-        *[caveats.WORST] * bool(report.worst),
         *[caveats.PAIRS] * bool(report.pairs),
         *([caveats.both_readings(report.event.name)] if report.event and both_readings else []),
     ]
@@ -278,8 +273,6 @@ def titled(report: Results) -> list[tuple[str, Table]]:
     ):
         if parts:
             tables.append((title, _parts(head, parts, least)))
-    if report.worst:
-        tables.append(("Worst groups", _worst(report.worst)))
     return tables
 
 
@@ -385,17 +378,6 @@ def _with_p(part: Part, least: float) -> str:
     if is_alone(part) and part.floor is not None:
         floor = f", noise floor {part.floor:.4f}"
     return with_interval(part) + floor + (f" p {p_holm}" if p_holm else "")
-
-
-def _worst(groups: list[Worst]) -> Table:
-    heads = shortened(group.predictions for group in groups)
-    several = len(heads) > 1
-    table = [["worst groups", "n", *["predictions"] * several, "confidence - accuracy", "p"]]
-    for group in groups:
-        p_holm = caveats.holm_of(group.p_value, group.p_holm, _LEAST_P_OF_WORST)
-        row = [group.part, f"{group.examples:,}", *[heads[group.predictions]] * several]
-        table.append([*row, f"{group.gap:+.4f}", p_holm.removeprefix("= ")])
-    return table
 
 
 def with_interval(estimate: Estimated, *, sign: str = "") -> str:

@@ -5,7 +5,6 @@ import numpy as np
 
 from calib_jax import metrics, train
 from calib_jax.report import Report
-from calib_jax.report.records import Worst
 
 
 def test_arrays_are_summarized_and_never_read():
@@ -26,10 +25,10 @@ def test_arrays_are_summarized_and_never_read():
     )
     stated = metrics.Stated(np.full(900, 0.5), [True] * 900)
     assert repr(stated) == "Stated(confidence=float64[900], correct=<list of 900>)"
-    found = [Worst("site=1", 500, "as given", 0.03, 0.01, 0.02)] * 900
-    scored = Report({"level": 0.9}, [], [], [], [], {"as given": np.zeros(9)}, {}, worst=found)
+    notes = ["A note."] * 900
+    scored = Report({"level": 0.9}, [], [], [], [], {"as given": np.zeros(9)}, {}, notes)
     assert repr(scored) == (
         "Report(settings={'level': 0.9}, rows=[], changes=[], classes=[], groups=[],"
-        " reliability=<dict of 1>, calibrators={}, notes=[], worst=<list of 900>, pairs=[],"
+        " reliability=<dict of 1>, calibrators={}, notes=<list of 900>, pairs=[],"
         " event=None, headlines=[])"
     )

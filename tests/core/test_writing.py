@@ -128,11 +128,15 @@ def test_nothing_that_is_being_written_is_removed(tmp_path):
 
 
 def test_the_next_write_of_a_file_removes_its_own_leftovers_only(tmp_path):
-    for name in (".a.txt.0123abcd.partial", ".b.txt.0123abcd.partial", "a.txt.partial"):
+    for name in (
+        ".a.txt.0123456789abcdef.partial",
+        ".b.txt.0123456789abcdef.partial",
+        "a.txt.partial",
+    ):
         (tmp_path / name).write_text("half")
     with writing.replacing(tmp_path / "a.txt") as new:
         new.write_text("whole")
-    assert names(tmp_path) == [".b.txt.0123abcd.partial", "a.txt", "a.txt.partial"]
+    assert names(tmp_path) == [".b.txt.0123456789abcdef.partial", "a.txt", "a.txt.partial"]
 
 
 def save_calibrator(path, number):

@@ -3,7 +3,7 @@
 import numpy as np
 
 from calib_jax import plots
-from calib_jax.report.records import Change, Part, Row, Worst
+from calib_jax.report.records import Change, Part, Row
 from calib_jax.report.scoring import Report
 
 HOSTILE = "<script>alert('x')</script> & \"a\" `b` [c](http://example.com)"
@@ -61,5 +61,4 @@ def scored():
         reliability={"as given": bins(), HOSTILE: bins()},
         calibrators={},
         notes=[f"A note on {HOSTILE}."],
-        worst=[Worst("site=1", 500, "as given", 0.0312, 0.01, 0.02)],
     )

@@ -144,7 +144,6 @@ def test_a_fit_without_an_optimum_is_named_and_has_no_p_value(separable):
         if row.predictions == "temperature":
             assert row.p_value is None
     assert any(part.p_value is not None for part in separable.groups)
-    assert all(group.predictions != "temperature" for group in separable.worst)
 
 
 @pytest.mark.parametrize("kind", ["text", "markdown", "card", "html"])

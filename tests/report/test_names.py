@@ -14,7 +14,6 @@ from calib_jax.core.files.escaping import printable
 from calib_jax.report import command, tables
 from calib_jax.report.files import file_names, pictures
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
-from calib_jax.report.records import Worst
 from tests.selection import first_case
 
 from .fabricated import scored
@@ -51,7 +50,6 @@ def named(name):
         changes=changes,
         groups=parts,
         classes=parts,
-        worst=[Worst(name, 500, "as given", 0.0312, 0.01, 0.02)],
         reliability=dict(zip(("as given", name), made.reliability.values(), strict=True)),
         notes=[f"a note on {name}"],
         settings=made.settings | {"predictions": name, "command": f"calib-score {name!s}"},

@@ -121,11 +121,11 @@ def test_an_array_that_nobody_needs_is_not_read(tmp_path):
 def test_classes_may_be_named(tmp_path):
     lines = ["id,cat,label,dog,bird,path", "7,0.5,dog,1.5,-2,a", "8,2.5,cat,0,1e-3,b"]
     contents = prediction_files.read_predictions(csv_file(tmp_path, *lines))
-    np.testing.assert_array_equal(contents.logits, [[0.5, 1.5, -2], [2.5, 0, 1e-3]])
+    np.testing.assert_array_equal(contents.logits, [[0.5, 1.5], [2.5, 0]])
     assert contents.labels.tolist() == [1, 0]
-    classes, without_label, ignored = contents.notes
-    assert classes.endswith("the classes are cat = 0, dog = 1, bird = 2.")
-    assert "no label is bird. Drop what is no class" in without_label
+    classes, ignored, without_label = contents.notes
+    assert classes.endswith("the classes are cat = 0, dog = 1.")
+    assert "no label is bird: not scored. If all columns of numbers are classes" in without_label
     assert ignored.endswith("columns ignored: id, path.")
     # A prefix says which columns are meant; then labels may also be their numbers.
     for labels in (["dog", "cat"], ["1", "0.0"]):

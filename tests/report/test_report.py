@@ -64,10 +64,8 @@ def test_several_columns_of_groups():
     columns = {"site": np.arange(400) % 2, "age": np.arange(400) / 400}
     few = {"metrics": ["ece"], "num_resamples": 50}
     scored = report.score(logits, labels, groups=columns, **few)
-    assert {p.part for p in scored.groups} == {"site=0", "site=1"}  # floats are only searched
-    assert any("age=" in worst.part for worst in scored.worst)
+    assert {p.part for p in scored.groups} == {"site=0", "site=1"}  # floats are no groups
     fractions = report.score(logits, labels, groups=columns, weights=np.full(400, 0.5), **few)
-    assert fractions.worst == []  # a search counts examples
     assert fractions.groups[0].p_holm is None
 
 
@@ -140,10 +138,10 @@ def test_tables_say_the_numbers_and_the_conventions(full):
     assert ece.p_value == pytest.approx(1 / 51)  # the smallest of 50 draws
     assert "Noise floor: the mean error of a perfectly calibrated model" in text
     assert "squared_calibration_error: the debiased squared error of the stated" in text
-    # Metrics, noise floors, classes, groups, worst groups.
-    assert full._repr_markdown_().count("\n|---") == 5
+    # Metrics, noise floors, classes, groups.
+    assert full._repr_markdown_().count("\n|---") == 4
     rows = list(csv.DictReader(io.StringIO(tables.as_csv(full))))
-    tables_of = (full.rows, full.changes, full.classes, full.groups, full.worst)
+    tables_of = (full.rows, full.changes, full.classes, full.groups)
     assert len(rows) == sum(map(len, tables_of))
     (nll,) = (
         r
@@ -219,9 +217,6 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     groups = [p for p in full.groups if (p.metric, p.predictions) == ("ece", "as given")]
     holm = inference.holm([p.p_value for p in groups])
     assert [p.p_holm for p in groups] == list(holm)
-    (worst, *_) = full.worst
-    assert worst.part in ("few", "many")
-    assert worst.gap > 0.1
     text = tables.as_text(full, explained=True)
     for part in groups:  # 50 draws have no smaller p-value than 1 / 51, and there are two groups
         line = next(line for line in text.splitlines() if line.startswith(f"{part.part} "))
@@ -229,12 +224,9 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
         assert (" p <= .0" if least else " p = .0") in line
     smallest = dataclasses.replace(groups[0], p_value=1 / 51, p_holm=2 / 51)
     assert tables._with_p(smallest, 1 / 51).endswith("] p <= .040")
-    assert f"{worst.gap:+.4f}" in text
-    assert "tested on the other half" in text
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
     assert "per_class_ece: all resamples" not in text
     assert "number of classes or groups (Holm)" in text
-    assert json.loads(tables.as_json(full))["worst_groups"][0]["gap"] == worst.gap
 
 
 @pytest.mark.slow

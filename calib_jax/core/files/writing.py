@@ -8,8 +8,8 @@ files of a running process; leftovers are removed at the next start.
 import contextlib
 import errno
 import functools
-import glob
 import os
+import re
 import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -87,7 +87,8 @@ def remove_leftovers(folder: Path, name: str = "") -> None:
       folder: the folder that the processes wrote into.
       name: the name of the file whose leftovers are removed; "" for all.
     """
-    left = list(folder.glob(f".{glob.escape(name) or '*'}.*{_ENDING}"))
+    ours = re.compile(rf"\.{re.escape(name) or '.*'}\.[0-9a-f]{{16}}{re.escape(_ENDING)}")
+    left = [path for path in folder.glob(f".*{_ENDING}") if ours.fullmatch(path.name)]
     if not left:
         return
     with contextlib.suppress(OSError), _locked(folder):

@@ -47,8 +47,8 @@ _OPTIONAL = ("questions", "models", "groups", "clusters", "weights")
 _ROLES = ("confidences", "correct", "probabilities", "labels", "scores", *_OPTIONAL)
 _RIGHT = ("true", "yes", "right", "correct", "1")
 _WRONG = ("false", "no", "wrong", "incorrect", "0")
-# A judge's grade ends at 10, and percent rarely do.
-_HIGHEST_GRADE = 10
+# Grades of judges and schools end at 20, and percent rarely do.
+_HIGHEST_GRADE = 20
 
 Columns = Mapping[str, Sequence[Any]]
 
@@ -291,6 +291,13 @@ def _as_fractions(
         raise Unreadable(f"{what} are mixed: some have the sign %. Write all of them alike.")
     most = np.mean(values[values != 0] > 1) >= 0.5 if np.any(values) else False
     percent = np.all(in_percent) or (values.max() > _HIGHEST_GRADE and most)
+    fractions = int(np.sum((values > 0) & (values < 1)))
+    if percent and fractions and not np.all(in_percent):
+        raise Unreadable(
+            f"{what} go from {low} to {high}, and {fractions:,} of {len(values):,} are between 0"
+            " and 1: fractions and percent may be mixed.\nGive fractions, or write the sign %"
+            " behind every number."
+        )
     if percent and values.min() >= 0 and values.max() <= 100:
         return values / 100, f"{what} go from {low} to {high}: read as percent, divided by 100."
     outside = (values < 0) | (values > 1)

@@ -38,12 +38,13 @@ def read(path: pathlib.Path) -> Predictions:
     samples: list[tuple[int, list[float], int]] = []
     filters: dict[str, int] = {}
     ambiguous = 0
-    for number, where, sample in _samples(path, filters):
-        logits = _log_likelihoods(sample, where)
-        target, is_ambiguous = _target(sample, len(logits), where)
-        ambiguous += is_ambiguous
-        document = sample.get("doc_id")
-        samples.append((document if isinstance(document, int) else number, logits, target))
+    with reading.guard(path, _KIND, library=True):  # any JSON may be in a sample
+        for number, where, sample in _samples(path, filters):
+            logits = _log_likelihoods(sample, where)
+            target, is_ambiguous = _target(sample, len(logits), where)
+            ambiguous += is_ambiguous
+            document = sample.get("doc_id")
+            samples.append((document if isinstance(document, int) else number, logits, target))
     samples.sort(key=lambda sample: sample[0])
     most = max(len(logits) for _, logits, _ in samples)
     padded = [logits + [-math.inf] * (most - len(logits)) for _, logits, _ in samples]
@@ -71,10 +72,11 @@ def answers(path: pathlib.Path) -> tuple[dict[str, list[Any]] | None, list[str]]
     """
     filters: dict[str, int] = {}
     rows: list[Mapping[str, Any]] = []
-    for _, where, sample in _samples(path, filters):
-        if not rows and _has_choices(sample):
-            return None, []
-        rows.append(_generated(sample, where) if _is_logged(sample) else sample)
+    with reading.guard(path, _KIND, library=True):
+        for _, where, sample in _samples(path, filters):
+            if not rows and _has_choices(sample):
+                return None, []
+            rows.append(_generated(sample, where) if _is_logged(sample) else sample)
     names = dict.fromkeys(str(name) for row in rows for name in row)
     return {name: [row.get(name) for row in rows] for name in names}, _on_filters(path, filters)
 
@@ -124,8 +126,10 @@ def total_log_probability(value: Any, name: str, where: str) -> float:
         value = value[0]
     tokens = value if isinstance(value, list) else [value]
     try:
+        if not tokens:  # a sum of nothing would be certainty
+            raise ValueError
         return math.fsum(float(token) for token in tokens)
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         raise Unreadable(
             f"{where} has {name} {shown(str(value))}: give a number, or a list with the"
             " log-probability of each token."
@@ -186,7 +190,7 @@ def _log_likelihoods(sample: Mapping[str, Any], where: str) -> list[float]:
     ]
     try:
         values = [float(value) for value, _greedy in responses]
-    except (TypeError, ValueError):
+    except (TypeError, ValueError, OverflowError):
         values = []
     if len(values) < 2:
         raise Unreadable(

@@ -49,7 +49,7 @@ def answers(path: pathlib.Path) -> tuple[dict[str, list[Any]], list[str]]:
     rows: list[dict[str, Any]] = []
     scorers: list[str] = []
     number = 0
-    with reading.guard(path, _KIND, _ADVICE):
+    with reading.guard(path, _KIND, _ADVICE, library=True):
         for number, (model, sample) in enumerate(_samples(path), start=1):
             scores = _inside(sample, "scores")
             if not isinstance(scores, Mapping) or not scores:

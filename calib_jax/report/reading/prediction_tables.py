@@ -344,11 +344,16 @@ def _table(
     present = np.ones(len(scores), bool) if weights is None else weights > 0
     label_name, label_texts = names[roles["labels"]], texts["labels"]
     used = {text for text, counts in zip(label_texts, present, strict=True) if counts}
+    unnamed: list[str] = []
+    others: set[int] = set()
     if not classes.names:
         labels = _whole_numbers(path, label_name, label_texts, present)
     elif used <= set(classes.names):
         if classes.bare:
-            classes, scores = _without_index(classes, scores, used)
+            all_names, all_places = classes.names, classes.places
+            classes, scores = _without_others(classes, scores, used, request.probabilities)
+            unnamed = [name for name in all_names if name not in classes.names]
+            others = {*all_places} - {*classes.places}
         number = _numbers_of(classes.names, first_label)
         labels = np.array([number.get(text, first_label - 1) for text in label_texts])
     elif classes.bare and all(_whole(text) is not None for text in used):
@@ -372,10 +377,15 @@ def _table(
     if "clusters" not in roles and len(set(questions)) < len(questions):
         texts = {**texts, "clusters": questions}
         notes.append(f"{path}: several rows of one question are a cluster.")
-    ignored = set(range(len(names))) - {*classes.places, *roles.values()}
+    ignored = set(range(len(names))) - {*classes.places, *roles.values(), *others}
     if ignored:
         left = [names[k] or "one without a name" for k in sorted(ignored)]
         notes.append(f"{path}: columns ignored: {listed(left)}.")
+    if unnamed:
+        notes.append(
+            f"{path}: no label is {listed(unnamed)}: not scored. If all columns of numbers are"
+            " classes, put logit_ or probability_ before all of their names."
+        )
     groups, ids = (np.array(texts[k]) if k in texts else None for k in ("groups", "clusters"))
     return Predictions(scores, labels, weights, groups, ids, tuple(classes.names), tuple(notes))
 
@@ -390,12 +400,6 @@ def _notes_on(path: pathlib.Path, classes: _Classes, used: set[str], first_label
     if len(numbered) == 1:
         return [f"{path}: the only column is that of the class {numbered[0]}."]
     notes = [f"{path}: the classes are {listed(numbered)}."]
-    without_label = [name for name in classes.names if name not in used]
-    if classes.bare and without_label:
-        notes.append(
-            f"{path}: no label is {listed(without_label)}. Drop what is no class: its column is"
-            " scored as one."
-        )
     return notes
 
 
@@ -584,15 +588,18 @@ def _whole(text: str) -> int | None:
     return int(number) if number.is_integer() else None
 
 
-def _without_index(
-    classes: _Classes, scores: np.ndarray, used: set[str]
+def _without_others(
+    classes: _Classes, scores: np.ndarray, used: set[str], probabilities: bool
 ) -> tuple[_Classes, np.ndarray]:
-    """Drop index columns: no label names them, and their values count the lines."""
-    kept = [
-        k
-        for k, name in enumerate(classes.names)
-        if name in used or len(scores) == 1 or not np.all(np.diff(scores[:, k]) == 1)
-    ]
+    """Drop columns of numbers that no label names, such as epoch, loss or prediction.
+
+    Probabilities of all columns that sum to 1 are those of classes, with examples or without.
+    """
+    several = len(used) > 1 and len(used) < len(classes.names)
+    sums = scores.sum(axis=1)
+    if not several or (probabilities and np.all(np.abs(sums - 1) < 0.05)):
+        return classes, scores
+    kept = [k for k, name in enumerate(classes.names) if name in used]
     names = [classes.names[k] for k in kept]
     return _Classes([classes.places[k] for k in kept], names, True), scores[:, kept]
 

@@ -1,0 +1,101 @@
+"""Files that were read without an error and in another sense than meant, and files in the way."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import report
+from calib_jax.report import predictions
+from calib_jax.report.reading import answer_files, prediction_files
+
+
+def written(path, *lines):
+    path.write_text("\n".join(lines) + "\n")
+    return str(path)
+
+
+def outcome(read, file):
+    """Return the error of a reader, or the file if it is read."""
+    try:
+        read(file)
+    except ValueError as error:
+        return str(error)
+    return file
+
+
+def test_numeric_columns_beside_named_classes_are_no_classes(tmp_path):
+    head = "label,cat,dog,epoch,loss,prediction,example_id"
+    file = written(tmp_path / "a.csv", head, "cat,2,1,7,0.3,1,104", "dog,0,1,7,0.1,1,230")
+    contents = prediction_files.read_predictions(file)
+    assert contents.class_names == ("cat", "dog")
+    np.testing.assert_array_equal(contents.logits, [[2, 1], [0, 1]])
+    assert "no label is epoch, loss, prediction, example_id: not scored" in contents.notes[-1]
+
+
+def test_probabilities_that_sum_to_1_are_those_of_all_classes(tmp_path):
+    file = written(tmp_path / "a.csv", "label,cat,dog,eel", "cat,.7,.2,.1", "dog,.1,.5,.4")
+    contents = prediction_files.read_predictions(file, probabilities=True)
+    assert contents.class_names == ("cat", "dog", "eel")
+
+
+def test_no_log_probabilities_are_no_certainty(tmp_path):
+    line = {"doc_id": 0, "resps": [["4"]], "filtered_resps": ["4"], "exact_match": 1}
+    file = written(tmp_path / "a.jsonl", json.dumps(line | {"logprobs": []}))
+    with pytest.raises(ValueError, match=r"has logprobs \[\]: give a number"):
+        answer_files.read_answers(file)
+
+
+@pytest.mark.parametrize("value", [10**400, {"a": [1]}, [[None]], "x"])
+@pytest.mark.parametrize("key", ["logprobs", "filtered_resps", "resps", "metrics", "arguments"])
+def test_any_json_in_a_sample_is_read_or_refused_in_a_sentence(tmp_path, key, value):
+    line = {"doc_id": 0, "resps": [["4"]], "filtered_resps": ["4"], "exact_match": 1}
+    file = written(tmp_path / "a.jsonl", json.dumps(line | {"logprobs": [-1.0], key: value}))
+    for read in (answer_files.read_answers, prediction_files.read_predictions):
+        assert "a.jsonl" in outcome(read, file)
+
+
+def test_fractions_among_percent_are_refused(tmp_path):
+    cells = ["0.8,1", "85,1", "90,0", "70,1"]
+    file = written(tmp_path / "a.csv", "confidence,correct", *cells)
+    with pytest.raises(ValueError, match="1 of 4 are between 0 and 1: fractions and percent may"):
+        answer_files.read_answers(file)
+
+
+def test_grades_up_to_20_are_no_percent(tmp_path):
+    file = written(tmp_path / "a.csv", "confidence,correct", "12,1", "20,1", "5,0")
+    with pytest.raises(ValueError, match="name the column score"):
+        answer_files.read_answers(file)
+
+
+def test_logits_with_a_large_offset_keep_their_digits():
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((50, 3))
+    expected = np.argmax(logits, axis=-1)
+    for offset in (-1e6, 1e9):
+        actual = np.asarray(predictions.as_logits(logits + offset))
+        assert (actual.argmax(axis=-1) == expected).all()
+        differences = logits - logits.max(axis=-1, keepdims=True)
+        np.testing.assert_allclose(actual, differences, atol=1e-5)
+
+
+def test_a_report_replaces_its_own_files_alone(tmp_path):
+    random = np.random.default_rng(0)
+    scored = report.score(
+        random.standard_normal((30, 3)),
+        random.integers(3, size=30),
+        metrics=["accuracy"],
+        num_resamples=20,
+    )
+    (tmp_path / ".mine.old.partial").mkdir()
+    (tmp_path / ".mine.old.partial" / "work.txt").write_text("work")
+    scored.save(tmp_path)
+    scored.save(tmp_path)  # its own files
+    assert (tmp_path / ".mine.old.partial" / "work.txt").read_text() == "work"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.md").write_text("my thesis")
+    with pytest.raises(ValueError, match=r"report\.md is a file that no report wrote"):
+        scored.save(other)
+    assert [path.name for path in other.iterdir()] == ["report.md"]
+    assert (other / "report.md").read_text() == "my thesis"
