@@ -216,7 +216,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     assert lines[0] == "## Calibration"
     assert lines[2].startswith("P(dog): 40.9 % stated, 33.3 % observed")
     assert "| metric | as given |" in lines[6]
-    assert "| accuracy | 1.0000 |" in lines[8]  # all resamples are equal
+    assert "| accuracy | 1.0000 [0.3684, 1.0000] |" in lines[8]  # .05 ** (1 / 3)
     assert f"- {tmp_path / 'run.csv'}: the classes are cat = 0, dog = 1." in lines
     assert lines[-1].startswith("Measured by calib_jax ")
     assert lines[-1].endswith("--markdown`.")
