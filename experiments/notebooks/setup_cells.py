@@ -3,13 +3,17 @@
 from typing import Any
 
 # The address of the repository, such as https://github.com/OWNER/NAME. It is empty until there is
-# one. After a change run `python -m experiments.notebooks.execute --cells_only`.
+# one: then the notebooks install a wheel beside them. After a change run
+# `python -m experiments.notebooks.execute --cells_only`.
 REPOSITORY = ""
 
 INSTALL, PARAMETERS = "install", "parameters"
 
 _INSTALL = """\
-# Installs the package if it is missing, with JAX for the CPU, GPU or TPU of this machine.
+# The address of a git repository of calib_jax, such as https://github.com/OWNER/NAME. If it is
+# empty, put a wheel of calib_jax beside this notebook: in Colab, upload calib_jax-*.whl.
+repository = "{repository}"
+
 import glob
 import importlib.util
 import shutil
@@ -17,12 +21,12 @@ import subprocess
 import sys
 
 if importlib.util.find_spec("calib_jax") is None:
-    repository = "{repository}"
-    if not repository:
-        raise SystemExit("Install calib_jax first: python -m pip install --editable CHECKOUT")
+    wheels = sorted(glob.glob("calib_jax-*.whl"))
+    if not (repository or wheels):
+        raise SystemExit("Set repository above, or put a wheel of calib_jax beside this notebook.")
+    package = f"calib_jax @ git+{{repository}}" if repository else wheels[-1]
     jax = "jax[cuda12]" if shutil.which("nvidia-smi") else "jax"
     jax = "jax[tpu]" if glob.glob("/dev/accel*") + glob.glob("/dev/vfio/[0-9]*") else jax
-    package = f"calib_jax @ git+{{repository}}"
     subprocess.run([sys.executable, "-m", "pip", "install", "--quiet", jax, package], check=True)
 """
 
