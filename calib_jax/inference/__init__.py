@@ -65,6 +65,8 @@ from calib_jax.inference.pairs.flips import Flips as Flips
 from calib_jax.inference.pairs.flips import McNemar as McNemar
 from calib_jax.inference.pairs.flips import flips as flips
 from calib_jax.inference.pairs.flips import mcnemar as mcnemar
+from calib_jax.inference.predict_loss import LossPrediction as LossPrediction
+from calib_jax.inference.predict_loss import predict_loss as predict_loss
 from calib_jax.inference.resamples.bootstrap import Difference as Difference
 from calib_jax.inference.resamples.bootstrap import Estimate as Estimate
 from calib_jax.inference.resamples.bootstrap import Interval as Interval

@@ -51,6 +51,9 @@ from calib_jax.losses.objectives import make_objective as make_objective
 from calib_jax.losses.objectives import objective as objective
 from calib_jax.losses.objectives import register as register
 from calib_jax.losses.objectives import regularized as regularized
+from calib_jax.losses.population import MatchedFocal as MatchedFocal
+from calib_jax.losses.population import matched_focal as matched_focal
+from calib_jax.losses.population import population_minimizer as population_minimizer
 from calib_jax.losses.recall import RecallPrecisionState as RecallPrecisionState
 from calib_jax.losses.recall import RecallState as RecallState
 from calib_jax.losses.recall import recall as recall

@@ -35,6 +35,7 @@ from calib_jax.models.densenet import densenet161 as densenet161
 from calib_jax.models.densenet import densenet169 as densenet169
 from calib_jax.models.densenet import densenet201 as densenet201
 from calib_jax.models.dropout import Dropout as Dropout
+from calib_jax.models.efficientnet import efficientnet_lite0 as efficientnet_lite0
 from calib_jax.models.files.bert_files import read_bert as read_bert
 from calib_jax.models.files.bert_files import write_bert as write_bert
 from calib_jax.models.files.torch_weights import classes_in as classes_in

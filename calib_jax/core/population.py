@@ -1,0 +1,393 @@
+r"""The prediction that minimises the expected loss, when the class probabilities p are known.
+
+Infinite data give the $q^*(p)$ that minimises $\sum_y p_y \ell(q, y)$ over the simplex. Where a
+weight scales the gradient, it is the point at which the expected gradient is 0. With
+
+$$-\frac{\partial}{\partial q_k} \sum_y p_y \ell(q, y) = \frac{p_k g_k(q)}{q_k} - c_k(q),$$
+
+both satisfy $q_k = p_k g_k / (\lambda + c_k)$ for the $\lambda$ that makes the sum 1. The solver
+repeats this step in logarithms, with a damping that a weight of power $\gamma$ needs. For focal
+loss $g = (1 - q)^\gamma - \gamma q (1 - q)^{\gamma - 1} \log q$ and $c = 0$. All arrays are NumPy
+in float64.
+
+References:
+  Charoenphakdee et al. 2021, On Focal Loss for Class-Posterior Probability Estimation; Komisarenko
+  and Kull 2024, Improving Calibration by Relating Focal Loss, Temperature Scaling, and Properness.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from calib_jax.core.inputs import checks
+from calib_jax.core.names import nearest
+
+_Parts = tuple[np.ndarray, np.ndarray | float]
+_Step = Callable[[np.ndarray, np.ndarray], _Parts]  # q and p to p g and c
+
+_LEAST = 1e-300
+_STEPS, _STEADY, _EXACT = 300, 100, 1e-10
+_LARGEST_INVERSE = 2.0  # beyond, p_k / l'(q_k) of inverse focal loss is not increasing in q_k
+PROPER = ("cross_entropy", "brier", "mmce", "mmce_weighted", "mdca", "dca", "esd")
+_REASONS = {
+    "adafocal": "its gamma follows the calibration on validation data during training",
+    "class_adaptive_margin": "its weights follow the validation data during training",
+    "logit_norm": "it does not determine the norm of the logits, which sets the confidence",
+    "scheduled_focal": "its gamma changes during training: use focal with the last gamma",
+    "tempered": "its temperature follows the validation data during training",
+}
+
+
+def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
+    """Compute the minimiser or the stationary point of the expected loss; see `losses`."""
+    p = np.asarray(p, np.float64)
+    if p.ndim < 1 or p.shape[-1] < 2 or not np.all((p >= 0) & (p <= 1)):
+        raise ValueError(
+            f"p must be class probabilities [*batch, classes], got an array of shape {p.shape}."
+        )
+    if not np.allclose(p.sum(axis=-1), 1, atol=1e-4):
+        raise ValueError("p must be class probabilities with sum 1 over the last axis.")
+    if loss not in _MINIMIZERS:
+        reason = _REASONS.get(loss)
+        if reason:
+            raise ValueError(f"{loss} has no population minimiser: {reason}.")
+        raise ValueError(
+            f"{loss!r} has no known population minimiser{nearest(loss, tuple(_MINIMIZERS))}"
+            f" Losses that have one: {', '.join(sorted(_MINIMIZERS))}."
+        )
+    p = np.maximum(p, _LEAST)
+    rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
+    try:
+        q = _MINIMIZERS[loss](rows, **options)
+    except TypeError as error:
+        raise TypeError(f"population minimiser of {loss}: {error}") from None
+    return np.asarray(q).reshape(p.shape)
+
+
+def names() -> tuple[str, ...]:
+    """Return the names of the losses that have a population minimiser."""
+    return tuple(sorted(_MINIMIZERS))
+
+
+def _solve(p: np.ndarray, step: _Step, power: float) -> np.ndarray:
+    """Iterate the damped step until no logarithm of a probability above 1e-12 moves."""
+    damping = 2 / (2 + power)
+    log_q = np.log(p)
+    moving = np.arange(len(p))
+    for number in range(_STEPS):
+        q, part = np.exp(log_q[moving]), p[moving]
+        numerator, shift = step(q, part)
+        target = _normalized(np.maximum(numerator, _LEAST), shift)
+        # A weight with a jump, as that of FLSD, needs steps that shrink to 0.
+        size = damping * min(1.0, _STEADY / (number + 1))
+        move = size * (np.log(target) - log_q[moving])
+        following = log_q[moving] + move
+        following -= np.log(np.exp(following).sum(axis=-1, keepdims=True))
+        log_q[moving] = following
+        unsettled = (np.abs(move) * (q > _EXACT)).max(axis=-1) > _EXACT
+        moving = moving[unsettled]
+        if not len(moving):
+            break
+    return np.exp(log_q)
+
+
+def _normalized(numerator: np.ndarray, shift: np.ndarray | float) -> np.ndarray:
+    """Compute numerator / (lambda + shift) with the lambda for which the sum is 1."""
+    if not np.ndim(shift):
+        return numerator / numerator.sum(axis=-1, keepdims=True)
+    # The sum falls in lambda; Newton's steps on its convex function rise from the left end.
+    value = (numerator - shift).max(axis=-1, keepdims=True)
+    for _ in range(100):
+        ratio = numerator / (value + shift)
+        move = (ratio.sum(axis=-1, keepdims=True) - 1) / (ratio / (value + shift)).sum(
+            axis=-1, keepdims=True
+        )
+        value = value + move
+        if np.all(np.abs(move) <= 1e-15 * (np.abs(value) + np.max(shift))):
+            break
+    return numerator / (value + shift)
+
+
+def _gradient(weighting: str) -> bool:
+    checks.one_of("weighting", weighting, ("loss", "gradient"))
+    return weighting == "gradient"
+
+
+def _focal(p: np.ndarray, *, gamma: float = 3.0, weighting: str = "loss") -> np.ndarray:
+    checks.at_least("gamma", gamma, 0)
+    return _powers_of_rest(p, lambda q: np.full_like(q, gamma), gamma, weighting)
+
+
+def _powers_of_rest(
+    p: np.ndarray, gamma_of: Callable[[np.ndarray], np.ndarray], largest: float, weighting: str
+) -> np.ndarray:
+    """Solve for the weight (1 - q_y)^gamma(q_y), whose gamma is a constant in the gradient."""
+    of_gradient = _gradient(weighting)
+
+    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
+        gamma, rest = gamma_of(q), _rest(q)
+        weight = rest**gamma
+        if not of_gradient:
+            weight = weight - gamma * q * rest ** (gamma - 1) * np.log(np.maximum(q, _LEAST))
+        return p * weight, 0.0
+
+    return _solve(p, step, largest)
+
+
+def _rest(q: np.ndarray) -> np.ndarray:
+    """Compute 1 - q without cancellation where q is the largest of its row."""
+    rest = 1 - q
+    top = q.argmax(axis=-1)[:, None]
+    others = q.copy()
+    np.put_along_axis(others, top, 0, axis=-1)
+    np.put_along_axis(rest, top, others.sum(axis=-1, keepdims=True), axis=-1)
+    return np.maximum(rest, _LEAST)
+
+
+def _inverse_focal(p: np.ndarray, *, gamma: float = 1.0, weighting: str = "loss") -> np.ndarray:
+    checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
+    of_gradient = _gradient(weighting)
+
+    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
+        weight = (1 + q) ** gamma
+        if not of_gradient:
+            weight = weight * (1 + gamma * q * np.log(np.maximum(q, _LEAST)) / (1 + q))
+        return p * weight, 0.0
+
+    return _solve(p, step, 0.0)
+
+
+def _flsd(
+    p: np.ndarray,
+    *,
+    thresholds: Sequence[float] = (0.2, 0.5),
+    gammas: Sequence[float] = (5.0, 3.0, 3.0),
+    weighting: str = "loss",
+) -> np.ndarray:
+    gamma_of = _steps(thresholds, gammas)
+    return _powers_of_rest(p, gamma_of, max(gammas), weighting)
+
+
+def _steps(
+    thresholds: Sequence[float], gammas: Sequence[float]
+) -> Callable[[np.ndarray], np.ndarray]:
+    checks.ascending("thresholds", thresholds)
+    return lambda q: np.asarray(gammas, np.float64)[np.searchsorted(thresholds, q, side="right")]
+
+
+def _dual_focal(
+    p: np.ndarray, *, gamma: float = 5.0, runner_up: str = "below", weighting: str = "loss"
+) -> np.ndarray:
+    checks.at_least("gamma", gamma, 0)
+    checks.one_of("runner_up of a population minimiser", runner_up, ("below",))
+    of_gradient = _gradient(weighting)
+
+    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
+        order = np.argsort(-q, axis=-1, kind="stable")
+        sorted_q, sorted_p, rest = (np.take_along_axis(a, order, -1) for a in (q, p, _rest(q)))
+        base = rest + np.pad(sorted_q[:, 1:], ((0, 0), (0, 1)))
+        numerator, shift = sorted_p * base**gamma, np.zeros_like(q)
+        if not of_gradient:
+            of_base = -gamma * sorted_p * base ** (gamma - 1) * np.log(sorted_q)
+            numerator = numerator + sorted_q * of_base
+            shift[:, 1:] = of_base[:, :-1]
+        back = np.argsort(order, axis=-1)
+        return np.take_along_axis(numerator, back, -1), np.take_along_axis(shift, back, -1)
+
+    return _solve(p, step, gamma)
+
+
+def _generalized_brier(
+    p: np.ndarray,
+    *,
+    gamma: float = 2.0,
+    beta: float = 2.0,
+    reading: str = "norm",
+    weighting: str = "gradient",
+) -> np.ndarray:
+    checks.at_least("gamma", gamma, 0)
+    checks.one_of("reading", reading, ("norm", "sum"))
+    if reading == "sum":  # the sum of powers is the norm with beta = gamma
+        beta = gamma
+    return _distances(p, lambda q: np.full_like(q, gamma), gamma, beta, weighting)
+
+
+def _adaptive_generalized_brier(
+    p: np.ndarray,
+    *,
+    thresholds: Sequence[float] = (0.2, 0.5),
+    gammas: Sequence[float] = (5.0, 3.0, 3.0),
+    beta: float = 2.0,
+    weighting: str = "gradient",
+) -> np.ndarray:
+    return _distances(p, _steps(thresholds, gammas), max(gammas), beta, weighting)
+
+
+def _distances(
+    p: np.ndarray,
+    gamma_of: Callable[[np.ndarray], np.ndarray],
+    largest: float,
+    beta: float,
+    weighting: str,
+) -> np.ndarray:
+    r"""Solve for the weight $d_y^{\gamma / \beta}$, $d_y = \sum_k |1_{k = y} - q_k|^\beta$."""
+    checks.at_least("beta", beta, 1, " to be a norm")
+    of_gradient = _gradient(weighting)
+
+    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
+        gamma, rest, powers = gamma_of(q), _rest(q), q**beta
+        distance = rest**beta + _rest(powers / powers.sum(-1, keepdims=True)) * powers.sum(
+            -1, keepdims=True
+        )
+        weight = distance ** (gamma / beta)
+        if of_gradient:
+            return p * weight, 0.0
+        part = -gamma * p * np.log(q) * weight / distance
+        others = part.sum(axis=-1, keepdims=True) - part
+        return p * weight + q * part * rest ** (beta - 1), q ** (beta - 1) * others
+
+    return _solve(p, step, largest)
+
+
+def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "others") -> np.ndarray:
+    checks.between("alpha", alpha, 0, 1)
+    checks.one_of("spread", spread, ("others", "all"))
+    num_classes = p.shape[-1]
+    if spread == "all":
+        return (1 - alpha) * p + alpha / num_classes
+    return (1 - alpha) * p + alpha * (1 - p) / (num_classes - 1)
+
+
+def _margin_smoothing(
+    p: np.ndarray, *, margin: float = 10.0, alpha: float = 0.1, class_reduction: str = "mean"
+) -> np.ndarray:
+    r"""Fill each class beyond the margin by alpha / K, up to the margin, from the largest ones.
+
+    With M the largest probability, $q_k = \max(\min(p_k, M), \min(p_k + \alpha / K, M e^{-m}))$.
+    """
+    checks.at_least("margin", margin, 0)
+    checks.at_least("alpha", alpha, 0)
+    checks.one_of("class_reduction", class_reduction, ("mean", "sum"))
+    added = alpha / p.shape[-1] if class_reduction == "mean" else alpha
+
+    def filled(largest: np.ndarray) -> np.ndarray:
+        return np.maximum(np.minimum(p, largest), np.minimum(p + added, largest * np.exp(-margin)))
+
+    low, high = np.zeros((len(p), 1)), p.max(axis=-1, keepdims=True)
+    for _ in range(80):
+        middle = (low + high) / 2
+        above = filled(middle).sum(axis=-1, keepdims=True) > 1
+        low, high = np.where(above, low, middle), np.where(above, middle, high)
+    return filled(high)
+
+
+def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.0) -> np.ndarray:
+    r"""Solve $p_k / q_k - s \log q_k = \lambda$: $q_k = p_k / (s \omega(\lambda/s + \log(p_k/s)))$.
+
+    $\omega$ is Wright's function, $\omega(x) + \log \omega(x) = x$.
+    """
+    from scipy.special import wrightomega
+
+    checks.at_least("scale", scale, 0)
+    if gamma:
+        raise ValueError("entropy_regularized has a known minimiser for gamma = 0 only.")
+    if not scale:
+        return p
+
+    def of(value: np.ndarray) -> np.ndarray:
+        return p / (scale * wrightomega(value / scale + np.log(p / scale)))
+
+    # All q_k are at most 1 at the upper end, and one is at least 1 / K at the lower end.
+    num_classes = p.shape[-1]
+    low, high = np.zeros((len(p), 1)), np.full((len(p), 1), num_classes + scale * 700.0)
+    for _ in range(100):
+        middle = (low + high) / 2
+        above = of(middle).sum(axis=-1, keepdims=True) > 1
+        low, high = np.where(above, middle, low), np.where(above, high, middle)
+    q = of(high)
+    return q / q.sum(axis=-1, keepdims=True)
+
+
+def _with(function: Callable[..., np.ndarray], **fixed: Any) -> Callable[..., np.ndarray]:
+    return lambda p, **options: function(p, **{**fixed, **options})
+
+
+def _same(p: np.ndarray, **options: Any) -> np.ndarray:
+    """Return p, the minimiser of a proper loss, or of one with a penalty that is 0 at p."""
+    return p
+
+
+_FLSD53: dict[str, Any] = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
+_MINIMIZERS: Mapping[str, Callable[..., np.ndarray]] = {
+    **dict.fromkeys(PROPER, _same),
+    "focal": _focal,
+    "fl_gra": _with(_focal, weighting="gradient"),
+    "inverse_focal": _inverse_focal,
+    "flsd53": _flsd,
+    "flsd532": _with(_flsd, gammas=(5.0, 3.0, 2.0)),
+    "flsd53_gra": _with(_flsd, weighting="gradient"),
+    "dual_focal": _dual_focal,
+    "dfl_gra": _with(_dual_focal, weighting="gradient"),
+    "bsce": _with(_generalized_brier, weighting="loss"),
+    "bsce_gra": _generalized_brier,
+    "bsce_adaptive_gra": _adaptive_generalized_brier,
+    "label_smoothing": _label_smoothing,
+    "margin_smoothing": _margin_smoothing,
+    "max_suppression": _with(_margin_smoothing, margin=0.0),
+    "entropy_regularized": _entropy_regularized,
+}
+
+
+def rows_of(logits: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
+    """Return held-out logits `[rows, classes]` and labels in float64; raise for bad ones."""
+    z, y = np.asarray(logits, np.float64), np.asarray(labels)
+    if z.ndim < 2 or y.shape != z.shape[:-1]:
+        raise ValueError(
+            f"a prediction needs logits [*batch, classes] with labels [*batch], got {z.shape} and"
+            f" {y.shape}: pass both."
+        )
+    z, y = z.reshape(-1, z.shape[-1]), y.reshape(-1).astype(int)
+    if not (len(z) and np.isfinite(z).all() and np.all((y >= 0) & (y < z.shape[1]))):
+        raise ValueError("a prediction needs finite logits, and labels between 0 and classes - 1.")
+    return z, y
+
+
+def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """Fit the temperature of least NLL; raise where no temperature is best."""
+    low, high = np.log(1e-3), np.log(1e3)
+    if slopes(logits, labels, low).mean() <= 0 or slopes(logits, labels, high).mean() >= 0:
+        raise ValueError(
+            "these logits have no best temperature: they are no better than chance, or every"
+            " prediction is right. Give more held-out rows or another network."
+        )
+    log_t = 0.0
+    for _ in range(100):
+        slope = slopes(logits, labels, log_t).mean()
+        low, high = (log_t, high) if slope > 0 else (low, log_t)
+        bend = (slopes(logits, labels, log_t + 1e-4).mean() - slope) / 1e-4
+        following = log_t - slope / bend if bend < 0 else np.inf
+        following = following if low < following < high else (low + high) / 2
+        if abs(following - log_t) < 1e-9:
+            break
+        log_t = following
+    return float(np.exp(log_t))
+
+
+def slopes(logits: np.ndarray, labels: np.ndarray, log_t: float) -> np.ndarray:
+    """Compute the residual of each row, E_p z - z_y over T, which falls as T rises."""
+    z = logits * np.exp(-log_t)
+    p = softmax(z)
+    return (p * z).sum(axis=-1) - np.take_along_axis(z, labels[:, None], -1)[:, 0]
+
+
+def softmax(z: np.ndarray) -> np.ndarray:
+    """Compute the softmax over the last axis."""
+    p = np.exp(z - z.max(axis=-1, keepdims=True))
+    return np.asarray(p / p.sum(axis=-1, keepdims=True))
+
+
+def predicted_logits(logits: np.ndarray, fitted: float, loss: str, **options: Any) -> np.ndarray:
+    """Compute T log q*(softmax(z / T)), the logits that training with the loss would give."""
+    q = minimizer(loss, softmax(logits / fitted), **options)
+    return np.asarray(fitted * np.log(np.maximum(q, _LEAST)))

@@ -1,0 +1,137 @@
+"""Population minimisers against direct minimisation, closed forms and hand calculations."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+import scipy.optimize
+
+from calib_jax import losses
+from calib_jax.core import population
+
+WEIGHTED = ("focal", "inverse_focal", "bsce", "dual_focal")
+CASES = [
+    *[(name, {}) for name in ("label_smoothing", "max_suppression", "entropy_regularized")],
+    *[(name, {"gamma": gamma}) for name in WEIGHTED for gamma in (0.5, 2.0)],
+    ("bsce", {"gamma": 1.5, "beta": 1.0}),
+    ("bsce", {"gamma": 3.0, "reading": "sum"}),
+    ("margin_smoothing", {"margin": 1.0, "alpha": 0.3}),
+]
+STATIONARY = [
+    *[(name, {}) for name in ("fl_gra", "bsce_gra", "dfl_gra", "flsd53_gra", "bsce_adaptive_gra")],
+    ("inverse_focal", {"weighting": "gradient"}),
+    ("focal", {"gamma": 5.0}),
+]
+
+
+def draws(count=4, classes=4):
+    return np.random.default_rng(3).dirichlet(np.ones(classes), count)
+
+
+def expected(name, options, classes):
+    """Return the expected loss and its gradient as functions of logits and p, in float64."""
+    objective = losses.objective(name, **options)
+
+    def value(z, p):
+        logits = jnp.broadcast_to(z, (classes, classes))
+        return jnp.sum(p * objective.value((), logits, jnp.arange(classes)))
+
+    return jax.jit(value), jax.jit(jax.grad(value))
+
+
+@pytest.mark.parametrize(("name", "options"), CASES)
+def test_equals_direct_minimisation(name, options):
+    with jax.enable_x64(True):
+        value, slope = expected(name, options, 4)
+        for p in draws():
+            q = losses.population_minimizer(name, p, **options)
+            start = np.log(0.9 * p + 0.025)
+            found = scipy.optimize.minimize(
+                value,
+                start,
+                args=(p,),
+                jac=lambda z, p: np.asarray(slope(z, p)),
+                options={"gtol": 1e-8},
+            )
+            # Near a kink the search stops early, so the value may only be lower than its value.
+            assert float(value(jnp.log(q), p)) <= found.fun + 1e-9
+            if name not in ("max_suppression", "margin_smoothing"):
+                np.testing.assert_allclose(q, jax.nn.softmax(found.x), atol=1e-5)
+
+
+@pytest.mark.parametrize(("name", "options"), STATIONARY)
+def test_expected_gradient_is_zero(name, options):
+    with jax.enable_x64(True):
+        _, slope = expected(name, options, 4)
+        for p in draws():
+            q = losses.population_minimizer(name, p, **options)
+            np.testing.assert_allclose(slope(jnp.log(q), p), 0, atol=1e-8)
+
+
+def focal_odds(q, gamma=3.0):
+    """Compute p from q by the closed form of Charoenphakdee et al."""
+    h = q / ((1 - q) ** gamma - gamma * (1 - q) ** (gamma - 1) * q * np.log(q))
+    return h / h.sum()
+
+
+@pytest.mark.parametrize(
+    ("classes", "p", "tau"), [(2, 0.956, 0.276), (10, 0.968, 0.543), (77, 0.963, 0.682)]
+)
+def test_focal_inverts_the_closed_form(classes, p, tau):
+    q = np.array([0.7] + [0.3 / (classes - 1)] * (classes - 1))
+    true = focal_odds(q)
+    np.testing.assert_allclose(true[0], p, atol=5e-4)
+    np.testing.assert_allclose(losses.population_minimizer("focal", true, gamma=3.0), q, rtol=1e-8)
+    np.testing.assert_allclose(np.log(q[0] / q[1]) / np.log(true[0] / true[1]), tau, atol=6e-4)
+
+
+def test_proper_losses_return_p_and_shapes_are_kept():
+    p = draws(6).reshape(2, 3, 4)
+    for name in ("cross_entropy", "brier", "mmce", "mdca", "dca", "esd"):
+        np.testing.assert_allclose(losses.population_minimizer(name, p), p)
+
+
+def test_certain_classes_stay_finite():
+    q = losses.population_minimizer("focal", [[1.0, 0.0, 0.0], [0.5, 0.5, 0.0]])
+    assert np.isfinite(q).all()
+    np.testing.assert_allclose(q[0], [1, 0, 0], atol=1e-6)
+    np.testing.assert_allclose(q[1], [0.5, 0.5, 0], atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "p", "message"),
+    [
+        ("adafocal", [0.5, 0.5], "follows the calibration"),
+        ("logit_norm", [0.5, 0.5], "norm of the logits"),
+        ("focl", [0.5, 0.5], "did you mean 'focal'"),
+        ("focal", [0.5, 0.6], "sum 1"),
+        ("focal", [1.5, -0.5], "class probabilities"),
+    ],
+)
+def test_bad_input(name, p, message):
+    with pytest.raises(ValueError, match=message):
+        losses.population_minimizer(name, p)
+
+
+def overfitted(factor, rows=4000, classes=10):
+    random = np.random.default_rng(1)
+    z = 2 * random.normal(size=(rows, classes))
+    return factor * z, (z + random.gumbel(size=z.shape)).argmax(axis=1)
+
+
+@pytest.mark.parametrize(("factor", "loss"), [(1.5, "focal"), (0.85, "inverse_focal")])
+def test_matched_focal_has_a_predicted_temperature_of_1(factor, loss):
+    z, labels = overfitted(factor)
+    found = losses.matched_focal(z, labels)
+    assert found.loss == loss
+    np.testing.assert_allclose(found.temperature, 1, atol=5e-3)
+    np.testing.assert_allclose(found.cross_entropy, factor, rtol=0.05)
+    again = population.predicted_logits(z, found.cross_entropy, found.loss, gamma=found.gamma)
+    np.testing.assert_allclose(population.temperature(again, labels), found.temperature, rtol=1e-6)
+
+
+def test_a_network_at_chance_is_refused():
+    random = np.random.default_rng(0)
+    z = random.normal(size=(300, 3))
+    with pytest.raises(ValueError, match="no better than chance"):
+        losses.matched_focal(z, (-z).argmax(axis=1))
