@@ -28,7 +28,6 @@ def test_metrics_with_too_many_bins(name):
     "call",
     [
         lambda: losses.objective("adafocal", num_bins=MANY),
-        lambda: losses.objective("ece_weighted", num_bins=MANY),
         lambda: calibrators.histogram.fit(LOGITS, LABELS, num_bins=MANY),
         lambda: inference.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=MANY),
         lambda: inference.compare_ece(LOGITS, LOGITS, LABELS, key=KEY, num_bins=MANY),

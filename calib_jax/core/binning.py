@@ -86,18 +86,6 @@ BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
 }
 
 
-def fixed_bin_sums(
-    confidence: PerExample, hit: PerExample, weight: Weights | None, num_bins: int
-) -> BinSums:
-    """Sum weight, confidence and hits over bins of equal width."""
-    index = bin_index(confidence, uniform_edges(num_bins)).reshape(-1)
-
-    def summed(values: PerExample) -> Float[Array, " bins"]:
-        return class_sums(index, weigh(values, weight), num_bins)
-
-    return BinSums(summed(jnp.ones_like(confidence)), summed(confidence), summed(hit))
-
-
 def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins: int) -> BinSums:
     """Sum weight, probability and occurrence of every class over bins of equal width."""
     num_classes = p.shape[-1]

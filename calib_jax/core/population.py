@@ -35,7 +35,6 @@ _REASONS = {
     "class_adaptive_margin": "its weights follow the validation data during training",
     "logit_norm": "it does not determine the norm of the logits, which sets the confidence",
     "scheduled_focal": "its gamma changes during training: use focal with the last gamma",
-    "tempered": "its temperature follows the validation data during training",
 }
 
 

@@ -165,11 +165,11 @@ def weighted_sum(
 ) -> Float[Array, " classes"]:
     """Sum weighted rows, also on accelerators in the full precision of float32.
 
-    Many rows are summed in parts, as in `binning.class_sums`.
+    Many rows are summed in parts, as in `binning.class_sums`, because a long sum loses digits.
     """
     num_rows = len(rows)
     product = functools.partial(jnp.einsum, precision=jax.lax.Precision.HIGHEST)
-    if num_rows <= 4096:
+    if num_rows <= 2**17:
         return product("n,nk->k", weights, rows)
     size = 2 ** (num_rows.bit_length() // 2)
     end = num_rows - num_rows % size

@@ -1,4 +1,4 @@
-r"""The temperature fit of the calibrators, and the temperature grid of the tempered losses.
+r"""The temperature fit of the calibrators, and temperature grids.
 
 Dividing logits by T > 0 changes the confidence but no prediction. The NLL is convex in 1/T,
 

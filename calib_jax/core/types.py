@@ -27,6 +27,7 @@ else:
 Logits: TypeAlias = Float[Array, "*batch classes"]
 Labels: TypeAlias = Integer[Array, "*batch"]
 SoftLabels: TypeAlias = Real[Array, "*batch classes"]  # a distribution over the classes
+AnyLabels: TypeAlias = Labels | SoftLabels
 Weights: TypeAlias = Real[Array, "*batch"] | Bool[Array, "*batch"]
 PerExample: TypeAlias = Float[Array, "*batch"]
 PerClass: TypeAlias = Float[Array, "*batch classes"]

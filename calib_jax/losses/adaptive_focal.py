@@ -23,7 +23,7 @@ from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
-from calib_jax.losses.objectives import Objective, Progress, make_objective, register
+from calib_jax.losses.objectives import Objective, Progress, make_objective
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 RULES = ("released", "slides")
@@ -154,8 +154,6 @@ def adafocal_rule(
     Array([ 1.1052, -0.2   ], dtype=float32)
     """
     checks.one_of("rule", rule, RULES)
-    checks.at_least("switch", switch, 0)
-    checks.at_least("gamma_max", gamma_max, gamma_min, " (gamma_min)")
     if rule == "slides":
         return gamma * jnp.exp(rate * gap)
     moved = gamma * jnp.exp(jnp.where(gamma > 0, rate, -rate) * gap)
@@ -193,9 +191,8 @@ def adafocal_update(
     )
 
 
-@register("adafocal")
 @takes_options_of(adafocal_rule)
-def _adafocal(
+def adafocal_objective(
     *,
     num_bins: int = 15,
     gamma_initial: Number = 1.0,
@@ -238,9 +235,7 @@ def _adafocal(
         uncertainty = adafocal_uncertainty(state)
         return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
-    def evidence(
-        state: AdaFocalState, logits: Logits, labels: Labels, weights: Weights | None
-    ) -> Rows:
+    def evidence(state: AdaFocalState, logits: Logits, labels: Labels, weights: Any) -> Rows:
         logits, labels, weights = thinned(logits, labels, weights)
         confidence, hit = top_label(logits, labels)
         weights = None if weights is None else weights.reshape(-1)

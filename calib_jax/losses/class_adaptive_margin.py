@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jaxtyping import Float
 
 from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import (
-    Array,
-    Labels,
-    Logits,
-    Number,
-    PerClass,
-    PerExample,
-    SoftLabels,
-    Weights,
-)
+from calib_jax.core.types import AnyLabels, Array, Logits, Number, PerClass, PerExample
 from calib_jax.losses.cross_entropy import cross_entropy_and_gaps
-from calib_jax.losses.objectives import Objective, Progress, make_objective, register
+from calib_jax.losses.objectives import Objective, Progress, make_objective
 
 PENALTIES = ("phr", "p2", "p3")
 
@@ -46,9 +38,11 @@ def _penalty(
     excess: PerClass, multiplier: Array, rho: Array, name: str
 ) -> tuple[PerClass, PerClass]:
     """Compute the penalty of a constraint `excess <= 0`, and the slope, the next multiplier."""
+    half = jnp.broadcast_to(0.5 / rho, excess.shape)
+    multiplier, rho = (jnp.broadcast_to(part, excess.shape) for part in (multiplier, rho))
     if name == "phr":
         slope = jnp.maximum(multiplier + rho * excess, 0)
-        return (jnp.square(slope) - jnp.square(multiplier)) / (2 * rho), slope
+        return (jnp.square(slope) - jnp.square(multiplier)) * half, slope
     # Both branches are finite: each sees the excess on its own side of 0 only.
     above, below = jnp.maximum(excess, 0), 1 - rho * jnp.minimum(excess, 0)
     value = multiplier * above + multiplier * rho * jnp.square(above)
@@ -63,8 +57,15 @@ def _penalty(
     )
 
 
-@register("class_adaptive_margin")
-def _class_adaptive_margin(
+def _num_possible(logits: Logits) -> PerExample:
+    """Count the classes of each row whose logit is not -inf; rarely any is, so a count is rare."""
+    some = jnp.any(logits == -jnp.inf)
+    counted = lambda: jnp.sum(logits != -jnp.inf, axis=-1, dtype=jnp.float32)  # noqa: E731
+    every = lambda: jnp.full(logits.shape[:-1], logits.shape[-1], jnp.float32)  # noqa: E731
+    return jnp.maximum(lax.cond(some, counted, every), 1)
+
+
+def class_adaptive_margin(
     *,
     margin: Number = 10.0,
     penalty: str = "phr",
@@ -105,56 +106,37 @@ def _class_adaptive_margin(
       released main branch, its config and its command. Its devices average the means of devices;
       this objective computes one mean over all validation examples.
     """
-    checks.above("margin", margin, 0)
     checks.one_of("penalty", penalty, PENALTIES)
-    checks.at_least("multiplier_min", multiplier_min, 0)
-    checks.at_least("multiplier_max", multiplier_max, multiplier_min, " (multiplier_min)")
-    checks.above("rho", rho, 0)
-    checks.at_least("rho_max", rho_max, rho, " (rho)")
-    checks.at_least("rho_growth", rho_growth, 1)
-    checks.whole("rho_step", rho_step)
 
     def init(num_classes: int) -> ClassMarginState:
         multiplier = jnp.full(num_classes, multiplier_min, float)
         curvature = jnp.full(num_classes, rho, float)
         return ClassMarginState(multiplier, curvature, jnp.full(num_classes, jnp.inf, float))
 
-    def excess_of(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass]:
-        """Compute h, and mark the possible classes with 1."""
+    def of_classes(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass, PerClass]:
+        """Compute h, the penalty and its slope; 0 for impossible classes."""
         checks.classes_of_state(len(state.multiplier), gaps)
         possible = gaps != jnp.inf
-        return jnp.where(possible, gaps, 0) / margin - 1, possible.astype(gaps.dtype)
+        excess = jnp.where(possible, gaps, 0) / margin - 1
+        multiplier, curvature = (part.astype(gaps.dtype) for part in state[:2])
+        values, slopes = _penalty(excess, multiplier, curvature, penalty)
+        slopes = jnp.clip(slopes, multiplier_min, multiplier_max)
+        excess, values = jnp.where(possible, excess, 0), jnp.where(possible, values, 0)
+        return excess, values, jnp.where(possible, slopes, 0)
 
-    def penalty_of(state: ClassMarginState, excess: PerClass) -> tuple[PerClass, PerClass]:
-        multiplier, curvature = (
-            jnp.broadcast_to(part.astype(excess.dtype), excess.shape) for part in state[:2]
-        )
-        return _penalty(excess, multiplier, curvature, penalty)
-
-    def value(state: ClassMarginState, logits: Logits, labels: Labels | SoftLabels) -> PerExample:
+    def value(state: ClassMarginState, logits: Logits, labels: AnyLabels) -> PerExample:
         losses, gaps = cross_entropy_and_gaps(logits, labels)
-        excess, possible = excess_of(state, gaps)
-        penalties = possible * penalty_of(state, excess)[0]
-        number = jnp.maximum(jnp.sum(possible, axis=-1), 1)
-        return losses + jnp.sum(penalties, axis=-1) / number
+        penalties = jnp.sum(of_classes(state, gaps)[1], axis=-1)
+        return losses + penalties / _num_possible(logits).astype(losses.dtype)
 
-    def evidence(
-        state: ClassMarginState,
-        logits: Logits,
-        labels: Labels | SoftLabels,
-        weights: Weights | None,
-    ) -> Sums:
+    def evidence(state: ClassMarginState, logits: Logits, labels: AnyLabels, weights: Any) -> Sums:
         rows = at_least_float32(logits).reshape(-1, logits.shape[-1])
-        excess, possible = excess_of(state, jnp.max(rows, axis=-1, keepdims=True) - rows)
-        slopes = jnp.clip(penalty_of(state, excess)[1], multiplier_min, multiplier_max)
-        each = weigh(jnp.ones(logits.shape[:-1], rows.dtype), weights).reshape(-1, 1) * possible
-        return Sums(
-            {
-                "slope": jnp.sum(each * slopes, axis=0),
-                "excess": jnp.sum(each * excess, axis=0),
-                "weight": jnp.sum(each, axis=0),
-            }
-        )
+        gaps = jnp.max(rows, axis=-1, keepdims=True) - rows
+        excess, _, slopes = of_classes(state, gaps)
+        each = weigh(jnp.ones(logits.shape[:-1], rows.dtype), weights).reshape(-1, 1)
+        present = jnp.where(gaps == jnp.inf, 0, each)
+        parts = {"slope": each * slopes, "excess": each * excess, "weight": present}
+        return Sums({name: jnp.sum(part, axis=0) for name, part in parts.items()})
 
     def update(state: ClassMarginState, sums: Sums, progress: Progress) -> ClassMarginState:
         absent = sums["weight"] == 0

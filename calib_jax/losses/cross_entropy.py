@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -12,22 +13,20 @@ from calib_jax.core.numerics import at_least_float32, first_argmax, times, true_
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import (
+    AnyLabels,
     AxisName,
     Labels,
     Logits,
     Numbers,
     PerClass,
     PerExample,
-    PyTree,
     Scalar,
-    SoftLabels,
-    Weights,
 )
-from calib_jax.losses.objectives import Objective, make_objective, register_loss
+from calib_jax.losses.objectives import Objective, make_objective
 
 
 @checks.takes_logits(soft_labels=True)
-def cross_entropy(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
+def cross_entropy(logits: Logits, labels: AnyLabels) -> PerExample:
     r"""Compute the cross-entropy, the negative log-likelihood of the labels.
 
     $$\ell = -\log p_y, \qquad \text{or} \quad \ell = -\sum_k q_k \log p_k$$
@@ -60,7 +59,7 @@ unchecked_cross_entropy = checks.unchecked(cross_entropy)
 def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
     """Build cross-entropy times `cross_entropy_scale`, to which objectives add a penalty."""
 
-    def scaled(logits: Logits, labels: Labels | SoftLabels) -> PerExample:
+    def scaled(logits: Logits, labels: AnyLabels) -> PerExample:
         return _times_scale(unchecked_cross_entropy(logits, labels), scale)
 
     return checks.mark_checked(scaled, scaled, "or_zeros")
@@ -71,9 +70,7 @@ def _times_scale(losses: PerExample, scale: Numbers) -> PerExample:
     return times(jnp.broadcast_to(scales, losses.shape), losses)
 
 
-def cross_entropy_and_gaps(
-    logits: Logits, labels: Labels | SoftLabels
-) -> tuple[PerExample, PerClass]:
+def cross_entropy_and_gaps(logits: Logits, labels: AnyLabels) -> tuple[PerExample, PerClass]:
     """Compute cross-entropy, and how far each logit is below the largest, at one softmax."""
     if labels.ndim == logits.ndim:
         rows = at_least_float32(logits)
@@ -95,7 +92,7 @@ def with_top_label_penalty(
     """
 
     def value(
-        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
+        _: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
     ) -> PerExample:
         top = cross_entropy_and_top_label(logits, labels)
         extra = penalty(top, weights, axis_name)
@@ -103,6 +100,3 @@ def with_top_label_penalty(
         return losses + checks.per_example("scale", scale, top.loss) * extra
 
     return make_objective(value)
-
-
-register_loss("cross_entropy", cross_entropy)

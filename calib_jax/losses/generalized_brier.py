@@ -1,20 +1,20 @@
-"""The generalised Brier score as an uncertainty score: BSCE and BSCE-GRA."""
+"""The Brier score as a loss, and its generalisation as an uncertainty score: BSCE and BSCE-GRA."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import log_probabilities, of_classes, power, times
-from calib_jax.core.probabilities import Probabilities
-from calib_jax.core.types import Array, Labels, Logits, Number, Numbers, PerExample, SoftLabels
+from calib_jax.core.numerics import at_least_float32, log_probabilities, of_classes, power, times
+from calib_jax.core.probabilities import Probabilities, prepare
+from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
-from calib_jax.losses.objectives import register_loss
-from calib_jax.losses.sample_dependent_focal import gamma_by_probability
+from calib_jax.losses.gamma_schedules import gamma_by_probability
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
 READINGS = ("norm", "sum")
@@ -23,7 +23,7 @@ READINGS = ("norm", "sum")
 @checks.takes_logits(soft_labels=True)
 def generalized_brier(
     logits: Logits,
-    labels: Labels | SoftLabels,
+    labels: AnyLabels,
     *,
     gamma: Numbers = 2.0,
     beta: Numbers = 2.0,
@@ -119,9 +119,6 @@ def generalized_brier_uncertainty(
     With the shares r, $\|q-p\|_\beta = (1 - p_y) (1 + \sum_{k \ne y} r_k^\beta)^{1/\beta}$. The
     second factor lies in [1, 2], which avoids the kink of the norm at 0.
     """
-    if not callable(gamma):
-        checks.at_least("gamma", gamma, 0)
-    checks.at_least("beta", beta, 1, " to be a norm")
     checks.one_of("reading", reading, READINGS)
 
     def uncertainty(p: Probabilities) -> PerExample:
@@ -170,6 +167,26 @@ def _soft_uncertainty(
     return jnp.where(anywhere, norm_power, jnp.where(gamma == 0, 1.0, 0.0))
 
 
-register_loss("bsce", generalized_brier, weighting="loss")
-register_loss("bsce_gra", generalized_brier, weighting="gradient")
-register_loss("bsce_adaptive_gra", adaptive_generalized_brier, weighting="gradient")
+@checks.takes_logits(soft_labels=True)
+def brier(logits: Logits, labels: AnyLabels) -> PerExample:
+    r"""Compute the Brier score, the squared distance of the probabilities from the label.
+
+    $$\ell = \sum_k (q_k - p_k)^2$$
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes, or a distribution q over the classes for each example.
+
+    Returns:
+      One value in [0, 2] per example, in float32 or float64.
+
+    References:
+      Brier 1950; Mukhoti et al. 2020, section 5, who train with its mean over the batch.
+
+    >>> import jax.numpy as jnp
+    >>> brier(jnp.zeros((1, 2)), jnp.array([0]))
+    Array([0.5], dtype=float32)
+    """
+    if labels.ndim == logits.ndim:
+        return jnp.sum(jnp.square(labels - jax.nn.softmax(at_least_float32(logits))), axis=-1)
+    return generalized_brier_uncertainty(gamma=2.0, beta=2.0)(prepare(logits, labels))

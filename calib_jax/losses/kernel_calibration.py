@@ -28,13 +28,12 @@ from calib_jax.core.types import (
     Number,
     Numbers,
     PerExample,
-    PyTree,
     Scalar,
     Vector,
     Weights,
 )
 from calib_jax.losses.cross_entropy import with_top_label_penalty
-from calib_jax.losses.objectives import Objective, make_objective, register
+from calib_jax.losses.objectives import Objective, make_objective
 
 
 @checks.takes_logits()
@@ -155,16 +154,13 @@ def gathered(
     return confidence, hit, weight if weights is None else counted(weight)
 
 
-def _kernel_gram(
-    confidence: Vector, columns: Float[Array, "rows columns"], bandwidth: Number
-) -> Float[Array, "columns columns"]:
+def _kernel_gram(confidence: Vector, columns: Array, bandwidth: Number) -> Array:
     r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$ by a sort.
 
     Examples of equal confidence are summed first: the kernel between them is 1 with slope 0, so
     the gradient does not depend on the order of the rows. From one confidence to the next the
     running sum is multiplied by $e^{-(c_g - c_{g-1})/w}$, which is at most 1 for any bandwidth.
     """
-    checks.above("bandwidth", bandwidth, 0)
     if not len(confidence):
         return jnp.zeros((columns.shape[1],) * 2, columns.dtype)
     place = lax.stop_gradient(confidence)
@@ -196,7 +192,7 @@ def ranked(values: Vector) -> tuple[Vector, Integer[Array, " rows"]]:
     return lax.bitcast_convert_type(ascending, values.dtype), first
 
 
-def _squared_norm(gram: Float[Array, "columns columns"]) -> Scalar:
+def _squared_norm(gram: Array) -> Scalar:
     """Compute the squared norm of the sum of the columns, which only rounding makes negative.
 
     A network with one confidence of 1/2 everywhere has a weighted MMCE of 0; in float32 its square
@@ -207,9 +203,7 @@ def _squared_norm(gram: Float[Array, "columns columns"]) -> Scalar:
 
 
 @jax.jit  # outside `jit` every level of the scan would be compiled separately
-def _faded_sums(
-    fading: Float[Array, "steps one"], values: Float[Array, "steps columns"]
-) -> Float[Array, "steps columns"]:
+def _faded_sums(fading: Array, values: Array) -> Array:
     """Compute a running sum that adds a value at each step and is then multiplied by `fading`."""
 
     def joined(first: tuple[Array, Array], second: tuple[Array, Array]) -> tuple[Array, Array]:
@@ -218,14 +212,12 @@ def _faded_sums(
     return lax.associative_scan(joined, (fading, fading * values))[1]
 
 
-@register("mmce")
-def _mmce_objective(*, scale: Numbers = 2.0, bandwidth: Number = 0.4) -> Objective:
+def mmce(*, scale: Numbers = 2.0, bandwidth: Number = 0.4) -> Objective:
     """Cross-entropy plus `scale` times the squared MMCE (MMCE_m)."""
     return with_top_label_penalty(functools.partial(_mmce, bandwidth=bandwidth), scale)
 
 
-@register("mmce_weighted")
-def _mmce_weighted_objective(
+def mmce_weighted(
     *, scale: Numbers = 2.0, bandwidth: Number = 0.4, double_normalization: bool = False
 ) -> Objective:
     """Cross-entropy plus `scale` times the weighted MMCE (MMCE_w)."""
@@ -233,12 +225,11 @@ def _mmce_weighted_objective(
     return with_top_label_penalty(functools.partial(_mmce_weighted, **options), scale)
 
 
-@register("mmce_gra")
-def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
+def mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
     """Cross-entropy times the batch's squared MMCE, which is a constant in the backward pass."""
 
     def value(
-        _: PyTree, logits: Logits, labels: Labels, weights: Weights | None, *, axis_name: AxisName
+        _: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
     ) -> PerExample:
         top = cross_entropy_and_top_label(logits, labels)
         constant = constant_in_gradient(top)
@@ -246,3 +237,63 @@ def _mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
         return times(jnp.broadcast_to(weight, top.loss.shape), top.loss)
 
     return make_objective(value)
+
+
+@checks.takes_logits(least_examples=3)
+def esd_penalty(
+    logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
+) -> Scalar:
+    r"""Compute the expected squared difference of confidence and accuracy, without bias.
+
+    $$\frac{1}{N} \sum_i \frac{1}{(N-1)(N-2)} \sum_{j \ne k; \; j, k \ne i}
+      e_j e_k \, 1[c_j \le c_i] \, 1[c_k \le c_i], \qquad e_i = 1[\hat y_i = y_i] - c_i$$
+
+    with $c$ the top-label confidence. Each term estimates the square of the mean of e over the
+    confidences up to $c_i$. It is one value for the whole batch, and may be negative: add it to a
+    loss with `regularized`. Gradients flow through e, not through the order of the confidences.
+
+    Args:
+      logits: unnormalised log-probabilities.
+      labels: the true classes.
+      weights: the weight of each example; weight k equals k copies.
+      axis_name: a device axis, over which the examples are gathered; every device returns the
+        value of the global batch.
+
+    Returns:
+      A scalar, 0 unless the weights sum to more than 2.
+
+    References:
+      Yoon et al. 2023, ESD: Expected Squared Difference as a Tuning-Free Trainable Calibration
+      Measure.
+
+    >>> import jax.numpy as jnp
+    >>> logits = jnp.log(jnp.array([[0.75, 0.25]] * 3))
+    >>> esd_penalty(logits, jnp.array([1, 1, 1])).round(4)            # e = -0.75 for each
+    Array(0.5625, dtype=float32)
+    """
+    return _esd_of(cross_entropy_and_top_label(logits, labels), weights, axis_name)
+
+
+def _esd_of(top: TopLabel, weights: Weights | None, axis_name: AxisName) -> Scalar:
+    confidence, hit, weight = gathered(top, weights, axis_name)
+    error = jnp.where(weight == 0, 0, hit - confidence)
+    # Many confidences round to 1; the odds against the prediction still order them.
+    place = -ordered_bits(gather(top.odds_against.reshape(-1), axis_name))
+    group = jnp.searchsorted(jnp.sort(place), place, method="scan_unrolled")
+
+    def up_to(values: Vector) -> Vector:
+        """Sum, for each row, the values of the rows whose confidence is at most its own."""
+        return jnp.cumsum(jax.ops.segment_sum(values, group, len(group)))[group]
+
+    below = up_to(weight * error) - error
+    squares = up_to(weight * jnp.square(error)) - jnp.square(error)
+    count = jnp.sum(weight)
+    terms = jnp.sum(weight * (jnp.square(below) - squares))
+    enough = ~(count <= 2)  # propagates the NaN of a label out of range
+    n = jnp.where(enough, count, 3)
+    return jnp.where(enough, terms / (n * (n - 1) * (n - 2)), 0)
+
+
+def esd(*, scale: Numbers = 1.0) -> Objective:
+    """Cross-entropy plus `scale` times ESD."""
+    return with_top_label_penalty(_esd_of, scale)

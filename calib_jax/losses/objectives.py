@@ -18,17 +18,15 @@ checks.
 from __future__ import annotations
 
 import functools
-import importlib
 import inspect
 from collections.abc import Callable
-from typing import Any, Literal, NamedTuple, Protocol, TypeAlias, TypeVar
+from typing import Any, Literal, NamedTuple, Protocol, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
 from calib_jax.core import numerics
-from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import as_numbers, with_auto_axes
 from calib_jax.core.inputs.options import takes_options_of
@@ -40,21 +38,12 @@ from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
 
-_CATALOGUE: Catalogue[Callable[..., Objective]] = Catalogue("objective")
-_Factory = TypeVar("_Factory", bound=Callable[..., "Objective"])
-
 
 class Value(Protocol):
     """The type of `Objective.value`."""
 
     def __call__(
-        self,
-        state: State,
-        logits: Any,
-        labels: Any,
-        weights: Any = None,
-        *,
-        axis_name: AxisName = None,
+        self, state: Any, logits: Any, labels: Any, weights: Any = None, *, axis_name: Any = None
     ) -> Array:
         """Compute the terms of the loss."""
         ...
@@ -95,8 +84,6 @@ class Objective(NamedTuple):
       table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
         it was computed from; empty for most objectives.
       name: the name and the options, for display.
-      build: the function that builds the objective, and the fields that it builds. An objective
-        pickles as this function and its arguments, if they pickle.
     """
 
     init: Callable[..., State]
@@ -106,23 +93,9 @@ class Objective(NamedTuple):
     clock: Clock
     table: Callable[[State, Any], dict[str, Array]] = _no_table
     name: str = "of your own"
-    build: tuple[Callable[[], Objective], tuple[Any, ...]] | None = None
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        fields = tuple(self)
-        if self.build is None or self.build[1] != fields[:-1]:  # changed by `_replace`
-            return Objective, fields[:-1]
-        return self.build[0], ()
 
     def __repr__(self) -> str:
         return f"<objective {self.name}, clock {self.clock!r}>"
-
-
-def _built_by(
-    made: Objective, function: Callable[..., Objective], *args: Any, **options: Any
-) -> Objective:
-    """Make the objective pickle as the call of the public function that builds it."""
-    return made._replace(build=(functools.partial(function, *args, **options), made[:-1]))
 
 
 def make_objective(
@@ -168,15 +141,8 @@ def make_objective(
     def evidence_of(logits: Any, labels: Any, weights: Any, state: State) -> Stat:
         return evidence(state, *checks.examples("objective", logits, labels, weights, soft_labels))
 
-    def checked_update(state: State, stat: Any, progress: Progress) -> State:
-        _check_state(state, has_state)
-        return update(state, stat, progress)
-
-    checked_evidence.__qualname__, checked_update.__qualname__ = "evidence", "update"
     checked = _checked(value, soft_labels, has_state=has_state)
-    made = Objective(_counted(init), checked, checked_evidence, checked_update, clock, table)
-    given = {"init": init, "evidence": evidence, "update": update, "clock": clock, "table": table}
-    return _built_by(made, make_objective, value, **given, soft_labels=soft_labels)
+    return Objective(_counted(init), checked, checked_evidence, update, clock, table)
 
 
 def _check_state(state: State, has_state: bool) -> None:
@@ -195,15 +161,11 @@ def _counted(init: Callable[..., State]) -> Callable[..., State]:
     def checked(num_classes: int, class_counts: Any = None) -> State:
         if class_counts is not None:
             class_counts = as_numbers("", "class_counts", class_counts)
-            shape = np.shape(class_counts)
-            if shape != (num_classes,):
+            if np.shape(class_counts) != (num_classes,):
                 raise ValueError(
                     f"class_counts must have one number for each of the {num_classes} classes, got"
-                    f" the shape {shape}."
+                    f" the shape {np.shape(class_counts)}."
                 )
-            checks.at_least("class_counts", class_counts, 0)
-            if checks.concrete(class_counts) and not np.any(np.asarray(class_counts)):
-                raise ValueError("class_counts are all 0: give those of the training set.")
         return init(num_classes, class_counts) if uses_counts else init(num_classes)
 
     return checked
@@ -285,60 +247,7 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     soft_labels = checks.takes_soft_labels(loss)
     name = getattr(loss, "__name__", "the loss")
     checked = _checked(value, soft_labels, name)
-    made = make_objective(value)._replace(value=checked, name=f"of {name}")
-    return _built_by(made, as_objective, loss)
-
-
-def objective(name: str, /, **options: Any) -> Objective:
-    """Build an objective by the name that its paper uses.
-
-    Args:
-      name: one of `losses.catalogue()`.
-      **options: the options of the factory of that name; its signature has the defaults.
-
-    >>> from calib_jax import losses
-    >>> flsd = losses.objective("flsd53")
-    >>> flsd.clock
-    'never'
-    >>> losses.objective("flsd35")
-    Traceback (most recent call last):
-    ValueError: no objective is called 'flsd35'; did you mean 'flsd53'?
-    """
-    made: Objective = _CATALOGUE.make(name, **options)
-    given = ", ".join(f"{option}={value!r}" for option, value in options.items())
-    made = made._replace(name=f"{name}({given})")
-    return _built_by(made, _of_module, _CATALOGUE[name].__module__, name, **options)
-
-
-def _of_module(module: str, name: str, /, **options: Any) -> Objective:
-    """Build an objective of the catalogue; importing `module` registers a user's factory."""
-    importlib.import_module(module)
-    return objective(name, **options)
-
-
-def catalogue() -> Catalogue[Callable[..., Objective]]:
-    """Return the mapping from the name of every objective to its factory."""
-    return _CATALOGUE
-
-
-def register(name: str) -> Callable[[_Factory], _Factory]:
-    """Register the decorated factory for `objective` and `catalogue`.
-
-    The factory returns an `Objective`. All its options are keywords with defaults.
-
-    Args:
-      name: a name that is not taken.
-
-    >>> from calib_jax import losses
-    >>> @losses.register("docs_squared_error")
-    ... def squared_error(*, scale=1.0):
-    ...     return losses.as_objective(lambda z, y: scale * losses.brier(z, y))
-    >>> mine = losses.objective("docs_squared_error", scale=2.0)
-    >>> mine.value((), jnp.zeros((1, 2)), jnp.array([0]), None)
-    Array([1.], dtype=float32)
-    >>> losses.catalogue().unregister("docs_squared_error")
-    """
-    return _CATALOGUE.register(name)
+    return make_objective(value)._replace(value=checked, name=f"of {name}")
 
 
 def regularized(
@@ -369,8 +278,7 @@ def regularized(
         return terms + of_examples * extra(logits, labels, weights, axis_name=axis_name)
 
     soft_labels = checks.takes_soft_labels(penalty) and checks.takes_soft_labels(base.value)
-    made = base._replace(value=_checked(value, soft_labels))
-    return _built_by(made, regularized, loss, penalty, scale)
+    return base._replace(value=_checked(value, soft_labels))
 
 
 def with_options(function: Callable[..., Array], **options: Any) -> Callable[..., Array]:
@@ -379,19 +287,17 @@ def with_options(function: Callable[..., Array], **options: Any) -> Callable[...
     return checks.mark_checked(fixed, fixed, checks.takes_soft_labels(function))
 
 
-def register_loss(name: str, loss: Callable[..., Array], **fixed: Any) -> None:
-    """Register a function `(logits, labels, *, options)` as a stateless objective.
+def of_loss(loss: Callable[..., Array], **fixed: Any) -> Callable[..., Objective]:
+    """Return a function that builds a stateless objective of a loss from the options of the loss.
 
     Args:
-      name: the name in the catalogue.
-      loss: the function.
-      **fixed: options that are fixed for this name; the others stay options of the objective.
+      loss: a function `(logits, labels, *, options)`.
+      **fixed: options that are fixed; the others stay options.
     """
 
-    @register(name)
     @takes_options_of(loss, without=fixed)
-    def factory(**options: Any) -> Objective:
+    def make(**options: Any) -> Objective:
         return as_objective(with_options(loss, **fixed, **options))
 
-    factory.__doc__ = loss.__doc__
-    factory.__name__ = name
+    make.__doc__, make.__name__ = loss.__doc__, loss.__name__
+    return make

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -17,15 +17,14 @@ from calib_jax.core.numerics import (
     times,
     true_class,
     wide,
-    widened,
     with_true_class,
 )
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.cross_entropy import unchecked_cross_entropy
-from calib_jax.losses.objectives import Objective, Progress, make_objective, register
-from calib_jax.losses.weighting import mean_one
+from calib_jax.losses.objectives import Objective, Progress, make_objective
+from calib_jax.losses.weighting import mean_one, of_true_class, weigh_classes
 
 COUNTERS = ("recall", "released")
 
@@ -68,14 +67,7 @@ def recall(logits: Logits, labels: Labels, state: RecallState) -> PerExample:
     >>> recall(jnp.zeros((2, 2)), jnp.array([0, 1]), state).round(4)
     Array([0.3466, 0.1733], dtype=float32)
     """
-    checks.classes_of_state(len(state.miss_rate), logits)
-    cross_entropy = unchecked_cross_entropy(logits, labels)
-    factors = _of_class(lax.stop_gradient(state.miss_rate), labels)
-    return times(factors.astype(cross_entropy.dtype), cross_entropy)
-
-
-def _of_class(values: Float[Array, " classes"], labels: Labels) -> PerExample:
-    return values[jnp.clip(widened(labels), 0, len(values) - 1)]
+    return weigh_classes(lax.stop_gradient(state.miss_rate), logits, labels)
 
 
 def _log_rest(logits: Logits, predicted: Labels) -> PerExample:
@@ -94,13 +86,7 @@ def _log_rest(logits: Logits, predicted: Labels) -> PerExample:
     return jnp.where(alone, -jnp.inf, -jax.nn.softplus(lead))
 
 
-def _moved(
-    rate: Float[Array, " classes"],
-    errors: Float[Array, " classes"],
-    count: Float[Array, " classes"],
-    alpha: Number,
-    counters: str,
-) -> Float[Array, " classes"]:
+def _moved(rate: Array, errors: Array, count: Array, alpha: Number, counters: str) -> Array:
     """Update the moving averages of the error rates with the error rates of a batch."""
     errors, count = errors.astype(rate.dtype), count.astype(rate.dtype)
     if counters == "released":
@@ -133,8 +119,7 @@ def _recall_sums(logits: Logits, labels: Labels, weights: Weights | None) -> dic
     }
 
 
-@register("recall")
-def _recall(
+def recall_objective(
     *, alpha: Number = 1.0, counters: str = "recall", normalized: bool = False
 ) -> Objective:
     r"""Recall loss with a moving average, $R \leftarrow \alpha R_{batch} + (1 - \alpha) R$.
@@ -149,27 +134,15 @@ def _recall(
       normalized: divide the class weights by their mean over the batch, as one of the released
         functions does; the mean of the terms is then a weighted mean of cross-entropy.
     """
-    checks.between("alpha", alpha, 0, 1)
     checks.one_of("counters", counters, COUNTERS)
 
     def value(
-        state: RecallState,
-        logits: Logits,
-        labels: Labels,
-        weights: Weights | None,
-        *,
-        axis_name: AxisName,
+        state: RecallState, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
     ) -> PerExample:
-        checks.classes_of_state(len(state.miss_rate), logits)
-        cross_entropy = unchecked_cross_entropy(logits, labels)
-        factors = _of_class(state.miss_rate, labels).astype(cross_entropy.dtype)
-        if normalized:
-            factors = mean_one(factors, weights, axis_name)
-        return times(factors, cross_entropy)
+        rates = state.miss_rate
+        return weigh_classes(rates, logits, labels, weights, axis_name, normalized=normalized)
 
-    def evidence(
-        state: RecallState, logits: Logits, labels: Labels, weights: Weights | None
-    ) -> Sums:
+    def evidence(state: RecallState, logits: Logits, labels: Labels, weights: Any) -> Sums:
         return Sums(_recall_sums(logits, labels, weights))
 
     def update(state: RecallState, stat: Sums, progress: Progress) -> RecallState:
@@ -185,8 +158,7 @@ def _recall(
     )
 
 
-@register("recall_precision")
-def _recall_precision(
+def recall_precision(
     *, alpha: Number = 1.0, counters: str = "recall", floor: Number = 0.0
 ) -> Objective:
     r"""Recall loss plus a precision term on wrong predictions.
@@ -205,15 +177,13 @@ def _recall_precision(
     References:
       Tian et al. 2021, released code.
     """
-    checks.between("alpha", alpha, 0, 1)
     checks.one_of("counters", counters, COUNTERS)
-    checks.at_least("floor", floor, 0)
 
     def value(
         state: RecallPrecisionState,
         logits: Logits,
         labels: Labels,
-        weights: Weights | None,
+        weights: Any,
         *,
         axis_name: AxisName,
     ) -> PerExample:
@@ -221,17 +191,15 @@ def _recall_precision(
         cross_entropy = unchecked_cross_entropy(logits, labels)
         predicted = first_argmax(logits)
         log_rest = jnp.logaddexp(_log_rest(logits, predicted), jnp.log(floor))
-        missed = _of_class(state.miss_rate, labels)
-        false = jnp.where(predicted == labels, 0, _of_class(state.false_rate, predicted))
+        missed = of_true_class(state.miss_rate, labels)
+        false = jnp.where(predicted == labels, 0, of_true_class(state.false_rate, predicted))
         missed, false = (
             mean_one(factors.astype(log_rest.dtype), weights, axis_name)
             for factors in (missed, false)
         )
         return times(missed, cross_entropy) + times(false, -log_rest)
 
-    def evidence(
-        state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Weights | None
-    ) -> Sums:
+    def evidence(state: RecallPrecisionState, logits: Logits, labels: Labels, weights: Any) -> Sums:
         num_classes = logits.shape[-1]
         predicted = first_argmax(logits)
         counts = _counts(logits, weights)

@@ -9,11 +9,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.inputs import checks
-from calib_jax.core.numerics import constant_in_gradient, times
+from calib_jax.core.numerics import constant_in_gradient, times, widened
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare_tempered
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.types import AxisName, Labels, Logits, Numbers, PerExample, Weights
+from calib_jax.core.types import Array, AxisName, Labels, Logits, Numbers, PerExample, Weights
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
@@ -73,7 +73,6 @@ def weighted_cross_entropy(
     """
     cross_entropy, view = cross_entropy_and_view(logits, labels)
     if temperature is not None:
-        checks.above("temperature", temperature, 0)
         of_examples = checks.per_example("temperature", temperature, cross_entropy)
         view = prepare_tempered(logits, labels, of_examples)
     score = uncertainty(weight_inputs(view, weighting))
@@ -85,6 +84,33 @@ def weighted_cross_entropy(
 
 # For losses whose arguments are validated already.
 weigh_cross_entropy = checks.unchecked(weighted_cross_entropy)
+
+
+def of_true_class(values: Array, labels: Labels) -> PerExample:
+    """Gather the value of each example's class; labels out of range are clipped."""
+    return values[jnp.clip(widened(labels), 0, len(values) - 1)]
+
+
+def weigh_classes(
+    class_weights: Array,
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None = None,
+    axis_name: AxisName = None,
+    *,
+    normalized: bool = False,
+) -> PerExample:
+    """Multiply cross-entropy by the weight of the true class.
+
+    Args:
+      class_weights: the weight of each class.
+      logits, labels, weights, axis_name: the examples, and the axis of the devices.
+      normalized: whether the factors are divided by their mean over the global batch.
+    """
+    checks.classes_of_state(len(class_weights), logits)
+    losses = cross_entropy_and_view(logits, labels)[0]
+    factors = of_true_class(class_weights, labels).astype(losses.dtype)
+    return times(mean_one(factors, weights, axis_name) if normalized else factors, losses)
 
 
 def mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:

@@ -100,7 +100,7 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
         return function(logits, labels, **options)
 
     terms.__name__ = f"the loss {name}"  # for messages
-    return losses.as_objective(terms)
+    return losses.objective(terms)
 
 
 def metric(name: str) -> metrics.Metric[..., Any]:

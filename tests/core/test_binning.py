@@ -77,17 +77,6 @@ def slow_bin_sums(confidence, hit, weight, num_bins):
     return sums
 
 
-@pytest.mark.parametrize("num_bins", [1, 7, 10, 15, 20])
-def test_fixed_bin_sums(num_bins):
-    confidence, hit, weight = sample(levels=num_bins)
-    actual = binning.fixed_bin_sums(*map(jnp.asarray, (confidence, hit, weight)), num_bins)
-    expected = slow_bin_sums(confidence, hit, weight, num_bins)
-    np.testing.assert_allclose(np.stack(actual), expected, rtol=1e-5)
-    unweighted = binning.fixed_bin_sums(jnp.asarray(confidence), jnp.asarray(hit), None, num_bins)
-    expected = slow_bin_sums(confidence, hit, np.ones(200), num_bins)
-    np.testing.assert_allclose(np.stack(unweighted), expected, rtol=1e-5)
-
-
 def test_gap_and_calibration_error():
     sums = binning.BinSums(
         weight=jnp.asarray([4.0, 0.0, 1.0]),
@@ -301,3 +290,16 @@ def test_whole_example_bins(case, num_bins, x64):
     expected, expected_edges = slow_whole_bins(confidence, hit, weight, num_bins)
     np.testing.assert_allclose(edges, expected_edges, rtol=1e-12)
     np.testing.assert_allclose(np.stack(actual), expected, rtol=1e-12)
+
+
+@pytest.mark.parametrize("num_rows", [7, 5000, 70_000])
+def test_sums_of_runs_and_of_classes_lose_no_rows(num_rows):
+    random = np.random.default_rng(0)
+    run = np.cumsum(random.random(num_rows) < 0.001)
+    weight = np.ones(num_rows, np.float32)
+    weight[0] = 2**25  # one float32 sum would end here
+    expected = np.bincount(run, weight.astype(float), minlength=num_rows)
+    sums = binning.run_sums(jnp.asarray(run), jnp.asarray(weight))
+    np.testing.assert_allclose(sums, expected, rtol=2e-5)
+    sums = binning.class_sums(jnp.asarray(run), jnp.asarray(weight), int(run[-1]) + 1)
+    np.testing.assert_allclose(sums, expected[: run[-1] + 1], rtol=2e-5)

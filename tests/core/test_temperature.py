@@ -10,9 +10,8 @@ import pytest
 import scipy.optimize
 import scipy.special
 
-from calib_jax.core.binning import calibration_error, fixed_bin_sums
+from calib_jax import metrics
 from calib_jax.core.temperature import accumulated_grid, fit_grid, fit_nll
-from calib_jax.core.top_label import top_label
 from tests.selection import some
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "temperature.npz"
@@ -334,7 +333,7 @@ def nll(logits, labels, weights):
 
 
 def ece(logits, labels, weights):
-    return calibration_error(fixed_bin_sums(*top_label(logits, labels), weights, 15))
+    return metrics.ece.value(metrics.ece.stat(logits, labels, weights))
 
 
 CRITERIA = {"ece": ece, "nll": nll}

@@ -16,7 +16,6 @@ CONFIDENCES = {
     "Predictions": lambda z, y: Predictions(z, y).confidence,
     "Probabilities": lambda z, y: prepare(z, y).confidence,
     "adafocal": lambda z, y: evidence("adafocal", z, y)["confidence"],
-    "ece_weighted": lambda z, y: evidence("ece_weighted", z, y)["rows"]["confidence"],
 }
 
 
@@ -137,7 +136,7 @@ def test_every_statistic_keeps_one_confidence_for_equal_rows():
     labels = jnp.asarray(random.integers(3, size=103))
     expected = np.sort(top_confidence(logits))
     functions = statistics()
-    assert {"adafocal", "ece_weighted", "adaptive_ece", "aurc", "ks_error"} <= set(functions)
+    assert {"adafocal", "adaptive_ece", "aurc", "ks_error"} <= set(functions)
     for name, function in functions.items():
         for column in confidences_of(function(logits, labels), 103):
             np.testing.assert_array_equal(np.sort(column), expected, name)

@@ -139,7 +139,6 @@ def test_what_determines_the_steps_done_is_refused(short, changes, message):
         ({"schedule.warm_up_epochs": 1}, {"schedule.warm_up_epochs": 2}, 4, False),
         ({}, {"optimizer.learning_rate": 0.2}, 4, False),
         ({"loss": "flsc531"}, {"num_epochs": 9}, 4, False),
-        ({"loss": "ece_weighted"}, {"num_epochs": 9}, 4, False),
         ({"loss": "adafocal"}, {"num_epochs": 9}, 4, True),
         ({"loss": "adafocal", "eval_every_steps": 3}, {"num_epochs": 9}, 4, False),
         ({"loss": "adafocal", "eval_every_steps": 3}, {"num_epochs": 9}, 6, True),
@@ -159,4 +158,4 @@ def test_the_losses_that_depend_on_the_length():
     depends = {
         name for name in losses.catalogue() if resuming.depends_on_length(losses.objective(name), 5)
     }
-    assert depends == {"flsc531", "flsc532", "ece_weighted"}
+    assert depends == {"flsc531", "flsc532"}

@@ -26,13 +26,11 @@ CHOICES = {
     "spread": ("others", "all"),
     "class_reduction": ("mean", "sum"),
     "penalty": ("phr", "p2", "p3"),
-    "form": ("scaled", "unscaled", "no_minus", "pure"),
     "double_normalization": (False, True),
     "counters": ("recall", "released"),
     "normalized": (False, True),
     "rule": ("released", "slides"),
     "binning": ("mass", "released"),
-    "criterion": ("ece", "nll"),
     "balancing": ("effective", "inverse", "median"),
 }
 # Its labels are images, and those of the laws are not: its test file checks the laws on images.

@@ -26,7 +26,3 @@ def test_by_hand():
     np.testing.assert_allclose(
         losses.cross_entropy(logits, np.array([0, 1])), np.log([5.0, 1.25]), rtol=1e-6
     )
-
-
-def test_nll_is_the_same_function():
-    assert losses.nll is losses.cross_entropy

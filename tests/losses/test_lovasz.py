@@ -1,6 +1,5 @@
 """Lovasz-softmax against the definition: Jaccard losses of sets of mistakes, counted one by one."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -73,8 +72,3 @@ def test_a_large_batch_keeps_its_precision():
     many = np.tile(logits, (10_000, 1)), np.tile(labels, 10_000)
     value = losses.lovasz_penalty(many[0].astype(np.float32), many[1])
     np.testing.assert_allclose(value, extension(logits, labels), rtol=1e-4)
-
-
-def test_images_need_an_axis_of_pixels():
-    with pytest.raises(ValueError, match=r"per_image needs labels of shape \[images, pixels\]"):
-        losses.lovasz_penalty(jnp.zeros((4, 3)), jnp.zeros(4, int), per_image=True)

@@ -35,14 +35,6 @@ def test_value_and_gradient(focal_gamma):
     checks.check_objective("mdca", mdca, scale=3.0, focal_gamma=focal_gamma)
 
 
-def test_weights_are_copies():
-    logits, labels = checks.batch(9)
-    weights = np.array([1, 2, 0, 1, 3, 1, 0, 1, 1])
-    expected = mdca_value(logits, labels, weights)
-    actual = losses.mdca_penalty(logits.astype(np.float32), labels, weights)
-    np.testing.assert_allclose(actual, expected, rtol=1e-5)
-
-
 def test_soft_labels_are_shares():
     random = np.random.default_rng(1)
     logits, soft = random.standard_normal((7, 4)), random.dirichlet(np.ones(4), size=7)
@@ -72,7 +64,7 @@ def test_a_probability_that_rounds_to_0_is_that_of_a_class(name):
 def test_sums_of_many_pixels_keep_their_digits(name):
     """One of weight 2^25, and many others that one float32 sum would lose."""
     random = np.random.default_rng(0)
-    labels = random.integers(3, size=2**15 + 1)
+    labels = random.integers(3, size=2**17 + 7)
     logits = random.standard_normal((len(labels), 3)) + 2 * np.eye(3)[labels]
     weights = np.ones(len(labels))
     weights[0] = 2**25

@@ -12,7 +12,7 @@ import pytest
 
 from calib_jax import losses
 
-from .members import DEFAULTS, MEMBERS, every, initial_state
+from .members import MEMBERS, every, initial_state
 from .test_laws import TAKE_SOFT_LABELS, assert_close, is_coupled
 
 # Numbers of the formula of one example. Others are of the batch, the state or its update.
@@ -76,30 +76,10 @@ def test_an_option_of_each_example_is_that_of_its_row(member):
                 assert_close(kind, alone)
 
 
-WITH_BATCH_OPTIONS = [member for member in DEFAULTS if options_of(member)]
-
-
-@every(WITH_BATCH_OPTIONS)
-def test_an_option_of_another_shape_is_one_sentence(member):
-    logits, labels = examples(6)
-    kinds = [labels]
-    kinds += [jax.nn.one_hot(labels, 4)] if member.name in TAKE_SOFT_LABELS else []
-    for option, default in options_of(member).items():
-        for shape in ((5,), (4,), (6, 1), (6, 4), (1,)):
-            for y in kinds:
-                objective = losses.objective(member.name, **{option: np.full(shape, default)})
-                state = initial_state(objective, 4)
-                allowed = r"a number( or have shape \(6,\), one for each example)?"
-                with pytest.raises(ValueError, match=f"^{option} must be {allowed}, got") as caught:
-                    objective.value(state, logits, y)
-                assert str(caught.value).endswith(f"got {shape}.")
-
-
 FUNCTIONS = {
     "focal": ("gamma", [1, 2, 3]),
     "inverse_focal": ("gamma", [1, 2, 3]),
     "dual_focal": ("gamma", [1, 2, 3]),
-    "top_label_brier": ("gamma", [1, 2, 3]),
     "generalized_brier": ("beta", [1, 2, 3]),
     "adaptive_generalized_brier": ("beta", [1, 2, 3]),
     "label_smoothing": ("alpha", [0, 0.05, 1]),
@@ -144,9 +124,3 @@ def test_soft_labels_that_are_no_corners_have_the_option_of_their_row(x64):
     ]
     actual = losses.generalized_brier(logits, soft, beta=norms)
     np.testing.assert_allclose(actual, expected, rtol=1e-12)
-
-
-def test_members_with_options_are_found():
-    found = {member.name for member in MEMBERS_WITH_OPTIONS}
-    assert found >= {"focal", "label_smoothing", "bsce", "logit_adjusted", "consistency", "ldam"}
-    assert {member.name for member in DEFAULTS} > found

@@ -1,18 +1,13 @@
 """Objectives of the user's own, and the public names of the subpackage."""
 
-import copy
-import pickle
 import types
 
-import chex
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import losses
-
-from .members import OF_IMAGES
 
 LOGITS = jnp.asarray([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
 LABELS = jnp.asarray([0, 2])
@@ -21,28 +16,34 @@ WEIGHTS = jnp.asarray([1.0, 2.0])
 
 def test_the_public_names_are_those_of_dir_and_none_is_a_module():
     assert dir(losses) == losses.__all__ == sorted(set(losses.__all__))
+    assert len(losses.__all__) <= 45
     for name in losses.__all__:
         assert not isinstance(getattr(losses, name), types.ModuleType), name
         assert not name.startswith("_")
 
 
-def test_a_registered_objective_is_made_by_name():
-    @losses.register("test_scaled_focal")
-    def factory(*, scale=2.0):
-        return losses.as_objective(lambda z, y: scale * losses.focal(z, y))
+def test_a_function_becomes_an_objective():
+    def scaled_focal(logits, labels, *, scale=2.0):
+        return scale * losses.focal(logits, labels)
 
-    try:
-        mine = losses.objective("test_scaled_focal", scale=3.0)
-        expected = 3 * losses.focal(LOGITS, LABELS)
-        np.testing.assert_allclose(mine.value((), LOGITS, LABELS, None), expected, rtol=1e-6)
-        with pytest.raises(TypeError, match="'test_scaled_focal' has no option 'scal'"):
-            losses.objective("test_scaled_focal", scal=3.0)
-        with pytest.raises(ValueError, match=r"the objective .test_scaled_focal. exists already"):
-            losses.register("test_scaled_focal")(factory)
-    finally:
-        losses.catalogue().unregister("test_scaled_focal")
-    with pytest.raises(ValueError, match="no objective is called 'test_scaled_focal'"):
-        losses.objective("test_scaled_focal")
+    mine = losses.objective(scaled_focal, scale=3.0)
+    expected = 3 * losses.focal(LOGITS, LABELS)
+    np.testing.assert_allclose(mine.value((), LOGITS, LABELS, None), expected, rtol=1e-6)
+    of_table = losses.objective("focal", gamma=2.0).value((), LOGITS, LABELS)
+    of_function = losses.objective(losses.focal, gamma=2.0).value((), LOGITS, LABELS)
+    np.testing.assert_array_equal(of_function, of_table)
+
+
+def test_the_table_takes_an_objective_of_ones_own(monkeypatch):
+    def factory(*, scale=2.0):
+        return losses.objective(lambda z, y: scale * losses.brier(z, y))
+
+    monkeypatch.setitem(losses.OBJECTIVES, "scaled_brier", factory)
+    mine = losses.objective("scaled_brier", scale=3.0)
+    expected = 3 * losses.brier(LOGITS, LABELS)
+    np.testing.assert_allclose(mine.value((), LOGITS, LABELS, None), expected, rtol=1e-6)
+    with pytest.raises(TypeError, match="'scaled_brier' has no option 'scal'"):
+        losses.objective("scaled_brier", scal=3.0)
 
 
 def test_make_objective_passes_all_arguments_by_one_signature():
@@ -121,54 +122,3 @@ def test_a_penalty_is_added_to_every_term_of_any_objective():
         expected = base.value(state, LOGITS, LABELS, WEIGHTS) + 0.5 * (3 + jnp.sum(LOGITS))
         terms = both.value(state, LOGITS, LABELS, WEIGHTS)
         np.testing.assert_allclose(terms, expected, rtol=1e-6)
-
-
-@pytest.mark.slow
-def test_arguments_are_validated_once_in_an_objective(monkeypatch):
-    from calib_jax.core.inputs import checks
-
-    calls = []
-    validate = checks.batch_of
-    monkeypatch.setattr(checks, "batch_of", lambda *of: calls.append(of[0]) or validate(*of))
-    for name in losses.catalogue():
-        objective = losses.objective(name)
-        state = objective.init(3, [1, 2, 3])
-        # The rows are the pixels of an image for losses of images.
-        axes = (1, -1, 1) if name in OF_IMAGES else (-1,)
-        arrays = LOGITS.reshape(*axes, 3), LABELS.reshape(axes), WEIGHTS.reshape(axes)
-        calls.clear()
-        objective.value(state, *arrays)
-        assert calls == ["objective"], name
-    for name in ("focal", "dual_focal", "flsd", "generalized_brier", "label_smoothing"):
-        calls.clear()
-        getattr(losses, name)(LOGITS, LABELS)
-        assert calls == [name]
-
-
-@pytest.mark.parametrize("name", ["focal", "adafocal", "mdca"])
-def test_an_objective_pickles(name):
-    """As `multiprocessing` does when it starts a process."""
-    options = {"num_bins": 5} if name == "adafocal" else {}
-    one = losses.objective(name, **options)
-    two = pickle.loads(pickle.dumps(one))
-    assert repr(two) == repr(one)
-    state = one.init(3)
-    chex.assert_trees_all_equal(two.init(3), state)
-    terms = one.value(state, LOGITS, LABELS, WEIGHTS)
-    np.testing.assert_array_equal(two.value(state, LOGITS, LABELS, WEIGHTS), terms)
-
-
-def test_objectives_of_functions_pickle_as_these():
-    penalized = losses.regularized(losses.objective("brier"), losses.mmce_penalty, 2.0)
-    for one in (penalized, losses.as_objective(losses.focal), losses.make_objective(_gap)):
-        two = copy.deepcopy(pickle.loads(pickle.dumps(one)))
-        np.testing.assert_array_equal(
-            two.value((), LOGITS, LABELS, WEIGHTS), one.value((), LOGITS, LABELS, WEIGHTS)
-        )
-    changed = losses.objective("brier")._replace(clock="epoch")
-    with pytest.raises((AttributeError, pickle.PicklingError), match="local object"):
-        pickle.dumps(changed)  # and not the objective before the change
-
-
-def _gap(state, logits, labels):
-    return logits[:, 0] - labels

@@ -182,10 +182,6 @@ def with_row(row):
     return soft
 
 
-def test_functions_that_take_soft_labels_are_found():
-    assert {*PAIRS, "soft_iou_penalty"} <= set(TAKE_SOFT_LABELS)
-
-
 @pytest.mark.parametrize("name", some(TAKE_SOFT_LABELS, 3))
 def test_integer_labels_of_the_rank_of_the_logits_are_refused(name):
     """Binary logits [n] with labels [n] would be one example of n classes."""

@@ -20,10 +20,7 @@ def close(one, other, tolerance, name=""):
 
 
 # One of every way to make a loss; the gradients of the others are made of the same.
-DISTINCT = (
-    *("adafocal", "brier", "bsce_gra", "ece_weighted", "flsd53", "mmce", "recall", "soft_ece"),
-    "tempered_focal",
-)
+DISTINCT = (*("adafocal", "brier", "bsce_gra", "flsd53", "mmce", "recall", "soft_ece"),)
 OTHERS = [name for name in tasks.objectives() if name not in DISTINCT]
 # Several objectives are trained by one program, each with a network of its own: what a program
 # needs beside the losses is compiled once for all of them.
