@@ -340,9 +340,6 @@ INFERENCE = {
     "class_errors": lambda *data: inference.class_errors(*data, **KEY),
     "compare_calibration": lambda z, *rest: inference.compare_calibration(z, 2 * z, *rest),
     "compare_ece": lambda z, *rest: inference.compare_ece(z, 2 * z, *rest, **KEY),
-    "compare_refinement": lambda z, *rest: inference.compare_refinement(z, z[:, ::-1], *rest),
-    "compare_scores": lambda z, *rest: inference.compare_scores(z, 2 * z, *rest),
-    "compare_temperature": lambda z, *rest: inference.compare_temperature(z, 2 * z, *rest),
     "debiased_squared_error": inference.debiased_squared_error,
     "decision_calibration": inference.decision_calibration,
     "estimates": lambda *data: inference.estimates(ECE, *data, **KEY),
@@ -354,9 +351,6 @@ INFERENCE = {
     "mcnemar": lambda z, *rest: inference.mcnemar(z, 2 * z, *rest),
     "noise_bound": lambda *data: inference.noise_bound(metrics.ece, *data, **KEY),
     "paired_bootstrap": lambda z, *rest: inference.paired_bootstrap(ECE, z, 2 * z, *rest, **KEY),
-    "worst_groups": lambda z, y, w: inference.worst_groups(
-        z, y, {"a": y, "b": w}, w, least=3, **KEY
-    ),
     **{
         f"calibration_test {name}": functools.partial(
             inference.calibration_test,

@@ -7,85 +7,49 @@
     inference.calibration_test(name, logits, labels, key=key)    is the model calibrated at all?
     inference.compare_calibration(logits_a, logits_b, labels)    which model is calibrated better?
     inference.ce2_difference(first, second)                      the same over several seeds
-    inference.group_errors, worst_groups                         which groups are miscalibrated?
+    inference.group_errors, class_errors                         which groups are miscalibrated?
     inference.best_threshold, guaranteed_coverage                decisions with guarantees
 
-Each folder answers one kind of question: resamples, bounds, tests, pairs, groups, decisions.
+The folders hold resamples, bounds of noise, and comparisons of pairs of models.
 """
 
 from calib_jax.core import names as _names
 from calib_jax.inference.bounds.noise_bound import NoiseBound as NoiseBound
 from calib_jax.inference.bounds.noise_bound import has_noise_bound as has_noise_bound
 from calib_jax.inference.bounds.noise_bound import noise_bound as noise_bound
+from calib_jax.inference.calibration import calibration_test as calibration_test
+from calib_jax.inference.calibration import calibration_tests as calibration_tests
 from calib_jax.inference.ce2 import Value as Value
 from calib_jax.inference.ce2 import ce2 as ce2
 from calib_jax.inference.ce2 import ce2_difference as ce2_difference
 from calib_jax.inference.ce2 import mean_over_seeds as mean_over_seeds
 from calib_jax.inference.ce2 import nested as nested
-from calib_jax.inference.decisions.costs import BestThreshold as BestThreshold
-from calib_jax.inference.decisions.costs import DecisionCost as DecisionCost
-from calib_jax.inference.decisions.costs import best_threshold as best_threshold
-from calib_jax.inference.decisions.costs import decision_calibration as decision_calibration
-from calib_jax.inference.decisions.guaranteed_coverage import (
-    GuaranteedCoverage as GuaranteedCoverage,
-)
-from calib_jax.inference.decisions.guaranteed_coverage import (
-    guaranteed_coverage as guaranteed_coverage,
-)
+from calib_jax.inference.costs import best_threshold as best_threshold
+from calib_jax.inference.costs import decision_calibration as decision_calibration
 from calib_jax.inference.evaluation import Evaluation as Evaluation
-from calib_jax.inference.groups.errors import PartError as PartError
-from calib_jax.inference.groups.errors import class_errors as class_errors
-from calib_jax.inference.groups.errors import group_errors as group_errors
-from calib_jax.inference.groups.worst_groups import WorstGroup as WorstGroup
-from calib_jax.inference.groups.worst_groups import worst_groups as worst_groups
+from calib_jax.inference.groups import PartError as PartError
+from calib_jax.inference.groups import class_errors as class_errors
+from calib_jax.inference.groups import group_errors as group_errors
+from calib_jax.inference.guarantees import guaranteed_coverage as guaranteed_coverage
 from calib_jax.inference.normal import NormalTest as NormalTest
+from calib_jax.inference.normal import holm as holm
 from calib_jax.inference.normal import paired_test as paired_test
-from calib_jax.inference.pairs.compare_calibration import (
-    CalibrationDifference as CalibrationDifference,
-)
 from calib_jax.inference.pairs.compare_calibration import compare_calibration as compare_calibration
-from calib_jax.inference.pairs.compare_ece import EceDifference as EceDifference
 from calib_jax.inference.pairs.compare_ece import compare_ece as compare_ece
 from calib_jax.inference.pairs.compare_metrics import BY_SQUARED_ERROR as BY_SQUARED_ERROR
 from calib_jax.inference.pairs.compare_metrics import MetricDifference as MetricDifference
 from calib_jax.inference.pairs.compare_metrics import compare_metrics as compare_metrics
-from calib_jax.inference.pairs.compare_refinement import (
-    RefinementDifference as RefinementDifference,
-)
-from calib_jax.inference.pairs.compare_refinement import compare_refinement as compare_refinement
-from calib_jax.inference.pairs.compare_scores import ScoreDifference as ScoreDifference
-from calib_jax.inference.pairs.compare_scores import compare_scores as compare_scores
-from calib_jax.inference.pairs.compare_temperature import (
-    TemperatureDifference as TemperatureDifference,
-)
-from calib_jax.inference.pairs.compare_temperature import compare_temperature as compare_temperature
-from calib_jax.inference.pairs.equivalence import Equivalence as Equivalence
-from calib_jax.inference.pairs.equivalence import equivalence as equivalence
-from calib_jax.inference.pairs.flips import Flips as Flips
-from calib_jax.inference.pairs.flips import McNemar as McNemar
 from calib_jax.inference.pairs.flips import flips as flips
 from calib_jax.inference.pairs.flips import mcnemar as mcnemar
 from calib_jax.inference.predict_loss import LossPrediction as LossPrediction
 from calib_jax.inference.predict_loss import predict_loss as predict_loss
-from calib_jax.inference.resamples.bootstrap import Difference as Difference
 from calib_jax.inference.resamples.bootstrap import Estimate as Estimate
-from calib_jax.inference.resamples.bootstrap import Interval as Interval
 from calib_jax.inference.resamples.bootstrap import bootstrap as bootstrap
 from calib_jax.inference.resamples.bootstrap import difference as difference
 from calib_jax.inference.resamples.bootstrap import estimates as estimates
 from calib_jax.inference.resamples.bootstrap import interval as interval
 from calib_jax.inference.resamples.bootstrap import paired_bootstrap as paired_bootstrap
 from calib_jax.inference.resamples.image_stream import ImageStream as ImageStream
-from calib_jax.inference.squared_error import SquaredError as SquaredError
 from calib_jax.inference.squared_error import debiased_squared_error as debiased_squared_error
-from calib_jax.inference.tests import skce as _skce
-from calib_jax.inference.tests import t_cal as _t_cal
-from calib_jax.inference.tests.calibration import CalibrationTest as CalibrationTest
-from calib_jax.inference.tests.calibration import calibration_test as calibration_test
-from calib_jax.inference.tests.calibration import calibration_tests as calibration_tests
-from calib_jax.inference.tests.holm import holm as holm
-
-# Importing these files registers their tests.
-_REGISTERED = (_skce, _t_cal)
 
 _names.export(__name__)

@@ -1,15 +1,32 @@
-"""Intervals and two-sided p-values of estimates with a normal distribution."""
+r"""Intervals and p-values of estimates with a normal distribution, several tests, and clusters.
+
+If the model is calibrated, the residuals c - a of a cluster add up to 0 on average, in every bin.
+Whole clusters are independent. So a test compares a statistic of the clusters' sums $S_g$ with
+draws of the same statistic of $\xi_g S_g$, with independent random signs $\xi_g$: its p-value is
+exact if sums of either sign are equally likely, and approximate for some 30 clusters or more
+otherwise. With few clusters it rejects too rarely: the smallest p-value of G clusters is
+1 / 2^(G - 1).
+"""
 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
+from calib_jax.core.inputs.arrays import as_numbers, unmasked
+from calib_jax.core.types import Array
+
 Column = Float[np.ndarray, " rows"]
+Clusters: TypeAlias = Integer[np.ndarray, " rows"]  # 0, 1, 2, ..., each of them with an example
+
+CLUSTERS_AT_A_TIME = 4096
 
 # A normal p-value of fewer examples or clusters rejects too often: 4 of one sign give p = .046.
 LEAST_UNITS = 10
@@ -76,3 +93,83 @@ def paired_test(
         return NormalTest(value, math.nan, math.nan, math.nan)
     variance = float(np.sum(np.square(sums))) * len(sums) / (len(sums) - 1) / num_rows**2
     return normal_test(value, variance, level)
+
+
+def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:
+    r"""Adjust p-values for their number, by the method of Holm.
+
+    If every adjusted p-value below 5 % is called a finding, the probability of one false finding
+    or more is at most 5 %, however the tests depend on each other:
+
+    $$\tilde p_{(k)} = \min\Bigl(1, \max_{j \le k} (m - j + 1)\, p_{(j)}\Bigr)$$
+
+    for m p-values in ascending order. It is never weaker than Bonferroni's $m p$.
+
+    Args:
+      p_values: `[*shape]`. NaN is no test: it stays NaN and is not counted in m.
+
+    References:
+      Holm, A simple sequentially rejective multiple test procedure, 1979.
+
+    >>> from calib_jax import inference
+    >>> inference.holm([0.01, 0.04, float("nan"), 0.03])
+    array([0.03, 0.06,  nan, 0.06])
+    """
+    if isinstance(p_values, Mapping):
+        raise TypeError(
+            "p_values must be an array or a list, got a dict: give [*p_values.values()]."
+        )
+    p = np.asarray(as_numbers("holm", "p_values", unmasked("p_values", p_values)), np.float64)
+    tested = ~np.isnan(p)
+    if np.any((p[tested] < 0) | (p[tested] > 1)):
+        raise ValueError(
+            f"p-values must lie in [0, 1], got {p[tested].min()} to {p[tested].max()}."
+        )
+    values = p[tested]
+    order = np.argsort(values, kind="stable")
+    steps = np.maximum.accumulate((len(values) - np.arange(len(values))) * values[order])
+    adjusted = np.empty_like(values)
+    adjusted[order] = np.minimum(1, steps)
+    result = np.full(p.shape, np.nan)
+    result[tested] = adjusted
+    return result
+
+
+# --------------------------------------------------------------------------------------------
+# Clusters.
+
+
+def sums_of(cluster: Clusters, columns: Float[np.ndarray, "rows ..."]) -> np.ndarray:
+    """Sum columns over the rows of every cluster."""
+    order = np.argsort(cluster, kind="stable")
+    starts = np.searchsorted(cluster[order], np.arange(np.max(cluster) + 1))
+    return np.add.reduceat(columns[order], starts, axis=0)
+
+
+def signs(key: Array, num_resamples: int, num_clusters: int) -> Float[np.ndarray, "draws clusters"]:
+    """Draw the random signs of clusters."""
+    drawn = jax.random.rademacher(key, (num_resamples, num_clusters), jnp.int8)
+    return np.asarray(drawn).astype(np.float64)
+
+
+def flipped(
+    key: Array, num_resamples: int, sums: Float[np.ndarray, "clusters cells"]
+) -> Float[np.ndarray, "draws cells"]:
+    """Draw totals of the clusters' sums with random signs."""
+    total = np.zeros((num_resamples, sums.shape[1]))
+    for number, start in enumerate(range(0, len(sums), CLUSTERS_AT_A_TIME)):
+        part = sums[start : start + CLUSTERS_AT_A_TIME]
+        total += signs(jax.random.fold_in(key, number), num_resamples, len(part)) @ part
+    return total
+
+
+def z_of(scores: Column, cluster: Clusters) -> float:
+    """Divide the sum of scores of mean 0 by the root of the sum of squares of the clusters' sums.
+
+    It is NaN with fewer clusters than `LEAST_UNITS`, and if all sums are 0.
+    """
+    totals = sums_of(cluster, scores)
+    deviation = math.sqrt(float(np.sum(np.square(totals))))
+    if len(totals) < LEAST_UNITS or deviation == 0:
+        return math.nan
+    return float(np.sum(totals)) / deviation

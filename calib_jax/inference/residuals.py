@@ -42,9 +42,8 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.inference.bounds.bin_gaps import members_of_top_label
-from calib_jax.inference.clusters import sums_of
 from calib_jax.inference.evaluation import Evaluation
-from calib_jax.inference.normal import LEAST_UNITS, Column
+from calib_jax.inference.normal import LEAST_UNITS, Column, sums_of
 from calib_jax.metrics.fixed_bins import ece
 
 MANY_UNITS = 1000  # with fewer, a difference of errors has a wider interval than the normal one

@@ -263,7 +263,7 @@ def calibration_nll(logits: Logits, labels: Labels = None, weights: Weights = No
     $$\text{nll} - \text{refinement\_nll}$$
 
     It is negative for about half of all calibrated models, by about 1 / (2 n). It is not clipped,
-    so that its mean over data sets has no bias. `compare_refinement` compares two models.
+    so that its mean over data sets has no bias. `inference.compare_metrics` compares two models.
 
     References:
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.

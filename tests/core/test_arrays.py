@@ -211,7 +211,6 @@ OF_IDS = {
     "groups of a report": lambda ids: report.score(LOGITS, LABELS, groups=ids),
     "columns of a report": lambda ids: report.score(LOGITS, LABELS, groups={"a": ids}),
     "groups": lambda ids: inference.group_errors(LOGITS, LABELS, ids, key=KEY),
-    "search": lambda ids: inference.worst_groups(LOGITS, LABELS, {"a": ids}, key=KEY),
 }
 
 
@@ -350,7 +349,6 @@ def test_an_accelerator_that_jax_has_keeps_the_array():
             lambda z: inference.class_errors(z, LOGITS, LABELS, key=jax.random.key(0)),
             "class_errors",
         ),
-        (lambda z: inference.compare_scores(z, LOGITS, LABELS), "compare_scores"),
         (lambda z: metrics.nll(z, LABELS), "nll"),
         (lambda z: losses.focal(z, LABELS), "focal"),
         (lambda z: calibrators.temperature.fit(z, LABELS), "temperature"),

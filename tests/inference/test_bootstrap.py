@@ -7,11 +7,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from jax.extend.random import threefry_2x32
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.resamples import prepared_terms, random_words, resampling
+from calib_jax.inference.resamples import prepared_terms, resampling
 from calib_jax.metrics.contract.terms import ClassGaps
 from tests.metrics.laws import assert_same
 
@@ -34,51 +33,37 @@ def sample(num_rows=120, num_classes=4, seed=0):
     return logits.astype(np.float32), np.minimum(labels, num_classes - 1)
 
 
-def counts(num_rows, scheme, num_keys, classes=None, seed=0):
+def counts(num_rows, num_keys, classes=None, seed=0):
     """Return the multiplicities of some resamples."""
     keys = jax.random.split(jax.random.key(seed), num_keys)
-    return np.asarray(multiplicities(keys, num_rows, scheme, classes))
+    return np.asarray(multiplicities(keys, num_rows, classes))
 
 
-multiplicities = jax.jit(resampling.multiplicities, static_argnums=(1, 2))
+multiplicities = jax.jit(resampling.multiplicities, static_argnums=1)
 
 
 def resampled_counts(key, num_rows, num_resamples, classes=None):
     """Return the multiplicities of a multinomial bootstrap, resample by resample."""
     numbers = jnp.arange(-(-num_resamples // resampling.PER_KEY))
     keys = jax.vmap(lambda number: jax.random.fold_in(key, number))(numbers)
-    drawn = resampling.in_order(multiplicities(keys, num_rows, "multinomial", classes))
+    drawn = resampling.in_order(multiplicities(keys, num_rows, classes))
     return np.asarray(drawn)[:num_resamples]
-
-
-def test_random_words_are_those_of_the_published_generator():
-    """Check the words against JAX's own Threefry, over seeds, streams and rows."""
-    seeds = np.array([[0, 0], [1, 2**32 - 1], [123456789, 42]], np.uint32)
-    for stream in (0, 2):
-        words = jnp.stack(random_words.random_words(jnp.asarray(seeds), stream, 100))
-        counters = jnp.concatenate(
-            [jnp.full(100, stream, jnp.uint32), jnp.arange(100, dtype=jnp.uint32)]
-        )
-        for i, seed in enumerate(seeds):
-            expected = threefry_2x32(jnp.asarray(seed), counters).reshape(2, 100)
-            np.testing.assert_array_equal(words[:, i], expected)
 
 
 @pytest.mark.parametrize("num_rows", [1, 2, 7, 1000])
 def test_a_multinomial_resample_has_as_many_examples(num_rows):
-    drawn = counts(num_rows, "multinomial", num_keys=25)
+    drawn = counts(num_rows, num_keys=25)
     assert drawn.shape == (100, num_rows)
     np.testing.assert_array_equal(drawn.sum(1), num_rows)
     assert drawn.min() >= 0
 
 
-@pytest.mark.parametrize("scheme", resampling.SCHEMES)
-def test_multiplicities_have_the_distribution_of_index_resampling(scheme):
+def test_multiplicities_have_the_distribution_of_index_resampling():
     """Check how often an example occurs 0, 1, 2, ... times, by a chi-squared test."""
     num_rows = 400
-    drawn = counts(num_rows, scheme, num_keys=125)
+    drawn = counts(num_rows, num_keys=125)
     occurs = np.bincount(drawn.astype(int).ravel(), minlength=7)
-    law = stats.poisson(1) if scheme == "poisson" else stats.binom(num_rows, 1 / num_rows)
+    law = stats.binom(num_rows, 1 / num_rows)
     expected = drawn.size * np.append(law.pmf(np.arange(6)), law.sf(5))
     observed = np.append(occurs[:6], occurs[6:].sum())
     assert stats.chisquare(observed, expected * observed.sum() / expected.sum()).pvalue > 1e-4
@@ -98,7 +83,7 @@ def test_a_large_total_is_still_drawn_without_preference():
 
 def test_by_class_keeps_the_size_of_every_class():
     classes = np.array([2, 0, 0, 1, 2, 2, 0, 2] * 5)
-    drawn = counts(40, "multinomial", num_keys=20, classes=jnp.asarray(classes))
+    drawn = counts(40, num_keys=20, classes=jnp.asarray(classes))
     for k, size in enumerate(np.bincount(classes)):
         np.testing.assert_array_equal(drawn[:, classes == k].sum(1), size)
     within = drawn[:, classes == 0].sum(0)
@@ -158,14 +143,14 @@ def test_chunks_change_nothing():
     assert len(np.unique(np.asarray(one))) > 30
 
 
-@pytest.mark.parametrize("option", ["scheme", "by_class", "clusters"])
+@pytest.mark.parametrize("option", ["by_class", "clusters"])
 def test_absent_rows_change_no_resample_and_sets_share_a_program(option):
     logits, labels = sample(num_rows=600)
     ids = np.arange(600) // 3
     several = {name: metrics.named(name) for name in ("nll", "adaptive_ece")}
 
     def samples(rows, weights=None):
-        options = {"scheme": "poisson", "by_class": True, "clusters": ids[rows]}
+        options = {"by_class": True, "clusters": ids[rows]}
         few = {"key": jax.random.key(3), "num_resamples": 4, option: options[option]}
         return inference.bootstrap(several, logits[rows], labels[rows], weights, **few)
 
@@ -388,17 +373,11 @@ def test_refusals():
         inference.interval(jnp.zeros(3), method="bca")
     with pytest.raises(ValueError, match="give estimate="):
         inference.interval(jnp.zeros(3), method="basic")
-    with pytest.raises(ValueError, match="scheme must be one of"):
-        inference.bootstrap(metrics.ece, logits, labels, key=key, scheme="jackknife")
-    with pytest.raises(ValueError, match='needs scheme="multinomial"'):
-        inference.bootstrap(metrics.ece, logits, labels, key=key, scheme="poisson", by_class=True)
     with pytest.raises(ValueError, match="num_resamples must be at least 1, got 0"):
         inference.bootstrap(metrics.ece, logits, labels, key=key, num_resamples=0)
     for wrong, message in (
-        ({"scheme": "nonsense"}, "scheme must be one of"),
         ({"max_bytes": 0}, "max_bytes must be at least 1, got 0"),
         ({"num_resamples": -5}, "num_resamples must be at least 1, got -5"),
-        ({"scheme": "poisson", "by_class": True}, 'needs scheme="multinomial"'),
         ({"num_resample": 5}, "unexpected keyword argument 'num_resample'|has no option"),
     ):
         for metric in (metrics.ece, metrics.nll):  # with a noise bound, and without one

@@ -7,7 +7,7 @@ import pytest
 from scipy import integrate, stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.tests.calibration import _survival_of_range
+from calib_jax.inference.calibration import _survival_of_range
 
 from .simulations import CONFIDENCE, HIT, golden, outcomes, simulated, softmax
 from .test_compare_calibration import pairs

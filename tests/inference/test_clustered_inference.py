@@ -10,7 +10,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference import clusters
+from calib_jax.inference import normal as clusters
 from calib_jax.inference.bounds import bin_gaps
 from calib_jax.inference.residuals import binned, moments
 
@@ -395,8 +395,6 @@ def test_refusals():
         inference.calibration_test("cox", logits, labels, clusters=cluster / 2)
     with pytest.raises(TypeError, match=r"calibration_test\('kuiper'\) draws .*: give key"):
         inference.calibration_test("kuiper", logits, labels, clusters=cluster)
-    with pytest.raises(TypeError, match=r"\('t_cal'\) takes no clusters: it needs independent"):
-        inference.calibration_test("t_cal", logits, labels, clusters=cluster, key=KEY)
 
 
 def correlated(random, num_classes, sharpness, correlation, num_clusters=100, size=10):

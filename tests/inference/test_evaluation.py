@@ -48,9 +48,6 @@ ONE = {
     ],
     "class_errors": lambda *m, **data: inference.class_errors(*m, **data, **DRAWN),
     "group_errors": lambda *m, **data: inference.group_errors(*m, groups=GROUPS, **data, **DRAWN),
-    "worst_groups": lambda *m, **data: inference.worst_groups(
-        *m, groups={"group": GROUPS}, **data, **DRAWN
-    ),
     "decision_calibration": inference.decision_calibration,
     "best_threshold": lambda *m, **data: inference.best_threshold(
         *m, abstain_cost=0.3, **data, **DRAWN
@@ -61,9 +58,6 @@ TWO = {
     "compare_metrics": lambda *m, **data: inference.compare_metrics(SEVERAL, *m, **data, **DRAWN),
     "compare_ece": lambda *models, **data: inference.compare_ece(*models, **data, **DRAWN),
     "compare_calibration": inference.compare_calibration,
-    "compare_refinement": inference.compare_refinement,
-    "compare_scores": inference.compare_scores,
-    "compare_temperature": inference.compare_temperature,
 }
 
 
@@ -134,7 +128,7 @@ def test_the_values_are_validated_once(monkeypatch):
         invalid_values, "refuse", lambda *given, **options: calls.append(refuse(*given, **options))
     )
     evaluation = evaluated()
-    for name in ("noise_bound", "debiased_squared_error", "class_errors", "worst_groups"):
+    for name in ("noise_bound", "debiased_squared_error", "class_errors", "group_errors"):
         ONE[name](evaluation)
     assert len(calls) == 1
     calls.clear()

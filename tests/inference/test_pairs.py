@@ -1,12 +1,11 @@
 """Two models on the same rows: numbers against references, laws, size and coverage, bad input."""
 
 import itertools
-import math
 
 import jax
 import numpy as np
 import pytest
-from scipy import optimize, stats
+from scipy import stats
 
 from calib_jax import inference, metrics
 from tests.selection import first_case
@@ -15,7 +14,6 @@ from .simulations import simulated, softmax
 from .test_compare_calibration import of_different_sharpness
 
 KEY = jax.random.key(0)
-Z = stats.norm.isf(0.05)
 
 
 def data(num_rows=60, seed=0):
@@ -98,138 +96,6 @@ def test_flips_are_counted_example_by_example():
     assert tuple(actual) == tuple(wanted)
     assert actual.share == pytest.approx(1 - wanted[3] / counts.sum())
     assert inference.flips(b, a, labels, counts)[:2] == actual[1::-1]
-
-
-# --------------------------------------------------------------------------------------------
-# Scores.
-
-
-def losses(logits, labels, score):
-    p, rows = softmax(logits.astype(float)), np.arange(len(labels))
-    if score == "nll":
-        return -np.log(p[rows, labels])
-    if score == "error":
-        return (p.argmax(1) != labels).astype(float)
-    return ((p - np.eye(3)[labels]) ** 2).sum(1)
-
-
-@pytest.mark.parametrize("score", ["nll", "brier", "error"])
-def test_scores_are_compared_by_the_paired_test(score):
-    a, b, labels, cluster = data()
-    difference = losses(b, labels, score) - losses(a, labels, score)
-    actual = inference.compare_scores(a, b, labels, score=score)
-    error = difference.std(ddof=1) / np.sqrt(60)
-    assert actual.score == score
-    assert actual.value == pytest.approx(difference.mean(), rel=1e-4)
-    assert actual.high - actual.value == pytest.approx(Z * error, rel=1e-4)
-    assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(difference.mean()) / error), 1e-3)
-    actual = inference.compare_scores(a, b, labels, score=score, clusters=cluster)
-    sums = np.bincount(cluster, difference - difference.mean())
-    assert actual.high - actual.value == pytest.approx(
-        Z * np.sqrt((sums**2).sum() * 15 / 14) / 60, rel=1e-4
-    )
-
-
-def test_scores_without_a_test():
-    a, b, labels, _ = data()
-    assert inference.compare_scores(a, a, labels)[:4] == (0, 0, 0, 1)
-    few = inference.compare_scores(a[:9], b[:9], labels[:9])
-    assert np.isfinite(few.value)
-    assert np.isnan(few[1:4]).all()
-    impossible = np.where(np.eye(3)[labels] * (np.arange(60) == 0)[:, None], -np.inf, a)
-    actual = inference.compare_scores(a, impossible.astype(np.float32), labels)
-    assert actual.value == math.inf
-    assert np.isnan(actual[1:4]).all()
-
-
-# --------------------------------------------------------------------------------------------
-# Temperatures.
-
-
-def inverse_temperature(logits, labels):
-    """Return 1/T and each example's influence on it, in float64."""
-    exact, rows = logits.astype(float), np.arange(len(labels))
-
-    def nll(log_t):
-        return -np.log(softmax(exact / np.exp(log_t)))[rows, labels].mean()
-
-    beta = np.exp(-optimize.minimize_scalar(nll, bracket=(-1, 1), tol=1e-12).x)
-    p = softmax(exact * beta)
-    mean = (p * exact).sum(1)
-    variance = (p * exact**2).sum(1) - mean**2
-    return beta, (exact[rows, labels] - mean) / variance.sum()
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_temperatures_against_a_fit_in_float64(grouped):
-    a, b, labels, cluster = data()
-    units = cluster if grouped else np.arange(60)
-    (beta_a, terms_a), (beta_b, terms_b) = (inverse_temperature(z, labels) for z in (a, b))
-
-    def deviation(theta):
-        sums = np.bincount(units, terms_a - theta * terms_b)
-        return np.sqrt((sums**2).sum() * len(sums) / (len(sums) - 1))
-
-    actual = inference.compare_temperature(a, b, labels, clusters=cluster if grouped else None)
-    assert actual.temperature_a == pytest.approx(1 / beta_a, rel=1e-4)
-    assert actual.temperature_b == pytest.approx(1 / beta_b, rel=1e-4)
-    assert actual.value == pytest.approx(np.log(beta_a / beta_b), abs=1e-4)
-    assert actual.p_value == pytest.approx(
-        2 * stats.norm.sf(abs(beta_a - beta_b) / deviation(1)), rel=1e-2
-    )
-    assert actual.low < actual.value < actual.high
-    for end in np.exp(actual[1:3]):  # the ratios that are just not rejected
-        assert abs(beta_a - end * beta_b) == pytest.approx(Z * deviation(end), rel=1e-3)
-
-
-def test_the_variance_is_that_of_a_jackknife_of_clusters():
-    a, b, labels, cluster = data()
-    without = [
-        inverse_temperature(a[cluster != g], labels[cluster != g])[0]
-        - inverse_temperature(b[cluster != g], labels[cluster != g])[0]
-        for g in range(15)
-    ]
-    error = np.sqrt(14 / 15 * ((np.array(without) - np.mean(without)) ** 2).sum())
-    actual = inference.compare_temperature(a, b, labels, clusters=cluster)
-    z = (1 / actual.temperature_a - 1 / actual.temperature_b) / error
-    assert stats.norm.isf(actual.p_value / 2) == pytest.approx(abs(z), rel=0.2)
-
-
-def test_a_temperature_that_the_data_do_not_bound_has_infinite_ends():
-    """A model of random logits may need any temperature: T may be infinite."""
-    random = np.random.default_rng(1)
-    a, labels, _ = simulated(random, 60, 3)
-    for seed in range(100, 110):
-        b = np.random.default_rng(seed).standard_normal((60, 3)).astype(np.float32)
-        actual = inference.compare_temperature(a, b, labels)
-        if np.isnan(actual.value):
-            continue
-        beta, terms = inverse_temperature(b, labels)
-        unbounded = beta < Z * np.sqrt((terms**2).sum() * 60 / 59)
-        assert np.isinf(actual.high) == unbounded
-        assert actual.low < actual.value
-        swapped = inference.compare_temperature(b, a, labels)
-        np.testing.assert_allclose(
-            swapped[:4], [-actual.value, -actual.high, -actual.low, actual.p_value], rtol=1e-6
-        )
-
-
-def test_a_scaled_model_needs_the_scaled_temperature():
-    a, _, labels, _ = data()
-    for scale in (0.01, *np.geomspace(1.01, 2, 20), 3, 1000):
-        actual = inference.compare_temperature(a, np.float32(scale) * a, labels)
-        assert actual.value == pytest.approx(math.log(scale), abs=1e-4)
-        assert actual.low <= actual.value <= actual.high  # it is as short as rounding
-    assert inference.compare_temperature(a, a, labels)[:4] == (0, 0, 0, 1)
-
-
-def test_models_without_a_temperature():
-    a, _, labels, _ = data()
-    right = 2 * np.eye(3, dtype=np.float32)[labels]
-    for model in (right, -right, 0 * right):
-        actual = inference.compare_temperature(a, model, labels)
-        assert np.isnan([*actual[:4], actual.temperature_b]).all()
-        assert np.isfinite(actual.temperature_a)
 
 
 # --------------------------------------------------------------------------------------------
@@ -328,7 +194,7 @@ def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
 
 
 # --------------------------------------------------------------------------------------------
-# Runs, equivalence, laws of all, bad input.
+# Runs, laws of all, bad input.
 
 
 def test_several_runs_have_the_mean_error():
@@ -381,27 +247,6 @@ def test_the_interval_of_several_runs_against_loops():
     np.testing.assert_allclose(change[:3], ends_of_difference([of_a], others), atol=0.015)
 
 
-def test_equivalence_needs_the_whole_interval():
-    change = inference.ScoreDifference(0.001, -0.002, 0.004, 0.5, "nll")
-    assert inference.equivalence(change, 0.005) == (0.005, True, True, True)
-    assert inference.equivalence(change, 0.004) == (0.004, False, False, True)
-    assert inference.equivalence(change, 0.002) == (0.002, False, False, False)
-    unknown = change._replace(low=math.nan, high=math.nan)
-    assert not any(inference.equivalence(unknown, 1)[1:])
-    for margin in (0, -1, math.nan, math.inf):
-        with pytest.raises(ValueError, match="margin must be a positive number, got"):
-            inference.equivalence(change, margin)
-
-
-def test_equivalence_is_two_tests_at_half_the_error_of_the_level():
-    a, b, labels, _ = data()
-    change = inference.compare_scores(a, b, labels)
-    error = (change.high - change.low) / 2 / Z
-    for margin in abs(change.value) + error * np.array([0.5, 1.6, 1.7, 3]):
-        p = max(stats.norm.sf((margin - s * change.value) / error) for s in (-1, 1))
-        assert inference.equivalence(change, margin).equivalent == (p < 0.05)
-
-
 def every(a, b, labels, weights=None, clusters=None):
     """Return the numbers of all comparisons as one vector."""
     given = (a, b, labels, weights)
@@ -410,8 +255,6 @@ def every(a, b, labels, weights=None, clusters=None):
         [
             *inference.compare_calibration(*given, **options),
             inference.compare_ece(*given, key=KEY, num_resamples=50, **options),
-            inference.compare_temperature(*given, **options),
-            *(inference.compare_scores(*given, score=s, **options)[:4] for s in ("nll", "error")),
             inference.mcnemar(*given),
             inference.flips(*given),
         ]
@@ -441,8 +284,6 @@ def test_bad_input():
     a, b, labels, cluster = data()
     calls = {
         "compare_calibration": inference.compare_calibration,
-        "compare_temperature": inference.compare_temperature,
-        "compare_scores": inference.compare_scores,
         "compare_ece": lambda *given, **options: inference.compare_ece(*given, key=KEY, **options),
         "flips": inference.flips,
     }
@@ -458,8 +299,6 @@ def test_bad_input():
                 call(a, b, labels, clusters=cluster[1:])
             with pytest.raises(ValueError, match="level must"):
                 call(a, b, labels, level=1)
-    with pytest.raises(ValueError, match="score must be one of 'nll', 'brier', 'error'"):
-        inference.compare_scores(a, b, labels, score="ece")
 
 
 def test_equal_confidences_and_one_class():
@@ -471,24 +310,20 @@ def test_equal_confidences_and_one_class():
     assert inference.compare_calibration(equal, 2 * equal, labels).p_value < 1
     only = np.zeros((60, 1), np.float32)
     assert inference.compare_calibration(only, only, np.zeros(60, int))[:4] == (0, 0, 0, 1)
-    assert inference.compare_scores(only, only, np.zeros(60, int))[:4] == (0, 0, 0, 1)
     assert inference.mcnemar(only, only, np.zeros(60, int))[2:] == (1, 1)
-    assert np.isnan(inference.compare_temperature(only, only, np.zeros(60, int))).all()
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [200, 1000])
 def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
-    """Check 400 sets: calibration tests keep 5 %, scores differ, the ECE interval covers 0."""
+    """Check 400 sets: the tests keep 5 %, the ECE interval covers 0."""
     random = np.random.default_rng(11)
-    names = ("squared", "temperature", "nll", "McNemar, equal")
+    names = ("squared", "McNemar, equal")
     intervals = {"ECE covers 0": False, "adaptive ECE covers 0": True}
     count = dict.fromkeys((*names, *intervals), 0)
     for trial in range(400):
         a, b, labels = of_different_sharpness(random, num_rows)
         count["squared"] += inference.compare_calibration(a, b, labels).p_value <= 0.05
-        count["temperature"] += inference.compare_temperature(a, b, labels).p_value <= 0.05
-        count["nll"] += inference.compare_scores(a, b, labels).p_value <= 0.05
         key = jax.random.key(trial)
         for name, equal_mass in intervals.items():
             options = {"num_resamples": 200, "equal_mass": equal_mass}
@@ -499,10 +334,8 @@ def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
     with capsys.disabled():
         print(f"\nn={num_rows}", {name: value / 400 for name, value in count.items()})
     assert count["squared"] <= 400 * 0.083
-    assert count["temperature"] <= 400 * 0.083
     assert count["McNemar, equal"] <= 400 * 0.083
     assert min(count[name] for name in intervals) >= 400 * 0.88
-    assert count["nll"] > 400 * 0.9
 
 
 @pytest.mark.slow

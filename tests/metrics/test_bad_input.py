@@ -134,7 +134,6 @@ BY_KEY = {
     ),
     "class_errors": lambda key: inference.class_errors(LOGITS, LABELS, key=key),
     "group_errors": lambda key: inference.group_errors(LOGITS, LABELS, LABELS, key=key),
-    "worst_groups": lambda key: inference.worst_groups(LOGITS, LABELS, {"g": LABELS}, key=key),
     "calibration_test": lambda key: inference.calibration_test("ece", LOGITS, LABELS, key=key),
 }
 

@@ -21,9 +21,8 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.null_draws import class_draws, hit_draws, joint_hit_sums
-from calib_jax.inference.clusters import CLUSTERS_AT_A_TIME, Clusters, signs, sums_of
 from calib_jax.inference.evaluation import Evaluation, in_order
-from calib_jax.inference.normal import Column
+from calib_jax.inference.normal import CLUSTERS_AT_A_TIME, Clusters, Column, signs, sums_of
 from calib_jax.metrics.classwise import class_gaps
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions

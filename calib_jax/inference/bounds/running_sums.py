@@ -27,9 +27,8 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds.null_draws import hits_in_chunks
-from calib_jax.inference.clusters import Clusters, signs
 from calib_jax.inference.evaluation import Evaluation, in_order
-from calib_jax.inference.normal import Column
+from calib_jax.inference.normal import Clusters, Column, signs
 
 _ENTRIES = 2**22  # of draws at a time
 _RANGE = 2.5  # the .95 quantile of the range of a Brownian motion on [0, 1]

@@ -66,7 +66,7 @@ def compare_calibration(
     """Compare the calibration of the top labels of two models on the same examples.
 
     The examples must be independent, or independent between `clusters`. A large p-value does not
-    prove equal calibration: read the interval, or use `equivalence`. No calibrator may have
+    prove equal calibration: read the interval. No calibrator may have
     been fitted on these examples.
 
     Args:

@@ -18,6 +18,7 @@ are the means of the runs' bounds.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,9 +29,8 @@ from jaxtyping import Bool, Float
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds.bin_gaps import members_of_top_label, with_variance
-from calib_jax.inference.clusters import sums_of
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of
-from calib_jax.inference.normal import clipped
+from calib_jax.inference.normal import clipped, sums_of
 from calib_jax.inference.resamples import resampling
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.equal_mass import adaptive_ece
@@ -235,6 +235,11 @@ def excesses_of(
     ]
 
 
+_multiplicities = jax.jit(
+    functools.partial(resampling.multiplicities, classes=None), static_argnums=1
+)
+
+
 def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
     """Draw resampled gaps minus the gaps, side by side for all ECEs."""
     sums = np.concatenate([units.sums for units in several], axis=1)
@@ -245,9 +250,7 @@ def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
     drawn: list[Noise] = []
     for number in range(-(-num_resamples // (per_key * num_keys))):
         keys = jax.random.split(jax.random.fold_in(key, number), num_keys)
-        counts = np.asarray(
-            resampling.multiplicities(keys, len(size), "multinomial", None), np.float64
-        )
+        counts = np.asarray(_multiplicities(keys, len(size)), np.float64)
         drawn.append((counts @ sums) / (counts @ size)[:, None] - gaps)
     return np.concatenate(drawn)[:num_resamples]
 

@@ -90,8 +90,8 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
 
     $$p = \min(1, 2 P(\mathrm{Bin}(m, 1/2) \le \min(n_{01}, n_{10})))$$
 
-    It does not test calibration. For examples in clusters use `compare_scores` with
-    `score="error"`.
+    It does not test calibration. For examples in clusters use `compare_metrics` with
+    `metrics.error`.
 
     Args:
       logits_a: `[*batch, classes]`.
@@ -110,7 +110,7 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
     (11, 3, 0.0574, 0.0352)
     """
     models = on_same_examples("mcnemar", (logits_a, logits_b), labels, weights)
-    independent("mcnemar", models[0], '; use compare_scores(score="error")')
+    independent("mcnemar", models[0], "; use compare_metrics(metrics.error, ...)")
     changes = _flips(models)
     return McNemar(
         changes.to_right, changes.to_wrong, *_p_values(changes.to_right, changes.to_wrong)

@@ -120,7 +120,6 @@ def bootstrap(
     *,
     key: Any,
     num_resamples: int = 1000,
-    scheme: str = "multinomial",
     by_class: bool = False,
     clusters: Any = None,
     max_bytes: int = 2**28,
@@ -134,9 +133,7 @@ def bootstrap(
       weights: `[*batch]`; resampled examples keep their weights, and weight 0 is never drawn.
       key: PRNG key; it determines the resamples of a given number of examples.
       num_resamples: number of resamples.
-      scheme: "multinomial" draws n examples with replacement; "poisson" repeats each example
-        Poisson(1) times.
-      by_class: whether to keep the number of examples of every class ("multinomial" only).
+      by_class: whether to keep the number of examples of every class.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
         document of a sentence, as integers or strings. Whole clusters are drawn instead of
         examples, so their examples may depend on each other; `by_class` then keeps the number
@@ -156,13 +153,13 @@ def bootstrap(
     >>> samples.shape
     (1000,)
     """
-    _check_draws(key, num_resamples, scheme, by_class, max_bytes)
+    _check_draws(key, num_resamples, max_bytes)
     evaluation = evaluated("bootstrap", logits, labels, weights, clusters)
-    draws = ("samples", *bytes_of(key), num_resamples, scheme, by_class)
+    draws = ("samples", *bytes_of(key), num_resamples, by_class)
     known: dict[Metric[..., Any], Any] = evaluation.once(draws, dict)
     missing = {name: metric for name, metric in metrics.items() if metric not in known}
     if missing:
-        options = (num_resamples, scheme, by_class, max_bytes)
+        options = (num_resamples, by_class, max_bytes)
         samples = _resampled(tuple(missing.items()), evaluation, key, *options)
         known.update({metric: samples[name] for name, metric in missing.items()})
     return {name: known[metric] for name, metric in metrics.items()}
@@ -173,7 +170,6 @@ def _resampled(
     evaluation: Evaluation,
     key: Array,
     num_resamples: int,
-    scheme: str,
     by_class: bool,
     max_bytes: int,
 ) -> dict[str, Any]:
@@ -205,21 +201,17 @@ def _resampled(
         key,
         classes,
         cluster,
-        resampling.drawn(num_drawn, scheme),
+        resampling.drawn(num_drawn),
         size=size,
         num_resamples=num_resamples,
         keys_at_a_time=keys_at_a_time,
-        scheme=scheme,
     )
 
 
-def _check_draws(key: Any, num_resamples: int, scheme: str, by_class: bool, max_bytes: int) -> None:
+def _check_draws(key: Any, num_resamples: int, max_bytes: int) -> None:
     """Validate the options of a bootstrap."""
     checks.random_key(key)
     checks.whole("num_resamples", num_resamples)
-    checks.one_of("scheme", scheme, resampling.SCHEMES)
-    if by_class and scheme == "poisson":
-        raise ValueError('by_class=True needs scheme="multinomial", got "poisson".')
     checks.at_least("max_bytes", max_bytes, 1)
 
 
@@ -295,7 +287,6 @@ def estimates(
     level: float = 0.9,
     method: str = "valid",
     num_resamples: int = 1000,
-    scheme: str = "multinomial",
     by_class: bool = False,
     clusters: Any = None,
     max_bytes: int = 2**28,
@@ -322,14 +313,13 @@ def estimates(
         bootstrap interval of every metric, see `interval`.
       num_resamples: see `bootstrap`; also the number of draws of a noise bound, but at least
         2 / (1 - level) are drawn.
-      scheme: see `bootstrap`; noise bounds do not resample.
       by_class: see `bootstrap`.
       clusters: see `bootstrap`.
       max_bytes: see `bootstrap`.
     """
     checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
-    _check_draws(key, num_resamples, scheme, by_class, max_bytes)
+    _check_draws(key, num_resamples, max_bytes)
     evaluation = evaluated("estimates", logits, labels, weights, clusters)
     by_name: dict[str, Estimate] = {}
     if method == "valid" and evaluation.counts and not by_class:
@@ -347,7 +337,6 @@ def estimates(
             evaluation,
             key=key,
             num_resamples=num_resamples,
-            scheme=scheme,
             by_class=by_class,
             max_bytes=max_bytes,
         )
@@ -423,7 +412,6 @@ def paired_bootstrap(
     level: float = 0.9,
     method: str = "percentile",
     num_resamples: int = 1000,
-    scheme: str = "multinomial",
     by_class: bool = False,
     clusters: Any = None,
     max_bytes: int = 2**28,
@@ -443,14 +431,12 @@ def paired_bootstrap(
       level: the nominal coverage of the interval, a fraction.
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
       num_resamples: see `bootstrap`.
-      scheme: see `bootstrap`.
       by_class: see `bootstrap`.
       clusters: see `bootstrap`.
       max_bytes: see `bootstrap`.
     """
     options: dict[str, Any] = {
         "num_resamples": num_resamples,
-        "scheme": scheme,
         "by_class": by_class,
         "max_bytes": max_bytes,
     }
@@ -598,9 +584,7 @@ def _prepare(
     return {name: prepared_terms.of(part, weights, entries[name]) for name, part in terms.items()}
 
 
-@functools.partial(
-    jax.jit, static_argnames=("members", "size", "num_resamples", "keys_at_a_time", "scheme")
-)
+@functools.partial(jax.jit, static_argnames=("members", "size", "num_resamples", "keys_at_a_time"))
 def _samples(
     members: Members,
     prepared: dict[str, prepared_terms.Ready],
@@ -612,7 +596,6 @@ def _samples(
     size: int,
     num_resamples: int,
     keys_at_a_time: int,
-    scheme: str,
 ) -> dict[str, PyTree]:
     owner = owners(members)
     # Concatenate the matrices of all metrics, so that each chunk needs one product.
@@ -624,7 +607,7 @@ def _samples(
     def of_chunk(_: None, numbers: Integer[Array, " keys"]) -> tuple[None, dict[str, PyTree]]:
         # Use one key per four resamples, so that the draws do not depend on the chunks.
         keys = jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
-        counts = resampling.multiplicities(keys, size, scheme, classes, drawn)
+        counts = resampling.multiplicities(keys, size, classes, drawn)
         counts = counts.astype(matrix.dtype)
         counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)

@@ -6,7 +6,7 @@ of exactly n examples, the counts are Poisson with a mean slightly below 1, and 
 examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
 total, and they remain so when uniform draws are added.
 
-The 64 random bits of a key and a row (`random_words`) are the counts of the row in four resamples.
+The 64 random bits of a key and a row are the counts of the row in four resamples.
 
 Rows may be padded: only the first `number` rows are drawn. This number is an argument of the
 compiled program, so that sets of several sizes share a program, and the draws of the first rows
@@ -25,9 +25,7 @@ import numpy as np
 from jaxtyping import Float, Int, UInt32
 
 from calib_jax.core.types import Array, Labels
-from calib_jax.inference.resamples.random_words import Seeds, random_words
 
-SCHEMES = ("multinomial", "poisson")
 PER_KEY = 4  # resamples
 
 
@@ -43,32 +41,38 @@ class Drawn(NamedTuple):
     thresholds: Any
 
 
-def drawn(number: int, scheme: str) -> Drawn:
+def drawn(number: int) -> Drawn:
     """Prepare the draws of `number` rows, on the host."""
-    return Drawn(np.int32(number), np.array(_thresholds(_mean(number, scheme)), np.int32))
+    return Drawn(np.int32(number), np.array(_thresholds(_mean(number)), np.int32))
 
 
 def multiplicities(
-    keys: Array, size: int, scheme: str, classes: Labels | None, which: Drawn | None = None
+    keys: Array, size: int, classes: Labels | None, which: Drawn | None = None
 ) -> Float[Array, "resamples rows"]:
     """Draw four resamples per key: the first of every key, then the second of every key, ...
 
     Args:
       keys: one key per four resamples; its draws do not depend on the other keys.
       size: number of rows.
-      scheme: "multinomial": exactly as many examples as there are; "poisson": about as many.
       classes: if given, every class keeps its number of examples; padding is a separate class.
       which: the rows that are drawn; all if None.
     """
     if classes is not None:
         split = jax.vmap(functools.partial(jax.random.split, num=PER_KEY))(keys)
         return _within_classes(split.swapaxes(0, 1).reshape(-1, *keys.shape[1:]), classes)
-    which = drawn(size, scheme) if which is None else which
-    seeds = jax.vmap(lambda key: jax.random.bits(key, (2,), jnp.uint32))(keys)
-    counts = _poisson(seeds, size, which)
-    if scheme == "multinomial":
-        counts = _filled(seeds, counts, which)
+    which = drawn(size) if which is None else which
+    counts = _filled(keys, _poisson(keys, size, which), which)
     return counts.astype(jnp.float32)
+
+
+def _words(keys: Array, stream: int, size: int) -> UInt32[Array, "words rows"]:
+    """Draw two words of 32 random bits for each key and row; they do not depend on `size`."""
+
+    def of_key(key: Array) -> UInt32[Array, "two rows"]:
+        streams = jax.random.split(jax.random.fold_in(key, stream))
+        return jax.vmap(lambda one: jax.random.bits(one, (size,), jnp.uint32))(streams)
+
+    return jax.vmap(of_key)(keys).swapaxes(0, 1).reshape(-1, size)
 
 
 def in_order(values: Array) -> Array:
@@ -77,13 +81,13 @@ def in_order(values: Array) -> Array:
     return by_key.reshape(values.shape)
 
 
-def _mean(number: int, scheme: str) -> float:
+def _mean(number: int) -> float:
     """Return the mean of a row's Poisson count.
 
-    For "multinomial" it is six standard deviations below 1, so that the total exceeds the number
-    of rows once in 1e9 resamples.
+    It is six standard deviations below 1, so that the total exceeds the number of rows once in 1e9
+    resamples.
     """
-    return 1.0 if scheme == "poisson" else max(0.0, 1 - 6 / math.sqrt(number))
+    return max(0.0, 1 - 6 / math.sqrt(number))
 
 
 @functools.cache
@@ -97,9 +101,9 @@ def _thresholds(mean: float) -> list[int]:
     return thresholds
 
 
-def _poisson(seeds: Seeds, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
+def _poisson(keys: Array, size: int, which: Drawn) -> Int[Array, "resamples rows"]:
     """Draw counts by inverse CDF from 16 random bits each, exact to 1.5e-5."""
-    words = jnp.concatenate(random_words(seeds, 0, size))
+    words = _words(keys, 0, size)
     halves = jnp.concatenate([words >> 16, words & 0xFFFF]).astype(jnp.int32)
     counts = jnp.zeros(halves.shape, jnp.int32)
     for threshold in which.thresholds:
@@ -108,11 +112,11 @@ def _poisson(seeds: Seeds, size: int, which: Drawn) -> Int[Array, "resamples row
 
 
 def _filled(
-    seeds: Seeds, counts: Int[Array, "resamples rows"], which: Drawn
+    keys: Array, counts: Int[Array, "resamples rows"], which: Drawn
 ) -> Int[Array, "resamples rows"]:
     """Add uniform draws until the total is the number of rows."""
     size = counts.shape[1]
-    expected = size * _mean(size, "multinomial")
+    expected = size * _mean(size)
     most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
 
     def fill(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
@@ -120,8 +124,8 @@ def _filled(
         added = (jnp.arange(most_missing, dtype=counts.dtype) < missing).astype(jnp.int32)
         return counts.at[_below(which.number, bits)].add(added)
 
-    words = (random_words(seeds, stream, most_missing) for stream in (1, 2))
-    return jax.vmap(fill)(counts, jnp.concatenate([word for pair in words for word in pair]))
+    words = [_words(keys, stream, most_missing) for stream in (1, 2)]
+    return jax.vmap(fill)(counts, jnp.concatenate(words))
 
 
 def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:

@@ -37,9 +37,18 @@ from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.noise_bound import BOUNDED, noise_bound
-from calib_jax.inference.clusters import Clusters, flipped, signs, sums_of, z_of
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
-from calib_jax.inference.normal import LEAST_UNITS, Column, clipped, p_of_z
+from calib_jax.inference.normal import (
+    LEAST_UNITS,
+    Clusters,
+    Column,
+    clipped,
+    flipped,
+    p_of_z,
+    signs,
+    sums_of,
+    z_of,
+)
 from calib_jax.inference.residuals import Binned, binned, debiased, debiased_in_clusters
 from calib_jax.metrics.contract.metric import named
 from calib_jax.metrics.contract.predictions import Predictions

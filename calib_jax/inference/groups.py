@@ -21,9 +21,8 @@ from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.arrays import unmasked
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
-from calib_jax.inference.clusters import flipped
 from calib_jax.inference.evaluation import evaluated, of_classes
-from calib_jax.inference.tests.holm import holm
+from calib_jax.inference.normal import flipped, holm
 from calib_jax.metrics.classwise import classwise_ece
 from calib_jax.metrics.fixed_bins import ece
 
@@ -67,8 +66,7 @@ def group_errors(
 ) -> list[PartError]:
     """Compute the ECE of every group with its noise floor and p-values.
 
-    No calibrator may have been fitted on these examples, and no group chosen by their labels:
-    `worst_groups` searches for groups on half of the examples.
+    No calibrator may have been fitted on these examples, and no group chosen by their labels.
 
     Args:
       logits: `[*batch, classes]`.

@@ -25,9 +25,8 @@ import numpy as np
 from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.null_draws import host_generator
-from calib_jax.inference.clusters import flipped, sums_of
 from calib_jax.inference.evaluation import evaluated, of_classes
-from calib_jax.inference.normal import LEAST_UNITS, normal_test
+from calib_jax.inference.normal import LEAST_UNITS, flipped, normal_test, sums_of
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
 

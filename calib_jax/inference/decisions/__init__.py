@@ -1,1 +1,0 @@
-"""Decisions by probabilities: their costs and guarantees."""

@@ -1,1 +1,0 @@
-"""Calibration errors of classes and of groups of examples."""

@@ -1,1 +1,0 @@
-"""Tests of calibration, and corrections for several tests."""
