@@ -156,7 +156,7 @@ def test_bad_input():
     with pytest.raises(TypeError, match="'ece' has no option 'bins'"):
         inference.calibration_test("ece", logits, labels, key=KEY, bins=5)
     with pytest.raises(ValueError, match="12 of 12 weights are not integers"):
-        inference.calibration_test("cox", logits, labels, np.full(12, 0.5))
+        inference.calibration_test("cox", logits, labels, np.linspace(0.3, 0.9, 12))
     with pytest.raises(ValueError, match="need labels of shape"):
         inference.calibration_test("cox", logits, np.ones((12, 2)) / 2)
 

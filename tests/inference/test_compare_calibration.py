@@ -176,7 +176,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match=r"compare_calibration: logits \(19, 3\) need labels"):
         inference.compare_calibration(a, b[1:], labels)
     with pytest.raises(ValueError, match="20 of 20 weights are not integers"):
-        inference.compare_calibration(a, b, labels, np.full(20, 0.5))
+        inference.compare_calibration(a, b, labels, np.linspace(0.3, 0.9, 20))
     with pytest.raises(ValueError, match="level must be"):
         inference.compare_calibration(a, b, labels, level=0)
     with pytest.raises(ValueError, match=r"debiased_squared_error: .* need labels of shape"):

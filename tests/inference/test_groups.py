@@ -105,7 +105,7 @@ def test_bad_input():
     with pytest.raises(TypeError, match="integers, strings or booleans, got float"):
         inference.group_errors(logits, labels, np.arange(40) / 2, key=KEY)
     with pytest.raises(ValueError, match="weights are not integers"):
-        inference.class_errors(logits, labels, np.full(40, 0.5), key=KEY)
+        inference.class_errors(logits, labels, np.linspace(0.3, 0.9, 40), key=KEY)
     with pytest.raises(ValueError, match="need labels of shape"):
         inference.class_errors(logits, np.ones((40, 3)) / 3, key=KEY)
     certain = np.tile([[200.0, 0.0]], (40, 1)).astype(np.float32)

@@ -53,7 +53,9 @@ def test_the_order_of_rows_does_not_matter_to_a_comparison(name):
     options = options_of(compare)
     one = compare(first, second, labels, **options)
     other = compare(first[order], second[order], labels[order], **options)
-    np.testing.assert_allclose(jax.tree.leaves(other), jax.tree.leaves(one), atol=2e-6)
+    # The resamples of compare_ece are drawn by row, so they differ.
+    tolerance = 0.02 if name == "compare_ece" else 2e-6
+    np.testing.assert_allclose(jax.tree.leaves(other), jax.tree.leaves(one), atol=tolerance)
 
 
 @pytest.mark.parametrize("name", COMPARISONS)

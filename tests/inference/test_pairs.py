@@ -293,7 +293,7 @@ def test_bad_input():
         with pytest.raises(ValueError, match="need labels of shape"):
             call(a, b, softmax(a))
         with pytest.raises(ValueError, match="60 of 60 weights are not integers"):
-            call(a, b, labels, np.full(60, 0.5))
+            call(a, b, labels, np.linspace(0.3, 0.9, 60))
         if name != "flips":
             with pytest.raises(ValueError, match=r"clusters must have shape \(60,\)"):
                 call(a, b, labels, clusters=cluster[1:])
