@@ -31,7 +31,6 @@ from calib_jax.inference.groups import PartError as PartError
 from calib_jax.inference.groups import class_errors as class_errors
 from calib_jax.inference.groups import group_errors as group_errors
 from calib_jax.inference.guarantees import guaranteed_coverage as guaranteed_coverage
-from calib_jax.inference.normal import NormalTest as NormalTest
 from calib_jax.inference.normal import holm as holm
 from calib_jax.inference.normal import paired_test as paired_test
 from calib_jax.inference.pairs.compare_calibration import compare_calibration as compare_calibration
@@ -41,7 +40,6 @@ from calib_jax.inference.pairs.compare_metrics import MetricDifference as Metric
 from calib_jax.inference.pairs.compare_metrics import compare_metrics as compare_metrics
 from calib_jax.inference.pairs.flips import flips as flips
 from calib_jax.inference.pairs.flips import mcnemar as mcnemar
-from calib_jax.inference.predict_loss import LossPrediction as LossPrediction
 from calib_jax.inference.predict_loss import predict_loss as predict_loss
 from calib_jax.inference.resamples.bootstrap import Estimate as Estimate
 from calib_jax.inference.resamples.bootstrap import bootstrap as bootstrap
