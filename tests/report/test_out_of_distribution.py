@@ -248,7 +248,9 @@ def test_probabilities_equal_their_logarithms():
     floored = report.out_of_distribution(p[0], {"o": p[1]}, floor=1e-3, **options)
     assert np.isfinite([row.value for row in floored.rows]).all()
     for sets, name in ((p[:2], "inside"), ((inside, p[1]), r"outside\['o'\]")):
-        with pytest.raises(ValueError, match=f"(?s)^{name}: all (199|200) rows .* probabilities=True"):
+        with pytest.raises(
+            ValueError, match=f"(?s)^{name}: all (199|200) rows .* probabilities=True"
+        ):
             report.out_of_distribution(sets[0], {"o": sets[1]}, **FEW)
     with pytest.raises(ValueError, match=r"^fit_on: all 200 rows .*"):
         report.out_of_distribution(inside, {"o": outside}, fit_on=(p[2], labels), **fit)
