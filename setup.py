@@ -49,7 +49,7 @@ REQUIRED = [
     "numpy>=2.0",
     "optax>=0.2.6",
     "pandas>=2.2.2",  # the first for NumPy 2; imported when a table is read
-    # Lift the cap when train/folder/checkpoint.py and its tests pass with 1.0, a new API.
+    # Lift the cap when train/checkpoint.py and its tests pass with 1.0, a new API.
     "orbax-checkpoint>=0.11.25,<1.0",
     "safetensors>=0.4.3",  # imported when such a file is read or written
     "scipy>=1.14",

@@ -2,7 +2,7 @@
 
 The recipe of Mukhoti et al. 2020 and later papers: SGD with learning rate 0.1, dropped tenfold at
 epochs 150 and 250 of 350, momentum 0.9, weight decay 5e-4 on every parameter, and batches of 128.
-The released code, but no paper, also sums the loss over the batch (see `configs/losses`) and clips
+The released code, but no paper, also sums the loss over the batch (`configs/losses.py`) and clips
 its gradient to norm 2.
 
 A new key here has 0, False, None or an empty value, with which a run trains as before the key. So
@@ -29,7 +29,7 @@ def base(loss: str) -> ConfigDict:
             "model": {"name": "", "options": {}},
             "loss": losses.load(loss),
             "seed": 1,
-            "num_seeds": 1,  # consecutive seeds, trained in one program; each has its own folder
+            "num_seeds": 1,  # consecutive seeds, one after another, each in its own folder
             "init_from": "",  # initial weights: a file or another run; --init_from sets it
             # Training length and optimisation.
             "num_epochs": 350,
@@ -73,7 +73,6 @@ def base(loss: str) -> ConfigDict:
             # Settings that do not affect results and may change when a run is resumed.
             "run": {
                 "num_devices": 0,  # 0 uses all
-                "over": "map",  # "map" trains seeds in sequence, "vmap" or "devices" in parallel
                 "resident_bytes": 2**30,  # data sets up to this size move to the devices
                 "threads": 0,  # threads that read larger data sets; 0 uses one per core
                 "keep": 2,  # newest checkpoints, besides the best

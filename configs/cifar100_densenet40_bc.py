@@ -21,7 +21,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.cifar("cifar100", "densenet40_bc", loss)
     config.num_epochs = 300
     config.batch_size = 64

@@ -48,7 +48,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.cifar("cifar100", "resnet110", loss)
     if loss == "brier":
         config.num_epochs = 430

@@ -17,7 +17,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.cifar("cifar10", "lenet5", loss)
     config.model.options = ConfigDict({"pool": "max", "activation": "relu"})
     config.num_epochs = 20

@@ -46,5 +46,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     return recipes.cifar("cifar10", "resnet110", loss)

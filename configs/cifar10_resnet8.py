@@ -19,7 +19,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.cifar("cifar10", "resnet8", loss)
     config.model.options = ConfigDict({"width": 16, "norm": "batch"})
     config.data.options.training_size = 10_000

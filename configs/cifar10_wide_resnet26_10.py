@@ -39,7 +39,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.cifar("cifar10", "wide_resnet26_10", loss)
     if loss == "brier":
         config.num_epochs = 550

@@ -19,7 +19,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.scenes("cityscapes", "deeplab_resnet18", loss)
     config.data.options = ConfigDict(
         {

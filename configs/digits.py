@@ -13,7 +13,7 @@ from configs.base import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = base(loss)
     config.data.name = "digits"
     config.data.options = ConfigDict({"training_size": 500, "label_noise": 0.15, "seed": 0})

@@ -27,5 +27,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     return recipes.imagenet("resnet50_imagenet", loss)

@@ -18,7 +18,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.long_tail("inaturalist2018", "resnet50_imagenet", loss)
     config.data.options.validation_per_class = 1
     config.data.options.seed = 0

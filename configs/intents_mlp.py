@@ -21,7 +21,7 @@ from configs.base import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = base(loss)
     config.data.name = "vectors"
     config.data.options = ConfigDict(

@@ -31,7 +31,7 @@ WARM_UP = 0.1  # of all epochs
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = base(loss)
     config.data.name = "newsgroups"
     config.data.options = ConfigDict(

@@ -25,7 +25,7 @@ from configs.base import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = base(loss)
     config.data.name = "newsgroups"
     config.data.options = ConfigDict(

@@ -24,7 +24,7 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = recipes.long_tail("places_lt", "resnet152_imagenet", loss)
     config.data.options.jitter = 0.4
     config.num_epochs = 30

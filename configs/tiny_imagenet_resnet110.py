@@ -30,5 +30,5 @@ from configs import recipes
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     return recipes.tiny_imagenet("resnet110_tiny_imagenet", loss)

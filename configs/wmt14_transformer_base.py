@@ -24,7 +24,7 @@ WIDTH, WARM_UP_STEPS = 512, 4_000
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
-    """Return the config for one of the losses in configs/losses."""
+    """Return the config for one of the losses in configs/losses.py."""
     config = base(loss)
     config.data.name = "wmt14"
     config.data.options = ConfigDict(

@@ -57,11 +57,11 @@ def main(given: list[str]) -> int:
         "say": cli.say_step,
     }
     compared = cli.failing(comparison.compare, shared, **options)
-    print(comparison.text(compared), flush=True)
+    cli.say(comparison.text(compared))
     if out:
         cli.say_step("drawing the figures")
         names = cli.refusing(comparison.save, compared, out)
-        print(f"\nwritten to {out}: {', '.join(names)}")
+        cli.say(f"\nwritten to {out}: {', '.join(names)}")
     return 0
 
 

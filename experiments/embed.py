@@ -28,8 +28,7 @@ from calib_jax.core import import_paths
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.options import check_options, options_of
 from calib_jax.data.formats import vectors
-from calib_jax.train.folder import files
-from calib_jax.train.folder.lock import only_one
+from calib_jax.train import log, only_one
 from experiments.running import building, cli, provenance
 from experiments.running.text_encoder import TextEncoder
 
@@ -98,7 +97,7 @@ def prepare(folder: pathlib.Path, wanted: dict[str, Any], dataset: data.Dataset)
         shape = (len(labels), wanted["parts"][part]["width"])
         np.save(folder / f"{part}.npy", np.full(shape, np.nan, np.float32))
     text = json.dumps({**wanted, "provenance": provenance.published()}, indent=1) + "\n"
-    files.replace(folder / vectors.RECORD, text)  # last: it marks a folder of vectors
+    log.replace(folder / vectors.RECORD, text)  # last: it marks a folder of vectors
 
 
 def _described(entry: dict[str, str]) -> str:
@@ -147,7 +146,7 @@ def main() -> int:
     with only_one(folder):
         computed = cli.failing(compute, folder, dataset, encoder, _BATCH_SIZE.value)
     total = sum(part["count"] for part in wanted["parts"].values())
-    print(
+    cli.say(
         f"{folder}: {total:,} vectors of {encoder.width} numbers by {encoder.folder.name},"
         f" {computed:,} of them computed now. {dataset.description}"
     )

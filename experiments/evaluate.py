@@ -44,6 +44,7 @@ without intervals and p-values, until an evaluation with --logits=keep replaces 
 
 import contextlib
 import dataclasses
+import functools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -55,8 +56,7 @@ from ml_collections import ConfigDict
 from calib_jax import data, report, train
 from calib_jax.core.examples import Examples
 from calib_jax.report import calibration
-from calib_jax.train.folder import journal, lock
-from calib_jax.train.folder.journal import read_rows
+from calib_jax.train import checkpoint, log
 from experiments.reports import (
     evaluation_record,
     excluded,
@@ -132,7 +132,7 @@ def main() -> int:
         )
     with contextlib.ExitStack() as locks:
         for place in dict.fromkeys([folder, *(network.folder for network in trained)]):
-            lock_of_place = lock.only_one(place, lock.EVALUATION)
+            lock_of_place = train.only_one(place, checkpoint.EVALUATION)
             cli.failing(cli.refusing, locks.enter_context, lock_of_place)
         return _evaluate(experiment, folder, several, trained)
 
@@ -151,7 +151,7 @@ def _evaluate(
         predicted = cli.failing(predictions, experiment, [network.state], images, _BATCH_SIZE.value)
         place = network.folder / "report" / "pictures"
         for path in cli.refusing(prediction_pictures.write, dataset, chosen, predicted, place):
-            print(f"written: {path}")
+            cli.say(f"written: {path}")
     if _LOGITS.value != "keep":
         scored = [cli.refusing(_score_streamed, experiment, network) for network in trained]
         if several:
@@ -175,11 +175,11 @@ def _evaluate(
             path = cli.refusing(
                 evaluation_record.keep, network.folder, name, answers[name], network.weights
             )
-            print(f"written: {path} ({len(predicted.labels):,} examples)")
+            cli.say(f"written: {path} ({len(predicted.labels):,} examples)")
             answers[name] = predicted._replace(logits=excluded.without(logits, experiment.config))
-    print(dataset.description)
+    cli.say(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
-        print(
+        cli.say(
             network.source
             or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
         )
@@ -217,7 +217,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
     )
     cli.refusing(network.record)
     if _LOGITS.value == "float16":
-        print(f"written: {network.folder}/predictions_validation and predictions_test, in blocks")
+        cli.say(f"written: {network.folder}/predictions_validation and predictions_test, in blocks")
     _show("test set", scored, network.folder / "report")
     return scored
 
@@ -308,7 +308,7 @@ def _score_all(
     seeds = {path: seed for seed, path in several.items()}
     runs = [
         summary.Run(
-            loss, seeds[network.folder], rows=read_rows(network.folder / journal.ROWS), **parts
+            loss, seeds[network.folder], rows=log.read_rows(network.folder / log.ROWS), **parts
         )
         for parts, network in zip(values, trained, strict=True)
     ]
@@ -334,16 +334,16 @@ def _score_all(
         "criteria": criteria,
     }
     all_seeds = summary.summarize(runs, baseline=loss, about=about, say=cli.say_step, **options)
-    print("\n" + summary_text.text(all_seeds))
-    cli.refusing((folder / "report").mkdir, exist_ok=True)
-    names = cli.refusing(summary_text.save, all_seeds, folder / "report")
-    print(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
+    cli.say("\n" + summary_text.text(all_seeds))
+    save = functools.partial(summary_text.save, all_seeds)
+    names = cli.refusing(evaluation_record.save_report, folder / "report", save)
+    cli.say(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
 
 
 def _show(title: str, scored: Any, folder: pathlib.Path) -> None:
-    print(f"\n{title}: {scored}")
-    names = cli.refusing(scored.save, folder)
-    print(f"\nwritten to {folder}: {', '.join(names)}")
+    cli.say(f"\n{title}: {scored}")
+    names = cli.refusing(evaluation_record.save_report, folder, scored.save)
+    cli.say(f"\nwritten to {folder}: {', '.join(names)}")
 
 
 if __name__ == "__main__":

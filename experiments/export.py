@@ -90,15 +90,15 @@ def main() -> int:
     described = cli.refusing(exporting.write, out, exported, about)
     outputs = jax.export.deserialize(bytearray(out.read_bytes())).call(inputs)
     own = jax.nn.softmax(apply(logits[number]), -1)
-    print(f"step {int(network.state.step)} of {folder} ({network.checkpoint})")
+    cli.say(f"step {int(network.state.step)} of {folder} ({network.checkpoint})")
     if fit:
-        print(calibration.sentence(fit))
-    print(
+        cli.say(calibration.sentence(fit))
+    cli.say(
         f"Largest difference to the library's probabilities of {len(number)} validation examples:"
         f" {float(jnp.max(jnp.abs(outputs['probabilities'] - own))):.1e}."
     )
     platforms = ", ".join(exported.platforms)
-    print(f"written: {out} ({out.stat().st_size:,} bytes; {platforms}), {described}")
+    cli.say(f"written: {out} ({out.stat().st_size:,} bytes; {platforms}), {described}")
     return 0
 
 

@@ -16,29 +16,26 @@ After Ctrl-C, SIGTERM, or a power cut the same command resumes the run.
 --profile=STEPS traces some steps with JAX's profiler, after those that compile, and prints where
 the trace is.
 
---config.num_seeds=5 trains five seeds in one program, each in its own folder, WORKDIR/seed_K, with
-results bit for bit equal to those of a single run; --config.run.over=vmap trains them side by side,
-which is faster if one network does not fill a GPU, and --config.run.over=devices gives each device
-its own seeds.
+--config.num_seeds=5 trains five seeds, one after another with the same compiled program, each in
+its own folder, WORKDIR/seed_K, with results bit for bit equal to those of a single run.
 
 On several machines the same command is one run: give --coordinator=HOST:PORT --num_processes=N
 --process_id=I, with I from 0, or omit these under Slurm, Open MPI or on a TPU pod. Process 0
 writes the folder; the others need the data, not the folder.
 
-The folder contains config.json, data.json (which identifies the data), environment.jsonl, log.txt,
+The folder contains checkpoints and, derived from them, config.json, environment.jsonl, log.txt,
 metrics.jsonl and metrics.csv (one row per evaluation), loss_state.jsonl (the state of AdaFocal and
-others), checkpoints and, at the end, report.md and report.html with figures. --config.diagnose adds
+others) and, at the end, report.md and report.html with figures. --config.diagnose adds
 the training statistics that the papers plot: NLL and entropy of right and of wrong predictions, the
 norms of the last layer and of its gradients. Then:
 
     python -m experiments.evaluate --workdir=/tmp/digits
 """
 
-import hashlib
-import json
 import pathlib
 import shlex
 from collections.abc import Mapping
+from typing import Any
 
 import jax
 from absl import flags
@@ -46,7 +43,6 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
 from calib_jax.core.inputs import checks
-from calib_jax.train.folder import journal
 from experiments.reports import best_checkpoints, run_report
 from experiments.running import (
     building,
@@ -84,14 +80,12 @@ def main() -> int:
     return code
 
 
-def _same_in_all(config: ConfigDict) -> dict[str, str]:
+def _same_in_all(config: ConfigDict) -> dict[str, Any]:
     """Return the values that must be equal in all processes of a run."""
     fixed = cli.plain(config)
     # Keys that change the program must be equal; keys for saving and logging may differ.
-    fixed["run"] = {key: fixed["run"][key] for key in ("over", "resident_bytes", "num_devices")}
-    digest = hashlib.sha256(json.dumps(fixed, sort_keys=True).encode()).hexdigest()[:12]
-    versions = {name: provenance.version(name) for name in ("jax", "calib_jax")}
-    return {"the digest of the config": digest, **versions}
+    fixed["run"] = {key: fixed["run"][key] for key in ("resident_bytes", "num_devices")}
+    return {"config": fixed, **{name: provenance.version(name) for name in ("jax", "calib_jax")}}
 
 
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
@@ -102,24 +96,23 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     if jax.process_index() == 0 and not _QUIET.value:
         dataset = experiment.dataset
-        print(f"data: {dataset.description} {dataset.num_classes:,} classes.", flush=True)
+        cli.say(f"data: {dataset.description} {dataset.num_classes:,} classes.")
     given = config_flags.get_override_values(flags.FLAGS["config"])
     for note in building.unused(config, given) if jax.process_index() == 0 else []:
         cli.say_step(f"note: {note}.")
-    cli.failing(cli.refusing, experiment.check_memory, config.num_seeds)
     folders = cli.refusing(seed_folders.of_config, workdir, config)
     if jax.process_index() == 0:  # other processes need no folder
         cli.refusing(seed_folders.prepare, workdir)
-    options = {"writers": [train.WRITERS[name] for name in writers], "profile": _PROFILE.value}
-    trained = training.fit(experiment, folders, quiet=_QUIET.value, **options)
+    trained = training.fit(
+        experiment,
+        folders,
+        quiet=_QUIET.value,
+        writers=[train.WRITERS[name] for name in writers],
+        profile=_PROFILE.value,
+    )
+    if trained[-1].stopped_by:
+        return 128 + trained[-1].stopped_by, ""
     outcomes = dict(zip(folders, trained, strict=True))
-    stopped = [
-        outcome.stopped_by
-        for outcome in outcomes.values()
-        if outcome.stopped_by and not outcome.finished
-    ]
-    if stopped:
-        return 128 + stopped[0], ""
     failed = {seed: outcome.failed for seed, outcome in outcomes.items() if outcome.failed}
     first = jax.process_index() == 0  # only process 0 writes
     if first:
@@ -133,11 +126,11 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
         if len(folders) == 1:
             _say_more(experiment, *folders.values(), *outcomes.values())
         else:
-            print(f"\n{run_report.of_seeds(folders)}\n")
+            cli.say(f"\n{run_report.of_seeds(folders)}\n")
         data_dir = building.DATA_DIR.value
         more = f" --data_dir={shlex.quote(data_dir)}" if data_dir else ""
         more += " --allow_imports" * any(imports.paths_in(config))
-        print(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(workdir))}{more}")
+        cli.say(f"next: python -m experiments.evaluate --workdir={shlex.quote(str(workdir))}{more}")
     return 0, ""
 
 
@@ -150,11 +143,11 @@ def _report(
     for folder in folders.values():
         names = cli.refusing(run_report.write, folder, described, shown)
         if not _QUIET.value:
-            print(f"written to {folder}: {', '.join(names)}")
+            cli.say(f"written to {folder}: {', '.join(names)}")
     if experiment.config.num_seeds > 1 and folders:
         names = cli.refusing(run_report.write_seeds, workdir, folders, described)
         if not _QUIET.value:
-            print(f"written to {workdir}: {', '.join(names)}")
+            cli.say(f"written to {workdir}: {', '.join(names)}")
 
 
 def _say_more(
@@ -162,15 +155,15 @@ def _say_more(
 ) -> None:
     table = train.last_table(folder)
     if table:
-        print(f"\nthe state of the loss after its last update:\n{table}")
+        cli.say(f"\nthe state of the loss after its last update:\n{table}")
     lines = best_checkpoints.describe(
-        journal.read_rows(folder / journal.ROWS),
+        train.read_rows(folder / "metrics.jsonl"),
         outcome.best,
         experiment.plan.best,
         len(experiment.dataset.validation),
         saved={int(path.name) for path in (folder / "checkpoints").glob("[0-9]*")},
     )
-    print("\n".join(lines))
+    cli.say("\n".join(lines))
 
 
 if __name__ == "__main__":

@@ -23,7 +23,7 @@ from calib_jax.data.images import scenes
 from calib_jax.data.text import sentence_pairs
 from calib_jax.report import file_scoring
 from calib_jax.report.reading import answer_files
-from calib_jax.train.folder import journal
+from calib_jax.train import log
 from tests import broken
 from tests.data import tiny, tiny_intents, tiny_scenes
 
@@ -315,7 +315,7 @@ FORMATS = {
         block, lambda path: list(train.read_blocks(path.parent)), broken.in_npz
     ),
     "calibrator": Format(calibrator, calibrators.load, broken.in_npz),
-    "rows of a run": Format(rows, journal.read_rows, mends=True),
+    "rows of a run": Format(rows, log.read_rows, mends=True),
     "CIFAR-10-C, array": Format(corrupted, read_corrupted, broken.in_npy),
     "word vectors": Format(word_vectors, lambda path: data.read_vectors(path, ["the"])),
     "subwords": Format(subwords, data.Subwords.read),

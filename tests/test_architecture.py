@@ -35,12 +35,12 @@ LAZY = {"matplotlib", "orbax", "tensorflow_datasets"}
 # The report and the binaries import only public names of these subpackages ...
 PUBLIC_ONLY = SUBPACKAGES - {"core", "report"}
 # ... except the formats of the files of runs and data sets, which the binaries share,
-SHARED_FORMATS = ("calib_jax.train.folder", "calib_jax.data.formats")
+SHARED_FORMATS = ("calib_jax.train.checkpoint", "calib_jax.train.log", "calib_jax.data.formats")
 # and the folder whose subject is the inside: benchmarks of parts.
 OF_INTERNALS = ("experiments/benchmarks",)
 # `metrics.bootstrap` and two more are lazy aliases of functions of `inference`, where users look.
 ALIASES = Path("calib_jax/metrics/__init__.py"), "calib_jax.inference"
-THE_PARALLEL_FILE = Path("calib_jax/train/devices/parallel.py")
+THE_PARALLEL_FILE = Path("calib_jax/train/pmap.py")
 
 
 class Import(NamedTuple):
@@ -233,27 +233,27 @@ def test_a_circle_is_seen(back):
         ("calib_jax/report/score.py", "from calib_jax import losses"),
         ("calib_jax/plots/bars.py", "from calib_jax import report"),
         ("calib_jax/cellar/wine.py", "from calib_jax import losses"),
-        ("calib_jax/train/loop/loop.py", "import absl.logging"),
-        ("calib_jax/train/loop/loop.py", "def f():\n  from ml_collections import ConfigDict"),
+        ("calib_jax/train/loop.py", "import absl.logging"),
+        ("calib_jax/train/loop.py", "def f():\n  from ml_collections import ConfigDict"),
         ("calib_jax/data/formats/tfds.py", "def f():\n  import tensorflow as tf"),
         ("calib_jax/data/formats/tfds.py", "import tensorflow_datasets as tfds"),
         ("calib_jax/plots/bars.py", "try:\n  import matplotlib.pyplot as plt\nexcept E:\n  pass"),
-        ("calib_jax/train/folder/checkpoint.py", "class C:\n  import orbax.checkpoint"),
+        ("calib_jax/train/checkpoint.py", "class C:\n  import orbax.checkpoint"),
         ("calib_jax/__init__.py", "import absl"),
         ("calib_jax/__init__.py", "from experiments import train"),
-        ("calib_jax/train/loop/loop.py", "from configs.losses import load"),
+        ("calib_jax/train/loop.py", "from configs.losses import load"),
         ("configs/digits.py", "from calib_jax import losses"),
         ("configs/digits.py", "def get_config():\n  import calib_jax.core"),
         ("configs/digits.py", "from experiments import train"),
-        ("calib_jax/train/step/step.py", "jax.pmap(f)"),
-        ("calib_jax/train/step/step.py", "from jax import pmap"),
+        ("calib_jax/train/step.py", "jax.pmap(f)"),
+        ("calib_jax/train/step.py", "from jax import pmap"),
         ("calib_jax/losses/parallel.py", "step = pmap(f)"),
         ("experiments/train.py", "jax.pmap(f)"),
         ("calib_jax/report/score.py", "from calib_jax.inference.residuals import Binned"),
         ("calib_jax/report/score.py", "from calib_jax.inference import residuals"),
         ("calib_jax/report/score.py", "from calib_jax.metrics.fixed_bins import ece"),
         ("experiments/evaluate.py", "def f():\n  from calib_jax.models.bert import Bert"),
-        ("experiments/reports/text.py", "from calib_jax.train.devices import memory"),
+        ("experiments/reports/text.py", "from calib_jax.train.pmap import Processes"),
     ],
 )
 @every_case
@@ -274,13 +274,13 @@ def test_a_forbidden_arrow_is_seen(path, source):
         ("calib_jax/__init__.py", "from calib_jax import core, losses\nfrom . import metrics"),
         ("calib_jax/plots/bars.py", "def f():\n  import matplotlib.pyplot as plt"),
         ("calib_jax/plots/bars.py", "if TYPE_CHECKING:\n  from matplotlib.figure import Figure"),
-        ("calib_jax/train/devices/parallel.py", "jax.pmap(f)"),
-        ("calib_jax/train/step/step.py", "'pmap in prose'  # and pmap in a comment"),
+        ("calib_jax/train/pmap.py", "jax.pmap(f)"),
+        ("calib_jax/train/step.py", "'pmap in prose'  # and pmap in a comment"),
         ("configs/digits.py", "import ml_collections\nfrom configs import losses"),
         ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
         ("experiments/train.py", "from calib_jax.inference import compare_metrics"),
-        ("experiments/train.py", "from calib_jax.train.folder import journal"),
-        ("experiments/benchmarks/stream.py", "from calib_jax.train.feeds import prefetching"),
+        ("experiments/train.py", "from calib_jax.train.log import read_rows"),
+        ("experiments/benchmarks/stream.py", "from calib_jax.train import feeds"),
     ],
 )
 @every_case

@@ -1,7 +1,6 @@
-"""The config fragments build, and the losses accept them."""
+"""The table of the losses' options builds, and the losses accept it."""
 
 import inspect
-from pathlib import Path
 
 import ml_collections
 import pytest
@@ -9,12 +8,12 @@ import pytest
 from calib_jax import losses
 from configs import losses as fragments
 
-FOLDER = Path(fragments.__file__).parent
 NAMES = fragments.names()
 
 
-def test_every_objective_has_one_fragment():
-    assert set(NAMES) == set(losses.catalogue())
+def test_every_row_is_an_objective_and_there_is_one_of_each():
+    assert set(NAMES) <= set(losses.catalogue())
+    assert len(NAMES) == len(set(NAMES)) >= 40
 
 
 def test_fragment_is_an_objective():
@@ -37,12 +36,6 @@ def test_every_option_can_be_overridden():
         assert set(held) == options, name
         # Nor can a bare None be given a value: a placeholder has a type.
         assert type(None) not in {held.get_type(option) for option in held}, name
-
-
-def test_fragment_says_what_it_is():
-    for name in NAMES:
-        source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
-        assert source.startswith('"""'), name
 
 
 def test_fragments_are_not_shared():

@@ -16,7 +16,7 @@ from flax import traverse_util
 
 from calib_jax import train
 from calib_jax.core.files import reading
-from calib_jax.train.folder import files
+from calib_jax.train import log
 from experiments.map import measures
 from experiments.map.settings import Setting, config_of
 from experiments.running import cli
@@ -33,7 +33,7 @@ Record = dict[str, Any]
 def write(folder: pathlib.Path, setting: Setting, record: Mapping[str, Any]) -> None:
     """Write the record of a setting."""
     folder.mkdir(parents=True, exist_ok=True)
-    files.replace(folder / f"{setting.name}.json", _text(record))
+    log.replace(folder / f"{setting.name}.json", _text(record))
 
 
 def _text(record: Mapping[str, Any]) -> str:

@@ -13,7 +13,7 @@ import numpy as np
 from absl import flags
 
 from calib_jax import plots
-from calib_jax.train.folder import files
+from calib_jax.train import log
 from experiments.map import figure, records, statistics, tables
 from experiments.map.settings import BASELINE, LOSSES, PARTS, settings
 from experiments.running import cli
@@ -75,7 +75,7 @@ def main() -> int:
     folder, out = pathlib.Path(records.IN.value), pathlib.Path(_PAGE.value)
     found = cli.refusing(read_all, folder)
     out.mkdir(parents=True, exist_ok=True)
-    files.replace(out / "map.md", page(found))
+    log.replace(out / "map.md", page(found))
     drawing = figure.figure(statistics.cells(found, "ce2_before"))
     for name in ("map.png", "map.svg"):
         plots.save(drawing, out / name)

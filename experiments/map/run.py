@@ -48,7 +48,7 @@ def main() -> int:
     if unknown := sorted(set(_TEXTS.value) - set(TEXTS)):
         raise cli.Refused(f"--texts must be among {', '.join(TEXTS)}, got {', '.join(unknown)}.")
     workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(records.IN.value)
-    cli.use_compilation_cache(workdir / ".compiled")
+    cli.use_compilation_cache()
     of_part = cli.refusing(chosen, _PART.value, out)
     wanted = [setting for setting in of_part if setting.texts in _TEXTS.value]
     missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]

@@ -8,7 +8,6 @@ from typing import Any
 import numpy as np
 
 from calib_jax import data, train
-from calib_jax.train.folder.lock import only_one
 from experiments.map import measures, records
 from experiments.map.settings import OUT_OF_SCOPE, Setting, config_of
 from experiments.papers.estimates import Predictions
@@ -26,7 +25,7 @@ def record_setting(
     """
     folder = workdir / setting.name
     folder.mkdir(parents=True, exist_ok=True)
-    with only_one(folder):
+    with train.only_one(folder):
         record, signal = records.read(out, setting), 0
         if record is None:
             record, signal = train_setting(setting, vectors, folder)

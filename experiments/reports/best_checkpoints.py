@@ -13,13 +13,8 @@ of the best error over the validation examples.
 """
 
 import math
-import pathlib
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
-
-from calib_jax.core.files import reading
-from calib_jax.train.folder import journal
-from experiments.running import data_identity
 
 # Scores that measure error and calibration together, in order of recommendation.
 RECOMMENDED = ("refinement_nll", "nll", "refinement_brier", "brier", "error")
@@ -111,26 +106,25 @@ def _instead(name: str, direction: str, within: Sequence[Row], saved: Collection
     )
 
 
-def remark(folder: pathlib.Path, name: str, step: int) -> str:
+def remark(rows: Sequence[Row], name: str, step: int, num_examples: int = 0) -> str:
     """Compare the error of a checkpoint that a metric chose with the best error.
 
     Args:
-      folder: the folder of the run.
+      rows: the rows of the log.
       name: the name of the checkpoint; only best_NAME has a remark, except best_error.
       step: the step of the checkpoint.
+      num_examples: the number of validation examples; 0 if it is unknown.
     """
     if not name.startswith("best_") or name == "best_error":
         return ""
-    rows = journal.read_rows(folder / journal.ROWS)
     lowest, error = _lowest_error(rows), _value(_row_of(rows, step), "error")
     if lowest is None or error is None:
         return ""
     text = f"{name} is of epoch {_row_of(rows, step)['epoch']:g}, with a validation error of"
     text += f" {error:.4f}; the best error is {_of_epoch(lowest)}"
-    count = _num_examples(folder)
-    if not count:
+    if not num_examples:
         return f"{text}."
-    if error <= highest_error(lowest[_ERROR], count):
+    if error <= highest_error(lowest[_ERROR], num_examples):
         return f"{text}, and the difference is within noise."
     metric = name.removeprefix("best_")
     return f"{text}, lower by more than noise: {_ADVICE.get(metric, _OTHERS)}."
@@ -138,15 +132,6 @@ def remark(folder: pathlib.Path, name: str, step: int) -> str:
 
 _OTHERS = "choose by the NLL (best_nll) or by refinement_nll, unless you want this epoch"
 _ADVICE = dict.fromkeys(_FREE, "best_error is the checkpoint of it")
-
-
-def _num_examples(folder: pathlib.Path) -> int:
-    """Return the number of validation examples of a run; 0 if it is unknown."""
-    try:
-        identity = data_identity.read(folder)
-    except reading.Unreadable:
-        return 0
-    return identity.parts[_PART].examples if identity else 0
 
 
 def _row_of(rows: Sequence[Row], step: float) -> Row:

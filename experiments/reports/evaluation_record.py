@@ -7,21 +7,25 @@ So every prediction file names its weights, and readers check that all files nam
 """
 
 import json
+import os
 import pathlib
 import re
-from collections.abc import Iterable
+import tempfile
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from calib_jax import train
 from calib_jax.core.files import reading
-from calib_jax.train.folder import files, journal
+from calib_jax.train import log
 from experiments.reports import streamed_scores
 from experiments.running import provenance
 
 FILE = "evaluation.json"
 PLACES = ("report", "report_training")  # folders of reports
+WRITTEN = "written.json"  # lists the files of the reports in such a folder
+_REPORT_FILE = r"(pictures/)?[^/\\]+\.(md|html|json|csv|png|txt)"
 OF_SWEEP = "result.json"  # marks a run of a sweep as trained and evaluated
 _AGAIN = "evaluate the run again"
 
@@ -55,19 +59,46 @@ def begin(folder: pathlib.Path, weights: Evaluated) -> None:
     if {"config", "asked"} <= _mapping(folder / OF_SWEEP).keys():  # a sweep has written this file
         (folder / OF_SWEEP).unlink()
     streamed_scores.remove(folder)
-    for page in (folder / place / name for place in PLACES for name in ("report.md", "ood.md")):
-        _remove_report(page)
+    for place in PLACES:
+        for name in _written(folder / place):
+            (folder / place / name).unlink(missing_ok=True)
+        (folder / place / WRITTEN).unlink(missing_ok=True)
 
 
-def _remove_report(page: pathlib.Path) -> None:
-    """Remove a report in all its forms, and the figures that its page shows."""
-    if not page.is_file():
-        return
-    text = page.read_text(encoding="utf-8", errors="replace")
-    figures = re.findall(r"\]\(([^()/\\]+\.png)\)", text)
-    forms = [page.with_suffix(ending).name for ending in (".json", ".csv", ".html", ".md")]
-    for name in (*figures, *forms):  # the page is the last: a killed removal is repeated
-        (page.parent / name).unlink(missing_ok=True)
+def save_report(folder: pathlib.Path, save: Callable[[pathlib.Path], Sequence[str]]) -> list[str]:
+    """Write a report into a folder; return the names of its files.
+
+    Only files that an earlier report has written are replaced; a file of the user is an error.
+
+    Args:
+      folder: the folder of the report.
+      save: writes the files of the report into a given folder, and returns their names.
+    """
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    for place in (folder, folder / "pictures"):
+        if place.is_symlink():
+            raise FileExistsError(f"{place} is a link: replace it by a folder.")
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".report-") as temporary:
+        names = list(save(pathlib.Path(temporary)))
+        listed = _written(folder)
+        for name in names:
+            if os.path.lexists(folder / name) and name not in listed:
+                raise FileExistsError(
+                    f"{folder / name} is a file of yours: move it, and give the command again."
+                )
+        folder.mkdir(exist_ok=True)
+        record = {"files": sorted(listed | set(names))}
+        log.replace(folder / WRITTEN, json.dumps(record) + "\n")
+        for name in names:
+            (folder / name).parent.mkdir(parents=True, exist_ok=True)
+            (pathlib.Path(temporary) / name).replace(folder / name)
+    return names
+
+
+def _written(folder: pathlib.Path) -> set[str]:
+    """Return the names of the files of the reports in a folder."""
+    names = map(str, _mapping(folder / WRITTEN).get("files", ()))
+    return {name for name in names if re.fullmatch(_REPORT_FILE, name)}
 
 
 def keep(
@@ -75,7 +106,7 @@ def keep(
 ) -> pathlib.Path:
     """Write the predictions of a part of the data atomically; return the path of the file."""
     path = folder / file_of(part)
-    with files.replacing(path) as temporary, temporary.open("wb") as file:
+    with log.replacing(path) as temporary, temporary.open("wb") as file:
         np.savez(file, **predicted.arrays, checkpoint=weights.checkpoint, step=weights.step)
     streamed_scores.remove(folder)
     return path
@@ -92,7 +123,7 @@ def write(folder: pathlib.Path, weights: Evaluated, parts: Iterable[str] = ()) -
     kept = new | listed if before and before.is_of(weights) else new
     record = weights._replace(trained=_trained(folder))._asdict() | {"files": sorted(kept)}
     whole = record | {"provenance": provenance.describe()}
-    files.replace(folder / FILE, json.dumps(whole, indent=1) + "\n")
+    log.replace(folder / FILE, json.dumps(whole, indent=1) + "\n")
     for name in listed - kept:
         (folder / name).unlink(missing_ok=True)
     return whole
@@ -175,6 +206,6 @@ def _mapping(path: pathlib.Path) -> dict[str, Any]:
 
 def _trained(folder: pathlib.Path) -> int:
     """Return the last step of a run by its log and its checkpoints: a cut log has lost rows."""
-    rows = journal.read_rows(folder / journal.ROWS)
+    rows = log.read_rows(folder / log.ROWS)
     saved = [int(path.name) for path in folder.glob("checkpoints/*") if path.name.isdigit()]
     return max(saved + [int(row["step"]) for row in rows[-1:]], default=0)

@@ -20,7 +20,7 @@ import numpy as np
 from absl import flags
 
 from calib_jax.core.files import reading
-from calib_jax.train.folder import files
+from calib_jax.train import log
 from experiments.reports import summary
 from experiments.reports.summary_text import short_number
 from experiments.running import cli
@@ -82,7 +82,7 @@ def publish(folder: pathlib.Path, root: pathlib.Path) -> list[pathlib.Path]:
     np.savez_compressed(root / PREDICTIONS, allow_pickle=False, **arrays)
     pages[NUMBERS] = source.read_text("utf-8")
     for page, text in pages.items():
-        files.replace(root / page, text)
+        log.replace(root / page, text)
     return [*pages, PREDICTIONS]
 
 

@@ -3,6 +3,7 @@
 Several seeds share a page, in addition to the page of each seed.
 """
 
+import functools
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +14,7 @@ import numpy as np
 from calib_jax import plots, train
 from calib_jax.core.files import reading
 from calib_jax.report import html_page, tables
-from calib_jax.train.folder import journal
+from calib_jax.train import log
 from experiments.reports import evaluation_record, pages
 
 PAGE, PICTURES = "report", "pictures/"
@@ -53,7 +54,7 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
       show_epochs: epochs whose gradient histograms are drawn; by default the first, the middle
         and the last logged epochs.
     """
-    rows = journal.read_rows(folder / journal.ROWS)
+    rows = log.read_rows(folder / log.ROWS)
     if not rows:
         return []
     title, recipe = _recipe(folder, rows[-1])
@@ -64,19 +65,19 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
         head=f"{described}\n\n{recipe}",
         facts=_facts(folder),
         sections=[("Training", _last(rows[-1]))],
-        figures=pictures(rows, journal.read_rows(folder / journal.GRADIENT_NORMS), show_epochs),
+        figures=pictures(rows, log.read_rows(folder / log.GRADIENT_NORMS), show_epochs),
         texts={name: text for name, text in texts.items() if text},
         links={_scored(folder): f"report/{PAGE}.html"} if scored else {},
         metrics=list(PANELS.values()),
     )
-    return pages.save(folder, PAGE, page, pictures=PICTURES)
+    return _save(folder, page)
 
 
 def write_seeds(
     workdir: pathlib.Path | str, folders: Mapping[int, pathlib.Path], described: str
 ) -> list[str]:
     """Write report.md, report.html and the curves of several seeds into their parent folder."""
-    rows = {seed: journal.read_rows(folder / journal.ROWS) for seed, folder in folders.items()}
+    rows = {seed: log.read_rows(folder / log.ROWS) for seed, folder in folders.items()}
     curves = {}
     epochs = [np.array([row["epoch"] for row in seed_rows], float) for seed_rows in rows.values()]
     if all(np.array_equal(item, epochs[0]) for item in epochs):  # patience stopped no seed early
@@ -98,7 +99,12 @@ def write_seeds(
         links={f"seed {seed}": f"{folders[seed].name}/{PAGE}.html" for seed in rows},
         metrics=list(PANELS.values()),
     )
-    return pages.save(pathlib.Path(workdir), PAGE, page, pictures=PICTURES)
+    return _save(pathlib.Path(workdir), page)
+
+
+def _save(folder: pathlib.Path, page: html_page.Page) -> list[str]:
+    save = functools.partial(pages.save, name=PAGE, page=page, pictures=PICTURES)
+    return evaluation_record.save_report(folder, save)
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
@@ -107,7 +113,7 @@ def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
 
 
 def _seeds_table(folders: Mapping[int, pathlib.Path]) -> tables.Table:
-    last = {seed: journal.read_rows(folder / journal.ROWS)[-1] for seed, folder in folders.items()}
+    last = {seed: log.read_rows(folder / log.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
     # Seeds that were added later may have other metrics.
@@ -182,9 +188,7 @@ def _scored(folder: pathlib.Path) -> str:
 def _facts(folder: pathlib.Path) -> dict[str, Any]:
     """Describe the run by its config and the environment of its newest start."""
     config = _config(folder)
-    starts = [
-        start for start in journal.read_rows(folder / journal.ENVIRONMENT) if "versions" in start
-    ]
+    starts = [start for start in log.read_rows(folder / log.ENVIRONMENT) if "versions" in start]
     newest = starts[-1] if starts else {}
     return {
         "data set": config["data"]["name"],
@@ -200,10 +204,10 @@ def _bins(folder: pathlib.Path, config: Mapping[str, Any]) -> Any:
 
     A restart with another number changes the config, but not the rows before the restart.
     """
-    starts = journal.read_rows(folder / journal.ENVIRONMENT)[::-1]
+    starts = log.read_rows(folder / log.ENVIRONMENT)[::-1]
     of_rows = dict.fromkeys(
         next((start.get("num_bins") for start in starts if start["step"] < row["step"]), None)
-        for row in journal.read_rows(folder / journal.ROWS)
+        for row in log.read_rows(folder / log.ROWS)
     )
     if [*of_rows] == [None]:
         return config.get("num_bins")
@@ -247,7 +251,7 @@ def _last(row: Mapping[str, Any]) -> tables.Table:
 
 def _environment(folder: pathlib.Path) -> list[str]:
     """List the starts of the run, one line each, and the machine of the newest start."""
-    starts = journal.read_rows(folder / journal.ENVIRONMENT)
+    starts = log.read_rows(folder / log.ENVIRONMENT)
     if not any("versions" in start for start in starts):
         return []
     newest = starts[-1]

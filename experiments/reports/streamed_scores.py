@@ -20,7 +20,7 @@ from calib_jax.core.examples import Source
 from calib_jax.core.files import reading
 from calib_jax.report import tables
 from calib_jax.report.chosen_metrics import chosen_metrics
-from calib_jax.train.folder import files
+from calib_jax.train import log
 from experiments.reports import excluded
 
 if TYPE_CHECKING:
@@ -72,8 +72,8 @@ class Scores(NamedTuple):
         """Save values.json and values.txt; return the file names."""
         folder.mkdir(parents=True, exist_ok=True)
         contents = {"intervals": _NO_INTERVALS, **self._asdict()}
-        files.replace(folder / TEXT, f"{self}\n")
-        files.replace(folder / VALUES, json.dumps(contents, indent=2) + "\n")
+        log.replace(folder / TEXT, f"{self}\n")
+        log.replace(folder / VALUES, json.dumps(contents, indent=2) + "\n")
         return [VALUES, TEXT]
 
     def check_table(self, name: str, criteria: Sequence[str], num_bins: int) -> None:

@@ -2,8 +2,9 @@
 
 import dataclasses
 import inspect
+import json
 import math
-import pathlib
+import zlib
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
@@ -16,11 +17,11 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
-from calib_jax.core.examples import as_stored, weighted_labels
+from calib_jax.core.examples import as_stored, labels_of, weighted_labels
 from calib_jax.core.inputs import checks
 from calib_jax.core.inputs.options import options_of
 from calib_jax.data.formats import files
-from experiments.running import cli, imports, initial, subword_files
+from experiments.running import imports, initial
 
 INIT_FROM = flags.DEFINE_string(
     "init_from",
@@ -38,7 +39,17 @@ SWITCHES: dict[str, Any] = {"precision": ("dtype", "float32"), "remat": ("remat"
 
 
 class Experiment(NamedTuple):
-    """A config and the values built from it; an epoch has `epoch_steps` training steps."""
+    """A config and the values built from it.
+
+    Attributes:
+      config: the config.
+      dataset: the data set.
+      module: the network.
+      task, plan: what is trained, and for how long.
+      epoch_steps: the number of steps of an epoch.
+      init: `(key) -> variables` of the network, compiled once for all seeds.
+      data_dir: the folder of the data sets.
+    """
 
     config: ConfigDict
     dataset: data.Dataset
@@ -46,45 +57,21 @@ class Experiment(NamedTuple):
     task: train.Task
     plan: train.Plan
     epoch_steps: int
+    init: Callable[[Any], Any]
     data_dir: str | None = None
 
-    def state(self, *, anew: bool = True) -> train.TrainState:
-        """Create the state before the first step; `anew` is as in `initial.variables`."""
-        return self._begun(jax.jit(self._at_random), self.config.seed, anew=anew)
-
-    def runs(self, folders: Mapping[int, pathlib.Path]) -> list[train.Run]:
-        """Build the runs that `train.fit_all` takes, one for each seed and its folder.
-
-        A run that resumes restores the weights from its folder, so initial weights are not read.
-        Call `check_memory` first.
-        """
-        init = jax.jit(self._at_random)  # compiled once for all seeds
-        runs = []
-        for seed, folder in folders.items():
-            # Process 0 broadcasts its state to the other processes.
-            goes_on = any((folder / "checkpoints").glob("[0-9]*")) or jax.process_index() > 0
-            state = jax.device_get(self._begun(init, seed, given=not goes_on))
-            config = cli.plain(of_seed(self.config, seed))
-            name = f"seed {seed}" if len(folders) > 1 else ""
-            if jax.process_index() == 0:  # only process 0 writes
-                subword_files.keep(folder, self.dataset.vocabulary)
-            runs.append(train.Run(folder, state, seed, config, name))
-        return runs
-
-    def check_memory(self, num_seeds: int) -> None:
-        """Raise an error if the states of all seeds do not fit into memory."""
-        over, used = self.config.run.over, devices(self.config)
-        train.check_states(self.template(), num_seeds, used, over=over)
-
-    def template(self) -> train.TrainState:
-        """Return the shapes and dtypes of the state without computing it."""
-        key = jax.random.key(self.config.seed)
-        return jax.eval_shape(lambda: self._created(self._at_random(key), self.config.seed))
-
-    def _begun(
-        self, init: Callable[[Any], Any], seed: int, *, given: bool = True, anew: bool = True
+    def state(
+        self, seed: int | None = None, *, given: bool = True, anew: bool = True
     ) -> train.TrainState:
-        variables = init(jax.random.key(seed))
+        """Create the state before the first step.
+
+        Args:
+          seed: by default the seed of the config.
+          given: whether to read the initial weights that the config names.
+          anew: as in `initial.variables`.
+        """
+        seed = self.config.seed if seed is None else seed
+        variables = self.init(jax.random.key(seed))
         if self.dataset.embedding is not None:
             variables = initial.with_embedding(variables, self.dataset.embedding)
         if self.config.init_from and given:
@@ -92,8 +79,10 @@ class Experiment(NamedTuple):
             variables = initial.variables(source, self.module, variables, anew=anew)
         return self._created(variables, seed)
 
-    def _at_random(self, key: Any) -> Any:
-        return train.init_variables(self.module, key, self.inputs(1))
+    def template(self) -> train.TrainState:
+        """Return the shapes and dtypes of the state without computing it."""
+        key = jax.random.key(self.config.seed)
+        return jax.eval_shape(lambda: self._created(self.init(key), self.config.seed))
 
     def _created(self, variables: Any, seed: int) -> train.TrainState:
         return train.create(
@@ -108,8 +97,24 @@ class Experiment(NamedTuple):
 
     def inputs(self, count: int) -> Any:
         """Return the prepared inputs of the first examples."""
-        examples = self.dataset.train[np.arange(count)]
-        return self.dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
+        return inputs_of(self.dataset, count)
+
+    def identity(self) -> dict[str, Any]:
+        """Describe the data, so that a run resumes with the same: classes, labels and sizes."""
+        names = json.dumps([str(name) for name in self.dataset.class_names])
+        identity: dict[str, Any] = {"class names": zlib.crc32(names.encode())}
+        for part in ("train", "validation", "test"):
+            source = getattr(self.dataset, part)
+            labels = labels_of(source)
+            crc = None if labels is None else zlib.crc32(labels.astype("<i4").tobytes())
+            identity[part] = {"examples": len(source), "crc of the labels": crc}
+        return {"data": identity}
+
+
+def inputs_of(dataset: data.Dataset, count: int) -> Any:
+    """Return the prepared inputs of the first examples."""
+    examples = dataset.train[np.arange(count)]
+    return dataset.prepare(jax.tree.map(jnp.asarray, examples.inputs))
 
 
 def of_seed(config: ConfigDict, seed: int) -> ConfigDict:
@@ -171,11 +176,11 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
     _check_epochs("run.show_epochs", config.run.show_epochs)
     checks.at_least("num_seeds", config.num_seeds, 1)
     checks.seed(config.seed, config.num_seeds)
-    checks.one_of("run.over", config.run.over, train.ARRANGEMENTS)
     keys = {**config, **config.run, "best": best_of(config)}
     names = [field.name for field in dataclasses.fields(train.Plan) if field.name in keys]
     plan = train.Plan(**{name: keys[name] for name in names})
-    return Experiment(config, dataset, module, task, plan, epoch_steps)
+    init = jax.jit(lambda key: train.init_variables(module, key, inputs_of(dataset, 1)))
+    return Experiment(config, dataset, module, task, plan, epoch_steps, init)
 
 
 def _forward(module: Any, config: ConfigDict) -> train.Forward:
@@ -253,8 +258,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     factory = imports.factory("network", name, models.catalogue())
     options = {**config.model.options, "num_classes": num_classes}
     known = options_of(factory)
-    # With over="devices" each device trains its own run, so no collective is needed.
-    if "axis_name" in known and config.run.over != "devices":
+    if "axis_name" in known:
         options["axis_name"] = train.AXIS
     checks.one_of("precision", config.precision, PRECISIONS)
     for switch, (option, default) in SWITCHES.items():

@@ -69,9 +69,13 @@ def run(
         except BrokenPipeError:  # the reader closed the pipe, as in `... | head`
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             code = 128 + signal.SIGPIPE
+        except OSError as error:
+            if error.filename or not _disk_is_full(error):
+                raise
+            code = _say(f"standard output cannot be written to: {error.strerror}.", FAILED)
         except KeyboardInterrupt:  # before or after the handler of the training loop is installed
             code = _say("interrupted.", 128 + signal.SIGINT)
-        print(end="", flush=True)  # sys.stdout is None if a shell closed it
+        _flush()
         # Exit handlers run next, and another Ctrl-C in them would print a traceback.
         signal.signal(signal.SIGINT, lambda number, frame: os._exit(128 + signal.SIGINT))
         return code
@@ -259,13 +263,16 @@ def _config_file(name: str, loss: str = "") -> None:
             f"there is no config file {name} here, nor a folder configs: run this from the checkout"
             " of calib_jax."
         )
+    from configs import losses
+
     word = pathlib.Path(name).stem
-    configs.pop("base", None)  # not a complete config
+    for helper in ("base", "recipes", "losses"):  # not complete configs
+        configs.pop(helper, None)
     near = difflib.get_close_matches(word, configs, n=1)
     hint = "see the folder configs."
     if near:
         hint = f"did you mean {configs[near[0]]}{loss}?"
-    elif word and pathlib.Path("configs", "losses", f"{word}.py").is_file():
+    elif word in losses.names():
         hint = f"{word} is a loss, which a config precedes, as in configs/digits.py:{word}."
     shown = name or "''"
     raise FileNotFoundError(f"there is no config file {shown}; {hint}")
@@ -276,9 +283,17 @@ def refuse(error: BaseException | str) -> NoReturn:
     sys.exit(_say(error, REFUSED))
 
 
+def _flush() -> None:
+    """Print what is buffered; if that fails, drop it, so that Python's own exit does not fail."""
+    try:
+        print(end="", flush=True)  # sys.stdout is None if a shell closed it
+    except OSError:
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+
+
 def _say(error: BaseException | str, code: int) -> int:
     message = error if isinstance(error, str) else _message(error)
-    print(end="", flush=True)  # prints earlier results before the error, also in a pipe
+    _flush()  # prints earlier results before the error, also in a pipe
     print(f"error: {printable(message)}", file=sys.stderr)
     return code
 
@@ -347,6 +362,11 @@ def show_warning(message: Warning | str, category: type[Warning], *place: Any, *
         _show_as_python(message, category, *place, **to)
 
 
+def say(line: str) -> None:
+    """Print a result, without the control characters of names that it quotes."""
+    print(printable(line), flush=True)
+
+
 def say_step(line: str) -> None:
     """Print the next step to standard error, apart from the results."""
     print(printable(line), file=sys.stderr, flush=True)
@@ -402,19 +422,14 @@ def define_logits(kinds: Sequence[str]) -> flags.FlagHolder[str]:
     )
 
 
-def use_compilation_cache(otherwise: pathlib.Path | None = None) -> None:
-    """Store compiled programs in JAX's configured cache folder, or in `otherwise`.
+def use_compilation_cache() -> None:
+    """Store compiled programs in JAX's configured folder, or in the user's cache folder.
 
-    Args:
-      otherwise: the folder without a configured one; by default the user's cache folder, see
-        `calib_jax.core.compiled.keep_programs`.
+    They are code, so they never lie in the folder of a run, which may come from another person.
     """
-    import jax  # imported here so that --help starts fast
+    from calib_jax.core import compiled  # imported here so that --help starts fast
 
-    from calib_jax.core import compiled
-
-    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
-    compiled.keep_programs(None if configured else otherwise)
+    compiled.keep_programs()
 
 
 def plain(config: Any) -> dict[str, Any]:

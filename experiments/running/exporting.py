@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.types import Array, PyTree
-from calib_jax.train.folder import files
+from calib_jax.train import log
 from experiments.reports import excluded
 from experiments.running import building, initial, seed_folders
 
@@ -37,8 +37,8 @@ def check_request(folder: pathlib.Path, out: pathlib.Path, checkpoint: str | Non
             f"{folder} holds several seeds: export one, --workdir={next(iter(seeds.values()))}."
         )
     with initial.opened(folder) as checkpoints:
-        ledger = checkpoints.about()["ledger"]
-    if not (ledger["done"] or checkpoint):
+        done = checkpoints.about()["done"]
+    if not (done or checkpoint):
         raise ValueError(
             f"the run in {folder} is not finished: finish it by its command of experiments.train,"
             " or give --checkpoint=latest."
@@ -110,10 +110,10 @@ def described(exported: jax.export.Exported, inputs: PyTree) -> Any:
 
 def write(out: pathlib.Path, exported: jax.export.Exported, about: dict[str, Any]) -> pathlib.Path:
     """Write an exported function, and a description beside it; return the description's path."""
-    with files.replacing(out) as temporary:
+    with log.replacing(out) as temporary:
         temporary.write_bytes(exported.serialize())
     description = _description(out)
-    files.replace(description, json.dumps(about, indent=1) + "\n")
+    log.replace(description, json.dumps(about, indent=1) + "\n")
     return description
 
 

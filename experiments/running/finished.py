@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax import report, train
 from calib_jax.core.files import reading
-from calib_jax.train.folder import journal
+from calib_jax.train import log
 from experiments.reports import evaluation_record, excluded, streamed_scores, summary
 from experiments.reports.short_names import short_names
 from experiments.running import resuming, seed_folders
@@ -248,7 +248,7 @@ def read_run(
     name: str, seed: int, folder: pathlib.Path, config: Mapping[str, Any] | None
 ) -> summary.Run:
     """Read the predictions or the streamed values of a run, and its log."""
-    rows = journal.read_rows(folder / journal.ROWS)
+    rows = log.read_rows(folder / log.ROWS)
     if streamed := streamed_scores.read(folder):
         return summary.Run(name, seed, (), (), rows, streamed)
     evaluation_record.check(folder)

@@ -127,11 +127,10 @@ def config_of(checkpoints: train.Checkpoints) -> ConfigDict:
 def chosen(checkpoints: train.Checkpoints) -> str:
     """Return the name of the checkpoint to evaluate: the best if patience ended the run early."""
     about = checkpoints.about()
-    config, ledger = about["config"], about["ledger"]
-    row = ledger["row"] or {"epoch": 0, "num_epochs": 0}
+    config, rows = about["config"], about["rows"]
     patience, name = config.get("patience", 0), config.get("patience_for", "")
-    early = ledger["done"] and row["epoch"] < row["num_epochs"]
-    if early and 0 < patience <= ledger["waited"] and name in ledger["best"]:
+    early = about["done"] and rows[-1]["epoch"] < rows[-1]["num_epochs"]
+    if early and 0 < patience <= about["waited"] and name in about["best"]:
         return f"best_{name}"
     return "latest"
 
@@ -145,14 +144,15 @@ def step_of(checkpoints: train.Checkpoints, name: str) -> int | None:
         return None
     if name.isdecimal():
         return int(name)
-    best = checkpoints.about()["ledger"]["best"]
+    about = checkpoints.about()
+    best = about["best"]
     names = {f"best_{metric}": int(record["step"]) for metric, record in best.items()}
     if name not in names:
         known = ", ".join(["latest", *names, *map(str, checkpoints.steps)])
         raise ValueError(f"there is no checkpoint {name!r}; this run has {known}.")
-    folder = checkpoints.folder.parent
-    if text := best_checkpoints.remark(folder, name, names[name]):
-        cli.say_once(f"note: {folder}: {text}")
+    count = about.get("same", {}).get("data", {}).get("validation", {}).get("examples", 0)
+    if text := best_checkpoints.remark(about.get("rows", ()), name, names[name], count):
+        cli.say_once(f"note: {checkpoints.folder.parent}: {text}")
     return names[name]
 
 

@@ -1,22 +1,25 @@
-"""Runs in several processes: the flags, and the start and the end of `jax.distributed`.
+"""Runs in several processes: the flags of `jax.distributed`, and its start and end.
 
-JAX monitors the processes while they train. When one is killed or stops, JAX ends the others, by an
-error from a collective or by the heartbeat, which aborts from C++. Errors that can be found earlier
-are raised in one sentence, from the flags or when the processes connect (meeting.py).
+JAX monitors the processes. When one is killed or stops, JAX ends the others, by an error from a
+collective or by the heartbeat, which aborts from C++. An absent coordinator or process aborts after
+the time limit, too.
 """
 
-import atexit
 import contextlib
+import json
 import os
 import re
-import signal
-from collections.abc import Iterator, Mapping
-from typing import Any, NoReturn
+import sys
+import zlib
+from collections.abc import Iterator
+from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
+from jax.experimental import multihost_utils
 
-from experiments.running import cli, meeting
+from experiments.running import cli
 
 _COORDINATOR = flags.DEFINE_string(
     "coordinator",
@@ -34,122 +37,73 @@ _PROCESS = flags.DEFINE_integer(
 
 _TIME_LIMITS: dict[str, Any] = {
     "initialization_timeout": 60,
-    # JAX detects a killed or stopped process within this time.
-    "heartbeat_timeout_seconds": 40,
-    # At the end all processes wait for process 0, which writes a report.
-    "shutdown_timeout_seconds": 600,
+    "heartbeat_timeout_seconds": 40,  # JAX detects a killed or stopped process within this time
+    "shutdown_timeout_seconds": 600,  # at the end all wait for process 0, which writes a report
 }
 
 
 @contextlib.contextmanager
-def begin(facts: Mapping[str, str]) -> Iterator[None]:
+def begin(same: Any) -> Iterator[None]:
     """Join a run if flags or a cluster request it, before JAX initialises the devices.
 
     At the end of the body the processes wait for one another. After an error this process ends
     without waiting, and JAX ends the others.
 
     Args:
-      facts: values that must be equal in all processes, by name, such as versions and a digest of
-        the config.
-    """
-    options = _options(facts)
-    if options is None:
-        yield
-        return
-    # Without this JAX would handle SIGTERM as preemption; the training loop handles it instead.
-    jax.config.update("jax_enable_preemption_service", False)
-    _initialize(options)
-    try:
-        yield
-    except BaseException as error:
-        code = cli.REFUSED if isinstance(error, cli.Refused) else cli.FAILED
-        interrupted = isinstance(error, KeyboardInterrupt)
-        atexit.register(_leave, 128 + signal.SIGINT if interrupted else code)
-        if _is_lost_connection(error):
-            raise cli.Failed(
-                f"another process has ended or cannot be reached ({cli.sentence(error)}): the same"
-                " command in all processes goes on from the last checkpoint."
-            ) from error
-        raise
-    jax.distributed.shutdown()
-
-
-def _options(facts: Mapping[str, str]) -> dict[str, Any] | None:
-    """Check that all processes can start, and return the options of `jax.distributed`.
-
-    Return None for a single process.
+      same: JSON that must be equal in all processes, such as the config.
     """
     values = {flag.name: flag.value for flag in (_COORDINATOR, _COUNT, _PROCESS)}
     given = [f"--{name}={value}" for name, value in values.items() if value is not None]
-    coordinator, count, process = _COORDINATOR.value, _COUNT.value, _PROCESS.value
-    if not given:
-        return {} if _cluster() else None
-    if given == ["--num_processes=1"]:
-        return None
-    if coordinator is None or count is None or process is None:
-        missing = " and ".join(f"--{name}" for name, value in values.items() if value is None)
+    missing = " and ".join(f"--{name}" for name, value in values.items() if value is None)
+    if given == ["--num_processes=1"] or not (given or _is_cluster()):
+        yield
+        return
+    if given and missing:
         raise cli.Refused(f"{' '.join(given)} without {missing}: give all three, or none.")
-    if not 0 <= process < count:
+    count, process = _COUNT.value or 0, _PROCESS.value or 0
+    if given and not 0 <= process < count:
         raise cli.Refused(
             f"--process_id={process} must be from 0 to {count - 1} with --num_processes={count}."
         )
-    meeting.host_and_port(coordinator)
-    if count == 1:
-        return None
-    address = meeting.meet(coordinator, count, process, facts)
-    # gRPC would use a web proxy even to reach this machine.
-    without_proxy = os.environ.get("no_proxy"), meeting.host_and_port(address)[0]
-    os.environ["no_proxy"] = ",".join(filter(None, without_proxy))
-    return {
-        "coordinator_address": address,
-        "coordinator_bind_address": address,
-        "num_processes": count,
-        "process_id": process,
-        "cluster_detection_method": "deactivate",
-    }
-
-
-def _initialize(options: Mapping[str, Any]) -> None:
+    # Without this JAX would handle SIGTERM as preemption; the training loop handles it instead.
+    jax.config.update("jax_enable_preemption_service", False)
+    names = ("coordinator_address", "num_processes", "process_id")
+    options: dict[str, Any] = dict(zip(names, values.values(), strict=True)) if given else {}
     try:
         jax.distributed.initialize(**options, **_TIME_LIMITS)
     except (ValueError, RuntimeError) as error:
-        where = "although all processes have connected" if options else f"on {_cluster()}"
         raise cli.Failed(
-            f"JAX could not start {where}: {cli.sentence(error)}; give --coordinator,"
-            " --num_processes and --process_id."
+            f"JAX could not start the processes: {cli.sentence(error)}; give --coordinator,"
+            " --num_processes and --process_id, the same command in all."
         ) from error
-
-
-def _cluster() -> str | None:
-    """Return the name of the launcher that started several processes, as JAX would detect it."""
-    environment = os.environ
-    slurm = ("SLURM_JOB_ID", "SLURM_STEP_NODELIST", "SLURM_NTASKS", "SLURM_PROCID", "SLURM_LOCALID")
-    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS") or "1"
-    if tasks != "1" and all(name in environment for name in slurm):
-        return "Slurm"
-    if (size := environment.get("OMPI_COMM_WORLD_SIZE", "1")) != "1":
-        if "OMPI_MCA_orte_hnp_uri" not in environment:  # Open MPI 5 no longer sets it
+    try:
+        digest = zlib.crc32(json.dumps(same, sort_keys=True).encode())
+        digests = multihost_utils.process_allgather(np.uint32(digest))
+        if len({*digests.tolist()}) > 1:
             raise cli.Refused(
-                f"Open MPI started {size} processes without the address of process 0: give"
-                f" --coordinator=HOST:PORT --num_processes={size}"
-                " --process_id=$OMPI_COMM_WORLD_RANK, or --num_processes=1 for separate runs."
+                "the processes have different configs or versions: start all with the same command."
             )
-        return "Open MPI"
-    if "," in environment.get("TPU_WORKER_HOSTNAMES", ""):
-        return "a TPU pod"
-    return None
+        yield
+    except BaseException as error:
+        # JAX's exit handler would wait for the other processes, so it must not run.
+        code = cli.REFUSED if isinstance(error, cli.Refused) else cli.FAILED
+        message = str(error) or type(error).__name__
+        if re.search(r"Gloo|NCCL|coordination service", message):
+            message = (
+                f"another process has ended or cannot be reached ({cli.sentence(error)}): the same"
+                " command in all processes goes on from the last checkpoint."
+            )
+        elif not isinstance(error, cli.Refused | cli.Failed | KeyboardInterrupt):
+            raise
+        print(f"error: {cli.printable(message)}", file=sys.stderr, flush=True)
+        os._exit(128 + 2 if isinstance(error, KeyboardInterrupt) else code)
+    jax.distributed.shutdown()
 
 
-def _is_lost_connection(error: BaseException) -> bool:
-    """Check whether a collective raised an error because another process is gone."""
-    cause = error.__cause__ if isinstance(error, cli.Failed) else error
-    return isinstance(cause, ValueError | RuntimeError) and bool(
-        re.search(r"Gloo|NCCL|coordination service", str(cause))
-    )
-
-
-def _leave(code: int) -> NoReturn:
-    """End this process without JAX's exit handler, which would wait for the other processes."""
-    with contextlib.suppress(OSError, ValueError):
-        print(end="", flush=True)
-    os._exit(code)
+def _is_cluster() -> bool:
+    """Check whether a launcher that JAX detects has started several processes."""
+    environment = os.environ
+    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS") or "1"
+    slurm = tasks != "1" and "SLURM_PROCID" in environment
+    mpi = environment.get("OMPI_COMM_WORLD_SIZE", "1") != "1"
+    return slurm or mpi or "," in environment.get("TPU_WORKER_HOSTNAMES", "")

@@ -27,7 +27,7 @@ LENGTH = ("num_epochs", "schedule")
 
 
 def free(experiment: building.Experiment) -> Callable[..., Collection[str]]:
-    """Build the function that returns the keys that may change, for `train.fit_all`."""
+    """Build the function that returns the keys that may change, for `train.fit`."""
     epoch_steps = experiment.epoch_steps
 
     def keys(before: dict[str, Any], now: dict[str, Any], step: int) -> list[str]:

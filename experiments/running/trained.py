@@ -1,21 +1,13 @@
 """Trained networks: restored from the folders of their runs, and their predictions."""
 
 import pathlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from calib_jax import train
 from calib_jax.core.examples import Source
 from experiments.reports import evaluation_record
-from experiments.running import (
-    building,
-    cli,
-    data_identity,
-    finished,
-    imports,
-    initial,
-    subword_files,
-)
+from experiments.running import building, cli, finished, imports, initial, subword_files
 
 
 class Trained(NamedTuple):
@@ -81,14 +73,26 @@ def restored(
             else:
                 imports.check_allowed(config, folder, allow_imports=allow_imports)
                 experiment = building.build(config, data_dir=data_dir)
-                identity = data_identity.of(experiment.dataset)
+                identity = experiment.identity()
             subword_files.check(folder, experiment.dataset.vocabulary)
-            data_identity.check(folder, identity)
+            _check_data(folder, checkpoints.about(step)["same"], identity)
             state = checkpoints.restore(experiment.template(), step, warn=initial.warn).state
         trained.append(Trained(folder, state, name))
     if experiment is None:
         raise ValueError(f"none of the seeds in {folders[0].parent} has a checkpoint.")
     return experiment, trained
+
+
+def _check_data(
+    folder: pathlib.Path, saved: Mapping[str, Any], identity: Mapping[str, Any]
+) -> None:
+    """Raise an error if a run was trained with other data."""
+    before = {"data": saved.get("data", identity["data"])}
+    if changed := train.differences(before, identity):
+        raise ValueError(
+            f"{folder} was trained with other data ({'; '.join(changed)}): restore the data, or"
+            " train anew in another folder."
+        )
 
 
 def predictions(

@@ -1,11 +1,10 @@
 """Which of a run's best checkpoints is recommended: never a network at chance for its ECE."""
 
-import json
 import re
 
 import pytest
 
-from calib_jax.train.folder import journal
+from calib_jax.train import log as logs
 from experiments.reports import best_checkpoints
 from tests.experiments.processes import finish
 
@@ -100,32 +99,20 @@ def test_a_metric_to_maximize_and_values_that_are_missing():
     assert "epoch 4 has the best auroc, 0.8000" in line
 
 
-@pytest.fixture
-def folder(tmp_path):
-    text = "".join(json.dumps(row) + "\n" for row in AT_CHANCE_FIRST)
-    (tmp_path / "metrics.jsonl").write_text(text)
-    parts = {"examples": COUNT, "labels": None, "input_means": None}
-    identity = {"parts": dict.fromkeys(("train", "validation", "test"), parts), "class_names": None}
-    (tmp_path / "data.json").write_text(json.dumps(identity))
-    return tmp_path
-
-
-def test_a_checkpoint_that_is_asked_for_has_its_error_beside(folder):
-    assert best_checkpoints.remark(folder, "best_ece", 10) == (
+def test_a_checkpoint_that_is_asked_for_has_its_error_beside():
+    assert best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 10, COUNT) == (
         "best_ece is of epoch 1, with a validation error of 0.9000; the best error is 0.1000 of"
         " epoch 3, lower by more than noise: choose by the NLL (best_nll) or by refinement_nll,"
         " unless you want this epoch."
     )
-    within = best_checkpoints.remark(folder, "best_ece", 40)
+    within = best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 40, COUNT)
     assert "error of 0.1150" in within
     assert within.endswith("within noise.")
-    assert "best_error" in best_checkpoints.remark(folder, "best_nll", 10)
+    assert "best_error" in best_checkpoints.remark(AT_CHANCE_FIRST, "best_nll", 10, COUNT)
     for name, step in (("latest", 40), ("40", 40), ("best_error", 30), ("best_ece", 77)):
-        assert best_checkpoints.remark(folder, name, step) == ""
-    (folder / "data.json").unlink()  # as in folders of older versions
-    assert re.search(
-        "0.9000; .* 0.1000 of epoch 3[.]$", best_checkpoints.remark(folder, "best_ece", 10)
-    )
+        assert best_checkpoints.remark(AT_CHANCE_FIRST, name, step, COUNT) == ""
+    unknown = best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 10)
+    assert re.search("0.9000; .* 0.1000 of epoch 3[.]$", unknown)
 
 
 @pytest.mark.slow
@@ -133,7 +120,7 @@ def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
     """A small learning rate: the first networks are near chance and have the lowest ECE."""
     slow = ("--config.num_epochs=6", "--config.optimizer.learning_rate=0.01")
     output = finish("train", "--config=configs/digits.py", f"--workdir={tmp_path}", *slow)
-    rows = journal.read_rows(tmp_path / "metrics.jsonl")
+    rows = logs.read_rows(tmp_path / "metrics.jsonl")
     chosen = min(rows, key=lambda row: row["validation_ece"])
     lowest = min(row["validation_error"] for row in rows)
     assert chosen["validation_error"] > lowest + 0.2  # else the test tests nothing

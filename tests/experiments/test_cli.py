@@ -71,15 +71,6 @@ print(jax.jit(lambda x: x + 1)(1))
         )
         assert output == "2\n"
         assert bool(list(tmp_path.glob(f"{home}/calib_jax/compiled/*"))) == kept
-    # A sweep names a folder of its own, and JAX's configured one comes before it.
-    of_sweep = program.replace("cache()", f"cache(pathlib.Path({str(tmp_path / 'own')!r}))")
-    for configured, used in (("", "own"), (str(tmp_path / "configured"), "configured")):
-        environment["JAX_COMPILATION_CACHE_DIR"] = configured
-        command = [sys.executable, "-c", f"import pathlib\n{of_sweep}"]
-        subprocess.run(command, cwd=ROOT, env=environment, check=True, capture_output=True)
-        assert [path.name for path in tmp_path.iterdir() if any(path.glob("*-cache"))] == [used]
-        for path in (tmp_path / used).glob("*-cache"):
-            path.unlink()
 
 
 def test_help_lists_the_config():
@@ -172,3 +163,19 @@ def test_a_warning_for_the_user_is_one_line(capsys, monkeypatch):
     cli.show_warning(DeprecationWarning("old"), DeprecationWarning, "lock.py", 3)
     assert capsys.readouterr().err == "warning: no locks\\x1b here\n"
     assert others == [DeprecationWarning]
+
+
+@pytest.mark.skipif(not os.path.exists("/dev/full"), reason="the system has no device that is full")
+def test_a_full_standard_output_is_one_sentence(tmp_path):
+    arguments = ["--config=configs/digits.py", "--config.num_epochs=1", f"--workdir={tmp_path}"]
+    with open("/dev/full", "w") as full:
+        ended = subprocess.run(
+            [sys.executable, "-m", "experiments.train", *arguments],
+            cwd=ROOT,
+            stdout=full,
+            stderr=subprocess.PIPE,
+            text=True,
+            check=False,
+        )
+    message = "error: standard output cannot be written to: No space left on device.\n"
+    assert (ended.returncode, ended.stderr) == (1, message)

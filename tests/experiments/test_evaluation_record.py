@@ -8,7 +8,6 @@ import pytest
 
 from calib_jax import report, train
 from calib_jax.core.files import reading
-from calib_jax.train.folder.files import CannotWrite
 from experiments.reports import evaluation_record
 from experiments.reports.evaluation_record import Evaluated
 from experiments.running import finished
@@ -59,23 +58,32 @@ def test_more_sets_of_the_same_weights_are_added(folder):
     assert names(folder) == {"predictions_validation.npz"}
 
 
-def test_reports_of_other_weights_are_removed_and_other_files_stay(folder):
-    written = ["report.json", "report.md", "report.html", "ood.json", "ood.md", "roc_svhn.png"]
-    for place in ("report", "report_training"):
-        (folder / place).mkdir()
-        for name in (*written, "roc_mine.png", "notes.md"):
-            (folder / place / name).write_text("")
-        (folder / place / "ood.md").write_text("![roc_svhn](roc_svhn.png)\n")
-    evaluation_record.begin(folder, LATEST)
-    assert {path.name for path in (folder / "report").iterdir()} == {
-        *written,
-        "roc_mine.png",
-        "notes.md",
-    }
+def test_only_reports_that_the_record_lists_are_removed_or_replaced(folder):
+    """A user's own report.md and its pictures stay."""
+    place = folder / "report"
+
+    def save(where):
+        names = ["report.md", "ece.png"]
+        for name in names:
+            (where / name).write_text("ours")
+        return names
+
+    place.mkdir()
+    (place / "report.md").write_text("![mine](mine.png)\n")
+    (place / "mine.png").write_text("mine")
     evaluation_record.begin(folder, BEST)
-    for place in ("report", "report_training"):
-        kept = {path.name for path in (folder / place).iterdir()}
-        assert kept == {"roc_mine.png", "notes.md"}
+    with pytest.raises(FileExistsError, match=r"report\.md is a file of yours: move it"):
+        evaluation_record.save_report(place, save)
+    assert (place / "report.md").read_text() == "![mine](mine.png)\n"
+    (place / "report.md").unlink()
+    evaluate(folder, BEST, "validation", "test")
+    for _ in range(2):
+        assert evaluation_record.save_report(place, save) == ["report.md", "ece.png"]
+    assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
+    evaluation_record.begin(folder, BEST)
+    assert (place / "ece.png").exists()
+    evaluation_record.begin(folder, LATEST)
+    assert [path.name for path in place.iterdir()] == ["mine.png"]
 
 
 def test_a_result_that_no_sweep_has_written_stays(folder):
@@ -158,7 +166,7 @@ def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder, monkeypatc
     for logits in (Logits(), np.zeros((3, 3))):
         if isinstance(logits, np.ndarray):
             monkeypatch.setattr(np, "savez", full)
-        with pytest.raises((Killed, CannotWrite)):
+        with pytest.raises((Killed, train.CannotWrite)):
             evaluation_record.keep(folder, "test", PREDICTED._replace(logits=logits), LATEST)
         assert not list(folder.glob(".*"))
         with np.load(folder / "predictions_test.npz") as arrays:

@@ -95,7 +95,7 @@ def test_what_cannot_be_exported_is_refused_at_once(folder, tmp_path, monkeypatc
     (tmp_path / "seed_3").mkdir()
     with pytest.raises(ValueError, match=r"several seeds: export one, --workdir=.*seed_3\."):
         exporting.check_request(tmp_path, out, None)
-    unfinished = {"ledger": {"done": False}}
+    unfinished = {"done": False}
     with monkeypatch.context() as patch:
         patch.setattr(train.Checkpoints, "about", lambda self: unfinished)
         with pytest.raises(ValueError, match=r"is not finished: .*give --checkpoint=latest\."):

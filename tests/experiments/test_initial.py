@@ -29,8 +29,8 @@ def run(request, tmp_path_factory):
         state = state._replace(average=jax.tree.map(lambda leaf: leaf + 1, state.average))
         variables = {"params": state.average[0]}
     checkpoints = train.Checkpoints(folder / "checkpoints")
-    ledger = {"best": {"nll": {"step": STEP, "epoch": 1.0, "value": 0.5}}}
-    checkpoints.save(jax.device_get(state), {"ledger": ledger}, STEP)
+    about = {"best": {"nll": {"step": STEP, "epoch": 1.0, "value": 0.5}}}
+    checkpoints.save(jax.device_get(state), about, STEP)
     checkpoints.wait()
     checkpoints.close()
     return folder, variables

@@ -1,6 +1,7 @@
 """The flags of several processes, and the clusters that JAX detects; nothing starts here."""
 
 import jax
+import numpy as np
 import pytest
 from absl import flags
 from absl.testing import flagsaver
@@ -16,6 +17,7 @@ def starts_with(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda **options: calls.append(options))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: calls.append("shutdown"))
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", np.atleast_1d)
 
     def begin(variables=None, **values):
         for name, value in (variables or {}).items():
@@ -41,7 +43,6 @@ def starts_with(monkeypatch):
         ({"coordinator": HERE, "num_processes": 0, "process_id": 0}, "--num_processes=0"),
         ({"coordinator": HERE, "num_processes": 2, "process_id": 2}, "--process_id=2"),
         ({"coordinator": HERE, "num_processes": 2, "process_id": -1}, "--process_id=-1"),
-        ({"coordinator": "here", "num_processes": 2, "process_id": 1}, "not HOST:PORT"),
     ],
 )
 def test_flags_that_do_not_fit(starts_with, values, words):
@@ -87,15 +88,10 @@ def test_one_process(starts_with, variables, values):
     assert not starts_with(variables, **values)
 
 
-def test_open_mpi_that_does_not_say_where(starts_with):
-    with pytest.raises(cli.Refused, match="--num_processes=2"):
-        starts_with(OPEN_MPI)
-
-
 def test_a_cluster_that_jax_does_not_understand(starts_with, monkeypatch):
     def fail(**options):
         raise ValueError("coordinator_address should be defined.")
 
     monkeypatch.setattr(jax.distributed, "initialize", fail)
-    with pytest.raises(cli.Failed, match="on Slurm: coordinator_address"):
+    with pytest.raises(cli.Failed, match="could not start the processes: coordinator_address"):
         starts_with(SLURM)

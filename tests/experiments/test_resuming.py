@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, train
-from calib_jax.train.folder import journal
-from experiments.running import building, cli, resuming
+from calib_jax.train import log
+from experiments.running import building, cli, resuming, training
 from tests.experiments.test_building import config_of
 
 
@@ -21,15 +21,9 @@ def small(loss="cross_entropy", **changes):
 
 
 def fitted(folder, config):
+    config.run.num_devices = 1
     experiment = building.build(config)
-    (outcome,) = train.fit_all(
-        experiment.runs({1: pathlib.Path(folder)}),
-        experiment.task,
-        experiment.plan,
-        free=resuming.free(experiment),
-        devices=train.local_devices(1),
-        quiet=True,
-    )
+    (outcome,) = training.fit(experiment, {1: pathlib.Path(folder)}, environment={}, quiet=True)
     return outcome
 
 
@@ -61,11 +55,11 @@ def test_more_epochs_are_one_long_run(run, tmp_path):
     whole = fitted(tmp_path / "whole", small(num_epochs=5))
     assert same(longer.state, whole.state)
     assert longer.best == whole.best
-    rows = [journal.read_rows(folder / journal.ROWS) for folder in (run, tmp_path / "whole")]
+    rows = [log.read_rows(folder / log.ROWS) for folder in (run, tmp_path / "whole")]
     times = {"seconds", "evaluation_seconds", "examples_per_second", "num_epochs"}
     first, second = ([{k: v for k, v in row.items() if k not in times} for row in r] for r in rows)
     assert first == second
-    assert "num_epochs: 2 before, 5 now" in (run / journal.SPOKEN).read_text()
+    assert "num_epochs: 2 before, 5 now" in (run / log.SPOKEN).read_text()
     assert fitted(run, small(num_epochs=5)).already
     assert '"num_epochs": 5' in (run / "config.json").read_text()
 
@@ -86,12 +80,12 @@ def test_other_metrics_bins_and_tests(run):
     outcome = fitted(run, config)
     assert outcome.finished
     assert set(outcome.best) == {"nll", "brier"}
-    rows = journal.read_rows(run / journal.ROWS)
+    rows = log.read_rows(run / log.ROWS)
     assert [row["step"] for row in rows] == [2, 4, 6]
     assert "validation_ece" in rows[0]
     assert "validation_ece" not in rows[-1]
     assert {"validation_brier", "test_brier"} <= set(rows[-1])
-    table = (run / journal.TABLE).read_text().splitlines()
+    table = (run / log.TABLE).read_text().splitlines()
     assert {"test_brier", "validation_ece"} <= set(table[0].split(","))
     assert {line.count(",") for line in table} == {table[0].count(",")}
     row = dict(zip(table[0].split(","), table[-1].split(","), strict=True))
@@ -122,7 +116,7 @@ def test_more_patience_goes_on_and_another_metric_waits_anew(tmp_path):
     ],
 )
 def test_what_determines_the_steps_done_is_refused(short, changes, message):
-    with pytest.raises(train.AnotherConfig, match=rf"another config \({message}\): choose another"):
+    with pytest.raises(cli.Refused, match=rf"another config \({message}\): choose another"):
         fitted(short, small(**changes))
 
 

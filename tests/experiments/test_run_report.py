@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from experiments.reports import evaluation_record, run_report
 
 
@@ -55,3 +57,11 @@ def test_the_page_states_the_bins_of_its_rows(tmp_path):
         lines = "".join(json.dumps(each) + "\n" for each in starts)
         (folder / "environment.jsonl").write_text(lines)
         assert run_report._facts(folder)["bins"] == bins
+
+
+def test_a_report_of_the_user_stays(tmp_path):
+    folders = {1: leave(tmp_path / "seed_1")}
+    (tmp_path / "report.md").write_text("mine")
+    with pytest.raises(FileExistsError, match=r"report\.md is a file of yours: move it"):
+        run_report.write_seeds(tmp_path, folders, "One seed.")
+    assert (tmp_path / "report.md").read_text() == "mine"

@@ -7,7 +7,8 @@ import numpy as np
 import pytest
 import scipy.special
 
-from calib_jax.train.folder import journal, lock
+from calib_jax.train import log as logs
+from calib_jax.train import only_one
 from tests.experiments.processes import finish, refused, start, stop_after
 from tests.selection import some_of
 
@@ -77,7 +78,7 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
     records = [json.loads((folder / "sweep.json").read_text()) for folder in (one, whole)]
     assert records[0]["cells"] == records[1]["cells"]
     log = one / "runs" / "cross_entropy" / "1" / "metrics.jsonl"
-    assert [row["epoch"] for row in journal.read_rows(log)] == [1, 2, 3, 4]
+    assert [row["epoch"] for row in logs.read_rows(log)] == [1, 2, 3, 4]
     output = finish("sweep", *sweep(one, *longer, "--config.metrics=brier", losses="cross_entropy"))
     assert "1 of 1 runs are done already" in output
     best = (*longer, "--checkpoint=best_nll")
@@ -98,7 +99,7 @@ def test_a_stopped_sweep_goes_on(tmp_path):
     assert "Traceback" not in output
     output = finish("sweep", *arguments)
     assert "1 of 2 runs are done already" in output
-    rows = [row["epoch"] for row in journal.read_rows(log)]
+    rows = [row["epoch"] for row in logs.read_rows(log)]
     assert rows == list(range(1, 301))
 
 
@@ -156,7 +157,7 @@ def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, mess
 
 
 def test_a_folder_in_use_is_refused_in_a_sentence(tmp_path):
-    with lock.only_one(tmp_path):
+    with only_one(tmp_path):
         output = finish("sweep", *sweep(tmp_path), code=2)
     assert output.splitlines()[-1].startswith(f"error: {tmp_path} is in use by process")
     assert "Traceback" not in output
@@ -167,7 +168,7 @@ def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     """Cross-entropy diverges, brier saturates, and focal cannot save its checkpoints."""
     (tmp_path / "runs" / "focal" / "1").mkdir(parents=True)
     (tmp_path / "runs" / "focal" / "1" / "checkpoints").write_text("a file")
-    with lock.only_one(tmp_path):  # as a sweep does, whose folder it then is
+    with only_one(tmp_path):  # as a sweep does, whose folder it then is
         pass
     rate = "--config.optimizer.learning_rate=1e12"
     more = (rate, "--config.num_epochs=2", "--config.metrics=brier,nll")
@@ -202,7 +203,7 @@ def test_a_run_that_patience_ended_is_measured_by_its_best_weights(tmp_path):
 
     output, by_default = measured()
     log = (folder / "metrics.jsonl").read_bytes()
-    rows = [row["validation_nll"] for row in journal.read_rows(folder / "metrics.jsonl")]
+    rows = [row["validation_nll"] for row in logs.read_rows(folder / "metrics.jsonl")]
     assert len(rows) < 40
     assert min(rows) < rows[-1]
     assert by_default == pytest.approx(min(rows), rel=1e-5)

@@ -11,21 +11,22 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, train
-from calib_jax.train.devices.processes import Processes, ProcessZeroFailed
+from calib_jax.train.pmap import Processes, ProcessZeroFailed
 from tests.train import tasks
 
 PROCESSES = 2
 
 
-def cases(folder):
-    """Yield the runs: two seeds resident and shuffled, and one streamed in balanced order."""
-    plan = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"})
+def trained(folder, devices=None):
+    """Train resident and shuffled, and streamed in balanced order; return the states by name."""
+    plan = train.Plan(num_epochs=3, batch_size=10, best={"nll": "min"}, seed=1)
     stream = dataclasses.replace(plan, resident_bytes=0, accumulate=2)
     source = tasks.examples(38)
     balanced = train.class_balanced(source.labels, num_samples=40)
-    for name, loss, its, seeds, order in (
-        ("resident", "adafocal", plan, (1, 2), None),
-        ("streamed", "recall", stream, (1,), balanced),
+    states = {}
+    for name, loss, its, order in (
+        ("resident", "adafocal", plan, None),
+        ("streamed", "recall", stream, balanced),
     ):
         objective = losses.objective(loss)
         task = train.Task(
@@ -38,21 +39,10 @@ def cases(folder):
             evaluated={"validation": tasks.examples(30, seed=2)},
             num_classes=tasks.NUM_CLASSES,
         )
-        runs = [
-            train.Run(folder / name / str(seed), tasks.state_of(objective, seed=seed), seed)
-            for seed in seeds
-        ]
-        yield name, runs, task, its
-
-
-def trained(folder, devices=None):
-    """Train all, and give the states by name and seed."""
-    result = {}
-    for name, runs, task, plan in cases(folder):
-        outcomes = train.fit_all(runs, task, plan, devices=devices, quiet=True)
-        for run, outcome in zip(runs, outcomes, strict=True):
-            result[f"{name}_{run.seed}"] = outcome.state
-    return result
+        state = tasks.state_of(objective, seed=1)
+        outcome = train.fit(folder / name, state, task, its, devices=devices, quiet=True)
+        states[name] = outcome.state
+    return states
 
 
 def special():
@@ -69,17 +59,9 @@ def communicated():
     assert processes.broadcast(lambda: b"") == b""
     index = jax.process_index()
     assert processes.broadcast(lambda: bytes([index, 7])) == b"\x00\x07"
-    assert processes.largest([index, -index]) == [PROCESSES - 1, 0]
-    devices = train.all_devices()
-    step = lambda total, part: total + jax.lax.psum(part, train.AXIS)  # noqa: E731
-    run = train.data_parallel(step, devices, donate=(0,))
-    part = train.replicate(np.float64(index + 1), local := train.local_devices())
-    assert train.first(run(run(train.replicate(np.zeros(()), local), part), part)) == 6.0
+    assert processes.largest(index, -index) == [PROCESSES - 1, 0]
     with pytest.raises(ProcessZeroFailed if index else ZeroDivisionError, match="integer division"):
         processes.broadcast(lambda: 1 // 0)
-    processes.raise_alike(None)
-    with pytest.raises(ProcessZeroFailed if index else OSError, match=r"disk|process 0 had an err"):
-        processes.raise_alike(None if index else OSError("disk"))
     return broadcast
 
 

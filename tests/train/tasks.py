@@ -66,11 +66,8 @@ def trained(
     network=forward,
     **options,
 ):
-    """Train with the feed's own runner; the state comes as it lies on the devices.
-
-    There it has two leading axes, of the devices and of the runs; `the_only` takes it from there.
-    """
-    arrangement = train.Arrangement(train.local_devices(num_devices))
+    """Train with the feed's own loop; return the state on the devices, and what was measured."""
+    devices = train.local_devices(num_devices)
     tx = sgd() if tx is None else tx
     step = train.make_train_step(
         network,
@@ -81,24 +78,18 @@ def trained(
         accumulate=accumulate,
         **options,
     )
-    states = arrangement.place([state_of(objective, tx, dtype=dtype)])
-    runner = feed(source, arrangement).training(step, accumulate=accumulate)
+    state = train.replicate(state_of(objective, tx, dtype=dtype), devices)
+    run_steps = feed(source, devices).training(step, accumulate=accumulate)
     measured = []
     done = epoch = 0
     while done < steps:
         numbers = train.shuffled(len(source), 0, epoch)
         order = train.in_batches(numbers, batch_size, multiple=num_devices, accumulate=accumulate)
-        runner.begin(order, 0)
         stop = min(order.num_steps, steps - done)
-        states, result = runner(states, [0], [stop])
-        measured += runner.measured_in(result, [0], [stop])
+        state, read = run_steps(state, order, None, 0, stop)
+        measured.append(read())
         done, epoch = done + stop, epoch + 1
-    return states, jax.tree.map(lambda *parts: np.concatenate(parts), *measured)
-
-
-def the_only(states):
-    """The state of the one run, on the host."""
-    return jax.tree.map(lambda leaf: leaf[0], train.first(states))
+    return state, jax.tree.map(lambda *parts: np.concatenate(parts), *measured)
 
 
 def objectives():

@@ -75,22 +75,21 @@ def forward(params, model_state, inputs, **options):
 
 def trained(names, source, *, num_devices, steps, tx, dtype):
     """Train a network with each objective; return each one's parameters, and what was measured."""
-    objective, arrangement = joined(names), train.Arrangement(train.local_devices(num_devices))
+    objective, devices = joined(names), train.local_devices(num_devices)
     start = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(names)), tasks.variables(dtype=dtype))
     counts = np.arange(1, tasks.NUM_CLASSES + 1)
     state = train.create(start, objective, tx, tasks.NUM_CLASSES, 0, class_counts=counts)
-    states = arrangement.place([state])
+    state = train.replicate(state, devices)
     step = train.make_train_step(forward, objective, tx, axis_name=train.AXIS)
-    runner = train.Resident(source, arrangement).training(step)
+    run_steps = train.Resident(source, devices).training(step)
     measured = []
     for epoch in range(-(-steps // 4)):
         order = train.shuffled(len(source), 0, epoch)
-        runner.begin(train.in_batches(order, 10, multiple=num_devices), 0)
-        stop = min(4, steps - 4 * epoch)
-        states, result = runner(states, [0], [stop])
-        measured += runner.measured_in(result, [0], [stop])
-    assert tasks.differing(states) == []
-    state = tasks.the_only(states)
+        batches = train.in_batches(order, 10, multiple=num_devices)
+        state, read = run_steps(state, batches, None, 0, min(4, steps - 4 * epoch))
+        measured.append(read())
+    assert tasks.differing(state) == []
+    state = train.first(state)
     each = {
         name: {
             "params": jax.tree.map(lambda leaf: leaf[number], state.params),  # noqa: B023
@@ -161,7 +160,7 @@ def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(a
             network=network,
         )
         assert tasks.differing(states) == []
-        return tasks.the_only(states).params
+        return train.first(states).params
 
     one = parameters(1, by_example=True)
     close(one, parameters(2, by_example=True), 1e-9)
@@ -193,14 +192,13 @@ def test_one_gradient_in_single_precision(names):
 @pytest.mark.parametrize("num_devices", [1, 4, 8])
 def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     objective = losses.objective("adafocal")
-    arrangement = train.Arrangement(train.local_devices(num_devices))
+    devices = train.local_devices(num_devices)
     step = train.make_eval_step(tasks.forward, {}, objective=objective, axis_name=train.AXIS)
     state = tasks.state_of(objective)
-    everywhere = arrangement.place([state])
+    everywhere = train.replicate(state, devices)
 
     def evidence(feed):
-        (result,) = feed(SOURCE, arrangement).evaluation(step, 10)(everywhere, [True])
-        return result["evidence"]
+        return feed(SOURCE, devices).evaluation(step, 10)(everywhere)["evidence"]
 
     result = evidence(train.Resident)
     logits, _, _ = tasks.forward(state.params, {}, SOURCE.inputs, train=False)
@@ -250,7 +248,6 @@ def test_a_program_donates_and_compiles_once():
     run = train.data_parallel(step, devices, donate=(0,))
     total = first = train.replicate(np.zeros(3), devices)
     part = train.split(np.arange(6.0).reshape(2, 3), devices)
-    assert run.compiled(total, part) is not None
     for _ in range(3):
         total = run(total, part)
     assert first.is_deleted()
@@ -270,17 +267,17 @@ def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64
     assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(variables))
 
     def trained(num_devices, rows):
-        arrangement = train.Arrangement(train.local_devices(num_devices))
+        devices = train.local_devices(num_devices)
         module = Normalised(axis_name=train.AXIS)
         step = train.make_train_step(train.linen(module), objective, tx, axis_name=train.AXIS)
         state = train.create(variables, objective, tx, tasks.NUM_CLASSES, 0)
-        runner = train.Resident(source, arrangement).training(step)
-        runner.begin(train.in_batches(np.arange(10), 10, multiple=rows), 0)
-        states = arrangement.place([state])
+        run_steps = train.Resident(source, devices).training(step)
+        order = train.in_batches(np.arange(10), 10, multiple=rows)
+        state = train.replicate(state, devices)
         for start in range(3):
-            states, _ = runner(states, [0], [1])
-            assert tasks.differing(states) == [], start
-        return tasks.the_only(states)
+            state, _ = run_steps(state, order, None, 0, 1)
+            assert tasks.differing(state) == [], start
+        return train.first(state)
 
     plain, padded, eight = trained(1, 1), trained(1, 16), trained(8, 8)
     moved = np.asarray(variables["batch_stats"]["BatchNorm_0"]["mean"])

@@ -7,7 +7,7 @@ import optax
 import pytest
 
 from calib_jax import train
-from calib_jax.train.optim.groups import labels_of
+from calib_jax.train.optimizers import labels_of
 
 STEPS = 20
 RANDOM = np.random.default_rng(0)

@@ -12,8 +12,7 @@ import pytest
 
 from calib_jax import data, losses, metrics, train
 from calib_jax.core import Examples, InMemory
-from calib_jax.train.feeds import prefetching
-from calib_jax.train.folder import journal
+from calib_jax.train import feeds, log
 from tests.selection import some_of
 from tests.train import tasks
 from tests.train.test_feeding import OnDisk
@@ -77,20 +76,20 @@ def state_of(module, source, objective, tx):
 def ten_steps(kind, name, *, num_devices, reduction, feed=train.Resident, wrap=lambda s: s):
     (module, make), objective = KINDS[kind], losses.objective(name)
     source, tx = make(19), tasks.sgd()
-    arrangement = train.Arrangement(train.local_devices(num_devices))
+    devices = train.local_devices(num_devices)
     step = train.make_train_step(
         train.linen(module), objective, tx, axis_name=train.AXIS, reduction=reduction
     )
-    states = arrangement.place([state_of(module, source, objective, tx)])
-    runner = feed(wrap(source), arrangement).training(step)
+    state = train.replicate(state_of(module, source, objective, tx), devices)
+    run_steps = feed(wrap(source), devices).training(step)
     measured = []
     for epoch in range(2):  # batches of 4, the last of 3
         order = train.shuffled(len(source), 0, epoch)
-        runner.begin(train.in_batches(order, 4, multiple=num_devices), 0)
-        states, values = runner(states, [0], [5])
-        measured += runner.measured_in(values, [0], [5])
-    assert tasks.differing(states) == []
-    return tasks.the_only(states), measured
+        batches = train.in_batches(order, 4, multiple=num_devices)
+        state, read = run_steps(state, batches, None, 0, 5)
+        measured.append(read())
+    assert tasks.differing(state) == []
+    return train.first(state), measured
 
 
 def assert_close(one, other, tolerance=1e-9):
@@ -125,23 +124,22 @@ def test_ten_steps_on_one_and_on_eight_devices(kind, name, reduction, x64):
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_stream_places_the_same_bits(kind):
     _, make = KINDS[kind]
-    source, arrangement = make(7), train.Arrangement(train.local_devices(1))
+    source, devices = make(7), train.local_devices(1)
 
     def step(state, batch):
         leaves = {"labels": batch.labels, "weights": batch.weights, "index": batch.index}
         return state, leaves | {str(k): x for k, x in enumerate(jax.tree.leaves(batch.inputs))}
 
     def batches(feed):
-        runner = feed.training(step)
-        runner.begin(train.in_batches(np.arange(7), 4), 0)
-        states = arrangement.place([tasks.state_of(losses.objective("focal"))])
-        return runner.measured_in(runner(states, [0], [2])[1], [0], [2])
+        state = train.replicate(tasks.state_of(losses.objective("focal")), devices)
+        order = train.in_batches(np.arange(7), 4)
+        return feed.training(step)(state, order, None, 0, 2)[1]()
 
-    resident = batches(train.Resident(source, arrangement))
-    weights = resident[0]["weights"]
+    resident = batches(train.Resident(source, devices))
+    weights = resident["weights"]
     np.testing.assert_array_equal(weights.reshape(8, *weights.shape[2:])[:7], source.weights)
     assert not weights[-1, -1].any()
-    assert_same(resident, batches(train.Streamed(OnDisk(source), arrangement)))
+    assert_same(resident, batches(train.Streamed(OnDisk(source), devices)))
 
 
 def test_a_streamed_training_is_a_resident_one(x64):
@@ -251,7 +249,7 @@ def test_rows_of_a_fit_are_the_metrics_of_the_present_labels(kind, name, tmp_pat
     module, make = KINDS[kind]
     evaluated = make(13, seed=1)
     task, outcome = fitted(tmp_path, make(19), evaluated, module, losses.objective(name))
-    row = journal.read_rows(tmp_path / "metrics.jsonl")[-1]
+    row = log.read_rows(tmp_path / "metrics.jsonl")[-1]
     predicted = train.predict(task.forward, outcome.state, evaluated, batch_size=4)
     np.testing.assert_array_equal(predicted.weights, evaluated.weights)
     np.testing.assert_array_equal(predicted.labels, evaluated.labels)
@@ -406,7 +404,7 @@ def test_weights_are_checked_wherever_they_are_read(weights, message):
     source = Wrong(InMemory(np.zeros(3), labels))
     order = train.in_batches(np.arange(3), 3)
     with pytest.raises((TypeError, ValueError), match=message):
-        list(prefetching.batches(source, order, train.local_devices(1)))
+        list(feeds.batches(source, order, train.local_devices(1)))
 
 
 @pytest.mark.parametrize("wrap", [lambda s: s, OnDisk], ids=["resident", "streamed"])

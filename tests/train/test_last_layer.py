@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, metrics, models, train
-from calib_jax.train.folder import journal
-from calib_jax.train.step.last_layer import EDGES
+from calib_jax.train import log
+from calib_jax.train.forward import EDGES
 from tests.selection import first_case
 from tests.train import tasks
 
@@ -145,7 +145,7 @@ def test_a_run_logs_them_for_every_set(tmp_path):
         devices=train.local_devices(2),
         quiet=True,
     )
-    rows = journal.read_rows(tmp_path / journal.ROWS)
+    rows = log.read_rows(tmp_path / log.ROWS)
     assert rows[-1]["weight_norm"] > 0
     norm = np.mean(np.linalg.norm(source.inputs, axis=1))
     assert rows[-1]["training_feature_norm"] == pytest.approx(norm, rel=1e-5)
@@ -155,7 +155,7 @@ def test_a_run_logs_them_for_every_set(tmp_path):
         + (1 - share) * rows[-1]["validation_by_correctness_wrong_nll"]
     )
     assert nll == pytest.approx(rows[-1]["validation_nll"], rel=1e-5)
-    norms = journal.read_rows(tmp_path / journal.GRADIENT_NORMS)
+    norms = log.read_rows(tmp_path / log.GRADIENT_NORMS)
     assert [row["step"] for row in norms] == [row["step"] for row in rows]
     assert sum(norms[0]["training"]) == 20
     assert sum(norms[0]["validation"]) == 12

@@ -10,8 +10,7 @@ from scipy import stats
 
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
-from calib_jax.train.feeds import prefetching
-from calib_jax.train.loop import timetable
+from calib_jax.train import feeds, loop
 from tests.train import tasks
 from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_chunks, task_of
 
@@ -100,14 +99,12 @@ def test_the_copies_of_an_example_are_augmented_separately():
     """Resident and streamed; the copies of one batch included."""
     source = tasks.examples(4)
     order = train.in_batches(np.array([2, 2, 0, 2, 2, 1]), 3)
-    one = train.Arrangement(train.local_devices(1))
+    one = train.local_devices(1)
     step = lambda state, batch: (state, {"key": batch.index})  # noqa: E731
     for feed in (train.Resident, train.Streamed):
-        runner = feed(source, one).training(step)
-        runner.begin(order, 0)
-        states = one.place([tasks.state_of(OBJECTIVE)])
-        (measured,) = runner.measured_in(runner(states, [0], [2])[1], [0], [2])
-        assert measured["key"].tolist() == [[2, 6, 0], [10, 14, 1]]
+        state = train.replicate(tasks.state_of(OBJECTIVE), one)
+        _, read = feed(source, one).training(step)(state, order, None, 0, 2)
+        assert read()["key"].tolist() == [[2, 6, 0], [10, 14, 1]]
 
 
 class Views:
@@ -125,12 +122,12 @@ class Views:
 
 def test_the_copies_of_an_example_have_views_of_their_own():
     order = train.in_batches(train.class_balanced(LABELS, num_samples=50)(0, 0), 20)
-    read = list(prefetching.read_ahead(Views(), order, draw=Draw(0, 0), threads=3))
+    read = list(feeds.read_ahead(Views(), order, draw=Draw(0, 0), threads=3))
     for batch, numbers, copies in zip(read, order.examples, order.copies, strict=True):
         np.testing.assert_array_equal(batch.inputs, np.stack([numbers, copies], 1))
         np.testing.assert_array_equal(batch.labels, numbers)
     assert order.copies.max() > 2
-    (plain, *_) = prefetching.read_ahead(Views(), order)
+    (plain, *_) = feeds.read_ahead(Views(), order)
     assert (plain.inputs[:, 1] == -1).all()
 
 
@@ -148,13 +145,8 @@ def stopping_anywhere(monkeypatch, seed):
     """Send a signal after every chunk of a random number of steps."""
     random = np.random.default_rng(seed)
     stopping_after_chunks(monkeypatch, 1)
-    begin = timetable.Chunk.begin
-
-    def of_any_size(self):
-        begin(self)
-        self.size = int(random.integers(1, 6))
-
-    monkeypatch.setattr(timetable.Chunk, "begin", of_any_size)
+    any_size = lambda self, steps: min(steps, int(random.integers(1, 6)))  # noqa: E731
+    monkeypatch.setattr(loop.Trace, "begin", any_size)
 
 
 @pytest.mark.slow

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calib_jax import train
-from calib_jax.train.optim import schedules
+from calib_jax.train import schedules
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "recipes.json"
 RECORDED = {one["id"]: one for one in json.loads(FILE.read_text(encoding="utf-8"))}

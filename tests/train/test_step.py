@@ -169,7 +169,7 @@ def test_the_optimizer_gets_the_same_loss_on_every_device(accumulate, x64):
         states, measured = tasks.trained(CROSS_ENTROPY, source, num_devices=num_devices, **options)
         assert tasks.differing(states) == []
         mean = measured["loss"][-1] / measured["weight"][-1]
-        assert tasks.the_only(states).opt_state[0] == pytest.approx(mean, rel=1e-12)
+        assert train.first(states).opt_state[0] == pytest.approx(mean, rel=1e-12)
 
 
 def test_a_plateau_of_the_loss_lowers_the_rate():
@@ -268,10 +268,10 @@ def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
     one, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=10, accumulate=2)
     four, _ = tasks.trained(objective, source, num_devices=4, steps=4, batch_size=10, accumulate=2)
     whole, _ = tasks.trained(objective, source, num_devices=1, steps=4, batch_size=10)
-    for a, b in zip(*map(jax.tree.leaves, map(tasks.the_only, (one, four))), strict=True):
+    for a, b in zip(*map(jax.tree.leaves, map(train.first, (one, four))), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
     assert not np.allclose(
-        tasks.the_only(one).loss_state.miss_rate, tasks.the_only(whole).loss_state.miss_rate
+        train.first(one).loss_state.miss_rate, train.first(whole).loss_state.miss_rate
     )
 
 

@@ -7,8 +7,7 @@ import types
 import pytest
 
 from calib_jax import train
-from calib_jax.train.folder import journal
-from calib_jax.train.loop.profiling import Profile
+from calib_jax.train import log
 from tests.train.test_loop import PLAN, run, same
 
 
@@ -36,7 +35,7 @@ def test_a_writer_gets_the_rows_of_the_log(tmp_path):
     for epochs in (1, 2):
         plan = dataclasses.replace(PLAN, num_epochs=epochs)
         run(tmp_path, plan=plan, writers=[make], config={"a": 1}, free=["a"])
-    rows = journal.read_rows(tmp_path / journal.ROWS)
+    rows = log.read_rows(tmp_path / log.ROWS)
     received = [row for *_, writer in opened for _, row in writer.rows]
     assert received == rows
     assert [step for *_, writer in opened for step, _ in writer.rows] == [4, 8]
@@ -83,33 +82,31 @@ def test_tensorboard_and_wandb_receive_numbers_by_name(tmp_path, monkeypatch):
     assert calls[-1]["id"] != options["id"]
 
 
-def test_only_steps_after_the_first_piece_are_traced(tmp_path, monkeypatch):
+def test_only_steps_after_the_first_chunk_are_traced(tmp_path, monkeypatch):
     traced, lines = [], []
     monkeypatch.setattr("jax.profiler.start_trace", traced.append)
     monkeypatch.setattr("jax.profiler.stop_trace", lambda: traced.append("end"))
-    profile = Profile(tmp_path, 5, lines.append)
+    trace = log.Trace(tmp_path, 5, lines.append)
     sizes = []
     for _ in range(5):
-        sizes.append(profile.limit(3))
-        with profile.chunk(sizes[-1]):
-            pass
-    profile.close()
+        sizes.append(trace.begin(3))
+        trace.end(sizes[-1])
+    trace.close()
     assert sizes == [3, 3, 2, 3, 3]
     assert traced == [str(tmp_path), "end"]
     (line,) = lines
     assert line.startswith(f"profile: 5 steps in {tmp_path}; open it in Perfetto")
+    log.Trace(tmp_path, 5, lines.append).close()
+    assert lines[1] == "profile: no step was traced, because no step was left after compiling."
 
 
-def test_a_run_that_is_too_short_says_that_nothing_was_traced(tmp_path):
-    lines = []
-    profile = Profile(tmp_path, 5, lines.append)
-    with profile.chunk(1):
-        pass
-    profile.close()
-    assert lines == ["profile: no step was traced, because no step was left after compiling."]
-    assert not list(tmp_path.iterdir())
-    Profile(None, 5, lines.append).close()  # another process
-    assert len(lines) == 1
+@pytest.mark.parametrize(
+    ("writer", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")]
+)
+def test_a_writer_without_its_package_says_what_to_install(writer, package, tmp_path, monkeypatch):
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'calib_jax\[{writer}\]'"):
+        run(tmp_path, writers=[train.WRITERS[writer]])
 
 
 @pytest.mark.slow

@@ -1,1 +1,0 @@
-"""Devices and processes: replicas, collectives, memory."""

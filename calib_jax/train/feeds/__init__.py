@@ -1,1 +1,0 @@
-"""Feeds: the order of examples, and how they reach the devices."""

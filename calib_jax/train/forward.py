@@ -1,0 +1,504 @@
+r"""The forward pass: the interface between a step and a network, and its last layer.
+
+`linen` and `nnx` convert networks of Flax. With `features=True` the forward pass also returns the
+inputs of the layer "head", from which `LastLayer` computes norms.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from collections.abc import Callable, Collection
+from typing import Any, NamedTuple, Protocol, runtime_checkable
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core.binning import class_sums
+from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.rows import weigh
+from calib_jax.core.statistics import Sums
+from calib_jax.core.types import Array, PyTree, Weights
+from calib_jax.train.pmap import AXIS
+
+HEAD = "head"
+DECADES, PER_DECADE = (-8, 4), 8
+_NUM_BINS = (DECADES[1] - DECADES[0]) * PER_DECADE
+EDGES = [float(f"{edge:.4g}") for edge in np.logspace(*DECADES, _NUM_BINS + 1)]
+
+
+@runtime_checkable
+class Forward(Protocol):
+    """`(params, model_state, inputs, *, train, rng, weights) -> (logits, model_state, aux)`."""
+
+    def __call__(
+        self,
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None,
+        weights: Weights | None,
+    ) -> tuple[Array, PyTree, Any]:
+        """Apply the network.
+
+        Args:
+          params: the parameters.
+          model_state: the running statistics.
+          inputs: the inputs of the examples.
+          train: whether to use batch statistics and apply dropout.
+          rng: one key per example.
+          weights: one weight per example; batch norm ignores examples of weight 0.
+        """
+        ...
+
+
+class _Call(NamedTuple):
+    """The optional parameters that a network's call accepts.
+
+    Attributes:
+      name: the name of the network's class, for messages.
+      names: the accepted parameters among `train`, `mask` and `keys`.
+    """
+
+    name: str
+    names: Collection[str]
+
+    def options(
+        self, *, train: bool, rng: Array | None, weights: Weights | None, has_statistics: bool
+    ) -> dict[str, Any]:
+        """Return the arguments of a call; raise an error if statistics would include padding."""
+        if train and has_statistics and "mask" not in self.names:
+            raise TypeError(
+                f"{self.name} has running statistics, so its call needs the parameter mask, which"
+                " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
+                " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
+                " calib_jax.train. An nnx module gives mask to its nnx.BatchNorm, with an axis for"
+                " each axis of x, and axis_name=AXIS for several devices."
+            )
+        values = {"train": train, "mask": None if weights is None else weights > 0}
+        if train:
+            values["keys"] = rng
+        return {name: value for name, value in values.items() if name in self.names}
+
+
+_OTHER_MODES = ("deterministic", "training", "is_training")  # other packages' names for the mode
+
+
+def _call_of(module: Any) -> _Call:
+    """Find the optional parameters of a network's call; raise an error if it requires others."""
+    from flax import linen as flax_linen
+    from flax import nnx as flax_nnx
+
+    name = type(module).__name__
+    parameters = list(inspect.signature(module.__call__).parameters.values())
+    known = ("train", "mask", "keys")
+    required = [
+        parameter.name
+        for parameter in parameters[1:]
+        if parameter.default is parameter.empty
+        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
+        and parameter.name not in known
+    ]
+    if not parameters or required:
+        raise TypeError(
+            f"{name}.__call__ must take one input, and may take train, mask and keys;"
+            f" it {f'also needs {required[0]!r}' if required else 'takes nothing'}.\nWrite it as"
+            " (self, x), or as (self, x, *, train, mask=None)."
+        )
+    for parameter in parameters[1:]:
+        # With None, nnx uses the mode of the module.
+        if parameter.name in _OTHER_MODES and parameter.default is not None:
+            raise TypeError(
+                f"{name}.__call__ has the parameter {parameter.name}, which training never sets:"
+                " take train instead, which is True in training."
+            )
+    # Sequential passes all arguments to its first layer, which takes the inputs alone.
+    takes_any = not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential) and any(
+        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
+    )
+    names = {parameter.name for parameter in parameters[1:]} & set(known)
+    return _Call(name, names | ({"train", "mask"} if takes_any else set()))
+
+
+def check_forward(forward: Any) -> None:
+    """Raise TypeError for another value in place of a forward pass, such as a network."""
+    from flax import linen as flax_linen
+    from flax import nnx as flax_nnx
+
+    is_network = isinstance(forward, flax_linen.Module | flax_nnx.Module)
+    if is_network or not callable(forward):
+        raise TypeError(
+            f"forward must be a function, got {type(forward).__name__}: give train.linen(module) or"
+            " train.nnx(module)."
+        )
+
+
+def linen(module: Any, *, features: bool = False) -> Forward:
+    """Convert a Flax linen module to a `Forward`.
+
+    The module's call takes the inputs, and may take `train`; `mask`, which marks the real rows of a
+    batch; and `keys`, one key per example, in training. A module with running statistics needs
+    `mask`. Flax's own dropout gets one key for the whole batch, the key of the first example, and
+    streams of any other name, such as `self.make_rng("noise")`, draw from another key of the batch,
+    so results change with the number of devices; `models.Dropout` with `keys` draws for each
+    example. Evaluation has no streams.
+
+    Args:
+      module: the network.
+      features: whether `aux` holds the inputs of the layer "head" in evaluation; else it is None.
+
+    >>> import jax
+    >>> from flax import linen as nn
+    >>> module = nn.Dense(2)
+    >>> variables = init_variables(module, jax.random.key(0), jax.numpy.ones((1, 3)))
+    >>> logits, _, _ = linen(module)(variables["params"], {}, jax.numpy.ones((4, 3)), train=True)
+    >>> logits.shape
+    (4, 2)
+    """
+    _check_linen("linen", module)
+    call_of = _call_of(module)
+    # The networks of the library draw from `keys` and get no streams.
+    of_library = type(module).__module__.startswith("calib_jax.")
+
+    def forward(
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None = None,
+        weights: Weights | None = None,
+    ) -> tuple[Array, PyTree, Any]:
+        variables = {"params": params, **model_state}
+        call = call_of.options(
+            train=train, rng=rng, weights=weights, has_statistics=bool(model_state)
+        )
+        if features and not train:
+            logits, given = _with_features(module, variables, inputs, call)
+            return logits, model_state, given
+        if train and rng is not None and not of_library:
+            # Flax draws from "params" for every name without a stream of its own.
+            call["rngs"] = {"dropout": rng[0], "params": jax.random.fold_in(rng[0], 1)}
+        if not (train and model_state):
+            return module.apply(variables, inputs, **call), model_state, None
+        logits, changed = module.apply(variables, inputs, **call, mutable=list(model_state))
+        return logits, {**model_state, **changed}, None
+
+    return forward
+
+
+def _check_linen(caller: str, module: Any) -> None:
+    """Raise an error for a network that is no linen module."""
+    if not (hasattr(module, "init") and hasattr(module, "apply")):
+        raise TypeError(
+            f"{caller} takes a linen module, got {type(module).__name__}: an nnx module needs"
+            " forward = train.nnx(module), and forward.variables are its variables."
+        )
+
+
+def outputs_of(outputs: Any) -> tuple[Any, PyTree, Any]:
+    """Return the three values of a forward pass; raise TypeError for others, as logits alone."""
+    if not isinstance(outputs, tuple) or len(outputs) != 3:
+        is_tuple = isinstance(outputs, tuple)
+        got = f"{len(outputs)} values" if is_tuple else f"a {type(outputs).__name__}"
+        raise TypeError(
+            f"a forward pass must return (logits, model_state, aux), got {got}: return (logits,"
+            " model_state, None)."
+        )
+    return outputs
+
+
+def with_classes(forward: Forward, num_classes: int) -> Forward:
+    """Wrap a forward pass: tracing it checks that the logits have one column per class."""
+
+    def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
+        logits, model_state, aux = outputs_of(forward(*args, **options))
+        if not isinstance(logits, jax.Array) or logits.ndim < 2:
+            is_array = isinstance(logits, jax.Array)
+            got = f"shape {logits.shape}" if is_array else f"a {type(logits).__name__}"
+            raise TypeError(f"the network must return logits [*batch, classes], got {got}.")
+        if logits.shape[-1] != num_classes:
+            raise ValueError(
+                f"the network has {logits.shape[-1]} outputs and the task {num_classes} classes:"
+                " give both the same number."
+            )
+        return logits, model_state, aux
+
+    return checked
+
+
+def init_variables(module: Any, key: Any, inputs: PyTree) -> PyTree:
+    """Initialize the variables of a linen module or of an `NnxFactory`.
+
+    The call of a linen module may lack the parameter `train`.
+    """
+    if isinstance(module, NnxFactory):
+        return module.init(key)
+    _check_linen("init_variables", module)
+    call = {"train": False} if "train" in _call_of(module).names else {}
+    return module.init(key, inputs, **call)
+
+
+def _with_features(
+    module: Any, variables: PyTree, inputs: PyTree, options: dict[str, Any]
+) -> tuple[Array, Any]:
+    """Evaluate a network, and capture the inputs of its last layer."""
+    from flax import linen as nn
+
+    given = []
+
+    def keep(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
+        if context.module.name == HEAD and context.method_name == "__call__":
+            given.append(args[0])
+        return call(*args, **kwargs)
+
+    with nn.intercept_methods(keep):
+        logits = module.apply(variables, inputs, **options)
+    return logits, given[-1] if given else None
+
+
+class Nnx:
+    """A `Forward` of a Flax nnx module, and its initial variables; made by `nnx`.
+
+    Attributes:
+      variables: `params` and, if there are any, `state`: the other variables, such as running
+        statistics, without the random state.
+    """
+
+    def __init__(self, module: Any, *, features: bool = False) -> None:
+        """Split a module into its structure and its variables."""
+        from flax import nnx as flax_nnx
+
+        self._call, self._features = _call_of(module), features
+        nodes = (node for _, node in flax_nnx.iter_graph(module))
+        norms = [node for node in nodes if isinstance(node, flax_nnx.BatchNorm)]
+        self._averages_alone = any(norm.axis_name is None for norm in norms)
+        parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
+        self._structure, self._params, self._random, self._state = parts
+        self.variables: dict[str, Any] = {"params": flax_nnx.to_pure_dict(self._params)}
+        if state := flax_nnx.to_pure_dict(self._state):
+            self.variables["state"] = state
+
+    def __call__(
+        self,
+        params: PyTree,
+        model_state: PyTree,
+        inputs: PyTree,
+        *,
+        train: bool,
+        rng: Array | None = None,
+        weights: Weights | None = None,
+    ) -> tuple[Array, PyTree, Any]:
+        """Apply the network; see `Forward`."""
+        from flax import nnx as flax_nnx
+
+        state = model_state.get("state", {})
+        call = self._call.options(train=train, rng=rng, weights=weights, has_statistics=bool(state))
+        if train and self._averages_alone and _num_devices() > 1:
+            raise ValueError(
+                "an nnx.BatchNorm without axis_name averages over the rows of its own device, so"
+                f" {_num_devices()} devices train another network than one: give it"
+                " axis_name=train.AXIS."
+            )
+        # The streams of a module draw for the whole batch: the key of the first example seeds them.
+        key = jax.random.key(0) if rng is None else rng[0]
+        module = flax_nnx.merge(
+            self._structure,
+            _filled(self._params, params),
+            _seeded(self._random, key),
+            _filled(self._state, state),
+        )
+        (module.train if train else module.eval)()
+        if self._features and not train and hasattr(module, HEAD):
+            head = _Recorded(getattr(module, HEAD))
+            vars(module)[HEAD] = head  # `setattr` would register it as a part of the module
+            return module(inputs, **call), model_state, head.given
+        logits = module(inputs, **call)
+        if not (train and state):
+            return logits, model_state, None
+        parts: Any = flax_nnx.split(module, flax_nnx.Param, flax_nnx.RngState, ...)
+        return logits, {**model_state, "state": flax_nnx.to_pure_dict(parts[-1])}, None
+
+
+class _Recorded:
+    """The last layer of an nnx module, which keeps the inputs of its last call."""
+
+    def __init__(self, layer: Any) -> None:
+        self._layer, self.given = layer, None
+
+    def __call__(self, inputs: Any, *args: Any, **options: Any) -> Any:
+        self.given = inputs
+        return self._layer(inputs, *args, **options)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._layer, name)
+
+
+def nnx(module: Any, *, features: bool = False) -> Nnx:
+    """Convert a Flax nnx module to a `Forward`, whose `variables` start the train state.
+
+    The module's call takes the arguments that `linen` describes. In training the module is in
+    `train()` mode, else in `eval()` mode, and its random streams are seeded by the step. Gradients
+    are taken for variables of type `nnx.Param`.
+
+    Args:
+      module: the network, with its initial values.
+      features: whether `aux` holds the inputs of the layer `self.head` in evaluation; else it is
+        None.
+
+    >>> import jax
+    >>> from flax import nnx as flax_nnx
+    >>> forward = nnx(flax_nnx.Linear(3, 2, rngs=flax_nnx.Rngs(0)))
+    >>> sorted(forward.variables["params"])
+    ['bias', 'kernel']
+    >>> logits, _, _ = forward(forward.variables["params"], {}, jax.numpy.ones((4, 3)), train=True)
+    >>> logits.shape
+    (4, 2)
+    """
+    from flax import nnx as flax_nnx
+
+    if not isinstance(module, flax_nnx.Module):
+        raise TypeError(
+            f"nnx takes an nnx module, got {type(module).__name__}: a linen module needs"
+            " train.linen(module)."
+        )
+    return Nnx(module, features=features)
+
+
+class NnxFactory(NamedTuple):
+    """A function that creates an nnx module, so that every seed has its own initial values.
+
+    Attributes:
+      make: `(rngs) -> module`.
+
+    >>> import jax
+    >>> from flax import nnx as flax_nnx
+    >>> factory = NnxFactory(lambda rngs: flax_nnx.Linear(3, 2, rngs=rngs))
+    >>> variables = factory.init(jax.random.key(0))
+    >>> factory.forward()(variables["params"], {}, jax.numpy.ones((4, 3)), train=False)[0].shape
+    (4, 2)
+    """
+
+    make: Callable[[Any], Any]
+
+    def init(self, key: Any) -> PyTree:
+        """Create the network with this key, and return its variables."""
+        from flax import nnx as flax_nnx
+
+        return nnx(self.make(flax_nnx.Rngs(key))).variables
+
+    def forward(self, *, features: bool = False) -> Forward:
+        """Return the forward pass, as `nnx` does; its structure does not depend on the key."""
+        from flax import nnx as flax_nnx
+
+        return nnx(flax_nnx.eval_shape(lambda: self.make(flax_nnx.Rngs(0))), features=features)
+
+
+def _num_devices() -> int:
+    """Return the number of devices that share the batch of the step that is traced."""
+    try:
+        return int(jax.lax.psum(1, AXIS))
+    except NameError:  # no axis of devices
+        return 1
+
+
+def _filled(state: Any, values: PyTree) -> Any:
+    """Return a state of the same structure with other values."""
+    from flax import nnx as flax_nnx
+
+    filled = jax.tree.map(lambda leaf: leaf, state)
+    flax_nnx.replace_by_pure_dict(filled, values)
+    return filled
+
+
+def _seeded(random: Any, key: Any) -> Any:
+    """Return the random state of a module, with streams seeded by a key."""
+    leaves, structure = jax.tree.flatten(random)
+    return jax.tree.unflatten(
+        structure,
+        [
+            jax.random.fold_in(key, number)
+            if jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key)
+            else jnp.zeros(leaf.shape, leaf.dtype)
+            for number, leaf in enumerate(leaves)
+        ],
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# The last layer.
+
+
+@dataclasses.dataclass(frozen=True)
+class LastLayer:
+    r"""The norms of the weights, inputs and gradients of the last layer, named "head".
+
+    The network has one prediction per input. For an example with last-layer input $h$ and loss
+    gradient $g = \partial \ell / \partial z$ with respect to its logits, the gradients of the
+    layer's weights and bias are $g h^T$ and $g$. Their joint norm is
+
+    $$\lVert g \rVert \sqrt{\lVert h \rVert^2 + 1},$$
+
+    so per-example gradient norms cost no more than the gradient of the batch. With cross-entropy
+    alone the weights and the inputs grow without bound once every example is classified correctly;
+    Mukhoti et al. 2020, section 4, compare losses by these norms.
+
+    Attributes:
+      objective: the loss whose gradients are measured. If it couples the examples of a batch, the
+        gradients are coupled too.
+    """
+
+    objective: Any
+
+    def stat(
+        self, loss_state: PyTree, logits: Array, labels: Array, weights: Array, features: Any
+    ) -> Sums:
+        """Sum the norms over examples; `features` are the inputs of the layer."""
+        if logits.ndim != 2:
+            raise ValueError(
+                "last-layer statistics need one prediction for each input, logits [batch, classes],"
+                f" and the network returned {logits.shape}: leave last_layer at None (diagnose at"
+                " False in a config)."
+            )
+        if features is None:
+            raise ValueError(
+                f"last-layer statistics need the inputs of the layer {HEAD!r}, and the forward pass"
+                f" returned none: name the network's last layer {HEAD!r}, and build the forward"
+                " pass with train.linen or train.nnx and features=True."
+            )
+
+        def summed(logits: Array) -> Array:
+            rows = self.objective.value(loss_state, logits, labels, weights)
+            return jnp.sum(jnp.where(weights > 0, rows, 0))
+
+        features = at_least_float32(features)
+        squared = jnp.sum(jnp.square(features.reshape(len(features), -1)), axis=1)
+        gradient = jnp.linalg.norm(jax.grad(summed)(logits), axis=1) * jnp.sqrt(squared + 1)
+        place = (jnp.log10(gradient) - DECADES[0]) * PER_DECADE
+        cell = jnp.nan_to_num(jnp.clip(place, 0, _NUM_BINS - 1)).astype(jnp.int32)
+        ones = jnp.ones_like(squared)
+        norms = {"feature_norm": jnp.sqrt(squared), "last_gradient_norm": gradient}
+        return Sums(
+            {
+                "weight": jnp.sum(weigh(ones, weights)),
+                "histogram": class_sums(cell, weigh(ones, weights), _NUM_BINS),
+                **{name: jnp.sum(weigh(values, weights)) for name, values in norms.items()},
+            }
+        )
+
+    def means(self, stat: Sums) -> dict[str, float]:
+        """Compute the mean norms of the inputs and of the gradients."""
+        weight = max(float(stat["weight"]), 1e-30)
+        return {name: float(stat[name]) / weight for name in ("feature_norm", "last_gradient_norm")}
+
+    def weight_norm(self, params: PyTree) -> float:
+        """Compute the Euclidean norm of the layer's weights, without the bias."""
+        return float(jnp.linalg.norm(params[HEAD]["kernel"]))
+
+
+def histogram(stat: Sums) -> list[float]:
+    """Return the weight between adjacent `EDGES`; the outer bins include values beyond them."""
+    return [float(count) for count in np.asarray(stat["histogram"])]

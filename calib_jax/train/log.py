@@ -1,0 +1,394 @@
+"""The log files of a run, derived from the rows that its checkpoints hold.
+
+    config.json                  the config that identifies the run
+    metrics.jsonl, metrics.csv   one row per evaluation
+    loss_state.jsonl             the table of the objective's state, if it has one
+    gradient_norms.jsonl         histograms of last-layer gradient norms (optional)
+    environment.jsonl            one row per start of the run: machine, time and versions
+    log.txt                      every printed line
+
+A run that resumes writes these files again from its checkpoint, so nothing in them needs repair.
+Links are replaced, and never written through. Rows also go to writers:
+
+    train.fit(folder, state, task, plan, writers=[train.tensorboard])
+    train.fit(..., writers=[functools.partial(train.wandb, project="digits")])
+
+A custom writer is a function of the folder and the config of a run that returns an object with
+`write(step, values)` and `close()`. A run that resumes may write a step twice. Only process 0
+writes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Protocol, TypeAlias, runtime_checkable
+
+import jax
+
+from calib_jax.core.files.escaping import csv_lines, printable, without_nan
+from calib_jax.train.checkpoint import writing
+
+Row: TypeAlias = dict[str, Any]
+
+ROWS = "metrics.jsonl"
+TABLE = "metrics.csv"
+LOSS_STATE = "loss_state.jsonl"
+GRADIENT_NORMS = "gradient_norms.jsonl"
+ENVIRONMENT = "environment.jsonl"
+SPOKEN = "log.txt"
+CONFIG = "config.json"
+
+SHOWN = 3  # metrics per data set in a printed line; the files hold all of them
+
+
+@contextlib.contextmanager
+def replacing(path: Path) -> Iterator[Path]:
+    """Yield a new, empty file, which replaces the file when the block ends.
+
+    A link is replaced, and not the file behind it.
+    """
+    temporary = path.with_name(f".{path.name}.partial")
+    with writing(path):
+        temporary.unlink(missing_ok=True)
+        temporary.touch(exist_ok=False)
+        try:
+            yield temporary
+            temporary.replace(path)
+        finally:
+            temporary.unlink(missing_ok=True)
+
+
+def replace(path: Path, text: str) -> None:
+    """Replace the content of a file atomically."""
+    with replacing(path) as temporary:
+        temporary.write_text(text, encoding="utf-8", newline="")
+
+
+def append(path: Path, text: str) -> None:
+    """Append text to a file that is no link."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | getattr(os, "O_NOFOLLOW", 0)
+    with writing(path), os.fdopen(os.open(path, flags, 0o666), "a", encoding="utf-8") as file:
+        file.write(text)
+
+
+def json_lines(rows: Sequence[Row]) -> str:
+    """Format rows as JSON lines, with null for NaN and infinities."""
+    return "".join(json.dumps(without_nan(row)) + "\n" for row in rows)
+
+
+def read_rows(path: Path) -> list[Row]:
+    """Read the rows of a JSON lines file; skip lines that are no JSON objects with a step."""
+    rows: list[Row] = []
+    with contextlib.suppress(FileNotFoundError):
+        for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
+            with contextlib.suppress(ValueError, RecursionError):
+                row = json.loads(line)
+                if isinstance(row, dict) and type(row.get("step")) is int:
+                    rows.append(row)
+    return rows
+
+
+class Log:
+    """The log files of a run, and its lines on the console.
+
+    Args:
+      folder: the folder of the run.
+      console: the console to print to.
+      writers: receivers of the rows besides the files.
+      prefix: the start of printed lines, such as "seed 3: ".
+    """
+
+    def __init__(
+        self, folder: Path, console: Console, writers: Sequence[Writer] = (), prefix: str = ""
+    ) -> None:
+        self._folder = folder
+        self._console = console
+        self._writers = writers
+        self._prefix = prefix
+        self._columns: list[str] = []  # of metrics.csv
+
+    def restore(self, rows: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> None:
+        """Write the files of rows from the rows of a checkpoint; without rows, remove them."""
+        for name, of_file in {LOSS_STATE: [], GRADIENT_NORMS: [], **tables, ROWS: rows}.items():
+            path = self._folder / name
+            if of_file or os.path.lexists(path):
+                replace(path, json_lines(of_file))
+        self._columns = _columns_of(rows)
+        path = self._folder / TABLE
+        if rows or os.path.lexists(path):
+            replace(path, _csv(rows, self._columns))
+
+    def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
+        """Write config.json, and add a row to environment.jsonl."""
+        replace(self._folder / CONFIG, json.dumps(config, indent=1) + "\n")
+        path = self._folder / ENVIRONMENT  # rewritten, since its last line may be incomplete
+        replace(path, json_lines([*read_rows(path), dict(environment)]))
+
+    def write(self, rows: Sequence[Row], tables: Mapping[str, Row]) -> None:
+        """Append the last row and the rows of other files, and print a line.
+
+        Args:
+          rows: all rows of the run; the files hold all but the last.
+          tables: the last rows of other files, by file name.
+        """
+        row = rows[-1]
+        for name, of_file in {**tables, ROWS: row}.items():
+            append(self._folder / name, json_lines([of_file]))
+        path = self._folder / TABLE
+        if row.keys() <= set(self._columns):
+            append(path, csv_lines([without_nan(row)], self._columns, header=False))
+        else:  # the first row, or metrics were added when the run resumed
+            self._columns = _columns_of(rows)
+            replace(path, _csv(rows, self._columns))
+        self.say(line_of(row))
+        for writer in self._writers:
+            writer.write(row["step"], row)
+
+    def say(self, text: str) -> None:
+        """Print a line, and append it to log.txt."""
+        self.note(text)
+        self._console.print(self._prefix + text)
+
+    def note(self, text: str) -> None:
+        """Append a line to log.txt without printing it."""
+        append(self._folder / SPOKEN, text + "\n")
+
+    def close(self) -> None:
+        """Close the writers."""
+        for writer in self._writers:
+            writer.close()
+
+
+def _columns_of(rows: Sequence[Row]) -> list[str]:
+    return list(dict.fromkeys(name for row in rows for name in row))
+
+
+def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
+    return csv_lines(map(without_nan, rows), columns) if rows else ""
+
+
+# ------------------------------------------------------------------------------------------------
+# Lines and tables for people.
+
+
+def line_of(row: Row) -> str:
+    """Format a row as one line, with the first few metrics of each data set."""
+
+    def part(prefix: str) -> str:
+        metrics = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+        shown = [f"{name} {_short(value)}" for name, value in metrics.items()][:SHOWN]
+        return f" | {prefix.strip('_')} {'  '.join(shown)}" if shown else ""
+
+    start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
+    rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
+    return start + part("train_") + part("validation_") + part("test_") + rate
+
+
+def _short(value: float) -> str:
+    return f"{value:.4f}".removeprefix("0") if abs(value) < 1 else f"{value:.4g}"
+
+
+def table_text(table: Mapping[str, Any]) -> str:
+    """Format a table in columns, such as AdaFocal's bins.
+
+    >>> print(table_text({"gamma": [1.0, -0.25], "examples": [12.0, 7.0]}))
+      #   gamma  examples
+      0  1.0000        12
+      1  -.2500         7
+    """
+    columns = {name: list(values) for name, values in table.items()}
+    longest = max(map(len, columns.values()))
+    cells = [["#", *map(str, range(longest))]]
+    for name, values in columns.items():
+        empty = [value is None or math.isnan(value) for value in values]
+        cells.append([name, *("" if e else _cell(v) for e, v in zip(empty, values, strict=True))])
+    widths = [max(3 if name == 0 else 0, *map(len, cell)) for name, cell in enumerate(cells)]
+    rows = zip(*cells, strict=True)
+    return "\n".join(
+        "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows
+    )
+
+
+def _cell(value: float) -> str:
+    if value == int(value) and abs(value) >= 2:
+        return f"{value:.0f}"
+    return f"{value:.4f}" if abs(value) >= 1 or value == 0 else f"{value:.4f}".replace("0.", ".", 1)
+
+
+def last_table(folder: Path | str) -> str:
+    """Format the newest table of the objective's state in a folder; "" if there is none."""
+    rows = read_rows(Path(folder) / LOSS_STATE)
+    return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
+
+
+class Console:
+    """Console output: lines, and a progress bar on a terminal.
+
+    Args:
+      total_steps: the total number of steps of the run.
+      progress: whether to show a progress bar; only lines are printed outside a terminal.
+      quiet: print nothing.
+    """
+
+    def __init__(self, total_steps: int, *, progress: bool = True, quiet: bool = False) -> None:
+        self._quiet = quiet
+        self._bar: Any = None
+        if progress and not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
+
+    def print(self, text: str) -> None:
+        """Print a line and flush."""
+        if self._quiet:
+            return
+        text = printable(text)
+        with writing(Path("standard output")):
+            if self._bar is not None:
+                self._bar.write(text)
+            else:
+                print(text, flush=True)
+
+    def advance(self, step: int, loss: float) -> None:
+        """Set the progress bar to the number of steps done."""
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            self._bar.update(step - self._bar.n)
+
+    def close(self) -> None:
+        """Close the progress bar and leave it visible."""
+        if self._bar is not None:
+            self._bar.close()
+
+
+class Trace:
+    """A trace of some steps by the JAX profiler, after the chunk that compiles.
+
+    Args:
+      folder: the folder of the trace.
+      steps: the number of steps to trace; 0 traces nothing.
+      say: prints and logs a line.
+    """
+
+    def __init__(self, folder: Path, steps: int, say: Callable[[str], None]) -> None:
+        self._folder, self._say = folder, say
+        self._wanted = self._left = steps
+        self._state = "compiling" if steps else "ended"
+
+    def begin(self, steps: int) -> int:
+        """Begin the trace if it is due; return how many of the next steps to run."""
+        if self._state == "ready":
+            jax.profiler.start_trace(str(self._folder))
+            self._state = "tracing"
+        return min(steps, self._left) if self._state == "tracing" else steps
+
+    def end(self, steps: int) -> None:
+        """End a chunk of steps whose results are there."""
+        if self._state == "compiling":
+            self._state = "ready"
+        elif self._state == "tracing":
+            self._left -= steps
+            if self._left <= 0:
+                self.close()
+
+    def close(self) -> None:
+        """End the trace and print its location."""
+        if self._state == "tracing":
+            jax.profiler.stop_trace()
+            self._say(
+                f"profile: {self._wanted - self._left} steps in {self._folder}; open it in Perfetto"
+                f" (https://ui.perfetto.dev) or by tensorboard --logdir={self._folder}."
+            )
+        elif self._state != "ended":
+            self._say("profile: no step was traced, because no step was left after compiling.")
+        self._state = "ended"
+
+
+# ------------------------------------------------------------------------------------------------
+# Writers: the rows of evaluations, sent to other programs as they are logged.
+
+
+@runtime_checkable
+class Writer(Protocol):
+    """The receiver of the rows of one run."""
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        """Receive the row of an evaluation: numbers by name, such as "validation_nll"."""
+
+    def close(self) -> None:
+        """Flush and close; called once, also if the run fails."""
+
+
+MakeWriter: TypeAlias = Callable[[Path, Mapping[str, Any]], Writer]
+
+
+def tensorboard(folder: Path, config: Mapping[str, Any]) -> Writer:
+    """Write TensorBoard events to FOLDER/tensorboard; needs tensorboardX.
+
+    Args:
+      folder: the folder of the run.
+      config: not used.
+    """
+    try:
+        from tensorboardX import SummaryWriter
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "the writer tensorboard needs tensorboardX: pip install 'calib_jax[tensorboard]'."
+        ) from error
+    return _TensorBoard(SummaryWriter(str(folder / "tensorboard")))
+
+
+def wandb(folder: Path, config: Mapping[str, Any], **options: Any) -> Writer:
+    """Send rows to Weights & Biases; needs wandb, and an account or WANDB_MODE=offline.
+
+    The W&B run has the name of the folder. A run that resumes in the same folder continues the same
+    W&B run.
+
+    Args:
+      folder: the folder of the run.
+      config: the config of the run.
+      options: further options of `wandb.init`, such as `project`.
+    """
+    try:
+        import wandb
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            "the writer wandb needs wandb: pip install 'calib_jax[wandb]'."
+        ) from error
+    run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
+    usual = {"id": run_id, "name": folder.name, "dir": str(folder), "resume": "allow"}
+    return _WandB(wandb.init(config=dict(config), **{**usual, **options}))
+
+
+WRITERS: Mapping[str, MakeWriter] = {"tensorboard": tensorboard, "wandb": wandb}
+
+
+class _TensorBoard:
+    def __init__(self, events: Any) -> None:
+        self._events = events
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self._events.add_scalar(name, value, step)
+        self._events.flush()
+
+    def close(self) -> None:
+        self._events.close()
+
+
+class _WandB:
+    def __init__(self, run: Any) -> None:
+        self._run = run
+
+    def write(self, step: int, values: Mapping[str, float]) -> None:
+        self._run.log(dict(values), step=step)
+
+    def close(self) -> None:
+        self._run.finish()

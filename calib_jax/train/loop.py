@@ -1,0 +1,536 @@
+"""The training loop: one run, from its first batch to its last checkpoint.
+
+    steps -> (end of epoch: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
+
+Training is divided into chunks of a few seconds, which end at the latest at the next end of an
+epoch or evaluation; signals are handled between them. A checkpoint is written, and its row logged,
+while the devices run the next chunk. The result of a run depends on its config alone, not on the
+division into chunks. A resumed run is bitwise equal to an uninterrupted one.
+
+Several seeds are a loop around `fit` with the same `programs`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import math
+import os
+import signal
+import sys
+import threading
+import time
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import FrameType
+from typing import Any
+
+import jax
+import numpy as np
+
+from calib_jax.core.examples import labels_of
+from calib_jax.core.inputs import checks
+from calib_jax.core.statistics import NOTHING
+from calib_jax.core.types import PyTree
+from calib_jax.train import checkpoint
+from calib_jax.train.checkpoint import CHECKPOINTS, AnotherConfig, Checkpoints, Free
+from calib_jax.train.forward import EDGES
+from calib_jax.train.log import GRADIENT_NORMS, LOSS_STATE, Console, Log, MakeWriter, Row, Trace
+from calib_jax.train.pmap import Devices, Processes, canonical, first, of_this_process, replicate
+from calib_jax.train.programs import Measured, Programs
+from calib_jax.train.state import Outcome, Plan, Task, TrainState, check_run, not_finite, values_of
+
+# The target length of a chunk, after which signals are handled, in seconds. Each call of a program
+# allocates its memory: 70 ms for a small ResNet on a CPU, so chunks of one second would cost 7 %.
+CHUNK_SECONDS = 8.0
+OF_STEPS = ("batch_size", "accumulate", "drop_last", "average")  # plan fields that change each step
+
+
+class NonFinite(ArithmeticError):
+    """Raised when the loss, its gradient or the state becomes NaN or infinite."""
+
+
+@dataclasses.dataclass
+class Record:
+    """What a checkpoint holds beside the train state; all of it is JSON.
+
+    Attributes:
+      config: the config of the run.
+      same: other values that must not change when the run resumes, such as the seed.
+      commit: the version of the code that saved the checkpoint.
+      step: the number of steps done.
+      totals: training sums since the last evaluation. Steps are added one by one, so that the sums
+        do not depend on the division into chunks.
+      steps: the number of steps in `totals`.
+      seconds: the duration of the steps in `totals`, including steps before the run resumed.
+      rows: the rows of all evaluations.
+      tables: the rows of other files, by file name.
+      best: see `Outcome`.
+      waited: the number of evaluations since the best `patience_for`.
+      patience_for: the metric that `waited` counts.
+      done: whether the run has ended.
+      saved: the steps of the checkpoints of this run on disk.
+    """
+
+    config: dict[str, Any]
+    same: dict[str, Any]
+    commit: str = ""
+    step: int = 0
+    totals: dict[str, float] = dataclasses.field(default_factory=dict)
+    steps: int = 0
+    seconds: float = 0.0
+    rows: list[Row] = dataclasses.field(default_factory=list)
+    tables: dict[str, list[Row]] = dataclasses.field(default_factory=dict)
+    best: dict[str, dict[str, float]] = dataclasses.field(default_factory=dict)
+    waited: int = 0
+    patience_for: str = ""
+    done: bool = False
+    saved: list[int] = dataclasses.field(default_factory=list)
+
+
+def fit(
+    folder: Path | str,
+    state: TrainState,
+    task: Task,
+    plan: Plan,
+    *,
+    config: Mapping[str, Any] | None = None,
+    free: Free = (),
+    same: Mapping[str, Any] | None = None,
+    environment: Mapping[str, Any] | None = None,
+    devices: Devices | None = None,
+    programs: Programs | None = None,
+    name: str = "",
+    quiet: bool = False,
+    progress: bool = True,
+    writers: Sequence[MakeWriter] = (),
+    profile: int = 0,
+    check: bool = True,
+) -> Outcome:
+    """Train one run, or resume it from the checkpoints in its folder.
+
+    Ctrl-C and SIGTERM save the state first, and then end the calling program as usual. The same
+    call resumes the run. A folder of another config, loss, seed, batch size or training set raises
+    `AnotherConfig`.
+
+    Args:
+      folder: the folder for checkpoints and logs; created if it does not exist.
+      state: the initial state, from `create`.
+      task: the network, loss, optimizer, metrics and data.
+      plan: the length of training, and the intervals of evaluations and checkpoints.
+      config: JSON that identifies the run.
+      free: config keys that may change when a run resumes, since the steps done do not depend on
+        them; or a function of the two configs and the steps done that returns these keys.
+      same: further JSON that must not change, such as the identity of the data.
+      environment: JSON about the machine and the versions, logged at each start. A run that resumes
+        under another `commit` gets a warning.
+      devices: the devices; all devices of all processes by default.
+      programs: the programs of another seed of the same task, which are not compiled again.
+      name: the start of printed lines, such as "seed 3".
+      quiet: print nothing; log.txt is still written.
+      progress: whether to show a progress bar on a terminal.
+      writers: functions that open receivers of the logged rows, such as `train.tensorboard` and
+        `train.wandb`.
+      profile: the number of steps to trace with the JAX profiler, after the steps that compile; the
+        trace is in the folder `profile` of the run.
+      check: raise `NonFinite` for a loss that is not finite, and end the program after a signal;
+        else the outcome has `failed` or `stopped_by`.
+    """
+    # ---------------------------------------------------------------------------------------------
+    # What is trained, and by whom.
+    folder, environment = Path(folder), environment or {}
+    check_run(state, task, plan)
+    checks.at_least("profile", profile, 0)
+    programs = programs or Programs(task, plan, devices)
+    local = of_this_process(programs.devices)
+    processes = Processes(programs.devices)
+    if processes.number > max(1, len(task.train)):
+        raise ValueError(
+            f"{processes.number} processes cannot share {len(task.train)} examples: start at most"
+            " as many as there are examples."
+        )
+    record = Record(
+        json.loads(json.dumps(config or {})),
+        {**_identity(task, plan), **json.loads(json.dumps(same or {}))},
+        environment.get("commit", ""),
+        patience_for=plan.patience_for,
+    )
+    with contextlib.ExitStack() as stack:
+        stopping = stack.enter_context(recorded_signals())
+        quiet = quiet or not processes.leads
+        console = Console(programs.total_steps, progress=progress, quiet=quiet)
+        stack.callback(console.close)
+        prefix = f"{name}: " if name else ""
+
+        # -----------------------------------------------------------------------------------------
+        # Restore or begin. Process 0 alone has files.
+        files: Files | None = None
+        host = jax.tree.map(canonical, state)  # checkpoints hold the dtypes of the devices
+
+        def restored() -> bytes:
+            nonlocal files, host, record
+            checkpoint.check_ours(folder)
+            stack.enter_context(checkpoint.only_one(folder))
+            checkpoints = stack.enter_context(Checkpoints(folder / CHECKPOINTS))
+            opened = [make(folder, record.config) for make in writers]
+            log = Log(folder, console, opened, prefix)
+            stack.callback(log.close)
+            files = Files(checkpoints, log)
+            host, record = _resumed(files, host, record, plan, programs, free)
+            files.begin(record)
+            if not record.done:
+                log.describe(record.config, {"step": record.step, **environment})
+            return json.dumps(dataclasses.asdict(record)).encode()
+
+        text = processes.broadcast(restored)
+        record = record if processes.leads else Record(**json.loads(text))
+        host = processes.broadcast_tree(host)
+        if record.done:
+            if files:
+                files.log.say(
+                    f"{folder} holds a finished run of {plan.num_epochs} epochs: nothing to do."
+                )
+            return Outcome(host, record.step, True, None, True, record.best)
+        placed = replicate(host, local)
+        say = files.log.say if files else console.print
+        trace = Trace(folder / "profile", profile if files else 0, say)
+        stack.callback(trace.close)
+        if files:
+            stack.callback(files.flush)  # also if the next chunk raises
+
+        # -----------------------------------------------------------------------------------------
+        # Train in chunks, until the run ends, fails or is stopped.
+        size, steps, seconds, last_save, failed = 1, 0, 0.0, time.monotonic(), ""
+        while not (record.done or failed):
+            seconds, received = processes.largest(seconds, float(stopping.signal or 0))
+            if received:
+                stopping.signal = int(received)
+                break
+            if steps:  # grow at most 64-fold, as the first steps compile
+                wanted = steps * CHUNK_SECONDS / max(seconds, 1e-6)
+                size = max(1, int(min(wanted, 64 * size)))
+
+            # One chunk of steps. Meanwhile the last checkpoint and its row are written.
+            step = record.step
+            steps = trace.begin(min(size, programs.next_stop(step) - step))
+            began = time.monotonic()
+            placed, read = programs.run(placed, plan.seed, step, step + steps)
+            if files:
+                files.flush()
+            measured = read()
+            seconds = time.monotonic() - began
+            trace.end(steps)
+            failed = _failure(programs, placed, plan.seed, step, measured)
+            if failed:
+                break
+            _add(record, measured, seconds)
+            record.step = step = step + steps
+            console.advance(step, float(measured["loss"][-1] / max(measured["weight"][-1], 1)))
+
+            # The end of an epoch ticks the clock "epoch".
+            if step % programs.epoch_steps == 0:
+                placed = _tick("epoch", programs, placed, NOTHING, step)
+
+            # An evaluation ticks the clock "validation", and gives a row.
+            better = False
+            if programs.is_evaluated(step):
+                began = time.monotonic()
+                result = programs.evaluate(placed)
+                spent = time.monotonic() - began
+                placed = _tick("validation", programs, placed, result.evidence, step)
+                better = _note(record, programs, result, first(placed.loss_state), spent)
+                if files and record.done and step < programs.total_steps:
+                    files.log.say(_impatient(record, plan))
+
+            # Begin to save the state and the record; the next chunk waits for the files.
+            every = plan.checkpoint_every_epochs, plan.keep_every_epochs
+            regular = any(n and step % (n * programs.epoch_steps) == 0 for n in every)
+            late = time.monotonic() - last_save > 60 * plan.checkpoint_every_minutes
+            if late or better or regular or record.done:
+                last_save = time.monotonic()
+                if files:
+                    files.save(first(placed), record, plan, programs.epoch_steps)
+
+        # -----------------------------------------------------------------------------------------
+        # The end: the last checkpoint, also of a run that was stopped.
+        host = first(placed)
+        if files:
+            files.flush()
+        if files and failed:
+            failed = files.failed(failed)
+        elif files and not record.done:
+            files.save(host, record, plan, programs.epoch_steps)
+            files.flush()
+            files.log.say(
+                f"stopped by {stopping.name} after step {record.step} of {programs.total_steps};"
+                " nothing is lost: the same command goes on from here."
+            )
+    stopped_by = None if failed else stopping.signal  # it may have come at the very end
+    outcome = Outcome(host, record.step, record.done, stopped_by, False, record.best, failed)
+    if check and failed:
+        raise NonFinite(failed)
+    if check and stopped_by:
+        raise KeyboardInterrupt if stopped_by == signal.SIGINT else SystemExit(128 + stopped_by)
+    return outcome
+
+
+# ------------------------------------------------------------------------------------------------
+# Resumption.
+
+
+def _identity(task: Task, plan: Plan) -> dict[str, Any]:
+    """Return the values on which the steps depend, beside the config."""
+    labels = labels_of(task.train)
+    crc = None if labels is None else zlib.crc32(labels.astype("<i4").tobytes())
+    numbers = {name: np.asarray(getattr(plan, name)).item() for name in ("seed", *OF_STEPS)}
+    data = {"examples": len(task.train), "crc of the labels": crc}
+    return {**numbers, "loss": task.objective.name, "training set": data}
+
+
+def _resumed(
+    files: Files, template: PyTree, record: Record, plan: Plan, programs: Programs, free: Free
+) -> tuple[PyTree, Record]:
+    """Restore the newest readable checkpoint and its record; else return the given ones."""
+    checkpoints, log = files.checkpoints, files.log
+    folder = checkpoints.folder.parent
+    if not checkpoints.steps:
+        return template, record
+    about = checkpoints.about()
+    if about.keys() != {field.name for field in dataclasses.fields(Record)}:
+        raise AnotherConfig(
+            f"{folder} holds a run of another version of calib_jax: go on with that one, or choose"
+            " another folder."
+        )
+    before, step = Record(**about), about["step"]
+    keys = checkpoint.forbidden(before.config, record.config, step, free)
+    if keys := keys or checkpoint.differences(before.same, record.same):
+        raise AnotherConfig(
+            f"{folder} holds a run of another config ({checkpoint.listed(keys)}): choose another"
+            " folder, or the old values."
+        )
+    saved = checkpoints.restore(template, warn=lambda text: log.say(f"warning: {text}"))
+    restored = Record(**saved.about)
+    if changed := checkpoint.differences(restored.config, record.config):
+        log.say(f"changed from step {restored.step} on: {'; '.join(changed)}.")
+    if restored.commit and record.commit and restored.commit != record.commit:
+        log.say(
+            f"warning: the code of commit {restored.commit} trained this run so far, and that of"
+            f" commit {record.commit} goes on: results may differ."
+        )
+    restored.config, restored.commit = record.config, record.commit
+    # The plan may have changed.
+    impatient = 0 < plan.patience <= restored.waited
+    restored.best = {name: best for name, best in restored.best.items() if name in plan.best}
+    restored.done = restored.step >= programs.total_steps or (restored.done and impatient)
+    if restored.patience_for != plan.patience_for:
+        restored.waited, restored.patience_for = 0, plan.patience_for
+    if not restored.done:
+        log.say(f"going on from step {restored.step} of {programs.total_steps} in {folder}.")
+    return saved.state, restored
+
+
+# ------------------------------------------------------------------------------------------------
+# The record of a run.
+
+
+def _add(record: Record, measured: Mapping[str, np.ndarray], seconds: float) -> None:
+    """Add the measurements of steps to the totals."""
+    for name, values in measured.items():
+        # Add value by value: sums of blocks would depend on the division into chunks.
+        added = record.totals.get(name, 0.0)
+        for value in values.tolist():
+            added += value
+        record.totals[name] = added
+    record.steps += len(measured["loss"])
+    record.seconds += seconds
+
+
+def _note(
+    record: Record, programs: Programs, result: Measured, loss_state: PyTree, seconds: float
+) -> bool:
+    """Add the row of an evaluation; return whether the evaluation is the best by any metric."""
+    task, plan, step = programs.task, programs.plan, record.step
+    totals, mass = record.totals, max(record.totals["weight"], 1e-30)
+    row: Row = {
+        "epoch": step / programs.epoch_steps,
+        "num_epochs": plan.num_epochs,
+        "step": step,
+        "train_loss": totals["loss"] / mass,
+        "train_error": 1 - totals["hit"] / mass,
+        "train_gradient_norm": totals["gradient_norm"] / max(record.steps, 1),
+    }
+    if task.learning_rate is not None:
+        row["learning_rate"] = float(task.learning_rate(step - 1))
+    row |= result.row | {"seconds": record.seconds, "evaluation_seconds": seconds}
+    row["examples_per_second"] = totals["examples"] / max(record.seconds, 1e-9)
+    record.rows.append(row)
+    record.totals, record.steps, record.seconds = {}, 0, 0.0
+    tables = {}
+    if table := programs.table(loss_state, result.evidence):
+        tables[LOSS_STATE] = {"step": step, **table}
+    if result.norms:
+        head = {"step": step, "epoch": row["epoch"], "edges": EDGES}
+        tables[GRADIENT_NORMS] = {**head, **result.norms}
+    for name, entry in tables.items():
+        record.tables.setdefault(name, []).append(entry)
+    improved = set()
+    for name, direction in plan.best.items():
+        value, best = row[f"{programs.chooses}_{name}"], record.best.get(name)
+        sign = 1 if direction == "min" else -1
+        if not math.isnan(value) and (best is None or sign * value < sign * best["value"]):
+            record.best[name] = {"step": step, "epoch": row["epoch"], "value": value}
+            improved.add(name)
+    record.waited = 0 if plan.patience_for in improved else record.waited + 1
+    record.done = step == programs.total_steps or 0 < plan.patience <= record.waited
+    return bool(improved)
+
+
+def _impatient(record: Record, plan: Plan) -> str:
+    name, epoch = plan.patience_for, record.rows[-1]["epoch"]
+    best = record.best.get(name, {"epoch": math.nan})
+    return (
+        f"ended after epoch {epoch:g}: {name} has not improved in {plan.patience} evaluations,"
+        f" since epoch {best['epoch']:g}."
+    )
+
+
+def _tick(clock: str, programs: Programs, placed: PyTree, evidence: Any, step: int) -> PyTree:
+    """Update the objective's state if its clock ticked, except during warm-up."""
+    if programs.task.objective.clock != clock or programs.is_warm_up(step):
+        return placed
+    now = programs.progress_at(step)
+    loss_state = programs.update(first(placed.loss_state), evidence, now)
+    local = of_this_process(programs.devices)
+    return placed._replace(loss_state=replicate(loss_state, local))
+
+
+def _failure(
+    programs: Programs, placed: PyTree, seed: int, step: int, measured: Mapping[str, np.ndarray]
+) -> str:
+    """Describe a loss, gradient or state that is not finite; "" if there is none."""
+    if failure := programs.failure(seed, step, measured):
+        return failure
+    if programs.is_finite(placed):
+        return ""
+    where = not_finite(first(values_of(placed)))
+    after = step + len(measured["loss"])
+    return f"the state is not finite after {after} steps (first {where}): lower the learning rate"
+
+
+class Files:
+    """The files of a run, in process 0: checkpoints and logs.
+
+    Args:
+      checkpoints: the checkpoints.
+      log: the log.
+    """
+
+    def __init__(self, checkpoints: Checkpoints, log: Log) -> None:
+        self.checkpoints, self.log = checkpoints, log
+        self._record: Record | None = None
+        self._broken = False
+
+    def begin(self, record: Record) -> None:
+        """Write the logs from a restored or a new record."""
+        self._record, self._logged = record, len(record.rows)
+        self.log.restore(record.rows, record.tables)
+
+    def save(self, host: PyTree, record: Record, plan: Plan, epoch_steps: int) -> None:
+        """Begin to save a state, which must not change until `flush`."""
+        there, step = self.checkpoints.steps, record.step
+        if step in there:
+            return
+        record.saved = [*(saved for saved in record.saved if saved in there), step]
+        keep = {*record.saved[-plan.keep :], *(int(best["step"]) for best in record.best.values())}
+        every = plan.keep_every_epochs * epoch_steps
+        keep |= {saved for saved in record.saved if every and saved % every == 0}
+        about = dataclasses.asdict(record)
+        with self._once():
+            self.checkpoints.save(host, about, step, remove=set(record.saved) - keep)
+
+    def flush(self) -> None:
+        """Wait for the checkpoint in progress, then log the row of the last evaluation."""
+        record = self._record
+        if self._broken or record is None:
+            return
+        with self._once():
+            self.checkpoints.wait()
+            if self._logged < len(record.rows):
+                self._logged, step = len(record.rows), record.rows[-1]["step"]
+                newest = {name: rows[-1] for name, rows in record.tables.items()}
+                tables = {name: row for name, row in newest.items() if row["step"] == step}
+                self.log.write(record.rows, tables)
+
+    def failed(self, problem: str) -> str:
+        """Log a problem with the place of the newest checkpoint, and return the line."""
+        newest = self.checkpoints.steps[-1:]
+        good = f"the last good checkpoint is {self.checkpoints.folder / str(*newest)}"
+        what, _, remedy = problem.rpartition(": ")
+        line = f"{what}; {good if newest else 'there is no checkpoint yet'}: {remedy}."
+        self.log.note(line)
+        return line
+
+    @contextlib.contextmanager
+    def _once(self) -> Iterator[None]:
+        """After an error nothing more is written."""
+        try:
+            yield
+        except BaseException:
+            self._broken = True
+            raise
+
+
+# ------------------------------------------------------------------------------------------------
+# Signals.
+
+
+class Interruption:
+    """Ctrl-C and SIGTERM are recorded; the loop saves the state and stops.
+
+    The handler does not raise, because an exception would unwind through running threads of JAX and
+    orbax and can crash the interpreter. A second Ctrl-C ends the process at once; saved checkpoints
+    stay whole.
+
+    Attributes:
+      signal: the signal that was received, if any.
+    """
+
+    def __init__(self) -> None:
+        self.signal: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the received signal, such as SIGTERM."""
+        if self.signal is None:
+            return "nothing"
+        return "Ctrl-C" if self.signal == signal.SIGINT else signal.Signals(self.signal).name
+
+    def record(self, number: int, frame: FrameType | None) -> None:
+        """Record a signal; exit immediately at a second Ctrl-C."""
+        if self.signal == signal.SIGINT == number:
+            if hasattr(sys, "ps1"):  # an interactive session
+                raise KeyboardInterrupt
+            for stream in (sys.stdout, sys.stderr):
+                with contextlib.suppress(Exception):  # the signal may have interrupted a write
+                    stream.flush()
+            os._exit(128 + signal.SIGINT)
+        self.signal = number
+
+
+@contextlib.contextmanager
+def recorded_signals() -> Iterator[Interruption]:
+    """Record Ctrl-C and SIGTERM instead of exiting; do nothing outside the main thread."""
+    interruption = Interruption()
+    if threading.current_thread() is not threading.main_thread():
+        yield interruption
+        return
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    for number in before:
+        signal.signal(number, interruption.record)
+    try:
+        yield interruption
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

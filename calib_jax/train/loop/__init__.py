@@ -1,1 +1,0 @@
-"""The training loop: plan, start, evaluation, interruption."""

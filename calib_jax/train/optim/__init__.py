@@ -1,1 +1,0 @@
-"""Optimizers, groups of parameters and learning-rate schedules."""

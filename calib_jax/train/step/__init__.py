@@ -1,1 +1,0 @@
-"""One training step: forward pass, objective, update."""

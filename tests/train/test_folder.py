@@ -1,0 +1,323 @@
+"""The folder of a run: whose it is, what is kept there, and what damage does."""
+
+import dataclasses
+import errno
+import json
+import os
+import shutil
+import subprocess
+import sys
+import types
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax import train
+from calib_jax.train import checkpoint, log
+from calib_jax.train.checkpoint import CHECKPOINTS, Checkpoints, NoCheckpoint
+from tests.train import tasks
+from tests.train.test_loop import OBJECTIVE, PLAN, rows_in, run, same, steps_in
+
+LONGER = dataclasses.replace(PLAN, num_epochs=4)
+ABOUT = {"config": {"rate": 0.1}}
+
+
+def kept(folder, *steps, state=None, remove=()):
+    """Save checkpoints of these steps, and return the opened folder."""
+    checkpoints = Checkpoints(folder / CHECKPOINTS)
+    for step in steps:
+        checkpoints.save(
+            jax.device_get(state or tasks.state_of(OBJECTIVE)), ABOUT, step, remove=remove
+        )
+        checkpoints.wait()
+    return checkpoints
+
+
+# --------------------------------------------------------------------------------------------
+# Whose folder it is.
+
+
+@pytest.mark.parametrize("name", ["a[x]", "a\\b", "what?", "all*"])
+def test_a_name_that_orbax_takes_for_a_pattern_is_refused(tmp_path, name):
+    """With such a name every checkpoint was lost, and the exit code was 0."""
+    with pytest.raises(train.AnotherConfig, match="reads as a pattern: choose a folder without"):
+        run(tmp_path / name)
+    with pytest.raises(train.AnotherConfig, match="reads as a pattern"):
+        Checkpoints(tmp_path / name / CHECKPOINTS)
+    assert not (tmp_path / name).exists()
+
+
+def test_a_folder_of_somebody_else_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("x")
+    (tmp_path / CHECKPOINTS).mkdir()
+    with pytest.raises(train.AnotherConfig, match="belong to no run, such as checkpoints: choose"):
+        run(tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["checkpoints", "thesis.tex"]
+    empty = tmp_path / "empty"
+    empty.mkdir()
+    (empty / ".DS_Store").touch()
+    assert run(empty).finished
+    (empty / ".lock").unlink()  # a copy without hidden files
+    assert run(empty).already
+
+
+def test_one_trainer_a_folder(tmp_path):
+    with train.only_one(tmp_path), pytest.raises(train.InUse, match=r"is in use by process \d+"):
+        run(tmp_path)
+    assert run(tmp_path).finished
+
+
+@pytest.mark.parametrize(
+    ("number", "refused"), [(errno.EAGAIN, True), (errno.EACCES, True), (errno.ENOLCK, False)]
+)
+def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, number, refused):
+    def flock(file, kind):
+        raise OSError(number, os.strerror(number))
+
+    system = types.SimpleNamespace(flock=flock, LOCK_EX=2, LOCK_NB=4)
+    monkeypatch.setattr(checkpoint, "fcntl", system)
+    if refused:
+        with pytest.raises(train.InUse, match="by another process"), train.only_one(tmp_path):
+            pass
+    else:
+        with pytest.warns(UserWarning, match="cannot be locked"), train.only_one(tmp_path):
+            pass
+
+
+def test_only_what_the_run_has_written_is_removed(tmp_path):
+    """A user's files stay: a folder of digits, partial files, a report."""
+    plan = dataclasses.replace(PLAN, keep=1, best={}, num_epochs=4)
+    run(tmp_path, plan=dataclasses.replace(plan, num_epochs=2))
+    foreign = [
+        *(tmp_path / ".mine.abc.partial", tmp_path / "report" / "report.md"),
+        *(tmp_path / CHECKPOINTS / "3" / "notes.txt", tmp_path / CHECKPOINTS / "99" / "a.txt"),
+    ]
+    for path in foreign:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    assert run(tmp_path, plan=plan).finished
+    assert all(path.read_text() == "mine" for path in foreign)
+    assert steps_in(tmp_path) == [16]
+
+
+def test_links_are_not_followed_for_writing(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text("precious")
+    folder = tmp_path / "run"
+    folder.mkdir()
+    for name in (log.ROWS, log.TABLE, "config.json", log.ENVIRONMENT):
+        (folder / f".{name}.partial").symlink_to(outside)
+        (folder / name).symlink_to(outside)
+    (folder / ".lock").touch()
+    assert run(folder).finished
+    assert outside.read_text() == "precious"
+    assert len(rows_in(folder)) == 3
+    (folder / log.SPOKEN).unlink()
+    (folder / log.SPOKEN).symlink_to(outside)
+    with pytest.raises(train.CannotWrite, match=r"log.txt cannot be written to: it is a link"):
+        run(folder, plan=LONGER)
+    assert outside.read_text() == "precious"
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / ".lock").touch()
+    (other / CHECKPOINTS).symlink_to(elsewhere)
+    with pytest.raises(train.CannotWrite, match="checkpoints cannot be written to: it is a link"):
+        run(other)
+
+
+def test_a_folder_that_cannot_be_written(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match="cannot be written to"):
+        run(tmp_path / "file" / "run")
+
+
+# --------------------------------------------------------------------------------------------
+# Checkpoints.
+
+
+def test_every_bit_is_restored(tmp_path):
+    state = tasks.state_of(OBJECTIVE)
+    odd = np.array([-0.0, np.nan, -np.inf, 1e-45], np.float32)
+    state = state._replace(params={"odd": odd, "half": np.float16(1)})
+    with kept(tmp_path, 4, state=state) as checkpoints:
+        saved = checkpoints.restore(state)
+        assert same(saved.state, jax.device_get(state))
+        assert saved.about == {**ABOUT, "step": 4}
+        variables = checkpoints.variables()
+    assert variables["params"]["odd"].tobytes() == odd.tobytes()
+
+
+def test_variables_are_those_of_the_averages(tmp_path):
+    state = tasks.state_of(OBJECTIVE, averaged=True)
+    state = state._replace(average=(jax.tree.map(lambda x: 2 * x, state.params), {}))
+    with kept(tmp_path, 1, state=state) as checkpoints:
+        loaded = checkpoints.variables()["params"]["in"]
+    np.testing.assert_array_equal(loaded, 2 * state.params["in"])
+
+
+def damage_array(folder):
+    files = [p for p in (folder / "state").rglob("*") if p.is_file() and p.stat().st_size > 200]
+    for path in files:
+        path.write_bytes(path.read_bytes()[:-100])
+
+
+def damage_about(folder):
+    for path in (folder / "about").rglob("*"):
+        if path.is_file():
+            path.write_text('{"con')
+
+
+def damage_state(folder):
+    shutil.rmtree(folder / "state")
+
+
+@pytest.mark.parametrize("damage", [damage_array, damage_about, damage_state])
+def test_a_damaged_newest_checkpoint_means_the_one_before(tmp_path, damage):
+    whole = run(tmp_path / "whole", plan=LONGER)
+    folder = tmp_path / "run"
+    run(folder)
+    damage(folder / CHECKPOINTS / "12")
+    outcome = run(folder, plan=LONGER)
+    assert same(outcome.state, whole.state)
+    assert rows_in(folder)[2:] == [
+        row | {"num_epochs": 4} for row in rows_in(tmp_path / "whole")[2:]
+    ]
+    lines = [
+        line for line in (folder / "log.txt").read_text().splitlines() if "and skipped" in line
+    ]
+    assert len(lines) == 1
+    assert lines[0].startswith(f"warning: {folder / CHECKPOINTS / '12'} is damaged and skipped: ")
+    assert (folder / CHECKPOINTS / "12.damaged").is_dir()
+
+
+def test_no_readable_checkpoint_is_an_error(tmp_path):
+    run(tmp_path)
+    for step in steps_in(tmp_path):
+        damage_about(tmp_path / CHECKPOINTS / str(step))
+    with pytest.raises(NoCheckpoint, match=r"none of the \d checkpoints .* can be read: move the"):
+        run(tmp_path)
+
+
+@pytest.mark.parametrize("name", ["20", "012"])
+def test_a_checkpoint_whose_name_is_not_its_step_is_refused(tmp_path, name):
+    run(tmp_path)
+    (tmp_path / CHECKPOINTS / "12").rename(tmp_path / CHECKPOINTS / name)
+    with pytest.raises(train.AnotherConfig, match=rf"checkpoints/{name} .* give it th\w+ name"):
+        run(tmp_path, plan=LONGER)
+
+
+def test_a_run_of_another_version_or_network_is_refused(tmp_path):
+    kept(tmp_path / "a", 0).close()
+    with pytest.raises(train.AnotherConfig, match="a run of another version of calib_jax"):
+        run(tmp_path / "a")
+    state = tasks.state_of(OBJECTIVE)
+    smaller = state._replace(params={"in": state.params["in"]})
+    with (
+        kept(tmp_path / "b", 0) as checkpoints,
+        pytest.raises(train.AnotherConfig, match=r"params/in_bias is float.* there and nothing"),
+    ):
+        checkpoints.restore(smaller)
+
+
+def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
+    with (
+        kept(tmp_path, 4, 8) as checkpoints,
+        pytest.raises(NoCheckpoint, match=r"there is no checkpoint 5 in .*; it has 4, 8\."),
+    ):
+        checkpoints.restore(tasks.state_of(OBJECTIVE), 5)
+
+
+def test_reading_disturbs_nothing(tmp_path):
+    """While a run writes: its temporary folders stay."""
+    kept(tmp_path, 4).close()
+    half = tmp_path / CHECKPOINTS / "8.orbax-checkpoint-tmp-1"
+    half.mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with Checkpoints(tmp_path / CHECKPOINTS, read_only=True) as checkpoints:
+        assert checkpoints.steps == [4]
+        checkpoints.restore(tasks.state_of(OBJECTIVE))
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_a_full_disk_stops_with_one_line(tmp_path, monkeypatch):
+    full = types.SimpleNamespace(free=10)
+    run(tmp_path)
+    monkeypatch.setattr(checkpoint.shutil, "disk_usage", lambda folder: full)
+    with pytest.raises(train.CannotWrite) as caught:
+        run(tmp_path, plan=LONGER)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert message.startswith(f"checkpoint 16 could not be written to {tmp_path / CHECKPOINTS} (")
+    assert "checkpoint 12 there is good: make room there, and the same command resumes" in message
+    monkeypatch.undo()
+    assert run(tmp_path, plan=LONGER).step == 16
+    assert [row["step"] for row in rows_in(tmp_path)] == [4, 8, 12, 16]
+
+
+@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="no device that is full")
+def test_errors_of_orbax_print_nothing_else(tmp_path):
+    """A write that fails inside orbax."""
+    program = (
+        "import resource, sys, signal, pathlib, jax\n"
+        "from tests.train import tasks\n"
+        "from tests.train.test_folder import kept, OBJECTIVE, train\n"
+        "checkpoints = kept(pathlib.Path(sys.argv[1]))\n"
+        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
+        "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
+        "try:\n"
+        "    checkpoints.save(jax.device_get(tasks.state_of(OBJECTIVE)), {}, 4)\n"
+        "    checkpoints.wait()\n"
+        "except train.CannotWrite as error:\n"
+        "    print('caught')\n"
+        "checkpoints.close()\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, timeout=200
+    )
+    assert (done.stdout, done.returncode) == ("caught\n", 0)
+    assert done.stderr.count("\n") <= 1
+
+
+# --------------------------------------------------------------------------------------------
+# Logs.
+
+
+def test_logs_are_derived_from_the_checkpoint(tmp_path):
+    """Whatever is done to them, the next start writes them again."""
+    run(tmp_path)
+    names = (log.ROWS, log.LOSS_STATE, log.TABLE)
+    before = {name: (tmp_path / name).read_bytes() for name in names}
+    (tmp_path / log.ROWS).write_text('{"step": 4, "validation_nll": 0.0}\n{"st')
+    (tmp_path / log.LOSS_STATE).unlink()
+    (tmp_path / log.TABLE).write_bytes(b"\0\0")
+    assert run(tmp_path).already
+    assert {name: (tmp_path / name).read_bytes() for name in names} == before
+
+
+def test_rows_that_are_cut_are_skipped(tmp_path):
+    path = tmp_path / log.ROWS
+    path.write_bytes(b'{"step": 4}\n[1]\n\xff\n{"step": "x"}\n{"step": 8}\n{"step": 12, "cu')
+    assert [row["step"] for row in log.read_rows(path)] == [4, 8]
+    assert log.read_rows(tmp_path / "missing") == []
+
+
+def test_nan_is_null_in_the_logs(tmp_path):
+    made = log.Log(tmp_path, log.Console(1, quiet=True))
+    row = {"step": 1, "epoch": 1.0, "num_epochs": 1, "seconds": 1.0, "examples_per_second": 1.0}
+    rows = [row | {"train_loss": float("nan")}, row | {"train_loss": 1.0, "extra": 2.0}]
+    made.write(rows[:1], {})
+    made.write(rows, {})
+    lines = [json.loads(line) for line in (tmp_path / log.ROWS).read_text().splitlines()]
+    assert lines[0]["train_loss"] is None
+    assert (tmp_path / log.TABLE).read_text().splitlines()[0].endswith("train_loss,extra")
+
+
+def test_an_escape_character_reaches_no_terminal(tmp_path, capsys):
+    run(tmp_path / "a\x1bred", quiet=False)
+    run(tmp_path / "a\x1bred", quiet=False)
+    out = capsys.readouterr().out
+    assert "\x1b" not in out
+    assert "\\x1b" in out
