@@ -4,7 +4,7 @@ r"""Train the settings of the map, and write a record of each.
         [--part=conditions]
 
 --vectors is the folder with the folders banking77, clinc150, clinc150_out and newsgroups of
-experiments.embed. All seeds of a setting are trained in one program. A setting with a record is
+experiments.embed. All seeds of a setting share their programs. A setting with a record is
 not trained again, and a stopped command resumes from the last checkpoint. The checkpoints of a
 setting are removed once its record is written. --part chooses the twelve losses along weight decay
 (map), the other training sizes, label noise and widths (conditions), or the other losses (methods).

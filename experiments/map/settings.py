@@ -59,7 +59,7 @@ OUT_OF_SCOPE = {"clinc150": "clinc150_out"}  # the folder of the out-of-scope ve
 
 
 class Setting(NamedTuple):
-    """One cell of the map, trained with all seeds in one program."""
+    """One cell of the map, trained with all seeds."""
 
     texts: str
     loss: str
