@@ -12,8 +12,7 @@ NAMES = fragments.names()
 
 
 def test_every_row_is_an_objective_and_there_is_one_of_each():
-    assert set(NAMES) <= set(losses.catalogue())
-    assert len(NAMES) == len(set(NAMES)) >= 40
+    assert NAMES == sorted(losses.catalogue())
 
 
 def test_fragment_is_an_objective():
