@@ -275,7 +275,11 @@ def test_errors_of_orbax_print_nothing_else(tmp_path):
         "checkpoints.close()\n"
     )
     done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path], capture_output=True, text=True, timeout=200
+        [sys.executable, "-c", program, tmp_path],
+        capture_output=True,
+        text=True,
+        timeout=200,
+        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
     )
     assert (done.stdout, done.returncode) == ("caught\n", 0)
     assert done.stderr.count("\n") <= 1
