@@ -185,7 +185,7 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     config = config_of("cifar10_lenet5")
     assert "data_dir" not in config.data.options  # a run may go on on another machine
     assert len(building.build(config, data_dir=str(tiny_folder)).dataset.test) == 20
-    with pytest.raises(FileNotFoundError, match="the data set cifar10 is neither in"):
+    with pytest.raises(FileNotFoundError, match="the data set cifar10 is not in"):
         building.build(config)
     assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"
 

@@ -118,7 +118,7 @@ cli.run(main)
         [sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False
     )
     assert (ended.returncode, ended.stdout) == (2, "0\n")
-    assert ended.stderr.startswith("error: the data set cifar10 is neither in ")
+    assert ended.stderr.startswith("error: the data set cifar10 is not in ")
     assert len(ended.stderr.splitlines()) == 6
 
 
