@@ -119,7 +119,7 @@ cli.run(main)
     )
     assert (ended.returncode, ended.stdout) == (2, "0\n")
     assert ended.stderr.startswith("error: the data set cifar10 is not in ")
-    assert len(ended.stderr.splitlines()) == 6
+    assert len(ended.stderr.splitlines()) == 2
 
 
 def test_a_config_is_looked_for_where_the_configs_are(tmp_path, monkeypatch):

@@ -331,7 +331,7 @@ def test_the_help_of_a_config_lists_its_keys():
             ),
             (
                 ["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"],
-                "the data set cifar10 is not in nowhere",
+                "nowhere (from data_dir; --data_dir=DIR",
             ),
             (
                 ["--config=configs/digits.py", "--config.run.writers=nope"],
