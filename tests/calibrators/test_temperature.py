@@ -191,7 +191,9 @@ def test_the_grid_minimises_what_it_is_given():
     assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
     assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
     weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
-    actual = temperature.fit_grid(logits, labels, np.full(4, 0.5), stop=4.0, criterion=weighted)
+    actual = temperature.fit_grid(
+        logits, labels, np.array([2.0, 0, 0, 0]), stop=4.0, criterion=weighted
+    )
     np.testing.assert_allclose(actual.temperature, 3.0, rtol=1e-6)
     never = temperature.fit_grid(logits, labels, criterion=lambda z, y, w: jnp.full((), jnp.nan))
     assert (float(never.temperature), never.state.name) == (1.0, "no_optimum")

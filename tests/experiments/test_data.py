@@ -105,7 +105,7 @@ def test_texts_are_not_called_images(tmp_path):
         ((), "give one of --list, --prepare=NAME, --check=NAME, --show=NAME and --word_vectors="),
         (("--check=cifar_100",), "did you mean 'cifar100'?"),
         (("--prepare=tiny_imagenet",), "tiny-imagenet-200.zip http://cs231n.stanford.edu/tiny-im"),
-        (("--check=imagenet",), "imagenet, register at https://image-net.org"),
+        (("--check=imagenet",), "\nTo get it: register at https://image-net.org"),
     ],
 )
 def test_a_mistake_is_a_sentence_or_lines_of_how_to_get_a_data_set(tmp_path, arguments, message):

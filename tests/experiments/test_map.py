@@ -177,7 +177,7 @@ def test_a_new_config_key_that_is_off_keeps_the_records(tmp_path, measured, monk
 
 
 def test_the_committed_records_are_read():
-    names = {path.stem for path in records.FOLDER.glob("*.json")}
+    names = {path.stem for path in records.FOLDER.glob("*.json")} - {"law-frozen", "law-records"}
     best = [loss for loss in settings.LOSSES if loss not in (settings.BASELINE, settings.FOCAL)]
     for part in settings.PARTS:
         wanted = settings.settings(part, best=best)
