@@ -69,8 +69,8 @@ def test_logits_and_their_confidences_agree_with_the_library():
 
 def test_one_seed_has_the_variance_of_a_comparison():
     random = np.random.default_rng(4)
-    labels = random.integers(0, 3, 500)
-    a, b = (2 * random.normal(size=(500, 3)) for _ in range(2))
+    labels = random.integers(0, 3, 1000)
+    a, b = (2 * random.normal(size=(1000, 3)) for _ in range(2))
     ours = inference.ce2_difference((b, labels), (a, labels))
     other = inference.compare_calibration(a, b, labels)
     assert (ours.value, *ours.interval()) == pytest.approx(other[:3], rel=1e-4)

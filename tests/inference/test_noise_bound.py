@@ -237,7 +237,7 @@ def test_bad_input():
     with pytest.raises(ValueError, match="without options of released code"):
         call(logits, labels, metric=metrics.named("adaptive_ece", binning="released"))
     with pytest.raises(ValueError, match="1 of 12 weights are not integers"):
-        call(logits, labels, np.array([0.5] + 11 * [1.0]))
+        call(logits, labels, np.array([1.5] + 11 * [1.0]))
     with pytest.raises(ValueError, match="level must be"):
         call(logits, labels, level=90)
     with pytest.raises(
