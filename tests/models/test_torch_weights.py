@@ -20,7 +20,7 @@ def tiny():
 def test_every_released_family_is_here():
     families = {type(network).__name__ for network in RELEASED.values()}
     texts = {"GlobalPoolingCNN", "TreeLSTM", "Bert"}
-    assert families == {"ResNet", "DenseNet", "DeepLab"} | texts
+    assert families == {"ResNet", "DenseNet", "DeepLab", "EfficientNetLite0"} | texts
 
 
 @pytest.mark.parametrize("network", RELEASED.values(), ids=RELEASED)
