@@ -246,7 +246,11 @@ def test_losses_of_sharded_rows_move_no_logits():
     The search finds the collectives of a loss that sorts the confidences of a batch.
     """
     text = compiled_on_rows("uncoupled")[0].as_text()
-    assert {shape.partition("{")[0] for shape, _ in COLLECTIVE.findall(text)} <= {"f32[]", "f64[]"}
+    assert {shape.partition("{")[0] for shape, _ in COLLECTIVE.findall(text)} <= {
+        "f32[]",
+        "f64[]",
+        "pred[]",
+    }
     others = COLLECTIVE.findall(compiled_on_rows("coupled")[0].as_text())
     assert any(f"[{NUM_ROWS}" in shape for shape, _ in others)
 

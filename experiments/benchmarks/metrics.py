@@ -1,7 +1,7 @@
 """Time the metrics and the bootstrap against a softmax, NumPy and installed libraries.
 
     python -m experiments.benchmarks.metrics
-    python -m experiments.benchmarks.metrics --shapes=10000x10 --nopeers --out=metrics.json
+    python -m experiments.benchmarks.metrics --shapes=10000x10 --nopeers --json=metrics.json
 
 Every call starts from logits. The targets: seven metrics in one pass take at most 2.5 times one
 jitted softmax at 50,000 x 1,000; 1,000 resamples of the ECE a third of NumPy's time.

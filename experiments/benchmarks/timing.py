@@ -18,7 +18,7 @@ Calls = Mapping[str, Callable[[], Any]]
 Row = dict[str, Any]
 
 LEAST_SECONDS = 0.002  # A faster call is repeated within a round until it takes about this long.
-OUT = flags.DEFINE_string("out", None, "JSON file of the rows with their provenance.")
+OUT = flags.DEFINE_string("json", None, "JSON file of the rows with their provenance.")
 ROUNDS = flags.DEFINE_integer("rounds", 11, "How often each call is timed.", lower_bound=1)
 
 
@@ -90,7 +90,7 @@ def shape_of(text: str) -> tuple[int, int]:
 
 
 def report(rows: Sequence[Row]) -> None:
-    """Print the rows as a table, and write them with their provenance to --out."""
+    """Print the rows as a table, and write them with their provenance to --json."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     body = [[_cell(row.get(name)) for name in columns] for row in rows]
     table = [columns, *body]

@@ -1,7 +1,7 @@
 """Time training steps of a residual network against PyTorch's plain loop.
 
     python -m experiments.benchmarks.training
-    python -m experiments.benchmarks.training --model=resnet50 --batch_size=128 --steps=50
+    python -m experiments.benchmarks.training --model=resnet50 --images=128 --steps=50
 
 The images are random and lie on the device; nothing is augmented and no step waits for the loss.
 Both loops compute the same: cross-entropy summed over the batch, the norm of the gradient clipped
@@ -25,7 +25,7 @@ from experiments.benchmarks import timing
 from experiments.running import cli
 
 _MODEL = flags.DEFINE_string("model", "resnet20", "resnet20 or resnet50.")
-_BATCH_SIZE = flags.DEFINE_integer("batch_size", 32, "Images of a step.", lower_bound=1)
+_IMAGES = flags.DEFINE_integer("images", 32, "Images of a step.", lower_bound=1)
 _STEPS = flags.DEFINE_integer("steps", 10, "Steps of a call that is timed.", lower_bound=1)
 _LOSS = flags.DEFINE_string("loss", "cross_entropy", "Objective of the rows of JAX.")
 
@@ -143,7 +143,7 @@ def torch_loop(name: str, batch_size: int, steps: int) -> Callable[[], None]:
 
 def main() -> None:
     """Time both loops in turns."""
-    name, size, steps = _MODEL.value, _BATCH_SIZE.value, _STEPS.value
+    name, size, steps = _MODEL.value, _IMAGES.value, _STEPS.value
     if name not in PLANS:
         raise cli.Refused(f"--model must be {' or '.join(PLANS)}, got {name!r}.")
     calls: dict[str, Callable[[], Any]] = {}

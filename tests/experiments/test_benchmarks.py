@@ -120,7 +120,7 @@ def test_the_plans_have_the_blocks_of_our_networks(name):
 COMMANDS = {
     "losses": ("--shapes=64x5", "--dtypes=float32", "--only=focal,mmce"),
     "metrics": ("--shapes=100x5", "--nopeers", "--resamples=10"),
-    "training": ("--batch_size=2", "--steps=1"),
+    "training": ("--images=2", "--steps=1"),
     "coverage": ("--sets=2", "--examples=200", "--classes=2", "--only=two_models"),
 }
 
@@ -129,7 +129,7 @@ COMMANDS = {
 @pytest.mark.parametrize("name", COMMANDS)
 def test_a_command_prints_its_rows_and_writes_them(name, tmp_path):
     out = tmp_path / "rows.json"
-    given = (*COMMANDS[name], "--rounds=1", f"--out={out}")
+    given = (*COMMANDS[name], "--rounds=1", f"--json={out}")
     output = processes.finish(f"benchmarks.{name}", *given)
     content = json.loads(out.read_text())
     assert len(output.strip().splitlines()) == 1 + len(content["rows"])
