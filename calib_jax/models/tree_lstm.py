@@ -170,6 +170,7 @@ def tree_lstm(
       Tai et al. 2015, Improved Semantic Representations From Tree-Structured Long Short-Term
       Memory Networks; Mukhoti et al. 2020 and its released code.
 
+    >>> from functools import partial
     >>> import jax
     >>> network = tree_lstm(words=50)
     >>> init = partial(network.init, train=False)

@@ -54,7 +54,7 @@ def from_texts(
         column `split` has the part. Copies count as one text.
       seed: seed of the split.
 
-    >>> import tempfile
+    >>> import pathlib, tempfile
     >>> lines = [f"{'well' if k % 2 else 'badly'} made {k},{k % 2}\n" for k in range(8)]
     >>> with tempfile.TemporaryDirectory() as folder:
     ...     _ = pathlib.Path(folder, "a.csv").write_text("text,label\n" + "".join(lines))
