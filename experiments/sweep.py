@@ -159,7 +159,7 @@ class Member(NamedTuple):
 
 
 # ------------------------------------------------------------------------------------------------
-# What is asked for.
+# The requested trainings.
 
 
 def members(folder: pathlib.Path, losses: Sequence[str], seeds: int) -> list[Member]:

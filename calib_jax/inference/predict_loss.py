@@ -1,4 +1,4 @@
-r"""What temperature would a network have if it were trained with another loss?
+r"""Predict the temperature of a network that is trained with another loss.
 
 For networks that differ in the loss alone, the temperature of held-out examples is about that of
 cross-entropy times a factor of the loss. T of cross-entropy measures how much the network

@@ -1,4 +1,4 @@
-r"""What a loss does to the temperature of a network: its minimiser, and the gamma that matches."""
+r"""Compute the population minimiser of a loss, and the gamma that calibrates a network."""
 
 from __future__ import annotations
 

@@ -108,7 +108,8 @@ def aurc(
 
     $$\frac1n \sum_{i : \hat y_i \ne y_i} w(j_i)$$
 
-    - "sample": $w(j) = \sum_{k = j}^n 1 / k$, the mean risk at the coverages 1/n, 2/n, ..., 1;
+    - "sample": $w(j) = \sum_{k = j}^n 1 / k$, the mean risk at the coverages 1/n, 2/n, ..., 1; the
+      weights come from a series and are exact to 1e-8;
     - "population": $w(j) = \log((n + 1) / j)$, the plug-in estimate of
       $E[-\log(1 - G(c)) \, \ell]$ with the distribution G of the confidence and the loss $\ell$;
     - "sele": $w(j) = (n + 1 - j) / n$, a lower bound of "sample" without its large weights.

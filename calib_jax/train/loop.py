@@ -54,7 +54,7 @@ class NonFinite(ArithmeticError):
 
 @dataclasses.dataclass
 class Record:
-    """What a checkpoint holds beside the train state; all of it is JSON.
+    """The content of a checkpoint beside the train state; all of it is JSON.
 
     Attributes:
       config: the config of the run.

@@ -222,7 +222,7 @@ class Programs:
         return dict(zip(self._columns, values, strict=True))
 
     # --------------------------------------------------------------------------------------------
-    # What went wrong.
+    # Failures.
 
     def failure(self, seed: int, step: int, measured: Mapping[str, np.ndarray]) -> str:
         """Describe the first step whose loss or gradient is not finite: "PROBLEM: WAY OUT", or "".

@@ -120,7 +120,7 @@ def near_role(name: str) -> str:
 
 
 def near_notes(path: pathlib.Path, names: Sequence[str], roles: Mapping[str, int]) -> list[str]:
-    """Say which columns have a role by a near name."""
+    """Name the columns that have a role by a near name."""
     taken = {role: names[place] for role, place in roles.items() if near_role(names[place]) == role}
     singular = {"probabilities": "probability", "correct": "correct"}
     return [
