@@ -73,6 +73,14 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+def pytest_make_parametrize_id(val: object, argname: str) -> str | None:
+    """Name bytes by their argument: compressed bytes hold the second in which they were made.
+
+    Two workers that collect in different seconds would disagree about the names of the tests.
+    """
+    return argname if isinstance(val, bytes) else None
+
+
 def pytest_report_header(config: pytest.Config) -> str:
     """Print the seed, with which a failure of a property test can be repeated."""
     return f"property tests: --hypothesis-seed={config.option.hypothesis_seed}"
