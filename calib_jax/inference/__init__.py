@@ -8,6 +8,8 @@
     inference.compare_calibration(logits_a, logits_b, labels)    which model is calibrated better?
     inference.ce2_difference(first, second)                      the same over several seeds
     inference.group_errors, class_errors                         which groups are miscalibrated?
+    inference.ranks({name: logits, ...}, labels)                 which of several models differ?
+    inference.rows_needed(logits, labels, ece=0.02)              how many labels are needed?
     inference.best_threshold, guaranteed_coverage                decisions with guarantees
 
 The folders hold resamples, bounds of noise, and comparisons of pairs of models.
@@ -40,7 +42,9 @@ from calib_jax.inference.pairs.compare_metrics import MetricDifference as Metric
 from calib_jax.inference.pairs.compare_metrics import compare_metrics as compare_metrics
 from calib_jax.inference.pairs.flips import flips as flips
 from calib_jax.inference.pairs.flips import mcnemar as mcnemar
+from calib_jax.inference.planning import rows_needed as rows_needed
 from calib_jax.inference.predict_loss import predict_loss as predict_loss
+from calib_jax.inference.ranking import ranks as ranks
 from calib_jax.inference.resamples.bootstrap import Estimate as Estimate
 from calib_jax.inference.resamples.bootstrap import bootstrap as bootstrap
 from calib_jax.inference.resamples.bootstrap import difference as difference

@@ -80,11 +80,16 @@ def p_of_z(value: float, deviation: float = 1.0) -> float:
 
 
 def paired_test(
-    differences: Column, cluster: Integer[np.ndarray, " rows"] | None, level: float
+    differences: Column,
+    cluster: Integer[np.ndarray, " rows"] | None,
+    level: float,
+    *,
+    student: bool = False,
 ) -> NormalTest:
     """Test a mean difference over examples, or over examples in clusters.
 
-    The ends and the p-value are NaN with fewer than `LEAST_UNITS` examples or clusters.
+    The ends and the p-value are NaN with fewer than `LEAST_UNITS` examples or clusters. With
+    `student` the distribution is Student's t in place of the normal.
     """
     num_rows, value = len(differences), float(np.mean(differences))
     residuals = differences - value
@@ -92,7 +97,7 @@ def paired_test(
     if len(sums) < LEAST_UNITS:
         return NormalTest(value, math.nan, math.nan, math.nan)
     variance = float(np.sum(np.square(sums))) * len(sums) / (len(sums) - 1) / num_rows**2
-    return normal_test(value, variance, level)
+    return normal_test(value, variance, level, len(sums) - 1 if student else math.inf)
 
 
 def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:

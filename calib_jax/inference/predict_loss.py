@@ -82,7 +82,7 @@ def predict_loss(logits: Any, labels: Any, loss: str, **options: Any) -> LossPre
         )
     fitted = population.temperature(z, y)
     log_t = math.log(fitted)
-    of_fit = _influence(z, y, log_t)
+    of_fit = influence_on_temperature(z, y, log_t)
 
     def at(log_t: float) -> _Predicted:
         return _predicted(population.predicted_logits(z, math.exp(log_t), loss, **options), y)
@@ -96,7 +96,7 @@ def predict_loss(logits: Any, labels: Any, loss: str, **options: Any) -> LossPre
         return Value(float(number), float(np.std(influence)) / math.sqrt(rows), rows=rows)
 
     predicted = math.exp(middle.log_t)
-    of_loss = _influence(middle.logits, y, middle.log_t) + slope("log_t") * of_fit
+    of_loss = influence_on_temperature(middle.logits, y, middle.log_t) + slope("log_t") * of_fit
     error = ce2(middle.confidence, middle.right)
     noise = slope("ce2") * float(np.std(of_fit)) / math.sqrt(rows)
     return LossPrediction(
@@ -126,7 +126,7 @@ def _predicted(logits: np.ndarray, labels: np.ndarray) -> _Predicted:
     return _Predicted(logits, log_t, confidence, right, gap, ce2(confidence, right).value)
 
 
-def _influence(logits: np.ndarray, labels: np.ndarray, log_t: float) -> np.ndarray:
+def influence_on_temperature(logits: np.ndarray, labels: np.ndarray, log_t: float) -> np.ndarray:
     """Compute the influence of each row on the logarithm of its fitted temperature."""
     slope = population.slopes(logits, labels, log_t)
     bend = (population.slopes(logits, labels, log_t + 1e-4).mean() - slope.mean()) / 1e-4

@@ -203,15 +203,15 @@ def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, floa
     for number, (factor, bins) in enumerate(models):
         mean = bins.mean[bins.bin]
         linear += factor * (2 * bins.residual * mean - np.square(mean))
-        share = _share(bins)
-        variance = share * np.maximum(bins.square, bins.spread)
+        weight = share(bins)
+        variance = weight * np.maximum(bins.square, bins.spread)
         degenerate += factor**2 * np.sum(np.square(variance))
-        observed += factor**2 * np.sum(np.square(share * bins.square))
+        observed += factor**2 * np.sum(np.square(weight * bins.square))
         largest += abs(factor) * np.max(variance) / num_rows
         for other_factor, other in models[:number]:
-            shared = 2 * factor * other_factor * _shared(bins, other)
-            degenerate += shared
-            observed += shared
+            joint = 2 * factor * other_factor * shared(bins, other)
+            degenerate += joint
+            observed += joint
     of_all_zero, of_observed = (
         max(0.0, 2 * float(total) / num_rows**2) for total in (degenerate, observed)
     )
@@ -219,16 +219,16 @@ def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, floa
     return of_linear, of_all_zero, of_observed, _scarcity(models), float(largest)
 
 
-def _share(bins: Binned) -> Bins:
+def share(bins: Binned) -> Bins:
     """Compute 1 / size of each bin; 0 for bins with one example, which the error leaves out."""
     return np.where(bins.size >= 2, 1 / np.maximum(bins.size, 1), 0)
 
 
-def _shared(a: Binned, b: Binned) -> float:
+def shared(a: Binned, b: Binned) -> float:
     """Sum the squared sums of products of two models' residuals, each divided by both sizes."""
     num_bins = len(a.size)
     products = np.bincount(a.bin * num_bins + b.bin, a.residual * b.residual, num_bins**2)
-    sizes = _share(a)[:, None] * _share(b)[None]
+    sizes = share(a)[:, None] * share(b)[None]
     return float(np.sum(np.square(products.reshape(num_bins, num_bins)) * sizes))
 
 

@@ -1,0 +1,198 @@
+r"""How many rows with labels does a question need?
+
+The answers are computed from a pilot: some rows of the same kind, of which the confidences, the
+accuracy and the noise of a temperature are used. With the quantiles $z_q$ of the normal
+distribution, $k = z_{1 - \mathrm{size} / 2} + z_{\mathrm{power}}$ and the residuals $r = c - a$:
+
+*An ECE of x.* Let every confidence be too high by x. The gap of bin b is then $d_b = x w_b$, with
+the share $w_b$ of the rows, plus noise of the variance $C_b / n$ with the mean $C_b$ of $c (1 - c)$
+over the rows in b. The number of rows is the smallest n with
+
+$$P\Bigl(\sum_b |d_b + e_b| > q\Bigr) \ge \mathrm{power}, \qquad
+  P\Bigl(\sum_b |e_b| > q\Bigr) = \mathrm{size},$$
+
+computed from draws of normal noise. Its mean without an error, $\sum_b E|e_b|$, is the noise floor.
+
+*Two error rates that differ by y.* The paired difference of errors has the variance $s^2 = D -
+y^2$, for the share D of the rows that only one of two models predicts right: $n = k^2 s^2 / y^2$.
+
+*Two ECEs that differ by y.* Every confidence of model a is too high by y, and model b is
+calibrated. The debiased squared errors differ by $y^2$, with the variance $v / n + w / n^2$, where
+$v = 4 y^2 E[r_a^2]$ and $w = 2 (\sum_b s_{ab}^4 + \sum_b s_{bb}^4 - 2 \sum_{b, b'} X_{b b'}^2 /
+(w_b w_{b'}))$ (`compare_calibration`). So n solves $y^4 n^2 = k^2 (v n + w)$.
+
+*A temperature within a share x.* $n = (z_{(1 + \mathrm{level}) / 2}\, s / \log(1 + x))^2$ with the
+standard deviation s of a row's influence on the logarithm of the fitted temperature.
+"""
+
+from __future__ import annotations
+
+import math
+from statistics import NormalDist
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from calib_jax.core import population
+from calib_jax.core.inputs import checks
+from calib_jax.core.inputs.stated import is_stated
+from calib_jax.inference.evaluation import Evaluation, evaluated, independent, on_same_examples
+from calib_jax.inference.predict_loss import influence_on_temperature
+from calib_jax.inference.residuals import Binned, binned, share, shared
+
+_DRAWS = 4096
+_MOST_ROWS = 2**40
+_PILOT_OF_TEMPERATURE = 10_000  # rows, which determine the noise of a temperature to 1 %
+
+
+class RowsNeeded(NamedTuple):
+    """Numbers of rows, as Python integers; None for what is not asked.
+
+    Attributes:
+      ece: rows that detect the ECE.
+      error_difference: rows that detect the difference of two error rates.
+      ece_difference: rows that detect the difference of two ECEs.
+      temperature: rows that fit a temperature as precisely as asked; None also for stated
+        confidences, and for a pilot without a best temperature.
+    """
+
+    ece: int | None
+    error_difference: int | None
+    ece_difference: int | None
+    temperature: int | None
+
+
+def rows_needed(
+    logits: Any,
+    labels: Any = None,
+    weights: Any = None,
+    *,
+    other: Any = None,
+    ece: float | None = 0.02,
+    error_difference: float | None = 0.01,
+    ece_difference: float | None = 0.02,
+    temperature: float | None = 0.05,
+    size: float = 0.05,
+    power: float = 0.8,
+    level: float = 0.9,
+    num_bins: int = 15,
+) -> RowsNeeded:
+    """Compute how many independent rows answer each of four questions, from the rows of a pilot.
+
+    With fewer rows than computed, "no difference was found" says little. A pilot of some 200 rows
+    is enough. Rows in clusters, such as pixels, need more.
+
+    Args:
+      logits: `[*batch, classes]`, the pilot.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      other: the logits of a second model for the same rows, for both differences. Without it, they
+        are computed for a model of the same accuracy and confidences whose errors are independent
+        of the first model's. Models that err on the same rows need fewer rows.
+      ece: the ECE to be found larger than its noise floor by the test of `noise_bound`.
+      error_difference: the difference of the error rates to be found by a paired test.
+      ece_difference: the ECE of one model, to be told from a calibrated one by
+        `compare_calibration`.
+      temperature: the relative error that a fitted temperature may have with probability `level`.
+      size: the size of the tests, which are two-sided for differences.
+      power: the probability with which a test finds what is asked.
+      level: the probability of `temperature`.
+      num_bins: number of bins of equal width.
+
+    >>> from calib_jax import inference
+    >>> random = np.random.default_rng(0)
+    >>> logits = 2.0 * random.normal(size=(1000, 10))
+    >>> labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    >>> inference.rows_needed(logits, labels, ece=0.02, temperature=0.05)
+    RowsNeeded(ece=8696, error_difference=39056, ece_difference=21491, temperature=1133)
+    """
+    asked = {
+        "ece": ece,
+        "error_difference": error_difference,
+        "ece_difference": ece_difference,
+        "temperature": temperature,
+        "size": size,
+        "power": power,
+    }
+    for name, value in asked.items():
+        if value is not None and not 0 < value < 1:
+            raise ValueError(
+                f"rows_needed: {name} must be a fraction between 0 and 1, got {value}."
+            )
+    checks.level(level)
+    if other is None:
+        models = [evaluated("rows_needed", logits, labels, weights)]
+    else:
+        models = on_same_examples("rows_needed", (logits, other), labels, weights)
+    for model in models:
+        independent("rows_needed", model)
+    bins = [binned(model, num_bins=num_bins) for model in models]
+    normal = NormalDist()
+    effect = normal.inv_cdf(1 - size / 2) + normal.inv_cdf(power)
+    return RowsNeeded(
+        ece and _for_ece(bins[0], ece, size, power),
+        error_difference and _for_errors(bins, error_difference, effect),
+        ece_difference and _for_eces(bins, ece_difference, effect),
+        temperature and _for_temperature(models[0], temperature, level),
+    )
+
+
+def _for_ece(bins: Binned, ece: float, size: float, power: float) -> int:
+    accuracy = np.maximum(bins.confidence - ece, 0)
+    columns = (
+        bins.confidence - accuracy,
+        bins.confidence * (1 - bins.confidence),
+        accuracy * (1 - accuracy),
+    )
+    num_bins, num_rows = len(bins.size), len(accuracy)
+    gap, of_null, of_truth = (
+        np.bincount(bins.bin, column, num_bins) / num_rows for column in columns
+    )
+    random = np.random.default_rng(0)
+    normal, noise = random.standard_normal((2, _DRAWS, num_bins))
+    # Gaps times the root of n: their noise does not depend on n.
+    threshold = np.quantile(np.abs(normal) @ np.sqrt(of_null), 1 - size)
+    noise *= np.sqrt(of_truth)
+
+    def detects(number: int) -> bool:
+        values = np.abs(gap * math.sqrt(number) + noise).sum(axis=1)
+        return float(np.mean(values > threshold)) >= power
+
+    # At least one error must be seen, however certain the model is.
+    low, high = math.ceil(math.log(1 - power) / math.log(1 - ece)), _MOST_ROWS
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if detects(middle) else (middle + 1, high)
+    return low
+
+
+def _for_errors(bins: list[Binned], difference: float, effect: float) -> int:
+    hits = [np.round(of_model.confidence - of_model.residual) for of_model in bins]
+    accuracy = float(np.mean(hits[0]))
+    apart = float(np.mean(hits[0] != hits[1])) if len(hits) == 2 else 2 * accuracy * (1 - accuracy)
+    return math.ceil(effect**2 * (max(apart, difference) / difference**2 - 1))
+
+
+def _for_eces(bins: list[Binned], difference: float, effect: float) -> int:
+    spread = [np.sum(np.square(of_model.spread * share(of_model))) for of_model in bins]
+    # A second model that is not given has the same spread and independent errors.
+    degenerate = 2 * spread[0] if len(bins) == 1 else sum(spread) - 2 * shared(*bins)
+    linear = 4 * difference**2 * np.sum(bins[0].spread) / len(bins[0].residual)
+    linear, degenerate = effect**2 * linear, 2 * effect**2 * max(degenerate, 0.0)
+    root = math.sqrt(linear**2 + 4 * difference**4 * degenerate)
+    return math.ceil((linear + root) / (2 * difference**4))
+
+
+def _for_temperature(model: Evaluation, error: float, level: float) -> int | None:
+    logits, labels = (np.asarray(part) for part in model.copies[:2])
+    if is_stated(logits):
+        return None
+    step = -(-len(labels) // _PILOT_OF_TEMPERATURE)
+    rows, labels = population.rows_of(logits[::step], labels[::step])
+    try:
+        log_t = math.log(population.temperature(rows, labels))
+    except ValueError:  # the NLL has no minimum
+        return None
+    deviation = float(np.std(influence_on_temperature(rows, labels, log_t)))
+    quantile = NormalDist().inv_cdf((1 + level) / 2)
+    return math.ceil((quantile * deviation / math.log1p(error)) ** 2)
