@@ -130,10 +130,10 @@ def rows_needed(
     normal = NormalDist()
     effect = normal.inv_cdf(1 - size / 2) + normal.inv_cdf(power)
     return RowsNeeded(
-        ece and _for_ece(bins[0], ece, size, power),
-        error_difference and _for_errors(bins, error_difference, effect),
-        ece_difference and _for_eces(bins, ece_difference, effect),
-        temperature and _for_temperature(models[0], temperature, level),
+        ece=_for_ece(bins[0], ece, size, power) if ece else None,
+        error_difference=_for_errors(bins, error_difference, effect) if error_difference else None,
+        ece_difference=_for_eces(bins, ece_difference, effect) if ece_difference else None,
+        temperature=_for_temperature(models[0], temperature, level) if temperature else None,
     )
 
 

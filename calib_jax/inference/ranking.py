@@ -20,7 +20,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import jax
 import numpy as np
@@ -33,6 +33,7 @@ from calib_jax.inference.normal import Column, holm, paired_test
 from calib_jax.metrics.averages import brier, nll
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract.terms import Columns
 
 _SCORES = {"nll": nll, "brier": brier}
 
@@ -141,5 +142,6 @@ def _losses_of(name: str, score: str, evaluation: Evaluation) -> Column:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _losses(metric: Metric[..., Any], logits: Logits, labels: Labels) -> Array:
-    (column,) = metric.terms_of(Predictions(logits, labels)).values.values()
+    terms = metric.terms_of(Predictions(logits, labels))
+    (column,) = cast(Columns, terms).values.values()
     return column
