@@ -11,11 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Bool
+import numpy as np
+from jax import lax
+from jaxtyping import Bool, Float, Integer, Shaped
 
 from calib_jax.calibrators.parts import contract, event
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
-from calib_jax.core import temperature
+from calib_jax.core import numerics, temperature
+from calib_jax.core.binning import class_sums
 from calib_jax.core.inputs import checks
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
@@ -169,4 +172,165 @@ def apply(params: Params, logits: Any) -> Logits:
     return temperature.scaled(logits, params.temperature)
 
 
-__all__ = ["Params", "apply", "fit", "fit_grid"]
+class ByGroupParams(NamedTuple):
+    """A temperature for each group, and the common one for groups that the fit has not seen.
+
+    Attributes:
+      temperature: the temperatures, `[groups]`.
+      common: the temperature of all examples.
+      spread: the estimated standard deviation, over the groups, of common / temperature.
+      names: the sorted names of the groups, `[groups]`.
+      state: how the fit of the common temperature ended, and the NLL before and after.
+    """
+
+    temperature: Float[Array, " groups"]
+    common: Scalar
+    spread: Scalar
+    names: Shaped[np.ndarray, " groups"]
+    state: State
+
+
+# Candidates for the standard deviation of the groups.
+_SPREADS = np.append(0, np.geomspace(1e-3, 10, 120))
+_MOST_ROUNDS = 50
+
+
+@event.refuses
+def fit_by_group(logits: Any, labels: Any, groups: Any, weights: Any = None) -> ByGroupParams:
+    r"""Fit a temperature for each group, drawn towards the common temperature.
+
+    The ratios $b_g = T / T_g$ to the common temperature T have the mean 1 and the variance
+    $\tau^2$, which is estimated by maximum likelihood from how much the groups differ beyond their
+    sampling errors. With $v_g$ the squared sampling error of the own fit $\hat b_g$ of a group,
+
+    $$b_g = 1 + \frac{\tau^2}{\tau^2 + v_g} (\hat b_g - 1).$$
+
+    A small group thus stays near T, a large one has nearly its own fit, and where the groups do
+    not differ, all have T. Neither a group without an optimum nor one of a few rows is a problem.
+
+    Args:
+      logits: held-out logits, `[*batch, classes]`.
+      labels: the true classes.
+      groups: the name or number of the group of each example, `[*batch]`; not traced.
+      weights: weight 0 drops an example, weight k counts it k times.
+
+    References:
+      Efron and Morris 1975, Data analysis using Stein's estimator and its generalizations.
+
+    >>> z = 2 * jax.random.normal(jax.random.key(0), (2000, 3))
+    >>> labels = jax.random.categorical(jax.random.key(1), z)
+    >>> groups = np.repeat(["easy", "hard"], 1000)
+    >>> logits = z * np.repeat([[1.0], [3.0]], 1000, axis=0)  # only "hard" is too confident
+    >>> params = fit_by_group(logits, labels, groups)
+    >>> params.temperature.round(1), params.common.round(1)
+    (Array([0.9, 2.9], dtype=float32), Array(2., dtype=float32))
+    >>> calibrated = apply_by_group(params, logits[-5:], groups[-5:])
+    """
+    names, index = np.unique(_named_groups(groups, np.shape(labels)), return_inverse=True)
+    examples = contract.examples("temperature", logits, labels, weights)
+    fitted = _fit_by_group(examples, jnp.asarray(index.reshape(-1), jnp.int32), len(names))
+    return fitted._replace(names=names)
+
+
+def _named_groups(groups: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "*batch"]:
+    names = np.asarray(groups)
+    if names.shape != shape:
+        raise ValueError(
+            f"temperature: groups must have shape {shape}, one for each example, got {names.shape}."
+        )
+    return names if names.dtype.kind in "iuU" else names.astype(str)
+
+
+@functools.partial(jax.jit, static_argnames="num_groups")
+def _fit_by_group(
+    examples: FitData, index: Integer[Array, " rows"], num_groups: int
+) -> ByGroupParams:
+    rows = examples.rows()
+    common = fit_rows(rows)
+    possible = rows.logits != -jnp.inf
+    below = rows.logits - jnp.max(rows.logits, axis=1, keepdims=True)
+    x = jnp.where(possible, below / common.temperature, 0)
+    true = numerics.true_class(x, rows.labels)
+    impossible = numerics.true_class(rows.logits, rows.labels) == -jnp.inf
+    weight = jnp.where(impossible, 0, rows.weight)
+
+    def improved(walk: _ByGroup) -> _ByGroup:
+        """Take a Newton step for every group, and estimate the spread at the new point."""
+        p = jax.nn.softmax(jnp.where(possible, walk.inverse[index][:, None] * x, -jnp.inf))
+        mean = jnp.sum(p * x, axis=1)
+        variance = jnp.sum(p * jnp.square(x - mean[:, None]), axis=1)
+        square = jnp.square(mean - true)
+        slope, curvature, scatter = (
+            class_sums(index, weigh(part, weight), num_groups)
+            for part in (mean - true, variance, square)
+        )
+        # Slopes scatter more than those of calibrated rows where the model is not one temperature
+        # away, or where a group has a rare confident mistake.
+        excess = jnp.sum(scatter) / jnp.sum(curvature)
+        known = curvature > 0
+        noise = jnp.where(known, jnp.maximum(scatter, excess * curvature), 1)
+        precision = jnp.square(curvature) / noise
+        change = walk.inverse - slope / jnp.where(known, curvature, 1) - 1
+        spread = _spread(jnp.where(known, change, 0), precision)
+        shrunk = 1 + jnp.where(known, change, 0) * (1 - 1 / (1 + jnp.square(spread) * precision))
+        inverse = jnp.clip(shrunk, jnp.maximum(walk.inverse / 4, 1e-3), 4 * walk.inverse)
+        step = jnp.max(jnp.abs(inverse / walk.inverse - 1))
+        return _ByGroup(inverse, spread, step, walk.iteration + 1)
+
+    def going(walk: _ByGroup) -> Bool[Array, ""]:
+        return (walk.step > 1e-4) & (walk.iteration < _MOST_ROUNDS)
+
+    one = jnp.ones((), x.dtype)
+    start = _ByGroup(jnp.ones(num_groups, x.dtype), 0 * one, one, jnp.zeros((), jnp.int32))
+    end = lax.while_loop(going, improved, start)
+    each = common.temperature / end.inverse
+    params = ByGroupParams(
+        each, common.temperature, end.spread, None, contract.placeholder(x.dtype)
+    )
+    scaled = temperature.scaled(rows.logits, each[index][:, None])
+    return contract.finished(params, common.state.code, rows, scaled)
+
+
+class _ByGroup(NamedTuple):
+    """The steps towards a temperature for each group: common / temperature, and its spread."""
+
+    inverse: Float[Array, " groups"]
+    spread: Scalar
+    step: Scalar  # the largest relative change of the last round
+    iteration: Integer[Array, ""]
+
+
+def _spread(change: Float[Array, " groups"], precision: Float[Array, " groups"]) -> Scalar:
+    """Choose the most likely standard deviation of changes that are known up to an error.
+
+    The common temperature is fitted to the same rows, so the changes are one number short.
+    """
+    number = jnp.sum(precision > 0, dtype=change.dtype)
+    square = jnp.square(change) * number / jnp.maximum(number - 1, 1)
+
+    def unlikely(spread: Scalar) -> Scalar:
+        larger = 1 + jnp.square(spread) * precision
+        return jnp.sum(jnp.log(larger) + precision * square / larger)
+
+    candidates = jnp.asarray(_SPREADS, change.dtype)
+    best = candidates[jnp.argmin(jax.vmap(unlikely)(candidates))]
+    return jnp.where(number > 1, best, 0)
+
+
+def apply_by_group(params: ByGroupParams, logits: Any, groups: Any) -> Logits:
+    """Divide logits by the temperature of their group, or the common one for an unknown group.
+
+    Args:
+      params: the parameters that `fit_by_group` returned.
+      logits: `[*batch, classes]`.
+      groups: the group of each example, `[*batch]`; not traced.
+    """
+    logits = contract.logits_for("temperature", logits)
+    names = _named_groups(groups, logits.shape[:-1])
+    place = np.minimum(np.searchsorted(params.names, names), len(params.names) - 1)
+    known = params.names[place] == names
+    each = jnp.where(known, params.temperature[place], params.common)
+    return temperature.scaled(logits, each[..., None])
+
+
+__all__ = ["Params", "apply", "apply_by_group", "fit", "fit_by_group", "fit_grid"]
