@@ -284,8 +284,9 @@ def _fit_by_group(
     start = _ByGroup(jnp.ones(num_groups, x.dtype), 0 * one, one, jnp.zeros((), jnp.int32))
     end = lax.while_loop(going, improved, start)
     each = common.temperature / end.inverse
+    names = np.zeros(num_groups, np.int32)  # no array of a compiled function holds text
     params = ByGroupParams(
-        each, common.temperature, end.spread, None, contract.placeholder(x.dtype)
+        each, common.temperature, end.spread, names, contract.placeholder(x.dtype)
     )
     scaled = temperature.scaled(rows.logits, each[index][:, None])
     return contract.finished(params, common.state.code, rows, scaled)
