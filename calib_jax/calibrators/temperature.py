@@ -186,7 +186,7 @@ class ByGroupParams(NamedTuple):
     temperature: Float[Array, " groups"]
     common: Scalar
     spread: Scalar
-    names: Shaped[np.ndarray, " groups"]
+    names: Any  # a NumPy array, but numbers inside a compiled function
     state: State
 
 
@@ -284,7 +284,7 @@ def _fit_by_group(
     start = _ByGroup(jnp.ones(num_groups, x.dtype), 0 * one, one, jnp.zeros((), jnp.int32))
     end = lax.while_loop(going, improved, start)
     each = common.temperature / end.inverse
-    names = np.zeros(num_groups, np.int32)  # no array of a compiled function holds text
+    names = jnp.arange(num_groups)  # no array of a compiled function holds text
     params = ByGroupParams(
         each, common.temperature, end.spread, names, contract.placeholder(x.dtype)
     )
