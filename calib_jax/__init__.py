@@ -21,7 +21,7 @@ if TYPE_CHECKING:
         report,
         train,
     )
-    from calib_jax.core.binary import binary
+    from calib_jax.core.arrays import binary
 
 __all__ = [
     "binary",
@@ -45,7 +45,7 @@ if not TYPE_CHECKING:  # type checkers see all names above and must report unkno
         if name not in __all__:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         if name == "binary":
-            value = importlib.import_module("calib_jax.core.binary").binary
+            value = importlib.import_module("calib_jax.core.arrays").binary
         else:
             value = importlib.import_module(f"{__name__}.{name}")
         globals()[name] = value

@@ -24,9 +24,8 @@ from absl import flags
 from tqdm import tqdm
 
 from calib_jax import data
-from calib_jax.core import import_paths
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options, options_of
+from calib_jax.core import checks, import_paths
+from calib_jax.core.names import check_options, options_of
 from calib_jax.data.formats import vectors
 from calib_jax.train import log, only_one
 from experiments.running import building, cli, provenance

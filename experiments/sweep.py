@@ -42,8 +42,8 @@ from ml_collections import ConfigDict, config_flags
 from tqdm import tqdm
 
 from calib_jax import train
+from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.train import checkpoint, log
 from experiments.reports import evaluation_record, excluded, streamed_scores, summary, summary_text
 from experiments.reports.evaluation_record import Evaluated

@@ -42,7 +42,7 @@ from absl import flags
 from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from experiments.reports import best_checkpoints, run_report
 from experiments.running import (
     building,

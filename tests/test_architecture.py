@@ -372,7 +372,7 @@ assert set(calib_jax.__all__) <= set(dir(calib_jax))
 calib_jax.plots
 assert "calib_jax.models" not in sys.modules
 # A function is not replaced by the module of its name, whichever is imported first.
-import calib_jax.core.binary
+import calib_jax.core.arrays
 import calib_jax.losses.focal
 assert callable(calib_jax.binary) and callable(calib_jax.losses.focal)
 from calib_jax import *

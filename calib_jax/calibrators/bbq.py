@@ -18,8 +18,8 @@ from jaxtyping import Float
 from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.calibrators.parts.groups import Groups, grouped
+from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 _RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n

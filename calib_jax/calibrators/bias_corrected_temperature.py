@@ -12,8 +12,7 @@ from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, event, fitting, linear
 from calib_jax.calibrators.parts.contract import Code, FitData, State, losses_of
-from calib_jax.core import numerics
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks, numerics
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Logits, Number, Scalar
 

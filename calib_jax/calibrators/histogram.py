@@ -15,9 +15,8 @@ from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
-from calib_jax.core import binning
-from calib_jax.core.inputs import checks
-from calib_jax.core.sorting import argsort
+from calib_jax.core import binning, checks
+from calib_jax.core.numerics import argsort
 from calib_jax.core.types import Array, Logits, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite

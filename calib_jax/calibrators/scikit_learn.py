@@ -43,7 +43,7 @@ except ImportError as error:
     ) from error
 
 from calib_jax import calibrators
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core.arrays import as_array
 
 __all__ = ["EXPECTED_FAILURES", "CalibratedClassifier", "Calibrator"]
 

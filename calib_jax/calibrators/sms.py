@@ -10,7 +10,7 @@ from jaxtyping import Float
 
 from calib_jax.calibrators.parts import contract, event, structured
 from calib_jax.calibrators.parts.contract import State
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
 

@@ -17,9 +17,8 @@ from jaxtyping import Bool, Float, Integer, Shaped
 
 from calib_jax.calibrators.parts import contract, event
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
-from calib_jax.core import numerics, temperature
+from calib_jax.core import checks, numerics, temperature
 from calib_jax.core.binning import class_sums
-from calib_jax.core.inputs import checks
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
 

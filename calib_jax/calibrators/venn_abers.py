@@ -21,9 +21,9 @@ from calib_jax.calibrators.parts import contract, event, one_versus_rest
 from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.calibrators.parts.groups import grouped
 from calib_jax.core import numerics
-from calib_jax.core.inputs.arrays import concrete
-from calib_jax.core.inputs.stated import is_stated
+from calib_jax.core.arrays import concrete
 from calib_jax.core.types import Array, Logits, Vector
+from calib_jax.core.values import is_stated
 
 
 class VennAbersParams(NamedTuple):

@@ -7,8 +7,8 @@ decorator, and `__init__` imports every file.
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, Generic, TypeVar
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options
+from calib_jax.core import checks
+from calib_jax.core.names import check_options
 
 _Member = TypeVar("_Member")
 _Entry = TypeVar("_Entry")

@@ -1,11 +1,15 @@
-"""Public names of subpackages, and errors that suggest the known name nearest to a wrong one."""
+"""Public names, options and short texts; errors suggest the known name nearest to a wrong one."""
 
 import difflib
+import functools
 import importlib
+import inspect
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, TypeVar
+
+import jax
 
 
 def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
@@ -78,3 +82,137 @@ def export(
 
     listed = [name for name in public if name not in unlisted]
     members |= {"__all__": listed, "__dir__": lambda: listed, "__getattr__": get}
+
+
+_Class = TypeVar("_Class")
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+
+def options_of(function: Callable[..., Any]) -> dict[str, Any]:
+    """List the options of a function with their defaults.
+
+    Options are keyword-only or have a default. `weights` has a default, too, but holds data.
+    """
+    return {
+        name: parameter.default
+        for name, parameter in inspect.signature(function).parameters.items()
+        if parameter.kind is parameter.KEYWORD_ONLY
+        or (
+            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
+            and parameter.default is not parameter.empty
+            and name != "weights"
+        )
+    }
+
+
+def takes_options_of(
+    *functions: Callable[..., Any], without: Collection[str] = ()
+) -> Callable[[_Function], _Function]:
+    """Replace `**options` in a function's signature by the keyword options of other functions.
+
+    The options and their defaults are then written once, and `help` and `check_options` see them.
+
+    Args:
+      *functions: the functions that receive the options.
+      without: options that the function does not pass on.
+
+    >>> def focal(logits, *, gamma=3.0, weighting="loss"): ...
+    >>> @takes_options_of(focal, without=["weighting"])
+    ... def sharper(logits, *, scale=1.0, **options): ...
+    >>> inspect.signature(sharper)
+    <Signature (logits, *, scale=1.0, gamma=3.0)>
+    """
+
+    def decorate(function: _Function) -> _Function:
+        signature = inspect.signature(function)
+        parameters = {
+            name: parameter
+            for name, parameter in signature.parameters.items()
+            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
+        }
+        for source in functions:
+            for name, parameter in inspect.signature(source).parameters.items():
+                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in without:
+                    parameters.setdefault(name, parameter)
+        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
+            parameters=list(parameters.values())
+        )
+        return function
+
+    return decorate
+
+
+def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+    """Validate that `function` has every option; the error suggests the nearest name."""
+    known_options(name, options_of(function), options)
+
+
+def known_options(name: str, known: Collection[str], options: Iterable[str]) -> None:
+    """Validate that the options are known; the error suggests the nearest name or lists all."""
+    for option in options:
+        if option not in known:
+            hint = nearest(option, known)
+            if len(known) <= 10 or hint == ".":
+                hint = f" (it has {', '.join(sorted(known)) or 'none'}){hint}"
+            raise TypeError(f"{name!r} has no option {option!r}{hint}")
+
+
+def names_options(made: type[_Class]) -> type[_Class]:
+    """Decorate a dataclass: an unknown keyword raises an error that suggests the nearest field.
+
+    >>> import dataclasses
+    >>> @names_options
+    ... @dataclasses.dataclass
+    ... class Length:
+    ...     num_epochs: int
+    >>> Length(epochs=3)
+    Traceback (most recent call last):
+    TypeError: 'Length' has no option 'epochs' (it has num_epochs); did you mean 'num_epochs'?
+    """
+    initialize: Callable[..., None] = made.__init__
+    known = [*inspect.signature(made).parameters]
+
+    @functools.wraps(initialize)
+    def checked(self: Any, *args: Any, **options: Any) -> None:
+        known_options(made.__name__, known, options)
+        initialize(self, *args, **options)
+
+    type.__setattr__(made, "__init__", checked)
+    return made
+
+
+_MOST_LEAVES = 8
+
+
+def short_repr(record: Any) -> str:
+    """Format a dataclass or a named tuple in a few lines: arrays by dtype and shape.
+
+    No value of an array is read, so the arrays may be on a device, traced or donated.
+
+    >>> import numpy as np
+    >>> from calib_jax import metrics
+    >>> metrics.Stated(np.full(9, 0.5), [True] * 9)
+    Stated(confidence=float64[9], correct=<list of 9>)
+    """
+    fields: Mapping[str, Any] = record._asdict() if hasattr(record, "_asdict") else vars(record)
+    shown = ", ".join(f"{name}={short(value)}" for name, value in fields.items())
+    return f"{type(record).__name__}({shown})"
+
+
+def short(value: Any) -> str:
+    """Format a value in one line: arrays by dtype and shape, other long values by length.
+
+    >>> import numpy as np
+    >>> short(np.zeros((2, 3)))
+    'float64[2,3]'
+    """
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
+        return f"{value.dtype}[{','.join(map(str, value.shape))}]"
+    if hasattr(value, "_asdict"):
+        return short_repr(value)
+    if isinstance(value, dict | list | tuple):
+        leaves = jax.tree.leaves(value)
+        plain = all(isinstance(leaf, bool | int | float | str) for leaf in leaves)
+        if len(leaves) > _MOST_LEAVES or not plain:
+            return f"<{type(value).__name__} of {len(value)}>"
+    return repr(value)

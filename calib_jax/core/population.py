@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.names import nearest
 
 _Parts = tuple[np.ndarray, np.ndarray | float]

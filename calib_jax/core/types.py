@@ -4,7 +4,16 @@
 tokens. The tests check these shapes at run time.
 """
 
-from typing import TYPE_CHECKING, Any, ParamSpec, Protocol, TypeAlias, TypeVar, runtime_checkable
+from typing import (
+    TYPE_CHECKING,
+    Any,
+    NamedTuple,
+    ParamSpec,
+    Protocol,
+    TypeAlias,
+    TypeVar,
+    runtime_checkable,
+)
 
 import jax
 import numpy as np
@@ -40,6 +49,15 @@ Number: TypeAlias = float | int | Array
 Numbers: TypeAlias = Number | np.ndarray | list[Any] | tuple[Any, ...]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None
+
+
+class Progress(NamedTuple):
+    """Training progress: steps done, epochs finished, epochs planned."""
+
+    steps: Number
+    epochs: Number
+    num_epochs: Number
+
 
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value", covariant=True)

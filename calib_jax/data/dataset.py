@@ -7,9 +7,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.examples import Examples, Source, weighted_labels
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.data.text.subwords import Subwords
 from calib_jax.data.text.vocabulary import Vocabulary

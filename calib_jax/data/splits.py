@@ -6,8 +6,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples, InMemory, Source, labels_of, read
-from calib_jax.core.inputs import checks
 
 
 class Split(NamedTuple):

@@ -30,9 +30,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options
+from calib_jax.core.names import check_options
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds import null_draws

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.null_draws import host_generator
 from calib_jax.inference.evaluation import evaluated, of_classes

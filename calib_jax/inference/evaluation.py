@@ -25,10 +25,10 @@ import jax
 import numpy as np
 from jaxtyping import Integer, Shaped
 
-from calib_jax.core.inputs import checks, invalid_values
-from calib_jax.core.inputs.stated import Stated, is_stated, rows_of
+from calib_jax.core import arrays, values
 from calib_jax.core.rows import of_few_shapes, padded_size
 from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.normal import Column
 from calib_jax.metrics.contract.metric import Metric, checked_values, members_of
 from calib_jax.metrics.contract.predictions import Predictions
@@ -110,11 +110,11 @@ class Evaluation:
           name: the name of the caller, for error messages.
         """
         logits, labels = rows_of(name, logits, labels)
-        ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
-        logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
-        if not checks.concrete(logits, labels, weights):
+        ids = None if clusters is None else values.cluster_ids(clusters, np.shape(labels))
+        logits, labels, weights = values.flat_rows(name, logits, labels, weights)
+        if not arrays.concrete(logits, labels, weights):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
-        invalid_values.refuse(name, _count_invalid(logits, labels, weights), logits.shape)
+        values.refuse(name, _count_invalid(logits, labels, weights), logits.shape)
         self._store(logits, labels, weights, ids, name)
 
     def _store(self, *values: Any) -> None:
@@ -318,7 +318,7 @@ def bytes_of(key: Array) -> tuple[str, bytes]:
     return str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()
 
 
-_count_invalid = jax.jit(invalid_values.count_invalid_values)
+_count_invalid = jax.jit(values.count_invalid_values)
 
 
 @functools.partial(jax.jit, static_argnames="excluded_class")

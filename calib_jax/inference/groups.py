@@ -17,8 +17,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import unmasked
+from calib_jax.core import checks
+from calib_jax.core.arrays import unmasked
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.inference.evaluation import evaluated, of_classes

@@ -33,7 +33,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.inference.evaluation import evaluated
 
 # Thresholds in log-odds. Float32 rounds a confidence with log-odds above 16.6 to 1.

@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.inputs.arrays import as_numbers, unmasked
+from calib_jax.core.arrays import as_numbers, unmasked
 from calib_jax.core.types import Array
 
 Column = Float[np.ndarray, " rows"]

@@ -33,9 +33,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core import population
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.stated import is_stated
+from calib_jax.core import checks, population
+from calib_jax.core.values import is_stated
 from calib_jax.inference.evaluation import Evaluation, evaluated, independent, on_same_examples
 from calib_jax.inference.predict_loss import influence_on_temperature
 from calib_jax.inference.residuals import Binned, binned, share, shared

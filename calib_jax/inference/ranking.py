@@ -25,7 +25,7 @@ from typing import Any, NamedTuple, cast
 import jax
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.evaluation import Evaluation, on_same_examples

@@ -21,7 +21,7 @@ from collections.abc import Sequence
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.residuals import Binned, binned, moments, wilson_reach
 

@@ -9,7 +9,7 @@ below, and its objectives stand in `table.py`.
 """
 
 from calib_jax.core import names as _names
-from calib_jax.core.progress import Progress as Progress
+from calib_jax.core.types import Progress as Progress
 from calib_jax.losses.adaptive_focal import AdaFocalState as AdaFocalState
 from calib_jax.losses.adaptive_focal import adafocal as adafocal
 from calib_jax.losses.adaptive_focal import adafocal_rows as adafocal_rows

@@ -9,14 +9,14 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Real
 
+from calib_jax.core import arrays, checks
 from calib_jax.core.binning import (
     equal_mass_bins,
     left_closed_bin_index,
     uniform_edges,
     whole_example_bins,
 )
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import takes_options_of
+from calib_jax.core.names import takes_options_of
 from calib_jax.core.numerics import at_least_float32, power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
@@ -42,7 +42,7 @@ class AdaFocalState(NamedTuple):
     edges: Float[Array, " edges"]
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def adafocal(
     logits: Logits, labels: Labels, state: AdaFocalState, *, weighting: Weighting = "loss"
 ) -> PerExample:

@@ -10,8 +10,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
+from calib_jax.core import arrays, checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32, times
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.rows import weigh, weighted_sum
@@ -35,7 +35,7 @@ from calib_jax.losses.focal import focal, focal_uncertainty
 from calib_jax.losses.objectives import Objective, make_objective
 
 
-@checks.takes_logits(least_examples=2)
+@arrays.takes_logits(least_examples=2)
 def dca_penalty(
     logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:
@@ -78,7 +78,7 @@ def dca(*, scale: Numbers = 1.0) -> Objective:
     return with_top_label_penalty(_dca_of, scale)
 
 
-@checks.takes_logits(soft_labels=True, least_examples=2)
+@arrays.takes_logits(soft_labels=True, least_examples=2)
 def mdca_penalty(
     logits: Logits, labels: AnyLabels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:
@@ -157,8 +157,8 @@ def _mean_gap(gap: Array, counted: Array, weight: Vector, axis_name: AxisName) -
 def mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0) -> Objective:
     """Focal loss, cross-entropy with `focal_gamma` 0, plus `scale` times MDCA."""
     uncertainty = focal_uncertainty(gamma=focal_gamma)
-    focal_loss = checks.unchecked(focal)
-    penalty = checks.unchecked(mdca_penalty)
+    focal_loss = arrays.unchecked(focal)
+    penalty = arrays.unchecked(mdca_penalty)
 
     def value(
         _: Any, logits: Logits, labels: AnyLabels, weights: Any, *, axis_name: AxisName
@@ -170,12 +170,12 @@ def mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0) -> Objective:
             losses, view = cross_entropy_and_view(logits, labels)
             terms = times(uncertainty(view), losses)
             extra = _mdca_of(logits, view, weights, axis_name)
-        return terms + checks.per_example("scale", scale, terms) * extra
+        return terms + arrays.per_example("scale", scale, terms) * extra
 
     return make_objective(value, soft_labels=True)
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def soft_ece_penalty(
     logits: Logits,
     labels: Labels,

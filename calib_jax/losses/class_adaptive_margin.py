@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
@@ -115,7 +115,7 @@ def class_adaptive_margin(
 
     def of_classes(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass, PerClass]:
         """Compute h, the penalty and its slope; 0 for impossible classes."""
-        checks.classes_of_state(len(state.multiplier), gaps)
+        arrays.classes_of_state(len(state.multiplier), gaps)
         possible = gaps != jnp.inf
         excess = jnp.where(possible, gaps, 0) / margin - 1
         multiplier, curvature = (part.astype(gaps.dtype) for part in state[:2])

@@ -8,8 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers
+from calib_jax.core import arrays, checks
+from calib_jax.core.arrays import as_numbers
 from calib_jax.core.numerics import add_to_true_class, at_least_float32, of_classes, tempered
 from calib_jax.core.types import (
     AnyLabels,
@@ -65,7 +65,7 @@ def class_weights(
     if counts.ndim != 1:
         raise ValueError(f"class_counts must have one axis, got the shape {counts.shape}.")
     checks.at_least("class_counts", counts, 0)
-    if checks.concrete(counts) and not np.any(np.asarray(counts) > 0):
+    if arrays.concrete(counts) and not np.any(np.asarray(counts) > 0):
         raise ValueError("class_counts are all 0: give those of the training set.")
     present = counts > 0
     divisor = jnp.where(present, counts, 1)
@@ -138,10 +138,10 @@ def ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
         return LDAMState(max_margin * (rarest / jnp.maximum(counts, rarest)) ** 0.25)
 
     def value(state: LDAMState, logits: Logits, labels: Labels) -> PerExample:
-        checks.classes_of_state(len(state.margins), logits)
+        arrays.classes_of_state(len(state.margins), logits)
         logits = tempered(logits, 1)  # the scaled difference of large logits would not be exact
         margins = of_true_class(state.margins, labels).astype(logits.dtype)
-        scales = of_classes(checks.per_example("scale", scale, logits[..., 0]))
+        scales = of_classes(arrays.per_example("scale", scale, logits[..., 0]))
         logits = scales * add_to_true_class(logits, labels, -margins)
         return unchecked_cross_entropy(logits, labels)
 
@@ -172,9 +172,9 @@ def logit_adjusted(*, tau: Numbers = 1.0) -> Objective:
         return LogitAdjustedState(jnp.log(counts / jnp.sum(counts)))
 
     def value(state: LogitAdjustedState, logits: Logits, labels: AnyLabels) -> PerExample:
-        checks.classes_of_state(len(state.log_prior), logits)
+        arrays.classes_of_state(len(state.log_prior), logits)
         logits = tempered(at_least_float32(logits), 1)  # the sum of a large logit is not exact
-        of_examples = of_classes(checks.per_example("tau", tau, logits[..., 0]))
+        of_examples = of_classes(arrays.per_example("tau", tau, logits[..., 0]))
         log_prior = jnp.broadcast_to(state.log_prior.astype(logits.dtype), logits.shape)
         shift = jnp.where(jnp.equal(of_examples, 0), 0, of_examples * log_prior)
         return unchecked_cross_entropy(logits + shift.astype(logits.dtype), labels)

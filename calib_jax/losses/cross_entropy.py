@@ -8,7 +8,7 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays
 from calib_jax.core.numerics import at_least_float32, first_argmax, times, true_class
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.top_label import cross_entropy_and_top_label
@@ -25,7 +25,7 @@ from calib_jax.core.types import (
 from calib_jax.losses.objectives import Objective, make_objective
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def cross_entropy(logits: Logits, labels: AnyLabels) -> PerExample:
     r"""Compute the cross-entropy, the negative log-likelihood of the labels.
 
@@ -53,7 +53,7 @@ def cross_entropy(logits: Logits, labels: AnyLabels) -> PerExample:
 
 nll = cross_entropy
 # For losses whose arguments are validated already.
-unchecked_cross_entropy = checks.unchecked(cross_entropy)
+unchecked_cross_entropy = arrays.unchecked(cross_entropy)
 
 
 def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
@@ -62,11 +62,11 @@ def scaled_cross_entropy(scale: Numbers) -> Callable[..., PerExample]:
     def scaled(logits: Logits, labels: AnyLabels) -> PerExample:
         return _times_scale(unchecked_cross_entropy(logits, labels), scale)
 
-    return checks.mark_checked(scaled, scaled, "or_zeros")
+    return arrays.mark_checked(scaled, scaled, "or_zeros")
 
 
 def _times_scale(losses: PerExample, scale: Numbers) -> PerExample:
-    scales = jnp.asarray(checks.per_example("cross_entropy_scale", scale, losses), losses.dtype)
+    scales = jnp.asarray(arrays.per_example("cross_entropy_scale", scale, losses), losses.dtype)
     return times(jnp.broadcast_to(scales, losses.shape), losses)
 
 
@@ -97,6 +97,6 @@ def with_top_label_penalty(
         top = cross_entropy_and_top_label(logits, labels)
         extra = penalty(top, weights, axis_name)
         losses = _times_scale(top.loss, cross_entropy_scale)
-        return losses + checks.per_example("scale", scale, top.loss) * extra
+        return losses + arrays.per_example("scale", scale, top.loss) * extra
 
     return make_objective(value)

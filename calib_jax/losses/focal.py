@@ -7,7 +7,7 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import (
     first_argmax,
     is_true_class,
@@ -23,7 +23,7 @@ from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Numbers, PerE
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def focal(
     logits: Logits, labels: AnyLabels, *, gamma: Numbers = 3.0, weighting: Weighting = "loss"
 ) -> PerExample:
@@ -55,14 +55,14 @@ def focal(
     uncertainty = focal_uncertainty(gamma=gamma)
     if labels.ndim == logits.ndim:
         log_p, log_rest = log_probabilities(logits)
-        exponent = of_classes(checks.per_example("gamma", gamma, log_p[..., 0]))
+        exponent = of_classes(arrays.per_example("gamma", gamma, log_p[..., 0]))
         weight = power(weight_inputs(log_rest, weighting), exponent)
         surprise = jnp.where(labels == 0, 0.0, -labels * log_p)
         return jnp.sum(times(weight, surprise), axis=-1)
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def inverse_focal(
     logits: Logits, labels: Labels, *, gamma: Numbers = 1.0, weighting: Weighting = "loss"
 ) -> PerExample:
@@ -88,14 +88,14 @@ def inverse_focal(
     """
 
     def uncertainty(p: Probabilities) -> PerExample:
-        return power(jnp.log1p(p.true), checks.per_example("gamma", gamma, p.log_true))
+        return power(jnp.log1p(p.true), arrays.per_example("gamma", gamma, p.log_true))
 
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
 def focal_uncertainty(*, gamma: Numbers) -> Uncertainty:
     """Build the uncertainty score (1 - p_y)^gamma."""
-    return lambda p: power(p.log_rest, checks.per_example("gamma", gamma, p.log_rest))
+    return lambda p: power(p.log_rest, arrays.per_example("gamma", gamma, p.log_rest))
 
 
 def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
@@ -125,7 +125,7 @@ def focal_gradient_ratio(p: ArrayLike, gamma: ArrayLike) -> Array:
 RUNNERS_UP = ("below", "wrong", "second")
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def dual_focal(
     logits: Logits,
     labels: Labels,
@@ -181,7 +181,7 @@ def dual_focal_uncertainty(
             log_base = jnp.logaddexp(p.log_rest, log_runner_up)
         else:
             log_base = p.log_rest + jax.nn.softplus(relative)
-        return power(log_base, checks.per_example("gamma", gamma, log_base))
+        return power(log_base, arrays.per_example("gamma", gamma, log_base))
 
     return uncertainty
 

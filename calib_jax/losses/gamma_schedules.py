@@ -9,8 +9,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core import arrays
+from calib_jax.core.arrays import as_array
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, PyTree, Scalar
@@ -19,7 +19,7 @@ from calib_jax.losses.objectives import Objective, Progress, make_objective
 from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def flsd(
     logits: Logits,
     labels: Labels,
@@ -114,7 +114,7 @@ def gamma_for(p0: Any) -> np.ndarray:
     >>> gamma_for([0.2, 0.25, 0.5]).round(4)
     array([4.8506, 3.0702, 0.    ])
     """
-    if not checks.concrete(p0):
+    if not arrays.concrete(p0):
         raise TypeError("gamma_for works on the host: call it outside jit, on known numbers.")
     p = np.asarray(as_array(p0), np.float64)
     if not np.all((p > 0) & (p <= 1)):
@@ -179,7 +179,7 @@ def scheduled_focal(
         return ScheduledGamma(jnp.asarray(gammas, state.gamma.dtype)[index])
 
     def value(state: ScheduledGamma, logits: Logits, labels: Array) -> PerExample:
-        return checks.unchecked(focal)(logits, labels, gamma=state.gamma)
+        return arrays.unchecked(focal)(logits, labels, gamma=state.gamma)
 
     return make_objective(
         value,

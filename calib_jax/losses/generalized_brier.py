@@ -9,7 +9,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import at_least_float32, log_probabilities, of_classes, power, times
 from calib_jax.core.probabilities import Probabilities, prepare
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
@@ -20,7 +20,7 @@ from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entro
 READINGS = ("norm", "sum")
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def generalized_brier(
     logits: Logits,
     labels: AnyLabels,
@@ -74,7 +74,7 @@ def generalized_brier(
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def adaptive_generalized_brier(
     logits: Logits,
     labels: Labels,
@@ -123,8 +123,8 @@ def generalized_brier_uncertainty(
 
     def uncertainty(p: Probabilities) -> PerExample:
         given = gamma(p) if callable(gamma) else gamma
-        power_of = checks.per_example("gamma", given, p.log_rest)
-        norm = checks.per_example("beta", beta, p.log_rest)
+        power_of = arrays.per_example("gamma", given, p.log_rest)
+        norm = arrays.per_example("beta", beta, p.log_rest)
         if reading == "sum":
             return power(p.log_rest, power_of) * (1 + _share_power_sum(p, power_of))
         log_norm = p.log_rest + jnp.log1p(_share_power_sum(p, norm)) / norm
@@ -135,12 +135,12 @@ def generalized_brier_uncertainty(
 
 def _share_power_sum(p: Probabilities, exponent: Number) -> PerExample:
     """Sum the powers of the shares; the sums for exponents 1 and 2 are known."""
-    if checks.concrete(exponent) and not jnp.ndim(exponent):
+    if arrays.concrete(exponent) and not jnp.ndim(exponent):
         if exponent == 1:
             return jnp.ones_like(p.log_rest)
         if exponent == 2:
             return p.share_squares
-    if checks.concrete(exponent) and np.all(np.asarray(exponent) > 0):
+    if arrays.concrete(exponent) and np.all(np.asarray(exponent) > 0):
         return jnp.sum(power(p.log_share, of_classes(exponent)), axis=-1)
     # The true class and classes of probability 0 have no share, and 0^0 would count them.
     shares = p.log_share > -jnp.inf
@@ -156,7 +156,7 @@ def _soft_uncertainty(
     apart = distance > 0
     log_distance = jnp.log(jnp.where(apart, distance, 1))
     gamma, beta = (
-        checks.per_example(name, value, distance[..., 0])
+        arrays.per_example(name, value, distance[..., 0])
         for name, value in (("gamma", gamma), ("beta", beta))
     )
     if reading == "sum":
@@ -167,7 +167,7 @@ def _soft_uncertainty(
     return jnp.where(anywhere, norm_power, jnp.where(gamma == 0, 1.0, 0.0))
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def brier(logits: Logits, labels: AnyLabels) -> PerExample:
     r"""Compute the Brier score, the squared distance of the probabilities from the label.
 

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays
 from calib_jax.core.numerics import constant_in_gradient, ordered_bits, times
 from calib_jax.core.rows import counted, weigh
 from calib_jax.core.statistics import gather
@@ -36,7 +36,7 @@ from calib_jax.losses.cross_entropy import with_top_label_penalty
 from calib_jax.losses.objectives import Objective, make_objective
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def mmce_penalty(
     logits: Logits,
     labels: Labels,
@@ -83,7 +83,7 @@ def _mmce(top: TopLabel, weights: Weights | None, axis_name: AxisName, bandwidth
     return _squared_norm(_kernel_gram(confidence, error[:, None], bandwidth))
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def mmce_weighted_penalty(
     logits: Logits,
     labels: Labels,
@@ -239,7 +239,7 @@ def mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
     return make_objective(value)
 
 
-@checks.takes_logits(least_examples=3)
+@arrays.takes_logits(least_examples=3)
 def esd_penalty(
     logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:

@@ -9,8 +9,8 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import takes_options_of
+from calib_jax.core import arrays, checks
+from calib_jax.core.names import takes_options_of
 from calib_jax.core.numerics import at_least_float32, of_classes, times, valid
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.types import (
@@ -29,7 +29,7 @@ from calib_jax.losses.objectives import Objective, make_objective, with_options
 REDUCTIONS = ("mean", "sum")
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def margin_smoothing(
     logits: Logits,
     labels: AnyLabels,
@@ -69,19 +69,19 @@ def margin_smoothing(
     checks.one_of("class_reduction", class_reduction, REDUCTIONS)
     losses, gaps = cross_entropy_and_gaps(logits, labels)
     if not (isinstance(margin, float) and margin == 0):  # no gap is negative
-        excess = gaps - of_classes(checks.per_example("margin", margin, losses))
+        excess = gaps - of_classes(arrays.per_example("margin", margin, losses))
         gaps = jnp.where(excess > 0, excess, 0)
     penalty = jnp.sum(gaps, axis=-1)
     if class_reduction == "mean":
         penalty = penalty / logits.shape[-1]
-    weight = jnp.asarray(checks.per_example("alpha", alpha, losses), losses.dtype)
+    weight = jnp.asarray(arrays.per_example("alpha", alpha, losses), losses.dtype)
     return losses + times(jnp.broadcast_to(weight, losses.shape), penalty)
 
 
 DISTANCES = ("l1", "l2")
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def neighbour_margin_penalty(
     logits: Logits,
     labels: Labels,
@@ -167,6 +167,6 @@ def neighbour_margin(*, alpha: Numbers = 0.1, **options: Any) -> Objective:
     def value(_: Any, logits: Logits, labels: Labels, weights: Weights | None) -> PerExample:
         losses, view = cross_entropy_and_view(logits, labels)
         extra = penalty(view.logits, labels, weights)
-        return losses + checks.per_example("alpha", alpha, losses) * extra
+        return losses + arrays.per_example("alpha", alpha, losses) * extra
 
     return make_objective(value)

@@ -26,14 +26,12 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import numerics
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers, with_auto_axes
-from calib_jax.core.inputs.options import takes_options_of
-from calib_jax.core.inputs.soft_labels import TakesSoft
-from calib_jax.core.progress import Progress as Progress
+from calib_jax.core import arrays, checks, numerics
+from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
+from calib_jax.core.names import takes_options_of
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
+from calib_jax.core.types import Progress as Progress
 
 State: TypeAlias = PyTree
 Clock: TypeAlias = Literal["never", "step", "epoch", "validation"]
@@ -139,7 +137,7 @@ def make_objective(
         return with_auto_axes(evidence_of, *examples, state, per_row=False)
 
     def evidence_of(logits: Any, labels: Any, weights: Any, state: State) -> Stat:
-        return evidence(state, *checks.examples("objective", logits, labels, weights, soft_labels))
+        return evidence(state, *arrays.examples("objective", logits, labels, weights, soft_labels))
 
     checked = _checked(value, soft_labels, has_state=has_state)
     return Objective(_counted(init), checked, checked_evidence, update, clock, table)
@@ -204,14 +202,14 @@ def _checked(
     def terms_of(
         logits: Any, labels: Any, weights: Any, state: State, axis_name: AxisName
     ) -> Array:
-        logits, labels, weights = checks.examples("objective", logits, labels, weights, soft_labels)
+        logits, labels, weights = arrays.examples("objective", logits, labels, weights, soft_labels)
         terms = value(state, logits, labels, weights, axis_name=axis_name)
-        checks.one_per_example(name, terms, logits.shape[:-1])
+        arrays.one_per_example(name, terms, logits.shape[:-1])
         if labels.ndim < logits.ndim:
             terms = jnp.where(numerics.valid(labels, logits.shape[-1]), terms, jnp.nan)
         return terms if weights is None else jnp.where(weights == 0, 0, terms)
 
-    return checks.mark_checked(checked, value, soft_labels)
+    return arrays.mark_checked(checked, value, soft_labels)
 
 
 def _of_batch(value: Callable[..., Array]) -> Callable[..., Array]:
@@ -239,12 +237,12 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     Array([0.0217], dtype=float32)
     """
     checks.function("loss", loss, "(logits, labels)")
-    terms = checks.unchecked(loss)
+    terms = arrays.unchecked(loss)
 
     def value(state: State, logits: Array, labels: Array) -> Array:
         return terms(logits, labels)
 
-    soft_labels = checks.takes_soft_labels(loss)
+    soft_labels = arrays.takes_soft_labels(loss)
     name = getattr(loss, "__name__", "the loss")
     checked = _checked(value, soft_labels, name)
     return make_objective(value)._replace(value=checked, name=f"of {name}")
@@ -268,23 +266,23 @@ def regularized(
     """
     base = loss if isinstance(loss, Objective) else as_objective(loss)
     checks.function("penalty", penalty, "(logits, labels, weights=None, *, axis_name=None)")
-    base_value, extra = checks.unchecked(base.value), checks.unchecked(penalty)
+    base_value, extra = arrays.unchecked(base.value), arrays.unchecked(penalty)
 
     def value(
         state: State, logits: Array, labels: Array, weights: Any, *, axis_name: AxisName
     ) -> Array:
         terms = base_value(state, logits, labels, weights, axis_name=axis_name)
-        of_examples = checks.per_example("scale", scale, terms)
+        of_examples = arrays.per_example("scale", scale, terms)
         return terms + of_examples * extra(logits, labels, weights, axis_name=axis_name)
 
-    soft_labels = checks.takes_soft_labels(penalty) and checks.takes_soft_labels(base.value)
+    soft_labels = arrays.takes_soft_labels(penalty) and arrays.takes_soft_labels(base.value)
     return base._replace(value=_checked(value, soft_labels))
 
 
 def with_options(function: Callable[..., Array], **options: Any) -> Callable[..., Array]:
     """Fix options of a loss or a penalty, which needs no further checks in an objective."""
-    fixed = functools.partial(checks.unchecked(function), **options)
-    return checks.mark_checked(fixed, fixed, checks.takes_soft_labels(function))
+    fixed = functools.partial(arrays.unchecked(function), **options)
+    return arrays.mark_checked(fixed, fixed, arrays.takes_soft_labels(function))
 
 
 def of_loss(loss: Callable[..., Array], **fixed: Any) -> Callable[..., Objective]:

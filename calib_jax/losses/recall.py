@@ -9,8 +9,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
+from calib_jax.core import arrays, checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import (
     at_least_float32,
     first_argmax,
@@ -42,7 +42,7 @@ class RecallPrecisionState(NamedTuple):
     false_rate: Float[Array, " classes"]
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def recall(logits: Logits, labels: Labels, state: RecallState) -> PerExample:
     r"""Compute the recall loss: cross-entropy times the miss rate of the example's class.
 
@@ -187,7 +187,7 @@ def recall_precision(
         *,
         axis_name: AxisName,
     ) -> PerExample:
-        checks.classes_of_state(len(state.miss_rate), logits)
+        arrays.classes_of_state(len(state.miss_rate), logits)
         cross_entropy = unchecked_cross_entropy(logits, labels)
         predicted = first_argmax(logits)
         log_rest = jnp.logaddexp(_log_rest(logits, predicted), jnp.log(floor))

@@ -9,13 +9,19 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 
+from calib_jax.core import arrays
 from calib_jax.core.binning import class_sums
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import takes_options_of
-from calib_jax.core.numerics import at_least_float32, is_true_class, ordered_bits, times, valid
+from calib_jax.core.names import takes_options_of
+from calib_jax.core.numerics import (
+    argsort,
+    at_least_float32,
+    is_true_class,
+    ordered_bits,
+    times,
+    valid,
+)
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.rows import weighted_sum
-from calib_jax.core.sorting import argsort
 from calib_jax.core.statistics import gather, total
 from calib_jax.core.types import (
     AnyLabels,
@@ -183,7 +189,7 @@ def _of_image(losses: PerExample, weights: PerExample, count: Number) -> PerExam
     return _shares(losses, *cut) / jnp.where(kept > 0, kept, 1)
 
 
-@checks.takes_logits(soft_labels="or_zeros")
+@arrays.takes_logits(soft_labels="or_zeros")
 def soft_iou_penalty(
     logits: Logits,
     labels: AnyLabels,
@@ -270,7 +276,7 @@ def soft_iou(
     return regularized(loss, with_options(soft_iou_penalty, **options), scale)
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def lovasz_penalty(
     logits: Logits,
     labels: Labels,

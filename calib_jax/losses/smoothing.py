@@ -7,7 +7,7 @@ from typing import Any
 import jax.numpy as jnp
 from jax import lax
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import at_least_float32, is_true_class, of_classes, power, times, wide
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
 from calib_jax.core.types import (
@@ -26,7 +26,7 @@ from calib_jax.losses.focal import focal_uncertainty
 from calib_jax.losses.objectives import Objective, make_objective
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def label_smoothing(
     logits: Logits, labels: AnyLabels, *, alpha: Numbers = 0.05, spread: str = "others"
 ) -> PerExample:
@@ -58,7 +58,7 @@ def label_smoothing(
         return unchecked_cross_entropy(logits, smooth(labels, alpha, spread))
     num_classes = logits.shape[-1]
     p = prepare(logits, labels)
-    taken = jnp.asarray(checks.per_example("alpha", alpha, p.log_true), p.log_true.dtype)
+    taken = jnp.asarray(arrays.per_example("alpha", alpha, p.log_true), p.log_true.dtype)
     # Take a mean and not a sum, because logits may be huge; mask the true class and do not
     # subtract it, because its logit may be -inf.
     share = 1 / max(num_classes - 1, 1)
@@ -75,13 +75,13 @@ def smooth(labels: SoftLabels, alpha: Numbers, spread: str = "others") -> PerCla
     r"""Smooth distributions over the classes, as `label_smoothing` does."""
     num_classes = labels.shape[-1]
     like = at_least_float32(labels[..., 0])
-    taken = of_classes(checks.per_example("alpha", alpha, like))
+    taken = of_classes(arrays.per_example("alpha", alpha, like))
     if spread == "all":
         return (1 - taken) * labels + taken / num_classes
     return (1 - taken) * labels + taken / max(num_classes - 1, 1) * (1 - labels)
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def entropy_penalty(
     logits: Logits,
     labels: Labels,
@@ -122,7 +122,7 @@ def _of_view(p: Probabilities, gamma: Numbers) -> PerExample:
     # p log p is 0 at p = 0, where the logarithm is -inf.
     log_true = jnp.maximum(p.log_true, jnp.log(jnp.finfo(p.log_true.dtype).tiny))
     plogp = p.true * log_true + p.rest * (p.log_rest - p.share_entropy)
-    return power(p.log_rest, checks.per_example("gamma", gamma, plogp)) * plogp
+    return power(p.log_rest, arrays.per_example("gamma", gamma, plogp)) * plogp
 
 
 def entropy_regularized(*, scale: Numbers = 1.0, gamma: Numbers = 0.0) -> Objective:
@@ -138,7 +138,7 @@ def focal_entropy_regularized(
 
     def value(_: Any, logits: Logits, labels: Labels) -> PerExample:
         losses, view = cross_entropy_and_view(logits, labels)
-        penalty = checks.per_example("scale", scale, losses) * _of_view(view, gamma)
+        penalty = arrays.per_example("scale", scale, losses) * _of_view(view, gamma)
         return times(uncertainty(view), losses) + penalty
 
     return make_objective(value)
@@ -147,7 +147,7 @@ def focal_entropy_regularized(
 _ADDED_TO_NORM = 1e-7  # as released, so that logits of 0 have a gradient
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def logit_norm(logits: Logits, labels: AnyLabels, *, tau: Numbers = 0.04) -> PerExample:
     r"""Compute the cross-entropy of the logits divided by their norm and a temperature.
 
@@ -187,6 +187,6 @@ def logit_norm(logits: Logits, labels: AnyLabels, *, tau: Numbers = 0.04) -> Per
     square = jnp.sum(jnp.square(rows / scale[..., None]), axis=-1)
     # The root has no derivative at 0, where the norm is 0.
     norm = scale * jnp.where(square > 0, jnp.sqrt(jnp.where(square > 0, square, 1)), 0)
-    factor = 1 / (checks.per_example("tau", tau, norm) * (norm + _ADDED_TO_NORM))
+    factor = 1 / (arrays.per_example("tau", tau, norm) * (norm + _ADDED_TO_NORM))
     normalized = rows * factor[..., None]
     return unchecked_cross_entropy(jnp.where(possible, normalized, -jnp.inf), labels)

@@ -6,8 +6,8 @@ import functools
 from collections.abc import Callable
 from typing import Any
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options
+from calib_jax.core import checks
+from calib_jax.core.names import check_options
 from calib_jax.core.types import Array
 from calib_jax.losses.adaptive_focal import adafocal_objective
 from calib_jax.losses.batch_calibration import dca, mdca, soft_ece

@@ -8,7 +8,7 @@ from typing import TypeAlias, TypeVar
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import constant_in_gradient, times, widened
 from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare_tempered
 from calib_jax.core.rows import weigh
@@ -30,7 +30,7 @@ def weight_inputs(values: _Arrays, weighting: Weighting) -> _Arrays:
     return constant_in_gradient(values) if weighting == "gradient" else values
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def weighted_cross_entropy(
     logits: Logits,
     labels: Labels,
@@ -73,17 +73,17 @@ def weighted_cross_entropy(
     """
     cross_entropy, view = cross_entropy_and_view(logits, labels)
     if temperature is not None:
-        of_examples = checks.per_example("temperature", temperature, cross_entropy)
+        of_examples = arrays.per_example("temperature", temperature, cross_entropy)
         view = prepare_tempered(logits, labels, of_examples)
     score = uncertainty(weight_inputs(view, weighting))
     if not np.shape(score):  # a number is a score that all examples share
         score = jnp.full_like(cross_entropy, score)
-    checks.one_per_example("uncertainty", score, cross_entropy.shape)
+    arrays.one_per_example("uncertainty", score, cross_entropy.shape)
     return times(score, cross_entropy)
 
 
 # For losses whose arguments are validated already.
-weigh_cross_entropy = checks.unchecked(weighted_cross_entropy)
+weigh_cross_entropy = arrays.unchecked(weighted_cross_entropy)
 
 
 def of_true_class(values: Array, labels: Labels) -> PerExample:
@@ -107,7 +107,7 @@ def weigh_classes(
       logits, labels, weights, axis_name: the examples, and the axis of the devices.
       normalized: whether the factors are divided by their mean over the global batch.
     """
-    checks.classes_of_state(len(class_weights), logits)
+    arrays.classes_of_state(len(class_weights), logits)
     losses = cross_entropy_and_view(logits, labels)[0]
     factors = of_true_class(class_weights, labels).astype(losses.dtype)
     return times(mean_one(factors, weights, axis_name) if normalized else factors, losses)

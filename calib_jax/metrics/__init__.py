@@ -14,7 +14,7 @@ intervals are in `calib_jax.inference`.
 from typing import TYPE_CHECKING
 
 from calib_jax.core import names as _names
-from calib_jax.core.inputs.stated import Stated as Stated
+from calib_jax.core.values import Stated as Stated
 from calib_jax.metrics.averages import accuracy as accuracy
 from calib_jax.metrics.averages import brier as brier
 from calib_jax.metrics.averages import by_correctness as by_correctness

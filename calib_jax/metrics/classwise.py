@@ -5,7 +5,7 @@ from __future__ import annotations
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric

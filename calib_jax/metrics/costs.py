@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs.arrays import unmasked
+from calib_jax.core.arrays import unmasked
 from calib_jax.core.types import Array, PerExample, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions

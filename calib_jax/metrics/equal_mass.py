@@ -11,13 +11,13 @@ from __future__ import annotations
 
 import jax.numpy as jnp
 
+from calib_jax.core import checks
 from calib_jax.core.binning import (
     BinSums,
     calibration_error,
     equal_mass_of_sorted,
     whole_example_bins,
 )
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions

@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import jax.numpy as jnp
 
+from calib_jax.core import checks
 from calib_jax.core.binning import BINNING_RULES, BinSums, calibration_error
-from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric

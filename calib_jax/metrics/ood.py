@@ -26,8 +26,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float, Integer
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers
+from calib_jax.core import checks
+from calib_jax.core.arrays import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions

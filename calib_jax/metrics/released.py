@@ -10,7 +10,7 @@ from typing import NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.types import Array, Labels, Number, PerClass, Scalar
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
@@ -29,7 +29,7 @@ class MmceScript(NamedTuple):
     weight: Float[Array, " bins_and_one"]
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def mmce_script(
     probabilities: PerClass,
     labels: Labels,

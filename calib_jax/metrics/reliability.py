@@ -11,8 +11,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
+from calib_jax.core import checks
 from calib_jax.core.binning import BinSums, class_bin_sums, uniform_edges
-from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerClass
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Number, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Metric, Weights

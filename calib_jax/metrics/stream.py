@@ -30,11 +30,10 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import with_auto_axes
-from calib_jax.core.inputs.invalid_values import Suspicion, refuse
-from calib_jax.core.inputs.stated import rows_of
+from calib_jax.core import checks, values
+from calib_jax.core.arrays import with_auto_axes
 from calib_jax.core.statistics import Joint, Rows, Sums
+from calib_jax.core.values import Suspicion, refuse, rows_of
 from calib_jax.metrics.contract.metric import (
     Metric,
     checked_stats,
@@ -90,7 +89,7 @@ class Stream:
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
-        logits, labels, weights = checks.flat_rows(
+        logits, labels, weights = values.flat_rows(
             name, logits, labels, weights, is_part=True, stays_sharded=True
         )
         num_classes = logits.shape[-1]

@@ -11,7 +11,7 @@ from jax.scipy.fft import dct, idct
 from jax.scipy.special import gammaln
 from jaxtyping import Float, Integer
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.numerics import implicit_root, is_true_class, log_probabilities, true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Number, Scalar, Vector

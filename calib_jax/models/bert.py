@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers

@@ -15,7 +15,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Number, PyTree
 from calib_jax.models.attention import CONTEXT, PAST
 from calib_jax.models.transformer import Transformer

@@ -11,7 +11,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers

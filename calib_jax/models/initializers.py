@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import jax
 from jax.nn import initializers
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array
 
 Initializer = Callable[..., Array]

@@ -9,7 +9,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import NORMS, normalize

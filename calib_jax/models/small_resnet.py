@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import flax.linen as nn
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import AxisName
 from calib_jax.models.batch_norm import NORMS
 from calib_jax.models.contract import DType, built, variant, variants_of

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register

@@ -9,7 +9,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.attention import Block, Table

@@ -7,7 +7,7 @@ import flax.linen as nn
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers, tree_states

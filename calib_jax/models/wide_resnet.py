@@ -5,7 +5,7 @@ from typing import Any
 
 import flax.linen as nn
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
 from calib_jax.models.batch_norm import normalize

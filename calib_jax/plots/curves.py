@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core import outside_interval
+from calib_jax.core import texts
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -64,9 +64,7 @@ def roc(
     triples = [style.triple("auroc", area) for area in areas.values() if area is not None]
     has_interval = any(low is not None for _, low, _ in triples)
     notes = [f"[ ]: {style.interval_label(level)}."] * (has_interval and level is not None)
-    style.legend_below(
-        figure, handles, width, " ".join([*notes, *outside_interval.reasons(triples)])
-    )
+    style.legend_below(figure, handles, width, " ".join([*notes, *texts.reasons(triples)]))
     return figure
 
 

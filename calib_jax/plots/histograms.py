@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.binning import bin_index, uniform_edges
-from calib_jax.core.inputs import checks
 from calib_jax.plots import style
 from calib_jax.plots.bins import checked, note_on_narrow
 

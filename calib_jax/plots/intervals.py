@@ -3,8 +3,8 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from calib_jax.core import outside_interval
-from calib_jax.core.display import short
+from calib_jax.core import texts
+from calib_jax.core.names import short
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ def intervals(
     names = [style.wrapped(method, 0.4 * width) for method in methods]
     lines = sum(name.count("\n") + 1.5 for name in names)
     triples = [triple for panel in panels.values() for triple in panel.values()]
-    reasons = [
-        f"{reason} The interval is not drawn." for reason in outside_interval.reasons(triples)
-    ]
+    reasons = [f"{reason} The interval is not drawn." for reason in texts.reasons(triples)]
     parts = [_legend(triples, level, n), *reasons, *([note] if note else [])]
     below = style.wrapped("\n".join(parts), width)
     height = rows * (0.17 * lines + 0.6) + 0.2
@@ -69,20 +67,20 @@ def intervals(
             if method not in panel:
                 continue
             value, low, high = panel[method]
-            is_outside = outside_interval.is_outside(value, low, high)
+            is_outside = texts.is_outside(value, low, high)
             if low is not None and high is not None and not is_outside:
                 axes.hlines(row, low, high, color=style.SKY, linewidth=6)
                 caps = {"color": style.BLUE, "linewidth": 1}
                 axes.vlines([low, high], row - 0.22, row + 0.22, **caps)
             (point,) = axes.plot(value, row, "o", color=style.BLACK, markersize=4)
             ends = "" if low is None or high is None else f" [{low:.4f}, {high:.4f}]"
-            mark = outside_interval.mark(value, low, high)
+            mark = texts.mark(value, low, high)
             text = f"{metric or 'value'} of {method}\n{value:.4f}{mark}{ends}"
             style.add_hover(axes, text, bottom=row - 0.5, top=row + 0.5)
             if is_outside:
                 point.set_markerfacecolor("white")
                 beside = {"xytext": (0, 3), "textcoords": "offset points", "ha": "center"}
-                axes.annotate(outside_interval.MARK, (value, row), **beside)
+                axes.annotate(texts.MARK, (value, row), **beside)
         axes.set_xlabel(labels[metric] or "value")
         axes.set(yticks=range(len(methods)), yticklabels=names)
         axes.set(ylim=(len(methods) - 0.4, -0.6))

@@ -5,8 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core import outside_interval
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks, texts
 from calib_jax.plots import style
 from calib_jax.plots.bins import FEW, CheckedBins, checked, note_on_narrow
 from calib_jax.plots.style import count
@@ -180,7 +179,7 @@ def _figure(
 def _why_outside(captions: list[Any]) -> str:
     """Return why a captioned ECE lies outside its interval, if one does."""
     triples = [style.triple("ece", ece) for ece in captions if ece is not None]
-    return " ".join(outside_interval.reasons(triples))
+    return " ".join(texts.reasons(triples))
 
 
 def _diagram(

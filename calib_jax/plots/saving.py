@@ -7,8 +7,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from calib_jax.core.files import escaping
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks, texts
 from calib_jax.plots import style
 
 if TYPE_CHECKING:
@@ -105,7 +104,7 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
     body = _with_prefixed_ids(body, name)  # afterwards, because a name may look like a color
     body = re.sub(r"(font: [^;\"']*px) '[^;\"]*", r"\1 'DejaVu Sans', Verdana, sans-serif", body)
     width, height = (72 * inches for inches in figure.get_size_inches())
-    label = html.escape(escaping.printable(description))
+    label = html.escape(texts.printable(description))
     head = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}">'
     boxes = "".join(_hover_box(figure, box) for box in style.hover_boxes(figure))
     return head + re.sub(r"\s*\n\s*", "\n", body).strip().removesuffix("</svg>") + boxes + "</svg>"

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core.arrays import as_array
 from calib_jax.plots import style
 
 if TYPE_CHECKING:

@@ -14,10 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
 
 import numpy as np
 
-from calib_jax.core import outside_interval
-from calib_jax.core.files import escaping
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core import checks, texts
+from calib_jax.core.arrays import as_array
 
 if TYPE_CHECKING:
     import matplotlib.axes
@@ -134,7 +132,7 @@ def drawable(text: str) -> str:
     >>> drawable("T$^2$\x1b[2J"), drawable("$\\frac$")
     ('T$^2$\\x1b[2J', '\\$\\frac\\$')
     """
-    text = escaping.printable(text)
+    text = texts.printable(text)
     if "$" in text:
         from matplotlib.mathtext import MathTextParser
 
@@ -225,7 +223,7 @@ def add_hover(
       text: lines of text.
       left, right, bottom, top: the edges of the box; None is the edge of the axes.
     """
-    box = HoverBox(axes, escaping.printable(text), left, right, bottom, top)
+    box = HoverBox(axes, texts.printable(text), left, right, bottom, top)
     vars(axes.figure).setdefault("hover_boxes", []).append(box)
 
 
@@ -363,7 +361,7 @@ def number(name: str, value: Any) -> str:
     ('0.083 [0.079, 0.088]', '0.070† [0.079, 0.088]')
     """
     middle, low, high = triple(name, value)
-    text = f"{middle:.3f}{outside_interval.mark(middle, low, high)}"
+    text = f"{middle:.3f}{texts.mark(middle, low, high)}"
     return text if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
 
 

@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core import checks
+from calib_jax.core.arrays import as_array
 from calib_jax.plots import style
 
 if TYPE_CHECKING:

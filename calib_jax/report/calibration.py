@@ -12,10 +12,9 @@ from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core import import_paths, rows
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import refuse_labels
+from calib_jax.core import checks, import_paths, rows, values
 from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.core.values import refuse_labels
 from calib_jax.metrics import Stated
 from calib_jax.report.predictions import as_logits, shared_rows
 from calib_jax.report.reading.prediction_tables import counted
@@ -109,7 +108,7 @@ def held_out(
             f"fit_on has {logits.shape[-1]} classes, and the predictions to score have"
             f" {num_classes}: a calibrator is fitted on predictions of the same model."
         )
-    logits, labels, weights = checks.flat_rows("fit_on", logits, labels, weights)
+    logits, labels, weights = values.flat_rows("fit_on", logits, labels, weights)
     refuse_labels("fit_on", np.asarray(labels), weights, num_classes)
     return logits, labels, weights
 

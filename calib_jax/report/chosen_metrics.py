@@ -8,8 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import calib_jax.metrics as metrics_package
-from calib_jax.core.inputs.arrays import unmasked
-from calib_jax.core.inputs.options import options_of
+from calib_jax.core.arrays import unmasked
+from calib_jax.core.names import options_of
 from calib_jax.metrics import Metric
 
 DEFAULT_METRICS = (

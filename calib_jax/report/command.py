@@ -43,8 +43,7 @@ from typing import Any, NoReturn
 
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
-from calib_jax.core import compiled
-from calib_jax.core.files import escaping
+from calib_jax.core import compiled, texts
 from calib_jax.core.names import nearest
 from calib_jax.report import tables
 from calib_jax.report.chosen_metrics import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS
@@ -282,9 +281,9 @@ def _run(
     print(tables.as_model_card(report) if markdown else tables.as_text(report, explained=notes))
     if out:
         names = report.save(out)
-        written = escaping.printable(f"\nwritten to {out}: {', '.join(names)}")
+        written = texts.printable(f"\nwritten to {out}: {', '.join(names)}")
         print(written, file=sys.stderr if markdown else None)
-    kept = f"compiled programs are kept in {escaping.one_line(str(folder))} (--cache= keeps none)"
+    kept = f"compiled programs are kept in {texts.one_line(str(folder))} (--cache= keeps none)"
     print(
         f"{time.perf_counter() - started:.1f} s;"
         f" {kept if folder else 'compiled programs are not kept'}.",
@@ -319,6 +318,6 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for the flush at the exit
         return 128 + 13  # SIGPIPE, which Windows lacks
     except MISTAKES as error:
-        print(f"error: {escaping.printable(str(error))}", file=sys.stderr)
+        print(f"error: {texts.printable(str(error))}", file=sys.stderr)
         return 2
     return 0

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.report import calibration
 from calib_jax.report.answer_scoring import check_same, score_answers
 from calib_jax.report.class_order import match_classes

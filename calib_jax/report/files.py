@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
 from calib_jax.core.files import writing
-from calib_jax.core.files.escaping import one_line
+from calib_jax.core.texts import one_line
 from calib_jax.report import html_page, tables
 from calib_jax.report.answers import answers
 from calib_jax.report.records import Results, base_name

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import calib_jax.metrics as metrics_package
 from calib_jax import plots
-from calib_jax.core.files.escaping import printable
+from calib_jax.core.texts import printable
 from calib_jax.report.caveats import SQUARED_ERROR
 
 if TYPE_CHECKING:

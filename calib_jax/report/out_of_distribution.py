@@ -14,15 +14,13 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax import inference, plots
-from calib_jax.core import outside_interval
-from calib_jax.core.display import short_repr
-from calib_jax.core.files import escaping
-from calib_jax.core.files.escaping import csv_lines, without_nan
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
-from calib_jax.core.inputs.invalid_values import probabilities_checked
+from calib_jax.core import checks, texts
+from calib_jax.core.arrays import as_array
+from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
+from calib_jax.core.texts import csv_lines, without_nan
 from calib_jax.core.types import Logits
+from calib_jax.core.values import probabilities_checked
 from calib_jax.report import calibration, caveats, files, html_page, tables
 from calib_jax.report.files import file_names, literal
 from calib_jax.report.predictions import FLOOR, as_logits, same_examples
@@ -91,11 +89,11 @@ class OutOfDistribution:
         raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
 
     def __str__(self) -> str:
-        sentences = map(escaping.one_line, [self._headline(), *self._notes()])
+        sentences = map(texts.one_line, [self._headline(), *self._notes()])
         return "\n\n".join([next(sentences), tables.aligned(self._table()), *sentences])
 
     def _repr_markdown_(self) -> str:
-        sentences = map(escaping.in_markdown, [self._headline(), *self._notes()])
+        sentences = map(texts.in_markdown, [self._headline(), *self._notes()])
         return "\n\n".join([next(sentences), tables.in_markdown(self._table()), *sentences])
 
     def save(self, folder: Any) -> list[str]:
@@ -175,7 +173,7 @@ class OutOfDistribution:
         return line
 
     def _notes(self) -> list[str]:
-        marked = outside_interval.reasons((row.value, row.low, row.high) for row in self.rows)
+        marked = texts.reasons((row.value, row.low, row.high) for row in self.rows)
         alone = caveats.constant(row.metric for row in self.rows if tables.is_alone(row))
         return [*self.notes, *alone, *marked]
 
@@ -191,7 +189,7 @@ class OutOfDistribution:
 
     def _csv(self) -> str:
         names = [field.name for field in dataclasses.fields(Detection)]
-        return csv_lines((escaping.in_csv(vars(row)) for row in self.rows), names)
+        return csv_lines((texts.in_csv(vars(row)) for row in self.rows), names)
 
 
 @probabilities_checked()  # `as_logits` checks all rows of the input

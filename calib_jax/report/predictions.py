@@ -11,15 +11,14 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import metrics
-from calib_jax.core.binary import binary
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array, as_numbers
-from calib_jax.core.inputs.invalid_values import (
+from calib_jax.core import checks
+from calib_jax.core.arrays import as_array, as_numbers, binary
+from calib_jax.core.types import Logits
+from calib_jax.core.values import (
     look_like_probabilities,
     refuse_probabilities,
     refuse_probability_column,
 )
-from calib_jax.core.types import Logits
 
 # Smaller probabilities are raised to this value, so that their logarithm is finite.
 FLOOR = 1e-38

@@ -5,8 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from calib_jax.core.display import short_repr
-from calib_jax.core.names import closest
+from calib_jax.core.names import closest, short_repr
 from calib_jax.report import calibration
 
 GIVEN, OTHER = "as given", "other"  # the default names of the predictions

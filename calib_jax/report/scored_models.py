@@ -11,9 +11,9 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array
-from calib_jax.core.inputs.invalid_values import refuse_labels
+from calib_jax.core import values
+from calib_jax.core.arrays import as_array
+from calib_jax.core.values import refuse_labels
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
 from calib_jax.report import calibration
@@ -78,7 +78,7 @@ def of_answers(models: Mapping[str, Any], weights: Any, clusters: Any, how: Cali
     weights = as_array(weights)
     _check_weights(weights)
     batch = np.shape(next(iter(models.values())).correct)
-    ids = None if clusters is None else checks.cluster_ids(clusters, batch)
+    ids = None if clusters is None else values.cluster_ids(clusters, batch)
     answers = {model: _flat_answers(model, each) for model, each in models.items()}
     weights = None if weights is None else jnp.asarray(weights).reshape(-1)
     held_out = {model: _answers_held_out(each) for model, each in (how.fit_on or {}).items()}
@@ -129,9 +129,9 @@ def of_classes(
     given = {model: as_array(each) for model, each in models.items()}
     labels, weights = as_array(labels), as_array(weights)
     _check_weights(weights)
-    ids = None if clusters is None else checks.cluster_ids(clusters, np.shape(labels))
+    ids = None if clusters is None else values.cluster_ids(clusters, np.shape(labels))
     logits = as_logits(given[first], weights=weights, **understood)
-    logits, labels, weights = checks.flat_rows("score", logits, labels, weights)
+    logits, labels, weights = values.flat_rows("score", logits, labels, weights)
     _check_labels(np.asarray(labels), weights, logits.shape[-1])
     called = _distinct(class_names, logits.shape[-1])
     columns = _columns(list(models), how)
@@ -139,7 +139,7 @@ def of_classes(
     read = {first: logits}
     for model in others:
         other = as_logits(given[model], weights=weights, **understood)
-        read[model], *_ = checks.flat_rows("score", other, labels, weights)
+        read[model], *_ = values.flat_rows("score", other, labels, weights)
         num_classes = read[model].shape[-1]
         _check_classes(model, num_classes, np.asarray(labels), weights)
         if num_classes != logits.shape[-1]:

@@ -12,9 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import inference
-from calib_jax.core.inputs.arrays import unmasked
-from calib_jax.core.inputs.stated import is_stated
+from calib_jax.core.arrays import unmasked
 from calib_jax.core.types import Labels
+from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.report import caveats
 from calib_jax.report.caveats import SQUARED_ERROR

@@ -11,8 +11,8 @@ import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax import inference
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import probabilities_checked
+from calib_jax.core import checks
+from calib_jax.core.values import probabilities_checked
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, caveats, files, scored_models, scored_tables, tables
 from calib_jax.report.answers import answers

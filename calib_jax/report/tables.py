@@ -9,9 +9,8 @@ from typing import Any, Protocol, runtime_checkable
 
 import numpy as np
 
-from calib_jax.core import outside_interval
-from calib_jax.core.files import escaping
-from calib_jax.core.files.escaping import csv_lines, without_nan
+from calib_jax.core import texts
+from calib_jax.core.texts import csv_lines, without_nan
 from calib_jax.report import calibration, caveats
 from calib_jax.report.answers import answers, shortened
 from calib_jax.report.caveats import NO_INTERVAL, least_p, least_p_of_bound, starred
@@ -43,23 +42,23 @@ def as_text(report: Results, *, explained: bool = False) -> str:
       report: the results.
       explained: whether the explanations of the numbers follow the tables.
     """
-    answer = "\n".join(map(escaping.one_line, [*report.headlines, *answers(report)]))
+    answer = "\n".join(map(texts.one_line, [*report.headlines, *answers(report)]))
     tables = [aligned(table, width=TERMINAL) for _, table in titled(report)]
     after = [*warnings(report), *(explanations(report) if explained else [])]
     if not explained and explanations(report):
         after.append(_FOLDED)
-    lines = map(escaping.one_line, [headline(report), *after])
+    lines = map(texts.one_line, [headline(report), *after])
     return "\n\n".join([answer, next(lines), *tables, *lines])
 
 
 def as_markdown(report: Results) -> str:
     """Format the answer and all tables as Markdown; the explanations of the numbers are folded."""
-    answer = "  \n".join(map(escaping.in_markdown, [*report.headlines, *answers(report)]))
-    lines = map(escaping.in_markdown, [headline(report), *warnings(report)])
+    answer = "  \n".join(map(texts.in_markdown, [*report.headlines, *answers(report)]))
+    lines = map(texts.in_markdown, [headline(report), *warnings(report)])
     tables = [in_markdown(table) for _, table in titled(report)]
     parts = [answer, next(lines), *tables, *lines]
     if folded := explanations(report):
-        items = "\n".join(f"- {escaping.in_markdown(line)}" for line in folded)
+        items = "\n".join(f"- {texts.in_markdown(line)}" for line in folded)
         title = "<summary>What the numbers mean</summary>"
         parts.append(f"<details>{title}\n\n{items}\n\n</details>")
     return "\n\n".join(parts)
@@ -68,13 +67,13 @@ def as_markdown(report: Results) -> str:
 def as_model_card(report: Results) -> str:
     """Format a section of a model card: tables, notes, and the command that produced them."""
     command = report.settings.get("command")
-    how = f" with {escaping.in_markdown_code(command)}" if command else ""
+    how = f" with {texts.in_markdown_code(command)}" if command else ""
     parts = [
         "## Calibration",
-        "  \n".join(map(escaping.in_markdown, [*report.headlines, *answers(report)])),
-        escaping.in_markdown(headline(report)),
+        "  \n".join(map(texts.in_markdown, [*report.headlines, *answers(report)])),
+        texts.in_markdown(headline(report)),
         *(in_markdown(table) for _, table in titled(report)),
-        "\n".join(f"- {escaping.in_markdown(note)}" for note in notes(report)),
+        "\n".join(f"- {texts.in_markdown(note)}" for note in notes(report)),
         f"Measured by calib_jax {report.settings['versions']['calib_jax']}{how}.",
     ]
     return "\n\n".join(filter(None, parts))
@@ -89,7 +88,7 @@ def as_csv(report: Results) -> str:
 
     def add(table: str, estimate: Estimated, **entries: Any) -> None:
         cells = vars(estimate) | entries
-        notes = outside_interval.reasons([_triple(estimate)])
+        notes = texts.reasons([_triple(estimate)])
         models = [cells["predictions"]]
         if isinstance(estimate, Change):
             models = [estimate.before, estimate.after]
@@ -114,7 +113,7 @@ def as_csv(report: Results) -> str:
     for name, parts in (("classes", report.classes), ("groups", report.groups)):
         for part in parts:
             add(name, part)
-    return csv_lines(map(escaping.in_csv, rows), fields)
+    return csv_lines(map(texts.in_csv, rows), fields)
 
 
 def as_json(report: Results, *, files: Sequence[str] = ()) -> str:
@@ -201,7 +200,7 @@ def warnings(report: Results) -> list[str]:
         *caveats.few_resamples(report.settings["resamples"], report.settings["level"]),
         *_on_clusters(report),
         *caveats.unsettled(report.unsettled),
-        *outside_interval.reasons(map(_triple, shown)),
+        *texts.reasons(map(_triple, shown)),
         *caveats.constant(each.metric for each in values if _is_constant(each)),
         *([caveats.NAN] if undefined else []),
     ]
@@ -391,7 +390,7 @@ def with_interval(estimate: Estimated, *, sign: str = "") -> str:
     if is_alone(estimate):
         return f"{estimate.value:{sign}z.4f}"
     value, low, high = (f"{number:{sign}z.4f}" for number in numbers)
-    return f"{value}{outside_interval.mark(*numbers)} [{low}, {high}]"
+    return f"{value}{texts.mark(*numbers)} [{low}, {high}]"
 
 
 def is_alone(estimate: Estimated) -> bool:
@@ -427,7 +426,7 @@ def in_markdown(table: Table, *, is_markup: bool = False) -> str:
       is_markup: whether the cells are already Markdown, such as links; otherwise plain text.
     """
     escaped = [
-        [cell.replace("|", r"\|") if is_markup else escaping.in_markdown_cell(cell) for cell in row]
+        [cell.replace("|", r"\|") if is_markup else texts.in_markdown_cell(cell) for cell in row]
         for row in table
     ]
     lines = ["| " + " | ".join(row) + " |" for row in escaped]
@@ -451,7 +450,7 @@ def aligned(table: Table, width: int | None = None) -> str:
     metric  bins
     ece     15
     """
-    cells = [list(map(escaping.one_line, row)) for row in table]
+    cells = [list(map(texts.one_line, row)) for row in table]
     widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
     blocks = [[0]]
     for column in range(1, len(widths)):

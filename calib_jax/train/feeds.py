@@ -28,8 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
+from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples, InMemory, RandomViews, Source, read
-from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import Joint, merged, merged_scan
 from calib_jax.core.types import PyTree
 from calib_jax.train.ordering import Order, in_batches, of_process, with_weights

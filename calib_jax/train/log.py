@@ -32,7 +32,7 @@ from typing import Any, Protocol, TypeAlias, runtime_checkable
 
 import jax
 
-from calib_jax.core.files.escaping import csv_lines, printable, without_nan
+from calib_jax.core.texts import csv_lines, printable, without_nan
 from calib_jax.train.checkpoint import writing
 
 Row: TypeAlias = dict[str, Any]

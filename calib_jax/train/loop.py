@@ -30,8 +30,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import labels_of
-from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train import checkpoint

@@ -16,8 +16,8 @@ import jax
 import jax.numpy as jnp
 import optax
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options, options_of
+from calib_jax.core import checks
+from calib_jax.core.names import check_options, options_of
 from calib_jax.core.types import PyTree
 
 Rate = float | Callable[[Any], Any]

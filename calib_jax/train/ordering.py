@@ -15,7 +15,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 
 # (seed, epoch) -> the indices of the examples of one epoch, in training order.
 Sampling: TypeAlias = Callable[[int, int], np.ndarray]

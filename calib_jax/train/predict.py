@@ -13,10 +13,10 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from calib_jax.core.display import short_repr
+from calib_jax.core import checks
 from calib_jax.core.examples import Source, check_source
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
+from calib_jax.core.names import short_repr
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
 from calib_jax.train.feeds import EvalStep, Streamed, feed, one_pass

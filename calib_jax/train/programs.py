@@ -14,9 +14,8 @@ import jax
 import numpy as np
 
 from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
-from calib_jax.core.progress import Progress
 from calib_jax.core.statistics import NOTHING
-from calib_jax.core.types import PyTree
+from calib_jax.core.types import Progress, PyTree
 from calib_jax.train.feeds import RunSteps, feed
 from calib_jax.train.forward import HEAD, with_classes
 from calib_jax.train.ordering import Order, in_batches, steps_per_epoch

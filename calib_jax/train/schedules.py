@@ -16,8 +16,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options
+from calib_jax.core import checks
+from calib_jax.core.names import check_options
 
 Schedule = Callable[[Any], Any]
 

@@ -12,10 +12,9 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 
-from calib_jax.core.display import short_repr
+from calib_jax.core import checks
 from calib_jax.core.examples import Examples, Source, check_source
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import names_options
+from calib_jax.core.names import names_options, short_repr
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.forward import Forward, LastLayer, check_forward
 from calib_jax.train.ordering import Sampling, examples_of_epoch

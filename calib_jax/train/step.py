@@ -20,13 +20,12 @@ import jax.numpy as jnp
 import optax
 from jax import lax
 
+from calib_jax.core import checks
 from calib_jax.core.examples import Examples, check_shape_of_weights
-from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import first_argmax, valid, wide
-from calib_jax.core.progress import Progress
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
-from calib_jax.core.types import Array, AxisName, PyTree
+from calib_jax.core.types import Array, AxisName, Progress, PyTree
 from calib_jax.train.forward import Forward, LastLayer, outputs_of
 from calib_jax.train.state import REDUCTIONS, Augment, Batch, Mix, TrainState, check_parts, identity
 

@@ -28,8 +28,7 @@ import numpy as np
 from flax import traverse_util
 
 from calib_jax import plots, train
-from calib_jax.core.files import escaping
-from calib_jax.core.files.escaping import csv_lines, without_nan
+from calib_jax.core.texts import csv_lines, in_csv, without_nan
 from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report.files import drawable, file_name, literal
 from experiments.reports import pages, summary, summary_text
@@ -318,7 +317,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
     }
     texts = {
         "compare.json": json.dumps(whole, indent=1) + "\n",
-        "compare.csv": csv_lines(map(escaping.in_csv, rows), list(rows[0])),
+        "compare.csv": csv_lines(map(in_csv, rows), list(rows[0])),
     }
     return pages.save(folder, "compare", page(comparison, pictures(comparison)), texts)
 

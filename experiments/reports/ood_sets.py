@@ -21,8 +21,7 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core import import_paths
 from calib_jax.core.examples import Source
-from calib_jax.core.inputs.options import check_options, options_of
-from calib_jax.core.names import nearest
+from calib_jax.core.names import check_options, nearest, options_of
 from experiments.running import building, imports
 
 NOISE = "gaussian_noise"

@@ -3,13 +3,13 @@
 import pathlib
 from collections.abc import Iterable, Mapping
 
-from calib_jax.core.files import escaping
+from calib_jax.core import texts
 from calib_jax.report import files, html_page, tables
 
 
 def as_text(head: str, sections: Iterable[tuple[str, tables.Table]], notes: Iterable[str]) -> str:
     """Format titled tables between a head and notes for a terminal."""
-    line = escaping.one_line
+    line = texts.one_line
     shown = [f"{line(title)}\n{tables.aligned(table)}" for title, table in sections]
     return "\n\n".join([line(head), *shown, *map(line, notes)])
 
@@ -21,7 +21,7 @@ def as_markdown(page: html_page.Page, pictures: str = "") -> str:
       page: the contents.
       pictures: the folder of the figures, which ends in a slash.
     """
-    escaped = escaping.in_markdown
+    escaped = texts.in_markdown
     parts = [f"# {escaped(page.title)}", *map(escaped, page.head.split("\n\n"))]
     for title, table in page.sections:
         parts += [f"## {escaped(title)}", tables.in_markdown(table)]

@@ -8,8 +8,8 @@ import jax
 import numpy as np
 
 from calib_jax import data
+from calib_jax.core import checks
 from calib_jax.core.examples import Examples
-from calib_jax.core.inputs import checks
 from experiments.running import building
 
 _WIDTH = 100

@@ -34,8 +34,8 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators, inference, metrics
-from calib_jax.core import outside_interval
-from calib_jax.core.files.escaping import without_nan
+from calib_jax.core import texts
+from calib_jax.core.texts import without_nan
 from calib_jax.report import calibration, caveats
 from calib_jax.report.caveats import NO_INTERVAL, adjusted
 from calib_jax.report.chosen_metrics import chosen_metrics
@@ -163,7 +163,7 @@ class Cell:
             *caveats.bootstrapped([self.metric] * self.raised),
             *caveats.no_p([self.metric] * self.untested),
             *caveats.no_interval([(self.metric, self.difference_interval or "")]),
-            *outside_interval.reasons(self.estimates),
+            *texts.reasons(self.estimates),
         ]
 
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 
 from calib_jax import inference, metrics, plots
-from calib_jax.core import outside_interval
-from calib_jax.core.files import escaping
-from calib_jax.core.files.escaping import csv_lines, without_nan
+from calib_jax.core import texts
+from calib_jax.core.texts import csv_lines, in_csv, without_nan
 from calib_jax.report import calibration, caveats, html_page, tables
 from calib_jax.report.files import drawable, file_name
 from experiments.reports import pages
@@ -57,7 +56,7 @@ def _written(summary: Summary, loss: str, phase: str) -> list[str]:
 
 def _with_interval(cell: Cell) -> str:
     star = caveats.starred(cell.p_holm)
-    mark = outside_interval.mark(cell.value, cell.low, cell.high)
+    mark = texts.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{short_number(cell.sd)}"
     ends = (
         "" if tables.is_alone(cell) else f" [{short_number(cell.low)}, {short_number(cell.high)}]"
@@ -171,7 +170,7 @@ def notes_of(cells: Sequence[Cell]) -> list[str]:
         *[caveats.BY_SQUARED_ERROR] * by_squared_error,
         *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
         *caveats.no_p(cell.metric for cell in cells if cell.untested),
-        *outside_interval.reasons(estimate for cell in cells for estimate in cell.estimates),
+        *texts.reasons(estimate for cell in cells for estimate in cell.estimates),
     ]
 
 
@@ -190,7 +189,7 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
     names = [field.name for field in dataclasses.fields(Cell)]
     rows = [dataclasses.asdict(cell) | {"note": " ".join(cell.notes)} for cell in summary.cells]
     texts = {
-        "sweep.csv": csv_lines(map(escaping.in_csv, rows), [*names, "note"]),
+        "sweep.csv": csv_lines(map(in_csv, rows), [*names, "note"]),
         "sweep.json": json.dumps(without_nan(record), indent=1) + "\n",
     }
     return pages.save(folder, "report", page(summary, pictures(summary)), texts)

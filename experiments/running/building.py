@@ -17,9 +17,9 @@ from absl import flags
 from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
+from calib_jax.core import checks
 from calib_jax.core.examples import as_stored, labels_of, weighted_labels
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import options_of
+from calib_jax.core.names import options_of
 from calib_jax.data.formats import files
 from experiments.running import imports, initial
 

@@ -301,7 +301,7 @@ def _say(error: BaseException | str, code: int) -> int:
 def printable(text: str) -> str:
     """Escape control characters of a file or a peer that a message quotes.
 
-    `calib_jax.core.files.escaping` does more, but it imports JAX, which would delay the error.
+    `calib_jax.core.texts` does more, but it imports JAX, which would delay the error.
     """
     return "".join(c if c.isprintable() or c == "\n" else ascii(c)[1:-1] for c in text)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax import data
-from calib_jax.core.inputs.options import options_of
+from calib_jax.core.names import options_of
 from calib_jax.data.formats import files
 from calib_jax.report import tables
 from experiments.running import cli

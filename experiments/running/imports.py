@@ -29,9 +29,9 @@ from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
 
 from calib_jax import losses, metrics
+from calib_jax.core import checks
 from calib_jax.core.import_paths import is_path, object_at
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options, options_of
+from calib_jax.core.names import check_options, options_of
 from experiments.running import cli
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help

@@ -18,7 +18,7 @@ import numpy as np
 from ml_collections import ConfigDict
 
 from calib_jax import losses
-from calib_jax.core.progress import Progress
+from calib_jax.core.types import Progress
 from experiments.running import building
 
 MEASURED = ("run", "metrics", "num_bins", "evaluate_test")

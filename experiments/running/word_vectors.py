@@ -11,8 +11,8 @@ from collections.abc import Sequence
 import numpy as np
 
 from calib_jax import data
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import options_of
+from calib_jax.core import checks
+from calib_jax.core.names import options_of
 from experiments.running.text_encoder import TextEncoder
 
 _BATCH = 256

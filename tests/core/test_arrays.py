@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calib_jax import binary, calibrators, inference, losses, metrics, plots, report
-from calib_jax.core.inputs.arrays import as_array
+from calib_jax.core.arrays import as_array
 
 LOGITS = np.array([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3], [0.0, 3.0, 1.0], [1.0, 0.0, 2.0]], np.float32)
 LABELS = np.array([0, 2, 1, 0])

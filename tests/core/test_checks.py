@@ -7,16 +7,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.options import check_options, options_of
+from calib_jax.core import arrays, checks
+from calib_jax.core.names import check_options, options_of
 
 
-@checks.takes_logits()
+@arrays.takes_logits()
 def hard(logits, labels, weights=None, *, scale=1.0):
     return scale * (logits[..., 0] + labels)
 
 
-@checks.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True)
 def soft(logits, labels):
     return logits[..., 0]
 
@@ -85,7 +85,7 @@ def test_numpy_lists_and_narrow_types_become_arrays():
     assert hard([[1.0, 2.0]], [0]).shape == (1,)
     assert hard(LOGITS.astype(np.float16), LABELS.astype(np.uint8)).shape == (4,)
 
-    @checks.takes_logits()
+    @arrays.takes_logits()
     def dtype_of(logits, labels, weights=None):
         return None if weights is None else weights.dtype
 
@@ -127,7 +127,7 @@ def test_arguments_that_do_not_fit_name_the_function():
 def test_a_traced_number_is_not_checked_and_a_known_one_is():
     @jax.jit
     def traced(gamma):
-        assert not checks.concrete(gamma)
+        assert not arrays.concrete(gamma)
         checks.at_least("gamma", gamma, 0)
         checks.above("gamma", gamma, 0)
         checks.between("gamma", gamma, 0, 1)

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core.inputs import invalid_values
+from calib_jax.core import values
 
 INF = np.inf
 LABELS = jnp.zeros(3, int)
@@ -22,27 +22,25 @@ def test_what_is_not_finite(transform, dtype):
         [1, 2, 3], [1, -INF, 0], [0, -INF, -INF],
         [np.nan, 1, 2], [-INF, 1, np.nan], [INF, 0, 0], [INF, -INF, 0], [-INF, -INF, -INF],
     ], dtype)  # fmt: skip
-    actual = transform(invalid_values.not_finite)(rows)
+    actual = transform(values.not_finite)(rows)
     np.testing.assert_array_equal(actual, [False] * 3 + [True] * 5)
     for width in (17, 64, 1000):  # a maximum keeps a NaN wherever it stands
         wide = np.zeros((width, width), dtype)
         wide[np.arange(width), np.arange(width)] = np.nan
-        assert transform(invalid_values.not_finite)(wide).all()
+        assert transform(values.not_finite)(wide).all()
 
 
 def refusal(logits=LOGITS, labels=LABELS, weights=None):
-    actual = jax.jit(invalid_values.count_invalid_values)(logits, labels, weights)
+    actual = jax.jit(values.count_invalid_values)(logits, labels, weights)
     with pytest.raises(ValueError, match=r"^f: ") as caught:
-        invalid_values.refuse("f", actual, logits.shape)
+        values.refuse("f", actual, logits.shape)
     assert all(len(line) <= 121 for line in str(caught.value).split("\n"))
     return str(caught.value)
 
 
 def test_refusals():
     impossible = LOGITS.at[0, 0].set(-INF)
-    invalid_values.refuse(
-        "f", invalid_values.count_invalid_values(impossible, LABELS, None), (3, 2)
-    )
+    values.refuse("f", values.count_invalid_values(impossible, LABELS, None), (3, 2))
     assert "1 of 3 rows have NaN or infinite" in refusal(LOGITS.at[0, 0].set(INF))
     assert "2 of 3 rows have NaN or infinite" in refusal(LOGITS.at[:2].set(-INF))
     assert "1 of 3 labels" in refusal(labels=LABELS.at[1].set(2))
@@ -53,9 +51,7 @@ def test_refusals():
     huge = refusal(weights=jnp.full(3, 3e38))
     assert re.search("the weights sum to inf.* divide them all by the largest", huge)
     assert "sum to 3e+37" in refusal(weights=jnp.full(3, 1e37))
-    invalid_values.refuse(
-        "f", invalid_values.count_invalid_values(LOGITS, LABELS, jnp.full(3, 1e29)), (3, 2)
-    )
+    values.refuse("f", values.count_invalid_values(LOGITS, LABELS, jnp.full(3, 1e29)), (3, 2))
 
 
 def test_a_label_beyond_32_bits_stays_wrong(x64):

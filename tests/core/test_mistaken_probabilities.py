@@ -10,12 +10,8 @@ import numpy as np
 import pytest
 
 from calib_jax import binary, calibrators, inference, metrics, report
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.invalid_values import (
-    LEAST_ROWS,
-    refuse_probabilities,
-    refuse_probability_column,
-)
+from calib_jax.core import values
+from calib_jax.core.values import LEAST_ROWS, refuse_probabilities, refuse_probability_column
 from tests.selection import first_case, some
 
 RANDOM = np.random.default_rng(0)
@@ -104,9 +100,9 @@ def test_one_column():
 def test_whoever_looks_at_values_refuses_them():
     labels = np.zeros(40, int)
     with pytest.raises(ValueError, match="ece: all 40 rows of the logits look like") as caught:
-        checks.flat_rows("ece", P, labels, None)
+        values.flat_rows("ece", P, labels, None)
     assert all(len(line) < 121 for line in str(caught.value).split("\n"))
-    jax.jit(lambda z: checks.flat_rows("ece", z, labels, None)[0])(P)
+    jax.jit(lambda z: values.flat_rows("ece", z, labels, None)[0])(P)
 
 
 # Every way in which arrays enter the library.

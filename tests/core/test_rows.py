@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core import numerics, rows
-from calib_jax.core.inputs import arrays
+from calib_jax.core import arrays, numerics, rows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])

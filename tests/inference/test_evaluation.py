@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics, report
+from calib_jax.core import values as core_values
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.core.inputs import invalid_values
 from calib_jax.inference import evaluation as evaluation_file
 from calib_jax.inference.bounds import bin_gaps
 from tests import compilations
@@ -123,9 +123,9 @@ def test_a_part_is_the_evaluation_of_its_rows():
 @pytest.mark.slow
 def test_the_values_are_validated_once(monkeypatch):
     calls = []
-    refuse = invalid_values.refuse
+    refuse = core_values.refuse
     monkeypatch.setattr(
-        invalid_values, "refuse", lambda *given, **options: calls.append(refuse(*given, **options))
+        core_values, "refuse", lambda *given, **options: calls.append(refuse(*given, **options))
     )
     evaluation = evaluated()
     for name in ("noise_bound", "debiased_squared_error", "class_errors", "group_errors"):

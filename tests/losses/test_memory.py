@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax.core.progress import Progress
+from calib_jax.core.types import Progress
 
 PIXELS, CLASSES = 769 * 769, 19
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.core.display import short
+from calib_jax.core.names import short
 
 from .laws import value_of
 

@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from calib_jax import metrics
-from calib_jax.core.inputs.options import options_of
+from calib_jax.core.names import options_of
 from calib_jax.metrics.contract import metric as contract
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own

@@ -14,7 +14,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from calib_jax import calibrators, metrics, report
-from calib_jax.core.files import escaping
+from calib_jax.core import texts
 from calib_jax.report.reading import answer_files
 
 from .cases import few_and_many
@@ -149,7 +149,7 @@ def TestEveryFormatHoldsTheSameAnswers(rows: list, seed: int, percent: bool) -> 
         for ending in ("csv", "jsonl", "npz", "parquet"):
             models, notes = answer_files.read_answers(write(folder, ending, columns))
             assert [each.model for each in models] == list(dict.fromkeys(columns["model"]))
-            assert all(escaping.one_line(note) == note for note in notes), ending
+            assert all(texts.one_line(note) == note for note in notes), ending
             for each in models:
                 of = [k for k, name in enumerate(columns["model"]) if name == each.model]
                 for field in ("questions", "groups", "correct"):

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from calib_jax.core.files import escaping
+from calib_jax.core import texts
 
 HOSTILE = "\x1b]0;owned\x07\x1b[31m=cmd|'/C calc'!A0<script>alert(1)</script>\n# heading"
 LOGITS = np.random.default_rng(0).normal(size=(60, 3)).astype(np.float32)
@@ -66,7 +66,7 @@ def test_a_spreadsheet_gets_no_formulas(scored):
 
 def test_numbers_in_text_stay():
     cells = {"a": "-0.25", "b": -0.25, "c": "+1e-3", "d": None, "e": "cat"}
-    assert escaping.in_csv(cells) == cells
+    assert texts.in_csv(cells) == cells
 
 
 def test_errors_of_the_command_get_no_escapes(tmp_path):

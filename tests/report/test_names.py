@@ -9,8 +9,8 @@ import os
 import numpy as np
 import pytest
 
-from calib_jax.core.files import escaping
-from calib_jax.core.files.escaping import printable
+from calib_jax.core import texts
+from calib_jax.core.texts import printable
 from calib_jax.report import command, tables
 from calib_jax.report.files import file_names, pictures
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
@@ -77,7 +77,7 @@ def test_text_and_markdown_hold_no_escapes_and_no_markup(name):
     check_text(str(made))
     for page in (made._repr_markdown_(), tables.as_model_card(made)):
         check_markdown(page)
-    assert escaping.one_line(name) in str(made)  # it is shown, not dropped
+    assert texts.one_line(name) in str(made)  # it is shown, not dropped
 
 
 @hostile
@@ -200,7 +200,7 @@ def test_names_and_numbers_of_common_reports_are_written_as_they_are():
         "snake_case",
     ):
         assert printable(name) == name
-        assert escaping.in_markdown(name) == escaping.in_markdown_cell(name) == name
+        assert texts.in_markdown(name) == texts.in_markdown_cell(name) == name
     for name in ("-1", "+2.5", "cat", "-inf"):
-        assert escaping.in_csv({"part": name}) == {"part": name}
-    assert escaping.in_markdown_cell("0.1 [0.0, 0.2] p = .004*") == "0.1 [0.0, 0.2] p = .004*"
+        assert texts.in_csv({"part": name}) == {"part": name}
+    assert texts.in_markdown_cell("0.1 [0.0, 0.2] p = .004*") == "0.1 [0.0, 0.2] p = .004*"

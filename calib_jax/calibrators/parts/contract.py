@@ -26,19 +26,18 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts import event
-from calib_jax.core import numerics
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers, concrete, refuse_part, with_auto_axes
-from calib_jax.core.inputs.invalid_values import (
+from calib_jax.core import numerics, values
+from calib_jax.core.arrays import as_numbers, concrete, refuse_part, with_auto_axes
+from calib_jax.core.numerics import valid, widened
+from calib_jax.core.rows import present, weigh
+from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
+from calib_jax.core.values import (
     count_invalid_values,
     not_finite,
     num_classes_of,
     refuse,
+    two_classes,
 )
-from calib_jax.core.inputs.stated import two_classes
-from calib_jax.core.numerics import valid, widened
-from calib_jax.core.rows import present, weigh
-from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
 
 _Params = TypeVar("_Params", bound=PyTree)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -161,7 +160,7 @@ def examples(
     """
     column = logits.values if isinstance(logits, event.Column) else None
     logits = logits if column is None else column
-    logits, labels, weights = checks.flat_rows(name, logits, labels, weights)
+    logits, labels, weights = values.flat_rows(name, logits, labels, weights)
     if column is None:
         check_classes(name, logits.shape[1])
     if concrete(logits, labels, weights):

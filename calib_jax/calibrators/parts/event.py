@@ -23,12 +23,12 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_numbers, concrete, gathered, with_auto_axes
-from calib_jax.core.inputs.stated import Stated
+from calib_jax.core import arrays
+from calib_jax.core.arrays import as_numbers, concrete, gathered, with_auto_axes
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
+from calib_jax.core.values import Stated
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Way: TypeAlias = Literal["odds", "place"]
@@ -185,7 +185,7 @@ def _fit(
 ) -> OfEvent:
     parts = [gathered(name, "answers", part) for part in vars(answers).values()]
     column, correct = type(answers)(*parts).columns(name)
-    weights = checks.weights_for(column, gathered(name, "weights", weights))
+    weights = arrays.weights_for(column, gathered(name, "weights", weights))
     values = column[..., 0]
     if values.size == 0:
         raise ValueError(f"{name}: there are no answers.")

@@ -9,7 +9,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 from calib_jax.calibrators.parts import contract, storage
 from calib_jax.calibrators.parts.event import OfProbability, OfScore
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.inputs.options import check_options
+from calib_jax.core.names import check_options
 
 _Calibrator = TypeVar("_Calibrator")
 

@@ -21,10 +21,9 @@ from jaxtyping import Bool, Float
 
 from calib_jax.calibrators.parts import contract
 from calib_jax.calibrators.parts.contract import Code, FitRows
-from calib_jax.core import numerics
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.stated import is_stated
+from calib_jax.core import checks, numerics
 from calib_jax.core.types import Array, Labels, Logits, Number, Vector
+from calib_jax.core.values import is_stated
 
 
 def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:

@@ -12,8 +12,8 @@ import zipfile
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, NamedTuple
 
+from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Download
 
 TFDS, OFFICIAL = "tfds", "official"

@@ -19,8 +19,8 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Integer
 
+from calib_jax.core import checks
 from calib_jax.core.examples import Examples
-from calib_jax.core.inputs import checks
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import Array, AxisName, Number, PyTree, Scalar
 

@@ -6,9 +6,9 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array
 from calib_jax.data import splits
 from calib_jax.data.dataset import Augment, Dataset

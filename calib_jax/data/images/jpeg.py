@@ -15,7 +15,7 @@ import numpy as np
 
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
-from calib_jax.core.files.escaping import one_line
+from calib_jax.core.texts import one_line
 from calib_jax.data.images.image_files import opened
 
 # Ranges of random crops, from Szegedy et al. 2015.

@@ -8,8 +8,8 @@ on pixels scaled to [0, 1], with $\sigma$ = .04, .06, .08, .09, .10 at severity 
 import jax
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory, Source, check_source
-from calib_jax.core.inputs import checks
 
 SIGMAS = (0.04, 0.06, 0.08, 0.09, 0.10)
 _CHUNK = 1 << 20  # values of pixels that get noise at a time

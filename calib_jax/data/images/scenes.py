@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import Augment
 from calib_jax.data.images.augmentation import on_inputs, random_color
 from calib_jax.data.images.image_files import opened

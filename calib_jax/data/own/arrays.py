@@ -7,8 +7,8 @@ from typing import Any
 import jax
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import PyTree
 from calib_jax.data.dataset import Augment, Dataset
 from calib_jax.data.images.image_files import eight_bits

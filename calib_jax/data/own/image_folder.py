@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.core.files.escaping import one_line
-from calib_jax.core.inputs import checks
+from calib_jax.core.texts import one_line
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip

@@ -5,9 +5,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.own.arrays import assembled, held_out

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images import scenes

@@ -8,9 +8,9 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.splits import with_label_noise

@@ -7,8 +7,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
-from calib_jax.core.inputs import checks
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Array
 from calib_jax.data.dataset import About, Dataset, register

@@ -7,9 +7,9 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.splits import split_in_two

@@ -2,7 +2,7 @@
 
 import pathlib
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.text.sentence_pairs import (

@@ -4,8 +4,8 @@ import pathlib
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data import splits
 from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.formats import files

@@ -1,6 +1,6 @@
 """WMT 2014: sentences of news, parliament and the web in English and German, from TFDS."""
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files, tfds
 from calib_jax.data.text.sentence_pairs import DIRECTIONS, Parallel, parallel, translation

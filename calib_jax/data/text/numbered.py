@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.data.formats import files
 from calib_jax.data.text.vocabulary import Vocabulary, words_of
 from calib_jax.data.text.word_vectors import read_vectors

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.files import reading, writing
-from calib_jax.core.inputs import checks
 from calib_jax.data.text.vocabulary import refuse_text
 from calib_jax.data.text.wordpiece import tokenizers
 

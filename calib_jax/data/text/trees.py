@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 
 
 class Tree(NamedTuple):

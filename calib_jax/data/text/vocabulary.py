@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 
 PADDING = 0
 _SEPARATORS = string.punctuation.replace("'", "") + "\t\n"

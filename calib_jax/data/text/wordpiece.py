@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.core.inputs import checks
 from calib_jax.data.text.vocabulary import CUTS, refuse_text
 
 _UNKNOWN, _FIRST, _LAST, _PADDING = "[UNK]", "[CLS]", "[SEP]", "[PAD]"

@@ -16,8 +16,8 @@ import jax
 import numpy as np
 from jaxtyping import Float, Integer
 
+from calib_jax.core import checks
 from calib_jax.core.binning import BINNING_RULES, uniform_edges
-from calib_jax.core.inputs import checks
 from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.null_draws import class_draws, hit_draws, joint_hit_sums

@@ -35,7 +35,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.inference.bounds import null_draws, running_sums
 from calib_jax.inference.bounds.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
 from calib_jax.inference.evaluation import Evaluation, evaluated

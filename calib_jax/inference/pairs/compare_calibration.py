@@ -20,7 +20,7 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of
 from calib_jax.inference.normal import normal_test
 from calib_jax.inference.residuals import Binned, binned, moments

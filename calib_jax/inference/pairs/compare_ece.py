@@ -26,7 +26,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.bounds.bin_gaps import members_of_top_label, with_variance
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of

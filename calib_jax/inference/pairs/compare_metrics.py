@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.inputs import checks
+from calib_jax.core import checks
 from calib_jax.core.types import Array, PyTree
 from calib_jax.inference.evaluation import Evaluation, bytes_of, on_same_examples, runs_of
 from calib_jax.inference.pairs.compare_calibration import binned_for_pairs, difference_of_errors

@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.inputs.stated import is_stated
 from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.core.values import is_stated
 from calib_jax.inference.evaluation import Evaluation, independent, on_same_examples
 from calib_jax.metrics.contract.predictions import Predictions
 

@@ -28,8 +28,8 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Int, Integer
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import as_array, as_numbers, gathered
+from calib_jax.core import checks
+from calib_jax.core.arrays import as_array, as_numbers, gathered
 from calib_jax.core.numerics import wide
 from calib_jax.core.rows import padded_size, present
 from calib_jax.core.types import Array, ArrayLike, Labels, Number, PyTree

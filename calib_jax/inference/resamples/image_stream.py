@@ -21,11 +21,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import with_auto_axes
-from calib_jax.core.inputs.invalid_values import InvalidValues, refuse
+from calib_jax.core import arrays, checks
+from calib_jax.core.arrays import with_auto_axes
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
+from calib_jax.core.values import InvalidValues, refuse
 from calib_jax.inference.resamples.bootstrap import (
     INTERVALS,
     SHARES,
@@ -85,8 +85,8 @@ class ImageStream:
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
-        logits, labels = checks.batch_of(name, logits, labels, soft_labels=False)
-        weights = checks.weights_for(logits, weights)
+        logits, labels = arrays.batch_of(name, logits, labels, soft_labels=False)
+        weights = arrays.weights_for(logits, weights)
         if labels.ndim < 2:
             raise ValueError(
                 f"{name}: images need labels of shape [images, pixels], got {labels.shape}."

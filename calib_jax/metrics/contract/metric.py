@@ -44,18 +44,17 @@ from typing import (
 import jax
 import numpy as np
 
+from calib_jax.core import arrays, checks, values
+from calib_jax.core.arrays import concrete, unmasked, with_auto_axes
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.display import short
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.arrays import concrete, unmasked, with_auto_axes
-from calib_jax.core.inputs.invalid_values import InvalidValues, count_invalid_values, refuse
-from calib_jax.core.inputs.stated import Stated, rows_of
+from calib_jax.core.names import short
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import ArrayLike
 from calib_jax.core.types import Labels as LabelsArray
 from calib_jax.core.types import Logits as LogitsArray
 from calib_jax.core.types import Weights as WeightsArray
+from calib_jax.core.values import InvalidValues, Stated, count_invalid_values, refuse, rows_of
 from calib_jax.metrics.contract.predictions import Predictions, stats_in_blocks
 from calib_jax.metrics.contract.ranked import ranked_if_scored
 from calib_jax.metrics.contract.terms import Terms
@@ -145,7 +144,7 @@ class Metric(Generic[_Arguments, _Value]):
         return with_auto_axes(terms, *rows_of(self.name, logits, labels))
 
     def _terms(self, logits: Any, labels: Any) -> Terms:
-        logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
+        logits, labels = arrays.batch_of(self.name, logits, labels, soft_labels=False)
         return self.terms_of(Predictions(logits, labels))
 
     def stat(
@@ -160,8 +159,8 @@ class Metric(Generic[_Arguments, _Value]):
         return with_auto_axes(stat, logits, labels, weights, per_row=False)
 
     def _stat(self, logits: Any, labels: Any, weights: Any) -> Stat:
-        logits, labels = checks.batch_of(self.name, logits, labels, soft_labels=False)
-        weights = checks.weights_for(logits, weights)
+        logits, labels = arrays.batch_of(self.name, logits, labels, soft_labels=False)
+        weights = arrays.weights_for(logits, weights)
         logits, labels, weights = present(logits, labels, weights)
         return self._terms(logits, labels).weigh(weights)
 
@@ -360,7 +359,7 @@ def checked_values(
 def _flat_rows(
     metrics: Metrics, logits: Any, labels: Any, weights: Any, *, merges: bool = False
 ) -> Any:
-    return checks.flat_rows(
+    return values.flat_rows(
         _names(metrics), logits, labels, weights, merges=merges, stays_sharded=True
     )
 

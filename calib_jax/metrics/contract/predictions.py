@@ -16,8 +16,7 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.core.inputs import checks
-from calib_jax.core.inputs.stated import is_stated, two_classes
+from calib_jax.core import checks
 from calib_jax.core.numerics import (
     at_least_float32,
     first_argmax,
@@ -29,6 +28,7 @@ from calib_jax.core.numerics import (
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Sums, merged_scan
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample, Weights
+from calib_jax.core.values import is_stated, two_classes
 from calib_jax.metrics.contract.terms import Terms
 
 _Arrays = TypeVar("_Arrays")

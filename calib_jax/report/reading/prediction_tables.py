@@ -18,8 +18,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calib_jax.core.files import reading
-from calib_jax.core.files.escaping import one_line
 from calib_jax.core.files.reading import Unreadable
+from calib_jax.core.texts import one_line
 
 LINE_CHARACTERS = 1 << 25  # enough for a million columns
 _LINES_AT_ONCE = 1000

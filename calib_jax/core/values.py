@@ -1,4 +1,4 @@
-"""Checks for invalid values: one pass counts them, and outside `jit` they raise an error.
+"""Invalid values: one compiled pass counts them, and outside `jit` they raise an error.
 
 Inside `jit` invalid values give NaN, never a wrong finite number (see `core.numerics.valid`).
 Outside `jit`, where values can be read, they raise an error that counts them.
@@ -13,6 +13,7 @@ check reads all rows of an input once, where they enter, and only if there are a
 
 import contextlib
 import contextvars
+import dataclasses
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -20,13 +21,24 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Bool, Real
+from jaxtyping import Bool, Float, Real
 
-from calib_jax.core import numerics
-from calib_jax.core.inputs.arrays import as_labels
-from calib_jax.core.numerics import valid
+from calib_jax.core import numerics, rows
+from calib_jax.core.arrays import (
+    as_array,
+    as_labels,
+    as_numbers,
+    batch_of,
+    concrete,
+    gathered,
+    host_integers,
+    unmasked,
+    weights_for,
+)
+from calib_jax.core.names import short_repr
+from calib_jax.core.numerics import at_least_float32, valid
 from calib_jax.core.rows import LARGEST_TOTAL
-from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.core.types import Array, ArrayLike, Labels, Logits, Weights
 
 LEAST_ROWS = 20
 
@@ -281,3 +293,158 @@ def _present_rows(logits: Any, weights: Any) -> Any:
     on_cpu = not isinstance(logits, jax.Array) or all(d.platform == "cpu" for d in logits.devices())
     rows = (np.asarray(logits) if on_cpu else logits).reshape(-1, logits.shape[-1])
     return rows if np.all(counts) else rows[np.flatnonzero(counts)]
+
+
+@dataclasses.dataclass(frozen=True)
+class Stated:
+    """Confidences that were stated for answers, and whether the answers are right.
+
+    It stands in place of the logits of every metric, and of every function of `inference` that
+    needs no classes. A metric then reads the confidence as the probability that the answer is
+    right, also below 1/2: the ECE of answers stated at .3, of which 10 % are right, is .2. The
+    Brier score is the mean of (confidence - correct)^2, half of that of two classes.
+
+    Attributes:
+      confidence: `[*batch]`, in [0, 1].
+      correct: `[*batch]`, True or 1 where the answer is right, else False or 0.
+
+    >>> from calib_jax import metrics
+    >>> stated = metrics.Stated([0.9, 0.9, 0.3, 0.3], [True, True, False, False])
+    >>> metrics.ece(stated)
+    Array(0.2, dtype=float32)
+    >>> metrics.brier(stated)
+    Array(0.05, dtype=float32)
+    """
+
+    confidence: ArrayLike
+    correct: ArrayLike
+
+    __repr__ = short_repr
+
+    def columns(self, name: str) -> tuple[Float[Array, "*batch 1"], Array]:
+        """Validate the pair; return the confidences as one column, and the labels.
+
+        Args:
+          name: the name of the caller, for error messages.
+        """
+        confidence, correct = (
+            jnp.asarray(as_numbers(name, what, values))
+            for what, values in (("confidence", self.confidence), ("correct", self.correct))
+        )
+        if confidence.shape != correct.shape or confidence.ndim == 0:
+            raise ValueError(
+                f"{name}: confidence and correct need one value for each answer, got the shapes"
+                f" {confidence.shape} and {correct.shape}."
+            )
+        if concrete(confidence, correct):
+            _refuse_values(name, np.asarray(confidence), np.asarray(correct))
+        return at_least_float32(confidence)[..., None], correct.astype(jnp.int32)
+
+
+def _refuse_values(name: str, confidence: np.ndarray, correct: np.ndarray) -> None:
+    outside = ~((confidence >= 0) & (confidence <= 1))
+    if np.any(outside):
+        one = confidence[outside].flat[0]
+        hint = ": divide percent by 100" if np.all((confidence >= 0) & (confidence <= 100)) else ""
+        raise ValueError(
+            f"{name}: {np.sum(outside)} of {confidence.size} confidences are outside [0, 1],"
+            f" {one:g} is one{hint}."
+        )
+    neither = (correct != 0) & (correct != 1)
+    if np.any(neither):
+        raise ValueError(
+            f"{name}: correct must be True or False, 1 or 0, got {correct[neither].flat[0]:g}."
+        )
+
+
+def rows_of(name: str, logits: Any, labels: Any) -> tuple[Any, Any]:
+    """Return the column and the labels of a `Stated`; return other logits and labels unchanged."""
+    if isinstance(logits, Stated):
+        if labels is not None:
+            raise TypeError(f"{name}: a Stated holds its labels: leave out labels.")
+        return logits.columns(name)
+    if labels is None:
+        raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
+    return logits, labels
+
+
+def is_stated(logits: Any) -> bool:
+    """Check whether logits are one column of stated confidences."""
+    return bool(logits.shape[-1] == 1)
+
+
+def two_classes(logits: Logits) -> Float[Array, "*batch two_or_more"]:
+    """Convert one column c to the logits log(1 - c) and log c of wrong and right; else no-op.
+
+    NaN where c is outside [0, 1].
+    """
+    if not is_stated(logits):
+        return logits
+    confidence = at_least_float32(logits)
+    return jnp.concatenate([jnp.log1p(-confidence), jnp.log(confidence)], axis=-1)
+
+
+jax.tree_util.register_dataclass(Stated)
+
+
+def flat_rows(
+    name: str,
+    logits: Any,
+    labels: Any,
+    weights: Any,
+    *,
+    is_part: bool = False,
+    merges: bool = False,
+    stays_sharded: bool = False,
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Validate the arguments and convert them to arrays with one batch axis.
+
+    Outside `jit`, also raise an error for labels beyond 32 bits, which JAX would narrow, and for
+    probabilities passed as logits, unless the rows are a part of an input. Weights that cannot
+    count copies are scaled, see `rows.counted`, unless the statistics of the rows merge with those
+    of other rows. Arrays that are spread over devices are gathered, unless they may stay sharded.
+    """
+    labels = as_array(labels)
+    if not stays_sharded:
+        logits, labels, weights = (
+            gathered(name, what, values)
+            for what, values in (("logits", logits), ("labels", labels), ("weights", weights))
+        )
+    given_labels = host_integers(labels)
+    logits, labels = batch_of(name, logits, labels, soft_labels=False)
+    weights = weights_for(logits, weights)
+    if labels.size == 0:
+        raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
+    if concrete(logits, labels, weights):
+        if given_labels is not None and np.any((given_labels < -(2**31)) | (given_labels >= 2**31)):
+            refuse_labels(name, given_labels, weights, num_classes_of(logits.shape))
+        if not is_part:
+            refuse_unchecked_probabilities(name, logits, weights)
+    flat_weights = None if weights is None else weights.reshape(-1)
+    if flat_weights is not None and not (is_part or merges):
+        flat_weights = rows.counted(flat_weights)
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
+
+
+def of_one_kind(array: np.ndarray) -> np.ndarray:
+    """Convert a column of objects that are all strings or all integers; return others unchanged."""
+    if array.dtype == object:
+        for kind, dtype in ((str, str), (int | np.integer, np.int64)):
+            if all(isinstance(entry, kind) for entry in array.flat):
+                return array.astype(dtype)
+    return array
+
+
+def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate the clusters of examples of this shape; return them along one axis."""
+    # `as_array` takes only columns of numbers.
+    clusters = gathered("", "clusters", unmasked("clusters", clusters))
+    ids = np.asarray(clusters if hasattr(clusters, "to_numpy") else as_array(clusters))
+    if ids.shape != shape:
+        raise ValueError(
+            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
+        )
+    ids = of_one_kind(ids)
+    if ids.dtype.kind not in "iuUS":
+        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+    return ids.reshape(-1)

@@ -1,0 +1,143 @@
+"""Checks of options, run once at trace time: numbers, seeds, keys and names of choices."""
+
+import functools
+from collections.abc import Callable, Collection
+from typing import Any, TypeVar, cast
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+
+from calib_jax.core.arrays import concrete as concrete
+from calib_jax.core.names import closest, short
+from calib_jax.core.names import nearest as nearest
+
+_Function = TypeVar("_Function", bound=Callable[..., Any])
+
+_MOST_BINS = 100_000
+
+
+def random_key(key: Any) -> None:
+    """Validate a key of `jax.random`; an integer is a seed and raises an error."""
+    dtype = getattr(key, "dtype", None)
+    is_key = dtype is not None and jnp.issubdtype(dtype, jax.dtypes.prng_key)
+    if not (is_key or (dtype == np.uint32 and np.ndim(key))):
+        raise TypeError(f"key must be a random key, such as jax.random.key(0), got {key!r}.")
+    if np.ndim(key) != (not is_key):
+        raise ValueError(f"key must be one random key, got several, {np.shape(key)}: give key[0].")
+
+
+def needs_key(function: _Function) -> _Function:
+    """Wrap a function so that a call without its option `key` raises an error with an example.
+
+    >>> @needs_key
+    ... def resampled(logits, *, key): ...
+    >>> resampled(0)
+    Traceback (most recent call last):
+    TypeError: resampled draws random numbers: give key=jax.random.key(0).
+    """
+
+    @functools.wraps(function)
+    def checked(*args: Any, **options: Any) -> Any:
+        if "key" not in options:
+            raise TypeError(
+                f"{function.__name__} draws random numbers: give key=jax.random.key(0)."
+            )
+        return function(*args, **options)
+
+    return cast(_Function, checked)
+
+
+def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
+    """Validate that a static number is an integer of at least `bound`."""
+    at_least(name, value, bound, why)
+    if concrete(value) and (np.ndim(value) or isinstance(value, float) or value != int(value)):
+        raise TypeError(f"{name} must be an integer, got {value!r}.")
+
+
+def num_bins(value: Any) -> None:
+    """Validate a number of bins; every bin takes memory, filled or not."""
+    whole("num_bins", value)
+    if concrete(value) and value > _MOST_BINS:
+        raise ValueError(f"num_bins must be at most {_MOST_BINS:,}, got {value}.")
+
+
+def seed(value: Any, count: int = 1) -> None:
+    """Validate a seed, or the first of `count` seeds.
+
+    JAX keys hold 32 bits of a seed, so the seeds 1 and 2^32 + 1 would give the same key.
+    """
+    whole("seed", value, 0)
+    if concrete(value) and int(value) + count > 2**32:
+        last = f", the last of {count} seeds," if count > 1 else ""
+        raise ValueError(f"seed{last} must be less than 2^32, got {int(value) + count - 1}.")
+
+
+def function(name: str, value: Any, arguments: str) -> None:
+    """Validate that a value is a function; a result of one is a frequent mistake."""
+    if not callable(value):
+        raise TypeError(f"{name} must be a function of {arguments}, got {short(value)}.")
+
+
+def _number(name: str, value: Any) -> None:
+    """Validate that a value is not text or a missing value, which NumPy cannot compare."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+
+
+def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
+    """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
+    _number(name, value)
+    if concrete(value, bound) and not np.all(np.asarray(value) >= bound):
+        raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
+
+
+def above(name: str, value: Any, bound: float, why: str = "") -> None:
+    """Validate that a static number (or array of numbers) is greater than `bound`."""
+    _number(name, value)
+    if concrete(value) and not np.all(np.asarray(value) > bound):
+        raise ValueError(f"{name} must be greater than {bound:g}{why}, got {value}.")
+
+
+def between(name: str, value: Any, low: float, high: float) -> None:
+    """Validate that a static number (or array of numbers) lies in [low, high]."""
+    _number(name, value)
+    if concrete(value) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
+        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
+
+
+def level(value: Any) -> None:
+    """Validate the nominal coverage of an interval, a fraction."""
+    _number("level", value)
+    if concrete(value) and not 0 < value < 1:
+        raise ValueError(f"level must be a fraction between 0 and 1, got {value}.")
+
+
+def ascending(name: str, values: Any) -> None:
+    """Validate that static numbers strictly ascend."""
+    if concrete(*values) and not np.all(np.diff(np.asarray(values)) > 0):
+        raise ValueError(f"{name} must ascend, got {tuple(values)}.")
+
+
+def same_length(**named: Any) -> None:
+    """Validate that named sequences have equal lengths."""
+    if len({len(values) for values in named.values()}) > 1:
+        sizes = ", ".join(f"{name} has {len(values)}" for name, values in named.items())
+        raise ValueError(f"lengths must agree: {sizes}.")
+
+
+def one_of(name: str, value: Any, choices: Collection[str]) -> None:
+    """Validate that a name is among the choices; the error lists all or the nearest choices."""
+    if isinstance(value, str) and value in choices:
+        return
+    hint = nearest(value, choices) if isinstance(value, str) else "."
+    if len(choices) > 10:  # too many to list in one message
+        if not isinstance(value, str):
+            raise TypeError(f"the name of the {name} must be a string, got {short(value)}.")
+        if hint == ".":
+            near = closest(value, choices, n=5, cutoff=0)
+            hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
+        raise ValueError(f"no {name} is called {value!r}{hint}")
+    raise ValueError(
+        f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}{hint}"
+    )

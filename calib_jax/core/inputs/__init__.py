@@ -1,1 +1,0 @@
-"""Checks and conversions of the arrays that users pass to public functions."""
