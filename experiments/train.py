@@ -38,6 +38,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax
+import numpy as np
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
@@ -53,6 +54,7 @@ from experiments.running import (
     seed_folders,
     training,
 )
+from experiments.running.trained import predictions
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
@@ -116,8 +118,9 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     failed = {seed: outcome.failed for seed, outcome in outcomes.items() if outcome.failed}
     first = jax.process_index() == 0  # only process 0 writes
     if first:
-        through = {seed: folders[seed] for seed, outcome in outcomes.items() if outcome.finished}
-        _report(experiment, through, workdir)
+        finished = {seed: outcome for seed, outcome in outcomes.items() if outcome.finished}
+        through = {seed: folders[seed] for seed in finished}
+        _report(experiment, through, workdir, _focal_notes(experiment, finished))
     if failed:
         which = f"of {len(folders)} seeds {', '.join(map(str, failed))} failed: "
         why = next(iter(failed.values()))
@@ -134,16 +137,37 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     return 0, ""
 
 
+def _focal_notes(
+    experiment: building.Experiment, outcomes: Mapping[int, train.Outcome]
+) -> dict[int, list[str]]:
+    """State for each seed of cross-entropy which focal loss would calibrate the network."""
+    source = experiment.dataset.validation
+    if experiment.config.loss.name != "cross_entropy" or jax.process_count() > 1 or not outcomes:
+        return {}
+    if np.ndim(source[np.array([0])].labels) != 1:  # pixels, words or soft labels
+        return {}
+    states = [outcome.state for outcome in outcomes.values()]
+    found = predictions(experiment, states, source)
+    return {
+        seed: [run_report.focal_note(logits, found.labels)]
+        for seed, logits in zip(outcomes, found.logits, strict=True)
+    }
+
+
 def _report(
-    experiment: building.Experiment, folders: Mapping[int, pathlib.Path], workdir: pathlib.Path
+    experiment: building.Experiment,
+    folders: Mapping[int, pathlib.Path],
+    workdir: pathlib.Path,
+    notes: Mapping[int, list[str]],
 ) -> None:
     """Write the page of every finished run, and one page for all seeds."""
     described = experiment.dataset.description
     shown = tuple(experiment.config.run.show_epochs)
-    for folder in folders.values():
-        names = cli.refusing(run_report.write, folder, described, shown)
+    for seed, folder in folders.items():
+        of_seed = notes.get(seed, [])
+        names = cli.refusing(run_report.write, folder, described, shown, of_seed)
         if not _QUIET.value:
-            cli.say(f"written to {folder}: {', '.join(names)}")
+            cli.say("\n".join([f"written to {folder}: {', '.join(names)}", *of_seed]))
     if experiment.config.num_seeds > 1 and folders:
         names = cli.refusing(run_report.write_seeds, workdir, folders, described)
         if not _QUIET.value:

@@ -11,13 +11,14 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax import plots, train
+from calib_jax import inference, losses, plots, train
 from calib_jax.core.files import reading
 from calib_jax.report import html_page, tables
 from calib_jax.train import log
 from experiments.reports import evaluation_record, pages
 
 PAGE, PICTURES = "report", "pictures/"
+_ROWS = 1000  # of a prediction
 
 # Panels of curves, drawn if they were logged: title -> log column, without the data set's name.
 PANELS = {
@@ -45,7 +46,12 @@ WEIGHTS = "norm of its weights"
 STATE = "The state of the loss after its last update"
 
 
-def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = ()) -> list[str]:
+def write(
+    folder: pathlib.Path,
+    described: str,
+    show_epochs: Sequence[float] = (),
+    notes: Sequence[str] = (),
+) -> list[str]:
     """Write report.md, report.html and the figures of a run, and return their names.
 
     Args:
@@ -53,6 +59,7 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
       described: the description of the data set.
       show_epochs: epochs whose gradient histograms are drawn; by default the first, the middle
         and the last logged epochs.
+      notes: sentences about the run.
     """
     rows = log.read_rows(folder / log.ROWS)
     if not rows:
@@ -65,12 +72,42 @@ def write(folder: pathlib.Path, described: str, show_epochs: Sequence[float] = (
         head=f"{described}\n\n{recipe}",
         facts=_facts(folder),
         sections=[("Training", _last(rows[-1]))],
+        notes=notes,
         figures=pictures(rows, log.read_rows(folder / log.GRADIENT_NORMS), show_epochs),
         texts={name: text for name, text in texts.items() if text},
         links={_scored(folder): f"report/{PAGE}.html"} if scored else {},
         metrics=list(PANELS.values()),
     )
     return _save(folder, page)
+
+
+def focal_note(logits: np.ndarray, labels: np.ndarray) -> str:
+    """State the focal loss that would calibrate a network of cross-entropy, and what FL-3 would do.
+
+    Args:
+      logits: of validation examples, `[rows, classes]`.
+      labels: their classes.
+    """
+    most = max(_ROWS // 5, min(_ROWS, 100 * _ROWS // logits.shape[-1]))
+    every = -(-len(labels) // most)
+    logits, labels = logits[::every], labels[::every]
+    try:
+        matched = losses.matched_focal(logits, labels)
+        other = inference.predict_loss(logits, labels, "focal", gamma=3.0)
+    except ValueError as error:
+        return f"No loss can be predicted for this network: {error}"
+    name = f"{'FL' if matched.loss == 'focal' else 'inverse FL'}-{matched.gamma:.1f}"
+    reached = f"{name} would bring it to 1"
+    if matched.gamma < 0.05:
+        reached = "no other loss is needed"
+    elif abs(math.log(matched.temperature)) > 0.01:
+        reached = f"even {name} would leave it at {matched.temperature:.2f}"
+    gap = 100 * other.gap.value
+    return (
+        f"The temperature of this network is {matched.cross_entropy:.2f}: {reached}. FL-3 would"
+        f" have a temperature of {other.temperature.value:.2f}, and be {abs(gap):.0f} points"
+        f" {'over' if gap > 0 else 'under'}confident."
+    )
 
 
 def write_seeds(

@@ -1,7 +1,9 @@
 """The pages of runs, from the files in their folders."""
 
 import json
+import re
 
+import numpy as np
 import pytest
 
 from experiments.reports import evaluation_record, run_report
@@ -65,3 +67,22 @@ def test_a_report_of_the_user_stays(tmp_path):
     with pytest.raises(FileExistsError, match=r"report\.md is a file of yours: move it"):
         run_report.write_seeds(tmp_path, folders, "One seed.")
     assert (tmp_path / "report.md").read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        (1.5, r"is 1.56: FL-4.9 would bring it to 1. FL-3 would .* 1.17, and be 3 points under"),
+        (1.0, "is 1.04: .* FL-3 would .* points under"),
+        (0.7, r"is .73: inverse FL-0.\d would bring it to 1. FL-3 would .* points under"),
+        (60.0, "is 62.30: even FL-20.0 would leave it at .*confident"),
+    ],
+)
+def test_a_run_of_cross_entropy_names_the_focal_loss_that_would_calibrate_it(scale, said):
+    random = np.random.default_rng(0)
+    z = 2 * random.normal(size=(1000, 10))
+    labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
+    note = run_report.focal_note(scale * z, labels)
+    assert re.search(said, note), note
+    shuffled = np.random.default_rng(1).permutation(labels)
+    assert "no better than chance" in run_report.focal_note(-z, shuffled)
