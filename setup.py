@@ -23,7 +23,7 @@ class SourceDistribution(sdist):
 
     FOLDERS = ("configs", "experiments", "tests")
     PAGES = ("CHANGELOG.md", "CITATION.cff", "CONTRIBUTING.md")
-    # Records of single trainings, 15 MB: only `experiments.papers --run` reads them.
+    # Records of single trainings, 8 MB: only `experiments.papers --run` reads them.
     LEFT_OUT = ("experiments/results/papers/runs",)
 
     def make_distribution(self) -> None:

@@ -1,7 +1,8 @@
 """Records of trainings, and the trainings of those that are missing.
 
-A record holds the logits of the validation and the test set in float16 with their labels, or the
-confidence of every example and whether it is right; and what its run was: config, commit, date.
+A record holds the logits of the validation and the test set in float16 with their labels, or, where
+no row needs a temperature, the doubt of every test example and whether it is right; and what its
+run was: config, commit, date.
 
     RESULTS/runs/cifar10_resnet8/cross_entropy/1.npz
 """
@@ -33,7 +34,7 @@ class Trained:
     """The predictions of one seed; about: config, commit and date of its run."""
 
     test: Part
-    validation: Part
+    validation: Part | None
     about: Mapping[str, Any]
 
     @functools.cached_property
@@ -68,11 +69,12 @@ def read(results: pathlib.Path, training: Training, seed: int) -> Trained:
     try:
         with np.load(path, allow_pickle=False) as arrays:
             about = json.loads(bytes(arrays["about"]))
-            parts = {part: _part(arrays, part) for part in PARTS}
+            parts = {part: _part(arrays, part) for part in PARTS if _has(arrays, part)}
             config = about["config"]
             wanted = _identity(training) | {"seed": seed}
             found = {key: _at(config, key) for key in wanted}
             about["commit"] = str(about["commit"])
+            test = parts["test"]
     except (OSError, ValueError, KeyError, TypeError, EOFError, zipfile.BadZipFile) as error:
         if isinstance(error, FileNotFoundError):
             raise
@@ -85,7 +87,7 @@ def read(results: pathlib.Path, training: Training, seed: int) -> Trained:
                 f"{path} is a record of another row: its {key} is {found[key]!r}, and"
                 f" {training.folder} has {value!r}. Remove it, or give another --results."
             )
-    return Trained(parts["test"], parts["validation"], about)
+    return Trained(test, parts.get("validation"), about)
 
 
 def _identity(training: Training) -> dict[str, Any]:
@@ -107,6 +109,10 @@ def _at(config: Mapping[str, Any], key: str) -> Any:
     for part in key.split("."):
         value = value[part]
     return value
+
+
+def _has(arrays: Any, part: str) -> bool:
+    return any(name.startswith(f"{part}_") for name in arrays.files)
 
 
 def _part(arrays: Any, part: str) -> Part:
