@@ -5,8 +5,7 @@ epochs 150 and 250 of 350, momentum 0.9, weight decay 5e-4 on every parameter, a
 The released code, but no paper, also sums the loss over the batch (`configs/losses.py`) and clips
 its gradient to norm 2.
 
-A new key here has 0, False, None or an empty value, with which a run trains as before the key. So
-the records of `experiments.map`, which lack the key, stay valid.
+A new key here has 0, False, None or an empty value, with which a run trains as before the key.
 """
 
 from ml_collections import ConfigDict

@@ -1,77 +1,67 @@
-"""The figure of the map: the gain of each loss against the temperature of cross-entropy."""
+"""The figure of the law: T of each loss against T of cross-entropy."""
 
+import pathlib
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from experiments.map import statistics
+from experiments.map.points import Point
 
-_MARKERS = {
-    "banking77": ("o", "#0072B2"),
-    "clinc150": ("s", "#D55E00"),
-    "newsgroups": ("^", "#009E73"),
-}
-_ACROSS = 4
-_TICKS = (-200, -100, -50, -20, -5, 0, 5, 20, 50)
+COLORS = {"focal_1": "#56B4E9", "focal_3": "#0072B2", "bsce_gra": "#D55E00", "adafocal": "#009E73"}
+NAMES = {"focal_1": "FL-1", "focal_3": "FL-3", "bsce_gra": "BSCE-GRA", "adafocal": "AdaFocal"}
+SIZES = {"map": 14, "new sets": 34, "networks": 60}
+_ENDS = np.array([0.4, 40.0])
+_TICKS = (0.5, 1, 2, 4, 8, 16)
 
 
-def _root(value: np.ndarray) -> np.ndarray:
-    """Return the root with the sign: the scale of an ECE instead of a squared error."""
-    return np.sign(value) * np.sqrt(np.abs(value))
+def draw(heads: Sequence[Point], full: Sequence[Point], path: pathlib.Path) -> None:
+    """Draw all places in which cross-entropy learned something, two classes apart.
 
-
-def figure(found: statistics.Cells) -> Any:
-    """Draw one panel for each loss that has a record beside cross-entropy.
-
-    The vertical axis has a root scale, because the losses of a squared error where cross-entropy is
-    underconfident are many times the gains where it is overconfident.
+    Args:
+      heads: the points of the new sets and of the map.
+      full: the points of full networks, drawn as diamonds.
+      path: the file.
     """
     from matplotlib.figure import Figure
 
-    gains = statistics.gains(found)
-    numbers = np.flatnonzero(np.isfinite(gains.value).any(axis=0))
-    across = min(max(len(numbers), 2), _ACROSS)
-    down = max(-(-len(numbers) // across), 1)
-    drawing = Figure(figsize=(2.5 * across, 2.3 * down + 1.2), layout="constrained")
-    panels = drawing.subplots(down, across, sharex=True, sharey=True, squeeze=False).ravel()
-    panels[0].set_yscale("function", functions=(_root, lambda value: value * np.abs(value)))
-    handles = {}
-    for panel, number in zip(panels, numbers, strict=False):
-        panel.axhline(0, color="black", linewidth=0.6)
-        panel.axvline(1, color="black", linewidth=0.6, linestyle=":")
-        for texts, (marker, color) in _MARKERS.items():
-            rows = [row for row, place in enumerate(found.places) if place.texts == texts]
-            rows = [row for row in rows if np.isfinite(gains.value[row, number])]
-            rows.sort(key=lambda row: found.temperature[row])
-            if not rows:
-                continue
-            value, low, high = (
-                1000 * array[rows, number] for array in (gains.value, gains.low, gains.high)
-            )
-            handles[texts] = panel.errorbar(
-                found.temperature[rows],
-                value,
-                yerr=(value - low, high - value),
-                marker=marker,
+    drawing = Figure(figsize=(7.2, 4.4), layout="constrained")
+    panels = drawing.subplots(1, 2, sharex=True, sharey=True)
+    known = [p for p in (*heads, *full) if not p.dead and np.isfinite(p.measured)]
+    for panel, two in zip(panels, (False, True), strict=True):
+        _panel(panel, [p for p in known if (p.classes == 2) == two])
+        panel.set_title("two classes" if two else "more classes", fontsize=13)
+        panel.set_xlabel("T of cross-entropy", fontsize=13)
+    panels[0].set_ylabel("T of the loss", fontsize=13)
+    drawing.savefig(path, dpi=150)
+
+
+def _panel(panel: Any, found: Sequence[Point]) -> None:
+    panel.axhspan(np.exp(-0.1), np.exp(0.1), color="#dddddd")
+    panel.plot(_ENDS, _ENDS, color="black", linewidth=0.7, linestyle=":")
+    for loss, color in COLORS.items():
+        of = [p for p in found if p.loss == loss]
+        for source, size in SIZES.items():
+            chosen = [p for p in of if p.source == source]
+            panel.scatter(
+                np.exp([p.base for p in chosen]),
+                np.exp([p.measured for p in chosen]),
+                s=size,
                 color=color,
-                markersize=4,
-                linewidth=1,
+                marker="D" if source == "networks" else "o",
+                edgecolors="none" if source == "map" else "black",
+                linewidths=0.6,
+                alpha=0.5 if source == "map" else 1,
             )
-        panel.set_xscale("log", base=2)
-        panel.set_xticks([0.5, 1, 2, 4], ["0.5", "1", "2", "4"])
-        panel.set_title(found.losses[number + 1], fontsize=10)
-    for position in range(len(numbers), len(panels)):
-        panels[position].set_axis_off()
-        panels[position - across].tick_params(labelbottom=True)
-    panels[0].set_xlim(
-        min(0.45, 0.9 * found.temperature.min()), max(2.5, 1.1 * found.temperature.max())
-    )
-    ends = panels[0].get_ylim()
-    panels[0].set_yticks([tick for tick in _TICKS if ends[0] <= tick <= ends[1]])
-    drawing.legend(
-        handles.values(), handles, loc="outside upper center", ncols=3, fontsize=9, frameon=False
-    )
-    drawing.supxlabel("temperature that cross-entropy needs", fontsize=10)
-    label = "CE2 of cross-entropy\nminus CE2 of the loss,\nin thousandths, root scale"
-    drawing.supylabel(label, fontsize=10)
-    return drawing
+        label = NAMES[loss]
+        if loss != "adafocal" and of:
+            factor = np.exp(np.median([p.measured - p.base for p in of]))
+            panel.plot(_ENDS, factor * _ENDS, color=color, linewidth=1.2)
+            label += f": {factor:.2f} T".replace(" 0.", " .")
+        panel.scatter([], [], color=color, label=label)
+    panel.set(xscale="log", yscale="log", xlim=_ENDS, ylim=(0.25, 40))
+    ticks = list(_TICKS), [f"{tick:g}".lstrip("0") for tick in _TICKS]
+    panel.set_xticks(*ticks, fontsize=12)
+    panel.set_yticks(*ticks, fontsize=12)
+    panel.minorticks_off()
+    panel.legend(fontsize=11, loc="upper left", handletextpad=0.2, borderpad=0.3)

@@ -1,70 +1,117 @@
 r"""Train the settings of the map, and write a record of each.
 
-    python -m experiments.map.run --vectors=DIR --workdir=DIR [--records=FOLDER] [--texts=banking77]
-        [--part=conditions]
+    python -m experiments.map.run --vectors=DIR --workdir=DIR --out=NEW.json [--texts=banking77]
+        [--losses=cross_entropy,focal_3]
 
---vectors is the folder with the folders banking77, clinc150, clinc150_out and newsgroups of
-experiments.embed. All seeds of a setting share their programs. A setting with a record is
-not trained again, and a stopped command resumes from the last checkpoint. The checkpoints of a
-setting are removed once its record is written. --part chooses the twelve losses along weight decay
-(map), the other training sizes, label noise and widths (conditions), or the other losses (methods).
+--vectors is the folder with the folders banking77, clinc150 and newsgroups of experiments.embed.
+A setting with a record in --out is not trained again, so the same command goes on where it was
+stopped, from the last checkpoint. The record of cross-entropy has the temperatures that its
+validation logits predict for the other losses.
 """
 
 import pathlib
+import shutil
+import time
+from typing import Any
 
 import numpy as np
 from absl import flags
 
-from experiments.map import records, statistics, trainings
-from experiments.map.settings import PARTS, TEXTS, Setting, settings
-from experiments.running import cli
+from experiments.map import heads
+from experiments.map.settings import (
+    BASELINE,
+    LOSSES,
+    METHODS,
+    RECORDS,
+    TEXTS,
+    Setting,
+    config_of,
+    read,
+    settings,
+    write,
+)
+from experiments.running import building, cli, provenance, trained, training
 
-flags.adopt_module_key_flags(records)  # --records
+ROWS = 500  # of a prediction
+
 _VECTORS = flags.DEFINE_string("vectors", None, "Folder of the vectors.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the unfinished runs.")
+_OUT = flags.DEFINE_string("out", str(RECORDS), "File of the records.")
 _TEXTS = flags.DEFINE_list("texts", list(TEXTS), "Data sets of the settings.")
-_PART = flags.DEFINE_enum("part", "map", PARTS, "Part of the settings.")
+_LOSSES = flags.DEFINE_list("losses", [*LOSSES, *METHODS], "Losses of the settings.")
 
 
-def chosen(part: str, folder: pathlib.Path) -> list[Setting]:
-    """List the settings of a part; the records of the map choose two losses of the conditions."""
-    if part != "conditions":
-        return list(settings(part))
-    best = statistics.two_best(records.read_all(folder, settings()))
-    if not best:
-        print(
-            "The conditions train cross-entropy and focal loss. Two more losses are chosen once"
-            f" the map has all records of {' and '.join(statistics.MADE_ON)}: repeat the command"
-            " then.",
-            flush=True,
-        )
-    return list(settings(part, best=best))
+def train_setting(
+    setting: Setting, vectors: str, folder: pathlib.Path
+) -> tuple[dict[str, Any], int]:
+    """Train all seeds of a setting; return its record and the signal that stopped it, or 0."""
+    began = time.perf_counter()
+    experiment = building.build(config_of(setting), data_dir=vectors)
+    folders = {seed: folder / f"seed_{seed}" for seed in setting.seeds}
+    for of_seed in folders.values():
+        of_seed.mkdir(parents=True, exist_ok=True)
+    outcomes = training.fit(experiment, folders, quiet=True, progress=False)
+    for outcome in outcomes:
+        if outcome.stopped_by:
+            return {}, outcome.stopped_by
+        if outcome.failed:
+            raise cli.Failed(f"{setting.name}: {outcome.failed}")
+    states = [outcome.state for outcome in outcomes]
+    logits, labels = {}, {}
+    for part in ("validation", "test"):
+        source = getattr(experiment.dataset, part)
+        found = trained.predictions(experiment, states, source)
+        logits[part] = np.asarray(found.logits)
+        labels[f"{part}_labels"] = np.asarray(found.labels)
+    record = {
+        "seeds": list(setting.seeds),
+        "rows": {part: of.shape[1] for part, of in logits.items()},
+        "values": heads.measured(logits, labels),
+        "seconds": round(time.perf_counter() - began, 1),
+        "commit": provenance.commit(),
+    }
+    if setting.loss == BASELINE:
+        record["predicted"] = predictions(logits["validation"], labels["validation_labels"])
+    return record, 0
+
+
+def predictions(logits: np.ndarray, labels: np.ndarray) -> dict[str, list[float]]:
+    """Predict T of each loss for each seed, on at most `ROWS` rows."""
+    return {
+        loss: heads.predicted(logits, labels, loss, ROWS)["temperature"]
+        for loss in heads.PREDICTED
+        if loss not in (BASELINE, *heads.SLOW)
+    }
 
 
 def main() -> int:
     """Train the settings that have no record."""
     if not (_VECTORS.value and _WORKDIR.value):
         raise cli.Refused("give --vectors=FOLDER of the vectors and --workdir=FOLDER of the runs.")
-    if unknown := sorted(set(_TEXTS.value) - set(TEXTS)):
-        raise cli.Refused(f"--texts must be among {', '.join(TEXTS)}, got {', '.join(unknown)}.")
-    workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(records.IN.value)
+    for name, given, known in (
+        ("texts", _TEXTS.value, TEXTS),
+        ("losses", _LOSSES.value, (*LOSSES, *METHODS)),
+    ):
+        if unknown := sorted(set(given) - set(known)):
+            raise cli.Refused(f"--{name} must be among {', '.join(known)}, got {unknown[0]}.")
+    workdir, out = pathlib.Path(_WORKDIR.value), pathlib.Path(_OUT.value)
     cli.use_compilation_cache()
-    of_part = cli.refusing(chosen, _PART.value, out)
-    wanted = [setting for setting in of_part if setting.texts in _TEXTS.value]
-    missing = [setting for setting in wanted if cli.refusing(records.read, out, setting) is None]
+    records = read(out)
+    wanted = [s for s in settings() if s.texts in _TEXTS.value and s.loss in _LOSSES.value]
+    missing = [setting for setting in wanted if setting.name not in records]
     print(f"{len(wanted) - len(missing)} of {len(wanted)} settings have a record.", flush=True)
-    for number, setting in enumerate(missing, start=1):
-        arguments = setting, _VECTORS.value, workdir, out
-        record, signal = cli.failing(cli.refusing, trainings.record_setting, *arguments)
+    for setting in missing:
+        folder = workdir / setting.name
+        arguments = setting, _VECTORS.value, folder
+        record, signal = cli.failing(cli.refusing, train_setting, *arguments)
         if signal:
             print(f"{setting.name}: stopped; the same command resumes it.", flush=True)
             return 128 + signal
-        means = {name: float(np.mean(column)) for name, column in record["values"].items()}
-        print(
-            f"{number}/{len(missing)}  {setting.name}: error {means['error']:.3f}  ECE"
-            f" {means['ece_before']:.3f}  T {means['temperature']:.2f} | {record['seconds']:.0f} s",
-            flush=True,
-        )
+        records[setting.name] = record
+        write(out, records)
+        shutil.rmtree(folder)
+        t, error = (np.mean(record["values"][name]) for name in ("temperature", "error"))
+        print(f"{setting.name}: error {error:.3f}, T {t:.2f}", flush=True)
     return 0
 
 

@@ -1,17 +1,23 @@
-"""The settings of the map, in three parts; README.md fixes them with the rules, before their runs.
+"""The settings of the map: heads on sentence vectors, in three parts.
 
 map         twelve losses, six weight decays, three data sets, ten seeds
 conditions  other sizes of the training set, label noise and widths, one at a time, five seeds
 methods     the other losses, at two weight decays, ten seeds
 """
 
-from collections.abc import Iterator, Sequence
+import itertools
+import json
+import pathlib
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
 from ml_collections import ConfigDict
 
+from calib_jax.train import log
 from configs import intents_mlp
 
+RESULTS = pathlib.Path(__file__).parents[1] / "results" / "map"
+RECORDS = RESULTS / "records.json"
 BASELINE, FOCAL = "cross_entropy", "focal_3"
 # The fragment of configs/losses, and the options that differ from its published values.
 LOSSES: dict[str, tuple[str, dict[str, float]]] = {
@@ -34,7 +40,6 @@ METHODS: dict[str, tuple[str, dict[str, float]]] = {
     "logit_norm": ("logit_norm", {}),
     "max_suppression": ("max_suppression", {}),
     "class_adaptive_margin": ("class_adaptive_margin", {}),
-    # For claims of the papers: the other weighting of three losses, and more smoothing.
     "fl_gra": ("fl_gra", {"gamma": 3.0}),
     "dfl_gra": ("dfl_gra", {}),
     "bsce": ("bsce", {}),
@@ -49,13 +54,11 @@ CONDITIONS: dict[str, tuple[str, dict[str, Any]]] = {
     "width64": ("model", {"hidden": (64,)}),
     "width2048": ("model", {"hidden": (2048,)}),
 }
-PARTS = ("map", "conditions", "methods")
 TEXTS = ("banking77", "clinc150", "newsgroups")  # in the order in which they are trained
 ENCODER = "all-MiniLM-L6-v2"
 WEIGHT_DECAYS = (0.0, 5e-5, 2e-4, 5e-4, 2e-3, 5e-3)
 TWO_WEIGHT_DECAYS = (0.0, 5e-4)  # of conditions and methods
 SEEDS = tuple(range(1, 11))
-OUT_OF_SCOPE = {"clinc150": "clinc150_out"}  # the folder of the out-of-scope vectors
 
 
 class Setting(NamedTuple):
@@ -84,25 +87,21 @@ class Setting(NamedTuple):
         return SEEDS[:5] if self.condition else SEEDS
 
 
-def settings(part: str = "map", *, best: Sequence[str] = ()) -> Iterator[Setting]:
-    """Yield the settings of a part in the order in which they are trained; cross-entropy is first.
-
-    Args:
-      part: one of `PARTS`.
-      best: the losses of the conditions beside cross-entropy and focal loss.
+def settings() -> Iterator[Setting]:
+    """Yield all settings in the order in which they are trained; cross-entropy is first.
 
     >>> len(list(settings())), next(settings()).name
-    (216, 'banking77-cross_entropy-0')
-    >>> [len(list(settings(part, best=("brier", "mdca")))) for part in PARTS]
-    [216, 144, 54]
+    (414, 'banking77-cross_entropy-0')
     """
-    losses = {"map": tuple(LOSSES), "methods": tuple(METHODS)}.get(part, (BASELINE, FOCAL, *best))
-    decays = WEIGHT_DECAYS if part == "map" else TWO_WEIGHT_DECAYS
-    for texts in TEXTS:
-        for loss in losses:
-            for condition in CONDITIONS if part == "conditions" else ("",):
-                for weight_decay in decays:
-                    yield Setting(texts, loss, weight_decay, condition)
+    of_conditions = (BASELINE, FOCAL, "adafocal", "brier")
+    parts: tuple[tuple[Iterable[str], tuple[float, ...], Iterable[str]], ...] = (
+        (LOSSES, WEIGHT_DECAYS, ("",)),
+        (of_conditions, TWO_WEIGHT_DECAYS, CONDITIONS),
+        (METHODS, TWO_WEIGHT_DECAYS, ("",)),
+    )
+    for losses, decays, conditions in parts:
+        for texts, loss, condition, decay in itertools.product(TEXTS, losses, conditions, decays):
+            yield Setting(texts, loss, decay, condition)
 
 
 def config_of(setting: Setting) -> ConfigDict:
@@ -124,3 +123,14 @@ def config_of(setting: Setting) -> ConfigDict:
     config.run.checkpoint_every_epochs, config.run.checkpoint_every_minutes = 0, 1.0
     config.run.num_devices = 1
     return config
+
+
+def read(path: pathlib.Path) -> dict[str, Any]:
+    """Read the records of a file by name; {} if there is none."""
+    return json.loads(path.read_text()) if path.exists() else {}
+
+
+def write(path: pathlib.Path, records: Mapping[str, Any]) -> None:
+    """Write one line for each record."""
+    lines = [f"{json.dumps(key)}: {json.dumps(value)}" for key, value in records.items()]
+    log.replace(path, "{\n" + ",\n".join(lines) + "\n}\n")
