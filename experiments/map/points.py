@@ -181,7 +181,7 @@ def published() -> list[Point]:
     return found
 
 
-def interval(values: Iterable[float]) -> tuple[float, float, float]:
+def interval(values: Iterable[Any]) -> tuple[float, float, float]:
     """Return a mean with its 90 % t-interval; without ends for a single value."""
     of = np.asarray(list(values), float)
     if len(of) < 2:

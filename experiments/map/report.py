@@ -282,12 +282,10 @@ def tables() -> dict[str, str]:
 def filled(page: str, of: Mapping[str, str]) -> str:
     """Put the tables between their comments."""
     for name, text in of.items():
-        pattern = rf"(<!-- table: {name} -->\n).*?(<!-- end -->)"
-        page, count = re.subn(
-            pattern, lambda m, text=text: f"{m[1]}{text}\n{m[2]}", page, flags=re.S
-        )
-        if count != 1:
+        pattern = rf"(<!-- table: {name} -->\n).*?<!-- end -->"
+        if len(parts := re.split(pattern, page, flags=re.S)) != 3:
             raise ValueError(f"{PAGE} must have one place for the table {name}.")
+        page = f"{parts[0]}<!-- table: {name} -->\n{text}\n<!-- end -->{parts[2]}"
     return page
 
 
