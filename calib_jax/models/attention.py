@@ -1,4 +1,4 @@
-"""Embedding, attention and the transformer block, with masks; shared by networks of texts."""
+"""Attention and blocks of a transformer, with masks; shared by networks of texts."""
 
 from collections.abc import Callable
 from functools import partial
@@ -8,13 +8,12 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float
 
 from calib_jax.core.numerics import wide
 from calib_jax.models import layers
 from calib_jax.models.contract import DType
-from calib_jax.models.dropout import Dropout
-from calib_jax.models.initializers import Initializer, recipe
+from calib_jax.models.layers import Dropout
 
 # The collections of variables of a network that writes a text token by token.
 PAST, CONTEXT = "past", "context"
@@ -22,39 +21,6 @@ PAST, CONTEXT = "past", "context"
 Tokens = Float[Array, "batch tokens width"]
 Context = Float[Array, "batch context_tokens width"]
 Visible = Bool[Array, "#batch #heads #queries keys"]
-
-
-class Table(nn.Module):
-    """A learnt vector for each number.
-
-    Attributes:
-      count: the number of vectors. A number out of range gets the vector of the nearest one.
-      width: the size of a vector.
-      dtype: the compute dtype.
-      start: the initialiser of the vectors; None takes the one of `initializer`.
-      initializer: the recipe of the initial weights.
-    """
-
-    count: int
-    width: int
-    dtype: DType
-    initializer: str
-    start: Initializer | None = None
-
-    def setup(self) -> None:
-        """Create the vectors."""
-        start = self.start or recipe(self.initializer).dense
-        shape = (self.count, self.width)
-        self.embedding = self.param("embedding", start, shape, wide(self.dtype))
-
-    def __call__(self, numbers: Int[Array, "..."]) -> Float[Array, "... width"]:
-        """Return the vector of each number; the numbers may have any shape."""
-        # An out-of-range number would otherwise be a vector of NaN.
-        return jnp.take(self.embedding, numbers, axis=0, mode="clip").astype(self.dtype)
-
-    def products(self, x: Float[Array, "... width"]) -> Float[Array, "... count"]:
-        """Return the product with every vector in the dtype of the parameters: tied logits."""
-        return layers.rows_times(x.astype(self.embedding.dtype), self.embedding.T)
 
 
 class Attention(nn.Module):
@@ -211,3 +177,18 @@ class Block(nn.Module):
         if context_visible is not None:
             x = residual(x, "cross", partial(to_context, seen=context_visible))
         return residual(x, "mlp", perceptron)
+
+
+def blocks(x: Tokens, train: bool, *arguments: Any, depth: int, remat: bool, **options: Any) -> Any:
+    """Apply blocks named block1, block2, ... inside a compact method.
+
+    Args:
+      x, train, *arguments: the arguments of `Block`.
+      depth: the number of blocks.
+      remat: whether the backward pass recomputes each block to save memory.
+      **options: the attributes of `Block`.
+    """
+    block_class = layers.recomputed(Block) if remat else Block
+    for number in range(1, depth + 1):
+        x = block_class(name=f"block{number}", **options)(x, train, *arguments)
+    return x

@@ -10,9 +10,7 @@ from jaxtyping import Bool, Float
 
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, AxisName
-from calib_jax.models.contract import DType, Mask
-
-NORMS = ("batch", "none")
+from calib_jax.models.contract import DType
 
 
 class BatchNorm(nn.Module):
@@ -116,19 +114,3 @@ class BatchNorm(nn.Module):
                 moved = self.momentum * running.value + (1 - self.momentum) * latest
                 running.value = lax.stop_gradient(jnp.where(usable, moved, running.value))
         return scaled(deviation, var)
-
-
-def normalize(
-    x: Float[Array, "*batch channels"],
-    *,
-    train: bool,
-    mask: Mask | None,
-    dtype: DType,
-    axis_name: AxisName,
-    name: str,
-    norm: str = "batch",
-) -> Float[Array, "*batch channels"]:
-    """Apply batch norm inside a compact method, or nothing if `norm` is "none"."""
-    if norm == "none":
-        return x
-    return BatchNorm(axis_name=axis_name, dtype=dtype, name=name)(x, train=train, mask=mask)

@@ -12,11 +12,11 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
-from calib_jax.models.attention import Block, Table
+from calib_jax.models.attention import blocks
 from calib_jax.models.contract import DType, Network, TorchRules, built, register, tokens_of
-from calib_jax.models.dropout import Dropout
+from calib_jax.models.embedding import PADDING, Table
+from calib_jax.models.layers import Dropout
 
-PADDING = 0
 POOLINGS = ("first", "mean")
 
 Numbers = Int[Array, "batch length"]
@@ -81,20 +81,9 @@ class BertEncoder(_Sizes):
         x = layers.layer_norm(x, name="norm", dtype=self.dtype, epsilon=self.epsilon)
         x = Dropout(self.dropout, name="drop")(x, train, keys)
         visible = (tokens != PADDING)[:, None, None, :]
-        block_class = layers.recomputed(Block) if self.remat else Block
-        for number in range(1, self.depth + 1):
-            block = block_class(
-                self.heads,
-                self.mlp_width,
-                dropout=self.dropout,
-                attention_dropout=self.attention_dropout,
-                epsilon=self.epsilon,
-                dtype=self.dtype,
-                initializer=self.initializer,
-                name=f"block{number}",
-            )
-            x = block(x, train, visible, keys)
-        return x
+        names = ("depth", "remat", "heads", "mlp_width", "dropout", "attention_dropout", "epsilon")
+        options = {name: getattr(self, name) for name in (*names, "dtype", "initializer")}
+        return blocks(x, train, visible, keys, **options)
 
 
 class Bert(Network, _Sizes):

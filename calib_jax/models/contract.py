@@ -41,7 +41,6 @@ _CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
 _Network = TypeVar("_Network", bound=nn.Module)
 _First = TypeVar("_First")
-_Arguments = ParamSpec("_Arguments")
 _Options = ParamSpec("_Options")
 
 
@@ -177,18 +176,8 @@ def variant(
 ) -> Callable[_Options, nn.Module]:
     """Register a factory of a family whose first arguments are fixed, with other defaults."""
     factory = functools.partial(family, first, *others, **options)
-    factory.__doc__ = f"Build {what}; see `{factory.func.__name__}`."
+    factory.__doc__ = f"Build {name}, {what}; see `{factory.func.__name__}`."
     return register(name)(factory)
-
-
-def variants_of(
-    family: Callable[Concatenate[Any, _Options], nn.Module],
-) -> Callable[
-    [Callable[_Arguments, Callable[..., nn.Module]]],
-    Callable[_Arguments, Callable[_Options, nn.Module]],
-]:
-    """Decorate a function that makes variants: type checkers see the options of the family."""
-    return lambda make: make
 
 
 def built(kind: Callable[..., _Network], options: Mapping[str, Any], **attributes: Any) -> _Network:

@@ -39,37 +39,32 @@ def convolve(
 ) -> Array:
     """Convolve as `jax.lax.conv_general_dilated` does, for `nn.Conv(conv_general_dilated=...)`.
 
-    Values and gradients agree up to rounding. On other backends than the CPU, with groups, with
-    a dilated input or with a layout other than channels last, this calls
-    `jax.lax.conv_general_dilated`. On the CPU it does not support forward mode (`jax.jvp`).
+    Values and gradients agree up to rounding. On other backends than the CPU, and with groups, this
+    calls `jax.lax.conv_general_dilated`. On the CPU it does not support forward mode (`jax.jvp`).
     `jax.grad` works, and so do transformations of it, such as Hessian-vector products.
 
     Args:
       lhs: inputs, `[batch, *positions, channels]`.
       rhs: kernel, `[*positions, channels, features]`.
-      window_strides, padding, lhs_dilation, rhs_dilation, dimension_numbers,
-        feature_group_count, precision: as `jax.lax.conv_general_dilated` takes them.
+      window_strides, padding, rhs_dilation, feature_group_count, precision: as
+        `jax.lax.conv_general_dilated` takes them.
+      lhs_dilation, dimension_numbers: as `flax.linen.Conv` passes them: inputs are not dilated, and
+        channels are the last axis.
     """
     rank = lhs.ndim - 2
     precision = precision or precision_of_products()
-    plain = functools.partial(
-        lax.conv_general_dilated,
-        lhs,
-        rhs,
-        window_strides,
-        padding,
-        lhs_dilation,
-        rhs_dilation,
-        dimension_numbers,
-        feature_group_count,
-        precision=precision,
-    )
-    channels_last = lax.conv_dimension_numbers(lhs.shape, rhs.shape, dimension_numbers) == (
-        _channels_last(rank)
-    )
-    dilated = lhs_dilation is not None and any(by != 1 for by in lhs_dilation)
-    if jax.default_backend() != "cpu" or feature_group_count != 1 or dilated or not channels_last:
-        return plain()
+    if jax.default_backend() != "cpu" or feature_group_count != 1:
+        return lax.conv_general_dilated(
+            lhs,
+            rhs,
+            window_strides,
+            padding,
+            lhs_dilation,
+            rhs_dilation,
+            dimension_numbers,
+            feature_group_count,
+            precision=precision,
+        )
     dilation = (1,) * rank if rhs_dilation is None else tuple(rhs_dilation)
     strides = tuple(window_strides)
     if isinstance(padding, str):

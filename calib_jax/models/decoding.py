@@ -18,8 +18,8 @@ from jaxtyping import Array, Bool, Float, Int
 from calib_jax.core import checks
 from calib_jax.core.types import Number, PyTree
 from calib_jax.models.attention import CONTEXT, PAST
+from calib_jax.models.embedding import PADDING
 from calib_jax.models.transformer import Transformer
-from calib_jax.models.word_vectors import PADDING
 
 Step: TypeAlias = Callable[[Array, Array, PyTree, PyTree], tuple[Array, PyTree]]
 Tokens: TypeAlias = Int[Array, "rows length"]
@@ -37,70 +37,6 @@ class Decoded(NamedTuple):
 
     tokens: Tokens
     scores: Float[Array, " rows"]
-
-
-def greedy_search(
-    step: Step,
-    past: PyTree,
-    context: PyTree,
-    *,
-    rows: int,
-    length: int,
-    begin: int = BEGIN,
-    end: int = END,
-    banned: Sequence[int] = (),
-    length_penalty: Number = 0.0,
-    temperature: Number = 1.0,
-) -> Decoded:
-    """Write the most probable next token until every row has ended.
-
-    Args:
-      step, past, context: the model, see above.
-      rows: the number of rows.
-      length: the largest number of tokens, with the one that ends a sequence.
-      begin, end: the tokens that begin and end a sequence.
-      banned: tokens that are never written.
-      length_penalty, temperature: as for `beam_search`; they change only the scores.
-    """
-    _check(rows, length, length_penalty, temperature)
-
-    class State(NamedTuple):
-        place: Array
-        tokens: Tokens
-        scores: Float[Array, " rows"]
-        sizes: Int[Array, " rows"]  # tokens written, since token 0 equals padding
-        open: Bool[Array, " rows"]
-        past: PyTree
-
-    def going(state: State) -> Array:
-        return (state.place < length) & jnp.any(state.open)
-
-    def following(state: State) -> State:
-        logits, past = step(
-            _last(state.tokens, state.place, begin), state.place, state.past, context
-        )
-        log_p = _log_probabilities(logits, temperature, banned)
-        written = jnp.where(state.open, jnp.argmax(log_p, axis=-1), PADDING)
-        gained = jnp.take_along_axis(log_p, written[:, None], axis=-1)[:, 0]
-        return State(
-            state.place + 1,
-            _put(state.tokens, written, state.place),
-            state.scores + jnp.where(state.open, gained, 0),
-            state.sizes + state.open.astype(int),
-            state.open & (written != end),
-            past,
-        )
-
-    start = State(
-        jnp.zeros((), int),
-        _nothing((rows, length)),
-        jnp.zeros(rows),
-        jnp.zeros(rows, int),
-        jnp.ones(rows, bool),
-        past,
-    )
-    state = lax.while_loop(going, following, start)
-    return Decoded(state.tokens, state.scores / _penalty(state.sizes, length_penalty))
 
 
 def beam_search(
@@ -126,7 +62,7 @@ def beam_search(
     $$\frac{\sum_t \log p(y_t \mid y_{<t}, x)}{\mathrm{lp}(y)}, \qquad
       \mathrm{lp}(y) = \left(\frac{5 + |y|}{6}\right)^\alpha,$$
 
-    or the most probable candidate if none has ended. With `beam=1` it equals `greedy_search`.
+    or the most probable candidate if none has ended. `beam=1` writes the most probable next token.
 
     Args:
       step, past, context: the model, see above; it is called with `rows * beam` rows.
@@ -165,7 +101,8 @@ def beam_search(
 
     def following(state: State) -> State:
         place = state.place
-        last = _last(state.tokens.reshape(rows * beam, length), place, begin)
+        before = state.tokens.reshape(rows * beam, length)[:, jnp.maximum(place - 1, 0)]
+        last = jnp.where(place > 0, before, begin)
         logits, past = step(last, place, state.past, context)
         log_p = _log_probabilities(logits, temperature, banned)
         num_tokens = log_p.shape[-1]
@@ -194,27 +131,33 @@ def beam_search(
             place + 1,
             jnp.take_along_axis(extended, kept[:, :, None], axis=1),
             log_p,
-            _better(state.best, best),
+            _chosen(best.scores > state.best.scores, state.best, best),
             state.ended + jnp.sum(ends, axis=-1),
             jax.tree.map(lambda leaf: leaf[row], past),
         )
 
     start = State(
         jnp.zeros((), int),
-        _nothing((rows, beam, length)),
+        jnp.full((rows, beam, length), PADDING),
         # All candidates are equal at first, so keep one.
         jnp.broadcast_to(jnp.where(jnp.arange(beam) == 0, 0.0, _NEVER), (rows, beam)),
-        Decoded(_nothing((rows, length)), jnp.full(rows, _NEVER)),
+        Decoded(jnp.full((rows, length), PADDING), jnp.full(rows, _NEVER)),
         jnp.zeros(rows, int),
         past,
     )
     state = lax.while_loop(going, following, start)
     cut = Decoded(state.tokens[:, 0], state.log_p[:, 0] / _penalty(length, length_penalty))
-    none = state.ended == 0
-    return Decoded(
-        jnp.where(none[:, None], cut.tokens, state.best.tokens),
-        jnp.where(none, cut.scores, state.best.scores),
-    )
+    return _chosen(state.ended == 0, state.best, cut)
+
+
+def greedy_search(step: Step, past: PyTree, context: PyTree, **options: Any) -> Decoded:
+    """Write the most probable next token until every row has ended: `beam_search` with `beam=1`.
+
+    Args:
+      step, past, context: the model, see above.
+      **options: as for `beam_search`; `length_penalty`, by default 0, changes only the scores.
+    """
+    return beam_search(step, past, context, beam=1, **{"length_penalty": 0.0, **options})
 
 
 def translate(
@@ -253,18 +196,10 @@ def translate(
         raise ValueError(
             f"translate: source must be integers [rows, length], got {source.dtype} {source.shape}."
         )
-    rows, size = source.shape
-    if not rows or not 1 <= size <= network.places:
-        advice = "give at least one sentence with a token"
-        if size > network.places:
-            advice = f"cut longer sentences, or train a network with places={size}"
-        raise ValueError(
-            f"translate: source must be at least one row of 1 to {network.places} tokens, as many"
-            f" as the network has places, got shape {source.shape}: {advice}."
-        )
+    checks.between("the length of source", source.shape[1], 1, network.places)
     checks.between("length", length, 1, network.places)
-    _check(rows, length, length_penalty, temperature)
     checks.whole("beam", beam)
+    _check(len(source), length, length_penalty, temperature)
     return _translated(
         network, variables, source, length_penalty, temperature, length=length, beam=beam
     )
@@ -296,13 +231,13 @@ def _translated(
         logits, changed = apply(given, tokens, place, None, visible, mutable=[PAST])
         return logits, changed[PAST]
 
-    search = greedy_search if beam == 1 else functools.partial(beam_search, beam=beam)
-    return search(
+    return beam_search(
         step,
         kept[PAST],
         ({CONTEXT: kept[CONTEXT]}, visible),
         rows=rows,
         length=length,
+        beam=beam,
         banned=(PADDING, BEGIN),
         length_penalty=length_penalty,
         temperature=temperature,
@@ -316,27 +251,13 @@ def _check(rows: int, length: int, length_penalty: Number, temperature: Number) 
     checks.above("temperature", temperature, 0)
 
 
-def _nothing(shape: tuple[int, ...]) -> Array:
-    return jnp.full(shape, PADDING)
-
-
-def _last(tokens: Tokens, place: Array, begin: int) -> Int[Array, " rows"]:
-    """Return the token before a place."""
-    return jnp.where(place > 0, tokens[:, jnp.maximum(place - 1, 0)], begin)
-
-
-def _put(tokens: Tokens, written: Int[Array, " rows"], place: Array) -> Tokens:
-    return tokens.at[:, place].set(written)
-
-
 def _of_row(values: Array, number: Int[Array, " rows"]) -> Array:
     """Return one candidate of each row."""
     return values[jnp.arange(len(values)), number]
 
 
-def _better(a: Decoded, b: Decoded) -> Decoded:
-    """Return the sequence of the higher score of each row; a tie returns the first sequence."""
-    second = b.scores > a.scores
+def _chosen(second: Bool[Array, " rows"], a: Decoded, b: Decoded) -> Decoded:
+    """Return the second sequence of each row where `second` is true, else the first."""
     return Decoded(
         jnp.where(second[:, None], b.tokens, a.tokens), jnp.where(second, b.scores, a.scores)
     )

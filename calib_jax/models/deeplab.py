@@ -15,9 +15,9 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, AxisName, Logits
 from calib_jax.models import layers
-from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant
-from calib_jax.models.dropout import Dropout
+from calib_jax.models.contract import DType, Mask, TorchRules, built, variant
+from calib_jax.models.images import ImageNetwork
+from calib_jax.models.layers import Dropout
 from calib_jax.models.resnet import ResidualBlock
 
 RESIZINGS = ("align_corners", "half_pixel")
@@ -27,14 +27,13 @@ _STEM_STRIDE = 4
 Features = Float[Array, "batch _ _ _"]  # of any size and number of channels
 
 
-class DeepLab(Network):
+class DeepLab(ImageNetwork):
     """A residual network with dilated convolutions, a spatial pyramid and, in V3+, a decoder.
 
     See `deeplab` for the other attributes.
 
     Attributes:
       low_channels: the channels to which the decoder reduces the features of the first stage.
-      initializer: the recipe of the initial weights.
     """
 
     blocks: tuple[int, ...] = (2, 2, 2)
@@ -48,7 +47,6 @@ class DeepLab(Network):
     rates: tuple[int, ...] = (6, 12, 18)
     dropout: float = 0.5
     resizing: str = "align_corners"
-    axis_name: AxisName = None
     remat: bool = False
 
     @nn.compact
@@ -63,23 +61,23 @@ class DeepLab(Network):
         if self.decoder:
             y = self._decoded(y, low, train, mask, keys)
         precise = wide(self.dtype)
-        how = {"dtype": precise, "init": self._recipe_behind}
-        logits = layers.conv(y.astype(precise), self.num_classes, 1, name="head", bias=True, **how)
+        how = {"dtype": precise, "init": self._recipe_behind, "bias": True}
+        logits = self.convolved(y.astype(precise), self.num_classes, 1, name="head", **how)
         return resized(logits, (height, width), self.resizing)
 
     def _decoded(
         self, y: Features, low: Features, train: bool, mask: Mask | None, keys: Any
     ) -> Features:
         """Join the result of the pyramid with the features of the first stage."""
-        low = self._convolved(low, self.low_channels, 1, "low", train, mask)
+        low = self._layer(low, self.low_channels, 1, "low", train, mask)
         y = resized(y, low.shape[1:3], self.resizing)
         y = jnp.concatenate([y, low], axis=-1)
-        y = self._convolved(y, self.channels, 3, "decoder1", train, mask)
+        y = self._layer(y, self.channels, 3, "decoder1", train, mask)
         y = Dropout(self.dropout, name="drop_decoder1")(y, train, keys)
-        y = self._convolved(y, self.channels, 3, "decoder2", train, mask)
+        y = self._layer(y, self.channels, 3, "decoder2", train, mask)
         return Dropout(self.dropout / 5, name="drop_decoder2")(y, train, keys)
 
-    def _convolved(
+    def _layer(
         self,
         x: Features,
         features: int,
@@ -88,21 +86,19 @@ class DeepLab(Network):
         train: bool,
         mask: Mask | None,
         *,
-        stride: int = 1,
         dilation: int = 1,
-        init: str = "",
+        **window: Any,
     ) -> Features:
         """Apply a convolution, batch norm and ReLU."""
-        window: dict[str, Any] = {"padding": size // 2 * dilation, "dilation": dilation}
-        how = {"dtype": self.dtype, "init": init or self._recipe_behind, "name": f"{name}_conv"}
-        x = layers.conv(x, features, size, strides=stride, **window, **how)
-        of_norm = {"dtype": self.dtype, "axis_name": self.axis_name, "name": f"{name}_norm"}
-        return nn.relu(normalize(x, train=train, mask=mask, **of_norm))
+        window = {"init": self._recipe_behind, "dilation": dilation, **window}
+        padding = size // 2 * dilation
+        x = self.convolved(x, features, size, name=f"{name}_conv", padding=padding, **window)
+        return nn.relu(self.normalized(x, train, mask, name=f"{name}_norm"))
 
     def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
         """Return the features of the first and the last stage."""
-        init = self.initializer
-        x = self._convolved(x, self.width, 7, "stem", train, mask, stride=2, init=init)
+        of_stem = {"strides": 2, "init": self.initializer}
+        x = self._layer(x, self.width, 7, "stem", train, mask, **of_stem)
         x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
         reached, dilation, low = _STEM_STRIDE, 1, x
@@ -114,13 +110,11 @@ class DeepLab(Network):
                 dilation *= 2
             for block, factor in enumerate(grid, start=1):
                 x = block_class(
-                    self.width * 2 ** (stage - 1),
+                    features=self.width * 2 ** (stage - 1),
                     bottleneck=self.bottleneck,
                     stride=stride if block == 1 else 1,
                     dilation=dilation * factor,
-                    initializer=self.initializer,
-                    dtype=self.dtype,
-                    axis_name=self.axis_name,
+                    **self.shared(),
                     name=f"stage{stage}_block{block}",
                 )(x, train, mask)
             if stage == 1:
@@ -129,7 +123,7 @@ class DeepLab(Network):
 
     def _pyramid(self, x: Features, train: bool, mask: Mask | None) -> Features:
         """Join convolutions of several dilations with the average over the image."""
-        convolved = partial(self._convolved, features=self.channels, train=train, mask=mask)
+        convolved = partial(self._layer, features=self.channels, train=train, mask=mask)
         scales = [convolved(x, size=1, name="pyramid1")]
         for number, rate in enumerate(self.rates, start=2):
             scales.append(convolved(x, size=3, name=f"pyramid{number}", dilation=rate))
@@ -257,67 +251,50 @@ def deeplab(
     (12, 24, 36)
     """
     options = {**locals()}
-    if not blocks or not multi_grid:
-        raise ValueError(
-            f"blocks and multi_grid must not be empty, got {tuple(blocks)} and {tuple(multi_grid)}."
-        )
-    for number in blocks:
-        checks.whole("blocks", number)
-    for factor in multi_grid:
-        checks.at_least("multi_grid", factor, 1)
-    checks.whole("width", width)
-    checks.at_least("channels", channels, 1)
-    checks.at_least("low_channels", low_channels, 1)
+    if rates is None:
+        rates = tuple(rate * 16 // output_stride for rate in (6, 12, 18))
+    for name, sizes in {"blocks": blocks, "multi_grid": multi_grid, "rates": rates}.items():
+        if not sizes:
+            raise ValueError(f"{name} must not be empty.")
+        for size in sizes:
+            checks.whole(name, size)
+    for name in ("width", "channels", "low_channels"):
+        checks.whole(name, options[name])
     checks.one_of("resizing", resizing, RESIZINGS)
     if output_stride not in STRIDES:
         raise ValueError(f"output_stride must be 8 or 16, got {output_stride!r}.")
-    if rates is None:
-        rates = tuple(rate * 16 // output_stride for rate in (6, 12, 18))
-    for rate in rates:
-        checks.at_least("rates", rate, 1)
     return built(DeepLab, options, rates=rates)
 
 
 deeplab_resnet18 = variant(
     "deeplab_resnet18",
-    "the released DeepLabV3+ with the backbone called ResNet-18 there, of bottlenecks, 35.3 million"
-    " parameters",
+    "the released DeepLabV3+ whose ResNet-18 has bottlenecks, 35.3 million parameters",
     deeplab,
     (2, 2, 2),
 )
 deeplab_resnet101 = variant(
-    "deeplab_resnet101",
-    "the released DeepLabV3+ with ResNet-101, 59.3 million parameters",
-    deeplab,
-    (3, 4, 23),
+    "deeplab_resnet101", "the released DeepLabV3+, 59.3 million parameters", deeplab, (3, 4, 23)
 )
 _BASIC: dict[str, Any] = {"multi_grid": (1, 2), "bottleneck": False}
 deeplabv3_resnet18 = variant(
     "deeplabv3_resnet18",
-    "DeepLabV3 with ResNet-18 of basic blocks, 15.3 million parameters; the released backbone of"
-    " bottlenecks has `bottleneck=True` and `multi_grid=(1, 2, 4)`",
+    "DeepLabV3 with basic blocks, 15.3 million parameters",
     deeplab,
     (2, 2, 2),
     **_BASIC,
     decoder=False,
 )
 deeplabv3_resnet101 = variant(
-    "deeplabv3_resnet101",
-    "DeepLabV3 with ResNet-101, 58.0 million parameters",
-    deeplab,
-    (3, 4, 23),
-    decoder=False,
+    "deeplabv3_resnet101", "58.0 million parameters", deeplab, (3, 4, 23), decoder=False
 )
-_NARROW: dict[str, Any] = {"width": 12, "channels": 48, "low_channels": 12}
+_NARROW: dict[str, Any] = {"width": 12, "channels": 48, "low_channels": 12, "dropout": 0.1}
 deeplab_small = variant(
     "deeplab_small",
-    "a small DeepLabV3+ for laptops and images of about 160 x 120, with basic blocks and output"
-    " stride 8",
+    "a small DeepLabV3+ for laptops and images of about 160 x 120",
     deeplab,
     (2, 2, 2),
     **_BASIC,
     **_NARROW,
     output_stride=8,
     rates=(3, 6, 9),
-    dropout=0.1,
 )

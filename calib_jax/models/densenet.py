@@ -1,7 +1,6 @@
 """Densely connected networks: each layer takes the outputs of all previous layers of its block."""
 
-from collections.abc import Callable, Sequence
-from functools import partial
+from collections.abc import Sequence
 from re import Match
 from typing import Any
 
@@ -11,65 +10,45 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
-from calib_jax.models.batch_norm import normalize
-from calib_jax.models.contract import DType, Mask, Network, TorchRules, built, variant, variants_of
-from calib_jax.models.resnet import STEMS, Features, Images
+from calib_jax.models.contract import DType, Mask, TorchRules, built, variant
+from calib_jax.models.images import STEMS, Convolutional, Features, ImageNetwork, Images
 
 _BOTTLENECK = 4
 _NEW = ("first", "last")
 
 
-class DenseLayer(nn.Module):
+class DenseLayer(Convolutional):
     """A 1 x 1 convolution to `4 * growth` channels, then a 3 x 3 to `growth`, both pre-activated.
 
     Attributes:
       growth: the number of new channels, which are concatenated with the input.
       new: whether the new channels come "first" or "last".
-      dtype: the compute dtype.
-      axis_name: the device axis of batch norm.
-      initializer: the recipe of the initial weights.
     """
 
-    growth: int
+    growth: int = 32
     new: str = "last"
-    dtype: DType = "float32"
-    axis_name: AxisName = None
-    initializer: str = "torch"
 
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
         """Compute the layer."""
-        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
-        norm = partial(
-            normalize, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
-        )
-        y = nn.relu(norm(x, name="norm1"))
-        y = nn.relu(norm(conv(y, _BOTTLENECK * self.growth, 1, name="conv1"), name="norm2"))
-        y = conv(y, self.growth, 3, padding=1, name="conv2")
+        y = nn.relu(self.normalized(x, train, mask, name="norm1"))
+        y = self.convolved(y, _BOTTLENECK * self.growth, 1, name="conv1")
+        y = nn.relu(self.normalized(y, train, mask, name="norm2"))
+        y = self.convolved(y, self.growth, 3, padding=1, name="conv2")
         return jnp.concatenate([y, x] if self.new == "first" else [x, y], axis=-1)
 
 
-class Transition(nn.Module):
-    """A pre-activated 1 x 1 convolution to fewer channels, then 2 x 2 average pooling."""
-
-    features: int
-    dtype: DType = "float32"
-    axis_name: AxisName = None
-    initializer: str = "torch"
+class Transition(Convolutional):
+    """A pre-activated 1 x 1 convolution to half the channels, then 2 x 2 average pooling."""
 
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
         """Compute the layer."""
-        x = normalize(
-            x, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name, name="norm"
-        )
-        x = layers.conv(
-            nn.relu(x), self.features, 1, dtype=self.dtype, init=self.initializer, name="conv"
-        )
-        return layers.average_pool(x)
+        active = nn.relu(self.normalized(x, train, mask, name="norm"))
+        return layers.average_pool(self.convolved(active, x.shape[-1] // 2, 1, name="conv"))
 
 
-class DenseNet(Network):
+class DenseNet(ImageNetwork):
     """Blocks of dense layers with transitions between them; see `densenet`.
 
     Attributes:
@@ -79,8 +58,6 @@ class DenseNet(Network):
       stem: the window of the first convolution; "7x7" has stride 2 and is followed by batch norm
         and pooling.
       new: whether a layer puts its channels "first" or "last".
-      axis_name: the device axis of batch norm.
-      initializer: the recipe of the initial weights.
       remat: whether the backward pass recomputes the activations inside each layer instead of
         storing them.
       torch_final_norm: the name of the last batch norm in the released code.
@@ -91,7 +68,6 @@ class DenseNet(Network):
     stem_width: int = 64
     stem: str = "3x3"
     new: str = "first"
-    axis_name: AxisName = None
     remat: bool = False
     torch_final_norm: str = "bn"
 
@@ -104,31 +80,21 @@ class DenseNet(Network):
             least = 4 * least - 3  # the smallest size that two strides of 2 round up to `least`
         if min(x.shape[1:3]) < least:
             raise ValueError(
-                f"{type(self).__name__}: {len(self.blocks)} blocks with a {self.stem} stem need"
-                f" images of {least} x {least} or more, got {x.shape}."
+                f"{type(self).__name__}: {len(self.blocks)} blocks with a {self.stem} stem"
+                f" need images of {least} x {least} or more, got {x.shape}."
             )
-        how = {"dtype": self.dtype, "init": self.initializer}
-        norm = partial(
-            normalize, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name
-        )
-        x = layers.stem(x, self.stem_width, self.stem, name="stem_conv", **how)
+        x = self.started(x, self.stem_width, self.stem, name="stem_conv")
         if self.stem == "7x7":
-            x = nn.relu(norm(x, name="stem_norm"))
+            x = nn.relu(self.normalized(x, train, mask, name="stem_norm"))
             x = layers.max_pool(x, 3, stride=2, padding=1)
-        common: dict[str, Any] = {
-            **{"dtype": self.dtype, "axis_name": self.axis_name},
-            "initializer": self.initializer,
-        }
         layer_class = layers.recomputed(DenseLayer) if self.remat else DenseLayer
+        grown = {"growth": self.growth, "new": self.new, **self.shared()}
         for block, depth in enumerate(self.blocks, start=1):
             for layer in range(1, depth + 1):
-                name = f"block{block}_layer{layer}"
-                x = layer_class(self.growth, new=self.new, **common, name=name)(x, train, mask)
+                x = layer_class(**grown, name=f"block{block}_layer{layer}")(x, train, mask)
             if block < len(self.blocks):
-                name = f"transition{block}"
-                x = Transition(x.shape[-1] // 2, **common, name=name)(x, train, mask)
-        x = layers.averages(nn.relu(norm(x, name="final_norm")), 1, self.dtype)
-        return layers.head(x, self.num_classes, **how)
+                x = Transition(**self.shared(), name=f"transition{block}")(x, train, mask)
+        return self.classified(nn.relu(self.normalized(x, train, mask, name="final_norm")))
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
@@ -210,39 +176,30 @@ def densenet(
     return built(DenseNet, options, stem_width=2 * growth, torch_final_norm=final_norm)
 
 
-_DEPTHS = {
-    121: ((6, 12, 24, 16), 32),
-    161: ((6, 12, 36, 24), 48),
-    169: ((6, 12, 32, 32), 32),
-    201: ((6, 12, 48, 32), 32),
-}
-
-
-@variants_of(densenet)
-def _for_cifar(depth: int, millions: str) -> Callable[..., nn.Module]:
-    what = f"the DenseNet-{depth} that was released for CIFAR, for 10 classes with {millions}"
-    return variant(f"densenet{depth}", f"{what} million parameters", densenet, *_DEPTHS[depth])
-
-
-densenet121 = _for_cifar(121, "7.0")
-densenet161 = _for_cifar(161, "26.5")
-densenet169 = _for_cifar(169, "12.5")
-densenet201 = _for_cifar(201, "18.1")
+_121 = ((6, 12, 24, 16), 32)
+densenet121 = variant("densenet121", "for CIFAR, 7.0 million parameters", densenet, *_121)
+densenet161 = variant(
+    "densenet161", "for CIFAR, 26.5 million parameters", densenet, (6, 12, 36, 24), 48
+)
+densenet169 = variant(
+    "densenet169", "for CIFAR, 12.5 million parameters", densenet, (6, 12, 32, 32)
+)
+densenet201 = variant(
+    "densenet201", "for CIFAR, 18.1 million parameters", densenet, (6, 12, 48, 32)
+)
 densenet121_imagenet = variant(
     "densenet121_imagenet",
-    "the DenseNet-121 for ImageNet, 8.0 million parameters",
+    "8.0 million parameters",
     densenet,
-    *_DEPTHS[121],
-    *("7x7", "last", "norm5"),
+    *(*_121, "7x7", "last", "norm5"),
     num_classes=1000,
     init="he_normal",
 )
 densenet40_bc = variant(
     "densenet40_bc",
-    "the DenseNet-BC of 40 layers that was released with temperature scaling, 188,092 parameters",
+    "of the code of temperature scaling, 188,092 parameters",
     densenet,
-    (6, 6, 6),
-    *(12, "3x3", "last", "norm_final"),
+    *((6, 6, 6), 12, "3x3", "last", "norm_final"),
     num_classes=100,
     init="he_normal",
 )

@@ -1,17 +1,13 @@
 """EfficientNet-Lite0: inverted residual blocks of depthwise convolutions, without squeezing."""
 
-from functools import partial
 from typing import Any
 
 import flax.linen as nn
 
-from calib_jax.core import checks
-from calib_jax.core.numerics import wide
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
-from calib_jax.models.batch_norm import BatchNorm
-from calib_jax.models.contract import DType, Network, TorchRules, built, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, TorchRules, built, register
+from calib_jax.models.images import Convolutional, Features, ImageNetwork, Images
 
 # Window, stride of the first block, expansion, channels.
 _STAGES = (
@@ -24,9 +20,10 @@ _STAGES = (
     (3, 1, 6, 320),
 )
 _STEM, _HEAD = 32, 1280
+_NORM = {"momentum": 0.99, "epsilon": 1e-3}
 
 
-class InvertedResidual(nn.Module):
+class InvertedResidual(Convolutional):
     """A 1 x 1 convolution to more channels, a depthwise one, and a linear 1 x 1 to fewer.
 
     Attributes:
@@ -34,90 +31,62 @@ class InvertedResidual(nn.Module):
       size: the window of the depthwise convolution.
       stride: its stride.
       expansion: the factor of the channels in between; 1 has no first convolution.
-      dtype: the compute dtype.
-      axis_name: the device axis of batch norm.
-      initializer: the recipe of the initial weights.
     """
 
-    features: int
-    size: int
-    stride: int
-    expansion: int
-    dtype: DType = "float32"
-    axis_name: AxisName = None
-    initializer: str = "torch"
+    features: int = 16
+    size: int = 3
+    stride: int = 1
+    expansion: int = 1
 
     @nn.compact
-    def __call__(self, x: Any, train: bool, mask: Any) -> Any:
+    def __call__(self, x: Images, train: bool, mask: Any) -> Features:
         """Compute the block; its input is added where both have the same shape."""
-        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
-        norm = partial(_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name)
-        start, y = recipe(self.initializer), x
+        channels, y = self.expansion * x.shape[-1], x
         if self.expansion != 1:
-            y = conv(y, self.expansion * x.shape[-1], 1, name="expand")
-            y = nn.relu6(norm(y, name="expand_norm"))
-        y = nn.Conv(
-            y.shape[-1],
-            (self.size, self.size),
-            strides=self.stride,
-            feature_group_count=y.shape[-1],
-            use_bias=False,
-            dtype=self.dtype,
-            param_dtype=wide(self.dtype),
-            kernel_init=start.convolution,
-            name="depthwise",
-        )(y)
-        y = nn.relu6(norm(y, name="depthwise_norm"))
-        y = norm(conv(y, self.features, 1, name="project"), name="project_norm")
+            y = self.convolved(y, channels, 1, name="expand")
+            y = nn.relu6(self.normalized(y, train, mask, name="expand_norm", **_NORM))
+        window = {"strides": self.stride, "padding": "SAME", "groups": channels}
+        y = self.convolved(y, channels, self.size, name="depthwise", **window)
+        y = nn.relu6(self.normalized(y, train, mask, name="depthwise_norm", **_NORM))
+        y = self.convolved(y, self.features, 1, name="project")
+        y = self.normalized(y, train, mask, name="project_norm", **_NORM)
         return x + y if x.shape == y.shape else y
 
 
-class EfficientNetLite0(Network):
-    """The network of `efficientnet_lite0`.
-
-    Attributes:
-      blocks: the number of blocks of each stage.
-      axis_name: the device axis of batch norm.
-    """
+class EfficientNetLite0(ImageNetwork):
+    """The network of `efficientnet_lite0`; `blocks` is the number of blocks of each stage."""
 
     blocks: tuple[int, ...] = (1, 2, 2, 3, 3, 4, 1)
-    axis_name: AxisName = None
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
         """Map images `[batch, height, width, channels]` to logits `[batch, classes]`."""
-        return layers.head(
-            self.features(x, train=train, mask=mask),
-            self.num_classes,
-            dtype=self.dtype,
-            init=self.initializer,
-        )
+        x = self.features(x, train=train, mask=mask)
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
 
     @nn.compact
     def features(self, x: Any, *, train: bool, mask: Any = None) -> Any:
         """Compute the 1,280 features before the last layer."""
         x, mask = self.inputs(x, mask, rank=4)
-        conv = partial(layers.conv, dtype=self.dtype, init=self.initializer)
-        norm = partial(_norm, train=train, mask=mask, dtype=self.dtype, axis_name=self.axis_name)
-        x = conv(x, _STEM, 3, strides=2, padding="SAME", name="stem")
-        x = nn.relu6(norm(x, name="stem_norm"))
+        x = self.convolved(x, _STEM, 3, strides=2, padding="SAME", name="stem")
+        x = nn.relu6(self.normalized(x, train, mask, name="stem_norm", **_NORM))
         number = 0
         for repeats, stage in zip(self.blocks, _STAGES, strict=False):
             size, stride, expansion, channels = stage
             for repeat in range(repeats):
-                x = InvertedResidual(
-                    channels,
-                    size,
-                    1 if repeat else stride,
-                    expansion,
-                    dtype=self.dtype,
-                    axis_name=self.axis_name,
-                    initializer=self.initializer,
+                block = InvertedResidual(
+                    features=channels,
+                    size=size,
+                    stride=1 if repeat else stride,
+                    expansion=expansion,
+                    **self.shared(),
                     name=f"block{number}",
-                )(x, train, mask)
-                number += 1
-        x = nn.relu6(norm(conv(x, _HEAD, 1, name="last"), name="last_norm"))
-        return layers.averages(x, 1, self.dtype)
+                )
+                x, number = block(x, train, mask), number + 1
+        x = self.normalized(
+            self.convolved(x, _HEAD, 1, name="last"), train, mask, name="last_norm", **_NORM
+        )
+        return layers.averages(nn.relu6(x), 1, self.dtype)
 
     @nn.nowrap
     def torch_rules(self) -> TorchRules:
@@ -134,11 +103,6 @@ class EfficientNetLite0(Network):
             "depthwise_norm": "_bn1",
             "project_norm": "_bn2",
         }
-
-
-def _norm(x: Any, *, name: str, train: bool, mask: Any, dtype: DType, axis_name: AxisName) -> Any:
-    norm = BatchNorm(axis_name=axis_name, momentum=0.99, epsilon=1e-3, dtype=dtype, name=name)
-    return norm(x, train=train, mask=mask)
 
 
 @register("efficientnet_lite0")
@@ -175,5 +139,4 @@ def efficientnet_lite0(
     4652008
     """
     options = {**locals()}
-    checks.whole("num_classes", num_classes)
     return built(EfficientNetLite0, options)

@@ -26,30 +26,6 @@ class Recipe(NamedTuple):
     bias: Callable[[int], Initializer]
 
 
-def uniform_fan_in() -> Initializer:
-    r"""Draw from $U(-1/\sqrt{n}, 1/\sqrt{n})$, where n is the fan-in.
-
-    PyTorch uses it for linear and convolutional layers, as "Kaiming uniform with $a = \sqrt 5$".
-    """
-    return initializers.variance_scaling(1 / 3, "fan_in", "uniform")
-
-
-def he_normal_fan_out() -> Initializer:
-    r"""Draw from $N(0, 2/n)$, where n is the fan-out.
-
-    This keeps the variance of gradients constant through layers with ReLU.
-
-    References:
-      He et al. 2015, Delving Deep into Rectifiers, section 2.2.
-    """
-    return initializers.variance_scaling(2.0, "fan_out", "normal")
-
-
-def he_normal_fan_in() -> Initializer:
-    r"""Draw from $N(0, 2/n)$, where n is the fan-in: logits of a last layer then have size 1."""
-    return initializers.variance_scaling(2.0, "fan_in", "normal")
-
-
 def uniform_bias(fan_in: int) -> Initializer:
     r"""Draw biases from $U(-1/\sqrt{n}, 1/\sqrt{n})$, where n is the fan-in of the layer."""
     bound = fan_in**-0.5
@@ -60,20 +36,22 @@ def uniform_bias(fan_in: int) -> Initializer:
     return draw
 
 
+def _no_bias(fan_in: int) -> Initializer:
+    return initializers.zeros
+
+
+_UNIFORM = initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # PyTorch's default
+_FAN_OUT = initializers.variance_scaling(2.0, "fan_out", "normal")
+_FAN_IN = initializers.variance_scaling(2.0, "fan_in", "normal")
+_BERT, _XAVIER = initializers.normal(0.02), initializers.xavier_uniform()
 _RECIPES = {
-    "torch": Recipe(uniform_fan_in(), uniform_fan_in(), uniform_bias),
+    "torch": Recipe(_UNIFORM, _UNIFORM, uniform_bias),
     # Fan-out suits hidden layers only: for the last layer, which has few outputs, it would give
     # initial logits of size 10.
-    "he_normal": Recipe(he_normal_fan_out(), uniform_fan_in(), uniform_bias),
-    "he_normal_fan_in": Recipe(he_normal_fan_in(), uniform_fan_in(), uniform_bias),
-    "normal": Recipe(
-        initializers.normal(0.02), initializers.normal(0.02), lambda fan_in: initializers.zeros
-    ),
-    "xavier": Recipe(
-        initializers.xavier_uniform(),
-        initializers.xavier_uniform(),
-        lambda fan_in: initializers.zeros,
-    ),
+    "he_normal": Recipe(_FAN_OUT, _UNIFORM, uniform_bias),
+    "he_normal_fan_in": Recipe(_FAN_IN, _UNIFORM, uniform_bias),
+    "normal": Recipe(_BERT, _BERT, _no_bias),
+    "xavier": Recipe(_XAVIER, _XAVIER, _no_bias),
 }
 
 
@@ -87,6 +65,9 @@ def recipe(name: str) -> Recipe:
         "he_normal_fan_in" is the same by fan-in. "normal" is BERT's: $N(0, 0.02^2)$ for all
         matrices, and biases are 0. "xavier" is the Transformer's: matrices are uniform with
         variance 2 / (fan-in + fan-out), and biases are 0.
+
+    References:
+      He et al. 2015, Delving Deep into Rectifiers, section 2.2.
 
     >>> recipe("he_nomal")
     Traceback (most recent call last):

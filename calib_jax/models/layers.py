@@ -1,11 +1,13 @@
-"""Functional layers for compact methods, with common naming, initialisation and casting."""
+"""Layers for compact methods, with common naming, initialisation and casting; dropout."""
 
 import functools
 import math
+import zlib
 from collections.abc import Sequence
 from typing import Any
 
 import flax.linen as nn
+import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
@@ -89,6 +91,7 @@ def conv(
     strides: int | Sequence[int] = 1,
     padding: str | int | Sequence[tuple[int, int]] = 0,
     dilation: int = 1,
+    groups: int = 1,
     bias: bool = False,
     zero: bool = False,
 ) -> Float[Array, "batch ..."]:
@@ -103,21 +106,21 @@ def conv(
       init: the recipe of the initial weights.
       strides, padding, dilation: as for `nn.Conv`. An integer pads both sides, as in PyTorch;
         "SAME" with a stride of 2 would pad one side only.
+      groups: the number of groups of channels; with all of them the convolution is depthwise.
       bias: whether to add a bias.
       zero: whether the kernel and the bias start at zero instead of by the recipe.
     """
     rank = x.ndim - 2
     window = (size,) * rank if isinstance(size, int) else tuple(size)
     start = recipe(init)
-    fan_in = x.shape[-1]
-    for length in window:
-        fan_in *= length
+    fan_in = x.shape[-1] // groups * math.prod(window)
     return nn.Conv(
         features,
         window,
         strides=strides,
         padding=padding,
         kernel_dilation=dilation,
+        feature_group_count=groups,
         use_bias=bias,
         dtype=dtype,
         param_dtype=wide(dtype),
@@ -126,14 +129,6 @@ def conv(
         conv_general_dilated=convolve,
         name=name,
     )(x)
-
-
-def stem(
-    x: Float[Array, "batch ..."], features: int, kind: str, **options: Any
-) -> Float[Array, "batch ..."]:
-    """Apply the first convolution of an image network: "3x3", or "7x7" with stride 2."""
-    size, stride = (3, 1) if kind == "3x3" else (7, 2)
-    return conv(x, features, size, strides=stride, padding=size // 2, **options)
 
 
 def averages(
@@ -208,3 +203,53 @@ def recomputed(block: type[nn.Module]) -> Any:
     Call blocks as `block(x, train, ...)`: `static_argnums` marks `train` as static by its position.
     """
     return nn.remat(block, static_argnums=(2,))
+
+
+class Dropout(nn.Module):
+    r"""Set each value to 0 with probability `rate` while training, and scale up the rest.
+
+    $$y_i = \frac{m_i}{1 - r} x_i, \qquad m_i \sim \mathrm{Bernoulli}(1 - r)$$
+
+    The mask of an example is drawn from the key of the example, folded with a hash of the layer's
+    name. The mask therefore depends on neither the batch nor the device, and differs between
+    layers.
+
+    Attributes:
+      rate: the probability of a 0, with 0 <= rate < 1.
+
+    References:
+      Srivastava et al. 2014, Dropout: A Simple Way to Prevent Neural Networks from Overfitting.
+    """
+
+    rate: float
+
+    @nn.compact
+    def __call__(
+        self, x: Float[Array, "batch ..."], train: bool, keys: Any
+    ) -> Float[Array, "batch ..."]:
+        """Apply dropout.
+
+        Args:
+          x: the inputs, one row per example.
+          train: whether to apply dropout; without it the inputs are returned unchanged.
+          keys: one key per example; required while training with a positive rate.
+        """
+        if not train or self.rate == 0:
+            return x
+        if keys is None:
+            raise ValueError(
+                f"dropout {self.rate} needs a key for each example while training: call the network"
+                f" with keys=jax.random.split(key, {x.shape[0]})."
+            )
+        if keys.shape[:1] != x.shape[:1]:
+            raise ValueError(
+                f"keys must be {x.shape[0]}, one for each example, got shape {keys.shape}."
+            )
+        layer = zlib.crc32("/".join(self.path).encode())
+        kept_share = jnp.float32(1 - self.rate)  # draw in float32 even if x64 is enabled
+
+        def kept(key: Array) -> Array:
+            key = jax.random.fold_in(key, layer)
+            return jax.random.bernoulli(key, kept_share, x.shape[1:])
+
+        return jnp.where(jax.vmap(kept)(keys), x / (1 - self.rate), 0)

@@ -11,8 +11,8 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
-from calib_jax.models.dropout import Dropout
-from calib_jax.models.word_vectors import LAYER, WordVectors
+from calib_jax.models.embedding import word_vectors
+from calib_jax.models.layers import Dropout
 
 _WINDOW = 5  # words, of convolutions and of pooling
 _CONVOLUTIONS = 3
@@ -59,7 +59,7 @@ class GlobalPoolingCNN(Network):
                 f"{type(self).__name__}: word numbers must have shape [batch, length], got"
                 f" {x.shape}."
             )
-        return WordVectors(self.words, self.width, self.dtype, name=LAYER)(real_rows(x, mask))
+        return word_vectors(real_rows(x, mask), self.words, self.width, self.dtype)
 
     @nn.nowrap
     def example_inputs(self, batch: int = 2, *, seed: int = 0) -> PyTree:

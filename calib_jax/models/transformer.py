@@ -12,10 +12,10 @@ from jaxtyping import Array, Bool, Float, Int
 from calib_jax.core import checks
 from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
-from calib_jax.models.attention import Block, Table
+from calib_jax.models.attention import blocks
 from calib_jax.models.contract import DType, Network, built, register, tokens_of
-from calib_jax.models.dropout import Dropout
-from calib_jax.models.word_vectors import PADDING
+from calib_jax.models.embedding import PADDING, Table
+from calib_jax.models.layers import Dropout
 
 NORMS = ("post", "pre")
 
@@ -49,11 +49,9 @@ class Stack(nn.Module):
     @nn.compact
     def __call__(self, x: Memory, train: bool, *arguments: Any) -> Memory:
         """Compute the blocks with the arguments of `Block`."""
-        block_class = layers.recomputed(Block) if self.remat else Block
         common = {"pre_norm": self.pre_norm, "epsilon": self.epsilon, "dtype": self.dtype}
-        for number in range(1, self.depth + 1):
-            block = block_class(name=f"block{number}", **common, **self.options)
-            x = block(x, train, *arguments)
+        repeated = {"depth": self.depth, "remat": self.remat}
+        x = blocks(x, train, *arguments, **repeated, **common, **self.options)
         if self.pre_norm:
             x = layers.layer_norm(x, name="norm", dtype=self.dtype, epsilon=self.epsilon)
         return x

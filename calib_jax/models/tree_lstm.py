@@ -12,9 +12,9 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers, tree_states
 from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
-from calib_jax.models.dropout import Dropout
+from calib_jax.models.embedding import word_vectors
 from calib_jax.models.initializers import recipe
-from calib_jax.models.word_vectors import LAYER, WordVectors
+from calib_jax.models.layers import Dropout
 
 _GATES = ("i", "lf", "rf", "u")  # input, forget left, forget right, update; the released names
 _SIDES = ("l", "r")
@@ -59,7 +59,7 @@ class TreeLSTM(Network):
         if not jnp.issubdtype(children.dtype, jnp.integer):
             raise TypeError(f"{name}: children must be integers, got {children.dtype}.")
         if jnp.issubdtype(words.dtype, jnp.integer):  # inputs may also be vectors
-            words = WordVectors(self.words, self.width, self.dtype, name=LAYER)(words)
+            words = word_vectors(words, self.words, self.width, self.dtype)
         words, _ = self.inputs(words, mask, rank=3)
         count = words.shape[1]
         if children.shape != (words.shape[0], count - 1, 2):

@@ -9,6 +9,8 @@ import gzip
 import io
 import json
 import pathlib
+import tarfile
+import zipfile
 
 import numpy as np
 import scipy.io
@@ -227,21 +229,42 @@ def message(group, number):
     return text.encode("latin-1")
 
 
-def newsgroups(folder, sizes=None, name="newsgroups/20news-bydate-"):
-    """Write the messages of each group as files in folders."""
-    sizes = {"train": 6, "test": 2} if sizes is None else sizes
-    for part, size in sizes.items():
-        for group in GROUPS:
-            place = pathlib.Path(folder) / f"{name}{part}" / group
-            place.mkdir(parents=True)
-            for number in range(size):
-                (place / str(9 + number)).write_bytes(message(group, number))
-    return pathlib.Path(folder) / "newsgroups"
+def newsgroups(folder, changes=None):
+    """Write the messages of each group as the packed by-date version; `changes` replaces some."""
+    messages = {
+        f"20news-bydate-{part}/{group}/{9 + number}": message(group, number)
+        for part, size in {"train": 6, "test": 2}.items()
+        for group in GROUPS
+        for number in range(size)
+    }
+    kept = {name: text for name, text in (messages | (changes or {})).items() if text is not None}
+    return packed(pathlib.Path(folder) / "newsgroups" / "20news-bydate.tar.gz", kept)
 
 
 def newsgroups_19997(folder):
     """Write messages in the layout of the original version, which has one part."""
-    newsgroups(folder, {"s": 8}, "newsgroups_19997/20_newsgroup")
+    messages = {
+        f"20_newsgroups/{group}/{9 + number}": message(group, number)
+        for group in GROUPS
+        for number in range(8)
+    }
+    packed(pathlib.Path(folder) / "newsgroups_19997" / "20news-19997.tar.gz", messages)
+
+
+def packed(path, members):
+    """Write a .zip, .tar, .tar.gz or .tar.xz of files with these contents."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    if path.suffix == ".zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in members.items():
+                archive.writestr(name, content)
+        return path
+    with tarfile.open(path, "w:" + path.suffix.strip(".").replace("tar", "")) as archive:
+        for name, content in members.items():
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            archive.addfile(member, io.BytesIO(content))
+    return path
 
 
 def tree(drawn, size):
@@ -294,15 +317,14 @@ def sentences(count, seed=0):
     return german, [" ".join(line) + "." for line in words]
 
 
-def multi30k(folder, suffix=""):
+def multi30k(folder):
     """Write the six files of Multi30k."""
     place = pathlib.Path(folder) / "multi30k"
     place.mkdir(parents=True)
-    pack = gzip.compress if suffix == ".gz" else bytes
     for seed, (name, count) in enumerate({"train": 30, "val": 5, "test_2016_flickr": 7}.items()):
         for language, lines in zip(("de", "en"), sentences(count, seed), strict=True):
             content = ("\n".join(lines) + "\n").encode()
-            (place / f"{name}.{language}{suffix}").write_bytes(pack(content))
+            (place / f"{name}.{language}.gz").write_bytes(gzip.compress(content))
     return place
 
 

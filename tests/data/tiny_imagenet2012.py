@@ -47,24 +47,26 @@ def val_files():
     return sorted(files, key=lambda file: file[1])
 
 
-def folders(place, *, truth=None):
-    """Write the official folders; `truth` is None for val/<class>/, or "devkit"."""
+def folders(place):
+    """Write the official folders of photographs, and the development kit."""
     place = pathlib.Path(place) / "imagenet"
     for name, label, content in train_files():
         put(place / "train" / CLASSES[label] / name, content)
-    files = val_files()
-    for name, label, content in files:
-        folder = place / "val" if truth else place / "val" / CLASSES[label]
-        put(folder / name, content)
-    if truth == "devkit":
-        devkit = place / "ILSVRC2012_devkit_t12" / "data"
-        lines = [1 + IN_DEVKIT.index(CLASSES[label]) for _, label, _ in sorted(files)]
-        text = "\n".join(map(str, lines)) + "\n"
-        put(devkit / "ILSVRC2012_validation_ground_truth.txt", text.encode())
-        table = np.zeros(4, [("ILSVRC2012_ID", object), ("WNID", object)])  # one is no leaf
-        table["ILSVRC2012_ID"], table["WNID"] = [1, 2, 3, 4], [*IN_DEVKIT, "n00001740"]
-        scipy.io.savemat(devkit / "meta.mat", {"synsets": table})
+    validated(place, {name: (label, content) for name, label, content in val_files()})
     return place
+
+
+def validated(place, files):
+    """Write the validation photographs, and their classes as the development kit does."""
+    for name, (_, content) in files.items():
+        put(place / "val" / name, content)
+    devkit = place / "ILSVRC2012_devkit_t12" / "data"
+    lines = [1 + IN_DEVKIT.index(CLASSES[files[name][0]]) for name in sorted(files)]
+    text = "\n".join(map(str, lines)) + "\n"
+    put(devkit / "ILSVRC2012_validation_ground_truth.txt", text.encode())
+    table = np.zeros(4, [("ILSVRC2012_ID", object), ("WNID", object)])  # one is no leaf
+    table["ILSVRC2012_ID"], table["WNID"] = [1, 2, 3, 4], [*IN_DEVKIT, "n00001740"]
+    scipy.io.savemat(devkit / "meta.mat", {"synsets": table})
 
 
 def put(path, content):
@@ -73,10 +75,10 @@ def put(path, content):
 
 
 def imagenet(folder):
-    """Write what the tests of all data sets read: classes large enough for the default split."""
+    """Write a set whose classes are large enough for the default split."""
+    place = pathlib.Path(folder) / "imagenet"
     for label, name in enumerate(CLASSES[:2]):
-        content = photograph(label, 24, 18)
         for number in range(60):
-            put(pathlib.Path(folder) / "imagenet" / "train" / name / f"{number}.JPEG", content)
-        for number in range(5):
-            put(pathlib.Path(folder) / "imagenet" / "val" / name / f"{number}.JPEG", content)
+            put(place / "train" / name / f"{number}.JPEG", photograph(label, 24, 18))
+    files = {f"{k:02d}.JPEG": (k % 2, photograph(k % 2, 24, 18)) for k in range(10)}
+    validated(place, files)

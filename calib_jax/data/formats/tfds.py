@@ -2,14 +2,12 @@
 
 import pathlib
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About
-from calib_jax.data.formats import files
 from calib_jax.data.images.image_files import decode_all, pixels
 from calib_jax.data.images.image_sets import Images, checked_labels
 
@@ -18,49 +16,18 @@ _KIND = "a data set that TFDS prepared"
 _ADVICE = "prepare the data set anew as array_record: tfds build NAME --file_format=array_record"
 
 
-def train_and_test(
-    name: str,
-    about: About,
-    data_dir: str | None,
-    source: str | None,
-    official: Callable[[pathlib.Path], tuple[Images, Images]],
-    num_classes: int,
-) -> tuple[Images, Images, files.Located]:
-    """Read the published parts of images of 32 x 32 pixels, and return the form that was found.
-
-    Args:
-      name, about: the name of the data set and its metadata.
-      data_dir: the folder of the data sets, see `files.root`.
-      source: the form to read; None tries TFDS first, then the authors' files.
-      official: reads both parts from the authors' files.
-      num_classes: labels must lie in [0, num_classes).
-    """
-    located = files.find(name, about, data_dir, source)
-    if located.form == files.OFFICIAL:
-        return *official(located.path), located
-    parts = ("train", "test")
-    train, test = images(located.path, parts=parts, shape=(32, 32, 3), num_classes=num_classes)
-    return train, test, located
-
-
-def images(
-    folder: pathlib.Path, *, parts: tuple[str, ...], shape: tuple[int, ...], num_classes: int
-) -> tuple[Images, ...]:
-    """Read the parts of a data set, each in the order in which its authors published it.
+def images(folder: pathlib.Path, part: str, shape: tuple[int, ...], num_classes: int) -> Images:
+    """Read a part of a data set in the order in which its authors published it.
 
     TFDS shuffles the records and gives each an id that ends with its number in the original files.
     The records are sorted by these ids; without ids they keep the order of TFDS.
 
     Args:
       folder: the folder of a version, as found by `files.find`.
-      parts: names of the parts in TFDS.
+      part: the name of the part in TFDS.
       shape: required shape of an image.
       num_classes: labels must lie in [0, num_classes).
     """
-    return tuple(_part(folder, part, shape, num_classes) for part in parts)
-
-
-def _part(folder: pathlib.Path, part: str, shape: tuple[int, ...], num_classes: int) -> Images:
     where = f"{part} in {folder}"
     coded, labels, names = [], [], []
     for features in _records(folder, part):
@@ -68,16 +35,13 @@ def _part(folder: pathlib.Path, part: str, shape: tuple[int, ...], num_classes: 
         labels.append(features["label"].int64_list.value[0])
         names.append(features["id"].bytes_list.value[0] if "id" in features else b"")
     order = _numbered(names)
-    coded = [coded[row] for row in order]
 
     def decode(row: int) -> np.ndarray:
         with reading.guard(f"image {row} of {where}", "an image", _ADVICE, library=True):
-            return pixels(coded[row], shape)
+            return pixels(coded[order[row]], shape)
 
-    return Images(
-        decode_all(len(coded), shape, decode, folder.parent.name),
-        checked_labels(np.array(labels)[order], num_classes, where),
-    )
+    decoded = decode_all(len(coded), shape, decode, folder.parent.name)
+    return Images(decoded, checked_labels(np.array(labels)[order], num_classes, where))
 
 
 def texts(folder: pathlib.Path, part: str, features: Sequence[str]) -> list[list[str]]:

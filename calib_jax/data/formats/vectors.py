@@ -32,10 +32,9 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
     with reading.guard(path, KIND, ADVICE, library=True):
         texts = [record[what][key] for what in ("texts", "encoder") for key in ("name", "digest")]
         numbers = [record["parts"][part][key] for part in PARTS for key in ("count", "width")]
-        if not all(isinstance(text, str) for text in [*texts, *record["class_names"]]):
-            raise ValueError("it does not name texts, encoder and classes")
-        if not all(isinstance(number, int) for number in numbers):
-            raise ValueError("its parts have no count and width")
+        kinds = {type(text) for text in [*texts, *record["class_names"]]}, {*map(type, numbers)}
+        if kinds != ({str}, {int}):
+            raise ValueError("it has no texts, encoder, classes and parts of the right types")
     return record
 
 

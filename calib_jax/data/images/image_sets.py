@@ -1,6 +1,6 @@
 """Splitting and normalisation shared by the papers' image data sets."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sized
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -10,8 +10,6 @@ from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.core.types import Array
-from calib_jax.data import splits
-from calib_jax.data.dataset import Augment, Dataset
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
 
 
@@ -90,62 +88,6 @@ def checked_labels(
     return labels.astype(np.int32)
 
 
-def papers_dataset(
-    train: Images,
-    test: Images,
-    *,
-    name: str,
-    title: str,
-    reference: str,
-    read: object,
-    class_names: tuple[str, ...],
-    first_labels: tuple[int, ...],
-    validation: float,
-    seed: int,
-    training_size: int | None,
-    augment: Augment | None,
-    imbalance: float | None = None,
-) -> Dataset:
-    """Split images of 32 x 32 pixels by the papers' rule, and normalise them like CIFAR-10.
-
-    Args:
-      train, test: the published parts; `train` is split.
-      name: name in the catalogue.
-      title, reference, read: text for the description; `read` names the form that was read.
-      class_names: one name per class, in the order of the labels.
-      first_labels: first labels of the original files, compared to detect another order.
-      validation: the fraction used for validation; no part may be empty.
-      seed: seed of the split.
-      training_size: use only the first training_size examples of the training part; None uses all.
-      augment: augmentation of the training images.
-      imbalance: size of the largest over the smallest class of the training part, see
-        `long_tailed`; None keeps all classes. The other parts do not change.
-    """
-    index = splits.split_in_two(name, len(train.labels), validation=validation, seed=seed)
-    training = first(index.train, training_size)
-    if imbalance is not None:
-        kept = splits.long_tailed(train.labels[training], len(class_names), factor=imbalance)
-        training = training[kept]
-    order = "on another order of the images than theirs, so that it picks others"
-    if tuple(train.labels[: len(first_labels)]) == first_labels:
-        order = "on the original order of the images"
-    long_tail = "" if imbalance is None else f"long-tailed training by a factor of {imbalance:g}; "
-    return Dataset(
-        name=name,
-        class_names=class_names,
-        train=train.source(training),
-        validation=train.source(index.validation),
-        test=test.source(),
-        description=(
-            f"{title}: {sizes(training, index.validation, test.labels)}; split by the papers'"
-            f" rule with seed {seed}, {order}; {long_tail}{read}. {reference}."
-        ),
-        prepare=prepare_cifar10,
-        brightest=255,
-        augment=augment,
-    )
-
-
 def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
     """Return the first training_size numbers, or all."""
     if training_size is not None:
@@ -154,6 +96,6 @@ def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
     return numbers[:training_size]
 
 
-def sizes(training: np.ndarray, validating: np.ndarray, testing: np.ndarray) -> str:
+def sizes(train: Sized, validation: Sized, test: Sized) -> str:
     """Format the number of examples of each part."""
-    return f"{len(training)} to train, {len(validating)} to validate, {len(testing)} to test"
+    return f"{len(train):,} to train, {len(validation):,} to validate, {len(test):,} to test"

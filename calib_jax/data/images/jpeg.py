@@ -8,15 +8,18 @@ import dataclasses
 import math
 import os
 import pathlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
+from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.core.files import reading
 from calib_jax.core.texts import one_line
+from calib_jax.data.dataset import About, Augment, Dataset
 from calib_jax.data.images.image_files import opened
+from calib_jax.data.images.image_sets import IMAGENET, normalized, sizes
 
 # Ranges of random crops, from Szegedy et al. 2015.
 AREA = (0.08, 1.0)
@@ -127,6 +130,50 @@ class Photographs:
                 coded = reading.content(path, "an image", _ADVICE, at_most=_LONGEST)
                 images[row] = view(coded, number)
         return Examples(images, self.coded.labels[numbers])
+
+
+def photographs(
+    name: str,
+    class_names: tuple[str, ...],
+    parts: Mapping[str, tuple[Listed, np.ndarray]],
+    size: int,
+    resize: int,
+    *,
+    about: About,
+    rule: str,
+    reference: str,
+    augment: Augment | None = None,
+) -> Dataset:
+    """Build a data set of photographs, normalised by ImageNet's statistics.
+
+    Args:
+      name, class_names, augment: as for `Dataset`.
+      parts: the photographs of each part, and the numbers of those in the part.
+      size, resize: as for `Photographs`.
+      about: the facts of the data set.
+      rule, reference: how it is split, and whose it is, for the description.
+    """
+    sources: dict[str, Any] = {
+        part: Photographs(*some, size, resize) for part, some in parts.items()
+    }
+    return Dataset(
+        name=name,
+        class_names=class_names,
+        **sources,
+        description=(
+            f"{about.title}, {size} x {size}, {len(class_names)} classes:"
+            f" {sizes(*sources.values())}; {rule}. Licence: {about.licence}. {reference}."
+        ),
+        prepare=normalized(IMAGENET),
+        brightest=255,
+        augment=augment,
+    )
+
+
+def check_sizes(size: int, resize: int) -> None:
+    """Validate the sizes of `Photographs`."""
+    checks.at_least("size", size, 1)
+    checks.at_least("resize", resize, size)
 
 
 def random_window(coded: bytes, size: int, random: np.random.Generator) -> np.ndarray:

@@ -33,6 +33,32 @@ SCALES = (0.75, 1.0, 1.25, 1.5, 1.75, 2.0)
 Pairs = Sequence[tuple[pathlib.Path, pathlib.Path]]  # the files of images and of label maps
 
 
+def paired(
+    folders: tuple[pathlib.Path, pathlib.Path], pattern: str, endings: tuple[str, str], how: str
+) -> Pairs:
+    """List images and label maps, sorted by path; raise unless each image has a label map.
+
+    Args:
+      folders: the folder of the images and the folder of the label maps.
+      pattern: the paths of both in their folders, without their endings.
+      endings: the endings of the names of images and of label maps.
+      how: how to get the data set, if there is no image.
+    """
+    found = [
+        {
+            path.relative_to(folder).as_posix().removesuffix(ending): path
+            for path in folder.glob(f"{pattern}{ending}")
+        }
+        for folder, ending in zip(folders, endings, strict=True)
+    ]
+    if not found[0]:
+        raise reading.Unreadable(f"{folders[0]} has no images {pattern}{endings[0]}: {how}.")
+    if alone := sorted(found[0].keys() ^ found[1].keys()):
+        lacking = folders[1] if alone[0] in found[0] else folders[0]
+        raise reading.Unreadable(f"{lacking} has no file of {alone[0]}: {ADVICE}.")
+    return [(found[0][name], found[1][name]) for name in sorted(found[0])]
+
+
 def table_of(classes: Collection[int], void: Sequence[int]) -> np.ndarray:
     """Build the table `[256]` that maps the value of a pixel to its class.
 

@@ -57,8 +57,8 @@ def from_arrays(
     for part, value in (("validation", validation), ("test", test)):
         if isinstance(value, numbers.Real):
             fractions[part] = float(value)
-        elif isinstance(value, list | tuple) and (len(value) == 2 or value[2:] == (None,)):
-            given[part] = value[:2]
+        elif isinstance(value, list | tuple) and len(value) == 2:
+            given[part] = value
         else:
             raise ValueError(
                 f"{part} must be a fraction or a pair (inputs, labels), got"
@@ -342,10 +342,5 @@ def arrays_of(
                 f"all {what} must have one shape, got {shapes[:3]}; size=(height, width) resizes"
                 " images."
             )
-    if channels_first and (modes or values[0].ndim != 3):
-        raise ValueError(
-            "channels_first: inputs must be arrays [channels, height, width], got shape"
-            f" {values[0].shape}: leave out channels_first."
-        )
     stacked = np.stack(values)
     return np.moveaxis(stacked, 1, -1) if channels_first else stacked, np.stack(classes)

@@ -11,7 +11,7 @@ from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images import scenes
 from calib_jax.data.images.augmentation import compose, on_pairs, random_flip, random_zoom
-from calib_jax.data.images.image_sets import IMAGENET, first, normalized
+from calib_jax.data.images.image_sets import IMAGENET, first, normalized, sizes
 from calib_jax.data.images.scenes import ADVICE
 
 CLASSES = (
@@ -79,9 +79,8 @@ def camvid(
         validation=validation,
         test=test,
         description=(
-            f"{_ABOUT.title}, {columns} x {rows} pixels: {len(train)} images to train,"
-            f" {len(validation)} to validate, {len(test)} to test; void pixels have weight 0;"
-            f" {located}. Brostow et al. 2009."
+            f"{_ABOUT.title}, {columns} x {rows} pixels: {sizes(train, validation, test)}; void"
+            f" pixels have weight 0; {located}. Brostow et al. 2009."
         ),
         prepare=normalized(IMAGENET),
         brightest=255,

@@ -2,7 +2,6 @@
 
 import dataclasses
 import pathlib
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -10,9 +9,10 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, Download, register
-from calib_jax.data.formats import files, tfds
+from calib_jax.data.formats import files
 from calib_jax.data.images import image_sets
 from calib_jax.data.images.image_sets import Images, checked_labels
+from calib_jax.data.sets.papers_images import papers_images
 
 CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -61,6 +61,9 @@ _ABOUT_100 = About(
 )
 
 
+_SHARED: dict[str, Any] = {"augment": image_sets.crop_and_flip, "reference": "Krizhevsky 2009"}
+
+
 @register("cifar10", _ABOUT_10)
 def cifar10(
     *,
@@ -103,12 +106,15 @@ def cifar10(
       Krizhevsky 2009, Learning Multiple Layers of Features from Tiny Images.
       Mukhoti et al. 2020, section 5, and its released code.
     """
-    return _papers(
+    options = {**locals()}
+    return papers_images(
         "cifar10",
         _ABOUT_10,
+        _cifar10,
         class_names=CLASSES,
         first_labels=(6, 9, 9, 4, 1, 1, 2, 7, 8, 3),
-        **locals(),
+        **_SHARED,
+        **options,
     )
 
 
@@ -143,12 +149,14 @@ def cifar100(
     del options["test_normalization"]
     checks.one_of("test_normalization", test_normalization, ("cifar10", "imagenet"))
     mistake = test_normalization == "imagenet"
-    dataset = _papers(
+    dataset = papers_images(
         "cifar100",
         _ABOUT_100,
+        _cifar100,
         class_names=tuple(_NAMES.split()),
         first_labels=(19, 29, 0, 11, 1, 86, 90, 28, 23, 31),
         test_by=image_sets.IMAGENET if mistake else None,
+        **_SHARED,
         **options,
     )
     if not mistake:
@@ -156,43 +164,6 @@ def cifar100(
     note = " Test images alone are normalised with the statistics of ImageNet."
     # The stored test pixels are rescaled, so no value of theirs is white.
     return dataclasses.replace(dataset, description=dataset.description + note, brightest=None)
-
-
-def _papers(
-    name: str,
-    about: About,
-    *,
-    class_names: tuple[str, ...],
-    data_dir: str | None,
-    source: str | None,
-    test_by: image_sets.Statistics | None = None,
-    **options: Any,
-) -> Dataset:
-    """Read the images, and split and augment them as the papers do.
-
-    Args:
-      name, about: the name of the set and its facts.
-      class_names: the name of each class.
-      data_dir, source: see `cifar10`.
-      test_by: statistics that normalise the test images alone; None takes those of CIFAR-10.
-      **options: see `image_sets.papers_dataset`.
-    """
-    train, test, located = tfds.train_and_test(
-        name, about, data_dir, source, _READERS[name], len(class_names)
-    )
-    if test_by is not None:
-        test = image_sets.as_if_normalized(test, by=test_by, prepared_by=image_sets.CIFAR10)
-    return image_sets.papers_dataset(
-        train,
-        test,
-        name=name,
-        title=about.title,
-        reference="Krizhevsky 2009",
-        read=located,
-        class_names=class_names,
-        **options,
-        augment=image_sets.crop_and_flip,
-    )
 
 
 def _cifar10(path: pathlib.Path) -> tuple[Images, Images]:
@@ -207,14 +178,12 @@ def _cifar100(path: pathlib.Path) -> tuple[Images, Images]:
     return train, test
 
 
-_READERS = {"cifar10": _cifar10, "cifar100": _cifar100}
-
-
 def _binary(
     path: pathlib.Path, names: list[str], *, num_labels: int, num_classes: int
 ) -> list[Images]:
     """Read files of the authors' binary version: records of labels and pixels."""
-    found = {name.rpartition("/")[2]: (name, content) for name, content in _wanted(path, names)}
+    wanted = files.contents(path, lambda name: name.rpartition("/")[2] in names)
+    found = {name.rpartition("/")[2]: (name, content) for name, content in wanted}
     parts, size = [], num_labels + 3 * 32 * 32
     for name in names:
         if name not in found:
@@ -230,7 +199,3 @@ def _binary(
         planes = records[:, num_labels:].reshape(-1, 3, 32, 32)
         parts.append(Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels))
     return parts
-
-
-def _wanted(path: pathlib.Path, names: list[str]) -> Iterator[tuple[str, bytes]]:
-    return files.contents(path, lambda name: name.rpartition("/")[2] in names)

@@ -15,12 +15,11 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images import scenes
-from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.scenes import ADVICE, SCALES, Pairs, Scenes
+from calib_jax.data.images.image_sets import IMAGENET, normalized, sizes
+from calib_jax.data.images.scenes import SCALES, Pairs, Scenes
 
 # The classes of the benchmark, by the numbers of the published label maps (`labelIds`).
 CLASSES = {
@@ -89,8 +88,8 @@ def cityscapes(
         checks.above("scales", scale, 0)
     size = scenes.size_of_scenes("cityscapes", height, width)
     located = files.find("cityscapes", _ABOUT, data_dir)
-    (frames, train), (tested, test) = (_listed(located.path, part) for part in ("train", "val"))
-    cities = [frame.partition("_")[0] for frame in frames]
+    train, test = (_pairs(located.path, part) for part in ("train", "val"))
+    cities = [image.parent.name for image, _ in train]
     for city in held_out:
         checks.one_of("cityscapes: held_out", city, sorted(set(cities)))
     validating = np.isin(cities, list(held_out))
@@ -103,18 +102,16 @@ def cityscapes(
     sources: dict[str, Any] = {
         "train": part(train, np.flatnonzero(~validating), crop=(crop, crop), scales=tuple(scales)),
         "validation": part(train, np.flatnonzero(validating)),
-        "test": part(test, np.arange(len(tested))),
+        "test": part(test, np.arange(len(test))),
     }
-    counts = {name: len(scenes) for name, scenes in sources.items()}
     return Dataset(
         name="cityscapes",
         class_names=tuple(CLASSES.values()),
         **sources,
         description=(
-            f"{_ABOUT.title}: {counts['train']} images to train, {counts['validation']} to validate"
-            f" ({', '.join(held_out)}), {counts['test']} to test, the official validation part;"
-            f" void pixels have weight 0; {located}. For research that is not commercial, by the"
-            " terms of cityscapes-dataset.com. Cordts et al. 2016."
+            f"{_ABOUT.title}: {sizes(*sources.values())}, the official validation part;"
+            f" validation is {', '.join(held_out)}; void pixels have weight 0; {located}. Licence:"
+            f" {_ABOUT.licence}. Cordts et al. 2016."
         ),
         prepare=normalized(IMAGENET),
         brightest=255,
@@ -122,22 +119,10 @@ def cityscapes(
     )
 
 
-def _listed(images: pathlib.Path, part: str) -> tuple[list[str], Pairs]:
+def _pairs(images: pathlib.Path, part: str) -> Pairs:
     """List the frames of a part of the official folders, sorted by name."""
     labels = images.with_name(_LABELS)
     if not labels.is_dir():
         raise FileNotFoundError(f"{images} is there, but {labels} is not: {_HOW}.")
-    paths = [
-        sorted((folder / part).glob(f"*/*{ending}"), key=lambda path: path.name)
-        for folder, ending in zip((images, labels), _ENDINGS, strict=True)
-    ]
-    names = [
-        [path.name.removesuffix(ending) for path in of_kind]
-        for of_kind, ending in zip(paths, _ENDINGS, strict=True)
-    ]
-    if not names[0]:
-        raise reading.Unreadable(f"{images / part} has no images *{_ENDINGS[0]}: {_HOW}.")
-    if alone := sorted({*names[0]} ^ {*names[1]}):
-        lacking = labels if alone[0] in names[0] else images
-        raise reading.Unreadable(f"{lacking / part} has no file of {alone[0]}: {ADVICE}.")
-    return names[0], [*zip(paths[0], paths[1], strict=True)]
+    folders = (images / part, labels / part)
+    return scenes.paired(folders, "*/*", _ENDINGS, _HOW)

@@ -55,16 +55,18 @@ def digits(
     >>> some.inputs.shape, some.inputs.dtype, some.labels.dtype
     ((3, 8, 8, 1), dtype('uint8'), dtype('int32'))
     """
-    for option, size in (
-        ("training_size", training_size),
-        ("validation_size", validation_size),
-        ("test_size", test_size),
-    ):
-        if size is not None:
-            checks.whole(option, size)
+    checks.whole("training_size", training_size)
+    checks.whole("validation_size", validation_size)
     checks.seed(seed)
     images, labels = _load()
-    sizes = _sizes(len(images), training_size, validation_size, test_size)
+    rest = len(images) - training_size - validation_size
+    sizes = (training_size, validation_size, rest if test_size is None else test_size)
+    if min(sizes) < 1 or sum(sizes) > len(images):
+        raise ValueError(
+            f"digits: there are {len(images)} examples, and every part needs at least one: got"
+            f" training_size={training_size}, validation_size={validation_size},"
+            f" test_size={test_size}."
+        )
     checks.between("label_noise", label_noise, 0, 1)
     for name in noisy:
         checks.one_of("noisy", name, _PARTS)
@@ -104,14 +106,3 @@ def _load() -> tuple[np.ndarray, np.ndarray]:
     path = pathlib.Path(__file__).with_name("digits.npz")
     with reading.npz(path, "the digits", "install the library anew") as stored:
         return stored["images"][..., None], stored["labels"].astype(np.int32)
-
-
-def _sizes(count: int, training: int, validation: int, test: int | None) -> tuple[int, int, int]:
-    rest = count - training - validation
-    sizes = (training, validation, rest if test is None else test)
-    if min(sizes) < 1 or sum(sizes) > count:
-        raise ValueError(
-            f"digits: there are {count} examples, and every part needs at least one: got"
-            f" training_size={training}, validation_size={validation}, test_size={test}."
-        )
-    return sizes

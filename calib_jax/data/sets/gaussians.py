@@ -58,15 +58,9 @@ def gaussians(
     >>> mixture.posterior(np.zeros((1, 2))).round(4)
     Array([[-0.6931, -0.6931]], dtype=float32)
     """
-    sizes = {
-        "num_classes": num_classes,
-        "dimensions": dimensions,
-        "training_size": training_size,
-        "validation_size": validation_size,
-        "test_size": test_size,
-    }
-    for option, size in sizes.items():
-        checks.whole(option, size)
+    options = {**locals()}
+    for name in ("num_classes", "dimensions", "training_size", "validation_size", "test_size"):
+        checks.whole(name, options[name])
     checks.seed(seed)
     checks.at_least("magnitude", magnitude, 0)
     checks.one_of("means", means, ("uniform", "pair"))

@@ -20,8 +20,7 @@ from calib_jax.core.files import reading
 from calib_jax.data import splits
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
-from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.jpeg import Listed, Photographs
+from calib_jax.data.images.jpeg import Listed, check_sizes, photographs
 
 _CLASS = re.compile(r"n\d{8}")
 _DEVKIT = "ILSVRC2012_devkit_t12/data"
@@ -63,9 +62,8 @@ def imagenet(
 
     Args:
       data_dir: the folder of the data sets. Either it, or its subfolder `imagenet`, contains the
-        official folders `train/<class>/*.JPEG` and `val/`, which has a folder for each class, or is
-        flat with the development kit beside it. None uses the environment variable
-        CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
+        official folders `train/<class>/*.JPEG`, `val/*.JPEG` and the development kit. None uses the
+        environment variable CALIB_JAX_DATA_DIR, then TFDS_DATA_DIR, then ~/tensorflow_datasets.
       held_out: the part from which validation examples are taken. "train", this library's default,
         holds out validation_per_class examples of every class of the training part and tests on the
         whole official validation set. "val" splits the official validation set into halves for
@@ -81,17 +79,14 @@ def imagenet(
     """
     checks.one_of("held_out", held_out, ("train", "val"))
     checks.at_least("validation_per_class", validation_per_class, 1)
-    checks.at_least("size", size, 1)
-    checks.at_least("resize", resize, size)
+    check_sizes(size, resize)
     place = files.find("imagenet", _ABOUT, data_dir).path.parent
     if not (place / "val").is_dir():
         raise FileNotFoundError(f"{place / 'train'} is there, but {place / 'val'} is not: {_HOW}.")
-    classes, validated = (tuple(_folders(place / part)) for part in ("train", "val"))
-    if not classes or validated not in ((), classes):
-        lone = min({*classes} ^ {*validated}, default="n01440764")
-        raise reading.Unreadable(f"{place} has no folder {lone} in train or in val: {_HOW}.")
-    train = _in_folders(place / "train", classes)
-    val = _in_folders(place / "val", classes) if validated else _flat(place, classes)
+    classes = tuple(_folders(place / "train"))
+    if not classes:
+        raise reading.Unreadable(f"{place / 'train'} has no folder n01440764 of a class: {_HOW}.")
+    train, val = _train(place / "train", classes), _val(place, classes)
     training, testing = np.arange(len(train.labels)), np.arange(len(val.labels))
     if held_out == "train":
         validating = splits.some_of_each(
@@ -103,22 +98,20 @@ def imagenet(
         order = splits.shuffled(len(testing), seed=seed)
         validating, testing = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         rule = f"half of the official validation set, drawn with seed {seed}"
-
-    return Dataset(
-        name="imagenet",
-        class_names=classes,
-        train=Photographs(train, training, size, resize),
-        validation=Photographs(train if held_out == "train" else val, validating, size, resize),
-        test=Photographs(val, testing, size, resize),
-        description=(
-            f"ImageNet (ILSVRC 2012), {size} x {size} in colour,"
-            f" {len(classes)} classes: {len(training)} to train, {len(validating)} to"
-            f" validate ({rule}), {len(testing)} to test, of the official validation set. For"
-            " research that is not commercial, by the terms of image-net.org. Russakovsky et al."
-            " 2015."
-        ),
-        prepare=normalized(IMAGENET),
-        brightest=255,
+    parts = {
+        "train": (train, training),
+        "validation": (train if held_out == "train" else val, validating),
+        "test": (val, testing),
+    }
+    return photographs(
+        "imagenet",
+        classes,
+        parts,
+        size,
+        resize,
+        about=_ABOUT,
+        rule=f"validation is {rule}",
+        reference="Russakovsky et al. 2015",
     )
 
 
@@ -138,7 +131,7 @@ def _images(place: pathlib.Path) -> list[str]:
     return images
 
 
-def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
+def _train(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
     """List the images of a folder for each class."""
     images = [_images(place / name) for name in classes]
     names = [
@@ -148,15 +141,14 @@ def _in_folders(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
     return Listed(place, np.array([name.encode() for name in names]), labels)
 
 
-def _flat(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
-    """List a flat folder of validation images, with the ground truth of the development kit."""
+def _val(place: pathlib.Path, classes: tuple[str, ...]) -> Listed:
+    """List the validation images, with the ground truth of the development kit."""
     from scipy.io import loadmat
 
     names, kit = _images(place / "val"), place / _DEVKIT
     if not (kit / _TRUTH).exists():
         raise FileNotFoundError(
-            f"{place / 'val'} has no folder for each class, and {kit / _TRUTH} is not there: unpack"
-            " ILSVRC2012_devkit_t12.tar.gz in it."
+            f"{kit / _TRUTH} is not there: unpack ILSVRC2012_devkit_t12.tar.gz in {place}."
         )
     given = reading.text(kit / _TRUTH, "the ground truth of ImageNet", _ADVICE).split()
     # SciPy raises errors of many kinds for a damaged file.

@@ -15,8 +15,7 @@ from calib_jax.core import checks
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
-from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.jpeg import Listed, Photographs, listed
+from calib_jax.data.images.jpeg import Listed, check_sizes, listed, photographs
 from calib_jax.data.splits import some_of_each
 
 _LISTS = ("train2018.json", "val2018.json")
@@ -67,8 +66,7 @@ def inaturalist2018(
       Kang et al. 2020, Decoupling Representation and Classifier for Long-Tailed Recognition.
     """
     checks.at_least("validation_per_class", validation_per_class, 1)
-    checks.at_least("size", size, 1)
-    checks.at_least("resize", resize, size)
+    check_sizes(size, resize)
     place = files.find("inaturalist2018", _ABOUT, data_dir).path.parent
     (train, names), (others, same) = (_listed(place, name) for name in _LISTS)
     if names != same:
@@ -79,21 +77,19 @@ def inaturalist2018(
         others.labels, names, validation_per_class, name="inaturalist2018", seed=seed
     )
     testing = np.delete(np.arange(len(others.labels)), validating)
-    every = np.arange(len(train.labels))
-    return Dataset(
-        name="inaturalist2018",
-        class_names=names,
-        train=Photographs(train, every, size, resize),
-        validation=Photographs(others, validating, size, resize),
-        test=Photographs(others, testing, size, resize),
-        description=(
-            f"{_ABOUT.title}, {size} x {size}: {len(every)} to train, {len(validating)} to validate"
-            f" ({validation_per_class} of each species of the official validation part, drawn with"
-            f" seed {seed}), {len(testing)} to test. Licence: {_ABOUT.licence}. Van Horn et al."
-            " 2018."
-        ),
-        prepare=normalized(IMAGENET),
-        brightest=255,
+    return photographs(
+        "inaturalist2018",
+        names,
+        {
+            "train": (train, np.arange(len(train.labels))),
+            "validation": (others, validating),
+            "test": (others, testing),
+        },
+        size,
+        resize,
+        about=_ABOUT,
+        rule=f"{validation_per_class} of each of the official validation part, with seed {seed}",
+        reference="Van Horn et al. 2018",
     )
 
 

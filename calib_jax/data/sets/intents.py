@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.splits import split_in_two
-from calib_jax.data.text.numbered import number_texts
+from calib_jax.data.text.numbered import texts_dataset
 
 _BANKING77 = About(
     title="BANKING77, questions to a bank with 77 intents",
@@ -176,35 +175,21 @@ def _dataset(
     **options: Any,
 ) -> Dataset:
     """Number the texts and the intents of all queries."""
-    texts = {part: [text for text, _ in queries] for part, queries in parts.items()}
-    numbered = number_texts(name, texts, counted=counted, **options)
     number = {intent: label for label, intent in enumerate(names)}
-    sources: dict[str, Any] = {}
-    known = {*names, _OUTSIDE}
     for part, queries in parts.items():
         for row, (text, intent) in enumerate(queries):
-            if not text or intent not in known:
+            if not text or intent not in {*number, _OUTSIDE}:
                 raise reading.Unreadable(
                     f"query {row} of the {part} part of {path}, {text[:40]!r}, has the intent"
                     f" {intent[:40]!r}, which no training query has: {_ADVICE}."
                 )
-        labels = np.array([number.get(intent, 0) for _, intent in queries], np.int32)
-        inside = np.array([intent != _OUTSIDE for _, intent in queries], np.float32)
-        weights = None if inside.all() else inside
-        sources[part] = InMemory(numbered.inputs[part], labels, weights)
-    sizes = ", ".join(
-        f"{len(parts[part]):,} to {verb}"
-        for part, verb in (("train", "train"), ("validation", "validate"), ("test", "test"))
-    )
-    return Dataset(
-        name=name,
-        class_names=names,
-        **sources,
-        description=(
-            f"{about}: {sizes}; {options['length']} {numbered.units}."
-            + f" {numbered.empty} queries have no known word." * bool(numbered.empty)
-            + numbered.origin
-        ),
-        embedding=numbered.table,
-        vocabulary=numbered.vocabulary,
+    texts = {part: [text for text, _ in queries] for part, queries in parts.items()}
+    intents = {part: [intent for _, intent in queries] for part, queries in parts.items()}
+    labels = {part: np.array([number.get(k, 0) for k in some]) for part, some in intents.items()}
+    inside = {
+        part: np.array([k in number for k in some], np.float32) for part, some in intents.items()
+    }
+    weights = None if all(part.all() for part in inside.values()) else inside
+    return texts_dataset(
+        name, names, texts, labels, about=about, counted=counted, weights=weights, **options
     )

@@ -1,7 +1,5 @@
 """Multi30k: descriptions of photographs in German and English."""
 
-import pathlib
-
 from calib_jax.core import checks
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
@@ -18,7 +16,7 @@ _ABOUT = About(
     title="Multi30k, descriptions of photographs",
     licence="CC BY-NC-SA 4.0",
     counts={"train": 29_000 + 1_014, "test": 1_000},
-    official=("train.de.gz", "train.de"),
+    official=("train.de.gz",),
     by_hand=(
         "copy train, val and test_2016_flickr, each .de.gz and .en.gz, from data/task1/raw of"
         " https://github.com/multi30k/dataset"
@@ -60,15 +58,12 @@ def multi30k(
     """
     checks.one_of("direction", direction, DIRECTIONS)
     located = files.find("multi30k", _ABOUT, data_dir)
-    suffix = located.path.suffix.replace(".de", "")
-    source, target = direction.split("-")
 
     def part(name: str) -> Parallel:
-        source_file, target_file = (
-            located.path.with_name(f"{name}.{language}{suffix}") for language in (source, target)
+        source, target = (
+            located.path.with_name(f"{name}.{language}.gz") for language in direction.split("-")
         )
-        lines = (read_lines(source_file), read_lines(target_file))
-        return parallel((source_file, target_file), lines)
+        return parallel((source, target), (read_lines(source), read_lines(target)))
 
     parts = {part_name: part(name) for part_name, name in _PARTS.items()}
     if training_size is not None:
@@ -78,13 +73,9 @@ def multi30k(
     return translation(
         "multi30k",
         parts,
-        about=f"{_ABOUT.title}, read from its authors' {_suffixed(located.path)}; {_ABOUT.licence}",
+        about=f"{_ABOUT.title}, {located}; {_ABOUT.licence}",
         direction=direction,
         words=words,
         length=length,
         subwords=subwords,
     )
-
-
-def _suffixed(path: pathlib.Path) -> str:
-    return f"text files{' (.gz)' if path.suffix == '.gz' else ''}"

@@ -8,12 +8,11 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.splits import shuffled, split_in_two
-from calib_jax.data.text.numbered import number_texts
+from calib_jax.data.text.numbered import texts_dataset
 
 GROUPS = (
     *("alt.atheism", "comp.graphics", "comp.os.ms-windows.misc", "comp.sys.ibm.pc.hardware"),
@@ -28,7 +27,7 @@ _BY_DATE = About(
     title="20 Newsgroups, later messages for test",
     licence=_LICENCE,
     counts={"train": 11_314, "test": 7_532},
-    official=("20news-bydate.tar.gz", "20news-bydate.tar.xz", "20news-bydate-train"),
+    official=("20news-bydate.tar.gz", "20news-bydate.tar.xz"),
     by_hand=f"download {_PAGE}20news-bydate.tar.gz and leave it packed",
     size=14_500_000,
 )
@@ -36,11 +35,11 @@ _ORIGINAL = About(
     title="20 Newsgroups, the original 19,997 messages in the papers' split",
     licence=_LICENCE,
     counts={"train": 15_998, "test": 3_999},
-    official=("20news-19997.tar.gz", "20_newsgroups", "20_newsgroup"),
+    official=("20news-19997.tar.gz",),
     by_hand=f"download {_PAGE}20news-19997.tar.gz and leave it packed",
     size=17_300_000,
 )
-_WHOLE = "unpack the whole archive, or leave it packed"
+_WHOLE = "download the archive again, and leave it packed"
 _STRIPPED = ("headers", "footers", "quotes")
 _QUOTE = re.compile(r"\s*[>|:]|\s*In article\b|.*\b(writes|wrote|says|said)\s*:\s*$", re.I)
 _SIGNATURE = re.compile(r"\s*[-_=*]{2,}\s*$")
@@ -189,40 +188,19 @@ def _dataset(
     """Number the words, or the word pieces, of all messages."""
     for stripped in strip:
         checks.one_of("strip", stripped, _STRIPPED)
-    texts = {part: [body(text, strip) for text, _ in messages] for part, messages in parts.items()}
-    numbered = number_texts(name, texts, **options)
-    sources: dict[str, Any] = {
-        part: InMemory(inputs, np.array([label for _, label in parts[part]], np.int32))
-        for part, inputs in numbered.inputs.items()
-    }
-    sizes = ", ".join(f"{len(messages)} to {_VERBS[part]}" for part, messages in parts.items())
-    return Dataset(
-        name=name,
-        class_names=GROUPS,
-        **sources,
-        description=(
-            f"{about}: {sizes}; {options['length']} {numbered.units};"
-            f" {', '.join(strip) or 'nothing'} stripped."
-            + f" {numbered.empty} messages have no known word." * bool(numbered.empty)
-            + numbered.origin
-        ),
-        embedding=numbered.table,
-        vocabulary=numbered.vocabulary,
+    return texts_dataset(
+        name,
+        GROUPS,
+        {part: [body(text, strip) for text, _ in messages] for part, messages in parts.items()},
+        {part: np.array([k for _, k in messages]) for part, messages in parts.items()},
+        about=f"{about}, {', '.join(strip) or 'nothing'} stripped",
+        **options,
     )
-
-
-_VERBS = {"train": "train", "validation": "validate", "test": "test"}
 
 
 def _by_date(path: pathlib.Path) -> _Parts:
     parts: _Parts = {"train": [], "test": []}
-    places = [path]
-    if path.is_dir():
-        places = [path.with_name(f"20news-bydate-{part}") for part in parts]
-        if missing := [place for place in places if not place.is_dir()]:
-            raise FileNotFoundError(f"{path} is there, but {missing[0]} is not: {_WHOLE}.")
-    messages = [message for place in places for message in _messages(place)]
-    for (folder, *_), message in sorted(messages, key=_place):
+    for (folder, *_), message in sorted(_messages(path), key=_place):
         part = folder.rpartition("-")[2]
         if part in parts:
             parts[part].append(message)

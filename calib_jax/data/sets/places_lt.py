@@ -6,9 +6,7 @@ http://places2.csail.mit.edu/download.html: train_256_places365standard.tar (24 
 Places_LT_test.txt are by Liu et al. 2019, https://github.com/zhmiao/OpenLongTailRecognition-OLTR.
 """
 
-import functools
 import pathlib
-from typing import Any
 
 import numpy as np
 
@@ -16,8 +14,7 @@ from calib_jax.core import checks
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
-from calib_jax.data.images.image_sets import IMAGENET, normalized
-from calib_jax.data.images.jpeg import Listed, Photographs, listed
+from calib_jax.data.images.jpeg import Listed, check_sizes, listed, photographs
 from calib_jax.data.images.scenes import recolored
 
 _LISTS = {"train": "Places_LT_train.txt", "validation": "Places_LT_val.txt"}
@@ -62,11 +59,9 @@ def places_lt(
       Liu et al. 2019, Large-Scale Long-Tailed Recognition in an Open World.
       Kang et al. 2020, Decoupling Representation and Classifier for Long-Tailed Recognition.
     """
-    checks.at_least("size", size, 1)
-    checks.at_least("resize", resize, size)
+    check_sizes(size, resize)
     checks.between("jitter", jitter, 0, 1)
-    located = files.find("places_lt", _ABOUT, data_dir)
-    place = located.path.parent
+    place = files.find("places_lt", _ABOUT, data_dir).path.parent
     parts = {part: _listed(place, name) for part, name in _LISTS.items()}
     classes = _class_names(parts["train"])
     for name, of_part in parts.items():
@@ -75,21 +70,15 @@ def places_lt(
                 f"{place / _LISTS[name]} has the class {largest}, and {_LISTS['train']} has"
                 f" {len(classes)} classes: get the lists anew."
             )
-    part = functools.partial(Photographs, size=size, resize=resize)
-    sources: dict[str, Any] = {
-        name: part(there, np.arange(len(there.names))) for name, there in parts.items()
-    }
-    return Dataset(
-        name="places_lt",
-        class_names=classes,
-        **sources,
-        description=(
-            f"{_ABOUT.title}, {size} x {size}: {len(sources['train'])} to train,"
-            f" {len(sources['validation'])} to validate, {len(sources['test'])} to test, the"
-            f" published lists. Licence: {_ABOUT.licence}. Liu et al. 2019."
-        ),
-        prepare=normalized(IMAGENET),
-        brightest=255,
+    return photographs(
+        "places_lt",
+        classes,
+        {part: (there, np.arange(len(there.names))) for part, there in parts.items()},
+        size,
+        resize,
+        about=_ABOUT,
+        rule="the published lists",
+        reference="Liu et al. 2019",
         augment=recolored(jitter),
     )
 

@@ -6,8 +6,8 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, Download, register
-from calib_jax.data.formats import tfds
-from calib_jax.data.images.image_sets import Images, checked_labels, papers_dataset
+from calib_jax.data.images.image_sets import Images, checked_labels
+from calib_jax.data.sets.papers_images import papers_images
 
 _URL = "http://ufldl.stanford.edu/housenumbers"
 _TRAIN, _TEST = "train_32x32.mat", "test_32x32.mat"
@@ -56,19 +56,15 @@ def svhn(
       Mukhoti et al. 2020, section 5, and its released code.
     """
     options = {**locals()}
-    del options["data_dir"], options["source"]
-    train, test, located = tfds.train_and_test("svhn", _ABOUT, data_dir, source, _both, 10)
-    return papers_dataset(
-        train,
-        test,
-        name="svhn",
-        title=_ABOUT.title,
-        reference="Netzer et al. 2011",
-        read=located,
+    return papers_images(
+        "svhn",
+        _ABOUT,
+        _both,
         class_names=tuple("0123456789"),
         first_labels=(1, 9, 2, 3, 2, 5, 9, 3, 3, 1),
-        **options,
+        reference="Netzer et al. 2011",
         augment=None,
+        **options,
     )
 
 

@@ -6,17 +6,15 @@ SYNTHIA-SEQS-05-SUMMER.rar. Only its folders RGB and GT/LABELS are read.
 
 import dataclasses
 import functools
-import pathlib
 import random
 
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
 from calib_jax.data.images import scenes
-from calib_jax.data.images.image_sets import IMAGENET, normalized
+from calib_jax.data.images.image_sets import IMAGENET, normalized, sizes
 from calib_jax.data.images.scenes import ADVICE, Scenes
 
 # The classes of the sequences, by the numbers of the published label maps.
@@ -81,14 +79,14 @@ def synthia(
     size = scenes.size_of_scenes("synthia", height, width)
     about = dataclasses.replace(_ABOUT, official=(f"{_PREFIX}{sequence}",))
     located = files.find("synthia", about, data_dir)
-    frames = _frames(located.path, cameras)
-    order = list(range(len(frames)))
+    folders = (located.path / _IMAGES, located.path / _LABELS)
+    pairs = scenes.paired(folders, f"{cameras}/*/*", (".png", ".png"), _HOW)
+    order = list(range(len(pairs)))
     random.Random(seed).shuffle(order)
     first, second = round(0.7 * len(order)), round(0.8 * len(order))
     if not 0 < first < second < len(order):
         raise ValueError(f"{located.path} has {len(order)} frames; a split needs more: {ADVICE}.")
     table = scenes.table_of(CLASSES, _VOID)
-    pairs = [(located.path / _IMAGES / frame, located.path / _LABELS / frame) for frame in frames]
     part = functools.partial(Scenes, pairs, table=table, void=len(CLASSES), size=size)
     parts = np.split(np.array(order), [first, second])
     return Dataset(
@@ -98,25 +96,11 @@ def synthia(
         validation=part(np.sort(parts[1])),
         test=part(np.sort(parts[2])),
         description=(
-            f"{_ABOUT.title}, sequence {sequence}, {cameras}: {len(parts[0])} images to train,"
-            f" {len(parts[1])} to validate, {len(parts[2])} to test, split with seed {seed}; void"
-            f" pixels have weight 0; {located}. Licence: {_ABOUT.licence}. Ros et al. 2016."
+            f"{_ABOUT.title}, sequence {sequence}, {cameras}: {sizes(*parts)}, split with seed"
+            f" {seed}; void pixels have weight 0; {located}. Licence: {_ABOUT.licence}. Ros et al."
+            " 2016."
         ),
         prepare=normalized(IMAGENET),
         brightest=255,
         augment=scenes.recolored(jitter),
     )
-
-
-def _frames(place: pathlib.Path, cameras: str) -> tuple[str, ...]:
-    """List the frames of all views, sorted by name; raise unless each has a label map."""
-    listed = [
-        {path.relative_to(folder).as_posix() for path in folder.glob(f"{cameras}/*/*.png")}
-        for folder in (place / _IMAGES, place / _LABELS)
-    ]
-    if not listed[0]:
-        raise reading.Unreadable(f"{place / _IMAGES / cameras} has no images: {_HOW}.")
-    if alone := sorted(listed[0] ^ listed[1]):
-        lacking = _LABELS if alone[0] in listed[0] else _IMAGES
-        raise reading.Unreadable(f"{place / lacking} has no {alone[0]}: {ADVICE}.")
-    return tuple(sorted(listed[0]))

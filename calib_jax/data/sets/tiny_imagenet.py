@@ -94,7 +94,7 @@ def tiny_imagenet(
         validation=validation,
         test=test.source(),
         description=(
-            f"{_ABOUT.title}: {sizes(training, validation.labels, test.labels)}; {rule}; {located}."
+            f"{_ABOUT.title}: {sizes(training, validation, test.labels)}; {rule}; {located}."
             + f" Left out, because they are not official: {', '.join(others)}." * bool(others)
             + f" Licence: {_ABOUT.licence}. Le and Yang 2015."
         ),
@@ -112,10 +112,9 @@ def _held_out(labels: np.ndarray, per_class: int) -> np.ndarray:
             f"tiny_imagenet: validation_per_class must lie in [1, {smallest - 1}], so that"
             f" something is left of every class, got {per_class}."
         )
-    by_class = np.argsort(labels, kind="stable")
-    starts = np.searchsorted(labels[by_class], labels[by_class])
-    held = np.empty(len(labels), bool)
-    held[by_class] = np.arange(len(labels)) - starts < per_class
+    held = np.zeros(len(labels), bool)
+    for label in range(labels.max() + 1):
+        held[np.flatnonzero(labels == label)[:per_class]] = True
     return held
 
 

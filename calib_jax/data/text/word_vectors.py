@@ -10,7 +10,6 @@ from calib_jax.core.files import reading
 
 _KIND = "a file of word vectors"
 _ADVICE = "each line must hold a word and its numbers, separated by single spaces"
-_LONGEST_LINE = 1 << 16
 
 
 class WordVectorsRead(NamedTuple):
@@ -33,7 +32,7 @@ def read_vectors(
     The files of GloVe have this form, and so has the text form of word2vec, whose first line (the
     number of words and the width) is skipped, as are spaces at the end of a line, which the C
     program writes. A word may contain spaces. Only the first line, and lines that begin like a
-    requested word, are checked.
+    requested word, are read.
 
     Args:
       path: the file.
@@ -44,36 +43,27 @@ def read_vectors(
     first_words = {word.split(" ")[0].encode() for word in wanted}
     vectors: dict[str, np.ndarray] = {}
     with reading.opened(path, _KIND, _ADVICE) as file:
-        for number, line in enumerate(iter(lambda: file.readline(_LONGEST_LINE), b""), start=1):
+        for number, line in enumerate(file, start=1):
             # Most lines of a large file are of other words; to split them takes most of the time.
             if width is not None and number > 1 and line.partition(b" ")[0] not in first_words:
                 continue
-            try:
-                # Only the first line can have a byte-order mark.
-                text = line.decode("utf-8-sig" if number == 1 else "utf-8")
-            except UnicodeDecodeError as error:
-                raise ValueError(f"line {number} is not UTF-8") from error
+            # Only the first line can have a byte-order mark.
+            text = line.decode("utf-8-sig" if number == 1 else "utf-8")
             fields = text.rstrip("\r\n ").split(" ")
             if number == 1 and len(fields) == 2 and all(map(str.isdecimal, fields)):
                 continue
-            if width is None:
-                width = len(fields) - 1
+            width = len(fields) - 1 if width is None else width
             if len(fields) <= width or width < 1:
-                raise ValueError(
-                    f"line {number} holds {len(fields) - 1} numbers and not {max(width, 1)}"
-                )
+                raise ValueError(f"line {number} holds {len(fields) - 1} numbers and not {width}")
             word = " ".join(fields[:-width])
-            if word not in wanted:
-                _check_first(fields, width, number)
-            elif word not in vectors:
+            if word in wanted and word not in vectors:
                 vectors[word] = _vector(fields[-width:], number)
-        if not width:
-            raise ValueError("it is empty")
+    if not width:
+        raise reading.Unreadable(f"{path} is empty: {_ADVICE}.")
     table = np.zeros((len(words), width), np.float32)
     known = np.array([word in vectors for word in words], bool)
-    for row, word in enumerate(words):
-        if word in vectors:
-            table[row] = vectors[word]
+    for row in np.flatnonzero(known):
+        table[row] = vectors[words[row]]
     return WordVectorsRead(table, known)
 
 
@@ -92,14 +82,3 @@ def _vector(fields: Sequence[str], number: int) -> np.ndarray:
     if not np.isfinite(vector).all():
         raise ValueError(f"line {number} holds a number that is not finite")
     return vector
-
-
-def _check_first(fields: Sequence[str], width: int, number: int) -> None:
-    """Raise an error for a line of more numbers, which would read as a word of several words."""
-    word = fields[:-width]
-    if len(word) > 1:
-        try:
-            [float(field) for field in word[1:]]
-        except ValueError:
-            return
-        raise ValueError(f"line {number} holds {len(fields) - 1} numbers and not {width}")

@@ -135,12 +135,10 @@ def _options_of(path: Path) -> dict[str, Any]:
             raise ValueError(f"{path}: {field} must be {value!r}, got {config[field]!r}.")
     options = {option: config.get(field, value) for option, (field, value) in _FIELDS.items()}
     for option, (field, default) in _FIELDS.items():
-        value, kind = options[option], int if isinstance(default, int) else float
-        if value is None and default is None:
-            continue
-        if isinstance(value, bool) or not isinstance(value, (int, kind)):
-            what = "an integer" if kind is int else "a number"
-            raise ValueError(f"{path}: {field} must be {what}, got {value!r}.")
+        kinds = {int: (int,), float: (int, float)}.get(type(default), (int, float, type(None)))
+        if type(options[option]) not in kinds:
+            named = " or ".join(kind.__name__ for kind in kinds)
+            raise ValueError(f"{path}: {field} must be {named}, got {options[option]!r}.")
     return options
 
 

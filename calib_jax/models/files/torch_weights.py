@@ -57,7 +57,7 @@ def from_torch(
     >>> network = models.resnet([1], width=2)
     >>> from_torch(network, {"fc.weight": np.zeros((10, 3))})
     Traceback (most recent call last):
-    ValueError: these tensors are no ResNet: 16 are missing, such as ...; fc.weight has shape
+    ValueError: these tensors are no ResNet: 16 missing: ...; 1 unlike these: fc.weight is float64
     (10, 3) instead of (10, 2).
     """
     released, rules = _released(network)
@@ -187,27 +187,19 @@ def _check(kind: str, named: Sequence[tuple[str, Path, Any]], tensors: Mapping[s
         name: _to_their_layout(path, np.broadcast_to(0, leaf.shape)).shape
         for name, path, leaf in named
     }
-    given = {name: tuple(np.shape(tensor)) for name, tensor in tensors.items()}
+    given = {name: np.asarray(tensor) for name, tensor in tensors.items()}
     missing = [f"{name} {shape}" for name, shape in wanted.items() if name not in given]
-    left = [f"{name} {shape}" for name, shape in given.items() if name not in wanted]
+    left = [f"{name} {array.shape}" for name, array in given.items() if name not in wanted]
     other = [
-        f"{name} has shape {given[name]} instead of {shape}"
+        f"{name} is {given[name].dtype} {given[name].shape} instead of {shape}"
         for name, shape in wanted.items()
-        if given.get(name, shape) != shape
+        if name in given
+        and (given[name].shape != shape or given[name].dtype.kind not in "iufV")  # V: bfloat16
     ]
-    # np.asarray does not copy: the array shares memory even with a PyTorch tensor.
-    kinds = {name: np.asarray(tensors[name]).dtype for name in wanted if name in given}
-    other += [
-        f"{name} holds {dtype}, and no real numbers"
-        for name, dtype in kinds.items()
-        if not (jnp.issubdtype(dtype, np.integer) or jnp.issubdtype(dtype, np.floating))
+    wrong = [
+        f"{len(names)} {what}: {', '.join(names[:_SHOWN])}" + ", ..." * (len(names) > _SHOWN)
+        for names, what in ((missing, "missing"), (left, "left over"), (other, "unlike these"))
+        if names
     ]
-    wrong = [*_counted(missing, "missing"), *_counted(left, "left over"), *other[:_SHOWN]]
     if wrong:
         raise ValueError(f"these tensors are no {kind}: {'; '.join(wrong)}.")
-
-
-def _counted(names: Sequence[str], what: str) -> list[str]:
-    some, are = ", ".join(names[:_SHOWN]), "is" if len(names) == 1 else "are"
-    such_as = ", such as" if len(names) > _SHOWN else ":"
-    return [f"{len(names)} {are} {what}{such_as} {some}"] if names else []

@@ -1,6 +1,5 @@
 """Files of named arrays, `.npz` and `.safetensors`. Reading a file never executes its content."""
 
-import contextlib
 import os
 import zipfile
 from collections.abc import Mapping
@@ -22,6 +21,8 @@ _DTYPES = {
 }
 _DTYPES = {name: np.dtype(kind).newbyteorder("<") for name, kind in _DTYPES.items()}
 _ADVICE = "write these weights anew"
+# The kinds of dtypes that a file can hold; V is bfloat16.
+_KINDS = {".npz": "biufc", ".safetensors": "biufV"}
 
 
 def read_weights(path: str | os.PathLike[str]) -> Arrays:
@@ -66,50 +67,29 @@ def write_weights(path: str | os.PathLike[str], arrays: Mapping[str, Any]) -> No
     bfloat16.
     """
     path = Path(path)
-    writers = {".npz": _write_npz, ".safetensors": _write_safetensors}
-    if path.suffix not in writers:
+    if path.suffix not in _KINDS:
         raise _wrong_suffix(path)
-    host_arrays = {name: np.asarray(array) for name, array in arrays.items()}
+    # Contiguous copies: safetensors writes memory as it lies.
+    host_arrays = {name: np.array(array, order="C") for name, array in arrays.items()}
+    for name, array in host_arrays.items():
+        if array.dtype.kind not in _KINDS[path.suffix]:
+            raise ValueError(f"{name} is {array.dtype}, which {path.suffix} cannot hold.")
     with writing.replacing(path) as part:
-        writers[path.suffix](part, host_arrays)
+        if path.suffix == ".safetensors":
+            from safetensors.numpy import save_file
+
+            save_file(host_arrays, part)
+            return
+        with zipfile.ZipFile(part, "w") as file:
+            for name, array in host_arrays.items():
+                with file.open(f"{name}.npy", "w", force_zip64=True) as member:
+                    np.lib.format.write_array(member, array, allow_pickle=False)
 
 
 def _wrong_suffix(path: Path) -> ValueError:
-    if path.suffix in {".pt", ".pth"} or (path.is_file() and _is_pickled(path)):
-        return ValueError(
-            f"{path} is a pickle of PyTorch, and reading it could run code: in PyTorch, write"
-            " numpy.savez('weights.npz', **{k: v.cpu().numpy() for k, v in"
-            f" torch.load({path.name!r}, weights_only=True).items()}}), or use"
-            " safetensors.torch.save_file."
-        )
-    return ValueError(f"{path} is neither .npz nor .safetensors by its name.")
-
-
-def _is_pickled(path: Path) -> bool:
-    """Check for the content of a torch.save file: a pickle, or a zip that contains one."""
-    with reading.opened(path, "a file of weights", _ADVICE) as file:
-        if file.read(1) == b"\x80":
-            return True
-        with contextlib.suppress(Exception):  # raised if the file is not a zip
-            return any(name.endswith("data.pkl") for name in reading.Npz(file).names)
-    return False
-
-
-def _write_npz(path: Path, arrays: Arrays) -> None:
-    with zipfile.ZipFile(path, "w") as file:
-        for name, array in arrays.items():
-            if array.dtype.kind not in "biufc":
-                advice = ": use .safetensors" if array.dtype.kind == "V" else ", and is no number"
-                raise ValueError(f"{name} is {array.dtype}, which .npz has no name for{advice}.")
-            with file.open(f"{name}.npy", "w", force_zip64=True) as member:
-                np.lib.format.write_array(member, array, allow_pickle=False)
-
-
-def _write_safetensors(path: Path, arrays: Arrays) -> None:
-    from safetensors.numpy import save_file
-
-    for name, array in arrays.items():
-        if array.dtype.newbyteorder("<") not in _DTYPES.values():
-            raise ValueError(f".safetensors has no place for {name} of dtype {array.dtype}.")
-    # The package writes memory as it lies: whole, and in the order of its axes.
-    save_file({name: array.copy(order="C") for name, array in arrays.items()}, path)
+    return ValueError(
+        f"{path} is neither .npz nor .safetensors by its name. A pickle of PyTorch could run code"
+        " when it is read: in PyTorch, write numpy.savez('weights.npz', **{k: v.cpu().numpy() for"
+        f" k, v in torch.load({path.name!r}, weights_only=True).items()}}), or use"
+        " safetensors.torch.save_file."
+    )

@@ -1,6 +1,6 @@
-"""LeNet-5: two convolutions, three dense layers."""
+"""Small networks: a linear classifier, a multilayer perceptron and LeNet-5."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from typing import Any
 
@@ -10,8 +10,8 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.types import AxisName, Logits
 from calib_jax.models import layers
-from calib_jax.models.batch_norm import NORMS, normalize
 from calib_jax.models.contract import DType, Network, built, register
+from calib_jax.models.images import NORMS, ImageNetwork
 
 _POOLS: dict[str, Callable[[Any], Any]] = {
     "average": layers.average_pool,
@@ -21,14 +21,82 @@ _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 _SIDE = 32
 
 
-class LeNet5(Network):
+class Perceptron(Network):
+    """Dense layers with ReLU between them; `hidden` holds the widths of all but the last.
+
+    See `mlp`, and `linear` for the network without hidden layers.
+    """
+
+    hidden: tuple[int, ...] = ()
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
+        """Map inputs `[batch, ...]` of any shape to logits `[batch, classes]`."""
+        x, _ = self.inputs(x, mask)
+        x = layers.flat(x)
+        for number, width in enumerate(self.hidden, start=1):
+            name = f"hidden{number}"
+            x = nn.relu(layers.dense(x, width, name=name, dtype=self.dtype, init=self.initializer))
+        return layers.head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+
+@register("linear")
+def linear(*, num_classes: int = 10, dtype: DType = "float32", init: str = "torch") -> nn.Module:
+    """Build a linear classifier: multinomial logistic regression on the flattened inputs.
+
+    Args:
+      num_classes: the number of logits per example.
+      dtype: as in `Network`; the only layer is the last one, so only float64 has an effect.
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
+
+    >>> import jax, jax.numpy as jnp
+    >>> images = jnp.zeros((2, 8, 8, 1))
+    >>> variables = linear().init(jax.random.key(0), images, train=False)
+    >>> jax.tree.map(jnp.shape, variables["params"])
+    {'head': {'bias': (10,), 'kernel': (64, 10)}}
+    """
+    return mlp(num_classes=num_classes, hidden=(), dtype=dtype, init=init)
+
+
+@register("mlp")
+def mlp(
+    *,
+    num_classes: int = 10,
+    hidden: Sequence[int] = (256, 256),
+    dtype: DType = "float32",
+    init: str = "torch",
+) -> nn.Module:
+    """Build a multilayer perceptron: dense layers with ReLU on the flattened inputs.
+
+    Args:
+      num_classes: the number of logits per example.
+      hidden: the widths of the hidden layers.
+      dtype: the compute dtype of the hidden layers; the last is at least float32 (see `Network`).
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
+
+    >>> import jax, jax.numpy as jnp
+    >>> network = mlp(num_classes=3, hidden=(32,))
+    >>> logits, _ = network.init_with_output(jax.random.key(0), jnp.zeros((2, 5)), train=False)
+    >>> logits.shape
+    (2, 3)
+    """
+    options = {**locals()}
+    if not isinstance(hidden, Iterable):
+        raise TypeError(
+            f"hidden must be the widths of the hidden layers, got {hidden!r}: ({hidden},)?"
+        )
+    for width in hidden:
+        checks.whole("hidden", width)
+    return built(Perceptron, options)
+
+
+class LeNet5(ImageNetwork):
     """Two convolutions with pooling and three dense layers; see `lenet5`."""
 
     pool: str = "average"
     activation: str = "tanh"
     width: int = 1
     norm: str = "none"
-    axis_name: AxisName = None
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
@@ -36,21 +104,12 @@ class LeNet5(Network):
         x, mask = self.inputs(x, mask, rank=4)
         common = {"dtype": self.dtype, "init": self.initializer}
         pool, activation = _POOLS[self.pool], _ACTIVATIONS[self.activation]
-        norm = partial(
-            normalize,
-            train=train,
-            mask=mask,
-            dtype=self.dtype,
-            axis_name=self.axis_name,
-            norm=self.norm,
-        )
         missing = [max(_SIDE - side, 0) for side in x.shape[1:3]]
         x = jnp.pad(x, [(0, 0), *((short // 2, short - short // 2) for short in missing), (0, 0)])
         for number, features in enumerate((6, 16), start=1):
             features *= self.width
-            x = layers.conv(x, features, 5, name=f"conv{number}", bias=True, **common)
-            x = activation(norm(x, name=f"norm{number}"))
-            x = pool(x)
+            x = self.convolved(x, features, 5, name=f"conv{number}", bias=True)
+            x = pool(activation(self.normalized(x, train, mask, name=f"norm{number}")))
         x = layers.flat(x)
         for number, features in enumerate((120, 84), start=1):
             features *= self.width
