@@ -7,7 +7,6 @@ annotation of calib_jax promises is checked at every call. Warnings are errors (
 import gc
 import os
 import pathlib
-import secrets
 import sys
 import tempfile
 from collections.abc import Iterator
@@ -50,7 +49,9 @@ programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Choose the optimization of programs and, for all workers, the seed of the property tests.
+    """Choose the optimization of programs, and fix the seed of the property tests.
+
+    The weekly run of the workflow gives a new seed, `--hypothesis-seed=N`, and prints it.
 
     Where slow tests are left out, LLVM does not optimize, which takes half of the time. Other
     selections compile as users do.
@@ -58,7 +59,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if "not slow" in config.option.markexpr:
         os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
     if config.option.hypothesis_seed is None:
-        config.option.hypothesis_seed = str(secrets.randbelow(2**32))
+        config.option.hypothesis_seed = "0"
 
 
 @pytest.hookimpl(tryfirst=True)

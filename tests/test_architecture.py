@@ -16,7 +16,6 @@ import pytest
 import setuptools
 
 import calib_jax
-from tests.selection import every_case, some_of
 
 ROOT = Path(__file__).resolve().parent.parent
 OURS = {"calib_jax", "configs", "experiments", "tests"}
@@ -187,105 +186,47 @@ def test_no_files_import_each_other():
 
 
 @pytest.mark.parametrize(
-    "back",
-    [
-        "from calib_jax.losses.focal import weight",
-        "from calib_jax.losses import focal",
-        "from .focal import weight",
-        "def f():\n  import calib_jax.losses.focal",
-        "if TYPE_CHECKING:\n  from calib_jax.losses.focal import weight",
-    ],
+    "back", ["from calib_jax.losses import focal", "from .focal import weight"]
 )
-@every_case
 def test_a_circle_is_seen(back):
     losses = Path("calib_jax/losses")
     sources = {
-        losses / "__init__.py": "from calib_jax.losses.focal import focal",
         losses / "focal.py": "from calib_jax.losses.weighting import weigh",
-        losses / "weighting.py": "from calib_jax.losses import exponent",
-        losses / "exponent.py": "import jax",
+        losses / "weighting.py": "import jax",
     }
     assert circles(sources) == []
-    sources[losses / "exponent.py"] = back
-    names = ("exponent", "focal", "weighting")
-    assert circles(sources) == [[f"calib_jax.losses.{name}" for name in names]]
+    sources[losses / "weighting.py"] = back
+    assert circles(sources) == [["calib_jax.losses.focal", "calib_jax.losses.weighting"]]
 
 
 @pytest.mark.parametrize(
     ("path", "source"),
     [
         ("calib_jax/losses/focal.py", "from calib_jax import metrics"),
-        ("calib_jax/losses/focal.py", "from calib_jax.metrics import ece"),
-        ("calib_jax/losses/focal.py", "import calib_jax.metrics.ece as e"),
         ("calib_jax/losses/focal.py", "from ..metrics import ece"),
-        ("calib_jax/losses/focal.py", "from .. import metrics"),
-        ("calib_jax/losses/focal.py", "from ..metrics.ece import *"),
         ("calib_jax/losses/focal.py", "def f():\n  from calib_jax import metrics"),
-        ("calib_jax/losses/focal.py", "def f():\n  class C:\n    import calib_jax.train"),
-        ("calib_jax/losses/focal.py", "import calib_jax"),
-        ("calib_jax/losses/focal.py", "import calib_jax.core\ncalib_jax.metrics.ece"),
-        ("calib_jax/losses/focal.py", "importlib.import_module('calib_jax.metrics')"),
         ("calib_jax/losses/focal.py", "if TYPE_CHECKING:\n  from calib_jax import train"),
         ("calib_jax/core/rows.py", "from calib_jax.losses import focal"),
-        ("calib_jax/metrics/__init__.py", "from ..losses import focal"),
         ("calib_jax/metrics/ece.py", "from calib_jax.inference import bootstrap"),
         ("calib_jax/inference/pairs/scores.py", "from calib_jax.losses import focal"),
         ("calib_jax/report/score.py", "from calib_jax import losses"),
         ("calib_jax/plots/bars.py", "from calib_jax import report"),
-        ("calib_jax/cellar/wine.py", "from calib_jax import losses"),
         ("calib_jax/train/loop.py", "import absl.logging"),
         ("calib_jax/train/loop.py", "def f():\n  from ml_collections import ConfigDict"),
         ("calib_jax/data/formats/tfds.py", "def f():\n  import tensorflow as tf"),
-        ("calib_jax/data/formats/tfds.py", "import tensorflow_datasets as tfds"),
         ("calib_jax/plots/bars.py", "try:\n  import matplotlib.pyplot as plt\nexcept E:\n  pass"),
-        ("calib_jax/train/checkpoint.py", "class C:\n  import orbax.checkpoint"),
-        ("calib_jax/__init__.py", "import absl"),
         ("calib_jax/__init__.py", "from experiments import train"),
         ("calib_jax/train/loop.py", "from configs.losses import load"),
         ("configs/digits.py", "from calib_jax import losses"),
-        ("configs/digits.py", "def get_config():\n  import calib_jax.core"),
-        ("configs/digits.py", "from experiments import train"),
         ("calib_jax/train/step.py", "jax.pmap(f)"),
-        ("calib_jax/train/step.py", "from jax import pmap"),
-        ("calib_jax/losses/parallel.py", "step = pmap(f)"),
         ("experiments/train.py", "jax.pmap(f)"),
         ("calib_jax/report/score.py", "from calib_jax.inference.residuals import Binned"),
-        ("calib_jax/report/score.py", "from calib_jax.inference import residuals"),
-        ("calib_jax/report/score.py", "from calib_jax.metrics.fixed_bins import ece"),
         ("experiments/evaluate.py", "def f():\n  from calib_jax.models.bert import Bert"),
         ("experiments/reports/text.py", "from calib_jax.train.pmap import Processes"),
     ],
 )
-@every_case
 def test_a_forbidden_arrow_is_seen(path, source):
     assert len(list(complaints(source, Path(path)))) == 1
-
-
-@pytest.mark.parametrize(
-    ("path", "source"),
-    [
-        ("calib_jax/losses/focal.py", "from calib_jax.core.types import Array\nimport jax"),
-        ("calib_jax/losses/focal.py", "from calib_jax import core"),
-        ("calib_jax/losses/focal.py", "from ..core import rows\nfrom .weighting import weigh"),
-        ("calib_jax/losses/__init__.py", "from . import focal"),
-        ("calib_jax/inference/pairs/scores.py", "from calib_jax.metrics import nll"),
-        ("calib_jax/metrics/__init__.py", "from calib_jax.inference import bootstrap"),
-        ("calib_jax/report/score.py", "from calib_jax import calibrators, core, metrics, plots"),
-        ("calib_jax/__init__.py", "from calib_jax import core, losses\nfrom . import metrics"),
-        ("calib_jax/plots/bars.py", "def f():\n  import matplotlib.pyplot as plt"),
-        ("calib_jax/plots/bars.py", "if TYPE_CHECKING:\n  from matplotlib.figure import Figure"),
-        ("calib_jax/train/pmap.py", "jax.pmap(f)"),
-        ("calib_jax/train/step.py", "'pmap in prose'  # and pmap in a comment"),
-        ("configs/digits.py", "import ml_collections\nfrom configs import losses"),
-        ("experiments/train.py", "from absl import app\nfrom calib_jax import losses, train"),
-        ("experiments/train.py", "from calib_jax.inference import compare_metrics"),
-        ("experiments/train.py", "from calib_jax.train.log import read_rows"),
-        ("experiments/benchmarks/stream.py", "from calib_jax.train import feeds"),
-    ],
-)
-@every_case
-def test_an_open_door_is_open(path, source):
-    assert not list(complaints(source, Path(path)))
 
 
 def test_calib_jax_has_rooms_only():
@@ -325,12 +266,7 @@ def test_the_wheel_holds_calib_jax_alone(said_to_setup):
     assert (ROOT / "calib_jax" / "py.typed").exists()
 
 
-def test_the_version_has_one_source(said_to_setup):
-    assert said_to_setup["version"] == calib_jax.__version__
-
-
 @pytest.mark.parametrize("subpackage", sorted(SUBPACKAGES))
-@every_case
 def test_dir_lists_the_public_names(subpackage):
     """Tab completion and help() show what is public: all of it, and no file beside it."""
     package = getattr(calib_jax, subpackage)
@@ -353,16 +289,6 @@ def test_a_subpackage_imports_all_its_files(subpackage):
     assert known <= set(imported)
 
 
-@pytest.mark.parametrize("subpackage", ["calibrators", "metrics", "models"])
-def test_members_of_a_catalogue_are_public(subpackage):
-    """Every member of a catalogue is an attribute of the subpackage."""
-    program = f"""
-from calib_jax import {subpackage} as package
-print(*(name for name in package.catalogue() if not hasattr(package, name)))
-"""
-    assert not subprocess.check_output([sys.executable, "-c", program], cwd=ROOT, text=True).split()
-
-
 def test_subpackages_are_imported_when_they_are_used():
     program = """
 import sys
@@ -381,101 +307,3 @@ assert not hasattr(calib_jax, "unknown")
 
 """
     subprocess.run([sys.executable, "-c", program], cwd=ROOT, check=True)
-
-
-REQUIRED = {
-    *("absl", "array_record", "chex", "flax", "importlib_resources", "jax", "jaxtyping"),
-    *("matplotlib", "ml_collections", "numpy", "optax", "orbax", "PIL", "scipy"),
-    *("tensorflow_datasets", "tqdm"),
-}
-BASE = {"jaxtyping"}
-# The required packages that each subpackage imports at once. Slow ones are imported on first use.
-AT_ONCE = {
-    **dict.fromkeys(("losses", "metrics", "plots", "data", "calibrators", "report"), BASE),
-    "models": {*BASE, "flax"},
-    "train": {*BASE, "flax", "optax"},
-}
-
-
-def test_a_subpackage_imports_few_packages():
-    """Subpackages that do not need flax or optax at once import them on first use, or never."""
-    program = """
-import sys
-import jax, jax.numpy, jax.experimental.checkify
-known = set(sys.modules)
-for name in sys.argv[1:]:  # an earlier subpackage never imports more than a later one
-    __import__(f"calib_jax.{name}")
-    print(name, *{module.partition(".")[0] for module in set(sys.modules) - known})
-"""
-    lines = subprocess.check_output(
-        [sys.executable, "-c", program, *AT_ONCE], cwd=ROOT, text=True
-    ).splitlines()
-    for line, expected in zip(lines, AT_ONCE.values(), strict=True):
-        name, *modules = line.split()
-        required = set(modules) & REQUIRED - {"numpy", "jax"}
-        if expected == BASE:
-            assert required == expected, name
-        else:
-            assert required >= expected, name  # flax and optax import others in turn
-        assert not required & LAZY, name
-
-
-def without(hidden, program, *arguments):
-    """Run a program in a process in which some packages cannot be imported."""
-    lines = [
-        "import runpy, sys",
-        f"for name in {hidden!r}.split(): sys.modules[name] = None",
-        f"sys.argv = ['-m', *{arguments!r}]",
-        program,
-    ]
-    return subprocess.run(
-        [sys.executable, "-c", "\n".join(lines)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
-
-@pytest.mark.parametrize(
-    ("hidden", "binary"),
-    some_of(
-        [
-            ("absl", "compare"),
-            ("jaxtyping", "train"),
-            ("flax", "train"),
-            ("ml_collections", "sweep"),
-        ],
-        1,
-    ),
-)
-def test_a_binary_names_a_missing_package_in_one_sentence(hidden, binary):
-    ended = without(hidden, f"runpy.run_module('experiments.{binary}', run_name='__main__')")
-    assert ended.returncode == 1
-    assert ended.stderr == (
-        f"error: the package {hidden} is not installed: python -m pip install --editable .\n"
-        f"The interpreter is {sys.executable}. Is the environment active (source"
-        " .venv/bin/activate)?\n"
-    )
-
-
-def test_losses_and_metrics_need_no_other_package():
-    program = """
-import jax.numpy as jnp
-import calib_jax
-from calib_jax import calibrators, losses, metrics, plots
-logits, labels = jnp.zeros((2, 3)), jnp.zeros(2, int)
-losses.focal(logits, labels)
-for use in (
-    lambda: calib_jax.models,
-    lambda: calibrators.vector.fit(logits, labels),
-    lambda: plots.reliability_diagram(metrics.reliability(logits, labels)),
-):
-    try:
-        use()
-    except ModuleNotFoundError as error:
-        print(error.name.partition(".")[0])
-"""
-    others = sorted(REQUIRED - {"jax", "jaxtyping", "numpy"})
-    ended = without(" ".join(others), program)
-    assert ended.stdout.split() == ["flax", "optax", "matplotlib"], ended.stderr

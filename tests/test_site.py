@@ -7,8 +7,6 @@ import io
 import re
 from pathlib import Path
 
-import jax
-import numpy as np
 import pytest
 
 import calib_jax
@@ -57,43 +55,6 @@ def test_the_code_of_a_page(page):
         .run(examples, out=report.write)
         .failed
     ), report.getvalue()
-
-
-@pytest.mark.slow
-def test_the_training_on_many_devices_equals_that_on_one():
-    text = PAGES["many_devices"].read_text(encoding="utf-8")
-    assert text.count("jax.device_count()") == 1
-    trained = []
-    for number in ("jax.device_count()", "1"):
-        names = {"__name__": "page"}
-        for block in code_blocks(text.replace("jax.device_count()", number)):
-            exec(compile(block, str(PAGES["many_devices"]), "exec"), names)
-        trained.append(names)
-    several, one = trained
-    assert several["mesh"].size == 8
-    for name in ("loss", "ece", "loss_state", "params"):
-        leaves = zip(*(jax.tree.leaves(names[name]) for names in (several, one)), strict=True)
-        for actual, wanted in leaves:
-            np.testing.assert_allclose(np.asarray(actual), np.asarray(wanted), 1e-4, 1e-5)
-    assert several["loss"] < 0.6
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ["flsd53", "recall", "flsc531", "adafocal"])
-def test_the_loop_of_the_page_serves_every_clock(name):
-    """A compiled step that holds the state as a constant would train with the initial one."""
-    text = PAGES["loop"].read_text(encoding="utf-8")
-    call = f'"{name}", milestones=(1, 2)' if name == "flsc531" else f'"{name}"'
-    assert text.count('"adafocal"') == 1
-    names = {"__name__": "page"}
-    for block in code_blocks(text.replace('"adafocal"', call)):
-        exec(compile(block, str(PAGES["loop"]), "exec"), names)
-    objective, batch = names["objective"], names["batches"][0]
-    used = [
-        names["step"](names["params"], names["opt_state"], state, *batch)[2]
-        for state in (objective.init(3), names["state"])
-    ]
-    assert (used[0] != used[1]) == (objective.clock != "never")
 
 
 def test_relative_links_lead_to_files():

@@ -32,7 +32,7 @@ def test_images_and_label_maps_are_the_same_in_every_form(folder, form):
         np.testing.assert_array_equal(source.inputs, [image for image, _ in expected])
         np.testing.assert_array_equal(source.labels, [labels for _, labels in expected])
         np.testing.assert_array_equal(source.weights, source.labels != 11)
-    assert "6 images to train, 3 to validate, 4 to test" in dataset.description
+    assert "6 to train, 3 to validate, 4 to test" in dataset.description
     labels = np.stack([labels for (part, _), (_, labels) in pairs.items() if part == "train"])
     np.testing.assert_array_equal(dataset.class_counts, np.bincount(labels.flat)[:11])
 

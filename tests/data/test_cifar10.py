@@ -5,13 +5,10 @@ import pathlib
 import subprocess
 import sys
 
-import jax
-import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from calib_jax import data
-from calib_jax.core.examples import Examples, InMemory
+from calib_jax.core.examples import InMemory
 from calib_jax.data.formats import files as reader
 from tests.data import tiny
 
@@ -47,44 +44,6 @@ def test_ids_without_numbers_leave_the_order_of_the_records(folder):
     test = data.cifar10(data_dir=str(folder)).test
     np.testing.assert_array_equal(test.inputs, images[written])
     np.testing.assert_array_equal(test.labels, labels[written])
-
-
-def test_the_description_says_whether_the_order_is_the_original_one(folder):
-    images, labels = tiny.examples("train")
-    tiny.cifar10(folder / "one")
-    assert "another order" in data.cifar10(data_dir=str(folder / "one")).description
-    labels[:10] = 6, 9, 9, 4, 1, 1, 2, 7, 8, 3  # with which data_batch_1.bin begins
-    tiny.cifar10(folder / "other", {"train": (images, labels), "test": tiny.examples("test")})
-    assert "original order" in data.cifar10(data_dir=str(folder / "other")).description
-
-
-def test_it_is_normalised_and_augmented_as_in_the_papers(folder):
-    tiny.cifar10(folder)
-    dataset = data.cifar10(data_dir=str(folder))
-    images = dataset.train.inputs
-    prepared = jax.jit(dataset.prepare)(images)
-    assert prepared.dtype == jnp.float32
-    mean, deviation = (0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010)
-    expected = (images.astype(np.float64) / 255 - mean) / deviation
-    np.testing.assert_allclose(prepared, expected, rtol=1e-5, atol=1e-6)
-    # A window of the image in a frame of 4 zeros, mirrored or not, before normalisation.
-    (image,) = images[:1]
-    padded = np.pad(image, [(4, 4), (4, 4), (0, 0)])
-    keys = jax.random.split(jax.random.key(0), 16)
-    augmented = jax.vmap(dataset.augment, (0, None))(keys, Examples(image, 7))
-    assert augmented.labels.tolist() == [7] * 16
-    seen = np.asarray(augmented.inputs)
-    assert seen.dtype == np.uint8
-    windows = {
-        window.tobytes(): (row, column, mirrored)
-        for row in range(9)
-        for column in range(9)
-        for cut in [padded[row : row + 32, column : column + 32]]
-        for mirrored, window in enumerate((cut, cut[:, ::-1]))
-    }
-    result = [windows[one.tobytes()] for one in seen]
-    assert {mirrored for _, _, mirrored in result} == {0, 1}
-    assert len({place[:2] for place in result}) > 8
 
 
 def test_the_training_part_alone_can_be_long_tailed(folder):
@@ -140,27 +99,3 @@ def test_it_is_read_without_tensorflow(folder, tmp_path):
     )
     assert done.stdout.split() == ["True", "False"], done.stderr
     assert "warning" not in done.stderr.lower()
-
-
-@pytest.mark.slow
-def test_the_real_one():
-    if not os.environ.get(reader.VARIABLE):
-        pytest.skip(f"the variable {reader.VARIABLE} does not say where CIFAR-10 is")
-    try:
-        real = reader.find("cifar10", data.about("cifar10"), None, "tfds").path
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
-    dataset = data.cifar10(source="tfds")
-    assert real.name in dataset.description
-    sizes = [len(getattr(dataset, part)) for part in ("train", "validation", "test")]
-    assert sizes == [45_000, 5_000, 10_000]
-    images = np.concatenate([dataset.train.inputs, dataset.validation.inputs])
-    labels = np.concatenate([dataset.train.labels, dataset.validation.labels])
-    assert (np.bincount(labels) == 5000).all()
-    assert (np.bincount(dataset.test.labels) == 1000).all()
-    means = images.reshape(-1, 3).mean(axis=0) / 255
-    np.testing.assert_allclose(means, (0.4914, 0.4822, 0.4465), atol=0.005)
-    # Pixels and labels belong together: planes and ships are bluer than frogs and deer.
-    blue = dataset.test.inputs.astype(int)[..., 2] - dataset.test.inputs[..., 1]
-    blue = [blue[dataset.test.labels == label].mean() for label in range(10)]
-    assert min(blue[0], blue[8]) > max(blue[4], blue[6])

@@ -99,13 +99,6 @@ def test_label_noise_replaces_its_share_and_moves_no_image():
     assert np.mean(all_replaced == clean.test.labels) < 0.15
 
 
-def test_label_noise_only_where_it_is_asked_for():
-    clean, noisy = data.digits(), data.digits(label_noise=0.5, noisy=("train",))
-    assert np.mean(clean.train.labels != noisy.train.labels) > 0.3
-    for part in ("validation", "test"):
-        np.testing.assert_array_equal(getattr(clean, part).labels, getattr(noisy, part).labels)
-
-
 SMALL = {"training_size": 5, "validation_size": 5, "test_size": 5}
 
 
@@ -148,10 +141,3 @@ def test_who_knows_the_posterior_is_calibrated(options):
         error = np.mean(probabilities.argmax(axis=1) != labels)
         bayes = scipy.stats.norm.sf(np.hypot(1.5, 1.5))
         assert abs(error - bayes) < 5 * np.sqrt(bayes / 50_000)
-
-
-def test_a_part_does_not_depend_on_the_size_of_others():
-    one, other = data.gaussians(**SMALL), data.gaussians(**SMALL | {"training_size": 50})
-    np.testing.assert_array_equal(one.test.inputs, other.test.inputs)
-    np.testing.assert_array_equal(one.validation.labels, other.validation.labels)
-    assert not np.array_equal(one.test.inputs, one.validation.inputs)

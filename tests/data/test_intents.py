@@ -1,7 +1,5 @@
 """BANKING77, CLINC150 and vectors of texts: parts, labels, and files that are damaged."""
 
-import gzip
-
 import numpy as np
 import pytest
 
@@ -30,30 +28,6 @@ def test_a_question_keeps_its_intent(folder):
             seen.add(int(label))
     assert seen == set(range(77))
     assert "139 to train, 15 to validate, 77 to test" in dataset.description
-
-
-def test_empty_lines_of_a_table_are_skipped(folder):
-    path = tiny_intents.banking77(folder) / "train.csv"
-    whole = data.banking77(data_dir=str(folder))
-    path.write_text("\n" + path.read_text() + "\n\n")
-    found = data.banking77(data_dir=str(folder))
-    np.testing.assert_array_equal(found.train.inputs, whole.train.inputs)
-
-
-def test_gzipped_files_in_a_shared_folder_are_the_same(folder):
-    place = tiny_intents.banking77(folder)
-    plain = data.banking77(data_dir=str(folder))
-    (folder / "intents").mkdir()
-    for part in ("train", "test"):
-        path = place / f"{part}.csv"
-        (folder / "intents" / f"banking77_{part}.csv.gz").write_bytes(
-            gzip.compress(path.read_bytes())
-        )
-        path.unlink()
-    packed = data.banking77(data_dir=str(folder))
-    for part in PARTS:
-        np.testing.assert_array_equal(getattr(plain, part).inputs, getattr(packed, part).inputs)
-        np.testing.assert_array_equal(getattr(plain, part).labels, getattr(packed, part).labels)
 
 
 def test_the_published_parts_of_clinc150_and_its_other_scope(folder):

@@ -90,19 +90,6 @@ def test_the_digit_is_the_class_of_svhn_in_every_form(folder):
     np.testing.assert_array_equal(prepared.test.labels, test[1][order])
 
 
-def test_svhn_can_be_shown_to_a_network_of_cifar10(folder):
-    tiny.svhn(folder)
-    tiny.cifar10_c(folder)
-    tiny.cifar10(folder)
-    known = data.named("cifar10", data_dir=str(folder))
-    mean, deviation = CIFAR10
-    for name in ("svhn", "cifar10_c"):
-        images = data.named(name, data_dir=str(folder)).test.inputs
-        assert images.dtype == np.uint8
-        expected = (images.astype(np.float64) / 255 - mean) / deviation
-        np.testing.assert_allclose(known.prepare(images), expected, atol=1e-5)
-
-
 @pytest.mark.parametrize(("corruption", "severity"), [("gaussian_noise", 5), ("fog", 1)])
 def test_a_severity_of_cifar10_c_is_a_fifth_of_its_file(folder, corruption, severity):
     tiny.cifar10_c(folder)

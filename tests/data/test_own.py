@@ -1,8 +1,5 @@
 """Data sets of the user's own: arrays, folders of images, and data sets of other libraries."""
 
-import contextlib
-
-import jaxtyping
 import numpy as np
 import pytest
 from PIL import Image
@@ -59,52 +56,6 @@ def test_arrays_may_have_their_parts_names_and_trees():
     assert grey.train.inputs.shape[1:] == (4, 5, 1)
     floats = data.from_arrays(PIXELS.astype(np.float32), LABELS)
     np.testing.assert_array_equal(floats.prepare(floats.train.inputs), floats.train.inputs)
-
-
-WORDS = {"words": np.zeros((30, 7), int), "length": np.ones(30, int)}
-
-
-@contextlib.contextmanager
-def jaxtyping_disabled():
-    """Call functions as a user does, without checks of the annotations."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(jaxtyping.config, "jaxtyping_disable", True)
-        yield
-
-
-@pytest.mark.parametrize("dtype", [">f4", "longdouble", object])
-def test_numbers_that_jax_cannot_read_are_converted(dtype):
-    inputs = np.arange(60, dtype=np.float32).reshape(30, 2)
-    expected = data.from_arrays(inputs, LABELS).train.inputs
-    held = data.from_arrays(inputs.astype(dtype), LABELS).train.inputs
-    np.testing.assert_array_equal(held, expected)
-    assert held.dtype in (np.float32, np.float64)  # which JAX reads
-
-
-def test_labels_of_any_library():
-    names = np.array(["cat", "dog", "eel"])
-    expected = data.from_arrays(PIXELS, names[LABELS])
-    for labels in (names[LABELS].astype(object), np.char.encode(names[LABELS], "utf-8")):
-        dataset = data.from_arrays(PIXELS, labels)
-        assert dataset.class_names == tuple(names)
-        assert rows(dataset.train) == rows(expected.train)
-    numbers = data.from_arrays(PIXELS, LABELS.astype(object), class_names=names.tolist())
-    assert rows(numbers.train) == rows(expected.train)
-    assert data.from_arrays(PIXELS, LABELS == 1).class_names == ("0", "1")
-    with pytest.raises(ValueError, match=r"one entry for each example.* np\.stack"):
-        data.from_arrays(list(PIXELS), LABELS)
-    pair = [PIXELS[:6], LABELS[:6]]
-    assert len(data.from_arrays(PIXELS, LABELS, validation=pair).validation) == 6
-
-
-def test_hidden_copies_are_no_images(tmp_path):
-    folder = tiny.own_images(tmp_path)
-    count = len(data.from_folder(str(folder), **SMALL).train)
-    (folder / "cat" / ".ipynb_checkpoints").mkdir()
-    for name in (".ipynb_checkpoints/0-checkpoint.png", "._0.png"):
-        (folder / "cat" / name).write_bytes((folder / "cat" / "0.png").read_bytes())
-    (folder / "cat" / "sub.png").mkdir()
-    assert len(data.from_folder(str(folder), **SMALL).train) == count
 
 
 SMALL = {"height": 4, "width": 5}
@@ -180,11 +131,6 @@ def test_a_folder_of_images(tmp_path):
     for part in parts:
         assert part.inputs.shape[1:] == (4, 5, 3)
         np.testing.assert_array_equal(part.inputs.mean((1, 2, 3)) // 60, part.labels)
-
-
-def test_a_class_may_be_called_train(tmp_path):
-    folder = tiny.own_images(tmp_path, {"bus": 4, "train": 4})
-    assert data.from_folder(str(folder), **SMALL).class_names == ("bus", "train")
 
 
 def test_a_table_of_images_gives_the_labels(tmp_path):

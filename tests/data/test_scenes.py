@@ -36,7 +36,7 @@ def test_the_parts_of_cityscapes(folder):
             np.testing.assert_array_equal(some.labels[row], train_ids(label_map))
             np.testing.assert_array_equal(some.weights[row], some.labels[row] != VOID)
     assert dataset.class_names[:3] == ("road", "sidewalk", "building")
-    assert "12 images to train, 3 to validate (ulm), 6 to test" in dataset.description
+    assert "12 to train, 3 to validate, 6 to test" in dataset.description
 
 
 def test_windows_of_image_and_label_map_are_the_same(folder):
@@ -119,7 +119,3 @@ def test_colors_change_and_label_maps_stay(folder):
     assert not np.array_equal(after.inputs, one.inputs)
     np.testing.assert_array_equal(after.labels, one.labels)
     assert data.synthia(data_dir=str(folder)).augment is None
-
-
-LABELS = "cityscapes/gtFine/train/bremen/bremen_000001_000019_gtFine_labelIds.png"
-IMAGE = "cityscapes/leftImg8bit/train/bremen/bremen_000001_000019_leftImg8bit.png"

@@ -29,13 +29,6 @@ def test_cifar_is_split_as_released():
     assert len(parts.calibration) == 0
 
 
-def test_newsgroups_are_shuffled_as_released():
-    recorded = RECORDED["split_20ng"]
-    given, values = recorded["hyperparameters"], recorded["values"]
-    order = data.shuffled(given["n"], seed=given["random_seed"])
-    assert sha256(order) == values["sha256_shuffled_int64_le"]
-
-
 def test_calibration_takes_the_first_of_the_validation_part():
     whole, parts = data.split(1000), data.split(1000, calibration=0.25)
     np.testing.assert_array_equal(parts.train, whole.train)

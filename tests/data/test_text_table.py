@@ -1,13 +1,10 @@
-"""Texts of the user's own in a CSV file: parts, words, what is refused, and a training run."""
+"""Texts of the user's own in a CSV file: parts, words and copies."""
 
 import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments.running import building
 from tests.data import tiny
-from tests.experiments.processes import finish
-from tests.experiments.test_building import config_of
 
 PARTS = ("train", "validation", "test")
 
@@ -61,13 +58,6 @@ def test_the_size_of_the_vocabulary_and_the_end_that_is_cut(tmp_path):
     assert "2 without a known word; 2 to train, 2 to validate, 2 to test" in dataset.description
 
 
-def test_the_seed_draws_the_split(tmp_path):
-    path = str(tiny.own_texts(tmp_path))
-    first, again, other = (data.from_texts(path, seed=seed) for seed in (3, 3, 4))
-    assert parts_of(first) == parts_of(again)
-    assert parts_of(first)["train"] != parts_of(other)["train"]
-
-
 def test_a_column_may_give_the_parts(tmp_path):
     lines = [f'9,"a {k}, b",{part}' for k, part in enumerate(["Train", "", "val", "test", "TEST"])]
     lines += ["", "10,c 0,training", "10,c 1,validation"]
@@ -97,28 +87,3 @@ def test_copies_of_a_text_stay_in_one_part(tmp_path):
     lines = ["a,0", "b,0", "c,0", "d,1", "d,1", "d,1"]
     with pytest.raises(ValueError, match=message):
         data.from_texts(table(tmp_path, lines, header="text,label"))
-
-
-def test_the_network_has_vectors_for_the_words_of_the_texts(tmp_path):
-    config = config_of("own_texts", "adafocal")
-    config.data.options.update({"csv_file": str(tiny.own_texts(tmp_path)), "words": 20})
-    assert building.build(config).module.words == 20
-    config.model.options.words = 30  # may still be set
-    assert building.build(config).module.words == 30
-    assert config.data.options.words == 20
-
-
-@pytest.mark.slow
-def test_a_run_on_texts(tmp_path):
-    path, folder = tiny.own_texts(tmp_path), tmp_path / "run"
-    options = {
-        **{"data.options.csv_file": path, "data.options.length": 21, "data.options.words": 40},
-        **{"num_epochs": 15, "batch_size": 16, "optimizer.learning_rate": 0.003, "num_bins": 2},
-    }
-    flags = [f"--config.{key}={value}" for key, value in options.items()]
-    finish("train", "--config=configs/own_texts.py:focal", f"--workdir={folder}", *flags)
-    finish("evaluate", f"--workdir={folder}", "--resamples=20", "--calibrate=")
-    with np.load(folder / "predictions_test.npz") as predictions:
-        # The class is a word of the text.
-        assert np.mean(predictions["logits"].argmax(1) == predictions["labels"]) > 0.8
-    assert sorted(file.name for file in tmp_path.iterdir()) == [path.name, "run"]

@@ -47,14 +47,6 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     assert data.read_vectors(header, ["the"]).table.shape == (1, 4)
 
 
-def test_words_may_occur_twice(tmp_path):
-    path = tmp_path / "vectors.txt"
-    path.write_text("a 1 2\nb 3 4\n", encoding="utf-8")
-    read = data.read_vectors(path, ["a", "b", "c", "a"])
-    np.testing.assert_array_equal(read.table, [[1, 2], [3, 4], [0, 0], [1, 2]])
-    assert read.known.tolist() == [True, True, False, True]
-
-
 @pytest.mark.parametrize("mark", ["", "\ufeff"])
 @pytest.mark.parametrize("header", ["", "2 3\n"])
 def test_vectors_of_the_c_program_and_with_a_byte_order_mark_are_read(tmp_path, mark, header):

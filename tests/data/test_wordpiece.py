@@ -14,11 +14,6 @@ def tokenizer(*pieces, lower=True):
     return data.WordPiece((*SPECIAL, *pieces), lower)
 
 
-def test_a_cased_vocabulary_keeps_case_and_accents():
-    pieces = tokenizer("Caf\u00e9", "cafe", lower=False)
-    assert pieces.pieces("Caf\u00e9 cafe Cafe") == ["Caf\u00e9", "cafe", "[UNK]"]
-
-
 def test_numbers_are_cut_and_padded():
     pieces = tokenizer("a", "b")
     np.testing.assert_array_equal(pieces.numbers("a b ?", 6), [2, 4, 5, 1, 3, 0])
@@ -56,12 +51,3 @@ def test_a_folder_says_what_becomes_of_accents_and_chinese(tmp_path, settings, e
     (tmp_path / "vocab.txt").write_text("\n".join([*SPECIAL, *words]), encoding="utf-8")
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(settings))
     assert data.WordPiece.of_folder(tmp_path).pieces("Sch\u00f6n \u4e2d\u6587") == expected
-
-
-@pytest.mark.parametrize("end", ["\n", "\r\n"])
-@pytest.mark.parametrize("last", [True, False])
-def test_a_file_is_read(tmp_path, end, last):
-    path = tmp_path / "vocab.txt"
-    lines = [*SPECIAL, "caf\u00e9", "\u2028", "##s"]  # a separator of Unicode ends no line
-    path.write_bytes((end.join(lines) + end * last).encode())
-    assert data.WordPiece.read(path).vocabulary == tuple(lines)

@@ -6,7 +6,6 @@ import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from calib_jax import models
 from calib_jax.core import numerics
@@ -41,7 +40,6 @@ PARAMETERS = {
     # By hand: 6 (3,152,384 + 4,204,032) in the blocks, 37,000 x 512 vectors (published: 65 M).
     "transformer": 63_082_496,
     "wide_resnet26_10": 36_481_434,
-    "wide_resnet28_10": 36_479_194,
     "deeplab_resnet18": 35_250_090,
     "deeplab_resnet101": 59_341_482,
     # By hand: the published backbones (11,176,512 and 42,500,160), 29 x 256 weights of the pyramid
@@ -54,6 +52,7 @@ PARAMETERS = {
     "resnet32": 464_154,
     "resnet56": 853_018,
     "resnet110_small": 1_727_962,
+    "efficientnet_lite0": 4_652_008,
 }
 # What makes a network deep or wide, and what the laws need of it. A network with other such
 # attributes is tested as large as it is.
@@ -68,11 +67,8 @@ SMALLER = {
     "growth": 2,
     "depth": 1,
     "heads": 2,
-    "head_width": 3,
     "mlp_width": 5,
     "places": 7,
-    "image": 8,
-    "patch": 4,
 }
 STAGES = 2
 BERT = {
@@ -110,30 +106,23 @@ class Tokens(models.Network):
         return nn.Dense(self.num_classes, dtype=wide, param_dtype=wide)(features)
 
 
-def distinct():
-    """List the small networks, each once: those that differ only in depth are the same."""
-    names = {}
-    for name in models.catalogue():
-        names.setdefault(small(name), name)
-    return {name: network for network, name in names.items()}
-
-
-SMALL = distinct() | {
+# One of each kind of network, and of each option that changes what it computes.
+SMALL = {
+    name: small(name)
+    for name in (
+        *("mlp", "resnet110_imagenet", "densenet121_imagenet", "densenet40_bc"),
+        *("resnet50_tiny_imagenet", "efficientnet_lite0", "deeplab_small"),
+        *("global_pooling_cnn", "tree_lstm", "bert"),
+    )
+}
+SMALL |= {
     "tokens": Tokens(num_classes=CLASSES),
     "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
     "bert(pool='mean')": models.bert(num_classes=CLASSES, **BERT, pool="mean"),
     "resnet8(norm='none')": models.resnet8(num_classes=CLASSES, width=3, norm="none"),
+    "deeplabv3_resnet18": small("deeplabv3_resnet18"),
     "transformer(norm='pre')": small("transformer").clone(norm="pre"),
 }
-
-# The laws cost seconds a member. By default they run on these.
-QUICK = {"linear", "mlp", "lenet5", "resnet110_imagenet", "global_pooling_cnn", "tokens"}
-assert set(SMALL) >= QUICK
-
-
-def marks_of(name):
-    """Return the marks of a law's test for a network."""
-    return [] if name in QUICK else [pytest.mark.slow]
 
 
 def has_batch_norm(network):

@@ -5,7 +5,6 @@ import itertools
 
 import jax
 import jax.numpy as jnp
-import jaxtyping
 import numpy as np
 import pytest
 
@@ -109,28 +108,6 @@ def test_a_beam_of_one_is_greedy(length_penalty):
     assert 0 < cut < 15
 
 
-@pytest.mark.parametrize("end", [END, 0])
-def test_token_0_counts_in_the_length_penalty(end):
-    """Without `banned`, token 0 is written like any other, and may end a sequence, too."""
-    options = {"length_penalty": 1.0, "end": end}
-    zeros = 0
-    for seed in range(5):
-        table = bigrams(seed, spread=1.0)
-        table[..., 0] += 1.0
-        table[..., END] -= 1.0
-        one = searched(table, beam=1, **options)
-        greedy = searched(table, models.greedy_search, **options)
-        plain = searched(table, models.greedy_search, **{**options, "length_penalty": 0.0})
-        np.testing.assert_array_equal(one.tokens, greedy.tokens)
-        np.testing.assert_allclose(one.scores, greedy.scores, rtol=1e-5)
-        for tokens, score, total in zip(greedy.tokens, greedy.scores, plain.scores, strict=True):
-            words = tokens.tolist()
-            size = words.index(end) + 1 if end in words else LENGTH
-            np.testing.assert_allclose(score, total / ((5 + size) / 6), rtol=1e-5)
-            zeros += words[:size].count(0)
-    assert zeros > 5
-
-
 def test_a_search_ends_early():
     steps = []
 
@@ -195,28 +172,6 @@ def test_the_score_of_a_beam_is_that_of_its_tokens():
     picked = np.take_along_axis(log_p, np.asarray(wide.tokens)[..., None], axis=-1)[..., 0]
     total = np.where(wide.tokens != 0, picked, 0).sum(axis=1)
     np.testing.assert_allclose(wide.scores, total, rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    ("options", "error", "message"),
-    [
-        ({"network": models.linear()}, TypeError, r"one of models\.transformer, got Perceptron"),
-        ({"source": SOURCE[0]}, ValueError, r"integers \[rows, length\], got int32 \(5,\)"),
-        ({"source": np.ones((3, 17), int)}, ValueError, r"\(3, 17\): cut .* places=17"),
-        ({"source": np.ones((0, 5), int)}, ValueError, r"at least one row .* \(0, 5\): give"),
-        ({"source": np.ones((3, 0), int)}, ValueError, r"of 1 to 16 tokens, .* \(3, 0\): give"),
-        ({"length": 17}, ValueError, r"length must lie in \[1, 16\], got 17"),
-        ({"length": 2.5}, TypeError, r"length must be an integer, got 2\.5"),
-        ({"beam": 0}, ValueError, "beam must be at least 1, got 0"),
-        ({"temperature": 0.0}, ValueError, "temperature must be greater than 0, got 0.0"),
-        ({"length_penalty": -1.0}, ValueError, "length_penalty must be at least 0, got -1.0"),
-    ],
-)
-def test_wrong_options(options, error, message, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
-    given = {"network": NETWORK, "variables": {}, "source": SOURCE, "length": 6} | options
-    with pytest.raises(error, match=message):
-        models.translate(**given)
 
 
 @pytest.mark.parametrize("search", [models.greedy_search, models.beam_search])

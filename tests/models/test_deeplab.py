@@ -9,9 +9,8 @@ import pytest
 
 from calib_jax import models
 from calib_jax.models.deeplab import resized
-from tests.selection import first_case
 
-from .members import shapes_for, size, variables_of
+from .members import shapes_for
 
 
 def interpolated(image, places):
@@ -32,16 +31,6 @@ def test_resizing_is_interpolation(resizing, new, x64):
     ]
     actual = resized(jnp.asarray(image)[None, ..., None], new, resizing)
     np.testing.assert_allclose(actual[0, ..., 0], interpolated(image, places), atol=1e-12)
-
-
-def test_a_small_network_is_small():
-    network = models.deeplab_small(num_classes=11)
-    x = jax.ShapeDtypeStruct((1, 24, 32, 3), jnp.float32)
-    assert size(shapes_for(network, x)["params"]) < 1_000_000
-    logits = jax.eval_shape(
-        functools.partial(network.apply, train=False), shapes_for(network, x), x
-    )
-    assert logits.shape == (1, 24, 32, 11)
 
 
 def windows(output_stride, **options):
@@ -68,7 +57,6 @@ def _convolutions(equations):
                 yield from _convolutions(inner.eqns)
 
 
-@first_case
 @pytest.mark.parametrize(
     ("output_stride", "strides", "dilations"),
     [
@@ -84,39 +72,6 @@ def test_dilations_replace_strides(output_stride, strides, dilations):
     assert windows(output_stride, decoder=False) == (strides + [1] * 3, dilations[:-2])
 
 
-@pytest.mark.slow
-def test_v3_is_v3_plus_whose_decoder_changes_nothing(x64):
-    options = {"multi_grid": (1,), "width": 2, "channels": 4, "low_channels": 2, "num_classes": 3}
-    plus, plain = (
-        models.deeplab((1,), **options, dtype="float64", decoder=decoder)
-        for decoder in (True, False)
-    )
-    # Images of 4 x 4 have features of one pixel, before and after the decoder's resizing.
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((2, 4, 4, 3)))
-    variables = jax.tree.map(lambda leaf: leaf.astype(float), variables_of(plus, x))
-    for name, channels in (("decoder1", 6), ("decoder2", 4)):
-        kernel = np.zeros((3, 3, channels, 4))
-        kernel[1, 1, range(4), range(4)] = 1
-        variables["params"][f"{name}_conv"]["kernel"] = jnp.asarray(kernel)
-        variables["params"][f"{name}_norm"] = {"scale": jnp.ones(4), "bias": jnp.zeros(4)}
-        variables["batch_stats"][f"{name}_norm"] = {
-            "mean": jnp.zeros(4),
-            "var": jnp.full(4, 1 - 1e-5),
-        }
-    expected = plus.apply(variables, x, train=False)
-    shared = {
-        kind: {
-            name: value
-            for name, value in layers.items()
-            if not name.startswith(("low_", "decoder"))
-        }
-        for kind, layers in variables.items()
-    }
-    assert {*shared["params"]} == {*shapes_for(plain, x)["params"]}
-    np.testing.assert_allclose(plain.apply(shared, x, train=False), expected, rtol=1e-9)
-    assert float(jnp.std(expected, axis=0).min()) > 0
-
-
 def test_an_image_may_be_one_pixel(x64):
     network = models.deeplab((1,), multi_grid=(1,), width=2, channels=2, num_classes=3)
     x = jax.ShapeDtypeStruct((2, 1, 1, 3), jnp.float32)
@@ -126,18 +81,3 @@ def test_an_image_may_be_one_pixel(x64):
     one = jnp.full((1, 1, 1, 1), 7.0)
     for resizing in ("align_corners", "half_pixel"):
         np.testing.assert_allclose(resized(one, (3, 4), resizing), jnp.full((1, 3, 4, 1), 7.0))
-
-
-@pytest.mark.parametrize(
-    ("blocks", "options", "message"),
-    [
-        ((), {}, "blocks and multi_grid must not be empty"),
-        ((1, 0), {}, "blocks must be at least 1, got 0"),
-        ((1,), {"output_stride": 32}, "output_stride must be 8 or 16, got 32"),
-        ((1,), {"resizing": "align"}, "did you mean 'align_corners'"),
-        ((1,), {"rates": (6, 0)}, "rates must be at least 1, got 0"),
-    ],
-)
-def test_networks_that_do_not_exist_are_refused(blocks, options, message):
-    with pytest.raises(ValueError, match=message):
-        models.deeplab(blocks, **options)

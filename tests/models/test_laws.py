@@ -10,7 +10,6 @@ import pytest
 from jax import lax
 
 from calib_jax import models
-from tests.selection import some
 
 from .members import (
     CLASSES,
@@ -20,19 +19,13 @@ from .members import (
     images,
     inputs,
     keys,
-    marks_of,
     shapes_for,
     size,
     variables_of,
 )
 
 every_network = pytest.mark.parametrize(
-    "network",
-    [pytest.param(network, id=name, marks=marks_of(name)) for name, network in SMALL.items()],
-)
-
-every_name = pytest.mark.parametrize(
-    "name", some(models.catalogue(), {"resnet50", "global_pooling_cnn", "bert"})
+    "network", [pytest.param(network, id=name) for name, network in SMALL.items()]
 )
 
 # Real examples in each of eight devices' batches of two.
@@ -103,7 +96,7 @@ def case(network):
     return network, variables, alone, (*arrays, jax.tree.map(lambda k: k[place], options))
 
 
-@every_name
+@pytest.mark.parametrize("name", models.catalogue())
 def test_builds(name):
     network = models.named(name)
     x = network.example_inputs()
@@ -225,3 +218,23 @@ def test_every_convolution_of_a_step_is_in_the_fast_layout(network):
         channels_last = (0, rank + 1, *range(1, rank + 1))
         assert numbers.lhs_spec == numbers.out_spec == channels_last
         assert numbers.rhs_spec == (rank + 1, rank, *range(rank))
+
+
+def test_double_precision(x64):
+    network = models.mlp(dtype="float64", hidden=(2,))
+    logits, variables = network.init_with_output(jax.random.key(0), images(1), train=False)
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float64")}
+    assert logits.dtype == jnp.float64
+    # Single precision stays single, whatever JAX could do.
+    logits, variables = models.linear().init_with_output(
+        jax.random.key(0), images(1, dtype=np.float64), train=False
+    )
+    assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
+    assert logits.dtype == jnp.float32
+
+
+def test_logits_of_short_numbers_are_not_short():
+    # Were the last layer in bfloat16, all logits would be numbers of 8 bits.
+    network = models.linear(dtype="bfloat16")
+    logits, _ = network.init_with_output(jax.random.key(0), images(4), train=False)
+    assert np.any(logits != logits.astype(jnp.bfloat16).astype(jnp.float32))

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from calib_jax import models
-from tests.selection import first_case
 
 from . import recorded
 
@@ -65,7 +64,6 @@ def test_the_segmentation_network_is_the_recorded_one(x64):
     )
 
 
-@first_case
 @pytest.mark.parametrize("name", ["deeplab_resnet18", "deeplab_resnet101"])
 def test_the_segmentation_networks_have_the_released_names(name):
     case = recorded.CASES[name]

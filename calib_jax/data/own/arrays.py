@@ -342,5 +342,10 @@ def arrays_of(
                 f"all {what} must have one shape, got {shapes[:3]}; size=(height, width) resizes"
                 " images."
             )
+    if channels_first and (modes or values[0].ndim != 3):
+        raise ValueError(
+            f"channels_first: inputs must be arrays [channels, height, width], got"
+            f" {values[0].shape}: leave out channels_first."
+        )
     stacked = np.stack(values)
     return np.moveaxis(stacked, 1, -1) if channels_first else stacked, np.stack(classes)

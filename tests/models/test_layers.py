@@ -1,0 +1,160 @@
+"""Layers against NumPy: averages, maxima over windows, dropout and the initial weights."""
+
+import functools
+import math
+
+import flax.linen as nn
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+from calib_jax import models
+from calib_jax.models import layers
+
+from .members import images
+
+
+@pytest.mark.parametrize(("size", "cells"), [((4, 6), 2), ((5, 3), 2), ((1, 1), 2), ((3, 4), 1)])
+def test_averages_of_parts(size, cells):
+    maps = images(2, side=7)[:, : size[0], : size[1]]
+    actual = layers.averages(maps, cells, "float32").reshape(2, 3, cells, cells)
+    for i, j in np.ndindex(cells, cells):
+        part = np.asarray(maps, float)[
+            :,
+            math.floor(i * size[0] / cells) : math.ceil((i + 1) * size[0] / cells),
+            math.floor(j * size[1] / cells) : math.ceil((j + 1) * size[1] / cells),
+        ]
+        np.testing.assert_allclose(actual[:, :, i, j], part.mean((1, 2)), rtol=1e-5, atol=1e-6)
+
+
+# Positions, window, stride, padding: the text network, LeNet-5, the stem for ImageNet and the rest.
+POOLS = {
+    "text": ((12,), 5, 1, 0),
+    "halves": ((6, 5), 2, 2, 0),
+    "stem": ((5, 8), 3, 2, 1),
+    "gaps": ((9, 7), 2, 3, 0),
+    "one window": ((4,), 4, 1, 0),
+    "volumes": ((4, 3, 5), 2, 1, 1),
+}
+
+
+@pytest.mark.parametrize("case", POOLS.values(), ids=POOLS)
+@pytest.mark.parametrize("values", ["distinct", "ties", "infinite", "nan"])
+def test_maximum_over_windows(case, values):
+    sizes, window, stride, padding = case
+    draw = np.random.default_rng(0)
+    x = -np.abs(draw.standard_normal((2, *sizes, 3)))  # padding is no 0 among them
+    if values == "ties":
+        x = np.round(x)
+    elif values != "distinct":
+        x[draw.random(x.shape) < 0.2] = {"infinite": -np.inf, "nan": np.nan}[values]
+
+    padded = np.full((2, *(size + 2 * padding for size in sizes), 3), -np.inf)
+    inside = (slice(None), *(slice(padding, padding + size) for size in sizes), slice(None))
+    padded[inside] = x
+    counts = [(size + 2 * padding - window) // stride + 1 for size in sizes]
+    expected = np.empty((2, *counts, 3))
+    towards = draw.standard_normal(expected.shape)
+    gradient = np.zeros_like(padded)
+    for place in np.ndindex(expected.shape):
+        starts = [i * stride for i in place[1:-1]]
+        cut = (place[0], *(slice(i, i + window) for i in starts), place[-1])
+        first = np.unravel_index(np.argmax(padded[cut]), (window,) * len(sizes))  # or first NaN
+        chosen = (place[0], *(i + j for i, j in zip(starts, first, strict=True)), place[-1])
+        expected[place] = padded[chosen]
+        gradient[chosen] += towards[place]
+
+    pool = functools.partial(layers.max_pool, window=window, stride=stride, padding=padding)
+    actual, back = jax.vjp(pool, jnp.asarray(x, jnp.float32))
+    np.testing.assert_array_equal(actual, expected.astype(np.float32))
+    np.testing.assert_allclose(
+        back(jnp.asarray(towards, jnp.float32))[0], gradient[inside], rtol=1e-5, atol=1e-6
+    )
+
+
+def drop(x, rate, seeds, **options):
+    return models.Dropout(rate, **options).apply({}, x, True, seeds)
+
+
+def test_dropout_scales_up_the_rest():
+    x = jnp.full((4, 50, 60), 3.0)
+    y = np.asarray(drop(x, 0.3, jax.random.split(jax.random.key(0), 4)))
+    kept = y != 0
+    np.testing.assert_allclose(y[kept], 3 / 0.7, rtol=1e-6)
+    # 12,000 draws: five standard deviations.
+    assert abs(kept.mean() - 0.7) < 5 * np.sqrt(0.3 * 0.7 / kept.size)
+    assert len({row.tobytes() for row in kept}) == 4
+
+
+def test_a_dropout_mask_belongs_to_the_example():
+    x, seeds = jnp.ones((6, 40)), jax.random.split(jax.random.key(1), 6)
+    whole = drop(x, 0.5, seeds)
+    order = jnp.array([4, 2, 5])
+    np.testing.assert_array_equal(drop(x[order], 0.5, seeds[order]), whole[order])
+    raw = jax.random.key_data(seeds)
+    np.testing.assert_array_equal(drop(x, 0.5, raw), whole)
+
+
+def test_dropout_layers_do_not_share_masks():
+    class Two(nn.Module):
+        @nn.compact
+        def __call__(self, x, seeds):
+            return [models.Dropout(0.5, name=name)(x, True, seeds) for name in ("one", "other")]
+
+    one, other = Two().apply({}, jnp.ones((2, 100)), jax.random.split(jax.random.key(2), 2))
+    agreement = np.mean((one == 0) == (other == 0))
+    assert 0.25 < agreement < 0.75
+
+
+def start(network, x):
+    # Compiled, so that nothing but the draws is computed, and with a generator that compiles fast.
+    init = jax.jit(functools.partial(network.init, train=False))
+    variables = init(jax.random.key(0, impl="rbg"), x)
+    return jax.device_get(variables["params"])
+
+
+def assert_uniform(draws, bound):
+    """Uniform within the bound: none beyond, some close to it, and the variance of that."""
+    assert np.abs(draws).max() <= bound
+    assert np.abs(draws).max() > bound * (1 - 20 / draws.size)
+    tolerance = 5 / np.sqrt(draws.size)
+    np.testing.assert_allclose(draws.std(), bound / np.sqrt(3), rtol=tolerance)
+    assert abs(draws.mean()) < tolerance * bound
+
+
+def test_torch():
+    params = start(models.lenet5(), images(1, side=32))
+    for layer, fan_in in (("conv1", 75), ("conv2", 150), ("dense1", 400), ("dense2", 120)):
+        assert_uniform(params[layer]["kernel"], fan_in**-0.5)
+        bias = params[layer]["bias"]
+        assert fan_in**-0.5 / 2 < np.abs(bias).max() <= fan_in**-0.5
+
+
+def test_he_normal():
+    params = start(models.small_resnet(1, shortcut="projection"), images(1))
+    block = params["stage3_block1"]
+    kernel = block["conv1"]["kernel"]
+    assert kernel.shape == (3, 3, 32, 64)
+    deviation = np.sqrt(2 / (9 * 64))
+    np.testing.assert_allclose(kernel.std(), deviation, rtol=0.03)
+    assert np.abs(kernel).max() > 3.2 * deviation  # a normal that is not cut off
+    kernel = block["conv_shortcut"]["kernel"]
+    np.testing.assert_allclose(kernel.std(), np.sqrt(2 / 64), rtol=0.1)
+    assert_uniform(params["head"]["kernel"], 1 / 8)
+    bound = params["head"]["kernel"].shape[0] ** -0.5  # as in the released code
+    assert bound / 2 < np.abs(params["head"]["bias"]).max() <= bound
+
+
+def test_a_small_resnet_may_begin_as_in_torch():
+    params = start(models.small_resnet(1, init="torch"), images(1))
+    assert_uniform(params["stage3_block1"]["conv2"]["kernel"], (9 * 64) ** -0.5)
+
+
+def test_deeplab_is_by_fan_out_in_its_backbone_and_by_fan_in_behind_it():
+    network = models.deeplab((1, 1, 1), num_classes=3, width=16, channels=64, low_channels=32)
+    params = start(network, images(1, side=32))
+    expected = {"stem_conv": 49 * 16, "pyramid2_conv": 9 * 512, "decoder1_conv": 9 * 96, "head": 64}
+    for name, fan in expected.items():
+        kernel = params[name]["kernel"]
+        np.testing.assert_allclose(kernel.std(), np.sqrt(2 / fan), rtol=0.15, err_msg=name)
