@@ -81,8 +81,8 @@ def test_a_damaged_file_is_named_and_never_unpickled(name, tmp_path):
     path = make(tmp_path)
     whole = path.read_bytes()
     read(path)
-    pickled = pickle.dumps(Trap())
-    for content in (whole[: len(whole) // 3 - 2], pickled, b"\xff" * 40):
+    cut = [whole[: len(whole) // 3]] if path.suffix in (".npz", ".safetensors") else []
+    for content in (*cut, pickle.dumps(Trap()), b"\xff" * 40):
         path.write_bytes(content)
         with pytest.raises(ValueError, match=path.name) as caught:
             read(path)

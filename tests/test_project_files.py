@@ -30,32 +30,6 @@ def test_the_citation_names_this_version():
     assert citation.get("repository-code", "") == REPOSITORY
 
 
-def test_the_workflow_runs_what_a_contributor_runs():
-    workflow = yaml.safe_load((ROOT / ".github/workflows/ci.yml").read_text(encoding="utf-8"))
-    checks = workflow["jobs"]["run"]
-    assert ".ci/run" in [step.get("run") for step in checks["steps"]]
-    choices = {(m["python"], m["constraints"]) for m in checks["strategy"]["matrix"]["include"]}
-    assert choices == {
-        *(("3.11", "proven"), ("3.11", "oldest"), ("3.x", "none")),
-        *(("3.12", "jax-0.11"), ("3.13", "jax-0.11")),
-    }
-    flags = {m.get("flags") for m in checks["strategy"]["matrix"]["include"]}
-    assert flags == {None, "--xla_backend_optimization_level=3"}  # once as users compile
-    assert set(workflow["jobs"]["slow"]["strategy"]["matrix"]["tests"]) == {
-        "test_*.py",
-        *(path.parent.name for path in (ROOT / "tests").glob("*/test_*.py")),
-    }
-    assert f'python_requires=">={min(p for p, _ in choices)}"' in (ROOT / "setup.py").read_text()
-
-
-def test_issues_ask_for_the_environment():
-    for name in ("bug", "number"):
-        form = yaml.safe_load((ROOT / f".github/ISSUE_TEMPLATE/{name}.yml").read_text())
-        (field,) = [field for field in form["body"] if field.get("id") == "environment"]
-        assert "python -m experiments.running.environment" in field["attributes"]["description"]
-        assert field["validations"]["required"]
-
-
 def test_the_oldest_versions_are_those_of_the_package(monkeypatch):
     told = {}
     monkeypatch.setattr(setuptools, "setup", lambda **options: told.update(options))
@@ -73,25 +47,11 @@ def test_the_proven_versions_are_supported():
         assert tool in proven
 
 
-def test_hooks_run_the_tools_of_the_checkout():
-    hooks = yaml.safe_load((ROOT / ".pre-commit-config.yaml").read_text(encoding="utf-8"))
-    (repository,) = hooks["repos"]
-    assert repository["repo"] == "local"
-    assert all(h["entry"].startswith(".venv/bin/python -m ") for h in repository["hooks"])
-
-
 def test_no_link_is_committed():
     """A link leads to a folder of one machine; `.venv/` in .gitignore does not ignore it."""
     command = ["git", "ls-files", "--stage"]
     listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert [line for line in listed.stdout.splitlines() if line.startswith("120000")] == []
-
-
-def test_every_result_is_described():
-    folder = ROOT / "experiments" / "results"
-    page = (folder / "README.md").read_text(encoding="utf-8")
-    names = {path.name for path in folder.iterdir()} - {"README.md"}
-    assert not {name for name in names if f"`{name}" not in page}
 
 
 def test_results_name_no_folder_of_a_machine():

@@ -28,12 +28,6 @@ def test_it_holds_one_test_command():
     assert line.startswith("python3 -m venv .venv && ")
 
 
-def test_it_activates_the_environment_before_its_commands_need_it():
-    before, _, after = README.partition("\nsource .venv/bin/activate\n")
-    assert after
-    assert not re.search(r"^(calib-score|python -m) ", before, re.MULTILINE)
-
-
 def test_the_results_of_the_wide_network_are_those_of_its_records():
     """Every number before and after T, by hand; T by the slope of the validation NLL."""
     names = {"cross-entropy": "cross_entropy", "AdaFocal": "adafocal"}

@@ -25,20 +25,6 @@ def test_a_wrong_shape_is_an_error():
         calib_jax.losses.adafocal_rule(jnp.ones(2), jnp.ones(3))
 
 
-def test_annotations_of_every_room_are_checked():
-    for room in (calib_jax.core, calib_jax.losses):
-        assert type(room.__spec__.loader).__module__.startswith("jaxtyping")
-
-
 def test_warnings_are_errors():
     with pytest.raises(DeprecationWarning):
         warnings.warn("old", DeprecationWarning, stacklevel=1)
-
-
-def test_single_precision_is_the_default():
-    assert jnp.ones(1).dtype == jnp.float32
-
-
-@pytest.mark.usefixtures("x64")
-def test_double_precision_by_fixture():
-    assert jnp.ones(1).dtype == jnp.float64

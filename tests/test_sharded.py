@@ -30,10 +30,6 @@ PLACEMENTS = {  # of logits, and of labels and weights
     "both": (P("rows", "classes"), P("rows")),
 }
 AXES = {"Explicit": AxisType.Explicit, "Auto": AxisType.Auto}
-every_mesh = pytest.mark.parametrize(
-    ("placement", "axes", "is_set"),
-    [(placement, axes, is_set) for placement in PLACEMENTS for axes in AXES for is_set in (0, 1)],
-)
 
 
 def examples(dtype=np.float32, num_rows=NUM_ROWS):
@@ -274,37 +270,6 @@ def test_eager_calls_on_an_explicit_mesh():
     assert_same(actual, wanted)
 
 
-@pytest.mark.slow
-@every_mesh
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-@pytest.mark.parametrize("kind", KINDS)
-def test_losses_and_metrics_on_every_mesh(kind, dtype, placement, axes, is_set):
-    with jax.enable_x64(dtype == "float64"):
-        wanted = on_one_device(kind, dtype)
-        with context(mesh_of(axes), is_set):
-            data = placed(mesh_of(axes), placement, examples(dtype))
-            actual = jax.device_get(jax.jit(together(KINDS[kind]()))(*data))
-    # Sums over devices round in another order, which soft_ece amplifies.
-    single = 2e-6 if kind == "coupled" else 1e-6
-    assert_same(actual, wanted, single if dtype == "float32" else 1e-12)
-
-
-@pytest.mark.slow
-@every_mesh
-def test_eager_losses_and_metrics_on_every_mesh(placement, axes, is_set):
-    """Without gradients: outside `jit`, JAX differentiates a sum only on a mesh that is set."""
-    with context(mesh_of(axes), is_set):
-        data = placed(mesh_of(axes), placement, examples())
-        for name, wanted in {**on_one_device("uncoupled"), **on_one_device("coupled")}.items():
-            objective = losses.objective(name)
-            batch = _as_images(*data) if name in OF_IMAGES else data
-            terms = objective.value(objective.init(NUM_CLASSES, COUNTS), *batch)
-            assert_same({name: jax.device_get(terms)}, {name: wanted[0]})
-        for kind in ("metrics", "evidence", "statistics"):
-            actual = jax.device_get(together(KINDS[kind]())(*data))
-            assert_same(actual, on_one_device(kind))
-
-
 # --------------------------------------------------------------------------------------------
 # Calibrators and inference, which gather the arrays.
 
@@ -404,25 +369,6 @@ def test_calibrators_inside_jit(name):
     assert jax.typeof(calibrated).sharding.spec == P("rows", "classes")
     wanted = _fit_and_apply(calibrator)(*examples())
     assert_same(numbers([params, calibrated]), numbers(wanted))
-
-
-@pytest.mark.slow
-@every_mesh
-@pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_fits_and_inference_on_every_mesh(dtype, placement, axes, is_set):
-    with jax.enable_x64(dtype == "float64"):
-        for name, function in (CALIBRATORS | INFERENCE).items():
-            # On 32 rows the fits of many parameters have no optimum, and stop anywhere.
-            rows = examples(dtype, 20 * NUM_ROWS if name in CALIBRATORS else NUM_ROWS)
-            wanted = numbers(function(*map(jnp.asarray, rows)))
-            with context(mesh_of(axes), is_set):
-                data = placed(mesh_of(axes), placement, rows)
-                actual = numbers(function(*data))
-                inside = numbers(jax.jit(function)(*data)) if name in CALIBRATORS else actual
-            tolerance = 1e-6 if dtype == "float32" else 1e-12
-            assert_same({name: actual}, {name: wanted}, tolerance)
-            # A compiled fit sums in another order, and a flat likelihood amplifies the rounding.
-            assert_same({name: inside}, {name: wanted}, 0.01 if dtype == "float32" else 1e-6)
 
 
 def test_arrays_of_other_processes_are_refused(monkeypatch):

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import calib_jax
-from experiments.documentation import docstrings, members
+from experiments.documentation import members
 from tests.test_doctests import Checker, code_blocks
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,36 +94,3 @@ def test_the_reference_has_every_public_name():
             assert f"<{name}.{member.name}>`" in text
             described = rf"^`+{{py:\w+}} ({re.escape(name)}\.)?{re.escape(member.name)}\b"
             assert re.search(described, text, re.MULTILINE), member
-
-
-def test_a_docstring_as_markdown():
-    text = """Halve $x$.
-
-    Args:
-      x: a number
-        to halve.
-      *others: ignored.
-
-    Returns:
-      Its half.
-
-    References:
-      Author 2020,
-      a title.
-      Another 2021.
-
-    >>> halve(2)
-    1
-
-    The end.
-    """
-    assert docstrings.as_markdown(text).split("\n\n") == [
-        "Halve $x$.",
-        "**Arguments**",
-        "- `x`: a number to halve.\n- `*others`: ignored.",
-        "**Returns**: Its half.",
-        "**References**",
-        "- Author 2020, a title.\n- Another 2021.",
-        "```pycon\n>>> halve(2)\n1\n```",
-        "The end.",
-    ]

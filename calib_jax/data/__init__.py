@@ -28,11 +28,11 @@ from calib_jax.data.images.augmentation import random_color as random_color
 from calib_jax.data.images.augmentation import random_crop as random_crop
 from calib_jax.data.images.augmentation import random_flip as random_flip
 from calib_jax.data.images.augmentation import random_zoom as random_zoom
-from calib_jax.data.images.noise import gaussian_noise as gaussian_noise
+from calib_jax.data.images.image_sets import gaussian_noise as gaussian_noise
 from calib_jax.data.own.arrays import arrays_of as arrays_of
 from calib_jax.data.own.arrays import from_arrays as from_arrays
 from calib_jax.data.own.image_folder import from_folder as from_folder
-from calib_jax.data.own.text_table import from_texts as from_texts
+from calib_jax.data.own.tables import from_texts as from_texts
 from calib_jax.data.own.vectors import from_vectors as from_vectors
 from calib_jax.data.sets.camvid import camvid as camvid
 from calib_jax.data.sets.cifar import cifar10 as cifar10
@@ -45,7 +45,6 @@ from calib_jax.data.sets.imagenet import imagenet as imagenet
 from calib_jax.data.sets.inaturalist2018 import inaturalist2018 as inaturalist2018
 from calib_jax.data.sets.intents import banking77 as banking77
 from calib_jax.data.sets.intents import clinc150 as clinc150
-from calib_jax.data.sets.multi30k import multi30k as multi30k
 from calib_jax.data.sets.newsgroups import newsgroups as newsgroups
 from calib_jax.data.sets.newsgroups import newsgroups_19997 as newsgroups_19997
 from calib_jax.data.sets.places_lt import places_lt as places_lt
@@ -54,7 +53,8 @@ from calib_jax.data.sets.sst import sst as sst
 from calib_jax.data.sets.svhn import svhn as svhn
 from calib_jax.data.sets.synthia import synthia as synthia
 from calib_jax.data.sets.tiny_imagenet import tiny_imagenet as tiny_imagenet
-from calib_jax.data.sets.wmt14 import wmt14 as wmt14
+from calib_jax.data.sets.translations import multi30k as multi30k
+from calib_jax.data.sets.translations import wmt14 as wmt14
 from calib_jax.data.splits import Split as Split
 from calib_jax.data.splits import Subset as Subset
 from calib_jax.data.splits import long_tailed as long_tailed

@@ -117,7 +117,8 @@ def register(name: str, about: About | None = None) -> Callable[[_Factory], _Fac
 Augment = Callable[[Any, Examples], Examples]
 
 
-def _as_they_are(inputs: PyTree) -> PyTree:
+def as_they_are(inputs: PyTree) -> PyTree:
+    """Return the inputs of a network as they are stored."""
     return inputs
 
 
@@ -152,7 +153,7 @@ class Dataset:
     validation: Source
     test: Source
     description: str
-    prepare: Callable[[PyTree], PyTree] = _as_they_are
+    prepare: Callable[[PyTree], PyTree] = as_they_are
     augment: Augment | None = None
     posterior: Callable[[Any], Any] | None = None
     brightest: float | None = None

@@ -44,11 +44,7 @@ def split(count: int, *, validation: float = 0.1, calibration: float = 0.0, seed
     order = shuffled(count, seed=seed)
     validating = int(validation * count)
     calibrating = int(calibration * validating)
-    return Split(
-        train=order[validating:],
-        validation=order[calibrating:validating],
-        calibration=order[:calibrating],
-    )
+    return Split(order[validating:], order[calibrating:validating], order[:calibrating])
 
 
 def split_in_two(name: str, count: int, *, validation: float, seed: int) -> Split:
@@ -99,17 +95,16 @@ def some_of_each(
     checks.whole("per_class", per_class)
     checks.seed(seed)
     labels = _classes(labels, len(class_names))
-    by_class = np.argsort(labels, kind="stable")
     ends = np.cumsum(np.bincount(labels, minlength=len(class_names)))
-    random = np.random.default_rng(seed)
-    drawn = []
-    for class_name, start, end in zip(class_names, [0, *ends[:-1]], ends, strict=True):
-        if end - start <= per_class:
+    by_class = np.split(np.argsort(labels, kind="stable"), ends[:-1])
+    random, drawn = np.random.default_rng(seed), []
+    for class_name, some in zip(class_names, by_class, strict=True):
+        if len(some) <= per_class:
             raise ValueError(
                 f"{name}: validation_per_class={per_class} leaves nothing of the class"
-                f" {class_name}, which has {end - start} photographs."
+                f" {class_name}, which has {len(some)} photographs."
             )
-        drawn.append(by_class[start + random.permutation(end - start)[:per_class]])
+        drawn.append(some[random.permutation(len(some))[:per_class]])
     return np.sort(np.concatenate(drawn))
 
 

@@ -97,7 +97,7 @@ class DeepLab(ImageNetwork):
 
     def _backbone(self, x: Features, train: bool, mask: Mask | None) -> tuple[Features, Features]:
         """Return the features of the first and the last stage."""
-        of_stem = {"strides": 2, "init": self.initializer}
+        of_stem: dict[str, Any] = {"strides": 2, "init": self.initializer}
         x = self._layer(x, self.width, 7, "stem", train, mask, **of_stem)
         x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock

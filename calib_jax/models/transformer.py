@@ -50,8 +50,8 @@ class Stack(nn.Module):
     def __call__(self, x: Memory, train: bool, *arguments: Any) -> Memory:
         """Compute the blocks with the arguments of `Block`."""
         common = {"pre_norm": self.pre_norm, "epsilon": self.epsilon, "dtype": self.dtype}
-        repeated = {"depth": self.depth, "remat": self.remat}
-        x = blocks(x, train, *arguments, **repeated, **common, **self.options)
+        depth, remat = self.depth, self.remat
+        x = blocks(x, train, *arguments, depth=depth, remat=remat, **common, **self.options)
         if self.pre_norm:
             x = layers.layer_norm(x, name="norm", dtype=self.dtype, epsilon=self.epsilon)
         return x

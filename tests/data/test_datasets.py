@@ -68,16 +68,6 @@ def test_the_parts_of_digits_are_all_digits_once():
     np.testing.assert_array_equal(prepared, images / 16)
 
 
-def test_the_labels_of_digits_belong_to_their_images():
-    # Shuffled labels would leave the nearest class mean right one time in ten.
-    digits = data.digits()
-    images, labels = digits.train.inputs.reshape(500, -1).astype(float), digits.train.labels
-    means = np.stack([images[labels == k].mean(axis=0) for k in range(10)])
-    test = digits.test.inputs.reshape(1000, -1)
-    distances = np.sum((test[:, None] - means) ** 2, axis=-1)
-    assert np.mean(distances.argmin(axis=1) == digits.test.labels) > 0.8
-
-
 def test_label_noise_replaces_its_share_and_moves_no_image():
     clean = data.digits()
     some, more = (data.digits(label_noise=share) for share in (0.15, 0.6))

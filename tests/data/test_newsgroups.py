@@ -84,21 +84,3 @@ def test_vectors_are_the_rows_of_their_words(folder, tmp_path):
     np.testing.assert_array_equal(again.embedding, dataset.embedding)
     with pytest.raises(FileNotFoundError, match=r"there is no file vectors\.txt"):
         data.newsgroups(data_dir=str(folder), vectors="vectors.txt")
-
-
-def test_word_pieces_in_place_of_words(folder):
-    tiny.newsgroups(folder)
-    tiny.word_pieces(folder)
-    options = {"strip": ("headers", "footers", "quotes"), "pieces": str(folder)}
-    dataset = data.newsgroups(data_dir=str(folder), length=9, cut="end", **options)
-    names = np.array(dataset.vocabulary.vocabulary)
-    for numbers, label in zip(dataset.test.inputs["tokens"], dataset.test.labels, strict=True):
-        # A message is "word0 space word0 space word0 space, yes.", and no piece begins with 0.
-        group = dataset.class_names[label].rpartition(".")[2]
-        if group == "space":
-            assert names[numbers].tolist()[:5] == ["[CLS]", "[UNK]", "space", "[UNK]", "space"]
-        assert numbers.shape == (9,)
-        assert names[numbers[-1]] == "[SEP]"
-    assert "9 word pieces each, cut at the end, of" in dataset.description
-    with pytest.raises(ValueError, match="give pieces or vectors, not both"):
-        data.newsgroups(data_dir=str(folder), vectors="v.txt", **options)

@@ -148,18 +148,3 @@ def test_classes_that_are_not_official_are_left_out_and_named(folder):
         found, wanted = getattr(dataset, part), getattr(expected, part)
         np.testing.assert_array_equal(found.inputs, wanted.inputs)
         np.testing.assert_array_equal(found.labels, wanted.labels)
-
-
-def test_the_released_split_of_tiny_imagenet_tests_on_what_validates(folder):
-    written = tiny.tiny_imagenet(folder)
-    dataset = data.tiny_imagenet(data_dir=str(folder), split="released")
-    assert len({name for name, _ in pairs(dataset.train, written)}) == 180
-    assert pairs(dataset.validation, written) == pairs(dataset.test, written)
-    assert "the same images validate and test" in dataset.description
-    for options, message in [
-        ({"split": "paper"}, r"got 'paper'; did you mean 'papers'\?"),
-        ({"validation_per_class": 60}, r"must lie in \[1, 59\], .* got 60"),
-        ({"training_size": 31}, r"training_size must lie in \[1, 30\], got 31"),
-    ]:
-        with pytest.raises(ValueError, match=message):
-            data.tiny_imagenet(data_dir=str(folder), **options)

@@ -271,13 +271,13 @@ REFUSED = [
     (of_set("imagenet", size=300), "resize must be at least 300, got 256"),
     (of_set("camvid", height=4), "give both height and width, or neither; got height=4"),
     (of_set("cityscapes", held_out=["ulmm"]), "held_out must be one of .*did you mean 'ulm'"),
-    (of_set("cityscapes", scales=[]), "scales must have a factor or more"),
+    (of_set("cityscapes", scales=[]), "scales must be factors above 0"),
     (of_set("newsgroups", strip=("header",)), "strip must be one of .*got 'header'"),
     (of_set("newsgroups", vectors="a", pieces="b"), "give pieces or vectors, not both"),
     (of_set("sst", leaves=5), "leaves must be at least .*, got 5"),
     (of_set("multi30k", direction="fr-en"), "direction must be one of 'de-en', 'en-de', got"),
     (of_set("multi30k", words=9), "words must be at least .*, because .*, got 9"),
-    (of_set("vectors", encoder="other"), "by the encoder tiny, and the option encoder asks for"),
+    (of_set("vectors", encoder="other"), "by the encoder tiny, and encoder asks for"),
     (of_set("own_texts", classes=("good", "bad")), "has the label 'mixed', which is none of the"),
 ]
 

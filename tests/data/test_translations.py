@@ -69,16 +69,6 @@ def test_fewer_training_pairs(folder):
         data.multi30k(data_dir=str(folder), training_size=31)
 
 
-def test_subwords_of_another_run(folder, tmp_path):
-    tiny.multi30k(folder)
-    subwords = data.Subwords.of(tiny.sentences(9)[0], size=40)
-    subwords.write(tmp_path / "subwords.txt")
-    dataset = data.multi30k(data_dir=str(folder), subwords=str(tmp_path / "subwords.txt"))
-    assert dataset.vocabulary == subwords
-    assert dataset.class_names == subwords.pieces
-    assert "40 subwords." in dataset.description
-
-
 def test_wmt14(folder):
     tiny.wmt14(folder)
     dataset = data.wmt14(data_dir=str(folder), words=60, length=40, learned_from=15)

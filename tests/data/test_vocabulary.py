@@ -45,13 +45,3 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     header.write_text("3 4\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     np.testing.assert_array_equal(data.read_vectors(header, ["the"], 4).table, read.table[2:3])
     assert data.read_vectors(header, ["the"]).table.shape == (1, 4)
-
-
-@pytest.mark.parametrize("mark", ["", "\ufeff"])
-@pytest.mark.parametrize("header", ["", "2 3\n"])
-def test_vectors_of_the_c_program_and_with_a_byte_order_mark_are_read(tmp_path, mark, header):
-    path = tmp_path / "vectors.txt"
-    path.write_text(f"{mark}{header}the 1 2 3 \na b 4 5 6 \r\n", encoding="utf-8", newline="")
-    for width in (3, None):
-        read = data.read_vectors(path, ["the", "a b"], width)
-        np.testing.assert_array_equal(read.table, [[1, 2, 3], [4, 5, 6]])

@@ -114,13 +114,6 @@ def test_padding_changes_nothing(pool):
     assert np.isfinite(evaluated(network, variables, X | {"tokens": 0 * TOKENS})).all()
 
 
-def test_types_are_zero_by_default():
-    network, variables = made()
-    zeros = evaluated(network, variables, X | {"types": 0 * TYPES})
-    without = evaluated(network, variables, {"tokens": TOKENS})
-    np.testing.assert_allclose(without, zeros, rtol=1e-6, atol=1e-7)
-
-
 def test_the_encoder_is_the_layer_bert():
     network, variables = made("mean")
     hidden = jax.jit(network.encoder().apply)(

@@ -172,14 +172,3 @@ def test_the_score_of_a_beam_is_that_of_its_tokens():
     picked = np.take_along_axis(log_p, np.asarray(wide.tokens)[..., None], axis=-1)[..., 0]
     total = np.where(wide.tokens != 0, picked, 0).sum(axis=1)
     np.testing.assert_allclose(wide.scores, total, rtol=1e-4)
-
-
-@pytest.mark.parametrize("search", [models.greedy_search, models.beam_search])
-def test_what_a_search_cannot_take_is_named(search):
-    given = {"step": step, "past": jnp.zeros(ROWS, int), "context": jnp.asarray(bigrams(0))}
-    with pytest.raises(ValueError, match=r"banned must lie in \[0, 4\], got \(0, -1\)"):
-        search(**given, rows=ROWS, length=LENGTH, banned=(0, -1))  # -1 banned the last token
-    with pytest.raises(ValueError, match="rows must be at least 1, got 0"):
-        search(**given, rows=0, length=LENGTH)
-    with jax.numpy_dtype_promotion("strict"):
-        jax.eval_shape(lambda: search(**given, rows=ROWS, length=LENGTH))

@@ -146,11 +146,6 @@ def test_he_normal():
     assert bound / 2 < np.abs(params["head"]["bias"]).max() <= bound
 
 
-def test_a_small_resnet_may_begin_as_in_torch():
-    params = start(models.small_resnet(1, init="torch"), images(1))
-    assert_uniform(params["stage3_block1"]["conv2"]["kernel"], (9 * 64) ** -0.5)
-
-
 def test_deeplab_is_by_fan_out_in_its_backbone_and_by_fan_in_behind_it():
     network = models.deeplab((1, 1, 1), num_classes=3, width=16, channels=64, low_channels=32)
     params = start(network, images(1, side=32))

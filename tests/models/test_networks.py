@@ -33,24 +33,6 @@ def test_parameters(name, options, shape, parameters):
     assert size(abstract(network, (1, *shape))["params"]) == parameters
 
 
-def small_resnet_parameters(width, norm):
-    """Count the parameters with one block in each stage, for 3 channels and 10 classes."""
-    of_features = 2 if norm == "batch" else 1  # scale and bias, or the bias of the convolution
-    count = 9 * 3 * width + of_features * width
-    for stage in (1, 2, 3):
-        features = width * 2 ** (stage - 1)
-        channels = features // 2 if stage > 1 else features
-        count += 9 * features * (channels + features) + 2 * of_features * features
-    return count + 10 * (4 * width + 1)
-
-
-@pytest.mark.parametrize("norm", ["batch", "none"])
-@pytest.mark.parametrize("width", [16, 5])
-def test_parameters_of_resnet8(width, norm):
-    network = models.resnet8(width=width, norm=norm)
-    assert size(abstract(network)["params"]) == small_resnet_parameters(width, norm)
-
-
 def convolved(maps, kernel, stride=1):
     """Convolve the maps of one image, padded to keep their size, window by window."""
     kernel = np.asarray(kernel, float)

@@ -3,16 +3,13 @@
 import functools
 import math
 
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import models
-from calib_jax.models import initializers
 from calib_jax.models.attention import CONTEXT, PAST
-from calib_jax.models.layers import Dropout
 
 from .members import variables_of
 
@@ -148,44 +145,3 @@ def test_token_by_token_the_logits_are_the_same(norm):
         variables = {**variables, **changed}
         real = X["target"][:, place] != 0
         np.testing.assert_allclose(step[real], logits[real, place], rtol=1e-4, atol=1e-5)
-
-
-def test_dropout_of_every_part():
-    network, variables = made()
-    keys = jax.random.split(jax.random.key(0), 2)
-
-    def dropped(**rates):
-        paths = set()
-
-        def note(call, args, kwargs, context):
-            if isinstance(context.module, Dropout) and context.module.rate:
-                paths.add("/".join(context.module.path))
-            return call(*args, **kwargs)
-
-        run = functools.partial(network.clone(**rates).apply, train=True, keys=keys)
-        with nn.intercept_methods(note):
-            jax.eval_shape(run, variables, X)
-        return paths
-
-    assert dropped() == set()
-    of_encoder = {f"encoder/block{n}/drop_{part}" for n in (1, 2) for part in ("attention", "mlp")}
-    of_decoder = {path.replace("encoder", "decoder") for path in of_encoder}
-    of_decoder |= {f"decoder/block{n}/drop_cross" for n in (1, 2)}
-    assert dropped(dropout=0.5) == {"drop_source", "drop_target", *of_encoder, *of_decoder}
-    assert len(dropped(attention_dropout=0.5)) == 2 * (1 + 2)
-
-
-def test_initial_weights():
-    network = models.transformer(**SIZES | {"num_classes": 3_000, "depth": 1})
-    # A generator that compiles fast.
-    key = jax.random.key(0, impl="rbg")
-    params = jax.jit(functools.partial(network.init, train=False))(key, X)["params"]
-    np.testing.assert_allclose(np.std(params["table"]["embedding"]), 4**-0.5, rtol=0.05)
-    attention = params["decoder"]["block1"]["attention"]
-    bound = math.sqrt(6 / (4 + 4))
-    assert bound / 2 < np.abs(attention["query"]["kernel"]).max() <= bound
-    assert not np.any(attention["query"]["bias"])
-    kernel = np.asarray(initializers.recipe("xavier").dense(key, (64, 96)))
-    bound = math.sqrt(6 / (64 + 96))
-    np.testing.assert_allclose(np.abs(kernel).max(), bound, rtol=0.01)
-    np.testing.assert_allclose(kernel.std(), bound / math.sqrt(3), rtol=0.05)

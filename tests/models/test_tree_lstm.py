@@ -115,19 +115,6 @@ def test_logits_and_gradients_are_those_of_recursion(case, shaped):
             np.testing.assert_allclose(gradient[name][leaf][place], slope, rtol=1e-6, atol=1e-8)
 
 
-def test_padded_nodes_change_nothing(case):
-    network, variables, x = case
-    logits = network.apply(variables, x, train=False)
-    wide = {
-        "words": np.pad(x["words"], ((0, 0), (0, 2), (0, 0))),
-        "children": np.pad(x["children"], ((0, 0), (0, 2), (0, 0))),
-    }
-    wide["children"] += 2 * (wide["children"] >= COUNT)
-    padded = network.apply(variables, wide, train=False)
-    kept = np.r_[:COUNT, COUNT + 2 : 2 * COUNT + 1]
-    np.testing.assert_allclose(padded[:, kept], logits, rtol=1e-12, atol=1e-12)
-
-
 def test_a_single_word_is_a_tree(case):
     network, variables, x = case
     whole = network.apply(variables, x, train=False)

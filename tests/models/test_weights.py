@@ -70,7 +70,7 @@ def test_images_with_other_channels():
     tensors = models.to_torch(network, variables)
     actual = models.from_torch(network, tensors, shape=(8, 8, 1))
     jax.tree.map(np.testing.assert_array_equal, actual, variables)
-    with pytest.raises(ValueError, match=r"conv1.weight has shape \(2, 1, 3, 3\) instead of"):
+    with pytest.raises(ValueError, match=r"conv1.weight is float32 \(2, 1, 3, 3\) instead of"):
         models.from_torch(network, tensors)
 
 

@@ -5,6 +5,7 @@ import hashlib
 import io
 import os
 import pathlib
+import shutil
 import tarfile
 import tempfile
 import warnings
@@ -98,10 +99,8 @@ def find(name: str, about: About, data_dir: str | None, source: str | None = Non
         urls = " and ".join(download.url for download in about.downloads)
         ways.append(f"{about.by_hand or f'download {urls}'} into {folder / name}")
     if about.tfds and source != OFFICIAL:
-        ways.append(
-            f"`tfds build {about.tfds} --data_dir={folder} --file_format=array_record`, which needs"
-            " TensorFlow"
-        )
+        build = f"tfds build {about.tfds} --data_dir={folder} --file_format=array_record"
+        ways.append(f"`{build}`, which needs TensorFlow")
     raise FileNotFoundError(
         f"the data set {name} is not in {folder} (from {why}; --data_dir=DIR or {VARIABLE} choose"
         f" another folder).\nTo get it: {', or '.join(ways)}."
@@ -200,12 +199,8 @@ def unpack(archive: pathlib.Path, folder: str) -> pathlib.Path:
         raise FileExistsError(f"{target} already exists: to unpack {archive} again, remove it.")
     with tempfile.TemporaryDirectory(dir=archive.parent, prefix=f"{folder}.partial.") as partial:
         with reading.guard(archive, "a whole archive", _AGAIN):
-            if archive.suffix == ".zip":
-                with zipfile.ZipFile(archive) as opened:
-                    opened.extractall(partial)
-            else:
-                with tarfile.open(archive) as tar:
-                    tar.extractall(partial, filter="data")
+            is_zip = archive.suffix == ".zip"
+            shutil.unpack_archive(archive, partial, filter=None if is_zip else "data")
             if not pathlib.Path(partial, folder).is_dir():
                 raise ValueError(f"it does not contain the folder {folder}")
         pathlib.Path(partial, folder).rename(target)

@@ -31,10 +31,9 @@ def read_record(folder: pathlib.Path) -> dict[str, Any]:
     # The JSON may have any form: the guard turns a missing or wrong entry into one sentence.
     with reading.guard(path, KIND, ADVICE, library=True):
         texts = [record[what][key] for what in ("texts", "encoder") for key in ("name", "digest")]
-        numbers = [record["parts"][part][key] for part in PARTS for key in ("count", "width")]
-        kinds = {type(text) for text in [*texts, *record["class_names"]]}, {*map(type, numbers)}
-        if kinds != ({str}, {int}):
-            raise ValueError("it has no texts, encoder, classes and parts of the right types")
+        sizes = [record["parts"][part][key] for part in PARTS for key in ("count", "width")]
+        if {*map(type, [*texts, *record["class_names"]])} | {*map(type, sizes)} != {str, int}:
+            raise ValueError("it holds other things than texts and numbers")
     return record
 
 

@@ -156,11 +156,7 @@ def random_color(
     >>> darker(jax.random.key(1), jnp.full((1, 1, 3), 100, jnp.uint8)).shape
     (1, 1, 3)
     """
-    for name, value in {
-        "brightness": brightness,
-        "contrast": contrast,
-        "saturation": saturation,
-    }.items():
+    for name, value in dict(locals()).items():
         checks.between(name, value, 0, 1)
 
     def change(key: Any, image: Any) -> Array:

@@ -45,7 +45,7 @@ def pixels(coded: bytes, shape: tuple[int, ...]) -> np.ndarray:
     if coded[:2] == b"\xff\xd8" and shape[-1] == 3:
         # The decoder alone takes a third of the time of a whole JPEG file of 32 x 32 pixels, and
         # raises ValueError for another size.
-        return np.asarray(Image.frombytes("RGB", shape[1::-1], coded, "jpeg", "RGB", ""))
+        return np.asarray(Image.frombytes("RGB", (shape[1], shape[0]), coded, "jpeg", "RGB", ""))
     with opened(coded) as image:
         grey = image.mode == "L" and shape[-1] == 3
         decoded = np.asarray(image.convert("RGB") if grey else image)

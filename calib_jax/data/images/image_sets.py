@@ -1,5 +1,6 @@
-"""Splitting and normalisation shared by the papers' image data sets."""
+"""Normalisation, subsets and noise of images."""
 
+import functools
 from collections.abc import Callable, Sized
 from typing import Any, NamedTuple
 
@@ -7,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.examples import InMemory
+from calib_jax.core.examples import InMemory, Source, check_source
 from calib_jax.core.files import reading
 from calib_jax.core.types import Array
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
@@ -33,10 +34,13 @@ class Statistics(NamedTuple):
     deviation: tuple[float, ...]
 
 
+_SIGMAS = (0.04, 0.06, 0.08, 0.09, 0.10)  # of the noise at each severity
+_CHUNK = 1 << 20  # values of pixels that get noise at a time
 CIFAR10 = Statistics((0.4914, 0.4822, 0.4465), (0.2023, 0.1994, 0.2010))
 IMAGENET = Statistics((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
+@functools.cache  # one function for each statistics, so that its program is shared
 def normalized(statistics: Statistics) -> Callable[[Any], Array]:
     """Return a function that normalises stored pixels by mean and standard deviation.
 
@@ -99,3 +103,51 @@ def first(numbers: np.ndarray, training_size: int | None) -> np.ndarray:
 def sizes(train: Sized, validation: Sized, test: Sized) -> str:
     """Format the number of examples of each part."""
     return f"{len(train):,} to train, {len(validation):,} to validate, {len(test):,} to test"
+
+
+def gaussian_noise(
+    source: Source, *, severity: int = 5, brightest: float = 255.0, seed: int = 0
+) -> InMemory:
+    r"""Add noise to every image of a source, by the formula of CIFAR-10-C; keep the labels.
+
+    $$x' = \mathrm{clip}(x + \sigma \epsilon, 0, 1), \qquad \epsilon \sim N(0, 1),$$
+
+    on pixels scaled to [0, 1], with $\sigma$ = .04, .06, .08, .09, .10 at severity 1 to 5.
+
+    Integer pixels stay integers, rounded towards 0 as in the published files.
+
+    Args:
+      source: a source of stored images.
+      severity: 1 to 5; the calibration papers use 5.
+      brightest: the value of a white pixel: 255 for uint8.
+      seed: seed of the noise; sources of the same size and shape get the same noise.
+
+    References:
+      Hendrycks and Dietterich 2019, Benchmarking Neural Network Robustness to Common Corruptions
+      and Perturbations.
+
+    >>> grey = InMemory(np.full((2, 8, 8, 1), 128, np.uint8), np.array([3, 4]))
+    >>> noisy = gaussian_noise(grey, severity=1)
+    >>> round(float(np.std(noisy.inputs / 255)), 2)
+    0.04
+    """
+    check_source("source", source)
+    checks.whole("severity", severity)
+    checks.between("severity", severity, 1, len(_SIGMAS))
+    checks.above("brightest", brightest, 0)
+    checks.seed(seed)
+    if not len(source):
+        raise ValueError("gaussian_noise: the source has no examples.")
+    examples = source[np.arange(len(source))]
+    images = np.array(examples.inputs)
+    if images.ndim != 4:
+        raise ValueError(
+            "gaussian_noise: the examples must be images [n, height, width, channels]."
+        )
+    generator, sigma = np.random.default_rng(seed), _SIGMAS[severity - 1]
+    step = max(1, _CHUNK // max(1, images[:1].size))
+    for start in range(0, len(images), step):
+        some = images[start : start + step]
+        noise = generator.standard_normal(some.shape, dtype=np.float32)
+        some[:] = np.clip(some.astype(np.float32) / brightest + sigma * noise, 0, 1) * brightest
+    return InMemory(*examples._replace(inputs=images))

@@ -134,35 +134,30 @@ class Photographs:
 
 def photographs(
     name: str,
+    about: About,
     class_names: tuple[str, ...],
     parts: Mapping[str, tuple[Listed, np.ndarray]],
-    size: int,
-    resize: int,
-    *,
-    about: About,
+    sides: tuple[int, int],
     rule: str,
-    reference: str,
     augment: Augment | None = None,
 ) -> Dataset:
     """Build a data set of photographs, normalised by ImageNet's statistics.
 
     Args:
       name, class_names, augment: as for `Dataset`.
-      parts: the photographs of each part, and the numbers of those in the part.
-      size, resize: as for `Photographs`.
       about: the facts of the data set.
-      rule, reference: how it is split, and whose it is, for the description.
+      parts: the photographs of each part, and the numbers of those in the part.
+      sides: size and resize, as for `Photographs`.
+      rule: how it is split and whose it is, for the description.
     """
-    sources: dict[str, Any] = {
-        part: Photographs(*some, size, resize) for part, some in parts.items()
-    }
+    sources: dict[str, Any] = {part: Photographs(*some, *sides) for part, some in parts.items()}
     return Dataset(
         name=name,
         class_names=class_names,
         **sources,
         description=(
-            f"{about.title}, {size} x {size}, {len(class_names)} classes:"
-            f" {sizes(*sources.values())}; {rule}. Licence: {about.licence}. {reference}."
+            f"{about.title}, {sides[0]} x {sides[0]}, {len(class_names)} classes:"
+            f" {sizes(*sources.values())}; {rule}. Licence: {about.licence}."
         ),
         prepare=normalized(IMAGENET),
         brightest=255,

@@ -19,6 +19,7 @@ from calib_jax.data.images.augmentation import on_inputs, random_color
 from calib_jax.data.images.image_files import opened
 
 ADVICE = "get the data set anew"
+OTHER_SIZE = "has another size than the first image: resize all by the options height and width."
 UNKNOWN = -1  # in a table of values: no class has this value, and void has another
 _MOST_PIXELS = 10_000_000
 # The only mode of 6 bytes a pixel, of which Pillow keeps the upper byte of each channel.
@@ -199,10 +200,7 @@ class Scenes:
         rows = [self._scene(number, draw) for number in numbers]
         for number, (image, _) in zip(numbers, rows, strict=True):
             if image.shape != rows[0][0].shape:
-                raise reading.Unreadable(
-                    f"{self.pairs[number][0]} has {image.shape[1]} x {image.shape[0]} pixels,"
-                    " unlike the first image: resize all by the options height and width."
-                )
+                raise reading.Unreadable(f"{self.pairs[number][0]} {OTHER_SIZE}")
         images, labels = (np.stack(arrays) for arrays in zip(*rows, strict=True))
         return Examples(images, labels.astype(np.int32), (labels != self.void).astype(np.float32))
 
@@ -214,8 +212,7 @@ class Scenes:
         check_sizes(names[0], image.size, labels.size)
         stored = image.height, image.width
         if draw is None:
-            whole = resized(image, self.size)
-            return whole, resized(labels, self.size)
+            return resized(image, self.size), resized(labels, self.size)
         # The last word separates these draws from the shuffle of the epoch.
         words = [draw.seed, draw.epoch, number, 1 + draw.copy]
         return self._window(image, labels, stored, np.random.default_rng(words))
@@ -277,12 +274,13 @@ def recolored(jitter: float) -> Augment | None:
 
 def size_of_scenes(name: str, height: int | None, width: int | None) -> tuple[int, int] | None:
     """Return the height and width of a data set, or None if neither is given."""
-    if height is None and width is None:
-        return None
     if height is None or width is None:
-        raise ValueError(
-            f"{name}: give both height and width, or neither; got height={height}, width={width}."
-        )
+        if height is not width:
+            raise ValueError(
+                f"{name}: give both height and width, or neither; got height={height},"
+                f" width={width}."
+            )
+        return None
     checks.whole("height", height)
     checks.whole("width", width)
     return height, width

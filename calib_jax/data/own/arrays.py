@@ -9,8 +9,9 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
+from calib_jax.core.files import reading
 from calib_jax.core.types import PyTree
-from calib_jax.data.dataset import Augment, Dataset
+from calib_jax.data.dataset import Augment, Dataset, as_they_are
 from calib_jax.data.images.image_files import eight_bits
 from calib_jax.data.images.image_sets import Statistics, normalized
 
@@ -108,7 +109,6 @@ def assembled(
     are_pixels = _are_pixels(train.inputs)
     if prepare is None and are_pixels:
         prepare = normalized(statistics_of(train.inputs))
-    prepared: dict[str, Any] = {} if prepare is None else {"prepare": prepare}
     return Dataset(
         name=name,
         class_names=tuple(class_names),
@@ -121,7 +121,7 @@ def assembled(
         ),
         augment=augment,
         brightest=255 if are_pixels else None,
-        **prepared,
+        prepare=prepare or as_they_are,
     )
 
 
@@ -326,10 +326,8 @@ def arrays_of(
             ) from error
         if hasattr(value, "convert") and hasattr(value, "resize"):  # an image of Pillow
             grey = value.mode in ("1", "L", "F") or value.mode.startswith("I")
-            try:
+            with reading.guard(f"the image of row {number}", "an image", "save it anew"):
                 value = eight_bits(value, "L" if grey else "RGB")
-            except ValueError as error:
-                raise ValueError(f"the image of row {number} cannot be read: {error}.") from error
             value = value if size is None else value.resize(size[::-1])
             modes.add(value.mode)
         values.append(np.asarray(value))

@@ -15,11 +15,12 @@ from calib_jax.data.formats import files
 from calib_jax.data.images.augmentation import compose, on_inputs, random_crop, random_flip
 from calib_jax.data.images.image_files import decode_all, eight_bits, opened
 from calib_jax.data.own.arrays import assembled, held_out
-from calib_jax.data.own.tables import PARTS, Row, class_names, parts_of, rows_of
+from calib_jax.data.own.tables import PARTS, Row, class_names, numbered, parts_of, rows_of
 
 ENDINGS = (".png", ".jpg", ".jpeg", ".bmp", ".gif", ".webp", ".tif", ".tiff")
 FORMATS = ("PNG", "JPEG", "BMP", "GIF", "WEBP", "TIFF")
 _ADVICE = "replace this file or remove it"
+_HOW = "Put the images into a folder for each class, FOLDER/CLASS/IMAGE.png"
 _LONGEST = 1 << 28  # limit on the bytes of an image
 _MODES = {1: "L", 3: "RGB"}
 
@@ -80,14 +81,10 @@ def from_folder(
         raise ValueError(f"channels must be 3 for colour or 1 for grey, got {channels}.")
     place = files.given(folder, "", data_dir)
     if not place.is_dir():
-        raise FileNotFoundError(
-            f"there is no folder {place}.\nPut the images into a folder for each class,"
-            f" {place.name}/CLASS/IMAGE.png, or set the option folder."
-        )
+        raise FileNotFoundError(f"there is no folder {place}.\n{_HOW}, or set the option folder.")
     images = list(_listed_in_csv(place, csv_file) if csv_file else _listed(place))
     names = class_names([image.label for image in images], classes, place)
-    number = {name: k for k, name in enumerate(names)}
-    labels = np.array([number[image.label] for image in images], np.int32)
+    labels = numbered([image.label for image in images], names)
     fractions = {"validation": validation, "test": test}
     rows, drawn = parts_of([image.part for image in images], labels, names, fractions, seed)
     shape = (height, width, channels)
@@ -95,19 +92,14 @@ def from_folder(
         len(images), shape, lambda row: _pixels(images[row].value, shape), place.name
     )
     sources = {part: InMemory(pixels[index], labels[index]) for part, index in rows.items()}
-    flip = random_flip()
-    crop = random_crop(padding=max(1, height // 8))
-    augmentations = {
-        "none": None,
-        "flip": on_inputs(flip),
-        "crop_and_flip": on_inputs(compose(crop, flip)),
-    }
+    flip, crop = random_flip(), random_crop(padding=max(1, height // 8))
+    of_images = {"flip": on_inputs(flip), "crop_and_flip": on_inputs(compose(crop, flip))}
     return assembled(
         "own_images",
         names,
         sources,
         f"Images of {place.name}, {height} x {width}, {held_out(drawn, seed)}",
-        augment=augmentations[augment],
+        augment=of_images.get(augment),
     )
 
 
@@ -134,10 +126,7 @@ def _of_classes(place: pathlib.Path) -> Iterator[Row]:
     """List the images of a folder with one folder for each class."""
     folders = _folders(place)
     if not folders:
-        raise ValueError(
-            f"{place} has no folders.\nPut the images into one for each class,"
-            f" {place.name}/CLASS/IMAGE.png, or name a CSV file of files and labels (csv_file)."
-        )
+        raise ValueError(f"{place} has no folders.\n{_HOW}, or name a CSV file (csv_file).")
     for folder in folders:
         images = [path for path in sorted(folder.rglob("*")) if _is_image(path, folder)]
         if not images:

@@ -40,11 +40,8 @@ def from_vectors(
     record = vectors.read_record(place)
     for what, wanted in (("texts", texts), ("encoder", encoder)):
         if wanted and record[what]["name"] != wanted:
-            raise ValueError(
-                f"{place} holds vectors of {record['texts']['name']} by the encoder"
-                f" {record['encoder']['name']}, and the option {what} asks for {wanted}: choose"
-                " the folder of these."
-            )
+            names = f"{record['texts']['name']} by the encoder {record['encoder']['name']}"
+            raise ValueError(f"{place} holds vectors of {names}, and {what} asks for {wanted}.")
     checks.between("label_noise", label_noise, 0, 1)
     checks.seed(seed)
     for name in noisy:
@@ -52,19 +49,16 @@ def from_vectors(
     names = tuple(record["class_names"])
     sources: dict[str, Any] = {}
     for number, part in enumerate(vectors.PARTS):
-        inputs, labels = (vectors.read_array(place, record, part, kind) for kind in ("", "_labels"))
-        weights = None
-        if record["parts"][part]["weights"]:
-            weights = vectors.read_array(place, record, part, "_weights")
+        kinds = ["", "_labels", *["_weights"] * bool(record["parts"][part]["weights"])]
+        arrays = [vectors.read_array(place, record, part, kind) for kind in kinds]
         if part == "train" and training_size is not None:
-            checks.between("training_size", training_size, 1, len(labels))
-            index = shuffled(len(labels), seed=seed)[:training_size]
-            inputs, labels = inputs[index], labels[index]
-            weights = None if weights is None else weights[index]
+            checks.between("training_size", training_size, 1, len(arrays[0]))
+            index = shuffled(len(arrays[0]), seed=seed)[:training_size]
+            arrays = [array[index] for array in arrays]
         if label_noise and part in noisy:
             generator = np.random.default_rng([seed, number + 1])
-            labels = with_label_noise(labels, label_noise, len(names), generator)
-        sources[part] = InMemory(inputs, labels, weights)
+            arrays[1] = with_label_noise(arrays[1], label_noise, len(names), generator)
+        sources[part] = InMemory(*arrays)
     return Dataset(
         name="vectors",
         class_names=names,

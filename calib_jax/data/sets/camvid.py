@@ -116,14 +116,12 @@ def _arrays(path: pathlib.Path, size: scenes.Size | None) -> dict[str, np.ndarra
             other = f"{folder}annot" if alone[0] in images else folder
             raise reading.Unreadable(f"{path} has no {alone[0]} in {other}: {ADVICE}.")
         frames = sorted(images)
+        first_size = images[frames[0]].size
         for frame in frames:
-            where = f"{path}: {folder}/{frame}"
-            scenes.check_sizes(where, images[frame].size, label_maps[frame].size)
-            if size is None and images[frame].size != images[frames[0]].size:
-                raise reading.Unreadable(
-                    f"{where} has another size than the first image: resize all by the options"
-                    " height and width."
-                )
+            where, frame_size = f"{path}: {folder}/{frame}", images[frame].size
+            scenes.check_sizes(where, frame_size, label_maps[frame].size)
+            if size is None and frame_size != first_size:
+                raise reading.Unreadable(f"{where} {scenes.OTHER_SIZE}")
         for kind, entries in (("images", images), ("labels", label_maps)):
             resized = [scenes.resized(entries[frame], size) for frame in frames]
             arrays[f"{part}_{kind}"] = np.stack(resized)

@@ -82,10 +82,8 @@ def cityscapes(
     """
     checks.at_least("crop", crop, 1)
     checks.between("jitter", jitter, 0, 1)
-    if not len(scales):
-        raise ValueError("cityscapes: scales must have a factor or more, such as 1.0; got none.")
-    for scale in scales:
-        checks.above("scales", scale, 0)
+    if not len(scales) or min(scales) <= 0:
+        raise ValueError(f"cityscapes: scales must be factors above 0, such as 1.0; got {scales}.")
     size = scenes.size_of_scenes("cityscapes", height, width)
     located = files.find("cityscapes", _ABOUT, data_dir)
     train, test = (_pairs(located.path, part) for part in ("train", "val"))

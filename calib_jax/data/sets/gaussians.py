@@ -98,10 +98,9 @@ def _drawn(centers: np.ndarray, size: int, generator: np.random.Generator) -> In
 
 def _posterior(centers: np.ndarray, inputs: Any) -> Array:
     inputs = at_least_float32(jnp.asarray(inputs))
-    if inputs.shape[-1:] != centers.shape[1:]:
-        raise ValueError(
-            f"posterior: inputs must have {centers.shape[1]} dimensions, got {inputs.shape}."
-        )
+    count = centers.shape[1]
+    if inputs.shape[-1:] != (count,):
+        raise ValueError(f"posterior: inputs must have {count} dimensions, got {inputs.shape}.")
     places = jnp.asarray(centers, dtype=inputs.dtype)
     scores = jnp.einsum("...d,kd->...k", inputs, places, precision=jax.lax.Precision.HIGHEST)
     halves = jnp.sum(jnp.square(places), axis=-1) / 2

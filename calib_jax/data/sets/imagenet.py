@@ -103,16 +103,8 @@ def imagenet(
         "validation": (train if held_out == "train" else val, validating),
         "test": (val, testing),
     }
-    return photographs(
-        "imagenet",
-        classes,
-        parts,
-        size,
-        resize,
-        about=_ABOUT,
-        rule=f"validation is {rule}",
-        reference="Russakovsky et al. 2015",
-    )
+    rule = f"validation is {rule}; Russakovsky et al. 2015"
+    return photographs("imagenet", _ABOUT, classes, parts, (size, resize), rule)
 
 
 def _folders(place: pathlib.Path) -> list[str]:

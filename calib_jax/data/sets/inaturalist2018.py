@@ -77,20 +77,14 @@ def inaturalist2018(
         others.labels, names, validation_per_class, name="inaturalist2018", seed=seed
     )
     testing = np.delete(np.arange(len(others.labels)), validating)
-    return photographs(
-        "inaturalist2018",
-        names,
-        {
-            "train": (train, np.arange(len(train.labels))),
-            "validation": (others, validating),
-            "test": (others, testing),
-        },
-        size,
-        resize,
-        about=_ABOUT,
-        rule=f"{validation_per_class} of each of the official validation part, with seed {seed}",
-        reference="Van Horn et al. 2018",
-    )
+    parts = {
+        "train": (train, np.arange(len(train.labels))),
+        "validation": (others, validating),
+        "test": (others, testing),
+    }
+    rule = f"{validation_per_class} of each class of the official validation part, seed {seed}"
+    rule += "; Van Horn et al. 2018"
+    return photographs("inaturalist2018", _ABOUT, names, parts, (size, resize), rule)
 
 
 def _listed(place: pathlib.Path, name: str) -> tuple[Listed, tuple[str, ...]]:

@@ -135,7 +135,6 @@ def clinc150(
 
 
 def _table(path: pathlib.Path) -> list[_Query]:
-    """Read a CSV file with the columns text and category."""
     table = files.read_table(path, _KIND, ("text", "category"))
     return [*zip(table["text"], table["category"], strict=True)]
 

@@ -70,17 +70,10 @@ def places_lt(
                 f"{place / _LISTS[name]} has the class {largest}, and {_LISTS['train']} has"
                 f" {len(classes)} classes: get the lists anew."
             )
-    return photographs(
-        "places_lt",
-        classes,
-        {part: (there, np.arange(len(there.names))) for part, there in parts.items()},
-        size,
-        resize,
-        about=_ABOUT,
-        rule="the published lists",
-        reference="Liu et al. 2019",
-        augment=recolored(jitter),
-    )
+    numbered = {part: (there, np.arange(len(there.names))) for part, there in parts.items()}
+    rule = "the published lists of Liu et al. 2019"
+    sides = (size, resize)
+    return photographs("places_lt", _ABOUT, classes, numbered, sides, rule, recolored(jitter))
 
 
 def _listed(place: pathlib.Path, name: str) -> Listed:
@@ -101,11 +94,10 @@ def _listed(place: pathlib.Path, name: str) -> Listed:
 
 def _class_names(train: Listed) -> tuple[str, ...]:
     """Return the folder of each class, such as `a/airfield`."""
-    count = int(train.labels.max()) + 1
-    first = [np.flatnonzero(train.labels == label)[:1] for label in range(count)]
-    if missing := [label for label, rows in enumerate(first) if not len(rows)]:
+    numbers, first = np.unique(train.labels, return_index=True)  # photographs are sorted by class
+    if missing := sorted({*range(numbers[-1] + 1)} - {*numbers.tolist()}):
         raise reading.Unreadable(
             f"{_LISTS['train']} has no photograph of class {missing[0]}: get the list anew."
         )
-    paths = [pathlib.PurePosixPath(train.names[rows[0]].decode()) for rows in first]
+    paths = [pathlib.PurePosixPath(train.names[row].decode()) for row in first]
     return tuple("/".join(path.parts[1:-1]) for path in paths)

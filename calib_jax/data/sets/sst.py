@@ -11,6 +11,7 @@ from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, register
 from calib_jax.data.formats import files
+from calib_jax.data.text.numbered import texts_dataset
 from calib_jax.data.text.trees import Tree, padded, parse_tree, plain_words
 from calib_jax.data.text.vocabulary import Vocabulary
 from calib_jax.data.text.word_vectors import read_vectors
@@ -30,7 +31,6 @@ _ABOUT = About(
 _MAX_BYTES = 1 << 27
 _NEUTRAL = 1
 UNKNOWN = "<unknown>"
-_VOCABULARIES = ("train", "all")
 
 
 @register("sst", _ABOUT)
@@ -74,13 +74,14 @@ def sst(
       Socher et al. 2013, Recursive Deep Models for Semantic Compositionality Over a Sentiment
       Treebank; Mukhoti et al. 2020, appendix, and its released code.
     """
-    checks.one_of("vocabulary", vocabulary, _VOCABULARIES)
+    checks.one_of("vocabulary", vocabulary, ("train", "all"))
     located = files.find("sst", _ABOUT, data_dir)
     if pieces and vectors:
         raise ValueError("give pieces or vectors, not both: word pieces have no file of vectors.")
     trees = {part: _polar(located.path, name) for part, name in _PARTS.items()}
     if pieces:
-        return _sentences(trees, files.given(pieces, "sst", data_dir), str(located))
+        about = f"SST, sentences with a polar root, {located}, Socher et al. 2013"
+        return _sentences(trees, pieces, about, data_dir)
     counted = ["train"] if vocabulary == "train" else list(trees)
     texts = [tree.words for part in counted for tree in trees[part]]
     distinct = Vocabulary.of(texts, size=1 + sum(map(len, texts))).words
@@ -112,31 +113,16 @@ def sst(
     )
 
 
-def _sentences(trees: Mapping[str, list[Tree]], folder: pathlib.Path, located: str) -> Dataset:
+def _sentences(trees: Mapping[str, list[Tree]], pieces: str, about: str, data_dir: Any) -> Dataset:
     """Number the word pieces of sentences."""
-    known = WordPiece.of_folder(folder)
+    known = WordPiece.of_folder(files.given(pieces, "sst", data_dir))
     texts = {part: [plain_words(" ".join(tree.words)) for tree in trees[part]] for part in trees}
+    labels = {part: np.array([t.labels[-1] > _NEUTRAL for t in trees[part]]) for part in trees}
     # The longest text has [CLS], its pieces and [SEP].
     length = 2 + max(len(known.pieces(text)) for part in texts.values() for text in part)
-    sources: dict[str, Any] = {
-        part: InMemory(
-            known.tokens(texts[part], length),
-            np.array([int(tree.labels[-1] > _NEUTRAL) for tree in of_part], np.int32),
-        )
-        for part, of_part in trees.items()
-    }
-    return Dataset(
-        name="sst",
-        class_names=("negative", "positive"),
-        **sources,
-        description=(
-            f"SST, sentences with a polar root: {len(trees['train'])} to train,"
-            f" {len(trees['validation'])} to validate and {len(trees['test'])} to test; at most"
-            f" {length} word pieces of {folder.name}'s {len(known):,}; {located}."
-            " Socher et al. 2013."
-        ),
-        vocabulary=known,
-    )
+    options: dict[str, Any] = {"words": 2, "cut": "end", "vocabulary": "all", "vectors": None}
+    options |= {"about": about, "data_dir": data_dir, "length": length, "pieces": pieces}
+    return texts_dataset("sst", ("negative", "positive"), texts, labels, **options)
 
 
 def _polar(path: pathlib.Path, name: str) -> list[Tree]:

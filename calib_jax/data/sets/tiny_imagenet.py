@@ -36,7 +36,6 @@ _ABOUT = About(
         ),
     ),
 )
-_prepare = normalized(IMAGENET)
 
 
 @register("tiny_imagenet", _ABOUT)
@@ -98,7 +97,7 @@ def tiny_imagenet(
             + f" Left out, because they are not official: {', '.join(others)}." * bool(others)
             + f" Licence: {_ABOUT.licence}. Le and Yang 2015."
         ),
-        prepare=_prepare,
+        prepare=normalized(IMAGENET),
         brightest=255,
         augment=crop_and_flip,
     )
@@ -131,15 +130,12 @@ def _classes(folder: pathlib.Path) -> tuple[list[str], list[str]]:
 
 def _train(folder: pathlib.Path, classes: list[str]) -> Images:
     """Read the images for training, class by class."""
-    paths: list[pathlib.Path] = []
-    labels: list[int] = []
-    for number, identity in enumerate(classes):
-        of_class = sorted((folder / "train" / identity / "images").glob("*.JPEG"))
-        if not of_class:
-            raise reading.Unreadable(f"{folder} has no images of the class {identity} in train.")
-        paths += of_class
-        labels += [number] * len(of_class)
-    return Images(_decoded(paths), np.array(labels, np.int32))
+    by_class = [sorted((folder / "train" / name / "images").glob("*.JPEG")) for name in classes]
+    if [] in by_class:
+        missing = classes[by_class.index([])]
+        raise reading.Unreadable(f"{folder} has no images of the class {missing} in train.")
+    labels = np.repeat(np.arange(len(classes), dtype=np.int32), [*map(len, by_class)])
+    return Images(_decoded([path for paths in by_class for path in paths]), labels)
 
 
 def _test(folder: pathlib.Path, classes: list[str], others: list[str]) -> Images:
@@ -176,10 +172,7 @@ def _lines(path: pathlib.Path) -> list[str]:
 
 def _names(folder: pathlib.Path, identities: list[str]) -> tuple[str, ...]:
     """Name each class by the first of its words; use the ids if these are not unique."""
-    words = {}
-    if (folder / "words.txt").exists():
-        for line in _lines(folder / "words.txt"):
-            identity, _, synonyms = line.partition("\t")
-            words[identity] = synonyms.partition(",")[0].strip()
-    names = tuple(words.get(identity, identity) for identity in identities)
+    path = folder / "words.txt"
+    words = dict(line.split("\t", 1) for line in (_lines(path) if path.exists() else ()))
+    names = tuple(words.get(name, name).partition(",")[0].strip() for name in identities)
     return names if len(set(names)) == len(names) else tuple(identities)

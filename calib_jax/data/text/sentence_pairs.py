@@ -220,4 +220,4 @@ def _learned(train: Parallel, words: int, count: int | None) -> Subwords:
     count = pairs if count is None else min(count, pairs)
     chosen = [place * pairs // count for place in range(count)]
     sentences = (side[place] for side in train for place in chosen)
-    return Subwords.learned("words", sentences, words)
+    return Subwords.of(sentences, words, name="words")

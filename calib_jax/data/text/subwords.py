@@ -54,7 +54,7 @@ class Subwords:
             raise ValueError("a piece is empty or occurs twice")
 
     @classmethod
-    def of(cls, sentences: Iterable[str], size: int) -> "Subwords":
+    def of(cls, sentences: Iterable[str], size: int, *, name: str = "size") -> "Subwords":
         """Learn the pieces of sentences.
 
         All characters are pieces; then the most frequent adjacent pair of pieces is merged and
@@ -63,16 +63,12 @@ class Subwords:
         Args:
           sentences: the sentences, of both languages for a shared vocabulary.
           size: the largest number of pieces, with four special ones.
+          name: the caller's name of the size, for error messages.
 
         References:
           Sennrich et al. 2016, Neural Machine Translation of Rare Words with Subword Units.
         """
         refuse_text("of takes sentences", sentences, "[text]")
-        return cls.learned("size", sentences, size)
-
-    @classmethod
-    def learned(cls, name: str, sentences: Iterable[str], size: int) -> "Subwords":
-        """Learn the pieces as `of` does; errors use the caller's name of the size option."""
         package, words = tokenizers(), [_words(text) for text in sentences]
         characters = {character for text in words for word in text for character in word}
         why = f", because the sentences have {len(characters)} characters"

@@ -62,8 +62,8 @@ def read_vectors(
         raise reading.Unreadable(f"{path} is empty: {_ADVICE}.")
     table = np.zeros((len(words), width), np.float32)
     known = np.array([word in vectors for word in words], bool)
-    for row in np.flatnonzero(known):
-        table[row] = vectors[words[row]]
+    for row, word in enumerate(words):
+        table[row] = vectors.get(word, 0)
     return WordVectorsRead(table, known)
 
 

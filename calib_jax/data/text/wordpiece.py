@@ -87,9 +87,9 @@ class WordPiece:
         kind, known = "settings of a tokenizer", {}
         if settings.exists():
             known = reading.json_mapping(settings, kind, _ADVICE)
-        names = {"do_lower_case": "lower", "strip_accents": "strip_accents"}
-        names["tokenize_chinese_chars"] = "split_cjk"
-        options = {ours: known[name] for name, ours in names.items() if known.get(name) is not None}
+        theirs = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
+        names = zip(("lower", "strip_accents", "split_cjk"), theirs, strict=True)
+        options = {ours: known[name] for ours, name in names if known.get(name) is not None}
         for option, value in options.items():
             if not isinstance(value, bool):
                 raise reading.Unreadable(f"{settings}: {option} must be true or false: {value!r}.")
