@@ -55,7 +55,7 @@ def tiny_files(tmp_path_factory):
     tiny.own_images(folder)
     tiny.own_texts(folder)
     tiny_intents.vectors(folder)
-    tiny.newsgroups(folder, {"train": 8, "test": 2})
+    tiny.newsgroups(folder)
     tiny.sst(folder)
     tiny.multi30k(folder)
     tiny.wmt14(folder)

@@ -40,8 +40,8 @@ def from_vectors(
     record = vectors.read_record(place)
     for what, wanted in (("texts", texts), ("encoder", encoder)):
         if wanted and record[what]["name"] != wanted:
-            names = f"{record['texts']['name']} by the encoder {record['encoder']['name']}"
-            raise ValueError(f"{place} holds vectors of {names}, and {what} asks for {wanted}.")
+            held = f"{record['texts']['name']} by the encoder {record['encoder']['name']}"
+            raise ValueError(f"{place} holds vectors of {held}, and {what} asks for {wanted}.")
     checks.between("label_noise", label_noise, 0, 1)
     checks.seed(seed)
     for name in noisy:
