@@ -114,7 +114,7 @@ class Evaluation:
         logits, labels, weights = values.flat_rows(name, logits, labels, weights)
         if not arrays.concrete(logits, labels, weights):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
-        values.refuse(name, _count_invalid(logits, labels, weights), logits.shape)
+        values.judge(name, logits, labels, weights)
         self._store(logits, labels, weights, ids, name)
 
     def _store(self, *values: Any) -> None:
@@ -316,9 +316,6 @@ def of_classes(name: str, evaluation: Evaluation) -> None:
 def bytes_of(key: Array) -> tuple[str, bytes]:
     """Return the content of a PRNG key, by which `Evaluation.once` finds values drawn with it."""
     return str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()
-
-
-_count_invalid = jax.jit(values.count_invalid_values)
 
 
 @functools.partial(jax.jit, static_argnames="excluded_class")

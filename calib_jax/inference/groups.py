@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.arrays import unmasked
+from calib_jax.core.arrays import as_array
 from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.inference.evaluation import evaluated, of_classes
@@ -191,7 +191,7 @@ def class_errors(
 
 def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate a column of groups, and return it along one axis."""
-    column = np.asarray(unmasked(name, values))
+    column = np.asarray(as_array(values))
     if column.shape != shape:
         raise ValueError(
             f"{name} must have shape {shape}, one for each example, got {column.shape}."

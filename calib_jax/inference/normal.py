@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.core.arrays import as_numbers, unmasked
+from calib_jax.core.arrays import as_numbers
 from calib_jax.core.types import Array
 
 Column = Float[np.ndarray, " rows"]
@@ -124,7 +124,7 @@ def holm(p_values: Any) -> Float[np.ndarray, "*shape"]:
         raise TypeError(
             "p_values must be an array or a list, got a dict: give [*p_values.values()]."
         )
-    p = np.asarray(as_numbers("holm", "p_values", unmasked("p_values", p_values)), np.float64)
+    p = np.asarray(as_numbers("holm", "p_values", p_values), np.float64)
     tested = ~np.isnan(p)
     if np.any((p[tested] < 0) | (p[tested] > 1)):
         raise ValueError(

@@ -20,7 +20,7 @@ from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entro
 READINGS = ("norm", "sum")
 
 
-@arrays.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True, constants=("gamma", "beta"))
 def generalized_brier(
     logits: Logits,
     labels: AnyLabels,
@@ -74,7 +74,7 @@ def generalized_brier(
     return weigh_cross_entropy(logits, labels, uncertainty, weighting=weighting)
 
 
-@arrays.takes_logits()
+@arrays.takes_logits(constants=("beta",))
 def adaptive_generalized_brier(
     logits: Logits,
     labels: Labels,

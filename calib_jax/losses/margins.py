@@ -29,7 +29,7 @@ from calib_jax.losses.objectives import Objective, make_objective, with_options
 REDUCTIONS = ("mean", "sum")
 
 
-@arrays.takes_logits(soft_labels=True)
+@arrays.takes_logits(soft_labels=True, constants=("margin",))
 def margin_smoothing(
     logits: Logits,
     labels: AnyLabels,

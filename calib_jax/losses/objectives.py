@@ -137,10 +137,18 @@ def make_objective(
         return with_auto_axes(evidence_of, *examples, state, per_row=False)
 
     def evidence_of(logits: Any, labels: Any, weights: Any, state: State) -> Stat:
-        return evidence(state, *arrays.examples("objective", logits, labels, weights, soft_labels))
+        return evidence(state, *examples_of(logits, labels, weights, soft_labels))
 
     checked = _checked(value, soft_labels, has_state=has_state)
     return Objective(_counted(init), checked, checked_evidence, update, clock, table)
+
+
+def examples_of(
+    logits: Any, labels: Any, weights: Any, soft_labels: TakesSoft
+) -> tuple[Array, Array, Array | None]:
+    """Validate the examples of an objective; rows of weight 0 become zeros."""
+    examples = arrays.door("objective", logits, labels, weights, soft_labels)
+    return arrays.masked(*examples, soft_labels)
 
 
 def _check_state(state: State, has_state: bool) -> None:
@@ -202,7 +210,7 @@ def _checked(
     def terms_of(
         logits: Any, labels: Any, weights: Any, state: State, axis_name: AxisName
     ) -> Array:
-        logits, labels, weights = arrays.examples("objective", logits, labels, weights, soft_labels)
+        logits, labels, weights = examples_of(logits, labels, weights, soft_labels)
         terms = value(state, logits, labels, weights, axis_name=axis_name)
         arrays.one_per_example(name, terms, logits.shape[:-1])
         if labels.ndim < logits.ndim:

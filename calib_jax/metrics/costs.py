@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.arrays import unmasked
+from calib_jax.core.arrays import as_array
 from calib_jax.core.types import Array, PerExample, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
@@ -45,7 +45,7 @@ def matrix_of(costs: Any, num_classes: int) -> np.ndarray:
     """Validate a matrix of costs; None is 0 for the right class and 1 for any other."""
     if costs is None:
         return 1.0 - np.eye(num_classes)
-    matrix = np.asarray(unmasked("costs", costs), np.float64)
+    matrix = np.asarray(as_array(costs), np.float64)
     if matrix.ndim != 2 or len(matrix) != num_classes or matrix.shape[1] == 0:
         raise ValueError(
             f"costs must have a row for each of the {num_classes} classes and a column for each"

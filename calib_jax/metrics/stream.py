@@ -33,7 +33,7 @@ from jaxtyping import Float, Int
 from calib_jax.core import checks, values
 from calib_jax.core.arrays import with_auto_axes
 from calib_jax.core.statistics import Joint, Rows, Sums
-from calib_jax.core.values import Suspicion, refuse, rows_of
+from calib_jax.core.values import refuse, refuse_alike, rows_of
 from calib_jax.metrics.contract.metric import (
     Metric,
     checked_stats,
@@ -80,7 +80,7 @@ class Stream:
         self._sums: dict[str, Sums] = {}  # in float64
         self._rows: dict[str, list[_Columns]] = {}
         self._num_classes: int | None = None
-        self._suspicion = Suspicion()  # checks the rows of `update`
+        self._alike = self._judged = 0  # rows that look like probabilities, and all
 
     def update(self, logits: Any, labels: Any = None, weights: Any = None) -> None:
         """Add a batch; if values would make a metric NaN, raise and add nothing."""
@@ -90,23 +90,25 @@ class Stream:
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
         logits, labels, weights = values.flat_rows(
-            name, logits, labels, weights, is_part=True, stays_sharded=True
+            name, logits, labels, weights, merges=True, stays_sharded=True
         )
         num_classes = logits.shape[-1]
         if self._num_classes not in (None, num_classes):
             raise ValueError(
                 f"{name}: this batch has {num_classes} classes, and the stream {self._num_classes}."
             )
-        parts = []
+        parts, alike, judged = [], 0, 0
         for start in range(0, len(labels), _MOST_ROWS):
             rows = slice(start, start + _MOST_ROWS)
             of_part = logits[rows], labels[rows], None if weights is None else weights[rows]
             stats, invalid = _checked_stats(tuple(self.metrics.items()), *of_part)
+            alike, judged = alike + int(invalid.alike), judged + int(invalid.judged)
+            invalid = invalid._replace(alike=0, judged=0)
             refuse(name, invalid, of_part[0].shape, weightless=True)
             parts.append(jax.device_get(stats))
         self._add(parts, len(labels))
         self._num_classes = num_classes
-        self._suspicion.add(logits, weights)
+        self._alike, self._judged = self._alike + alike, self._judged + judged
 
     def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
         """Add statistics of `metrics.stats_of`, reduced over devices.
@@ -124,7 +126,7 @@ class Stream:
         """
         if not (self._sums or self._rows):
             raise ValueError("the stream is empty: add a batch before computing values.")
-        self._suspicion.refuse(", ".join(self.metrics))
+        refuse_alike(", ".join(self.metrics), self._alike, self._judged)
         rows = {name: Rows(_joined(several)) for name, several in self._rows.items()}
         return values_of_stats(self.metrics, Joint(self._sums | rows))
 

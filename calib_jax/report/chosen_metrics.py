@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 
 import calib_jax.metrics as metrics_package
-from calib_jax.core.arrays import unmasked
+from calib_jax.core.arrays import as_array
 from calib_jax.core.names import options_of
 from calib_jax.metrics import Metric
 
@@ -89,7 +89,7 @@ def metrics_of_rows(
                 " experiments.evaluate --ood."
             )
     if costs is not None or abstain_cost is not None:
-        given = None if costs is None else np.asarray(unmasked("costs", costs))
+        given = None if costs is None else np.asarray(as_array(costs))
         for cost in ("expected_cost", "stated_cost"):
             several[cost] = metrics_package.named(cost, abstain_cost=abstain_cost, costs=given)
     return several

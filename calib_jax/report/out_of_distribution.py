@@ -20,7 +20,6 @@ from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.texts import csv_lines, without_nan
 from calib_jax.core.types import Logits
-from calib_jax.core.values import probabilities_checked
 from calib_jax.report import calibration, caveats, files, html_page, tables
 from calib_jax.report.files import file_names, literal
 from calib_jax.report.predictions import FLOOR, as_logits, same_examples
@@ -192,7 +191,6 @@ class OutOfDistribution:
         return csv_lines((texts.in_csv(vars(row)) for row in self.rows), names)
 
 
-@probabilities_checked()  # `as_logits` checks all rows of the input
 def out_of_distribution(
     inside: Any,
     outside: Mapping[str, Any],

@@ -14,11 +14,7 @@ from calib_jax import metrics
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array, as_numbers, binary
 from calib_jax.core.types import Logits
-from calib_jax.core.values import (
-    look_like_probabilities,
-    refuse_probabilities,
-    refuse_probability_column,
-)
+from calib_jax.core.values import LEAST_ROWS, look_like_probabilities, refuse_probabilities
 
 # Smaller probabilities are raised to this value, so that their logarithm is finite.
 FLOOR = 1e-38
@@ -62,9 +58,22 @@ def as_logits(
             with np.errstate(invalid="ignore"):
                 predictions = predictions - predictions.max(axis=-1, keepdims=True)
     predictions = jnp.asarray(predictions)
-    refuse = refuse_probability_column if one_column else refuse_probabilities
-    refuse(name, predictions.reshape(-1) if one_column else predictions, weights)
+    if one_column:
+        _refuse_probability_column(name, predictions.reshape(-1), weights)
+    else:
+        refuse_probabilities(name, predictions, weights)
     return binary(predictions.reshape(-1)) if one_column else predictions
+
+
+def _refuse_probability_column(name: str, column: Array, weights: Any) -> None:
+    """Raise an error if all values of positive weight, 20 or more, lie in [0, 1]."""
+    present = np.asarray(column) if weights is None else np.asarray(column)[np.asarray(weights) > 0]
+    if len(present) >= LEAST_ROWS and np.all((present >= 0) & (present <= 1)):
+        raise ValueError(
+            f"{name}: all {len(present)} values of the one column lie in [0, 1], so they may be"
+            " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
+            " z, give the two columns -1 and z - 1."
+        )
 
 
 def probability_rows(predictions: Any, *, weights: Any = None, name: str = "score") -> np.ndarray:
@@ -91,7 +100,7 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
         sums = present.sum(axis=-1, dtype=np.float64)
         right = np.all((present >= 0) & (present <= 1 + _OF_16_BITS), axis=-1)
         right &= np.abs(sums - 1) <= _OF_16_BITS
-        right |= look_like_probabilities(present)
+        right |= np.asarray(look_like_probabilities(jnp.asarray(present)))
     if not np.all(right):
         raise ValueError(f"{name}: {_no_probabilities(present, right, one_column)}")
     result = np.full(rows.shape, 1 / rows.shape[-1], np.promote_types(rows.dtype, np.float32))

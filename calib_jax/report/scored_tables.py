@@ -12,7 +12,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import inference
-from calib_jax.core.arrays import unmasked
+from calib_jax.core.arrays import as_array
 from calib_jax.core.types import Labels
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
@@ -241,7 +241,7 @@ def group_columns(groups: Any, labels: Labels) -> dict[str, np.ndarray]:
     found = {}
     several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
     for name, column in groups.items() if several else [("", groups)]:
-        values = np.asarray(unmasked(f"group {name}".strip(), column))
+        values = np.asarray(as_array(column))
         if values.shape != labels.shape:
             raise ValueError(
                 f"score: {name or 'groups'} must have shape {labels.shape}, one for each example,"

@@ -12,7 +12,6 @@ import numpy as np
 import calib_jax.metrics as metrics_package
 from calib_jax import inference
 from calib_jax.core import checks
-from calib_jax.core.values import probabilities_checked
 from calib_jax.metrics import Metric
 from calib_jax.report import calibration, caveats, files, scored_models, scored_tables, tables
 from calib_jax.report.answers import answers
@@ -54,7 +53,6 @@ class Report(Results):
         return files.save(self, folder)
 
 
-@probabilities_checked()  # `as_logits` checks all rows of the input; groups and folds are parts
 def score(
     logits: Any,
     labels: Any = None,

@@ -31,13 +31,7 @@ from calib_jax.core.arrays import as_numbers, concrete, refuse_part, with_auto_a
 from calib_jax.core.numerics import valid, widened
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
-from calib_jax.core.values import (
-    count_invalid_values,
-    not_finite,
-    num_classes_of,
-    refuse,
-    two_classes,
-)
+from calib_jax.core.values import not_finite, num_classes_of, two_classes
 
 _Params = TypeVar("_Params", bound=PyTree)
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -164,7 +158,7 @@ def examples(
     if column is None:
         check_classes(name, logits.shape[1])
     if concrete(logits, labels, weights):
-        refuse(name, _count_invalid_values(logits, labels, weights), logits.shape)
+        values.judge(name, logits, labels, weights)
         if mixes_classes:
             _refuse_impossible(name, logits, weights)
     return FitData(logits, labels, weights)
@@ -179,7 +173,6 @@ def check_classes(name: str, num_classes: int) -> None:
         )
 
 
-_count_invalid_values = jax.jit(count_invalid_values)
 _not_finite = jax.jit(not_finite)
 
 

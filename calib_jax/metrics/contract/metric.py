@@ -45,7 +45,7 @@ import jax
 import numpy as np
 
 from calib_jax.core import arrays, checks, values
-from calib_jax.core.arrays import concrete, unmasked, with_auto_axes
+from calib_jax.core.arrays import as_array, concrete, with_auto_axes
 from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.names import short
 from calib_jax.core.rows import present
@@ -223,7 +223,7 @@ def _as_tuple(value: Any) -> Any:
     """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
     if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
         return value
-    rows = np.asarray(unmasked("an option", value)).tolist()
+    rows = np.asarray(as_array(value)).tolist()
     return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
 
 
