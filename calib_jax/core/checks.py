@@ -14,8 +14,6 @@ from calib_jax.core.names import nearest as nearest
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 
-_MOST_BINS = 100_000
-
 
 def random_key(key: Any) -> None:
     """Validate a key of `jax.random`; an integer is a seed and raises an error."""
@@ -48,6 +46,37 @@ def needs_key(function: _Function) -> _Function:
     return cast(_Function, checked)
 
 
+def _require(name: str, value: Any, holds: Callable[[Any], Any], what: str) -> None:
+    """Raise an error unless a condition holds for a static number, or an array of numbers."""
+    if value is None or isinstance(value, str):
+        raise TypeError(f"{name} must be a number, got {value!r}.")
+    if concrete(value) and not np.all(holds(np.asarray(value))):
+        raise ValueError(f"{name} must {what}, got {value}.")
+
+
+def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
+    """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
+    if concrete(bound):
+        _require(name, value, lambda given: given >= bound, f"be at least {bound}{why}")
+
+
+def above(name: str, value: Any, bound: float, why: str = "") -> None:
+    """Validate that a static number (or array of numbers) is greater than `bound`."""
+    _require(name, value, lambda given: given > bound, f"be greater than {bound:g}{why}")
+
+
+def between(name: str, value: Any, low: float, high: float) -> None:
+    """Validate that a static number (or array of numbers) lies in [low, high]."""
+    what = f"lie in [{low:g}, {high:g}]"
+    _require(name, value, lambda given: (given >= low) & (given <= high), what)
+
+
+def level(value: Any) -> None:
+    """Validate the nominal coverage of an interval, a fraction."""
+    what = "be a fraction between 0 and 1"
+    _require("level", value, lambda given: (given > 0) & (given < 1), what)
+
+
 def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
     """Validate that a static number is an integer of at least `bound`."""
     at_least(name, value, bound, why)
@@ -58,8 +87,7 @@ def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
 def num_bins(value: Any) -> None:
     """Validate a number of bins; every bin takes memory, filled or not."""
     whole("num_bins", value)
-    if concrete(value) and value > _MOST_BINS:
-        raise ValueError(f"num_bins must be at most {_MOST_BINS:,}, got {value}.")
+    between("num_bins", value, 1, 100_000)
 
 
 def seed(value: Any, count: int = 1) -> None:
@@ -71,46 +99,6 @@ def seed(value: Any, count: int = 1) -> None:
     if concrete(value) and int(value) + count > 2**32:
         last = f", the last of {count} seeds," if count > 1 else ""
         raise ValueError(f"seed{last} must be less than 2^32, got {int(value) + count - 1}.")
-
-
-def function(name: str, value: Any, arguments: str) -> None:
-    """Validate that a value is a function; a result of one is a frequent mistake."""
-    if not callable(value):
-        raise TypeError(f"{name} must be a function of {arguments}, got {short(value)}.")
-
-
-def _number(name: str, value: Any) -> None:
-    """Validate that a value is not text or a missing value, which NumPy cannot compare."""
-    if value is None or isinstance(value, str):
-        raise TypeError(f"{name} must be a number, got {value!r}.")
-
-
-def at_least(name: str, value: Any, bound: Any, why: str = "") -> None:
-    """Validate that a static number (or array of numbers) is at least `bound` and not NaN."""
-    _number(name, value)
-    if concrete(value, bound) and not np.all(np.asarray(value) >= bound):
-        raise ValueError(f"{name} must be at least {bound}{why}, got {value}.")
-
-
-def above(name: str, value: Any, bound: float, why: str = "") -> None:
-    """Validate that a static number (or array of numbers) is greater than `bound`."""
-    _number(name, value)
-    if concrete(value) and not np.all(np.asarray(value) > bound):
-        raise ValueError(f"{name} must be greater than {bound:g}{why}, got {value}.")
-
-
-def between(name: str, value: Any, low: float, high: float) -> None:
-    """Validate that a static number (or array of numbers) lies in [low, high]."""
-    _number(name, value)
-    if concrete(value) and not np.all((np.asarray(value) >= low) & (np.asarray(value) <= high)):
-        raise ValueError(f"{name} must lie in [{low:g}, {high:g}], got {value}.")
-
-
-def level(value: Any) -> None:
-    """Validate the nominal coverage of an interval, a fraction."""
-    _number("level", value)
-    if concrete(value) and not 0 < value < 1:
-        raise ValueError(f"level must be a fraction between 0 and 1, got {value}.")
 
 
 def ascending(name: str, values: Any) -> None:
@@ -127,17 +115,14 @@ def same_length(**named: Any) -> None:
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Validate that a name is among the choices; the error lists all or the nearest choices."""
+    """Validate that a name is among the choices; the error lists all, or the nearest of many."""
     if isinstance(value, str) and value in choices:
         return
     hint = nearest(value, choices) if isinstance(value, str) else "."
-    if len(choices) > 10:  # too many to list in one message
-        if not isinstance(value, str):
-            raise TypeError(f"the name of the {name} must be a string, got {short(value)}.")
-        if hint == ".":
-            near = closest(value, choices, n=5, cutoff=0)
-            hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
-        raise ValueError(f"no {name} is called {value!r}{hint}")
-    raise ValueError(
-        f"{name} must be one of {', '.join(map(repr, choices))}, got {short(value)}{hint}"
-    )
+    if len(choices) <= 10:
+        listed = ", ".join(map(repr, choices))
+        raise ValueError(f"{name} must be one of {listed}, got {short(value)}{hint}")
+    if hint == "." and isinstance(value, str):
+        near = closest(value, choices, n=5, cutoff=0)
+        hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
+    raise ValueError(f"no {name} is called {short(value)}{hint}")

@@ -6,9 +6,7 @@ The module is searched in the current folder and among the installed packages.
 import ast
 import importlib
 import os
-import pathlib
 import sys
-import traceback
 from typing import Any
 
 from calib_jax.core.names import nearest
@@ -53,42 +51,16 @@ def object_at(kind: str, path: str) -> Any:
     0.0
     """
     module_name, _, name = path.partition(":")
-    if not all(part.isidentifier() for part in [*module_name.split("."), name]):
-        raise ValueError(f"the {kind} {path!r} must look like my_package.module:name.")
-    module = _module(kind, module_name)
-    if not hasattr(module, name):
-        raise ValueError(
-            f"the module {module_name} ({getattr(module, '__file__', None)}) has no"
-            f" {name!r}{nearest(name, dir(module))}"
-        )
-    return getattr(module, name)
-
-
-def _module(kind: str, name: str) -> Any:
-    here = os.getcwd()
-    if not {"", here} & set(sys.path):
-        sys.path.append(here)
+    if os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
     try:
-        return importlib.import_module(name)
-    except ModuleNotFoundError as error:
-        if not f"{name}.".startswith(f"{error.name}."):
-            raise _broken(name, error) from error
+        module = importlib.import_module(module_name)
+    except Exception as error:  # the module is the user's, and may raise anything
+        reason = " ".join(str(error).split())
         raise ValueError(
-            f"there is no module {error.name!r} for the {kind}, neither in {here} nor among the"
-            " installed packages."
+            f"the module {module_name} of the {kind} cannot be imported from {os.getcwd()}:"
+            f" {type(error).__name__}: {reason}."
         ) from error
-    except Exception as error:
-        raise _broken(name, error) from error
-
-
-def _broken(name: str, error: Exception) -> ValueError:
-    """Build the error for a user module that raises during import."""
-    frame = traceback.extract_tb(error.__traceback__)[-1]
-    place, line = frame.filename, frame.lineno
-    if isinstance(error, SyntaxError) and error.filename:
-        place, line = error.filename, error.lineno
-    reason = " ".join(str(error).split())
-    return ValueError(
-        f"the module {name} cannot be imported ({pathlib.Path(place).name}, line {line}):"
-        f" {type(error).__name__}: {reason}."
-    )
+    if not hasattr(module, name):
+        raise ValueError(f"the module {module_name} has no {name!r}{nearest(name, dir(module))}")
+    return getattr(module, name)

@@ -16,7 +16,6 @@ Weights count copies of an example, see `counted`.
 import functools
 import math
 from collections.abc import Callable
-from typing import overload
 
 import jax
 import jax.numpy as jnp
@@ -29,18 +28,7 @@ from calib_jax.core.types import Array, Labels, Logits, PerExample, PyTree, Soft
 LARGEST_TOTAL = 1e30
 
 
-@overload
-def present(
-    logits: Logits, labels: Labels | SoftLabels, weights: Weights
-) -> tuple[Logits, Labels | SoftLabels, Weights]: ...
-
-
-@overload
-def present(
-    logits: Logits, labels: Labels | SoftLabels, weights: Weights | None
-) -> tuple[Logits, Labels | SoftLabels, Weights | None]: ...
-
-
+@functools.partial(jax.jit, inline=True)  # one program instead of one per operation
 def present(
     logits: Logits, labels: Labels | SoftLabels, weights: Weights | None
 ) -> tuple[Logits, Labels | SoftLabels, Weights | None]:
@@ -50,13 +38,6 @@ def present(
     """
     if weights is None:
         return logits, labels, None
-    return _present(logits, labels, weights)
-
-
-@functools.partial(jax.jit, inline=True)  # one program instead of one per operation
-def _present(
-    logits: Logits, labels: Labels | SoftLabels, weights: Weights
-) -> tuple[Logits, Labels | SoftLabels, Weights]:
     absent = weights == 0
     usable = (weights >= 0) & (jnp.sum(weights) <= LARGEST_TOTAL)  # the sum keeps NaN and inf
     fill = jnp.where(absent & usable, 0, jnp.nan).astype(logits.dtype)
@@ -67,6 +48,7 @@ def _present(
     return logits, labels, jnp.where(usable, weights, jnp.ones_like(weights))
 
 
+@functools.partial(jax.jit, inline=True)
 def counted(weights: Weights) -> Weights:
     r"""Scale weights to a mean of 1 where they cannot count copies of an example.
 
@@ -81,11 +63,6 @@ def counted(weights: Weights) -> Weights:
     >>> counted(jnp.array([0.25, 0.75, 0.0])), counted(jnp.array([1.0, 3.0, 0.0]))
     (Array([0.5, 1.5, 0. ], dtype=float32), Array([1., 3., 0.], dtype=float32))
     """
-    return _counted(weights)
-
-
-@functools.partial(jax.jit, inline=True)
-def _counted(weights: Weights) -> Weights:
     present = weights > 0
     below_1 = jnp.any(present & (weights < 1))
     # Relative to the largest weight, equal weights become exactly 1.

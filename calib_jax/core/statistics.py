@@ -130,15 +130,10 @@ class Joint:
 
 def _check_alike(one: Any, other: Any) -> None:
     """Raise an error for statistics of different kinds or names, which do not merge."""
-
-    def shown(stat: Any) -> str:
-        known = isinstance(stat, Sums | Rows | Joint)
-        (named,) = vars(stat).values() if known else ((),)
-        return f"{type(stat).__name__}({', '.join(sorted(named))})"
-
-    if shown(one) != shown(other):
+    if jax.tree.structure(one) != jax.tree.structure(other):
         raise ValueError(
-            f"{shown(one)} and {shown(other)} do not merge: add statistics of the same metrics."
+            f"{type(one).__name__} and {type(other).__name__} of other names do not merge: add"
+            " statistics of the same metrics."
         )
 
 

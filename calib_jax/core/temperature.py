@@ -16,7 +16,7 @@ they are minimised over the papers' grid.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple, TypeAlias
+from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -25,21 +25,17 @@ from jax import lax
 from jaxtyping import Bool, Float
 
 from calib_jax.core import numerics
-from calib_jax.core.numerics import valid
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, PyTree, Scalar, Vector, Weights
 
-# Bounds of s / T, where s is about the largest difference between two logits of a row. The
-# optimum is above 1e-7 in float32, because differences cannot cancel to less. It is large where
-# it depends on nearly tied rows, whose logits differ by much less than s.
-_LOWEST, _HIGHEST = 1e-9, 1e20
-_START = 8.0
+# Bounds of s / T, where s is the largest difference between two logits of a row. The optimum is
+# above 1e-7 in float32, because differences cannot cancel to less. It is large where it depends on
+# nearly tied rows, whose logits differ by much less than s.
+_LOWEST, _START, _HIGHEST = 1e-9, 8.0, 1e20
 _LONGEST_STEP = 4.0  # in log T
 
 _BLOCK = 1_000_000  # entries: a block and its exponentials fit into the cache of a CPU
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
-
-_Function: TypeAlias = Callable[[Array, Array, Array], PyTree]
 
 
 class TemperatureFit(NamedTuple):
@@ -77,268 +73,174 @@ def fit_nll(
     A logit of -inf is a class of probability 0 at every T. If it is the true class, the NLL of
     the row is infinite at every T, and the fit ignores the row.
     """
-    rows = _prepared(logits, labels, weights)
-    total = jnp.sum(rows.counted)
-    share = rows.counted / total
-
-    def derivatives(scale: Scalar, every: int) -> Callable[[Scalar], tuple[Scalar, Scalar]]:
-        parts = [part[::every] for part in (rows.logits, rows.true, share)]
-        return lambda b: _sums(functools.partial(_derivatives, scale=scale, b=b), *parts)
-
-    def first_pass(logits: Logits, true: Vector, counted: Vector) -> tuple[_Facts, Scalar]:
-        return _facts(logits, true, counted), _losses(logits, true, counted / total, 1)
-
-    facts, loss = _over_blocks(first_pass, rows.logits, rows.true, rows.counted)
-    facts, before = _merged(facts), jnp.where(total > 0, jnp.sum(loss), jnp.nan)
-    start = jnp.asarray(_START, share.dtype)
-    if logits.size > _SUBSET * _BLOCK:
-        near, settled = _newton(derivatives(facts.scale, _SUBSET), start, max_iterations)
-        start = jnp.where(settled, near, start)
-    b, settled = _newton(derivatives(facts.scale, 1), start, max_iterations)
-    temperature = _temperature(facts, b)
-    losses = functools.partial(_losses, temperature=temperature)
-    after = jnp.where(total > 0, _sums(losses, rows.logits, rows.true, share), jnp.nan)
-    return _ended(facts, settled, temperature, before, after, rows.impossible)
-
-
-class _Prepared(NamedTuple):
-    """Rows with the logit of their true class.
-
-    Attributes:
-      logits: `[rows, classes]`, of any floating type.
-      true: the logit of the true class; NaN where the label is out of range.
-      counted: the weights, 0 where the true class is impossible.
-      impossible: whether a row of positive weight has an impossible true class.
-    """
-
-    logits: Logits
-    true: Vector
-    counted: Vector
-    impossible: Bool[Array, ""]
-
-
-def _prepared(logits: Logits, labels: Labels, weights: Weights | None) -> _Prepared:
     num_classes = logits.shape[-1]
     logits, labels = logits.reshape(-1, num_classes), labels.reshape(-1)
     dtype = numerics.wide(logits.dtype)
     weight = weigh(jnp.ones(labels.shape, dtype), None if weights is None else weights.reshape(-1))
     true = numerics.true_class(logits, labels).astype(dtype)
-    true = jnp.where(valid(labels, num_classes), true, jnp.nan)
+    true = jnp.where(numerics.valid(labels, num_classes), true, jnp.nan)
     counted = jnp.where(true == -jnp.inf, 0, weight)
-    return _Prepared(logits, true, counted, jnp.any((weight > 0) & (counted == 0)))
+    impossible = jnp.any((weight > 0) & (counted == 0))
+    total = jnp.sum(counted)
+    rows = logits, jnp.max(logits, axis=-1).astype(dtype), true, counted / total
 
+    largest, slope, some_wrong, loss = _over_blocks(_facts, *rows)
+    largest, slope, some_wrong = jnp.max(largest), jnp.sum(slope), jnp.any(some_wrong)
+    scale = jnp.where(largest > 0, largest, 1)
 
-def _temperature(facts: "_Facts", b: Scalar) -> Scalar:
-    limits = jnp.finfo(b.dtype)
-    return jnp.clip(facts.scale / b, limits.tiny, limits.max)
+    def search(start: Scalar, every: int) -> tuple[Scalar, Bool[Array, ""]]:
+        parts = [part[::every] for part in rows]
+        derivatives = lambda b: _sums(functools.partial(_derivatives, b=b), *parts)  # noqa: E731
+        low, high = _LOWEST / scale, jnp.minimum(_HIGHEST / scale, jnp.finfo(dtype).max)
+        return _newton(derivatives, (start, low, high), max_iterations)
 
+    start = _START / scale
+    if logits.size > _SUBSET * _BLOCK:
+        near, settled = search(start, _SUBSET)
+        start = jnp.where(settled, near, start)
+    b, settled = search(start, 1)
+    limits = jnp.finfo(dtype)
+    temperature = jnp.clip(1 / b, limits.tiny, limits.max)
+    after = _sums(functools.partial(_losses, temperature=temperature), *rows)
+    before, after = (jnp.where(total > 0, nll, jnp.nan) for nll in (jnp.sum(loss), after))
 
-def _ended(
-    facts: "_Facts",
-    settled: Bool[Array, ""],
-    temperature: Scalar,
-    before: Scalar,
-    after: Scalar,
-    impossible: Bool[Array, ""],
-) -> TemperatureFit:
-    """Choose between a temperature and 1 by their NLL."""
-    has_optimum = (facts.slope < 0) & facts.some_wrong
+    has_optimum = (slope < 0) & some_wrong
     # Without an optimum, keep T = 1 if the NLL is equal: the gain of another T may be rounding.
     better = jnp.where(has_optimum, after <= before, after < before)
     # T = 1 counts as the optimum if the two NLLs differ only by the rounding of a mean.
-    alike = jnp.abs(after - before) <= 16 * jnp.finfo(temperature.dtype).eps * before
+    alike = jnp.abs(after - before) <= 16 * limits.eps * before
     return TemperatureFit(
         temperature=jnp.where(better, temperature, 1),
         has_optimum=has_optimum,
         converged=has_optimum & settled & jnp.isfinite(before) & (better | alike),
-        indistinct=~facts.distinct,
+        indistinct=largest == 0,
         nll_before=jnp.where(impossible, jnp.inf, before),
         nll_after=jnp.where(impossible, jnp.inf, jnp.where(better, after, before)),
     )
 
 
-class _Search(NamedTuple):
-    """State of the Newton steps: b, its bracket, the last relative step, the number of steps."""
-
-    b: Scalar
-    low: Scalar
-    high: Scalar
-    step: Scalar
-    iteration: Array
-
-
-def _search(start: Scalar) -> _Search:
-    number = functools.partial(jnp.asarray, dtype=start.dtype)
-    return _Search(start, number(_LOWEST), number(_HIGHEST), number(1), jnp.zeros((), jnp.int32))
-
-
-def _following(search: _Search, slope: Scalar, curvature: Scalar) -> _Search:
-    """Take a Newton step for the root of the slope as a function of log b, inside the bracket."""
-    b = search.b
-    low, high = jnp.where(slope < 0, b, search.low), jnp.where(slope < 0, search.high, b)
-    step = -slope / (b * curvature)  # the derivative by log b is b f''
-    newton = b * jnp.exp(jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
-    inside = (newton > low) & (newton < high)
-    middle = jnp.sqrt(low) * jnp.sqrt(high)
-    farthest = jnp.exp(jnp.asarray(_LONGEST_STEP, b.dtype))
-    following = jnp.where(inside, newton, jnp.clip(middle, b / farthest, b * farthest))
-    # Rounding decides the sign of the slope where a step is this small.
-    following = jnp.where((slope == 0) | (jnp.abs(step) <= _smallest_step(b)), b, following)
-    return _Search(following, low, high, (following - b) / b, search.iteration + 1)
-
-
-def _smallest_step(b: Scalar) -> float:
-    return 4 * float(jnp.finfo(b.dtype).eps)
-
-
-def _going(search: _Search, max_iterations: Number, last_step: Number) -> Bool[Array, ""]:
-    smallest = _smallest_step(search.b)
-    wide = search.high / search.low > 1 + smallest
-    unsettled = (jnp.abs(search.step) > jnp.maximum(smallest, last_step)) & wide
-    return (search.iteration < max_iterations) & unsettled
-
-
-def _settled(search: _Search, last_step: Number) -> Bool[Array, ""]:
-    """Check whether the last step is small; rounding may keep changing the last digits."""
-    last = jnp.minimum(jnp.abs(search.step), search.high / search.low - 1)
-    return last <= jnp.maximum(64 * _smallest_step(search.b), last_step)
-
-
 def _newton(
-    derivatives: Callable[[Scalar], tuple[Scalar, Scalar]], start: Scalar, max_iterations: Number
+    derivatives: Callable[[Scalar], tuple[Scalar, Scalar]],
+    bracket: tuple[Scalar, Scalar, Scalar],
+    max_iterations: Number,
 ) -> tuple[Scalar, Bool[Array, ""]]:
-    """Find the root of an increasing function, given with its derivative.
+    """Find the root of an increasing function of b by Newton steps in log b inside a bracket.
 
     Args:
       derivatives: the function and its derivative, at b.
-      start: the first b.
+      bracket: the first b, and the bounds of the root.
       max_iterations: the largest number of steps.
 
     Returns:
       The last b, and whether the steps have settled there.
     """
-    # The error after a step is about the step squared.
-    last_step = math.sqrt(jnp.finfo(start.dtype).eps) / 4
-    search = lax.while_loop(
-        lambda search: _going(search, max_iterations, last_step),
-        lambda search: _following(search, *derivatives(search.b)),
-        _search(start),
-    )
-    return search.b, _settled(search, last_step)
+    eps = float(jnp.finfo(bracket[0].dtype).eps)
+    last_step = math.sqrt(eps) / 4  # the error after a step is about the step squared
+
+    def settled(low: Scalar, high: Scalar, step: Scalar) -> Bool[Array, ""]:
+        return jnp.minimum(jnp.abs(step), high / low - 1) <= last_step
+
+    def going(state: tuple[Array, ...]) -> Bool[Array, ""]:
+        _, low, high, step, number = state
+        return (number < max_iterations) & ~settled(low, high, step)
+
+    def following(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        b, low, high, _, number = state
+        slope, curvature = derivatives(b)
+        low, high = jnp.where(slope < 0, b, low), jnp.where(slope < 0, high, b)
+        step = -slope / (b * curvature)  # the derivative by log b is b f''
+        newton = b * jnp.exp(jnp.clip(step, -_LONGEST_STEP, _LONGEST_STEP))
+        inside = (newton > low) & (newton < high)
+        middle = jnp.sqrt(low) * jnp.sqrt(high)
+        farthest = math.exp(_LONGEST_STEP)
+        new = jnp.where(inside, newton, jnp.clip(middle, b / farthest, b * farthest))
+        # Rounding decides the sign of the slope where a step is this small.
+        new = jnp.where((slope == 0) | (jnp.abs(step) <= 4 * eps), b, new)
+        return new, low, high, (new - b) / b, number + 1
+
+    first = (*bracket, jnp.ones_like(bracket[0]), jnp.zeros((), jnp.int32))
+    b, low, high, step, _ = lax.while_loop(going, following, first)
+    return b, settled(low, high, step)
 
 
-def _over_blocks(function: _Function, logits: Logits, true: Vector, weight: Vector) -> PyTree:
+def _over_blocks(function: Callable[..., PyTree], *rows: Array) -> PyTree:
     """Apply a function to blocks of rows and stack the results.
 
     One block holds all rows, except on a CPU, where passes over blocks take a third of the time
-    and memory: their exponentials stay in the cache.
-
-    Args:
-      function: the function of the logits, true logits and weights of a block.
-      logits: `[rows, classes]`, of any floating type.
-      true: the logit of the true class of each row.
-      weight: the weight of each row; rows of weight 0 may hold anything.
+    and memory: their exponentials stay in the cache. Rows of weight 0, the last array, may hold
+    anything.
     """
-
-    def of_block(logits: Logits, true: Vector, weight: Vector) -> PyTree:
-        return function(numerics.at_least_float32(logits), true, weight)
-
-    rows, num_rows = (logits, true, weight), len(logits)
-    num_blocks = min(num_rows, -(-logits.size // _BLOCK))
+    num_rows = len(rows[0])
+    num_blocks = min(num_rows, -(-rows[0].size // _BLOCK))
     if num_blocks <= 1 or jax.default_backend() != "cpu":
-        return jax.tree.map(lambda leaf: leaf[None], of_block(*rows))
+        return jax.tree.map(lambda leaf: leaf[None], function(*rows))
     size = -(-num_rows // num_blocks)
 
     def block(first: Array) -> PyTree:
         start = jnp.minimum(first, num_rows - size)
-        logits, true, weight = (lax.dynamic_slice_in_dim(part, start, size) for part in rows)
+        *parts, weight = (lax.dynamic_slice_in_dim(part, start, size) for part in rows)
         # Drop the rows of the last block that the previous block already contains.
-        fresh = start + jnp.arange(size) >= first
-        return of_block(logits, true, jnp.where(fresh, weight, 0))
+        return function(*parts, jnp.where(start + jnp.arange(size) >= first, weight, 0))
 
     return lax.map(block, jnp.arange(0, num_rows, size))
 
 
-def _sums(function: _Function, logits: Logits, true: Vector, weight: Vector) -> PyTree:
+def _sums(function: Callable[..., PyTree], *rows: Array) -> PyTree:
     """Sum the results of a function over all blocks of rows."""
-    return jax.tree.map(jnp.sum, _over_blocks(function, logits, true, weight))
+    return jax.tree.map(jnp.sum, _over_blocks(function, *rows))
 
 
-def _below_top(logits: Logits) -> tuple[Logits, Bool[Array, "rows classes"], Vector]:
-    """Subtract the largest logit of each row; set impossible classes to 0 and mask the others."""
-    top = jnp.max(logits, axis=-1)
-    possible = logits != -jnp.inf
-    return jnp.where(possible, logits - top[:, None], 0), possible, top
+def _below(logits: Logits, top: Vector) -> Logits:
+    """Compute how far the logits are below the largest, finite also for a logit of -inf."""
+    lowest = -math.sqrt(float(jnp.finfo(top.dtype).max))
+    return jnp.maximum(logits.astype(top.dtype) - top[:, None], lowest)
 
 
-class _Facts(NamedTuple):
-    """The conditions for an optimum, computed from one block of rows.
+def _facts(
+    logits: Logits, top: Vector, true: Vector, share: Vector
+) -> tuple[Scalar, Scalar, Bool[Array, ""], Scalar]:
+    """Compute the conditions of an optimum, and the NLL at T = 1.
 
-    Attributes:
-      scale: a power of two, about the largest difference between two logits of a row.
-      slope: the derivative of the summed NLL at 1/T = 0, in units of `scale`.
-      some_wrong: whether some true class does not have the largest logit.
-      distinct: whether the possible classes of some row have different logits.
+    Returns:
+      The largest difference between two logits of a row, the derivative of the NLL at 1/T = 0
+      times the number of classes, whether a true class is not the largest, and the NLL.
     """
-
-    scale: Scalar
-    slope: Scalar
-    some_wrong: Bool[Array, ""]
-    distinct: Bool[Array, ""]
-
-
-def _facts(logits: Logits, true: Vector, weight: Vector) -> _Facts:
-    logits = jnp.where((weight > 0)[:, None], logits, 0)
-    true = jnp.where(weight > 0, true, 0)
-    below, possible, top = _below_top(logits)
-    largest = jnp.max(-below)
-    scale = numerics.power_of_two(largest)
-    true = (true - top) / scale
+    present = share > 0
+    possible = present[:, None] & (logits != -jnp.inf)
+    below = jnp.where(possible, _below(logits, top), 0)
+    lead = jnp.where(present, true - top, 0)
     # Sum differences instead of subtracting means, which is exact for integer logits.
-    differences = jnp.sum(jnp.where(possible, below / scale - true[:, None], 0), axis=-1)
-    differences *= logits.shape[-1] / jnp.sum(possible, axis=-1, dtype=differences.dtype)
-    return _Facts(
-        scale=scale,
-        slope=jnp.sum(weigh(differences, weight)),
-        some_wrong=jnp.any((true < 0) & (weight > 0)),
-        distinct=largest > 0,
-    )
-
-
-def _merged(facts: _Facts) -> _Facts:
-    """Merge the stacked conditions of blocks."""
-    scale = facts.scale.max()
-    return _Facts(
-        scale=scale,
-        slope=(facts.slope * (facts.scale / scale)).sum(),
-        some_wrong=facts.some_wrong.any(),
-        distinct=facts.distinct.any(),
-    )
+    differences = jnp.sum(jnp.where(possible, below - lead[:, None], 0), axis=-1)
+    num_possible = jnp.sum(possible, axis=-1, dtype=lead.dtype)
+    differences *= logits.shape[-1] / jnp.maximum(num_possible, 1)
+    loss = _losses(logits, top, true, share, 1)
+    return jnp.max(-below), jnp.sum(weigh(differences, share)), jnp.any(lead < 0), loss
 
 
 def _derivatives(
-    logits: Logits, true: Vector, share: Vector, scale: Scalar, b: Scalar
+    logits: Logits, top: Vector, true: Vector, share: Vector, b: Scalar
 ) -> tuple[Scalar, Scalar]:
-    """Compute the first and second derivatives of the NLL of `b / scale * logits` by b."""
-    below, possible, top = _below_top(logits)
-    per_scale = 1 / scale  # exact, and cheaper than a division of every logit
-    rows = below * per_scale
-    exps = jnp.where(possible, jnp.exp(b * rows), 0)
+    """Compute the first and second derivatives of the NLL of `b * logits` by b."""
+    below = _below(logits, top)
+    exps = jnp.exp(b * below)
     total = jnp.sum(exps, axis=-1)
-    expected = jnp.sum(exps * rows, axis=-1) / total
+    expected = jnp.sum(exps * below, axis=-1) / total
     # The largest logit is 0 and its probability at least 1 / K: the difference keeps enough digits.
-    square = jnp.sum(exps * rows * rows, axis=-1) / total
+    square = jnp.sum(exps * below * below, axis=-1) / total
     variance = jnp.maximum(square - jnp.square(expected), 0)
-    slopes = expected - (true - top) * per_scale
+    slopes = expected - (true - top)
     return jnp.sum(weigh(slopes, share)), jnp.sum(weigh(variance, share))
 
 
-def _losses(logits: Logits, true: Vector, share: Vector, temperature: Number) -> Scalar:
+def _losses(
+    logits: Logits, top: Vector, true: Vector, share: Vector, temperature: Number
+) -> Scalar:
     """Sum the NLL of the scaled logits."""
-    below, possible, top = _below_top(scaled(logits, temperature))
+    top = scaled(top, temperature)
+    below = scaled(logits.astype(top.dtype), temperature) - top[:, None]
     # Add 1 last, inside log1p, to keep the digits of a small loss.
-    ties = jnp.sum(possible & (below == 0), axis=-1, dtype=below.dtype)
-    others = jnp.sum(jnp.where(possible & (below != 0), jnp.exp(below), 0), axis=-1)
+    ties = jnp.sum(below == 0, axis=-1, dtype=below.dtype)
+    others = jnp.sum(jnp.where(below != 0, jnp.exp(below), 0), axis=-1)
     losses = jnp.log1p(others + (ties - 1)) - (scaled(true, temperature) - top)
     return jnp.sum(weigh(losses, share))
 

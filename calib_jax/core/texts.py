@@ -1,19 +1,15 @@
 """Text for each output format: escaped, such as names of classes and files, and rows in CSV."""
 
+import contextlib
 import csv
 import io
 import math
 import re
-import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 # Joiners are invisible, but words of several scripts and many emoji need them.
 _JOINERS = "\u200c\u200d"
-# Controls, formats such as reversals of a line, surrogates, and line separators.
-_UNPRINTABLE = {"Cc", "Cf", "Cs", "Co", "Zl", "Zp"}
-# All other characters are shown; a page of HTML holds hundreds of thousands of them.
-_PERHAPS_UNPRINTABLE = re.compile(r"[^\n -~]")
 # Tags, entities, links and images.
 _MARKUP = (
     (re.compile(r"&(?=#?\w+;)"), "&amp;"),
@@ -35,13 +31,8 @@ def printable(text: str) -> str:
     """
     if text.isprintable():
         return text
-    return _PERHAPS_UNPRINTABLE.sub(_shown, text)
-
-
-def _shown(match: re.Match[str]) -> str:
-    character = match[0]
-    shown = character in _JOINERS or unicodedata.category(character) not in _UNPRINTABLE
-    return character if shown else ascii(character)[1:-1]
+    shown = (c if c.isprintable() or c == "\n" or c in _JOINERS else ascii(c)[1:-1] for c in text)
+    return "".join(shown)
 
 
 def one_line(text: str) -> str:
@@ -98,17 +89,11 @@ def in_csv(cells: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _cell(text: str) -> str:
-    return f"'{one_line(text)}" if _is_formula(text) else one_line(text)
-
-
-def _is_formula(text: str) -> bool:
-    if not text.lstrip().startswith(_FORMULA) and not text.startswith(("\t", "\r")):
-        return False
-    try:
+    is_formula = text.lstrip().startswith(_FORMULA) or text.startswith(("\t", "\r"))
+    with contextlib.suppress(ValueError):
         float(text)
-    except ValueError:
-        return True
-    return False
+        is_formula = False
+    return f"'{one_line(text)}" if is_formula else one_line(text)
 
 
 def without_nan(value: Any) -> Any:

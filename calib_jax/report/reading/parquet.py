@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from calib_jax.core import machine
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
 
@@ -96,6 +95,6 @@ def opened(path: pathlib.Path, kind: str) -> Iterator[Columns]:
         sizes = (
             columns.metadata.row_group(k).total_byte_size for k in range(columns.num_row_groups)
         )
-        if math.fsum(sizes) > machine.free_memory():
+        if math.fsum(sizes) > reading.free_memory():
             raise MemoryError
         yield Columns(columns)
