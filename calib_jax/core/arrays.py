@@ -421,10 +421,7 @@ def gathered(name: str, what: str, values: Any) -> Any:
       values: an array, which inside `jit` is replicated.
     """
     if isinstance(values, jax.core.Tracer):
-        sharding = _explicit_sharding(values)
-        return (
-            values if sharding is None else reshard(values, sharding.update(spec=PartitionSpec()))
-        )
+        return values if _explicit_sharding(values) is None else reshard(values, PartitionSpec())
     if not isinstance(values, jax.Array) or len(values.sharding.device_set) == 1:
         return values
     refuse_part(name, what, values)

@@ -1,11 +1,7 @@
-"""Catalogues: members are registered by name, so a new member needs no edit of a list.
+"""Catalogues: members are registered by name, also those of users."""
 
-A subpackage creates a catalogue, the files of the subpackage register their members with a
-decorator, and `__init__` imports every file.
-"""
-
-from collections.abc import Callable, Iterator, Mapping
-from typing import Any, Generic, TypeVar
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 from calib_jax.core import checks
 from calib_jax.core.names import check_options
@@ -14,10 +10,8 @@ _Member = TypeVar("_Member")
 _Entry = TypeVar("_Entry")
 
 
-class Catalogue(Mapping[str, _Member], Generic[_Member]):
-    """A mapping from names to members; an error for an unknown name suggests the nearest name.
-
-    Printing a catalogue prints the names.
+class Catalogue(dict[str, _Member]):
+    """A table from names to members; an error for an unknown name suggests the nearest name.
 
     >>> pets = Catalogue("pet")
     >>> @pets.register("cat")
@@ -33,33 +27,26 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
 
     def __init__(self, kind: str) -> None:
         """Create an empty catalogue; `kind` is the word for a member in error messages."""
+        super().__init__()
         self.kind = kind
-        self._members: dict[str, Any] = {}
 
     def register(self, name: str) -> Callable[[_Entry], _Entry]:
         """Register a member under a name; raise ValueError if the name is taken."""
 
-        def enter(member: _Entry) -> _Entry:
-            if name in self._members:
-                raise ValueError(
-                    f"the {self.kind} {name!r} exists already: choose another name, or call"
-                    " `unregister` on the catalogue."
-                )
-            self._members[name] = member
+        def enter(member: Any) -> Any:
+            if name in self:
+                raise ValueError(f"the {self.kind} {name!r} exists already: choose another name.")
+            self[name] = member
             return member
 
         return enter
 
-    def unregister(self, name: str) -> None:
-        """Remove a member, for example to define it again in a notebook."""
-        self.check_name(name)
-        del self._members[name]
-
     def make(self, name: str, /, **options: Any) -> Any:
         """Validate the options and call the factory registered under `name` with them."""
         self.check_name(name)
-        check_options(name, self._members[name], options)
-        return self._members[name](**options)
+        factory: Any = self[name]
+        check_options(name, factory, options)
+        return factory(**options)
 
     def check_name(self, name: str) -> None:
         """Raise ValueError if no member has this name."""
@@ -67,12 +54,3 @@ class Catalogue(Mapping[str, _Member], Generic[_Member]):
 
     def __repr__(self) -> str:
         return f"Catalogue({self.kind}: {', '.join(self)})"
-
-    def __getitem__(self, name: str) -> _Member:
-        return self._members[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(sorted(self._members))
-
-    def __len__(self) -> int:
-        return len(self._members)

@@ -24,9 +24,8 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
     Returns:
       the folder in use; None if nothing is stored, including when the folder cannot be written.
     """
-    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
-    if folder is None and configured:
-        return pathlib.Path(configured)
+    if folder is None and jax.config.jax_compilation_cache_dir:
+        return pathlib.Path(jax.config.jax_compilation_cache_dir)
     if folder == "":
         jax.config.update("jax_compilation_cache_dir", None)
         return None
@@ -34,8 +33,6 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
         folder = user_folder() if folder is None else pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
-        return None
-    if not os.access(folder, os.W_OK):
         return None
     jax.config.update("jax_compilation_cache_dir", str(folder))
     jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)

@@ -48,22 +48,23 @@ def check_weights(weights: Any, labels: Any) -> None:
         return
     weights = np.asarray(weights)
     check_shape_of_weights(weights.shape, np.shape(labels))
-    if weights.dtype.kind not in "fiub":
-        raise TypeError(f"weights must be numbers, got {weights.dtype}.")
-    if weights.dtype.kind in "fi" and not np.all(valid := (weights >= 0) & (weights < np.inf)):
-        raise ValueError(
-            f"weights must be finite and not negative, got {weights[~valid].flat[0]:g}: give 0 to"
-            " labels that do not count."
-        )
+    if not np.all((weights >= 0) & (weights < np.inf)):
+        raise ValueError("weights must be finite and not negative: give 0 to absent labels.")
 
 
 def check_shape_of_weights(given: tuple[int, ...], labels: tuple[int, ...]) -> None:
     """Raise an error unless weights have the shape of the labels, or one value for each row."""
     if given not in (labels, labels[:1]):
-        either = "" if len(labels) == 1 else f", or {labels[:1]}"
         raise ValueError(
-            f"weights must have the shape of the labels {labels}{either}, got {given}."
+            f"weights must have the shape of the labels {labels}, or {labels[:1]}, got {given}."
         )
+
+
+def _present(labels: np.ndarray, weights: Any) -> np.ndarray:
+    """Mark the labels whose weight is not 0; a weight of a row counts for all its labels."""
+    weights = np.ones(len(labels)) if weights is None else np.asarray(weights)
+    missing = (1,) * (labels.ndim - weights.ndim)
+    return np.broadcast_to(weights.reshape(weights.shape + missing) > 0, labels.shape)
 
 
 def wrong_label(examples: Examples, num_classes: int) -> tuple[tuple[int, ...], int] | None:
@@ -74,14 +75,9 @@ def wrong_label(examples: Examples, num_classes: int) -> tuple[tuple[int, ...], 
     """
     labels = np.asarray(examples.labels)
     outside = (labels < 0) | (labels >= num_classes)
-    if examples.weights is not None:
-        weights = np.asarray(examples.weights)
-        outside &= weights.reshape(weights.shape + (1,) * (labels.ndim - weights.ndim)) > 0
-    places = np.argwhere(outside)
-    if not len(places):
-        return None
-    place = tuple(places[0].tolist())
-    return place, int(labels[place])
+    for place in np.argwhere(outside & _present(labels, examples.weights)).tolist():
+        return tuple(place), int(labels[tuple(place)])
+    return None
 
 
 @runtime_checkable
@@ -95,9 +91,6 @@ class Source(Protocol):
         ...
 
 
-_NO_SOURCES = (np.ndarray, jax.Array, tuple, list, Mapping)
-
-
 def check_source(name: str, source: Any) -> None:
     """Raise TypeError for arrays in place of a source of examples.
 
@@ -106,7 +99,8 @@ def check_source(name: str, source: Any) -> None:
     TypeError: train must be a source of examples, got ndarray:
     give calib_jax.core.InMemory(inputs, labels), with labels 0 if there are none.
     """
-    if not isinstance(source, Source) or isinstance(source, _NO_SOURCES):
+    arrays = np.ndarray, jax.Array, tuple, list, Mapping
+    if not isinstance(source, Source) or isinstance(source, arrays):
         raise TypeError(
             f"{name} must be a source of examples, got {type(source).__name__}:\ngive"
             " calib_jax.core.InMemory(inputs, labels), with labels 0 if there are none."
@@ -152,17 +146,15 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
         examples = source[index]
     if not isinstance(examples, Examples):  # such as the pair of a torch data set
         raise TypeError(
-            f"a source takes an array of numbers and must return Examples, got"
-            f" {type(examples).__name__} from {type(source).__name__}: return"
-            " calib_jax.core.Examples(inputs, labels), or make arrays by data.arrays_of."
+            f"a source must return calib_jax.core.Examples, got {type(examples).__name__} from"
+            f" {type(source).__name__}: make arrays by data.arrays_of."
         )
-    shapes = [np.shape(leaf) for leaf in jax.tree.leaves((examples.inputs, examples.labels))]
-    wrong = next((shape for shape in shapes if shape[:1] != (len(index),)), None)
-    if wrong is not None:
-        raise ValueError(
-            f"a source must return arrays with a row for each of the {len(index)} numbers it takes,"
-            f" got an array of shape {wrong} from {type(source).__name__}."
-        )
+    for leaf in jax.tree.leaves((examples.inputs, examples.labels)):
+        if np.shape(leaf)[:1] != (len(index),):
+            raise ValueError(
+                f"a source must return arrays with a row for each of the {len(index)} numbers it"
+                f" takes, got an array of shape {np.shape(leaf)} from {type(source).__name__}."
+            )
     check_weights(examples.weights, examples.labels)
     return examples
 
@@ -185,12 +177,7 @@ def weighted_labels(source: Source) -> tuple[np.ndarray, np.ndarray] | None:
     None if the source has no attribute `labels`; see `labels_of`.
     """
     labels = labels_of(source)
-    if labels is None:
-        return None
-    weights = getattr(source, "weights", None)
-    weights = np.ones(len(labels)) if weights is None else np.asarray(weights)
-    missing = (1,) * (labels.ndim - weights.ndim)
-    return labels, np.broadcast_to(weights.reshape(weights.shape + missing) > 0, labels.shape)
+    return None if labels is None else (labels, _present(labels, getattr(source, "weights", None)))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -234,20 +221,13 @@ class InMemory:
     weights: np.ndarray | None = None
 
     def __post_init__(self) -> None:
-        for leaf in jax.tree.leaves((self.inputs, self.labels, self.weights)):
-            if not np.ndim(leaf):
-                raise TypeError(
-                    "InMemory takes arrays, whose first axis numbers the examples, got"
-                    f" {leaf!r}: give np.array(list)."
-                )
-        dtype = np.asarray(self.labels).dtype
-        if dtype.kind in "OSU":
-            raise TypeError(
-                f"labels must be numbers of classes, got {dtype}: data.from_arrays numbers names."
+        if np.asarray(self.labels).dtype.kind in "OSU":
+            raise TypeError("labels must be numbers of classes: data.from_arrays numbers names.")
+        sizes = {np.shape(leaf)[:1] for leaf in jax.tree.leaves((self.inputs, self.labels))}
+        if len(sizes) != 1 or () in sizes:
+            raise ValueError(
+                f"inputs and labels must be arrays of as many rows, got {sorted(sizes)}."
             )
-        sizes = {len(leaf) for leaf in jax.tree.leaves((self.inputs, self.labels))}
-        if len(sizes) != 1:
-            raise ValueError(f"inputs and labels must have as many rows, got {sorted(sizes)}.")
         check_weights(self.weights, self.labels)
 
     @property

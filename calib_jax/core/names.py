@@ -9,8 +9,6 @@ from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
 
-import jax
-
 
 def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
     """Return the choices nearest to a name; ignore case, and treat - and _ as equal.
@@ -94,67 +92,26 @@ def options_of(function: Callable[..., Any]) -> dict[str, Any]:
     Options are keyword-only or have a default. `weights` has a default, too, but holds data.
     """
     return {
-        name: parameter.default
-        for name, parameter in inspect.signature(function).parameters.items()
-        if parameter.kind is parameter.KEYWORD_ONLY
-        or (
-            parameter.kind is parameter.POSITIONAL_OR_KEYWORD
-            and parameter.default is not parameter.empty
-            and name != "weights"
-        )
+        name: each.default
+        for name, each in inspect.signature(function).parameters.items()
+        if each.kind is each.KEYWORD_ONLY
+        or (each.kind is each.POSITIONAL_OR_KEYWORD and each.default is not each.empty)
+        if name != "weights"
     }
 
 
-def takes_options_of(
-    *functions: Callable[..., Any], without: Collection[str] = ()
-) -> Callable[[_Function], _Function]:
-    """Replace `**options` in a function's signature by the keyword options of other functions.
-
-    The options and their defaults are then written once, and `help` and `check_options` see them.
-
-    Args:
-      *functions: the functions that receive the options.
-      without: options that the function does not pass on.
-
-    >>> def focal(logits, *, gamma=3.0, weighting="loss"): ...
-    >>> @takes_options_of(focal, without=["weighting"])
-    ... def sharper(logits, *, scale=1.0, **options): ...
-    >>> inspect.signature(sharper)
-    <Signature (logits, *, scale=1.0, gamma=3.0)>
-    """
-
-    def decorate(function: _Function) -> _Function:
-        signature = inspect.signature(function)
-        parameters = {
-            name: parameter
-            for name, parameter in signature.parameters.items()
-            if parameter.kind is not inspect.Parameter.VAR_KEYWORD
-        }
-        for source in functions:
-            for name, parameter in inspect.signature(source).parameters.items():
-                if parameter.kind is inspect.Parameter.KEYWORD_ONLY and name not in without:
-                    parameters.setdefault(name, parameter)
-        function.__signature__ = signature.replace(  # type: ignore[attr-defined]
-            parameters=list(parameters.values())
-        )
-        return function
-
-    return decorate
-
-
-def check_options(name: str, function: Callable[..., Any], options: Mapping[str, Any]) -> None:
+def check_options(name: str, function: Callable[..., Any], options: Iterable[str]) -> None:
     """Validate that `function` has every option; the error suggests the nearest name."""
     known_options(name, options_of(function), options)
 
 
 def known_options(name: str, known: Collection[str], options: Iterable[str]) -> None:
-    """Validate that the options are known; the error suggests the nearest name or lists all."""
+    """Validate that the options are known; the error suggests the nearest name and lists all."""
     for option in options:
         if option not in known:
+            listed = ", ".join(sorted(known)) or "none"
             hint = nearest(option, known)
-            if len(known) <= 10 or hint == ".":
-                hint = f" (it has {', '.join(sorted(known)) or 'none'}){hint}"
-            raise TypeError(f"{name!r} has no option {option!r}{hint}")
+            raise TypeError(f"{name!r} has no option {option!r} (it has {listed}){hint}")
 
 
 def names_options(made: type[_Class]) -> type[_Class]:
@@ -179,9 +136,6 @@ def names_options(made: type[_Class]) -> type[_Class]:
 
     type.__setattr__(made, "__init__", checked)
     return made
-
-
-_MOST_LEAVES = 8
 
 
 def short_repr(record: Any) -> str:
@@ -211,8 +165,7 @@ def short(value: Any) -> str:
     if hasattr(value, "_asdict"):
         return short_repr(value)
     if isinstance(value, dict | list | tuple):
-        leaves = jax.tree.leaves(value)
-        plain = all(isinstance(leaf, bool | int | float | str) for leaf in leaves)
-        if len(leaves) > _MOST_LEAVES or not plain:
+        entries = value.values() if isinstance(value, dict) else value
+        if len(value) > 8 or not all(isinstance(each, int | float | str) for each in entries):
             return f"<{type(value).__name__} of {len(value)}>"
     return repr(value)

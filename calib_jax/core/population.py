@@ -114,7 +114,6 @@ def _gradient(weighting: str) -> bool:
 
 
 def _focal(p: np.ndarray, *, gamma: float = 3.0, weighting: str = "loss") -> np.ndarray:
-    checks.at_least("gamma", gamma, 0)
     return _powers_of_rest(p, lambda q: np.full_like(q, gamma), gamma, weighting)
 
 
@@ -178,7 +177,6 @@ def _steps(
 def _dual_focal(
     p: np.ndarray, *, gamma: float = 5.0, runner_up: str = "below", weighting: str = "loss"
 ) -> np.ndarray:
-    checks.at_least("gamma", gamma, 0)
     checks.one_of("runner_up of a population minimiser", runner_up, ("below",))
     of_gradient = _gradient(weighting)
 
@@ -205,7 +203,6 @@ def _generalized_brier(
     reading: str = "norm",
     weighting: str = "gradient",
 ) -> np.ndarray:
-    checks.at_least("gamma", gamma, 0)
     checks.one_of("reading", reading, ("norm", "sum"))
     if reading == "sum":  # the sum of powers is the norm with beta = gamma
         beta = gamma
@@ -250,7 +247,6 @@ def _distances(
 
 
 def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "others") -> np.ndarray:
-    checks.between("alpha", alpha, 0, 1)
     checks.one_of("spread", spread, ("others", "all"))
     num_classes = p.shape[-1]
     if spread == "all":
@@ -265,20 +261,25 @@ def _margin_smoothing(
 
     With M the largest probability, $q_k = \max(\min(p_k, M), \min(p_k + \alpha / K, M e^{-m}))$.
     """
-    checks.at_least("margin", margin, 0)
-    checks.at_least("alpha", alpha, 0)
     checks.one_of("class_reduction", class_reduction, ("mean", "sum"))
     added = alpha / p.shape[-1] if class_reduction == "mean" else alpha
 
     def filled(largest: np.ndarray) -> np.ndarray:
         return np.maximum(np.minimum(p, largest), np.minimum(p + added, largest * np.exp(-margin)))
 
-    low, high = np.zeros((len(p), 1)), p.max(axis=-1, keepdims=True)
-    for _ in range(80):
+    return filled(_bisected(filled, np.zeros((len(p), 1)), p.max(axis=-1, keepdims=True)))
+
+
+def _bisected(
+    row: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray
+) -> np.ndarray:
+    """Find the value of each row, between two values, at which the sum of a monotone row is 1."""
+    rises = row(high).sum(axis=-1, keepdims=True) > row(low).sum(axis=-1, keepdims=True)
+    for _ in range(100):
         middle = (low + high) / 2
-        above = filled(middle).sum(axis=-1, keepdims=True) > 1
-        low, high = np.where(above, low, middle), np.where(above, middle, high)
-    return filled(high)
+        beyond = (row(middle).sum(axis=-1, keepdims=True) > 1) == rises
+        low, high = np.where(beyond, low, middle), np.where(beyond, middle, high)
+    return high
 
 
 def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.0) -> np.ndarray:
@@ -288,7 +289,6 @@ def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.
     """
     from scipy.special import wrightomega
 
-    checks.at_least("scale", scale, 0)
     if gamma:
         raise ValueError("entropy_regularized has a known minimiser for gamma = 0 only.")
     if not scale:
@@ -298,13 +298,8 @@ def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.
         return p / (scale * wrightomega(value / scale + np.log(p / scale)))
 
     # All q_k are at most 1 at the upper end, and one is at least 1 / K at the lower end.
-    num_classes = p.shape[-1]
-    low, high = np.zeros((len(p), 1)), np.full((len(p), 1), num_classes + scale * 700.0)
-    for _ in range(100):
-        middle = (low + high) / 2
-        above = of(middle).sum(axis=-1, keepdims=True) > 1
-        low, high = np.where(above, middle, low), np.where(above, high, middle)
-    q = of(high)
+    low, high = np.zeros((len(p), 1)), np.full((len(p), 1), p.shape[-1] + scale * 700.0)
+    q = of(_bisected(of, low, high))
     return q / q.sum(axis=-1, keepdims=True)
 
 
@@ -341,36 +336,31 @@ _MINIMIZERS: Mapping[str, Callable[..., np.ndarray]] = {
 def rows_of(logits: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out logits `[rows, classes]` and labels in float64; raise for bad ones."""
     z, y = np.asarray(logits, np.float64), np.asarray(labels)
-    if z.ndim < 2 or y.shape != z.shape[:-1]:
+    if z.ndim < 2 or y.shape != z.shape[:-1] or not z.size:
         raise ValueError(
-            f"a prediction needs logits [*batch, classes] with labels [*batch], got {z.shape} and"
-            f" {y.shape}: pass both."
+            f"a prediction needs logits [*batch, classes] and labels [*batch], got {z.shape} and"
+            f" {y.shape}."
         )
     z, y = z.reshape(-1, z.shape[-1]), y.reshape(-1).astype(int)
-    if not (len(z) and np.isfinite(z).all() and np.all((y >= 0) & (y < z.shape[1]))):
+    if not (np.isfinite(z).all() and np.all((y >= 0) & (y < z.shape[1]))):
         raise ValueError("a prediction needs finite logits, and labels between 0 and classes - 1.")
     return z, y
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
     """Fit the temperature of least NLL; raise where no temperature is best."""
+    from scipy.optimize import brentq
+
+    def slope(log_t: float) -> float:
+        return float(slopes(logits, labels, log_t).mean())
+
     low, high = np.log(1e-3), np.log(1e3)
-    if slopes(logits, labels, low).mean() <= 0 or slopes(logits, labels, high).mean() >= 0:
+    if slope(low) <= 0 or slope(high) >= 0:
         raise ValueError(
             "these logits have no best temperature: they are no better than chance, or every"
             " prediction is right. Give more held-out rows or another network."
         )
-    log_t = 0.0
-    for _ in range(100):
-        slope = slopes(logits, labels, log_t).mean()
-        low, high = (log_t, high) if slope > 0 else (low, log_t)
-        bend = (slopes(logits, labels, log_t + 1e-4).mean() - slope) / 1e-4
-        following = log_t - slope / bend if bend < 0 else np.inf
-        following = following if low < following < high else (low + high) / 2
-        if abs(following - log_t) < 1e-9:
-            break
-        log_t = following
-    return float(np.exp(log_t))
+    return float(np.exp(brentq(slope, low, high, xtol=1e-10)))
 
 
 def slopes(logits: np.ndarray, labels: np.ndarray, log_t: float) -> np.ndarray:

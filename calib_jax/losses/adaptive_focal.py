@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Real
@@ -16,7 +15,6 @@ from calib_jax.core.binning import (
     uniform_edges,
     whole_example_bins,
 )
-from calib_jax.core.names import takes_options_of
 from calib_jax.core.numerics import at_least_float32, power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
@@ -161,9 +159,16 @@ def adafocal_rule(
     return jnp.clip(jnp.where(jnp.abs(moved) < switch, switched, moved), gamma_min, gamma_max)
 
 
-@takes_options_of(adafocal_rule)
 def adafocal_update(
-    state: AdaFocalState, rows: Rows, *, binning: str = "mass", **rule_options: Any
+    state: AdaFocalState,
+    rows: Rows,
+    *,
+    binning: str = "mass",
+    rate: Number = 1.0,
+    switch: Number = 0.2,
+    gamma_min: Number = -2.0,
+    gamma_max: Number = 20.0,
+    rule: str = "released",
 ) -> AdaFocalState:
     """Recompute the bins from validation data and update their gammas.
 
@@ -172,7 +177,7 @@ def adafocal_update(
       rows: from `adafocal_rows`, merged over batches and devices.
       binning: "mass" cuts the examples into bins of equal weight, independent of their order;
         "released" is the released code's binning of whole examples, which drops the lowest.
-      **rule_options: the options of `adafocal_rule`.
+      rate, switch, gamma_min, gamma_max, rule: the options of `adafocal_rule`.
 
     Returns:
       The new state, or the old state if there is no validation data.
@@ -183,7 +188,15 @@ def adafocal_update(
     sums, edges = BINNINGS[binning](
         rows["confidence"], rows["hit"], rows["weight"], len(state.gamma)
     )
-    gamma = adafocal_rule(state.gamma, sums.gap.astype(state.gamma.dtype), **rule_options)
+    gamma = adafocal_rule(
+        state.gamma,
+        sums.gap.astype(state.gamma.dtype),
+        rate=rate,
+        switch=switch,
+        gamma_min=gamma_min,
+        gamma_max=gamma_max,
+        rule=rule,
+    )
     known = jnp.any(rows["weight"] > 0)
     return AdaFocalState(
         gamma=jnp.where(known, gamma, state.gamma),
@@ -191,14 +204,17 @@ def adafocal_update(
     )
 
 
-@takes_options_of(adafocal_rule)
 def adafocal_objective(
     *,
     num_bins: int = 15,
     gamma_initial: Number = 1.0,
     binning: str = "mass",
     weighting: Weighting = "loss",
-    **rule_options: Any,
+    rate: Number = 1.0,
+    switch: Number = 0.2,
+    gamma_min: Number = -2.0,
+    gamma_max: Number = 20.0,
+    rule: str = "released",
 ) -> Objective:
     r"""AdaFocal: focal or inverse focal loss with a gamma per bin, updated after each validation.
 
@@ -224,8 +240,8 @@ def adafocal_objective(
     """
     checks.num_bins(num_bins)
     checks.one_of("binning", binning, BINNINGS)
-    bins = jax.ShapeDtypeStruct((num_bins,), jnp.float32)
-    jax.eval_shape(lambda *of: adafocal_rule(*of, **rule_options), bins, bins)  # validates them
+    checks.one_of("rule", rule, RULES)
+    limits: dict[str, Any] = {"switch": switch, "gamma_min": gamma_min, "gamma_max": gamma_max}
 
     def init(num_classes: int) -> AdaFocalState:
         gamma = jnp.full(num_bins, gamma_initial, float)
@@ -242,7 +258,7 @@ def adafocal_objective(
         return adafocal_rows(confidence.reshape(-1), hit.reshape(-1), weights)
 
     def update(state: AdaFocalState, rows: Rows, progress: Progress) -> AdaFocalState:
-        return adafocal_update(state, rows, binning=binning, **rule_options)
+        return adafocal_update(state, rows, binning=binning, rate=rate, rule=rule, **limits)
 
     def table(state: AdaFocalState, rows: Rows) -> dict[str, Array]:
         columns = rows["confidence"], rows["hit"], rows["weight"]

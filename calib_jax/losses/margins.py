@@ -10,7 +10,6 @@ import jax.numpy as jnp
 from jax import lax
 
 from calib_jax.core import arrays, checks
-from calib_jax.core.names import takes_options_of
 from calib_jax.core.numerics import at_least_float32, of_classes, times, valid
 from calib_jax.core.probabilities import cross_entropy_and_view
 from calib_jax.core.types import (
@@ -159,10 +158,11 @@ def _shares(labels: Labels, weights: Weights | None, kernel_size: int, like: Per
     return counts / kernel_size**dims
 
 
-@takes_options_of(neighbour_margin_penalty, without=["axis_name"])
-def neighbour_margin(*, alpha: Numbers = 0.1, **options: Any) -> Objective:
+def neighbour_margin(
+    *, alpha: Numbers = 0.1, kernel_size: int = 3, distance: str = "l1"
+) -> Objective:
     """Cross-entropy plus `alpha` times the distance from the label shares, for dense labels."""
-    penalty = with_options(neighbour_margin_penalty, **options)
+    penalty = with_options(neighbour_margin_penalty, kernel_size=kernel_size, distance=distance)
 
     def value(_: Any, logits: Logits, labels: Labels, weights: Weights | None) -> PerExample:
         losses, view = cross_entropy_and_view(logits, labels)

@@ -28,7 +28,7 @@ from jax import lax
 
 from calib_jax.core import arrays, checks, numerics
 from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
-from calib_jax.core.names import takes_options_of
+from calib_jax.core.names import options_of
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 from calib_jax.core.types import Progress as Progress
@@ -301,9 +301,11 @@ def of_loss(loss: Callable[..., Array], **fixed: Any) -> Callable[..., Objective
       **fixed: options that are fixed; the others stay options.
     """
 
-    @takes_options_of(loss, without=fixed)
     def make(**options: Any) -> Objective:
         return as_objective(with_options(loss, **fixed, **options))
 
+    parameters = inspect.signature(loss).parameters
+    options = [parameters[name] for name in options_of(loss) if name not in fixed]
+    make.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     make.__doc__, make.__name__ = loss.__doc__, loss.__name__
     return make

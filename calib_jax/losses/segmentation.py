@@ -11,7 +11,6 @@ from jax import lax
 
 from calib_jax.core import arrays
 from calib_jax.core.binning import class_sums
-from calib_jax.core.names import takes_options_of
 from calib_jax.core.numerics import (
     argsort,
     at_least_float32,
@@ -267,13 +266,12 @@ def _penalty(shared: Array, union: Array, counted: Array) -> Scalar:
     return jnp.where(count > 0, 1 - jnp.sum(iou) / jnp.maximum(count, 1), 0)
 
 
-@takes_options_of(soft_iou_penalty, without=["axis_name"])
 def soft_iou(
-    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, **options: Any
+    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, per_image: bool = False
 ) -> Objective:
     """`scale` times 1 minus the soft IoU, plus `cross_entropy_scale` times cross-entropy."""
     loss = scaled_cross_entropy(cross_entropy_scale)
-    return regularized(loss, with_options(soft_iou_penalty, **options), scale)
+    return regularized(loss, with_options(soft_iou_penalty, per_image=per_image), scale)
 
 
 @arrays.takes_logits()
@@ -354,13 +352,12 @@ def _surrogate(errors: Array, true: Array, weights: Array) -> Scalar:
     return jnp.sum(jnp.where(occurs, of_class, 0)) / jnp.maximum(count, 1)
 
 
-@takes_options_of(lovasz_penalty, without=["axis_name"])
 def lovasz(
-    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, **options: Any
+    *, scale: Numbers = 1.0, cross_entropy_scale: Numbers = 0.0, per_image: bool = False
 ) -> Objective:
     """`scale` times Lovasz-softmax, plus `cross_entropy_scale` times cross-entropy.
 
     The paper and the released code of Tian et al. 2021 train on Lovasz-softmax alone, per image.
     """
     loss = scaled_cross_entropy(cross_entropy_scale)
-    return regularized(loss, with_options(lovasz_penalty, **options), scale)
+    return regularized(loss, with_options(lovasz_penalty, per_image=per_image), scale)

@@ -110,8 +110,8 @@ def package(tmp_path, monkeypatch):
     yield tmp_path
     for name in ("own", "broken", "typo"):
         sys.modules.pop(name, None)
-    metrics.catalogue()._members.pop("percent_wrong", None)
-    calibrators.catalogue()._members.pop("Halved", None)
+    metrics.catalogue().pop("percent_wrong", None)
+    calibrators.catalogue().pop("Halved", None)
 
 
 PATHS = {
