@@ -32,6 +32,8 @@ _Value = TypeVar("_Value")
 # Whether a function takes soft labels; "or_zeros": a row may also be 0 for every class.
 TakesSoft: TypeAlias = bool | Literal["or_zeros"]
 
+_KEYWORD = inspect.Parameter.KEYWORD_ONLY
+_REPLICATED = PartitionSpec()
 _TOLERANCE = 1e-3  # of the sum of soft labels, for printed digits
 
 
@@ -93,8 +95,8 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
     except ValueError:
         given = f"lists of different lengths in a {type(values).__name__}"
     caller = f"{name}: " if name else ""
-    hint = ": np.unique(labels, return_inverse=True) numbers names" * (what == "labels")
-    raise TypeError(f"{caller}{what} must be an array of numbers, got {given}{hint}.")
+    hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
+    raise TypeError(f"{caller}{what} must be numbers{hint}, got {given}.")
 
 
 def as_labels(labels: Any) -> Array:
@@ -138,28 +140,29 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             f"{name}: logits must have shape [*batch, classes] with at least one class, got"
             f" {logits.shape}."
         )
+    batch = logits.shape[:-1]
     if soft_labels and labels.shape == logits.shape and not is_integer and labels.dtype != bool:
         return logits, labels
-    if labels.shape == logits.shape[:-1] and is_integer:
+    if labels.shape == batch and is_integer:
         return logits, labels
-    needed = f"integer labels of shape {logits.shape[:-1]}"
-    if soft_labels:
-        needed += f" or distributions of shape {logits.shape}"
-    hint = "."
-    if labels.shape == logits.shape[:-1]:
-        hint = ": cast numbers of classes, labels.astype(int)."
-    elif logits.ndim == 1 or logits.shape[-1] == 1:
-        hint = ": one logit of a binary model needs two classes, calib_jax.binary(logits)."
+    if labels.shape == batch:
+        raise TypeError(
+            f"{name}: labels {labels.shape} must be integers, got {labels.dtype}: cast numbers of"
+            " classes, labels.astype(int)."
+        )
+    hint, error, given = "", ValueError, f"got {labels.shape}"
+    if soft_labels and labels.ndim == logits.ndim and (is_integer or labels.dtype == bool):
+        error, given = TypeError, f"but the labels {labels.shape} are {labels.dtype}"  # type: ignore[assignment]
+        hint = ": one-hot labels must be floating point, labels.astype(float)"
+    if logits.ndim == 1:
+        hint = ": binary logits need two classes, calib_jax.binary(logits)"
+    elif logits.shape[-1] == 1:
+        hint = ": binary logits need two classes, calib_jax.binary(logits[..., 0])"
     elif logits.ndim > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):
-        hint = ": the classes are the last axis, jnp.moveaxis(logits, 1, -1)."
-    elif labels.shape == (*logits.shape[:-1], 1):
-        hint = ": drop the last axis, labels[..., 0]."
-    elif labels.shape == logits.shape and soft_labels:
-        hint = ": one-hot labels must be floating point, labels.astype(float)."
-    error = TypeError if labels.shape in (logits.shape, logits.shape[:-1]) else ValueError
-    raise error(
-        f"{name}: logits {logits.shape} need {needed}, got {labels.shape} of {labels.dtype}{hint}"
-    )
+        hint = ": the classes are the last axis, jnp.moveaxis(logits, 1, -1)"
+    elif labels.shape == (*batch, 1):
+        hint = ": drop the last axis, labels[..., 0]"
+    raise error(f"{name}: logits {logits.shape} need labels of shape {batch}, {given}{hint}.")
 
 
 def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
@@ -200,7 +203,8 @@ def takes_logits(
         function: Callable[Concatenate[Any, Any, _Options], _Value],
     ) -> FunctionOfArrays[_Options, _Value]:
         name = function.__name__
-        known = [*inspect.signature(function).parameters][2:]
+        parameters = inspect.signature(function).parameters
+        known = [*parameters][2:]
 
         @functools.partial(jax.jit, static_argnames="fixed", inline=True)
         def compiled(
@@ -210,13 +214,21 @@ def takes_logits(
             more = more | {"weights": weights} if "weights" in known else more
             return function(logits, labels, **more, **dict(fixed))
 
+        def positional(args: tuple[Any, ...]) -> dict[str, Any]:
+            names = [key for key in known if parameters[key].kind is not _KEYWORD]
+            if len(args) > len(names):
+                raise TypeError(
+                    f"{name} takes {2 + len(names)} positional arguments, got {2 + len(args)}:"
+                    " options are keywords."
+                )
+            return dict(zip(names, args, strict=False))
+
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
             for option in options.keys() - known:
                 known_options(name, known, [option])
             if args:
-                bound = inspect.signature(function).bind(logits, labels, *args, **options)
-                options = dict([*bound.arguments.items()][2:])
+                options |= positional(args)
             weights = options.pop("weights", None)
             logits, labels, weights = door(name, logits, labels, weights, soft_labels)
             number = math.prod(logits.shape[:-1])
@@ -231,9 +243,9 @@ def takes_logits(
                     fixed.append((option, value))
                 else:
                     more[option] = jnp.asarray(value) if isinstance(value, list) else value
-            if any(callable(value) for value in more.values()):  # it may be new in every call
-                return with_auto_axes(compiled.__wrapped__, logits, labels, weights, more, ())
-            return with_auto_axes(compiled, logits, labels, weights, more, tuple(fixed))
+            is_new = any(callable(value) for value in more.values())  # perhaps in every call
+            program = compiled.__wrapped__ if is_new else compiled
+            return with_auto_axes(program, logits, labels, weights, more, tuple(fixed))
 
         return mark_checked(checked, function, soft_labels)
 
@@ -396,16 +408,16 @@ def with_auto_axes(
     mesh = sharding.mesh
     auto = mesh.abstract_mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
     shape = np.shape(logits)
-    per_class = PartitionSpec() if of_logits is None else jax.typeof(logits).sharding.spec
+    per_class = _REPLICATED if of_logits is None else jax.typeof(logits).sharding.spec
     per_example = per_class if of_labels is None else jax.typeof(labels).sharding.spec
     per_example = PartitionSpec(*per_example[: len(shape) - 1])
     specs: Mapping[Any, Any] = {shape: per_class, shape[:-1]: per_example} if per_row else {}
 
     def entering(leaf: Any) -> Any:
-        return leaf if _explicit_sharding(leaf) is None else reshard(leaf, PartitionSpec())
+        return leaf if _explicit_sharding(leaf) is None else reshard(leaf, _REPLICATED)
 
     def leaving(leaf: Any) -> Any:
-        return reshard(leaf, NamedSharding(mesh, specs.get(np.shape(leaf), PartitionSpec())))
+        return reshard(leaf, NamedSharding(mesh, specs.get(np.shape(leaf), _REPLICATED)))
 
     with use_abstract_mesh(auto):
         results = function(*jax.tree.map(entering, (logits, labels, *others)))
@@ -421,7 +433,8 @@ def gathered(name: str, what: str, values: Any) -> Any:
       values: an array, which inside `jit` is replicated.
     """
     if isinstance(values, jax.core.Tracer):
-        return values if _explicit_sharding(values) is None else reshard(values, PartitionSpec())
+        sharding = _explicit_sharding(values)
+        return values if sharding is None else reshard(values, sharding.update(spec=_REPLICATED))
     if not isinstance(values, jax.Array) or len(values.sharding.device_set) == 1:
         return values
     refuse_part(name, what, values)

@@ -122,7 +122,9 @@ def one_of(name: str, value: Any, choices: Collection[str]) -> None:
     if len(choices) <= 10:
         listed = ", ".join(map(repr, choices))
         raise ValueError(f"{name} must be one of {listed}, got {short(value)}{hint}")
-    if hint == "." and isinstance(value, str):
+    if not isinstance(value, str):
+        raise TypeError(f"the name of the {name} must be a string, got {short(value)}.")
+    if hint == ".":
         near = closest(value, choices, n=5, cutoff=0)
         hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
     raise ValueError(f"no {name} is called {short(value)}{hint}")

@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import arrays, checks, numerics
+from calib_jax.core import arrays, numerics
 from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
-from calib_jax.core.names import options_of
+from calib_jax.core.names import options_of, short
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 from calib_jax.core.types import Progress as Progress
@@ -244,7 +244,8 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     >>> sharp.value((), jnp.zeros((1, 2)), jnp.array([0]), None).round(4)
     Array([0.0217], dtype=float32)
     """
-    checks.function("loss", loss, "(logits, labels)")
+    if not callable(loss):
+        raise TypeError(f"loss must be a function of (logits, labels), got {short(loss)}.")
     terms = arrays.unchecked(loss)
 
     def value(state: State, logits: Array, labels: Array) -> Array:
@@ -273,7 +274,8 @@ def regularized(
     Array([0.0866, 0.0866], dtype=float32)
     """
     base = loss if isinstance(loss, Objective) else as_objective(loss)
-    checks.function("penalty", penalty, "(logits, labels, weights=None, *, axis_name=None)")
+    if not callable(penalty):
+        raise TypeError(f"penalty must be a function of examples, got {short(penalty)}.")
     base_value, extra = arrays.unchecked(base.value), arrays.unchecked(penalty)
 
     def value(

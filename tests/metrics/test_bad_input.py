@@ -203,7 +203,7 @@ def test_several_keys_are_not_one(key):
 
 def test_words_are_no_labels():
     for words in (["a", "b", "c", "b"], np.asarray(["a", "b", "c", "b"], object)):
-        dtype = np.asarray(words).dtype
+        dtype = np.asarray(list(words)).dtype
         refused(
             lambda words=words, dtype=dtype: metrics.ece(LOGITS, words),
             "ece: labels must be numbers (np.unique(labels, return_inverse=True) numbers them),"
