@@ -84,7 +84,8 @@ def fit_nll(
     total = jnp.sum(counted)
     rows = logits, jnp.max(logits, axis=-1).astype(dtype), true, counted / total
 
-    largest, slope, some_wrong, loss = _over_blocks(_facts, *rows)
+    # Counts, unlike shares, sum exactly, and the sign of the slope decides.
+    largest, slope, some_wrong, loss = _over_blocks(_facts, *rows[:3], counted)
     largest, slope, some_wrong = jnp.max(largest), jnp.sum(slope), jnp.any(some_wrong)
     scale = jnp.where(largest > 0, largest, 1)
 
@@ -102,7 +103,7 @@ def fit_nll(
     limits = jnp.finfo(dtype)
     temperature = jnp.clip(1 / b, limits.tiny, limits.max)
     after = _sums(functools.partial(_losses, temperature=temperature), *rows)
-    before, after = (jnp.where(total > 0, nll, jnp.nan) for nll in (jnp.sum(loss), after))
+    before, after = (jnp.where(total > 0, nll, jnp.nan) for nll in (jnp.sum(loss) / total, after))
 
     has_optimum = (slope < 0) & some_wrong
     # Without an optimum, keep T = 1 if the NLL is equal: the gain of another T may be rounding.
@@ -197,15 +198,15 @@ def _below(logits: Logits, top: Vector) -> Logits:
 
 
 def _facts(
-    logits: Logits, top: Vector, true: Vector, share: Vector
+    logits: Logits, top: Vector, true: Vector, weight: Vector
 ) -> tuple[Scalar, Scalar, Bool[Array, ""], Scalar]:
-    """Compute the conditions of an optimum, and the NLL at T = 1.
+    """Compute the conditions of an optimum, and the summed NLL at T = 1.
 
     Returns:
       The largest difference between two logits of a row, the derivative of the NLL at 1/T = 0
       times the number of classes, whether a true class is not the largest, and the NLL.
     """
-    present = share > 0
+    present = weight > 0
     possible = present[:, None] & (logits != -jnp.inf)
     below = jnp.where(possible, _below(logits, top), 0)
     lead = jnp.where(present, true - top, 0)
@@ -213,8 +214,8 @@ def _facts(
     differences = jnp.sum(jnp.where(possible, below - lead[:, None], 0), axis=-1)
     num_possible = jnp.sum(possible, axis=-1, dtype=lead.dtype)
     differences *= logits.shape[-1] / jnp.maximum(num_possible, 1)
-    loss = _losses(logits, top, true, share, 1)
-    return jnp.max(-below), jnp.sum(weigh(differences, share)), jnp.any(lead < 0), loss
+    loss = _losses(logits, top, true, weight, 1)
+    return jnp.max(-below), jnp.sum(weigh(differences, weight)), jnp.any(lead < 0), loss
 
 
 def _derivatives(

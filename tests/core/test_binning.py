@@ -48,15 +48,6 @@ def test_every_edge_has_its_bin(num_bins):
     np.testing.assert_array_equal(binning.left_closed_bin_index(ends, edges), [0, num_bins - 1])
 
 
-def test_values_are_compared_in_the_precision_of_the_edges(x64):
-    """Check that a float64 confidence gets the bin of its float32 rounding, as on any machine."""
-    edges = binning.uniform_edges(10)
-    just_above = np.float64(edges[3]) + 1e-12  # rounds to the edge
-    for dtype in (jnp.float64, jnp.float32):
-        assert int(binning.bin_index(jnp.asarray(just_above, dtype), edges)) == 2
-    assert binning.bin_index(jnp.asarray([[0.05], [0.95]], jnp.float16), edges).shape == (2, 1)
-
-
 def sample(num_examples=200, seed=0, levels=None):
     """Return confidence, hit and weight; with `levels` confidences are tied."""
     random = np.random.default_rng(seed)
@@ -75,19 +66,6 @@ def slow_bin_sums(confidence, hit, weight, num_bins):
     for c, h, w in zip(confidence, hit, weight, strict=True):
         sums[:, slow_index(c, edges)] += np.float64(w) * np.array([1.0, c, h])
     return sums
-
-
-def test_gap_and_calibration_error():
-    sums = binning.BinSums(
-        weight=jnp.asarray([4.0, 0.0, 1.0]),
-        confidence=jnp.asarray([1.0, 0.0, 0.75]),
-        hit=jnp.asarray([2.0, 0.0, 0.0]),
-    )
-    np.testing.assert_allclose(sums.gap, [-0.25, 0.0, 0.75])
-    np.testing.assert_allclose(binning.calibration_error(sums), (4 * 0.25 + 0.75) / 5)
-    nothing = binning.BinSums(jnp.zeros(3), jnp.zeros(3), jnp.zeros(3))
-    np.testing.assert_array_equal(nothing.gap, np.zeros(3))
-    assert np.isnan(binning.calibration_error(nothing))
 
 
 def test_the_gap_of_an_empty_bin_has_no_gradient():
@@ -181,31 +159,6 @@ def test_equal_mass_bins_in_float32(num_bins):
     np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-4)
 
 
-@pytest.mark.parametrize("jitted", [False, True])
-@pytest.mark.parametrize("bins", FUNCTIONS)
-def test_where_the_bins_divide_the_examples_every_bin_has_as_many(bins, jitted):
-    """No example is moved over an edge by the rounding of b n / B, also in float32."""
-    run = jax.jit(bins, static_argnums=3) if jitted else bins
-    shapes = ((75, 15), (90, 15), (150, 15), (49, 7), (110, 11), (3000, 15))
-    for size, num_bins in shapes if jitted else shapes[:1]:
-        confidence, hit, _ = sample(size, seed=12)
-        confidence = np.sort((np.arange(size) + confidence) / size).astype(np.float32)
-        for weight in (1, 2):
-            weights = jnp.full(size, float(weight), jnp.float32)
-            sums, edges = run(jnp.asarray(confidence), jnp.asarray(hit), weights, num_bins)
-            each = weight * size // num_bins
-            if bins is binning.equal_mass_bins:
-                last = confidence[size // num_bins - 1 :: size // num_bins]
-                np.testing.assert_array_equal(edges, [confidence[0], *last])
-                np.testing.assert_allclose(sums.weight, np.full(num_bins, each), rtol=1e-6)
-            else:  # the edge is the first example of the next bin, which belongs to the lower one
-                copies = np.repeat(confidence, weight)
-                at = copies[each::each] if weight * size > each else copies[:0]
-                np.testing.assert_array_equal(edges, [copies[0], *at, copies[-1]])
-                counts, _ = slow_whole_bins(confidence, hit, np.full(size, weight), num_bins)
-                np.testing.assert_array_equal(sums.weight, counts[0])
-
-
 def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
     confidence, hit, weight = np.float32([[0.1, 0.2, 0.3], [0, 1, 1], [4, 4, 1e-7]])
     _, edges = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 2)
@@ -243,27 +196,6 @@ def test_weight_k_is_k_copies(bins):
     )
     for a, b in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
-
-
-@either
-def test_rows_of_weight_zero_are_absent(bins):
-    confidence, hit, weight = map(jnp.asarray, sample(40, seed=11))
-    keep = np.asarray(weight) > 0
-    expected = bins(confidence[keep], hit[keep], weight[keep], 5)
-    harmful = jnp.where(keep, confidence, jnp.nan), jnp.where(keep, hit, jnp.nan)
-    for columns in ((confidence, hit), harmful):
-        actual = bins(*columns, weight, 5)
-        for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-            np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
-@either
-def test_without_weight_nothing_is_in_the_bins(bins):
-    confidence, hit, _ = map(jnp.asarray, sample(10))
-    sums, edges = bins(confidence, hit, jnp.zeros(10), 4)
-    np.testing.assert_array_equal(np.stack(sums), np.zeros((3, 4)))
-    assert np.isnan(edges).all()
-    assert len(edges) == 5
 
 
 def slow_whole_bins(confidence, hit, weight, num_bins):

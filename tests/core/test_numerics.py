@@ -17,17 +17,6 @@ def test_power_is_the_power(exponent, x64):
     np.testing.assert_allclose(actual, base.astype(np.longdouble) ** exponent, rtol=1e-13)
 
 
-def test_power_near_zero():
-    log_base = jnp.asarray([-1e4, -100.0, -1.0, 0.0])
-    np.testing.assert_array_equal(numerics.power(log_base, 0.0), np.ones(4))
-    for exponent in (0.0, 0.5, 1.0, 3.0):
-        gradient = jax.vmap(jax.grad(lambda x: numerics.power(x, exponent)))(log_base)  # noqa: B023
-        assert np.isfinite(gradient).all()
-    # the exponent may be traced, and differentiated
-    slope = jax.jit(jax.grad(numerics.power, argnums=1))(jnp.log(0.25), 2.0)
-    np.testing.assert_allclose(slope, np.log(0.25) / 16, rtol=1e-6)
-
-
 @pytest.mark.parametrize("kind", ["random", "tied", "equal"])
 @pytest.mark.parametrize("num_classes", [1, 2, 7, 100])
 def test_first_argmax_is_numpys(kind, num_classes):
@@ -53,18 +42,6 @@ def test_first_argmax_of_a_row_with_a_nan(num_classes):
     impossible = np.where(np.isnan(rows), -np.inf, rows)[1:]
     actual = numerics.first_argmax(jnp.asarray(impossible))
     np.testing.assert_array_equal(actual, impossible.argmax(-1))
-
-
-def test_first_argmax_of_odd_rows():
-    inf, nan = np.inf, np.nan
-    rows = [
-        [-inf, -inf, 0.0],
-        [-inf, -inf, -inf],
-        [0.0, inf, inf],
-        [nan, 1.0, 2.0],
-        [1.0, 2.0, nan],
-    ]
-    np.testing.assert_array_equal(numerics.first_argmax(jnp.asarray(rows)), [2, 0, 1, 3, 3])
 
 
 def where_in_numpy(rows, labels, values, adding):
@@ -121,20 +98,6 @@ def test_labels_of_any_width(dtype):
     expected = where_in_numpy(np.zeros((3, 100)), np.asarray([3, 0, 99]), 1.0, adding=False)
     np.testing.assert_array_equal(numerics.with_true_class(rows, labels, 1.0), expected)
     np.testing.assert_array_equal(numerics.is_true_class(labels, 100), expected == 1)
-
-
-def test_is_true_class_marks_nothing_out_of_range():
-    labels = jnp.asarray([[-1, 2], [1, 255]])
-    marks = np.zeros((2, 2, 3), bool)
-    marks[0, 1, 2] = marks[1, 0, 1] = True
-    np.testing.assert_array_equal(numerics.is_true_class(labels, 3), marks)
-
-
-def test_max_where():
-    rows = jnp.asarray([[1.0, 5.0, 3.0], [4.0, 4.0, 9.0], [1.0, 2.0, 3.0], [7.0, 8.0, 9.0]])
-    mask = jnp.asarray([[1, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]], bool)
-    for function in (numerics.max_where, jax.jit(numerics.max_where)):
-        np.testing.assert_array_equal(function(rows, mask), [3.0, 4.0, -np.inf, 9.0])
 
 
 def test_max_where_shares_its_gradient_among_equals():
@@ -194,16 +157,6 @@ def test_log_probabilities_where_p_rounds_to_one():
     np.testing.assert_allclose(log_rest, expected, rtol=1e-6, atol=1e-30)
 
 
-@pytest.mark.parametrize(("dtype", "rtol"), [(np.float32, 1e-6), (np.float64, 1e-13)])
-def test_log_probabilities_of_two_classes_near_one_half(dtype, rtol, x64):
-    lead = np.asarray([0, 1e-12, 1e-9, 1e-8, 1e-7, -1e-9], dtype)
-    logits = np.stack([lead, np.zeros_like(lead)], axis=-1)
-    expected_p, expected_rest = long_log_probabilities(logits)
-    log_p, log_rest = numerics.log_probabilities(jnp.asarray(logits))
-    np.testing.assert_allclose(log_p, expected_p, rtol=rtol)
-    np.testing.assert_allclose(log_rest, expected_rest, rtol=rtol)
-
-
 def test_log_probabilities_at_the_extremes():
     logits = jnp.asarray([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0], [1e4, 1e4, 1e4]])
     for dtype in (jnp.float32, jnp.float16, jnp.bfloat16):
@@ -218,12 +171,6 @@ def test_log_probabilities_at_the_extremes():
     # the winner's doubt is as small as a normal number of float32 can be, and no smaller
     assert numerics.log_probabilities(logits)[1][0, 0] < -87
     np.testing.assert_allclose(numerics.log_probabilities(logits)[1][3], np.log(2 / 3), rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16", "float32", "float64"])
-def test_at_least_float32(dtype, x64):
-    wide = numerics.at_least_float32(jnp.ones(2, dtype))
-    assert wide.dtype == (jnp.float64 if dtype == "float64" else jnp.float32)
 
 
 @pytest.mark.parametrize("num_classes", [3, 100])

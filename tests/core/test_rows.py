@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core import arrays, numerics, rows
+from calib_jax.core import numerics, rows
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
@@ -44,12 +44,6 @@ def test_large_examples_keep_an_even_grid_of_their_labels(shape, kept):
     assert rows.thinned(logits, labels, None, 5)[2] is None
 
 
-def test_without_weights_everything_counts():
-    logits, labels, values = jnp.ones((2, 3)), jnp.asarray([0, 7]), jnp.ones(2)
-    assert rows.present(logits, labels, None) == (logits, labels, None)
-    assert rows.weigh(values, None) is values
-
-
 def test_fractions_weigh_and_what_is_no_weight_gives_nan():
     values = jnp.full(6, 2.0)
     weights = jnp.asarray([0.5, 3.0, 0.0, -1.0, jnp.nan, jnp.inf])
@@ -80,56 +74,7 @@ def test_a_row_without_a_usable_weight_is_nan(wrong):
         np.testing.assert_array_equal(used[:2], [2, 0])
 
 
-def test_any_leading_axes_and_soft_labels():
-    logits = jnp.ones((2, 3, 4))
-    weights = jnp.asarray([[1, 0, 1], [0, 1, 1]], jnp.float32)
-    soft = jnp.full((2, 3, 4), 0.25)
-    clean, labels, _ = rows.present(logits, soft, weights)
-    np.testing.assert_array_equal(clean.sum(-1), 4 * weights)
-    np.testing.assert_array_equal(labels.sum(-1), weights)
-
-
-@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.uint8])
-def test_valid_labels(dtype):
-    labels = np.array([0, 2, 3, 127], dtype)
-    np.testing.assert_array_equal(
-        numerics.valid(jnp.asarray(labels), 3), [True, True, False, False]
-    )
-    below = 255 if dtype == np.uint8 else -1
-    assert not numerics.valid(jnp.asarray(below, dtype), 3)
-
-
 WIDE = (2**32 + 1, 2**63 - 1, -(2**32), 2**31)
-
-
-@pytest.mark.parametrize("given", [
-    np.array([1, *WIDE]), [1, *WIDE], np.array([1, 2**32 + 1, 2**63, 2**64 - 1, 5], np.uint64),
-    [1, 2**80, 2**32 + 1, -(2**70), 5], np.array([1, 2**32 - 1, 2**31, 9, 9], np.uint32),
-    np.array([1, 2**32 + 1, 7, 8, 9], ">i8"),
-])  # fmt: skip
-def test_a_label_beyond_32_bits_is_never_another_one(given):
-    """Check it in the type that it comes in; JAX would drop the upper half of the bits."""
-    for enabled in (False, True):
-        with jax.enable_x64(enabled):
-            labels = arrays.as_labels(given)
-            assert labels.dtype in (jnp.int32, jnp.int64)
-            np.testing.assert_array_equal(numerics.valid(labels, 3), [True, *[False] * 4])
-            assert np.array_equal(labels < 0, [entry < 0 for entry in given])
-    assert arrays.as_labels(2**32 + 1) == 2**31 - 1
-
-
-def test_labels_on_the_device_are_widened_and_floats_are_left_alone():
-    for dtype in (jnp.int8, jnp.uint8, jnp.int16, jnp.int32):
-        assert arrays.as_labels(jnp.array([0, 100], dtype)).dtype == jnp.int32
-    large = arrays.as_labels(jnp.array([1, 2**32 - 1], jnp.uint32))
-    np.testing.assert_array_equal(large, [1, 2**31 - 1])
-    with jax.enable_x64(True):
-        large = arrays.as_labels(jnp.array([1, 2**64 - 1], jnp.uint64))
-        np.testing.assert_array_equal(large, [1, 2**31 - 1])
-    for other in (np.ones(3), jnp.ones(3), [1.0], np.array([True])):
-        assert not jnp.issubdtype(arrays.as_labels(other).dtype, jnp.integer)
-    np.testing.assert_array_equal(jax.jit(arrays.as_labels)(np.array([3], np.uint8)), [3])
-    np.testing.assert_array_equal(arrays.as_labels([jnp.array(2), 1]), [2, 1])
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,167 @@
+"""Files of others are read whole or refused in a sentence, and ours are written whole or not."""
+
+import io
+import json
+import os
+import pickle
+import time
+import zipfile
+
+import numpy as np
+import pytest
+
+from calib_jax.core.files import reading, writing
+
+ARRAYS = {
+    "floats": np.linspace(0, 1, 7, dtype=np.float32).reshape(7, 1),
+    "big_endian": np.arange(5, dtype=">i8"),
+    "long": np.arange(3, dtype=np.longdouble),
+    "texts": np.array(["a", "bc"]),
+    "empty": np.zeros((0, 3)),
+    "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
+}
+
+
+def array_of(path, name):
+    with reading.npz(path, "arrays") as arrays:
+        return arrays[name]
+
+
+def half_of(written, name=""):
+    """Begin to write, and fail."""
+    with written as new:
+        (new / name if name else new).write_text("half")
+        raise KeyError
+
+
+@pytest.mark.parametrize("save", [np.savez, np.savez_compressed])
+def test_arrays_are_read(tmp_path, save):
+    path = tmp_path / "arrays.npz"
+    save(path, **ARRAYS)
+    with reading.npz(path, "arrays") as arrays:
+        assert arrays.names == tuple(ARRAYS)
+        for name, array in ARRAYS.items():
+            actual = arrays[name]
+            np.testing.assert_array_equal(actual, array)
+            assert actual.dtype.isnative
+    with pytest.raises(reading.Unreadable, match="it has no array 'other'; it has floats, "):
+        array_of(path, "other")
+    for name in ("floats", "big_endian"):
+        np.save(tmp_path / "one.npy", ARRAYS[name])
+        np.testing.assert_array_equal(reading.npy(tmp_path / "one.npy", "one"), ARRAYS[name])
+
+
+def npz_with(content):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        archive.writestr("a.npy", content)
+    return file.getvalue()
+
+
+def npy_of(array, **options):
+    file = io.BytesIO()
+    np.save(file, array, **options)
+    return file.getvalue()
+
+
+BROKEN = {
+    "no archive": b"text",
+    "cut": npz_with(npy_of(np.arange(99)))[:-30],
+    "a short member": npz_with(npy_of(np.arange(99))[:-8]),
+    "no array": npz_with(b"text"),
+    "objects": npz_with(npy_of(np.array([{}, []], object), allow_pickle=True)),
+    "a pickle": pickle.dumps({"a": 1}),
+    "a huge shape": npz_with(npy_of(np.zeros((11, 10))).replace(b"(11, 10)", b"(10**15,)")),
+}
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+def test_a_broken_archive_is_refused_in_a_sentence(tmp_path, kind):
+    path = tmp_path / "a.npz"
+    path.write_bytes(BROKEN[kind])
+    with pytest.raises(reading.Unreadable, match=r"a\.npz cannot be read as arrays: .*anew\.$"):
+        array_of(path, "a")
+
+
+def test_a_bomb_is_refused(tmp_path, monkeypatch):
+    np.savez_compressed(tmp_path / "a.npz", a=np.zeros(10**6))
+    monkeypatch.setattr(reading, "free_memory", lambda: 10**6)
+    with pytest.raises(reading.Unreadable, match="its arrays need 8,000,128 bytes"):
+        array_of(tmp_path / "a.npz", "a")
+
+
+def test_texts_and_json(tmp_path):
+    path = tmp_path / "a.json"
+    path.write_text(json.dumps({"a": 1}), encoding="utf-8-sig")
+    assert reading.json_mapping(path, "settings") == {"a": 1}
+    for content, message in (
+        (b"[1]", r"it holds no mapping, but '\[1\]'"),
+        (b"{", "Expecting"),
+        (b"\xff\xfe\xff", "not in UTF-8"),
+        (b"[" * 100_000, "nested too deeply"),
+    ):
+        path.write_bytes(content)
+        with pytest.raises(reading.Unreadable, match=message):
+            reading.json_mapping(path, "settings")
+    with pytest.raises(reading.Unreadable, match="it has 100,000 bytes, and at most 10 are read"):
+        reading.content(path, "settings", at_most=10)
+    with pytest.raises(reading.Unreadable, match="it is a folder"):
+        reading.text(tmp_path, "settings")
+    with pytest.raises(FileNotFoundError, match=r"there is no file .*absent"):
+        reading.text(tmp_path / "absent", "settings")
+
+
+def test_the_guard_lets_bugs_pass():
+    with pytest.raises(AttributeError), reading.guard("a", "a file"):
+        raise AttributeError
+    with pytest.raises(reading.Unreadable), reading.guard("a", "a file", library=True):
+        raise AttributeError
+
+
+def test_an_error_leaves_the_old_file(tmp_path):
+    path = tmp_path / "a.txt"
+    for text in ("first", "second"):
+        with writing.replacing(path) as new:
+            new.write_text(text)
+    os.chmod(path, 0o640)
+    link = tmp_path / "link"
+    link.symlink_to(path)
+    with pytest.raises(KeyError):
+        half_of(writing.replacing(link))
+    assert path.read_text() == "second"
+    with writing.replacing(link) as new:
+        new.write_text("third")
+    assert link.is_symlink()
+    assert path.read_text() == "third"
+    assert path.stat().st_mode & 0o777 == 0o640
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["a.txt", "link"]
+
+
+def test_a_folder_is_replaced_together(tmp_path):
+    folder = tmp_path / "report"
+    with writing.staged(folder) as new:
+        (new / "a").write_text("1")
+        (new / "figures").mkdir()
+        (new / "figures" / "b").write_text("1")
+    with pytest.raises(KeyError):
+        half_of(writing.staged(folder), "a")
+    assert (folder / "a").read_text() == "1"
+    with writing.staged(folder) as new:
+        (new / "a").write_text("3")
+    assert (folder / "a").read_text() == "3"
+    assert (folder / "figures" / "b").read_text() == "1"
+    assert sorted(each.name for each in folder.iterdir()) == ["a", "figures"]
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OSError, match=r"the report cannot be written to .*file.*: "):
+        half_of(writing.staged(tmp_path / "file" / "below"), "a")
+
+
+def test_what_killed_processes_left_is_removed_after_a_day(tmp_path):
+    old, new = tmp_path / ".a.0.partial", tmp_path / ".a.1.partial"
+    for left in (old, new):
+        left.write_text("half")
+    os.utime(old, (time.time() - 90_000,) * 2)
+    with writing.replacing(tmp_path / "a") as file:
+        file.write_text("whole")
+    assert not old.exists()
+    assert new.exists()

@@ -1,0 +1,104 @@
+"""Checks of options, names of choices, and catalogues."""
+
+import jax
+import numpy as np
+import pytest
+
+from calib_jax.core import checks, names
+from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.import_paths import name_and_options, object_at
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (lambda: checks.at_least("size", 0, 1), ValueError, "size must be at least 1, got 0."),
+        (lambda: checks.at_least("size", [2, np.nan], 1), ValueError, "at least 1"),
+        (lambda: checks.at_least("size", None, 1), TypeError, "size must be a number, got None."),
+        (lambda: checks.above("rate", 0.0, 0), ValueError, "rate must be greater than 0, got 0.0."),
+        (lambda: checks.between("p", 2, 0, 1), ValueError, r"p must lie in \[0, 1\], got 2."),
+        (lambda: checks.whole("n", 1.5), TypeError, "n must be an integer, got 1.5."),
+        (lambda: checks.whole("n", 0), ValueError, "n must be at least 1, got 0."),
+        (lambda: checks.num_bins(10**6), ValueError, "num_bins must lie in"),
+        (lambda: checks.seed(-1), ValueError, "seed must be at least 0, got -1."),
+        (lambda: checks.seed(2**32), ValueError, "less than 2.32, got 4294967296."),
+        (lambda: checks.seed(2**32 - 1, 2), ValueError, "the last of 2 seeds,"),
+        (lambda: checks.level(95), ValueError, "level must be a fraction between 0 and 1, got 95."),
+        (lambda: checks.ascending("steps", [1, 1]), ValueError, "steps must ascend"),
+        (lambda: checks.same_length(a=[1], b=[1, 2]), ValueError, "a has 1, b has 2"),
+        (lambda: checks.one_of("mode", "lose", ["loss"]), ValueError, "did you mean 'loss'"),
+        (lambda: checks.one_of("mode", 3, ["loss"]), ValueError, "must be one of 'loss', got 3."),
+        (lambda: checks.random_key(0), TypeError, r"such as jax.random.key\(0\), got 0."),
+    ],
+)
+def test_a_wrong_option_is_refused(call, error, message):
+    with pytest.raises(error, match=message):
+        call()
+
+
+def test_right_options_pass():
+    checks.at_least("size", 1, 1)
+    checks.above("rate", [0.1, 2.0], 0)
+    checks.between("p", 1.0, 0, 1)
+    checks.whole("n", np.int64(3))
+    checks.seed(2**32 - 1)
+    checks.level(0.95)
+    checks.ascending("steps", [1, 2])
+    checks.one_of("mode", "loss", ["loss"])
+    checks.random_key(jax.random.key(0))
+    jax.jit(lambda size: checks.at_least("size", size, 1))(0)  # a traced number is unknown
+
+
+def test_of_many_choices_the_nearest_are_named():
+    choices = [f"choice_{number}" for number in range(20)]
+    with pytest.raises(ValueError, match=r"no kind is called 'choice_4_'; did you mean 'choice_4'"):
+        checks.one_of("kind", "choice_4_", choices)
+    with pytest.raises(ValueError, match="the closest of 20 are "):
+        checks.one_of("kind", "zzz", choices)
+
+
+def test_an_unknown_option_gets_the_nearest_name():
+    def function(logits, weights=None, *, gamma=3.0, weighting="loss"): ...
+
+    assert names.options_of(function) == {"gamma": 3.0, "weighting": "loss"}
+    names.check_options("focal", function, {"gamma": 2})
+    with pytest.raises(TypeError, match=r"no option 'gama' \(it has gamma, weighting\);"):
+        names.check_options("focal", function, {"gama": 2})
+
+
+def test_a_catalogue():
+    pets = Catalogue("pet")
+
+    @pets.register("cat")
+    def cat(*, lives=9):
+        return lives
+
+    assert pets.make("cat", lives=7) == 7
+    assert dict(pets) == {"cat": cat}
+    with pytest.raises(ValueError, match="'cat' exists already"):
+        pets.register("cat")(cat)
+    with pytest.raises(ValueError, match="did you mean 'cat'"):
+        pets.make("Cat_")
+    with pytest.raises(TypeError, match="has no option 'live'"):
+        pets.make("cat", live=1)
+
+
+def test_a_value_in_an_error_is_short():
+    assert names.short(np.zeros((2, 3))) == "float64[2,3]"
+    assert names.short(list(range(9))) == "<list of 9>"
+    assert names.short([1, "a"]) == "[1, 'a']"
+
+
+def test_import_paths(tmp_path, monkeypatch):
+    (tmp_path / "of_a_user.py").write_text("def mine(): return 7\n")
+    (tmp_path / "broken_of_a_user.py").write_text("1 / 0\n")
+    monkeypatch.chdir(tmp_path)
+    assert object_at("loss", "of_a_user:mine")() == 7
+    assert name_and_options("of_a_user:mine:size=9") == ("of_a_user:mine", {"size": 9})
+    for path, message in (
+        ("of_a_user:mime", "has no 'mime'; did you mean 'mine'"),
+        ("of_nobody:mine", "of the loss cannot be imported .*No module named"),
+        ("broken_of_a_user:mine", "cannot be imported .*ZeroDivisionError: division by zero"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            object_at("loss", path)
