@@ -130,7 +130,7 @@ class Joint:
 
 def _check_alike(one: Any, other: Any) -> None:
     """Raise an error for statistics of different kinds or names, which do not merge."""
-    if jax.tree.structure(one) != jax.tree.structure(other):
+    if type(one) is not type(other) or jax.tree.structure(one) != jax.tree.structure(other):
         raise ValueError(
             f"{type(one).__name__} and {type(other).__name__} of other names do not merge: add"
             " statistics of the same metrics."
