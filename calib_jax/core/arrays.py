@@ -65,8 +65,8 @@ def as_array(value: Any) -> Any:
     try:
         array = np.asarray(value)
     except (TypeError, RuntimeError):  # bfloat16 of PyTorch, or an array of a GPU
-        array = jnp.from_dlpack(value)
-        return array.astype(jax.dtypes.canonicalize_dtype(array.dtype))
+        given = jnp.from_dlpack(value)
+        return given.astype(jax.dtypes.canonicalize_dtype(given.dtype))
     if array.dtype == object:
         return np.array(array.tolist())
     if array.dtype == np.longdouble != np.float64:
@@ -206,13 +206,15 @@ def takes_logits(
         parameters = inspect.signature(function).parameters
         known = [*parameters][2:]
 
-        @functools.partial(jax.jit, static_argnames="fixed", inline=True)
-        def compiled(
+        def program(
             logits: Any, labels: Any, weights: Any, more: Any, fixed: tuple[tuple[str, Any], ...]
         ) -> Any:
             logits, labels, weights = masked(logits, labels, weights, soft_labels)
             more = more | {"weights": weights} if "weights" in known else more
-            return function(logits, labels, **more, **dict(fixed))
+            unknown: Any = function
+            return unknown(logits, labels, **more, **dict(fixed))
+
+        compiled = jax.jit(program, static_argnames="fixed", inline=True)
 
         def positional(args: tuple[Any, ...]) -> dict[str, Any]:
             names = [key for key in known if parameters[key].kind is not _KEYWORD]
@@ -244,8 +246,8 @@ def takes_logits(
                 else:
                     more[option] = jnp.asarray(value) if isinstance(value, list) else value
             is_new = any(callable(value) for value in more.values())  # perhaps in every call
-            program = compiled.__wrapped__ if is_new else compiled
-            return with_auto_axes(program, logits, labels, weights, more, tuple(fixed))
+            run: Any = program if is_new else compiled
+            return with_auto_axes(run, logits, labels, weights, more, tuple(fixed))
 
         return mark_checked(checked, function, soft_labels)
 

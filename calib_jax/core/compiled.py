@@ -24,8 +24,9 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
     Returns:
       the folder in use; None if nothing is stored, including when the folder cannot be written.
     """
-    if folder is None and jax.config.jax_compilation_cache_dir:
-        return pathlib.Path(jax.config.jax_compilation_cache_dir)
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if folder is None and configured:
+        return pathlib.Path(configured)
     if folder == "":
         jax.config.update("jax_compilation_cache_dir", None)
         return None

@@ -130,7 +130,8 @@ class Joint:
 
 def _check_alike(one: Any, other: Any) -> None:
     """Raise an error for statistics of different kinds or names, which do not merge."""
-    if type(one) is not type(other) or jax.tree.structure(one) != jax.tree.structure(other):
+    structures: Any = jax.tree.structure(one), jax.tree.structure(other)
+    if type(one) is not type(other) or structures[0] != structures[1]:
         raise ValueError(
             f"{type(one).__name__} and {type(other).__name__} of other names do not merge: add"
             " statistics of the same metrics."

@@ -16,7 +16,7 @@ they are minimised over the papers' grid.
 import functools
 import math
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -159,7 +159,7 @@ def _newton(
         new = jnp.where((slope == 0) | (jnp.abs(step) <= 4 * eps), b, new)
         return new, low, high, (new - b) / b, number + 1
 
-    first = (*bracket, jnp.ones_like(bracket[0]), jnp.zeros((), jnp.int32))
+    first: Any = (*bracket, jnp.ones_like(bracket[0]), jnp.zeros((), jnp.int32))
     b, low, high, step, _ = lax.while_loop(going, following, first)
     return b, settled(low, high, step)
 

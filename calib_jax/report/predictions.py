@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax import metrics
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array, as_numbers, binary
-from calib_jax.core.types import Logits
+from calib_jax.core.types import Array, Logits
 from calib_jax.core.values import LEAST_ROWS, look_like_probabilities, refuse_probabilities
 
 # Smaller probabilities are raised to this value, so that their logarithm is finite.

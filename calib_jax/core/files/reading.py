@@ -138,7 +138,8 @@ class Npz:
         """Read an array."""
         if name not in self.names:
             raise ValueError(f"it has no array {name!r}; it has {', '.join(self.names) or 'none'}")
-        size = sum(member.file_size for member in self._stored.zip.infolist())
+        archive: Any = self._stored.zip
+        size = sum(member.file_size for member in archive.infolist())
         if size > free_memory():
             raise ValueError(f"its arrays need {size:,} bytes, more than this machine has")
         array = self._stored[name]
