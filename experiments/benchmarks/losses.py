@@ -19,10 +19,10 @@ from calib_jax import losses
 from experiments.benchmarks import timing
 from experiments.running import cli
 
-_SHAPES = flags.DEFINE_list("shapes", ["8192x100", "1024x1000"], "EXAMPLESxCLASSES.")
 _DTYPES = flags.DEFINE_list("dtypes", ["float32", "bfloat16"], "Dtypes of the logits.")
 _ONLY = flags.DEFINE_list("only", [], "Names of objectives; all by default.")
 
+SHAPES = ("8192x100", "1024x1000")
 BASE = "optax cross-entropy"
 OF_IMAGES = {"neighbour_margin"}
 OF_LABEL = {
@@ -78,7 +78,7 @@ def main() -> None:
         raise cli.Refused(f"there is no objective {sorted(unknown)[0]!r}: see losses.catalogue().")
     names = _ONLY.value or list(losses.catalogue())
     rows: list[timing.Row] = []
-    for shape in map(timing.shape_of, _SHAPES.value):
+    for shape in map(timing.shape_of, timing.SHAPES.value or SHAPES):
         for dtype in _DTYPES.value:
             rows += measure(shape, dtype, names, timing.ROUNDS.value)
     timing.report(rows)

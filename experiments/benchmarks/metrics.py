@@ -17,10 +17,10 @@ from calib_jax import inference, metrics
 from experiments.benchmarks import libraries, reference, timing
 from experiments.running import cli
 
-_SHAPES = flags.DEFINE_list("shapes", ["10000x10", "10000x100"], "EXAMPLESxCLASSES.")
 _PEERS = flags.DEFINE_bool("peers", True, "Also time the libraries that are installed.")
 _RESAMPLES = flags.DEFINE_integer("resamples", 1000, "Of each bootstrap.", lower_bound=1)
 
+SHAPES = ("10000x10", "10000x100")
 PATIENCE = 2.0  # A call of a peer that takes more seconds is timed once.
 SOFTMAX, TOGETHER = "jitted softmax", "the seven in one pass"
 SEVEN = {
@@ -70,7 +70,7 @@ def measure_bootstrap(sample: reference.Sample, rounds: int, resamples: int) -> 
 def main() -> None:
     """Measure all shapes."""
     rows: list[timing.Row] = []
-    for shape in _SHAPES.value:
+    for shape in timing.SHAPES.value or SHAPES:
         sample = reference.drawn(*timing.shape_of(shape))
         measured = measure_metrics(sample, timing.ROUNDS.value, _PEERS.value)
         measured += measure_bootstrap(sample, timing.ROUNDS.value, _RESAMPLES.value)

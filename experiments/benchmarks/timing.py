@@ -19,6 +19,7 @@ Row = dict[str, Any]
 
 LEAST_SECONDS = 0.002  # A faster call is repeated within a round until it takes about this long.
 OUT = flags.DEFINE_string("json", None, "JSON file of the rows with their provenance.")
+SHAPES = flags.DEFINE_list("shapes", [], "EXAMPLESxCLASSES; each command has its own.")
 ROUNDS = flags.DEFINE_integer("rounds", 11, "How often each call is timed.", lower_bound=1)
 
 

