@@ -256,7 +256,8 @@ def transfer(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> str:
                 break
             gamma = np.mean([gamma for gamma, _ in source["matched"]])
             t = np.exp(np.nanmean(np.log(values["temperature"])))
-            cells.append(f"{gamma:.1f}; {number(float(t))}; {_root(values, 'ce2').mean():.1f}")
+            root = _root(values, "ce2").mean()
+            cells.append(f"{number(float(gamma), 1)}; {number(float(t))}; {number(root, 1)}")
         else:
             rows.append(cells)
     return table(["set", "whole training", "tenth of the schedule", "16 hidden units"], rows)

@@ -142,6 +142,7 @@ def test_a_command_prints_its_rows_and_writes_them(name, tmp_path):
         ("losses", "--shapes=8x", "must be EXAMPLESxCLASSES, such as 8192x100, got '8x'"),
         ("losses", "--only=fokal", "there is no objective 'fokal'"),
         ("training", "--model=vit", "must be resnet20 or resnet50, got 'vit'"),
+        ("gpu", "--rounds=1", "give --json=FILE for the results"),
         ("coverage", "--examples=1", "must be whole numbers of at least 2, got '1'"),
     ],
 )
