@@ -118,13 +118,14 @@ def speed(tiny: bool) -> list[timing.Row]:
 def main() -> None:
     """Time, then train until the time is over."""
     end = time.perf_counter() + 60 * _MINUTES.value
-    if not timing.OUT.value:
+    out = timing.OUT.value
+    if not out:
         raise cli.Refused("give --json=FILE for the results.")
     content: dict[str, Any] = {"provenance": provenance.published()}
 
     def write(name: str, rows: Any) -> None:
         content[name] = rows
-        pathlib.Path(timing.OUT.value).write_text(json.dumps(content, indent=1) + "\n")
+        pathlib.Path(out).write_text(json.dumps(content, indent=1) + "\n")
 
     tiny = jax.default_backend() == "cpu"
     shape = (64, 5) if tiny else (8192, 100)
