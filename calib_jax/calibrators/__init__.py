@@ -27,7 +27,6 @@ from calib_jax.calibrators import svs as svs
 from calib_jax.calibrators import temperature as temperature
 from calib_jax.calibrators import vector as vector
 from calib_jax.calibrators import venn_abers as venn_abers
-from calib_jax.calibrators.parts.contract import Code as Code
 from calib_jax.calibrators.parts.contract import State as State
 from calib_jax.calibrators.parts.event import OfProbability as OfProbability
 from calib_jax.calibrators.parts.event import OfScore as OfScore

@@ -15,12 +15,12 @@ from jax import lax
 from jax.scipy.special import gammaln
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, one_versus_rest
+from calib_jax.calibrators.isotonic import Groups, grouped
+from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
-from calib_jax.calibrators.parts.groups import Groups, grouped
 from calib_jax.core import checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.types import Array, Logits, Number, Vector
+from calib_jax.core.types import Array, Number, Vector
 
 _RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n
 _MOST = 10_000  # bins, those of 10^9 examples: weights may sum to any number
@@ -42,7 +42,6 @@ class BbqParams(NamedTuple):
 Params = BbqParams
 
 
-@event.fits("place", scores=False)
 def fit(
     logits: Any,
     labels: Any = None,
@@ -50,7 +49,7 @@ def fit(
     *,
     prior_strength: Number = 2.0,
     prior_per_bin: bool = False,
-) -> Params:
+) -> Any:
     r"""Average histograms of equal mass by their marginal likelihood.
 
     The prior of a bin's frequency is $\mathrm{Beta}(s m, s (1 - m))$ with the midpoint m of the
@@ -72,16 +71,8 @@ def fit(
       binning; Guo et al. 2017, section 4.1 (more than two classes).
     """
     checks.above("prior_strength", prior_strength, 0)
-    examples = contract.examples("bbq", logits, labels, weights)
-    return _fit(examples, prior_strength, jnp.asarray(prior_per_bin))
-
-
-class _Average(NamedTuple):
-    """A weighted sum of predictions, relative to the largest log score so far."""
-
-    log_score: Array
-    total: Array
-    values: Vector
+    examples, marked = contract.given("bbq", logits, labels, weights)
+    return marked(_fit(examples, prior_strength, jnp.asarray(prior_per_bin)))
 
 
 @jax.jit
@@ -100,17 +91,18 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
         most = jnp.clip(jnp.ceil(_RANGE * root), 1, jnp.clip(total, 1, limit))
         fewest = jnp.clip(jnp.floor(root / _RANGE), 1, most)
 
-        def join(num_bins: Array, average: _Average) -> _Average:
+        def join(num_bins: Array, average: tuple[Array, ...]) -> tuple[Array, ...]:
+            """Add to the weighted sum of predictions, relative to the largest log score so far."""
             log_score, values = _model(groups, edges, num_bins, size, prior_strength, prior_per_bin)
-            largest = jnp.maximum(log_score, average.log_score)
-            old, new = jnp.exp(average.log_score - largest), jnp.exp(log_score - largest)
-            return _Average(largest, old * average.total + new, old * average.values + new * values)
+            largest = jnp.maximum(log_score, average[0])
+            old, new = jnp.exp(average[0] - largest), jnp.exp(log_score - largest)
+            return largest, old * average[1] + new, old * average[2] + new * values
 
         nothing = jnp.zeros_like(total)
-        first = _Average(nothing - jnp.inf, nothing, jnp.zeros_like(p))
+        first = nothing - jnp.inf, nothing, jnp.zeros_like(p)
         fewest, most = (number.astype(jnp.int32) for number in (fewest, most))
-        average = lax.fori_loop(fewest, most + 1, join, first)
-        values = jnp.minimum(average.values / average.total, 1 - jnp.finfo(p.dtype).epsneg)
+        _, weights, sums = lax.fori_loop(fewest, most + 1, join, first)
+        values = jnp.minimum(sums / weights, 1 - jnp.finfo(p.dtype).epsneg)
         # If the question is closed in all rows: the midpoints of equal steps.
         some = total > 0
         even = jnp.linspace(0, 1, len(p) + 1, dtype=p.dtype)
@@ -162,19 +154,15 @@ def _model(
     return jnp.sum(jnp.where(filled, score, 0)), ((hits + alpha) / (mass + s))[index]
 
 
-@event.applies("place")
-@contract.takes(Params)
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Any:
     """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
-    return one_versus_rest.apply("bbq", answers, params, logits, _FLOOR)
+    return one_versus_rest.apply(Params, answers, params, logits, _FLOOR)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
     """Compute the average prediction for each question, before the normalisation."""
-    lookup = lambda edges, values, p: values[  # noqa: E731
-        jnp.clip(jnp.searchsorted(edges, p, side="right") - 1, 0, len(values) - 1)
-    ]
-    return jax.vmap(lookup, (0, 0, 1), 1)(params.edges, params.values, one_versus_rest.yes(logits))
+    index_of = lambda edges, p: jnp.searchsorted(edges[1:-1], p, side="right")  # noqa: E731
+    return one_versus_rest.looked_up(index_of, params.edges, params.values, logits)
 
 
 __all__ = ["Params", "answers", "apply", "fit"]

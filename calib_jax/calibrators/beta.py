@@ -5,15 +5,16 @@ c = 0 is the identity. With more than two classes, each class is fitted against 
 results are divided by their sum.
 """
 
+import functools
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, fitting, one_versus_rest
+from calib_jax.calibrators.parts import contract, fitting, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
-from calib_jax.core.types import Array, Logits, Vector
+from calib_jax.core.types import Array, Vector
 
 
 class BetaParams(NamedTuple):
@@ -28,8 +29,7 @@ class BetaParams(NamedTuple):
 Params = BetaParams
 
 
-@event.fits("odds", scores=False)
-def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
     """Fit a, b and c by Newton steps on the binary NLL.
 
     Each of a and b is either positive or 0 at the optimum. All four cases are fitted, and the best
@@ -55,7 +55,8 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     >>> jnp.exp(apply(params, logits[jnp.array([0, 3, 5])])[:, 1]).round(3)
     Array([0.333, 0.5  , 0.75 ], dtype=float32)
     """
-    return _fit(contract.examples("beta", logits, labels, weights))
+    examples, marked = contract.given("beta", logits, labels, weights)
+    return marked(_fit(examples))
 
 
 @jax.jit
@@ -67,33 +68,26 @@ def _fit(examples: FitData) -> Params:
     ) -> tuple[Array, Array, Array]:
         columns, share = jnp.stack([log_yes, -log_no]), contract.shares(weight)
 
-        def face(free: Array) -> fitting.Logistic:
-            return fitting.logistic(columns, target, share, free)
-
         faces = jnp.array([[True, True], [True, False], [False, True], [False, False]])
-        fits = jax.vmap(face)(faces)
-        allowed = jnp.all(fits.slopes >= 0, axis=1)
-        best = jnp.argmin(jnp.where(allowed, fits.nll, jnp.inf))
-        fitted = jax.tree.map(lambda leaf: leaf[best], fits)
+        face = functools.partial(fitting.logistic, columns, target, share)
+        slopes, intercept, nll, settled = jax.vmap(face)(faces)
+        best = jnp.argmin(jnp.where(jnp.all(slopes >= 0, axis=1), nll, jnp.inf))
         score = log_yes - log_no
-        code = one_versus_rest.code(score, target, share, fitted.settled, rising=True)
-        return fitted.slopes, fitted.intercept, code
+        code = one_versus_rest.code(score, target, share, settled[best], rising=True)
+        return slopes[best], intercept[best], code
 
     log_yes, log_no = one_versus_rest.log_yes_and_no(rows.logits)
     target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
     slopes, c, codes = one_versus_rest.each(
         fit_question, log_yes.T, log_no.T, target, one_versus_rest.weights_of(rows)
     )
-    params = Params(slopes[:, 0], slopes[:, 1], c, contract.placeholder(rows.logits.dtype))
+    params = Params(slopes[:, 0], slopes[:, 1], c, contract.PENDING)
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
-@event.applies("odds")
-@contract.takes(Params)
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Any:
     """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
-    num_classes = one_versus_rest.num_classes_of(params.c)
-    return contract.on_rows("beta", _apply, params, logits, num_classes)
+    return contract.applied(Params, _apply, params, logits)
 
 
 @jax.jit

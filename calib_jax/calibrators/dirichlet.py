@@ -10,9 +10,8 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, linear
+from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import State
-from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -27,7 +26,6 @@ class DirichletParams(NamedTuple):
 Params = DirichletParams
 
 
-@event.refuses
 def fit(
     logits: Any,
     labels: Any,
@@ -37,7 +35,7 @@ def fit(
     intercept_penalty: Number = 0.0,
     max_iterations: Number = 1000,
 ) -> Params:
-    r"""Minimise the mean NLL of $\mathrm{softmax}(W \log p + b)$, by L-BFGS from W = I, b = 0.
+    r"""Minimise the mean NLL of $\mathrm{softmax}(W \log p + b)$, by Newton from W = I, b = 0.
 
     This is matrix scaling of $\log p = \mathrm{logsoftmax}(z)$, with the same penalties. Unlike
     matrix scaling of logits, it is invariant to a shift of a row of logits.
@@ -54,25 +52,17 @@ def fit(
       Kull et al. 2019, Beyond temperature scaling: obtaining well-calibrated multiclass
       probabilities with Dirichlet calibration.
     """
-    checks.at_least("off_diagonal_penalty", off_diagonal_penalty, 0)
-    checks.at_least("intercept_penalty", intercept_penalty, 0)
-    checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("dirichlet", logits, labels, weights, mixes_classes=True)
-    penalties = (off_diagonal_penalty, intercept_penalty)
-    return linear.fit_params(
-        Params, jax.nn.log_softmax, examples, penalties, max_iterations, diagonal=False
-    )
+    given = logits, labels, weights
+    penalties = {
+        "off_diagonal_penalty": off_diagonal_penalty,
+        "intercept_penalty": intercept_penalty,
+    }
+    return linear.fit_params(Params, jax.nn.log_softmax, given, penalties, max_iterations, ndim=2)
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
-    num_classes = len(params.intercept)
-    return contract.on_rows("dirichlet", _apply, params, logits, num_classes, mixes_classes=True)
-
-
-def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    return linear.scores(params.matrix, params.intercept, jax.nn.log_softmax(logits))
+    return contract.applied(Params, linear.of_features(jax.nn.log_softmax), params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

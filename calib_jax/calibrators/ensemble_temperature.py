@@ -6,7 +6,6 @@ the uniform distribution covers only the K possible classes, like the limit of l
 possible class has a probability of at least $w_3 / K$.
 """
 
-import itertools
 from typing import Any, NamedTuple
 
 import jax
@@ -15,13 +14,13 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.calibrators import temperature
-from calib_jax.calibrators.parts import contract, event, fitting
+from calib_jax.calibrators.parts import contract, fitting
 from calib_jax.calibrators.parts.contract import Code, FitData, State
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Logits, Scalar
 
 # The non-empty subsets of the three parts.
-_FACES = np.array([face for face in itertools.product([True, False], repeat=3) if any(face)])
+_FACES = np.arange(7, 0, -1)[:, None] & [4, 2, 1] > 0
 
 
 class EnsembleTemperatureParams(NamedTuple):
@@ -35,7 +34,6 @@ class EnsembleTemperatureParams(NamedTuple):
 Params = EnsembleTemperatureParams
 
 
-@event.refuses
 def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
     r"""Fit T by the NLL, then the mixture by the NLL with that T.
 
@@ -91,7 +89,7 @@ def _fit(examples: FitData) -> Params:
 
     def face(free: Array) -> tuple[Array, Array, Array]:
         start = free.astype(parts.dtype) / jnp.sum(free, dtype=parts.dtype)
-        return fitting.newton(local, start, free)
+        return fitting.dense_newton(local, start, free)
 
     mixtures, values, settled = jax.vmap(face)(jnp.asarray(_FACES))
     allowed = jnp.all(mixtures >= 0, axis=1) & jnp.isfinite(values)
@@ -105,13 +103,15 @@ def _fit(examples: FitData) -> Params:
     state = alone.state
     code = jnp.where(settled[best] | (gain <= 0), state.code, jnp.maximum(state.code, Code.STOPPED))
     params = Params(alone.temperature, mixture, state)
-    return contract.finished(params, code, rows, apply(params, rows.logits))
+    return contract.finished(params, code, rows, _apply(params, rows.logits))
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the log-probabilities of the mixture."""
-    logits = contract.logits_for("ensemble_temperature", logits)
+    return contract.applied(Params, _apply, params, logits)
+
+
+def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
     log_mixture = jnp.log(params.mixture)
     scaled, unscaled, uniform = _log_parts(logits, params.temperature)
     mixed = jnp.logaddexp(scaled + log_mixture[0], unscaled + log_mixture[1])

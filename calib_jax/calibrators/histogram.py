@@ -13,14 +13,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, one_versus_rest
+from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.event import Scored
 from calib_jax.core import binning, checks
 from calib_jax.core.numerics import argsort
-from calib_jax.core.types import Array, Logits, Number, Vector
+from calib_jax.core.types import Array, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
-BINS = ("width", "mass")
 
 
 class HistogramParams(NamedTuple):
@@ -34,10 +34,14 @@ class HistogramParams(NamedTuple):
 Params = HistogramParams
 
 
-@event.fits("place", of_scores={"bins": "mass"})
 def fit(
-    logits: Any, labels: Any = None, weights: Any = None, *, num_bins: int = 15, bins: str = "width"
-) -> Params:
+    logits: Any,
+    labels: Any = None,
+    weights: Any = None,
+    *,
+    num_bins: int = 15,
+    bins: str | None = None,
+) -> Any:
     """Compute the frequency of each class in each bin of its probability.
 
     An empty bin returns its midpoint, so no probability leaves the bin.
@@ -48,8 +52,8 @@ def fit(
       labels: the true classes; a `Stated` or `Scored` holds its own.
       weights: weight 0 drops an example, weight k counts it k times.
       num_bins: the number of bins per class.
-      bins: "width" for equal parts of [0, 1], or "mass" for about equal numbers of examples. A
-        `Scored` always has "mass".
+      bins: "width" for equal parts of [0, 1], the default, or "mass" for about equal numbers of
+        examples, which a `Scored` always has.
         Bins of equal mass hold whole examples, have edges halfway between two neighbours, and
         keep equal probabilities together.
 
@@ -66,8 +70,12 @@ def fit(
     Array([0.5, 0.5], dtype=float32)
     """
     checks.num_bins(num_bins)
-    checks.one_of("bins", bins, BINS)
-    return _fit(contract.examples("histogram", logits, labels, weights), num_bins, bins)
+    checks.one_of("bins", bins or "width", ("width", "mass"))
+    examples, marked = contract.given("histogram", logits, labels, weights)
+    by_place = isinstance(logits, Scored)
+    if by_place and bins == "width":
+        raise ValueError("histogram: bins='width' needs probabilities; for scores use bins='mass'.")
+    return marked(_fit(examples, num_bins, bins or ("mass" if by_place else "width")))
 
 
 @functools.partial(jax.jit, static_argnums=(1, 2))
@@ -103,9 +111,7 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])
 
 
-@event.applies("place")
-@contract.takes(Params)
-def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Any:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
@@ -113,15 +119,13 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    return one_versus_rest.apply("histogram", answers, params, logits, floor)
+    return one_versus_rest.apply(Params, answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
     """Gather the frequency for each question, before the floor and the normalisation."""
-    lookup = lambda edges, frequency, p: frequency[binning.bin_index(p, edges)]  # noqa: E731
-    return jax.vmap(lookup, (0, 0, 1), 1)(
-        params.edges, params.frequency, one_versus_rest.yes(logits)
-    )
+    index_of = lambda edges, p: binning.bin_index(p, edges)  # noqa: E731
+    return one_versus_rest.looked_up(index_of, params.edges, params.frequency, logits)
 
 
 __all__ = ["FLOOR", "Params", "answers", "apply", "fit"]

@@ -13,10 +13,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.calibrators.parts import contract, event, one_versus_rest
+from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core.binning import run_sums
-from calib_jax.core.types import Array, Logits, Number, Vector
+from calib_jax.core.types import Array, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
 
@@ -35,8 +35,7 @@ class IsotonicParams(NamedTuple):
 Params = IsotonicParams
 
 
-@event.fits("place")
-def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
     """Fit the exact isotonic regression of every class.
 
     f is linear between two examples, and constant below the lowest and above the highest. Examples
@@ -61,7 +60,8 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     >>> jnp.exp(apply(params, jnp.log(jnp.array([0.4, 0.6]))))[1].round(3)
     Array(0.75, dtype=float32)
     """
-    return _fit(contract.examples("isotonic", logits, labels, weights))
+    examples, marked = contract.given("isotonic", logits, labels, weights)
+    return marked(_fit(examples))
 
 
 @jax.jit
@@ -130,6 +130,47 @@ def near_ties_merged(p: Vector) -> Vector:
     return p[lax.cummax(jnp.where(starts[:-1] > 0, index, 0))]
 
 
+class Groups(NamedTuple):
+    """Groups of equal probability in ascending order; unused groups come last, with weight 0.
+
+    Attributes:
+      lowest: the smallest probability of a group; infinity in unused groups.
+      highest: the largest probability of a group; -infinity in unused groups.
+      weight: the weight of a group.
+      hits: the weight of the examples of target 1 in a group.
+    """
+
+    lowest: Vector
+    highest: Vector
+    weight: Vector
+    hits: Vector
+
+    @property
+    def used(self) -> Bool[Array, " groups"]:
+        """Mark the groups that hold examples."""
+        return self.weight > 0
+
+    def repeated(self, part: Vector) -> Vector:
+        """Replace the values of unused groups by the value of the last used group."""
+        last = jnp.maximum(jnp.sum(self.used) - 1, 0)
+        return jnp.where(self.used, part, part[last])
+
+
+def grouped(p: Vector, target: Vector, weight: Vector) -> Groups:
+    """Sort the examples of positive weight and join examples of equal probability.
+
+    A group holds the probabilities less than 1e-6 (in float64 1e-15) above its lowest probability.
+    """
+    p = jnp.where(weight > 0, p, jnp.inf)
+    p, target, weight = lax.sort((p, target, weight), num_keys=1)
+    first = near_ties_merged(p)
+    index = jnp.cumsum(jnp.append(False, first[1:] > first[:-1]))
+    mass, hits = (run_sums(index, part) for part in (weight, weight * target))
+    lowest = jnp.full_like(p, jnp.inf).at[index].min(p)
+    highest = jnp.full_like(p, -jnp.inf).at[index].max(p)
+    return Groups(lowest, highest, mass, hits)
+
+
 class _Blocks(NamedTuple):
     """Neighbouring rows pooled into blocks, numbered from 0; unused numbers have weight 0."""
 
@@ -175,9 +216,7 @@ def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
     return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
 
 
-@event.applies("place")
-@contract.takes(Params)
-def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
+def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Any:
     """Compute the calibrated log-probabilities, bounded below by about log(floor).
 
     Args:
@@ -185,7 +224,7 @@ def apply(params: Params, logits: Any, *, floor: Number = FLOOR) -> Logits:
       logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
-    return one_versus_rest.apply("isotonic", answers, params, logits, floor)
+    return one_versus_rest.apply(Params, answers, params, logits, floor)
 
 
 def answers(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:

@@ -5,11 +5,11 @@ It has $K^2 + K$ parameters: with many classes or few examples it overfits witho
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, linear
+from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import State
-from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -24,7 +24,6 @@ class MatrixParams(NamedTuple):
 Params = MatrixParams
 
 
-@event.refuses
 def fit(
     logits: Any,
     labels: Any,
@@ -34,7 +33,7 @@ def fit(
     intercept_penalty: Number = 0.0,
     max_iterations: Number = 1000,
 ) -> Params:
-    r"""Minimise the mean NLL of $\mathrm{softmax}(W z + b)$, by L-BFGS from W = I, b = 0.
+    r"""Minimise the mean NLL of $\mathrm{softmax}(W z + b)$, by Newton steps from W = I, b = 0.
 
     $$\mathrm{NLL} + \lambda \tfrac{1}{K (K-1)} \sum_{i \ne j} W_{ij}^2
       + \mu \tfrac1K \sum_k b_k^2$$
@@ -61,25 +60,17 @@ def fit(
       Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the
       penalties, ODIR).
     """
-    checks.at_least("off_diagonal_penalty", off_diagonal_penalty, 0)
-    checks.at_least("intercept_penalty", intercept_penalty, 0)
-    checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("matrix", logits, labels, weights, mixes_classes=True)
-    penalties = (off_diagonal_penalty, intercept_penalty)
-    return linear.fit_params(
-        Params, linear.unchanged, examples, penalties, max_iterations, diagonal=False
-    )
+    given = logits, labels, weights
+    penalties = {
+        "off_diagonal_penalty": off_diagonal_penalty,
+        "intercept_penalty": intercept_penalty,
+    }
+    return linear.fit_params(Params, jnp.asarray, given, penalties, max_iterations, ndim=2)
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W z + b."""
-    num_classes = len(params.intercept)
-    return contract.on_rows("matrix", _apply, params, logits, num_classes, mixes_classes=True)
-
-
-def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    return linear.scores(params.matrix, params.intercept, logits)
+    return contract.applied(Params, linear.of_features(jnp.asarray), params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -11,9 +11,9 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, fitting, one_versus_rest
+from calib_jax.calibrators.parts import contract, fitting, one_versus_rest
 from calib_jax.calibrators.parts.contract import Code, FitData, State
-from calib_jax.core.types import Array, Logits, Vector
+from calib_jax.core.types import Array, Vector
 
 
 class PlattParams(NamedTuple):
@@ -27,8 +27,7 @@ class PlattParams(NamedTuple):
 Params = PlattParams
 
 
-@event.fits("odds")
-def fit(logits: Any, labels: Any = None, weights: Any = None, *, smoothed: bool = False) -> Params:
+def fit(logits: Any, labels: Any = None, weights: Any = None, *, smoothed: bool = False) -> Any:
     r"""Fit slopes and intercepts by Newton steps on the binary NLL.
 
     If a threshold separates the positives of a class from its negatives, or the class has no
@@ -52,8 +51,8 @@ def fit(logits: Any, labels: Any = None, weights: Any = None, *, smoothed: bool 
     >>> params.slope.round(4), params.intercept.round(4) + 0, params.state.name
     (Array([0.3466], dtype=float32), Array([0.], dtype=float32), 'converged')
     """
-    examples = contract.examples("platt", logits, labels, weights)
-    return _fit(examples, bool(smoothed))
+    examples, marked = contract.given("platt", logits, labels, weights)
+    return marked(_fit(examples, bool(smoothed)))
 
 
 @functools.partial(jax.jit, static_argnames="smoothed")
@@ -66,29 +65,25 @@ def _fit(examples: FitData, smoothed: bool) -> Params:
             yes = jnp.sum(weight * target)
             no = jnp.sum(weight) - yes
             aim = jnp.where(target == 1, (yes + 1) / (yes + 2), 1 / (no + 2))
-        fitted = fitting.logistic(score[None], aim, share, jnp.array([True]))
-        code = one_versus_rest.code(score, target, share, fitted.settled, rising=False)
+        slopes, intercept, _, settled = fitting.logistic(score[None], aim, share, jnp.array([True]))
+        code = one_versus_rest.code(score, target, share, settled, rising=False)
         if smoothed:  # an optimum always exists
-            ended = jnp.where(fitted.settled, Code.CONVERGED, Code.STOPPED)
+            ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
             code = jnp.where(code == Code.INDISTINCT, code, ended)
-        return fitted.slopes[0], fitted.intercept, code
+        return slopes[0], intercept, code
 
     target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
     score = one_versus_rest.log_odds(rows.logits).T
     slope, intercept, codes = one_versus_rest.each(
         fit_question, score, target, one_versus_rest.weights_of(rows)
     )
-    params = Params(slope, intercept, contract.placeholder(rows.logits.dtype))
+    params = Params(slope, intercept, contract.PENDING)
     return contract.finished(params, jnp.max(codes), rows, _apply(params, rows.logits))
 
 
-@event.applies("odds")
-@contract.takes(Params)
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Any:
     """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
-    return contract.on_rows(
-        "platt", _apply, params, logits, one_versus_rest.num_classes_of(params.slope)
-    )
+    return contract.applied(Params, _apply, params, logits)
 
 
 @jax.jit

@@ -22,7 +22,6 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 try:
-    from sklearn import get_config
     from sklearn.base import (
         BaseEstimator,
         ClassifierMixin,
@@ -32,7 +31,7 @@ try:
     )
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import StratifiedGroupKFold, check_cv, cross_val_predict
-    from sklearn.utils import get_tags
+    from sklearn.utils import check_consistent_length, get_tags
     from sklearn.utils.multiclass import check_classification_targets
     from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 except ImportError as error:
@@ -45,7 +44,7 @@ except ImportError as error:
 from calib_jax import calibrators
 from calib_jax.core.arrays import as_array
 
-__all__ = ["EXPECTED_FAILURES", "CalibratedClassifier", "Calibrator"]
+__all__ = ["CalibratedClassifier", "Calibrator"]
 
 # Classifiers that count examples, such as forests, often return the probability 0, even for the
 # true class. A floor below 1e-6 lets these few examples dominate the fit of a temperature.
@@ -56,37 +55,20 @@ LOG_UNDERFLOW = float(np.log(np.finfo(np.float32).tiny))
 # `cross_val_predict` fills the columns of classes that a fold lacks with the lowest float.
 ABSENT = -1e30
 
-_COLUMNS = "it gives fewer columns than classes, and logits have one column per class"
-_NUMBERS = "it gives names or floats as labels, and labels are the numbers of the columns"
-# The checks of `sklearn.utils.estimator_checks.check_estimator` that do not fit `Calibrator`, with
-# the reason: `check_estimator(Calibrator(), expected_failed_checks=EXPECTED_FAILURES)`.
-EXPECTED_FAILURES = {
-    **dict.fromkeys(
-        (
-            "check_classifier_data_not_an_array",
-            "check_estimators_fit_returns_self",
-            "check_estimators_overwrite_params",
-            "check_readonly_memmap_input",
-            "check_sample_weights_not_an_array",
-            "check_sample_weights_not_overwritten",
-            "check_sample_weights_pandas_series",
-            "check_sample_weights_shape",
-        ),
-        _COLUMNS,
-    ),
-    **dict.fromkeys(("check_classifiers_classes", "check_estimators_nan_inf"), _NUMBERS),
-    "check_classifiers_train": "it takes features that are no logits, and wants an accuracy of .83",
-    "check_fit2d_1feature": "one column is one class, which the message says in other words",
-    "check_all_zero_sample_weights_error": "the message writes the number 0, not the word zero",
-    "check_sample_weight_equivalence_on_dense_data": "fits are in float32, and it wants 1e-7",
-}
+
+class _Predicts(ClassifierMixin):
+    """The most probable class, of estimators with probabilities."""
+
+    def predict(self, X: Any) -> np.ndarray:
+        """Return the most probable class of each example."""
+        return self.classes_[np.argmax(self.predict_proba(X), axis=1)]
 
 
-class Calibrator(ClassifierMixin, BaseEstimator):
+class Calibrator(_Predicts, BaseEstimator):
     """A calibrator of logits: `fit(logits, labels)`, `predict_proba(logits)`.
 
-    Labels are column numbers. `EXPECTED_FAILURES` lists the checks of scikit-learn that pass
-    other inputs.
+    Labels are column numbers, so the checks of `sklearn.utils.estimator_checks` that pass other
+    labels, or fewer columns than classes, do not fit it.
 
     Args:
       method: the name of a calibrator, one of `calibrators.catalogue()`.
@@ -124,13 +106,8 @@ class Calibrator(ClassifierMixin, BaseEstimator):
         X = validate_data(self, as_array(X), dtype=_FLOATS, reset=False)
         return _probabilities(self.method, self.params_, X)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable class of each row."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
 
-
-class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
+class CalibratedClassifier(MetaEstimatorMixin, _Predicts, BaseEstimator):
     """A classifier and a calibrator of its probabilities.
 
     The calibrator is fitted on predictions of examples that the classifier was not trained on: in
@@ -185,21 +162,24 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         y = column_or_1d(y, warn=True)
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
-        weights = _weights(sample_weight, len(y))
+        check_consistent_length(y, sample_weight, groups)
+        weights = _weights(sample_weight)
         if len(np.unique(labels if weights is None else labels[weights > 0])) < 2:
             raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
         base = LogisticRegression() if self.estimator is None else self.estimator
         if not is_classifier(base):
             raise TypeError(f"CalibratedClassifier needs a classifier, got {base!r}.")
         fit_params = _fit_params(base, weights)
-        groups = _of_examples("groups", groups, len(y))
         self.estimator_ = clone(base).fit(X, y, **fit_params)
         if not np.array_equal(self.estimator_.classes_, self.classes_):
             raise ValueError(
                 f"the classifier knows the classes {self.estimator_.classes_} and y has"
                 f" {self.classes_}: give examples of the same classes."
             )
-        splits = _splits(self.cv, X, y, groups)
+        cv = self.cv
+        if groups is not None and (cv is None or isinstance(cv, numbers.Integral)):
+            cv = StratifiedGroupKFold(5 if cv is None else int(cv))
+        splits = list(check_cv(cv, y, classifier=True).split(X, y, groups))
         complete = all(len(np.unique(y[train])) == len(self.classes_) for train, _ in splits)
         for method in _response_methods(self.estimator_, len(self.classes_), complete):
             with np.errstate(divide="ignore"):  # forests compute log(0)
@@ -209,7 +189,8 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         else:
             raise ValueError(
                 f"{type(self.estimator_).__name__} must score each of the {len(self.classes_)}"
-                ' classes, not pairs of them: set decision_function_shape="ovr".'
+                f" classes, by {', '.join(_RESPONSE_METHODS)}; if it scores pairs of them, set"
+                ' decision_function_shape="ovr".'
             )
         logs = _log_scores(scores, method)
         self.response_method_ = method
@@ -230,11 +211,6 @@ class CalibratedClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator):
         logs = np.maximum(_log_scores(scores, self.response_method_), self.log_floor_)
         return _probabilities(self.method, self.params_, logs)
 
-    def predict(self, X: Any) -> np.ndarray:
-        """Return the most probable class of each example."""
-        probabilities = self.predict_proba(X)
-        return self.classes_[np.argmax(probabilities, axis=1)]
-
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         base = get_tags(LogisticRegression() if self.estimator is None else self.estimator)
@@ -246,29 +222,15 @@ _FLOATS = (np.float32, np.float64)
 _RESPONSE_METHODS = ("decision_function", "predict_log_proba", "predict_proba")
 
 
-def _of_examples(name: str, values: Any, number: int) -> np.ndarray | None:
-    """Validate that an argument has one value per example; None stays None."""
-    if values is None:
-        return None
-    array = np.asarray(as_array(values))
-    if array.shape != (number,):
-        raise ValueError(
-            f"{name} has the shape {array.shape}, but there are {number} examples: give one value"
-            " per example."
-        )
-    return array
-
-
-def _weights(sample_weight: Any, number: int) -> np.ndarray | None:
+def _weights(sample_weight: Any) -> np.ndarray | None:
     """Validate the weights of the examples."""
-    weights = _of_examples("sample_weight", sample_weight, number)
-    if weights is None:
+    if sample_weight is None:
         return None
-    weights = weights.astype(np.float64)
-    if not (np.isfinite(weights) & (weights >= 0)).all():
-        raise ValueError("sample_weight has values that are negative or not finite: remove them.")
-    if not weights.any():
-        raise ValueError("sample_weight is zero for all examples: give a weight above zero.")
+    weights = column_or_1d(as_array(sample_weight), dtype=np.float64)
+    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
+        raise ValueError(
+            "sample_weight must be finite and at least zero, and not zero for all examples."
+        )
     return weights
 
 
@@ -277,16 +239,13 @@ def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.nda
     if weights is None:
         return {}
     prefix, last = _last_step(classifier)
-    parameters = inspect.signature(last.fit).parameters
-    if "sample_weight" not in parameters and not any(
-        parameter.kind is inspect.Parameter.VAR_KEYWORD for parameter in parameters.values()
-    ):
+    parameters = inspect.signature(last.fit).parameters.values()
+    if not any(p.name == "sample_weight" or p.kind is p.VAR_KEYWORD for p in parameters):
         raise TypeError(
             f"the fit of {type(last).__name__} takes no sample_weight: use a classifier that takes"
             " it, or fit without weights."
         )
-    routed = get_config()["enable_metadata_routing"]
-    return {"sample_weight" if routed else "__".join([*prefix, "sample_weight"]): weights}
+    return {"__".join([*prefix, "sample_weight"]): weights}
 
 
 def _last_step(classifier: Any) -> tuple[list[str], Any]:
@@ -298,23 +257,6 @@ def _last_step(classifier: Any) -> tuple[list[str], Any]:
     return names, classifier
 
 
-def _splits(cv: Any, X: Any, y: np.ndarray, groups: np.ndarray | None) -> list[Any]:
-    """Split the examples into folds; raise an error if examples of a group are in two folds."""
-    if groups is None:
-        return list(check_cv(cv, y, classifier=True).split(X, y))
-    if cv is None or isinstance(cv, numbers.Integral):
-        cv = StratifiedGroupKFold(5 if cv is None else int(cv))
-    splits = list(check_cv(cv, y, classifier=True).split(X, y, groups))
-    for train, test in splits:
-        shared = np.intersect1d(groups[train], groups[test])
-        if len(shared):
-            raise ValueError(
-                f"cv={cv} puts examples of the group {shared[0]} into two folds: use GroupKFold or"
-                " StratifiedGroupKFold."
-            )
-    return splits
-
-
 def _response_methods(classifier: Any, num_classes: int, complete: bool) -> list[str]:
     """List the methods that give logits, the best one first.
 
@@ -324,11 +266,6 @@ def _response_methods(classifier: Any, num_classes: int, complete: bool) -> list
       complete: every fold is trained on all classes.
     """
     methods = [name for name in _RESPONSE_METHODS if hasattr(classifier, name)]
-    if not methods:
-        raise TypeError(
-            f"{type(classifier).__name__} has no method {', '.join(_RESPONSE_METHODS)}: use a"
-            " classifier that has one."
-        )
     # Only support vector machines have this attribute, and they train on pairs of classes. Three
     # classes have three pairs, so the number of columns alone does not identify pairs.
     shape = getattr(_last_step(classifier)[1], "decision_function_shape", None)

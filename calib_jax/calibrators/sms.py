@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, structured
+from calib_jax.calibrators import svs
+from calib_jax.calibrators.parts import contract
 from calib_jax.calibrators.parts.contract import State
-from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
 
@@ -27,7 +27,6 @@ class SmsParams(NamedTuple):
 Params = SmsParams
 
 
-@event.refuses
 def fit(
     logits: Any,
     labels: Any,
@@ -65,20 +64,18 @@ def fit(
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class
       calibration.
     """
-    checks.above("diagonal_penalty", diagonal_penalty, 0)
-    checks.above("off_diagonal_penalty", off_diagonal_penalty, 0)
-    checks.above("intercept_penalty", intercept_penalty, 0)
-    checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("sms", logits, labels, weights, mixes_classes=True)
-    penalties = structured.Penalties(diagonal_penalty, off_diagonal_penalty, intercept_penalty)
-    return structured.fit(Params, examples, penalties, max_iterations, diagonal=False)
+    given = logits, labels, weights
+    penalties = {
+        "diagonal_penalty": diagonal_penalty,
+        "off_diagonal_penalty": off_diagonal_penalty,
+        "intercept_penalty": intercept_penalty,
+    }
+    return svs.fit_structured(Params, given, penalties, max_iterations, ndim=2)
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W x + b."""
-    function, num_classes = structured.calibrated, len(params.intercept)
-    return contract.on_rows("sms", function, params, logits, num_classes, mixes_classes=True)
+    return contract.applied(Params, svs.calibrated, params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -2,15 +2,22 @@ r"""Structured vector scaling (SVS): temperature scaling, then slopes near 1, in
 
 $z'_k = w_k x_k + b_k$ with $x = \log ((1 - u)\, \mathrm{softmax}(z / T) + u / K)$. The penalties
 shrink with the number of examples, so the fit lies between temperature scaling and vector scaling.
+u = 1 / (n + 1) for n examples. SMS shares the features and the fit.
 """
 
+import functools
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
+import jax
+import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, structured
-from calib_jax.calibrators.parts.contract import State
+from calib_jax.calibrators import temperature
+from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.core import checks
+from calib_jax.core.temperature import scaled
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
 
@@ -27,7 +34,6 @@ class SvsParams(NamedTuple):
 Params = SvsParams
 
 
-@event.refuses
 def fit(
     logits: Any,
     labels: Any,
@@ -68,18 +74,95 @@ def fit(
     >>> jax.nn.softmax(apply(params, logits[0])).round(2)
     Array([0.33, 0.33, 0.33], dtype=float32)
     """
-    checks.above("slope_penalty", slope_penalty, 0)
-    checks.above("intercept_penalty", intercept_penalty, 0)
-    checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("svs", logits, labels, weights)
-    penalties = structured.Penalties(slope_penalty, 0.0, intercept_penalty)
-    return structured.fit(Params, examples, penalties, max_iterations, diagonal=True)
+    given = logits, labels, weights
+    penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
+    return fit_structured(Params, given, penalties, max_iterations, ndim=1)
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w x + b."""
-    return contract.on_rows("svs", structured.calibrated, params, logits, len(params.slope))
+    return contract.applied(Params, calibrated, params, logits)
+
+
+def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
+    """Compute the logarithm of the mixture of softmax(z / T) and the uniform distribution.
+
+    The mixture keeps features finite. Impossible classes stay impossible, outside the mixture.
+
+    Args:
+      logits: `[*batch, classes]`.
+      temperature: T.
+      uniform: the weight of the uniform distribution.
+    """
+    possible = logits != -jnp.inf
+    # Subtract first: the rounding of a quotient depends on the size of the logits.
+    below = logits - jnp.max(logits, axis=-1, keepdims=True)
+    x = jax.nn.log_softmax(scaled(below, temperature)) + jnp.log1p(-uniform)
+    even = jnp.log(uniform / jnp.sum(possible, axis=-1, keepdims=True, dtype=x.dtype))
+    return jnp.where(possible, jnp.logaddexp(x, even), -jnp.inf)
+
+
+def calibrated(params: Any, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
+    """Compute W x + b for the parameters T, u, W (or its diagonal) and b."""
+    fitted_temperature, uniform, weights, intercept, _ = params
+    return linear.scores(weights, intercept, features(logits, fitted_temperature, uniform))
+
+
+def fit_structured(
+    kind: Callable[..., Any],
+    given: tuple[Any, Any, Any],
+    penalties: Mapping[str, Number],
+    max_iterations: Number,
+    *,
+    ndim: int,
+) -> Any:
+    r"""Validate the arguments of a `fit`, and minimise the sum of the mean NLL and the penalties.
+
+    For K classes and examples of total weight n the factors are multiplied by K / n (diagonal and
+    intercepts) and K (K - 1) / n (off the diagonal).
+
+    Args:
+      kind: the type of the parameters: T, the weight of the uniform distribution in the features, W
+        (or its diagonal), b and the state.
+      given: logits, labels and weights.
+      penalties: the factors of the squares of diagonal entries, of entries off the diagonal if W is
+        a matrix, and of intercepts.
+      max_iterations: the largest number of Newton steps.
+      ndim: 2 if W is a matrix, 1 if it is diagonal.
+    """
+    checks.at_least("max_iterations", max_iterations, 1)
+    for name, factor in penalties.items():
+        checks.above(name, factor, 0)
+    examples = contract.examples(contract.name_of(kind), *given)
+    return _fit(kind, examples, tuple(penalties.values()), max_iterations, ndim=ndim)
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "ndim"))
+def _fit(
+    kind: Callable[..., Any],
+    examples: FitData,
+    penalties: tuple[Number, ...],
+    max_iterations: Number,
+    *,
+    ndim: int,
+) -> Any:
+    rows = examples.rows(mixes_classes=ndim == 2)
+    num_classes = rows.logits.shape[1]
+    scaling = temperature.fit_rows(rows)
+    total = jnp.sum(jnp.where(rows.decisive > 0, rows.weight, 0))
+    uniform = 1 / (total + 1)
+    x = features(rows.logits, scaling.temperature, uniform)
+    per_parameter = num_classes / jnp.where(total > 0, total, 1)
+    ridge = penalties[0] * per_parameter
+    if ndim == 2:
+        others = penalties[1] * per_parameter * (num_classes - 1)
+        ridge = jnp.where(jnp.eye(num_classes, dtype=bool), ridge, others)
+    ridges = ridge, penalties[-1] * per_parameter
+    weights, intercept, code = linear.fit(rows, x, ridges, max_iterations, ndim=ndim)
+    code = jnp.where(scaling.state.converged, code, scaling.state.code)
+    values = scaling.temperature, uniform, weights, intercept
+    params = kind(*values, contract.PENDING)
+    return contract.finished(params, code, rows, calibrated(params, rows.logits))
 
 
 __all__ = ["Params", "apply", "fit"]

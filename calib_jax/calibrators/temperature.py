@@ -15,7 +15,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from calib_jax.calibrators.parts import contract, event
+from calib_jax.calibrators.parts import contract
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
 from calib_jax.core import checks, numerics, temperature
 from calib_jax.core.binning import class_sums
@@ -36,7 +36,6 @@ class TemperatureParams(NamedTuple):
 Params = TemperatureParams
 
 
-@event.refuses
 def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number = 100) -> Params:
     r"""Minimise the mean NLL of $\mathrm{softmax}(z / T)$ over the temperature.
 
@@ -82,14 +81,13 @@ def fit_rows(rows: FitRows, max_iterations: Number = 100) -> Params:
 
 
 def _ended(fitted: temperature.TemperatureFit, usable: Bool[Array, ""] | bool) -> Params:
-    params = Params(fitted.temperature, contract.placeholder(fitted.temperature.dtype))
+    params = Params(fitted.temperature, contract.PENDING)
     limited = jnp.where(fitted.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
     unsettled = jnp.where(fitted.indistinct, Code.INDISTINCT, limited)
     code = jnp.where(fitted.converged, Code.CONVERGED, unsettled)
     return contract.ended(params, code, usable, fitted.nll_before, fitted.nll_after)
 
 
-@event.refuses
 def fit_grid(
     logits: Any,
     labels: Any,
@@ -124,11 +122,8 @@ def fit_grid(
     >>> fit_grid(logits, jnp.array([0, 0, 1, 1])).temperature
     Array(1.8, dtype=float32)
     """
-    if not (criterion is None or callable(criterion)):
-        raise TypeError(
-            "criterion must be a function of (logits, labels, weights), such as metrics.ece, got"
-            f" {criterion!r}."
-        )
+    if criterion is not None:
+        checks.function("criterion", criterion, "(logits, labels, weights)")
     checks.above("step", step, 0)
     checks.above("start", start, 0)
     checks.at_least("stop", stop, start, ", as is start")
@@ -152,7 +147,7 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
         return value
 
     best, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, value_of, grid)
-    params = Params(best, contract.placeholder(rows.logits.dtype))
+    params = Params(best, contract.PENDING)
     at_an_end = (best <= grid[0]) | (best >= grid[-1])
     code = jnp.where(at_an_end, Code.STOPPED, Code.CONVERGED)
     code = jnp.where(jnp.isfinite(value), code, Code.NO_OPTIMUM)
@@ -160,15 +155,14 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
     return contract.finished(params, code, rows, scaled)
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Divide logits by the temperature.
 
     The NLL of the result on the examples of the fit is at most the NLL of the logits, although the
     quotients are rounded: the fit keeps T = 1 where rounding costs more than the fit gains.
     """
-    logits = contract.logits_for("temperature", logits)
-    return temperature.scaled(logits, params.temperature)
+    scaled = lambda params, rows: temperature.scaled(rows, params.temperature)  # noqa: E731
+    return contract.applied(Params, scaled, params, logits)
 
 
 class ByGroupParams(NamedTuple):
@@ -191,10 +185,8 @@ class ByGroupParams(NamedTuple):
 
 # Candidates for the standard deviation of the groups.
 _SPREADS = np.append(0, np.geomspace(1e-3, 10, 120))
-_MOST_ROUNDS = 50
 
 
-@event.refuses
 def fit_by_group(logits: Any, labels: Any, groups: Any, weights: Any = None) -> ByGroupParams:
     r"""Fit a temperature for each group, drawn towards the common temperature.
 
@@ -253,15 +245,20 @@ def _fit_by_group(
     impossible = numerics.true_class(rows.logits, rows.labels) == -jnp.inf
     weight = jnp.where(impossible, 0, rows.weight)
 
-    def improved(walk: _ByGroup) -> _ByGroup:
-        """Take a Newton step for every group, and estimate the spread at the new point."""
-        p = jax.nn.softmax(jnp.where(possible, walk.inverse[index][:, None] * x, -jnp.inf))
+    def improved(walk: Any) -> Any:
+        """Take a Newton step for every group, and estimate the spread at the new point.
+
+        Args:
+          walk: common / temperature of each group, its spread, the largest relative change of the
+            last round, and the number of rounds.
+        """
+        ratio, _, _, iteration = walk
+        p = jax.nn.softmax(jnp.where(possible, ratio[index][:, None] * x, -jnp.inf))
         mean = jnp.sum(p * x, axis=1)
         variance = jnp.sum(p * jnp.square(x - mean[:, None]), axis=1)
-        square = jnp.square(mean - true)
         slope, curvature, scatter = (
             class_sums(index, weigh(part, weight), num_groups)
-            for part in (mean - true, variance, square)
+            for part in (mean - true, variance, jnp.square(mean - true))
         )
         # Slopes scatter more than those of calibrated rows where the model is not one temperature
         # away, or where a group has a rare confident mistake.
@@ -269,35 +266,23 @@ def _fit_by_group(
         known = curvature > 0
         noise = jnp.where(known, jnp.maximum(scatter, excess * curvature), 1)
         precision = jnp.square(curvature) / noise
-        change = walk.inverse - slope / jnp.where(known, curvature, 1) - 1
-        spread = _spread(jnp.where(known, change, 0), precision)
-        shrunk = 1 + jnp.where(known, change, 0) * (1 - 1 / (1 + jnp.square(spread) * precision))
-        inverse = jnp.clip(shrunk, jnp.maximum(walk.inverse / 4, 1e-3), 4 * walk.inverse)
-        step = jnp.max(jnp.abs(inverse / walk.inverse - 1))
-        return _ByGroup(inverse, spread, step, walk.iteration + 1)
+        change = jnp.where(known, ratio - slope / jnp.where(known, curvature, 1) - 1, 0)
+        spread = _spread(change, precision)
+        shrunk = 1 + change * (1 - 1 / (1 + jnp.square(spread) * precision))
+        new = jnp.clip(shrunk, jnp.maximum(ratio / 4, 1e-3), 4 * ratio)
+        return new, spread, jnp.max(jnp.abs(new / ratio - 1)), iteration + 1
 
-    def going(walk: _ByGroup) -> Bool[Array, ""]:
-        return (walk.step > 1e-4) & (walk.iteration < _MOST_ROUNDS)
+    def going(walk: Any) -> Bool[Array, ""]:
+        return (walk[2] > 1e-4) & (walk[3] < 50)
 
     one = jnp.ones((), x.dtype)
-    start = _ByGroup(jnp.ones(num_groups, x.dtype), 0 * one, one, jnp.zeros((), jnp.int32))
-    end = lax.while_loop(going, improved, start)
-    each = common.temperature / end.inverse
+    start = jnp.ones(num_groups, x.dtype), 0 * one, one, jnp.zeros((), jnp.int32)
+    ratio, spread, *_ = lax.while_loop(going, improved, start)
+    each = common.temperature / ratio
     names = jnp.arange(num_groups)  # no array of a compiled function holds text
-    params = ByGroupParams(
-        each, common.temperature, end.spread, names, contract.placeholder(x.dtype)
-    )
+    params = ByGroupParams(each, common.temperature, spread, names, contract.PENDING)
     scaled = temperature.scaled(rows.logits, each[index][:, None])
     return contract.finished(params, common.state.code, rows, scaled)
-
-
-class _ByGroup(NamedTuple):
-    """The steps towards a temperature for each group: common / temperature, and its spread."""
-
-    inverse: Float[Array, " groups"]
-    spread: Scalar
-    step: Scalar  # the largest relative change of the last round
-    iteration: Integer[Array, ""]
 
 
 def _spread(change: Float[Array, " groups"], precision: Float[Array, " groups"]) -> Scalar:
@@ -325,7 +310,7 @@ def apply_by_group(params: ByGroupParams, logits: Any, groups: Any) -> Logits:
       logits: `[*batch, classes]`.
       groups: the group of each example, `[*batch]`; not traced.
     """
-    logits = contract.logits_for("temperature", logits)
+    logits = contract.logits_for("temperature", logits, None)
     names = _named_groups(groups, logits.shape[:-1])
     place = np.minimum(np.searchsorted(params.names, names), len(params.names) - 1)
     known = params.names[place] == names

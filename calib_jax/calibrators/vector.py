@@ -2,11 +2,11 @@ r"""Vector scaling: a slope and an intercept for every class, $z'_k = w_k z_k + 
 
 from typing import Any, NamedTuple
 
+import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, event, linear
+from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import State
-from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number
 
 
@@ -21,7 +21,6 @@ class VectorParams(NamedTuple):
 Params = VectorParams
 
 
-@event.refuses
 def fit(
     logits: Any,
     labels: Any,
@@ -31,7 +30,7 @@ def fit(
     intercept_penalty: Number = 0.0,
     max_iterations: Number = 1000,
 ) -> Params:
-    r"""Minimise the mean NLL of $\mathrm{softmax}(w \circ z + b)$, by L-BFGS from w = 1, b = 0.
+    r"""Minimise the mean NLL of $\mathrm{softmax}(w \circ z + b)$, by Newton from w = 1, b = 0.
 
     $$\mathrm{NLL} + \lambda \tfrac1K \sum_k (w_k - 1)^2 + \mu \tfrac1K \sum_k b_k^2$$
 
@@ -60,24 +59,14 @@ def fit(
     >>> jax.nn.softmax(apply(params, logits[0])).round(3), params.state.name
     (Array([0.25, 0.5 , 0.25], dtype=float32), 'indistinct')
     """
-    checks.at_least("slope_penalty", slope_penalty, 0)
-    checks.at_least("intercept_penalty", intercept_penalty, 0)
-    checks.at_least("max_iterations", max_iterations, 1)
-    examples = contract.examples("vector", logits, labels, weights)
-    penalties = (slope_penalty, intercept_penalty)
-    return linear.fit_params(
-        Params, linear.unchanged, examples, penalties, max_iterations, diagonal=True
-    )
+    given = logits, labels, weights
+    penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
+    return linear.fit_params(Params, jnp.asarray, given, penalties, max_iterations, ndim=1)
 
 
-@contract.takes(Params)
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w z + b."""
-    return contract.on_rows("vector", _apply, params, logits, len(params.slope))
-
-
-def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    return linear.diagonal_scores(params.slope, params.intercept, logits)
+    return contract.applied(Params, linear.of_features(jnp.asarray), params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

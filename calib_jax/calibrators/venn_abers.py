@@ -15,14 +15,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Float, Integer
+from jaxtyping import Bool, Float, Integer
 
-from calib_jax.calibrators.parts import contract, event, one_versus_rest
+from calib_jax.calibrators.isotonic import grouped
+from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import Code, FitData, State
-from calib_jax.calibrators.parts.groups import grouped
 from calib_jax.core import numerics
-from calib_jax.core.arrays import concrete
-from calib_jax.core.types import Array, Logits, Vector
+from calib_jax.core.types import Array, Vector
 from calib_jax.core.values import is_stated
 
 
@@ -42,8 +41,7 @@ class VennAbersParams(NamedTuple):
 Params = VennAbersParams
 
 
-@event.fits("place")
-def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
+def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
     """Compute p0 and p1 for every score, by the algorithm of Vovk, Petej and Fedorova.
 
     After sorting, the number of steps is proportional to the number of examples. Scores less
@@ -67,15 +65,17 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Params:
     >>> jnp.exp(apply(params, jnp.log(jnp.array([0.4, 0.6])))).round(3)
     Array([0.4, 0.6], dtype=float32)
     """
-    return _fit(contract.examples("venn_abers", logits, labels, weights))
+    examples, marked = contract.given("venn_abers", logits, labels, weights)
+    return marked(_fit(examples))
 
 
 @jax.jit
 def _fit(examples: FitData) -> Params:
     rows = examples.rows()
     num_classes = rows.logits.shape[1]
-    score, target = _score(rows.logits), _predicted(rows.logits) == rows.labels
-    weight = jnp.where(_open(rows.logits), rows.weight, 0)
+    predicted, score, is_open = _question(rows.logits)
+    target = predicted == rows.labels
+    weight = jnp.where(is_open, rows.weight, 0)
     counts = weight > 0
     groups = grouped(score, target.astype(score.dtype), weight)
     p1 = _with_one_more(groups.weight, groups.hits)
@@ -88,7 +88,7 @@ def _fit(examples: FitData) -> Params:
         groups.repeated(p0),
         groups.repeated(p1),
         jnp.array(num_classes, jnp.int32),
-        contract.placeholder(rows.logits.dtype),
+        contract.PENDING,
     )
     lowest = jnp.min(jnp.where(counts, score, jnp.inf))
     highest = jnp.max(jnp.where(counts, score, -jnp.inf))
@@ -96,25 +96,18 @@ def _fit(examples: FitData) -> Params:
     return contract.finished(params, code, rows, _apply(params, rows.logits))
 
 
-def _predicted(logits: Float[Array, "rows classes"]) -> Integer[Array, " rows"]:
-    """Return the class of the question: class 1 of two classes, or else the predicted class."""
+def _question(
+    logits: Float[Array, "rows classes"],
+) -> tuple[Integer[Array, " rows"], Vector, Bool[Array, " rows"]]:
+    """Return the class of the question, its probability, and whether it has two answers.
+
+    The class is class 1 of two classes, or else the predicted class. An event has two outcomes.
+    """
+    is_open = is_stated(logits) | (jnp.sum(logits != -jnp.inf, axis=1) > 1)
     if logits.shape[1] <= 2:
-        return jnp.ones(len(logits), jnp.int32)
-    return jnp.argmax(logits, axis=1).astype(jnp.int32)
-
-
-def _score(logits: Float[Array, "rows classes"]) -> Vector:
-    """Compute the probability of the class of the question."""
-    if logits.shape[1] <= 2:
-        return one_versus_rest.yes(logits)[:, 0]
-    return jnp.max(jax.nn.softmax(logits), axis=1)
-
-
-def _open(logits: Float[Array, "rows classes"]) -> Array:
-    """Mark rows with two possible classes; an event has two outcomes."""
-    if is_stated(logits):
-        return jnp.ones(len(logits), bool)
-    return jnp.sum(logits != -jnp.inf, axis=1) > 1
+        return jnp.ones(len(logits), jnp.int32), one_versus_rest.yes(logits)[:, 0], is_open
+    predicted = jnp.argmax(logits, axis=1).astype(jnp.int32)
+    return predicted, jnp.max(jax.nn.softmax(logits), axis=1), is_open
 
 
 def _with_one_more(weight: Vector, hits: Vector) -> Vector:
@@ -168,41 +161,26 @@ def _hull_after(x: Vector, y: Vector) -> Integer[Array, " points"]:
     return lax.while_loop(lambda state: state[0] >= 0, extend, start)[-1]
 
 
-@event.applies("place")
-@contract.takes(Params)
-def apply(params: Params, logits: Any) -> Logits:
+def apply(params: Any, logits: Any) -> Any:
     """Compute the calibrated log-probabilities, or the calibrated confidences of an event."""
-    return _on_rows(_apply, params, logits)
+    return contract.applied(Params, _apply, params, logits)
 
 
-@event.applies("place")
-@contract.takes(Params)
-def bounds(params: Params, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
+def bounds(params: Any, logits: Any) -> tuple[Float[Array, "*batch"], Float[Array, "*batch"]]:
     """Compute p0 and p1: for class 1 of two classes, or for the predicted class.
 
     Args:
       params: the parameters that `fit` returned.
       logits: `[*batch, classes]`, or the confidences or scores of an event, `[*batch]`.
     """
-    both = _on_rows(_both, params, logits)
+    both = contract.applied(Params, _both, params, logits)
     return both[..., 0], both[..., 1]
-
-
-def _on_rows(function: Any, params: Any, logits: Any) -> Array:
-    if isinstance(logits, event.Column):
-        logits = logits.values
-    else:
-        num_classes = int(params.num_classes) if concrete(params.num_classes) else None
-        logits = contract.logits_for("venn_abers", logits, num_classes)
-    answer = function(params, logits.reshape(-1, logits.shape[-1]))
-    answer = jnp.where(params.num_classes == logits.shape[-1], answer, jnp.nan)
-    return answer.reshape(*logits.shape[:-1], answer.shape[-1])
 
 
 @jax.jit
 def _both(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, "rows 2"]:
     """Compute the two probabilities p0 and p1 of each row from the fitted steps."""
-    score = _score(logits)
+    _, score, _ = _question(logits)
     resolution = float(jnp.finfo(params.knots.dtype).resolution)
     # The score of a fitted example may differ from its knot by rounding.
     near = jnp.searchsorted(params.knots, score + resolution / 2, side="right") - 1
@@ -213,7 +191,8 @@ def _both(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array, 
     p1 = jnp.where(above > last, 1, params.p1[jnp.minimum(above, last)])
     both = jnp.stack([p0, p1], axis=1)
     # Do not use the score here: the maximum drops NaN on some machines.
-    return jnp.where(jnp.any(jnp.isnan(logits), axis=1, keepdims=True), jnp.nan, both)
+    invalid = jnp.any(jnp.isnan(logits), axis=1, keepdims=True)
+    return jnp.where(invalid | (params.num_classes != logits.shape[1]), jnp.nan, both)
 
 
 @jax.jit
@@ -222,12 +201,13 @@ def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array,
     odds = jnp.log(p1) - jnp.log1p(-p0)
     if logits.shape[1] <= 2:
         return one_versus_rest.joined(odds[:, None], logits)
-    top = numerics.is_true_class(_predicted(logits), logits.shape[1])
+    predicted, _, is_open = _question(logits)
+    top = numerics.is_true_class(predicted, logits.shape[1])
     others = jax.nn.log_softmax(jnp.where(top, -jnp.inf, logits))
     log_p = jnp.where(top, jax.nn.log_sigmoid(odds)[:, None], 0)
     log_p = jnp.where(top, log_p, others + jax.nn.log_sigmoid(-odds)[:, None])
     certain = jnp.where(jnp.isnan(logits), jnp.nan, jnp.where(top, 0.0, -jnp.inf))
-    return jnp.where(_open(logits)[:, None], log_p, certain.astype(log_p.dtype))
+    return jnp.where(is_open[:, None], log_p, certain.astype(log_p.dtype))
 
 
 __all__ = ["Params", "apply", "bounds", "fit"]

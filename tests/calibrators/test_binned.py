@@ -111,17 +111,6 @@ def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
     np.testing.assert_allclose(jax.jit(isotonic.pooled)(*arguments), expected, rtol=1e-5)
 
 
-def test_no_weights_are_weights_of_one():
-    """Sorted in another way, and to the same: with ties, with 0 and with 1 among them."""
-    logits, labels = problem(300, 3, seed=7)
-    logits = np.round(logits)
-    logits[:5], logits[5:10] = [0, -200, -200], [0, 0, 200]
-    fits = [isotonic.fit(logits, labels, weights) for weights in (None, np.ones(300))]
-    assert {0.0, 1.0} <= set(np.ravel(fits[0].knots))
-    np.testing.assert_array_equal(fits[0].knots, fits[1].knots)
-    np.testing.assert_allclose(fits[0].values, fits[1].values, rtol=1e-6)
-
-
 @pytest.mark.parametrize("num_classes", [2, 4])
 @pytest.mark.parametrize("bins", ["width", "mass"])
 def test_histogram_is_a_slow_loop(bins, num_classes, x64):
@@ -144,12 +133,6 @@ def test_histogram_is_a_slow_loop(bins, num_classes, x64):
         elif num_classes > 2:  # no ties: every bin has a tenth of the weight, to half an example
             mass = np.bincount(index, weights)
             np.testing.assert_allclose(mass, weights.sum() / 10, atol=3)
-
-
-def test_the_empty_bin_answers_its_middle():
-    p = np.array([0.05, 0.95], np.float32)
-    params = histogram.fit(np.log(np.stack([1 - p, p], axis=1)), np.array([0, 1]), num_bins=4)
-    np.testing.assert_allclose(params.frequency, [[0, 0.375, 0.625, 1]], atol=1e-6)
 
 
 @BOTH
@@ -178,49 +161,3 @@ def test_options_are_checked():
         histogram.fit(*problem(), bins="mas")
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         histogram.fit(*problem(), num_bins=0)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_classes", [2, 4])
-def test_isotonic_is_scikit_learns(num_classes, x64):
-    sklearn = pytest.importorskip("sklearn.isotonic")
-    for seed in range(20):
-        logits, labels = problem(300, num_classes, seed=seed, dtype=np.float64)
-        weights = np.random.default_rng(seed).choice([0.5, 1.0, 3.0], 300)
-        new = 1.3 * problem(200, num_classes, seed=100 + seed, dtype=np.float64)[0]
-        actual = isotonic.answers(isotonic.fit(logits, labels, weights), jnp.asarray(new)).T
-        asked = [p for p, _ in questions(new, np.zeros(200))]
-        for k, (p, answer) in enumerate(questions(logits, labels)):
-            peer = sklearn.IsotonicRegression(out_of_bounds="clip").fit(p, answer, weights)
-            np.testing.assert_allclose(actual[k], peer.predict(asked[k]), atol=1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("bins", ["width", "mass"])
-def test_histogram_counts_as_scikit_learn(bins, x64):
-    sklearn = pytest.importorskip("sklearn.calibration")
-    for seed in range(20):
-        logits, labels = problem(300, 2, seed=seed, dtype=np.float64)
-        params = histogram.fit(logits, labels, num_bins=10, bins=bins)
-        p, _ = next(questions(logits, labels))
-        strategy = {"width": "uniform", "mass": "quantile"}[bins]
-        expected, means = sklearn.calibration_curve(labels, p, n_bins=10, strategy=strategy)
-        index = np.searchsorted(params.edges[0, 1:-1], means)
-        np.testing.assert_allclose(params.frequency[0, index], expected, rtol=1e-12)
-
-
-@pytest.mark.slow
-def test_two_classes_are_netcals():
-    binning = pytest.importorskip("netcal.binning")
-    for seed in range(10):
-        logits, labels = problem(400, 2, seed=seed, dtype=np.float64)
-        p = scipy.special.softmax(logits, axis=-1)[:, 1]
-        with jax.enable_x64(True):
-            ours = histogram.answers(
-                histogram.fit(logits, labels, num_bins=10), jnp.asarray(logits)
-            )
-            rising = isotonic.answers(isotonic.fit(logits, labels), jnp.asarray(logits))
-        theirs = binning.HistogramBinning(bins=10).fit(p, labels).transform(p)
-        np.testing.assert_allclose(ours[:, 0], np.ravel(theirs), atol=1e-6)
-        theirs = binning.IsotonicRegression().fit(p, labels).transform(p)
-        np.testing.assert_allclose(rising[:, 0], np.ravel(theirs), atol=1e-6)

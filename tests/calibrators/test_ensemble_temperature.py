@@ -1,7 +1,5 @@
 """Mixtures of temperatures against SciPy's minimum over the simplex."""
 
-import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
@@ -65,12 +63,3 @@ def test_no_prediction_changes(scale):
     logits = scale * logits
     answer = ensemble.apply(ensemble.fit(logits, labels), logits)
     np.testing.assert_array_equal(np.argmax(answer, axis=-1), logits.argmax(-1))
-
-
-def test_where_the_temperature_is_1_only_it_is_needed():
-    logits, labels = problem()
-    logits = jnp.asarray(logits) / temperature.fit(logits, labels).temperature
-    params = ensemble.fit(logits, labels)
-    assert params.state.name == "converged"
-    before = jax.nn.softmax(logits)
-    np.testing.assert_allclose(jnp.exp(ensemble.apply(params, logits)), before, atol=0.03)

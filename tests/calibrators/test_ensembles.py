@@ -79,19 +79,6 @@ def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
     np.testing.assert_allclose(p, rows / rows.sum(axis=1, keepdims=True), rtol=1e-9)
 
 
-def test_bbq_counts_a_row_of_a_large_weight_as_so_many_rows():
-    """The numbers of bins follow from the weights, which may sum to far more than the rows."""
-    logits, labels = problem(80, 2)
-    weights = np.where(np.arange(80) < 20, 4.0, 0.0)
-    of_weights = bbq.fit(logits[:20], labels[:20], np.full(20, 4.0))
-    padded = bbq.fit(logits, labels, weights)  # 80 rows, so no limit of rows is reached
-    of_copies = bbq.fit(np.repeat(logits[:20], 4, 0), np.repeat(labels[:20], 4))
-    for fitted in (of_weights, padded):
-        np.testing.assert_allclose(
-            bbq.apply(fitted, logits), bbq.apply(of_copies, logits), rtol=1e-4, atol=1e-5
-        )
-
-
 @pytest.mark.parametrize("weight", [1e7, 1e15])
 def test_bbq_is_never_certain(weight):
     """In float32 a posterior mean of (weight + s) / (weight + s + tiny) would round to 1."""

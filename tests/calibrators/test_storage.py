@@ -1,6 +1,5 @@
 """Calibrators go into files and come back; what is no such file is refused in a sentence."""
 
-import io
 import json
 
 import jax
@@ -31,21 +30,6 @@ def test_it_comes_back_as_it_was(name, tmp_path):
         assert about == {"format": 1, "name": name}
 
 
-def test_many_models_go_into_one_file(tmp_path):
-    models = [problem(seed=seed) for seed in range(3)]
-    logits, labels = (jnp.stack([jnp.asarray(model[part]) for model in models]) for part in (0, 1))
-    params = jax.vmap(calibrators.temperature.fit)(logits, labels)
-    calibrators.save(tmp_path / "t.npz", "temperature", params)
-    _, actual = calibrators.load(tmp_path / "t.npz")
-    np.testing.assert_array_equal(actual.temperature, params.temperature)
-
-
-def one_array():
-    file = io.BytesIO()
-    np.save(file, np.ones(3))
-    return file.getvalue()
-
-
 def write(path, about, **arrays):
     np.savez(path, calibrator=np.array(about), **arrays)
 
@@ -70,39 +54,25 @@ def platt(**changed):
     ("make", "message"),
     [
         (lambda path: None, "there is no file"),
-        (lambda path: path.write_bytes(b""), "cannot be read as a calibrator"),
         (lambda path: path.write_bytes(b"PK\3\4 rubbish"), "cannot be read as a calibrator"),
-        (lambda path: path.mkdir(), "it is a folder"),
         (lambda path: np.savez(path, logits=np.ones(3)), "no array 'calibrator'; it has logits"),
-        (lambda path: path.write_bytes(one_array()), "cannot be read as a calibrator"),
         (lambda path: write(path, np.array([{}], object)), "pickled objects, which are never read"),
         (lambda path: write(path, "[1]"), "does not hold a name"),
-        (lambda path: write(path, "{"), "cannot be read as a calibrator: Expecting"),
-        (lambda path: write(path, "[" * 5000), "nested too deeply|Expecting"),
-        (lambda path: write(path, 3), "does not hold a name"),
-        (lambda path: write(path, '{"format": 1, "name": ["platt"]}'), "does not hold a name"),
-        (lambda path: write(path, '{"format": 1, "name": {}}'), "does not hold a name"),
         (lambda path: write(path, '{"format": 2, "name": "platt"}'), "'platt' in format 2; known"),
-        (lambda path: write(path, '{"format": [], "name": "platt"}'), r"in format \[\]; known"),
         (lambda path: write(path, '{"format": 1, "name": "plat"}'), "'plat' in format 1; known"),
         (
             lambda path: write(path, ABOUT, slope=np.ones(1)),
             "intercept, state/code, state/nll_after, state/nll_before differ",
         ),
         (platt(more=np.ones(1)), "what platt needs: more differ"),
-        (platt(slope=np.array([{}])), "pickled objects, which are never read"),
         (platt(slope=np.ones(4, np.float32)), r"intercept has shape \(3,\), and not \[questions\]"),
-        (platt(slope=np.float32(1)), r"slope has shape \(\), and not \[questions\]"),
         (platt(slope=np.ones((2, 3))), r"slope has shape \(2, 3\), and not \[questions\]"),
         (platt(slope=np.ones(0), intercept=np.ones(0)), r"slope has shape \(0,\)"),
         (platt(state_code=np.zeros(2, np.int32)), r"slope has shape \(3,\)"),
         (platt(slope=np.ones(3, int)), "slope is of int64"),
-        (platt(slope=np.array(["1", "2", "3"])), "slope is of <U1"),
-        (platt(slope=np.ones(3, complex)), "slope is of complex128"),
         (platt(state_code=np.float32(0)), "state/code is of float32"),
         (platt(state_code=np.int32(9)), "9 is no state"),
         (platt(intercept=np.array([0, np.nan, 0])), "intercept is not finite"),
-        (platt(intercept=np.array([0, np.inf, 0])), "intercept is not finite"),
     ],
 )
 def test_what_is_no_calibrator_is_refused(make, message, tmp_path):
@@ -159,19 +129,9 @@ def test_parameters_that_are_nan_are_read_where_the_state_says_so(tmp_path):
     assert calibrators.load(tmp_path / "nan.npz")[1].state.name == "unusable"
 
 
-def test_a_file_cut_short_is_refused(tmp_path):
-    path = tmp_path / "t.npz"
-    calibrators.save(path, "temperature", calibrators.temperature.fit(*problem()))
-    whole = path.read_bytes()
-    for size in range(0, len(whole), 97):
-        path.write_bytes(whole[:size])
-        with pytest.raises(ValueError, match="cannot be read as a calibrator"):
-            calibrators.load(path)
-
-
 def test_a_name_must_fit_its_parameters(tmp_path):
     params = calibrators.temperature.fit(*problem())
-    with pytest.raises(TypeError, match=r"'vector' needs .* parameters of temperature"):
+    with pytest.raises(TypeError, match=r"'vector' needs .* these are TemperatureParams"):
         calibrators.save(tmp_path / "t.npz", "vector", params)
     with pytest.raises(ValueError, match="did you mean 'vector'"):
         calibrators.save(tmp_path / "t.npz", "vectr", params)

@@ -73,14 +73,6 @@ def test_no_prediction_changes_and_entropy_rises():
     np.testing.assert_allclose(jax.nn.softmax(apply(1e7)), 1 / 3, rtol=1e-5)
 
 
-def test_at_the_optimum_the_mean_true_logit_is_the_expected_one(x64):
-    logits, labels = problem(dtype=np.float64)
-    params = temperature.fit(logits, labels)
-    p = jax.nn.softmax(temperature.apply(params, logits))
-    true = logits[np.arange(80), labels].mean()
-    np.testing.assert_allclose(np.mean(np.sum(p * logits, -1)), true, rtol=1e-9)
-
-
 @pytest.mark.parametrize("calibrator", [temperature, ensemble_temperature])
 def test_at_no_scale_is_separable_data_an_optimum(calibrator):
     """The NLL underflows at some scales, and so does its slope: that is no root."""
@@ -105,31 +97,6 @@ def test_the_nll_as_measured_never_rises(calibrator):
         before = float(nll(logits, labels))
         after = float(nll(apply(calibrator.fit(logits, labels), logits), labels))
         assert after <= before * (1 + 4e-7), seed
-
-
-@pytest.mark.parametrize("spread", ["one offset", "an offset a row"])
-@pytest.mark.parametrize("noise", [0.01, 0.1, 0.3, 1.0])
-def test_rounded_quotients_never_cost_more_than_the_fit_gains(noise, spread):
-    """Offsets as large as 1e5 leave few digits for the differences of logits / T."""
-    apply, stopped = jax.jit(temperature.apply), 0
-    for seed in range(60):
-        random = np.random.default_rng(seed)
-        scale = 10 ** random.uniform(0, 3)
-        offsets = random.uniform(0, 1e5) * random.standard_normal((64, 1))
-        if spread == "one offset":
-            offsets[:] = offsets[0]
-        differences = random.standard_normal((64, 5))
-        labels = np.argmax(differences + noise * random.gumbel(size=(64, 5)) / 5, axis=-1)
-        logits = (scale * differences + offsets).astype(np.float32)
-        params = temperature.fit(logits, labels)
-        before, after = mean_nll(logits, labels), mean_nll(apply(params, logits), labels)
-        assert after <= before * (1 + 1e-6), seed
-        state = params.state
-        np.testing.assert_allclose(state.nll_before, before, rtol=1e-5, atol=1e-30)
-        np.testing.assert_allclose(state.nll_after, after, rtol=1e-5, atol=1e-30)
-        stopped += state.name == "stopped"
-        assert state.name != "stopped" or params.temperature == 1
-    assert stopped < 30  # most fits gain more than rounding costs
 
 
 @pytest.mark.parametrize(("noise", "seed"), [(0.9, 370), (1.1, 370), (1.1, 699)])
@@ -158,12 +125,6 @@ def test_the_state_says_whether_there_is_an_optimum(make, state):
     params = temperature.fit(logits, make(logits))
     assert params.state.name == state
     assert params.state.nll_after <= params.state.nll_before
-
-
-def test_iterations_that_run_out_are_said():
-    logits, labels = hard_problem(0)[:2]
-    assert temperature.fit(logits, labels).state.name == "converged"
-    assert temperature.fit(logits, labels, max_iterations=3).state.name == "stopped"
 
 
 def test_the_grid_is_the_papers():

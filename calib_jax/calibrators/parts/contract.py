@@ -1,4 +1,4 @@
-"""The calibrator interface: `fit(logits, labels, weights) -> Params`, `apply(params, logits)`.
+"""The door of the calibrators: `fit(logits, labels, weights) -> Params`, `apply(params, logits)`.
 
 Every file of this subpackage that defines `Params`, `fit` and `apply` is a calibrator. `Params` is
 a NamedTuple of plain arrays, so fitted calibrators can be stacked, vmapped, saved and passed
@@ -15,42 +15,45 @@ Calibrators of two classes also take an event, a pair of confidences and correct
 """
 
 import enum
-import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts import event
-from calib_jax.core import numerics, values
-from calib_jax.core.arrays import as_numbers, concrete, refuse_part, with_auto_axes
+from calib_jax.calibrators.parts.event import OfProbability, OfScore, Scored
+from calib_jax.core import arrays, numerics, values
+from calib_jax.core.arrays import as_numbers, concrete, gathered, refuse_part, with_auto_axes
 from calib_jax.core.numerics import valid, widened
 from calib_jax.core.rows import present, weigh
-from calib_jax.core.types import Array, Logits, PyTree, Scalar, Vector
-from calib_jax.core.values import not_finite, num_classes_of, two_classes
+from calib_jax.core.types import Array, Logits, Scalar, Vector
+from calib_jax.core.values import Stated, two_classes
 
-_Params = TypeVar("_Params", bound=PyTree)
-_Function = TypeVar("_Function", bound=Callable[..., Any])
+PENDING: Any = None  # the state of parameters before `finished` or `ended`
+MIX_CLASSES = ("dirichlet", "matrix", "sms")  # they cannot handle impossible classes
 
 
 class Code(enum.IntEnum):
-    """How a fit ended, from good to bad."""
+    """How a fit ended, from good to bad.
+
+    Attributes:
+      CONVERGED: the parameters are the optimum.
+      INDISTINCT: all confidences are equal: base rates could be fitted, a slope could not.
+      NO_OPTIMUM: the NLL approaches a limit that no finite parameters reach; the best parameters
+        found.
+      STOPPED: the iterations or the floating-point precision ran out before the optimum.
+      UNUSABLE: the parameters are NaN because of NaN logits, a label out of range or no weight
+        inside `jit`, or because of an overflow.
+    """
 
     CONVERGED = 0
-    """The parameters are the optimum."""
     INDISTINCT = 1
-    """All confidences are equal: base rates could be fitted, a slope could not."""
     NO_OPTIMUM = 2
-    """The NLL approaches a limit that no finite parameters reach; the best parameters found."""
     STOPPED = 3
-    """The iterations or the floating-point precision ran out before the optimum."""
     UNUSABLE = 4
-    """The parameters are NaN because of NaN logits, a label out of range or no weight inside `jit`,
-    or because of an overflow."""
 
 
 class State(NamedTuple):
@@ -88,11 +91,6 @@ class FitRows(NamedTuple):
     usable: Bool[Array, ""]
 
     @property
-    def share(self) -> Vector:
-        """The weights, normalised to sum to 1."""
-        return self.weight / jnp.sum(self.weight)
-
-    @property
     def decisive(self) -> Vector:
         """The normalised weights of rows whose true class is possible; all 0 if there are none."""
         true = numerics.true_class(self.logits, self.labels)
@@ -111,29 +109,12 @@ class FitData(NamedTuple):
         logits, labels, weights = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
         weight = weigh(jnp.ones(labels.shape, logits.dtype), weights).astype(logits.dtype)
-        wrong = unusable_rows(logits, labels)
+        wrong = values.not_finite(logits) | ~valid(labels, values.num_classes_of(logits.shape))
         if mixes_classes:
             wrong |= jnp.any(logits == -jnp.inf, axis=1)
         total = jnp.sum(weight)
         usable = ~jnp.any(wrong) & (total > 0) & (total < jnp.inf)
         return FitRows(logits, widened(labels), weight, usable)
-
-
-def unusable_rows(
-    logits: Float[Array, "rows classes"], labels: Integer[Array, " rows"]
-) -> Bool[Array, " rows"]:
-    """Mark rows with a label out of range, with NaN, or whose differences overflow."""
-    # If a difference of two logits overflows, 2 z overflows for one of the two, and 0 * inf is NaN.
-    wrong = ~jnp.isfinite(jnp.sum(0 * (logits + logits), axis=1))
-    wrong = lax.cond(jnp.any(wrong), _overflows, lambda logits: wrong, logits)
-    return wrong | ~valid(labels, num_classes_of(logits.shape))
-
-
-def _overflows(logits: Float[Array, "rows classes"]) -> Bool[Array, " rows"]:
-    """Mark rows with NaN, +inf or no possible class, or whose differences overflow."""
-    top = jnp.max(logits, axis=1, keepdims=True)
-    lowest = jnp.min(jnp.where(logits == -jnp.inf, top, logits), axis=1)
-    return not_finite(logits) | ~jnp.isfinite(top[:, 0] - lowest)
 
 
 def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
@@ -142,41 +123,70 @@ def shares(weight: Float[Array, "*batch rows"]) -> Float[Array, "*batch rows"]:
     return weight / jnp.where(total > 0, total, 1)
 
 
-def examples(
-    name: str, logits: Any, labels: Any, weights: Any, *, mixes_classes: bool = False
-) -> FitData:
+def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
     """Flatten leading axes and validate the arguments of `fit`.
 
     Args:
       name: the name of the calibrator, for error messages.
       logits, labels, weights: the arguments of `fit`.
-      mixes_classes: whether the calibrator cannot handle impossible classes.
     """
-    column = logits.values if isinstance(logits, event.Column) else None
-    logits = logits if column is None else column
-    logits, labels, weights = values.flat_rows(name, logits, labels, weights)
-    if column is None:
-        check_classes(name, logits.shape[1])
-    if concrete(logits, labels, weights):
-        values.judge(name, logits, labels, weights)
-        if mixes_classes:
-            _refuse_impossible(name, logits, weights)
-    return FitData(logits, labels, weights)
-
-
-def check_classes(name: str, num_classes: int) -> None:
-    """Raise an error for a single class."""
-    if num_classes == 1:
+    if isinstance(logits, Stated | Scored):
+        event.refuse_kind(name, logits)
+    if labels is None:
+        raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
+    data = _checked(name, logits, labels, weights)
+    if data.logits.shape[1] == 1:
         raise ValueError(
             f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
             " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
         )
+    if name in MIX_CLASSES and concrete(*data):
+        _refuse_impossible(name, data.logits, data.weights)
+    return data
 
 
-_not_finite = jax.jit(not_finite)
+def _checked(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
+    data = FitData(*values.flat_rows(name, logits, labels, weights))
+    if concrete(*data):
+        values.judge(name, *data)
+    return data
 
 
-@jax.jit
+def given(
+    name: str, logits: Any, labels: Any, weights: Any
+) -> tuple[FitData, Callable[[Any], Any]]:
+    """Validate the arguments of a `fit` that takes logits and labels, or an event.
+
+    Returns:
+      The examples, and a function that marks the parameters of an event as such.
+    """
+    if not isinstance(logits, Stated | Scored):
+        return examples(name, logits, labels, weights), lambda params: params
+    event.refuse_kind(name, logits)
+    kind, of_score = type(logits), isinstance(logits, Scored)
+    if labels is not None:
+        raise TypeError(f"{name}: a {kind.__name__} holds its labels: leave out labels.")
+    parts = [gathered(name, "answers", part) for part in vars(logits).values()]
+    column, correct = kind(*parts).columns(name)
+    weights = arrays.weights_for(column, gathered(name, "weights", weights))
+    given = column[..., 0]
+    event.refuse_one_outcome(name, correct, weights)
+    by_place = of_score and event.WAYS[name] == "place"
+    scores = event.sorted_scores(given, weights) if by_place else None
+    rows = event.logits_of(name, given, scores, of_score=of_score)
+
+    def marked(params: Any) -> Any:
+        before = jnp.nan if of_score else event.mean_nll(given, correct, weights)
+        before = jnp.asarray(before, params.state.nll_before.dtype)
+        params = params._replace(state=params.state._replace(nll_before=before))
+        return OfScore(params, scores) if of_score else OfProbability(params)
+
+    return _checked(name, rows, correct, weights), marked
+
+
+_not_finite = jax.jit(values.not_finite)
+
+
 def _with_impossible(logits: Logits) -> Bool[Array, "*batch"]:
     """Mark rows with an impossible class."""
     return jnp.any(logits == -jnp.inf, axis=-1)
@@ -199,133 +209,123 @@ def losses_of(logits: Logits, rows: FitRows) -> Vector:
     return jax.nn.logsumexp(logits, axis=-1) - numerics.true_class(logits, rows.labels)
 
 
-def mean_nll(logits: Logits, rows: FitRows) -> Scalar:
-    """Compute the mean NLL of calibrated logits."""
-    return jnp.sum(weigh(losses_of(logits, rows), rows.share))
-
-
-def placeholder(dtype: Any) -> State:
-    """Return a placeholder state of a dtype, which `finished` or `ended` replaces."""
-    nothing = jnp.zeros((), dtype)
-    return State(jnp.zeros((), jnp.int32), nothing, nothing)
-
-
-def finished(params: _Params, code: Any, rows: FitRows, calibrated: Logits) -> _Params:
+def finished(params: Any, code: Any, rows: FitRows, calibrated: Logits) -> Any:
     """Compute the NLL before and after, and set the state of fitted parameters."""
-    before, after = mean_nll(rows.logits, rows), mean_nll(calibrated, rows)
+    share = rows.weight / jnp.sum(rows.weight)
+    before, after = (
+        jnp.sum(weigh(losses_of(logits, rows), share)) for logits in (rows.logits, calibrated)
+    )
     return ended(params, code, rows.usable, before, after)
 
 
-def ended(
-    params: _Params,
-    code: Any,
-    usable: Bool[Array, ""] | bool,
-    nll_before: Scalar,
-    nll_after: Scalar,
-) -> _Params:
+def ended(params: Any, code: Any, usable: Any, before: Scalar, after: Scalar) -> Any:
     """Set the state of fitted parameters; replace unusable parameters by NaN."""
-    finite = [jnp.all(jnp.isfinite(leaf)) for leaf in jax.tree.leaves(params._replace(state=None))]
-    usable = usable & jnp.all(jnp.stack(finite))
-    state = State(
-        code=jnp.where(usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE),
-        nll_before=nll_before,
-        nll_after=nll_after,
-    )
+    leaves = jax.tree.leaves(params._replace(state=None))
+    usable = usable & jnp.all(jnp.stack([jnp.all(jnp.isfinite(leaf)) for leaf in leaves]))
+    code = jnp.where(usable, jnp.asarray(code, jnp.int32), Code.UNUSABLE)
 
     def masked(leaf: Array) -> Array:
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return jnp.where(usable, leaf, jnp.nan) if floating else leaf
 
-    return jax.tree.map(masked, params._replace(state=state))
+    return jax.tree.map(masked, params._replace(state=State(code, before, after)))
 
 
-def takes(kind: type) -> Callable[[_Function], _Function]:
-    """Decorate a function of a calibrator's parameters; another calibrator's raise an error."""
-
-    def decorate(function: _Function) -> _Function:
-        name = function.__module__.rpartition(".")[2]
-
-        def of_logits(logits: Any, _: None, params: Any, args: Any, options: Any) -> Any:
-            return function(params, logits, *args, **options)
-
-        @functools.wraps(function)
-        def checked(params: Any, *args: Any, **options: Any) -> Any:
-            if not isinstance(params, kind):
-                raise TypeError(
-                    f"{name}: it needs its own parameters, and these are {owner_of(params)}; use"
-                    " the calibrator they come from."
-                )
-            if not args:  # logits by name, or none
-                return function(params, **options)
-            return with_auto_axes(of_logits, args[0], None, params, args[1:], options)
-
-        return cast(_Function, checked)
-
-    return decorate
+def name_of(kind: Any) -> str:
+    """Return the name of the calibrator with this type of parameters."""
+    return str(kind.__module__.rpartition(".")[2])
 
 
-def owner_of(params: Any) -> str:
-    """Describe the owner of parameters, for error messages.
-
-    >>> owner_of(3)
-    'an object of type int'
-    """
-    package, _, name = type(params).__module__.rpartition(".")
-    if package == "calib_jax.calibrators":
-        return f"parameters of {name}"
-    return f"an object of type {type(params).__name__}"
-
-
-def logits_for(
-    name: str, logits: Any, num_classes: int | None = None, *, mixes_classes: bool = False
-) -> Logits:
+def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
     """Convert logits to an array and validate it against the parameters.
 
     Invalid rows (NaN, +inf, all -inf) raise an error outside `jit` and become NaN inside. Logits
     that look like probabilities are accepted: `fit` has checked all rows of the data of the fit.
     """
-    logits = jnp.asarray(as_numbers(name, "logits", logits))
-    if not jnp.issubdtype(logits.dtype, jnp.floating):
-        raise TypeError(f"{name}: logits must be floating point, got {logits.dtype}.")
-    if logits.ndim == 0 or logits.shape[-1] == 0:
-        raise ValueError(
-            f"{name}: logits must have shape [*batch, classes] with at least one class, got"
-            f" {logits.shape}."
-        )
+    logits = as_numbers(name, "logits", logits)
+    logits, _ = arrays.batch_of(name, logits, np.zeros(np.shape(logits)[:-1], int), False)
     if num_classes is not None and logits.shape[-1] != num_classes:
         raise ValueError(
             f"{name}: it was fitted on {num_classes} classes and the logits {logits.shape} have"
             f" {logits.shape[-1]}."
         )
     logits = numerics.at_least_float32(logits)
+    wrong = _not_finite(logits)
     if not concrete(logits):
-        wrong = not_finite(logits)
-        wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
+        wrong = wrong | _with_impossible(logits) if name in MIX_CLASSES else wrong
         return jnp.where(wrong[..., None], jnp.nan, logits)
     refuse_part(name, "logits", logits)
-    marked = np.asarray(_not_finite(logits))
-    if marked.any():
+    if np.any(wrong):
         raise ValueError(
-            f"{name}: {marked.sum()} of {marked.size} rows have NaN or infinite logits (-inf beside"
+            f"{name}: {np.sum(wrong)} of {wrong.size} rows have NaN or infinite logits (-inf beside"
             " finite ones is fine); find their cause, or leave them out."
         )
-    if mixes_classes:
+    if name in MIX_CLASSES:
         _refuse_impossible(name, logits)
     return logits
 
 
-def on_rows(
-    name: str,
-    function: Callable[[Any, Array], Array],
-    params: Any,
-    logits: Any,
-    num_classes: int,
-    *,
-    mixes_classes: bool = False,
-) -> Logits:
-    """Validate logits with any leading axes and apply a function of rows to them."""
-    if isinstance(logits, event.Column):
-        logits = logits.values
-    else:
-        logits = logits_for(name, logits, num_classes, mixes_classes=mixes_classes)
-    return function(params, logits.reshape(-1, logits.shape[-1])).reshape(logits.shape)
+def applied(kind: type, function: Callable[[Any, Array], Array], params: Any, logits: Any) -> Any:
+    """Validate parameters and logits of any leading axes, and apply a function of rows.
+
+    Args:
+      kind: the type of the parameters.
+      function: `(params, rows) -> results`, one row of results for each row of logits.
+      params: the parameters, also of an event.
+      logits: `[*batch, classes]`; with parameters of an event the confidences or scores `[*batch]`,
+        or a `Stated` or `Scored`, which gives a `Stated`.
+    """
+    name = name_of(kind)
+    of_event = isinstance(params, OfProbability | OfScore)
+    fitted = params.fitted if of_event else params
+    if not isinstance(fitted, kind):
+        raise TypeError(
+            f"{name}: it needs {kind.__name__}, and these are {type(fitted).__name__}: use the"
+            " calibrator they come from."
+        )
+    if of_event:
+        return _applied_to_event(name, function, params, logits)
+    if isinstance(logits, Stated | Scored):
+        raise TypeError(
+            f"{name}: these parameters were fitted to logits; fit a {type(logits).__name__} to"
+            " calibrate answers."
+        )
+
+    def of_logits(logits: Any, _: None, params: Any) -> Array:
+        logits = logits_for(name, logits, _num_classes(params))
+        results = function(params, logits.reshape(-1, logits.shape[-1]))
+        return results.reshape(*logits.shape[:-1], results.shape[-1])
+
+    return with_auto_axes(of_logits, logits, None, params)
+
+
+def _num_classes(params: Any) -> int | None:
+    """Return the number of classes of a fit, from its number or the axes; None if any fits."""
+    if hasattr(params, "num_classes"):
+        return int(params.num_classes) if concrete(params.num_classes) else None
+    for field, hint in params.__annotations__.items():
+        axis = "" if field == "state" else hint.dim_str.partition(" ")[0]
+        if axis in ("classes", "questions"):
+            size = len(getattr(params, field))
+            return max(2, size) if axis == "questions" else size
+    return None
+
+
+def _applied_to_event(
+    name: str, function: Callable[[Any, Array], Array], params: event.OfEvent, answers: Any
+) -> Any:
+    def of_values(given: Array, _: None, params: event.OfEvent) -> Array:
+        scores = params.scores if isinstance(params, OfScore) else None
+        of_score = isinstance(params, OfScore)
+        rows = event.logits_of(name, given.reshape(-1), scores, of_score=of_score)
+        results = function(params.fitted, rows)
+        if event.WAYS[name] == "odds":
+            results = jnp.exp(results[:, 1:])
+        shape = given.shape if results.shape[1] == 1 else (*given.shape, results.shape[1])
+        return results.reshape(shape)
+
+    given = event.values_of(name, params, answers)
+    results = with_auto_axes(of_values, given, None, params)
+    if isinstance(answers, Stated | Scored) and results.shape == given.shape:
+        return Stated(results, answers.correct)
+    return results

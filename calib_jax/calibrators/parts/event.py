@@ -1,4 +1,4 @@
-"""Calibrators of an event: a pair (confidence, correct) or (score, correct) in place of logits.
+"""Events: a pair (confidence, correct) or (score, correct) in place of logits and labels.
 
 An event is one binary question with one number for each answer, such as the stated confidence of a
 language model. The calibrators of two classes are the engine, in one of two ways:
@@ -13,38 +13,27 @@ the scores of the fit, and a line between two places is a line between two score
 """
 
 import dataclasses
-import functools
-import inspect
-from collections.abc import Callable, Mapping
-from typing import Any, Literal, NamedTuple, TypeAlias, TypeVar, cast
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core import arrays
-from calib_jax.core.arrays import as_numbers, concrete, gathered, with_auto_axes
+from calib_jax.core.arrays import as_numbers, concrete
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
 from calib_jax.core.values import Stated
 
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-_Way: TypeAlias = Literal["odds", "place"]
-
+# What the calibrators of an event read, and which of them need probabilities.
+WAYS = {
+    **dict.fromkeys(("platt", "beta"), "odds"),
+    **dict.fromkeys(("bbq", "histogram", "isotonic", "venn_abers"), "place"),
+}
+OF_PROBABILITIES = ("bbq", "beta")
 # The log-odds of 0 and 1 are infinite: "odds" reads them as 1e-6 and 1 - 1e-6.
 LEAST = 1e-6
-
-
-class Member(NamedTuple):
-    """The input of a calibrator of an event, and whether it may be scores."""
-
-    way: _Way
-    scores: bool
-
-
-MEMBERS: dict[str, Member] = {}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -82,18 +71,12 @@ class Scored:
                 f"{name}: score and correct need one value for each answer, got the shapes"
                 f" {score.shape} and {correct.shape}."
             )
-        _refuse_infinite(name, score)
+        refuse_infinite(name, score)
         _, labels = Stated(jnp.zeros(correct.shape), correct).columns(name)
         return at_least_float32(score)[..., None], labels
 
 
 jax.tree_util.register_dataclass(Scored)
-
-
-class Column(NamedTuple):
-    """One column in [0, 1] in place of logits, between this file and a calibrator."""
-
-    values: Float[Array, "*batch 1"]
 
 
 class OfProbability(NamedTuple):
@@ -131,162 +114,38 @@ class OfScore(NamedTuple):
 OfEvent: TypeAlias = OfProbability | OfScore
 
 
-def fits(
-    way: _Way, *, scores: bool = True, of_scores: Mapping[str, Any] | None = None
-) -> Callable[[_Function], _Function]:
-    """Decorate the `fit` of a calibrator of two classes, so that it also takes an event.
-
-    Args:
-      way: what the calibrator reads, see above.
-      scores: whether it takes scores that are no probabilities.
-      of_scores: options that a fit to scores must have.
-    """
-
-    def decorate(fit: _Function) -> _Function:
-        name = fit.__module__.rpartition(".")[2]
-        MEMBERS[name] = Member(way, scores)
-
-        @functools.wraps(fit)
-        def checked(logits: Any, labels: Any = None, weights: Any = None, **options: Any) -> Any:
-            if isinstance(logits, Scored):
-                if not scores:
-                    raise TypeError(
-                        f"{name}: it needs probabilities, a metrics.Stated; scores are calibrated"
-                        f" by {_names(True)}."
-                    )
-                for key, value in (of_scores or {}).items():
-                    if options.setdefault(key, value) != value:
-                        raise ValueError(
-                            f"{name}: {key}={options[key]!r} needs probabilities; for scores use"
-                            f" {key}={value!r}."
-                        )
-            elif not isinstance(logits, Stated):
-                if labels is None:
-                    raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
-                return fit(logits, labels, weights, **options)
-            if labels is not None:
-                raise TypeError(
-                    f"{name}: a {type(logits).__name__} holds its labels: leave out labels."
-                )
-            return _fit(fit, name, way, logits, weights, options)
-
-        return cast(_Function, checked)
-
-    return decorate
-
-
-def _fit(
-    fit: Callable[..., Any],
-    name: str,
-    way: _Way,
-    answers: Stated | Scored,
-    weights: Any,
-    options: Mapping[str, Any],
-) -> OfEvent:
-    parts = [gathered(name, "answers", part) for part in vars(answers).values()]
-    column, correct = type(answers)(*parts).columns(name)
-    weights = arrays.weights_for(column, gathered(name, "weights", weights))
-    values = column[..., 0]
-    if values.size == 0:
-        raise ValueError(f"{name}: there are no answers.")
-    _refuse_one_outcome(name, correct, weights)
-    of_score = isinstance(answers, Scored)
-    scores = _sorted(values, weights) if of_score and way == "place" else None
-    fitted = fit(_input(way, of_score, scores, values), correct, weights, **options)
-    before = jnp.full_like(fitted.state.nll_before, jnp.nan)
-    if not of_score:
-        before = _mean_nll(values, correct, weights).astype(before.dtype)
-    fitted = fitted._replace(state=fitted.state._replace(nll_before=before))
-    return OfScore(fitted, scores) if of_score else OfProbability(fitted)
-
-
-def applies(way: _Way) -> Callable[[_Function], _Function]:
-    """Decorate a function of parameters and logits, so that it also takes an event.
-
-    With parameters of an event, the values are confidences or scores `[*batch]`, and so are the
-    results. A `Stated` or `Scored` gives a `Stated` of calibrated confidences.
-
-    Args:
-      way: what the calibrator reads, as in `fits`.
-    """
-
-    def decorate(function: _Function) -> _Function:
-        name = function.__module__.rpartition(".")[2]
-
-        @functools.wraps(function)
-        def checked(params: Any, *args: Any, **options: Any) -> Any:
-            if not isinstance(params, OfProbability | OfScore):
-                if args and isinstance(args[0], Stated | Scored):
-                    raise TypeError(
-                        f"{name}: these parameters were fitted to logits; fit a"
-                        f" {type(args[0]).__name__} to calibrate answers."
-                    )
-                return function(params, *args, **options)
-            try:
-                bound = inspect.signature(function).bind(params, *args, **options)
-            except TypeError as error:
-                raise TypeError(f"{name}: {error}.") from None
-            values = bound.arguments.pop("logits")
-            del bound.arguments["params"]
-            kind = Scored if isinstance(params, OfScore) else Stated
-            if isinstance(values, Stated | Scored):
-                if not isinstance(values, kind):
-                    raise TypeError(
-                        f"{name}: it was fitted to a {kind.__name__}, so it takes no"
-                        f" {type(values).__name__}."
-                    )
-                given = values.score if isinstance(values, Scored) else values.confidence
-                result = checked(params, given, **bound.arguments)
-                return Stated(result, values.correct) if isinstance(result, jax.Array) else result
-            return _apply(function, name, way, params, values, bound.arguments)
-
-        return cast(_Function, checked)
-
-    return decorate
-
-
-def _apply(
-    function: Callable[..., Any],
-    name: str,
-    way: _Way,
-    params: OfEvent,
-    values: Any,
-    options: Mapping[str, Any],
-) -> Any:
+def values_of(name: str, params: OfEvent, values: Any) -> Array:
+    """Validate the confidences or scores to which parameters are applied."""
+    kind = Scored if isinstance(params, OfScore) else Stated
+    if isinstance(values, Stated | Scored):
+        if not isinstance(values, kind):
+            raise TypeError(
+                f"{name}: it was fitted to a {kind.__name__}, so it takes no"
+                f" {type(values).__name__}."
+            )
+        values = values.score if isinstance(values, Scored) else values.confidence
     values = jnp.asarray(as_numbers(name, "the confidences", values))
     if isinstance(params, OfScore):
-        _refuse_infinite(name, values)
+        refuse_infinite(name, values)
     elif concrete(values):
         Stated(values.reshape(-1), jnp.zeros(values.size)).columns(name)  # refuses 1.5, -1, NaN
-    values = at_least_float32(values)
-
-    def answer(values: Array, _: None, params: OfEvent, options: Mapping[str, Any]) -> Any:
-        scores = params.scores if isinstance(params, OfScore) else None
-        logits = _input(way, isinstance(params, OfScore), scores, values)
-        results = function(params.fitted, logits, **options)
-        if way == "odds":
-            return jnp.exp(results[..., 1])
-        return jax.tree.map(lambda leaf: leaf.reshape(values.shape), results)
-
-    return with_auto_axes(answer, values, None, params, options)
+    return at_least_float32(values)
 
 
-def _input(way: _Way, of_score: bool, scores: Vector | None, values: Array) -> Any:
-    """Convert confidences or scores to what a calibrator of two classes reads."""
-    if way == "place":
-        if scores is not None:
-            return Column(_places(scores, values)[..., None])
-        inside = (values >= 0) & (values <= 1)
-        return Column(jnp.where(inside, values, jnp.nan)[..., None])
+def logits_of(name: str, values: Array, scores: Vector | None, *, of_score: bool) -> Array:
+    """Convert confidences or scores to what the calibrator reads: one column, or two logits."""
+    inside = of_score | ((values >= 0) & (values <= 1))
+    if WAYS[name] == "place":
+        places = values if scores is None else _places(scores, values)
+        return jnp.where(inside, places, jnp.nan)[..., None]
     if not of_score:
-        inside = (values >= 0) & (values <= 1)
         values = jnp.clip(values, LEAST, 1 - LEAST)
         values = jnp.where(inside, jnp.log(values) - jnp.log1p(-values), jnp.nan)
     # Two logits of sum 0 never look like probabilities.
     return jnp.stack([-values / 2, values / 2], axis=-1)
 
 
-def _sorted(values: Array, weights: Array | None) -> Vector:
+def sorted_scores(values: Array, weights: Array | None) -> Vector:
     """Sort the scores; where the weight is 0, repeat the highest of the others."""
     values = values.reshape(-1)
     if weights is not None:
@@ -302,13 +161,17 @@ def _places(scores: Vector, values: Array) -> Array:
     return jnp.where(jnp.isfinite(values), places, jnp.nan)
 
 
-def _mean_nll(confidence: Array, correct: Array, weights: Array | None) -> Scalar:
+def mean_nll(confidence: Array, correct: Array, weights: Array | None) -> Scalar:
+    """Compute the mean NLL of stated confidences."""
     losses = -jnp.log(jnp.where(correct == 1, confidence, 1 - confidence))
     total = losses.size if weights is None else jnp.sum(weights)
     return jnp.sum(weigh(losses, weights)) / total
 
 
-def _refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> None:
+def refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> None:
+    """Raise an error for answers that are all right or all wrong, or none at all."""
+    if correct.size == 0:
+        raise ValueError(f"{name}: there are no answers.")
     if not concrete(correct, weights):
         return
     counts = np.asarray(correct)[... if weights is None else np.asarray(weights) > 0]
@@ -320,7 +183,8 @@ def _refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> Non
             )
 
 
-def _refuse_infinite(name: str, score: Array) -> None:
+def refuse_infinite(name: str, score: Array) -> None:
+    """Raise an error for scores that are NaN or infinite."""
     if concrete(score):
         odd = ~np.isfinite(np.asarray(score, np.float64))
         if np.any(odd):
@@ -330,23 +194,13 @@ def _refuse_infinite(name: str, score: Array) -> None:
             )
 
 
-def _names(scores: bool) -> str:
-    names = sorted(name for name, member in MEMBERS.items() if member.scores or not scores)
-    return f"{', '.join(names[:-1])} and {names[-1]}"
-
-
-def refuses(fit: _Function) -> _Function:
-    """Decorate the `fit` of a calibrator of classes, so that an event raises an error."""
-    name = fit.__module__.rpartition(".")[2]
-
-    @functools.wraps(fit)
-    def checked(*args: Any, **options: Any) -> Any:
-        if args and isinstance(args[0], Stated | Scored):
-            kind = type(args[0]).__name__
-            raise TypeError(
-                f"{name}: it calibrates classes, and a {kind} has none: use"
-                f" {_names(isinstance(args[0], Scored))}."
-            )
-        return fit(*args, **options)
-
-    return cast(_Function, checked)
+def refuse_kind(name: str, answers: Any) -> None:
+    """Raise an error for answers that a calibrator does not take."""
+    scored = isinstance(answers, Scored)
+    names = [other for other in sorted(WAYS) if not (scored and other in OF_PROBABILITIES)]
+    if name in names:
+        return
+    why = "needs probabilities, a metrics.Stated"
+    if name not in WAYS:
+        why = f"calibrates classes, and a {type(answers).__name__} has none"
+    raise TypeError(f"{name}: it {why}: use {', '.join(names[:-1])} or {names[-1]}.")

@@ -1,236 +1,334 @@
-r"""The common fit of vector, matrix and Dirichlet scaling: $z' = W x + b$ by L-BFGS on the NLL.
+r"""The common fit of all scores that are linear in features: $z' = W x + b$ by Newton's method.
 
-The three differ in the features x (logits or log-probabilities) and in whether W is diagonal. The
-fit starts from the identity, W = I, b = 0, and never increases the criterion.
+W is a matrix, a diagonal, or one number for all classes:
 
-An impossible class (a logit of -inf) has the score -inf, which only a diagonal W can preserve.
+    one number   bias_corrected_temperature
+    diagonal     vector; svs after temperature scaling
+    matrix       matrix; dirichlet of log-probabilities; sms after temperature scaling
+
+The criterion is the mean NLL plus ridge penalties on W - I and b. The fit starts from W = I, b = 0
+and never increases the criterion. Conjugate gradients solve for the steps by products with the
+Hessian, so the number of classes may be large.
+
+An impossible class (a logit of -inf) has the score -inf, which a matrix cannot preserve.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+from jax.scipy.sparse.linalg import cg
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators.parts import contract, fitting
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, losses_of
-from calib_jax.core import numerics
+from calib_jax.calibrators.parts.fitting import EXACT, Local
+from calib_jax.core import checks, numerics
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Number, Scalar, Vector
+from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 Features: TypeAlias = Float[Array, "rows classes"]
-# Up to this number of parameters, a fit ends with Newton's method, which needs the Hessian.
-_NEWTON_PARAMETERS = 128
-_NEWTON_STEPS = 50
+_Point: TypeAlias = tuple[Array, Array]  # W and b
 GAIN = 1e-4  # a fit has converged if a Newton step promises a smaller share of the criterion
-LARGEST_START = 100  # the largest standard deviation of a score at the start
+_LARGEST_START = 100  # the largest standard deviation of a score at the start
+_PRODUCTS = 200  # the largest number of products with the Hessian for one step
 
 
 def scores(weights: Array, intercept: Float[Array, " classes"], features: Features) -> Features:
-    """Compute W x + b for every row."""
-    if weights.ndim == 1:
-        return weights[None] * features + intercept[None]
-    return jnp.matmul(features, weights.T, precision=fitting.EXACT) + intercept[None]
+    """Compute W x + b for every row; impossible classes stay impossible, unless W is a matrix."""
+    if weights.ndim == 2:
+        return jnp.matmul(features, weights.T, precision=EXACT) + intercept[None]
+    possible = features != -jnp.inf
+    # Not `weights * -inf`, because the weight may be 0.
+    finite = jnp.where(possible, features, 0)
+    scaled = _by_class(weights) * finite + intercept[None]
+    return jnp.where(possible, scaled, -jnp.inf)
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "features_of", "diagonal"))
+class _Curvature(NamedTuple):
+    """The probabilities, and the parts of the Hessian that couple no two classes.
+
+    Attributes:
+      p: the probabilities.
+      weights: the diagonal of the Hessian by W.
+      both: the entries by W_kk and b_k; 0 if W is one number.
+      intercept: the diagonal of the Hessian by b.
+    """
+
+    p: Features
+    weights: Array
+    both: Float[Array, " classes"]
+    intercept: Float[Array, " classes"]
+
+
+def fit(
+    rows: FitRows,
+    features: Features,
+    ridges: tuple[Number | Array, Number],
+    max_iterations: Number,
+    *,
+    ndim: int,
+) -> tuple[Array, Float[Array, " classes"], Array]:
+    """Minimise the sum of the mean NLL and the penalties, inside a compiled function.
+
+    Args:
+      rows: the prepared examples.
+      features: the features that W multiplies, -inf for impossible classes.
+      ridges: the factors of the squares of the entries of W - I, and of b.
+      max_iterations: the largest number of steps.
+      ndim: 2 if W is a matrix, 1 if it is diagonal, 0 if it is one number.
+
+    Returns:
+      W, b and the code of the state.
+    """
+    share, num_classes = rows.decisive, features.shape[1]
+    possible = features != -jnp.inf
+    x, mean, deviation, blank, seen = _standardised(features, share, ridges[1], ndim)
+    true = is_true(rows).astype(x.dtype)
+    # The parameters of the standardised features: W x + b = V u + c.
+    by_input = deviation[None] if ndim == 2 else deviation
+    identity = by_input * (jnp.eye(num_classes, dtype=x.dtype) if ndim == 2 else 1), mean
+    ridge = jnp.asarray(ridges[0], x.dtype) / jnp.square(by_input)
+    ridges = jnp.broadcast_to(ridge, identity[0].shape), jnp.asarray(ridges[1], x.dtype)
+
+    def linear(point: _Point) -> Features:
+        return jnp.where(possible, scores(*point, x), 0)
+
+    def sums(residual: Features, x: Features) -> _Point:
+        """Multiply by the transpose of `linear`."""
+        if ndim == 2:
+            by_weight = jnp.matmul(residual.T, x, precision=EXACT)
+        else:
+            by_weight = jnp.sum(residual * x, axis=0 if ndim else None)
+        return by_weight, jnp.sum(residual, axis=0)
+
+    def local(point: _Point) -> Local:
+        z = jnp.where(possible, linear(point), -jnp.inf)
+        change = jax.tree.map(jnp.subtract, point, identity)
+        penalty = jax.tree.map(lambda r, one: r * one, ridges, change)
+        value = jnp.sum(weigh(losses_of(z, rows), share)) + fitting.dot(penalty, change)
+        p = jnp.where(share[:, None] > 0, jax.nn.softmax(z), 0)
+        gradient = sums(share[:, None] * (p - true), x)
+        gradient = jax.tree.map(lambda one, r: one + 2 * r, gradient, penalty)
+        return Local(value, gradient, curvature(p))
+
+    def curvature(p: Features) -> _Curvature:
+        """Compute the diagonal of the Hessian by the variance of each indicator of a class."""
+        binary = share[:, None] * p * (1 - p)
+        both = jnp.sum(binary * x, axis=0)
+        by_weight, by_intercept = sums(binary, jnp.square(x))
+        if ndim == 0:
+            average = jnp.sum(p * x, axis=1, keepdims=True)
+            by_weight = jnp.sum(share[:, None] * p * jnp.square(x - average))
+            both = jnp.zeros_like(both)
+        return _Curvature(p, by_weight + 2 * ridges[0], both, by_intercept + 2 * ridges[1])
+
+    def step_from(here: Local, damping: Number) -> _Point:
+        p = here.curvature.p
+
+        def product(direction: _Point) -> _Point:
+            """Multiply by the Hessian: diag(p) - p p' applied to the changes of each row."""
+            change = linear(direction)
+            average = jnp.sum(p * change, axis=1, keepdims=True)
+            curved = sums(share[:, None] * p * (change - average), x)
+            return jax.tree.map(
+                lambda s, r, one: s + (2 * r + more) * one, curved, ridges, direction
+            )
+
+        parts = here.curvature.weights, here.curvature.intercept
+        more = damping * jnp.mean(jnp.concatenate([jnp.ravel(part) for part in parts]))
+        inverse = functools.partial(_divided, here.curvature, more)
+        downhill = jax.tree.map(jnp.negative, here.gradient)
+        # Near the minimum the promised gain is a small part of the value.
+        promised = fitting.dot(downhill, inverse(downhill)) / here.value
+        precision = jnp.clip(jnp.sqrt(promised), 3e-3, 0.2)
+        return cg(product, downhill, tol=precision, maxiter=_PRODUCTS, M=inverse)[0]
+
+    eps = float(jnp.finfo(x.dtype).eps)
+
+    def done(here: Local, step: _Point) -> Bool[Array, ""]:
+        # An NLL of 0 has no relative error.
+        return (_promised(here, step) <= 8 * eps * here.value) | (here.value <= 10 * eps)
+
+    # A start with far larger scores is far from the minimum, and probabilities of 0 or 1 are flat.
+    nearer = jnp.minimum(1, _LARGEST_START / jnp.max(deviation))
+    start = jax.tree.map(lambda leaf: nearer * leaf, identity)
+    point, here = fitting.newton(local, step_from, done, start, max_iterations=max_iterations)
+    settled = _promised(here, step_from(here, 0.0)) <= GAIN * here.value
+    better = here.value <= local(identity).value
+    point = jax.tree.map(lambda new, old: jnp.where(better, new, old), point, identity)
+    v, c = _nearest(point, identity, ridges)
+    weights = v / by_input
+    moved = jnp.matmul(weights, mean, precision=EXACT) if ndim == 2 else weights * mean
+
+    occurs = jnp.any((rows.weight > 0)[:, None] & is_true(rows), axis=0)
+    absent = jnp.any(~occurs & seen)
+    limitless = absent | all_right(jnp.where(possible, linear((v, c)), -jnp.inf), rows)
+    if ndim:
+        limitless |= _separable(linear((v, c)), features, rows, diagonal=ndim == 1)
+    penalised = jnp.any(ridges[0] > 0) | (ridges[1] > 0)
+    code = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
+    code = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, code)
+    code = jnp.where(jnp.all(blank) & ~absent, Code.INDISTINCT, code)
+    return weights, c - moved, code
+
+
 def fit_params(
     kind: Callable[..., Any],
-    features_of: Callable[[Array], Array],
+    features_of: Callable[[Logits], Features],
+    given: tuple[Any, Any, Any],
+    penalties: Mapping[str, Number],
+    max_iterations: Number,
+    *,
+    ndim: int,
+) -> Any:
+    """Validate the arguments of a `fit`, and fit parameters that are W, b and the state.
+
+    Args:
+      kind: the type of the parameters.
+      features_of: a function from logits to the features that W multiplies.
+      given: logits, labels and weights.
+      penalties: the factor of the mean square of W - I, of entries off the diagonal only if W is a
+        matrix, and that of the mean square of b; 0 if left out.
+      max_iterations: the largest number of steps.
+      ndim: as in `fit`.
+    """
+    checks.at_least("max_iterations", max_iterations, 1)
+    for name, factor in penalties.items():
+        checks.at_least(name, factor, 0)
+    examples = contract.examples(contract.name_of(kind), *given)
+    factors = tuple(penalties.values()) or (0.0, 0.0)
+    return _fit_params(kind, features_of, examples, factors, max_iterations, ndim=ndim)
+
+
+@functools.partial(jax.jit, static_argnames=("kind", "features_of", "ndim"))
+def _fit_params(
+    kind: Callable[..., Any],
+    features_of: Callable[[Logits], Features],
     examples: FitData,
     penalties: tuple[Number, Number],
     max_iterations: Number,
     *,
-    diagonal: bool,
+    ndim: int,
 ) -> Any:
-    """Fit `vector`, `matrix` or `dirichlet`: minimise the sum of the mean NLL and the penalties.
+    rows = examples.rows(mixes_classes=ndim == 2)
+    features = features_of(rows.logits)
+    num_classes = features.shape[1]
+    ridge = penalties[0] / num_classes
+    if ndim == 2:
+        ridge = jnp.where(jnp.eye(num_classes, dtype=bool), 0, ridge / (num_classes - 1))
+    ridges = ridge, penalties[1] / num_classes
+    weights, intercept, code = fit(rows, features, ridges, max_iterations, ndim=ndim)
+    params = kind(weights, intercept, contract.PENDING)
+    return contract.finished(params, code, rows, scores(weights, intercept, features))
 
-    Args:
-      kind: the type of the parameters: W (or its diagonal), b and the state.
-      features_of: a function from logits to the features that W multiplies.
-      examples: the checked examples.
-      penalties: the factor of the mean square of the diagonal minus 1 if W is diagonal, else of
-        the entries off the diagonal (the diagonal is then free), and that of the intercepts.
-      max_iterations: the largest number of steps.
-      diagonal: whether W is diagonal.
+
+def of_features(features_of: Callable[[Logits], Features]) -> Callable[[Any, Logits], Logits]:
+    """Return the function of parameters W, b and of logits that computes W x + b."""
+    return lambda params, rows: scores(params[0], params[1], features_of(rows))
+
+
+def _by_class(values: Array) -> Array:
+    """Add the axis of the rows to one value for each class; return one number unchanged."""
+    return values[None] if values.ndim else values
+
+
+def _standardised(
+    features: Features, share: Vector, intercept_ridge: Number, ndim: int
+) -> tuple[Features, Float[Array, " classes"], Array, Array, Bool[Array, " classes"]]:
+    """Standardise the columns, so that all parameters have one scale.
+
+    With a penalty on b keep the mean, because rounding in b = c - W mean would exceed small values
+    of b. If W is one number, so is the deviation.
+
+    Returns:
+      The features, 0 for impossible classes; their mean and deviation; whether they are constant;
+      and which classes are possible in some row.
     """
-    rows = examples.rows(mixes_classes=not diagonal)
-    given = features_of(rows.logits)
-    weight_penalty, intercept_penalty = penalties
-    num_classes = given.shape[1]
-    share = rows.decisive
-    possible = rows.logits != -jnp.inf
-    features = jnp.where(possible, given, 0)
-    # Standardise the columns, so that all parameters have one scale: W x + b = V u + c. With a
-    # penalty on b keep the mean, because rounding in b = c - W mean would exceed small values of
-    # b. Divide by powers of two first, since the squares of raw features could overflow.
+    possible = features != -jnp.inf
+    x = jnp.where(possible & (share > 0)[:, None], features, 0)
     each = contract.shares(jnp.where(possible, share[:, None], 0).T).T
-    size = numerics.power_of_two(jnp.max(jnp.where(each > 0, jnp.abs(features), 0), axis=0))
-    scaled = features / size[None]
-    mean = jnp.sum(each * scaled, axis=0)
-    blank = jnp.sum(each * jnp.abs(scaled - mean[None]), axis=0)
-    blank = blank <= 8 * jnp.finfo(features.dtype).eps * jnp.abs(mean)
-    mean = jnp.where(jnp.asarray(intercept_penalty) == 0, mean, 0)
-    deviation = jnp.sqrt(jnp.sum(each * jnp.square(scaled - mean[None]), axis=0))
-    deviation = jnp.where(blank, 1 / size, deviation)
-    scaled = (scaled - mean[None]) / deviation[None]
-    mean, deviation = size * mean, size * deviation
-    off_diagonal = ~jnp.eye(num_classes, dtype=bool)
-
-    def unscaled(point: tuple[Array, Array]) -> tuple[Array, Array]:
-        v, c = point
-        if diagonal:
-            w = v / deviation
-            return w, c - w * mean
-        w = v / deviation[None]
-        return w, c - jnp.matmul(w, mean, precision=fitting.EXACT)
-
-    def penalty(point: tuple[Array, Array]) -> Scalar:
-        w, b = unscaled(point)
-        if diagonal:
-            unlike = jnp.mean(jnp.square(w - 1))
-        else:
-            unlike = jnp.sum(jnp.square(jnp.where(off_diagonal, w, 0)))
-            unlike /= num_classes * (num_classes - 1)
-        return weight_penalty * unlike + intercept_penalty * jnp.mean(jnp.square(b))
-
-    def criterion(point: tuple[Array, Array]) -> Scalar:
-        v, c = point
-        z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
-        return jnp.sum(weigh(losses_of(z, rows), share)) + penalty(point)
-
-    nothing = (deviation if diagonal else jnp.diag(deviation), mean)
-    # A start with far larger scores is far from the minimum: rounding would end L-BFGS on the way.
-    nearer = jnp.minimum(1, LARGEST_START / jnp.max(deviation))
-    start = jax.tree.map(lambda leaf: nearer * leaf, nothing)
-    point, slope, steps = fitting.lbfgs(criterion, start, max_iterations=max_iterations)
-    penalised = (jnp.asarray(weight_penalty) > 0) | (jnp.asarray(intercept_penalty) > 0)
-    fine, coarse = fitting.slopes(slope.dtype)
-    settled = slope <= coarse
-    if (2 if diagonal else num_classes + 1) * num_classes <= _NEWTON_PARAMETERS:
-        design = _design(scaled, diagonal=diagonal)
-        local = functools.partial(
-            _local, criterion, penalty, design, possible, share, diagonal=diagonal, gauge=~penalised
-        )
-        point, settled = _improved(local, point, slope <= fine, max_iterations - steps)
-    better = criterion(point) <= criterion(nothing)
-    v, c = jax.tree.map(lambda new, old: jnp.where(better, new, old), point, nothing)
-    weights, intercept = unscaled((v, c))
-
-    ended = jnp.where(settled, Code.CONVERGED, Code.STOPPED)
-    z = jnp.where(possible, scores(v, c, scaled), -jnp.inf)
-    limitless = _has_no_optimum(z, features, rows, diagonal=diagonal)
-    ended = jnp.where(~penalised & limitless, Code.NO_OPTIMUM, ended)
-    occurs = jnp.any((rows.weight > 0)[:, None] & is_true(rows), axis=0)
-    all_occur = jnp.all(occurs | ~jnp.any(each > 0, axis=0))
-    ended = jnp.where(jnp.all(blank) & all_occur, Code.INDISTINCT, ended)
-    params = kind(weights, intercept, contract.placeholder(rows.logits.dtype))
-    calibrated = (diagonal_scores if diagonal else scores)(weights, intercept, given)
-    return contract.finished(params, ended, rows, calibrated)
+    # Divide by powers of two first, since the squares of raw features could overflow.
+    size = numerics.power_of_two(jnp.max(jnp.abs(x), axis=0 if ndim else None))
+    x = x / _by_class(size)
+    mean = jnp.sum(each * x, axis=0)
+    eps = jnp.finfo(x.dtype).eps
+    scatter = jnp.sum(each * jnp.abs(x - mean[None]), axis=0)
+    blank = scatter <= 8 * eps * jnp.abs(mean)
+    mean = jnp.where(jnp.asarray(intercept_ridge) == 0, mean, 0)
+    square = jnp.sum(each * jnp.square(x - mean[None]), axis=0)
+    if ndim == 0:
+        square, blank = jnp.mean(square), jnp.all(blank)
+    deviation = jnp.where(blank, 1 / size, jnp.sqrt(square))
+    x = jnp.where(possible & (share > 0)[:, None], (x - mean[None]) / _by_class(deviation), 0)
+    return x, size * mean, size * deviation, blank, jnp.any(each > 0, axis=0)
 
 
-def unchanged(logits: Array) -> Array:
-    """Return the logits, the features of `vector` and `matrix`."""
-    return logits
+def _promised(here: Local, step: _Point) -> Scalar:
+    """Compute the decrease of the local quadratic by a Newton step."""
+    return -fitting.dot(here.gradient, step) / 2
 
 
-def _design(features: Features, *, diagonal: bool) -> Float[Array, "rows classes inputs"]:
-    """Return the inputs of every score: all features, or the feature of the class, and 1."""
-    rows, num_classes = features.shape
-    if diagonal:
-        return jnp.stack([features, jnp.ones_like(features)], axis=2)
-    inputs = jnp.concatenate([features, jnp.ones_like(features[:, :1])], axis=1)
-    return jnp.broadcast_to(inputs[:, None], (rows, num_classes, num_classes + 1))
-
-
-def _local(
-    criterion: Callable[[tuple[Array, Array]], Scalar],
-    penalty: Callable[[tuple[Array, Array]], Scalar],
-    design: Float[Array, "rows classes inputs"],
-    possible: Bool[Array, "rows classes"],
-    share: Vector,
-    point: Float[Array, " d"],
-    *,
-    diagonal: bool,
-    gauge: Bool[Array, ""],
-) -> fitting.Local:
-    r"""Compute the criterion and its derivatives in all parameters, `[classes * inputs]`.
-
-    With $D_n = \mathrm{diag}(p_n) - p_n p_n^T$ the Hessian of the mean NLL has the blocks
-    $\sum_n w_n (D_n)_{kl} x_{nk} x_{nl}^T$. Directions that change all scores of a row alike do not
-    change the criterion; `gauge` adds a curvature to them, so that no step leads there.
-    """
-    rows, num_classes, num_inputs = design.shape
-    width = num_classes * num_inputs
-
-    def parameters(point: Float[Array, " d"]) -> tuple[Array, Array]:
-        table = point.reshape(num_classes, num_inputs)
-        return (table[:, 0] if diagonal else table[:, :-1]), table[:, -1]
-
-    value, gradient = jax.value_and_grad(lambda point: criterion(parameters(point)))(point)
-    z = jnp.sum(design * point.reshape(num_classes, num_inputs)[None], axis=2)
-    p = jax.nn.softmax(jnp.where(possible, z, -jnp.inf))
-    root = jnp.sqrt(share)[:, None, None]
-    inputs = jnp.where(root > 0, root * design, 0)
-    p = jnp.where(share[:, None] > 0, p, 0)[:, :, None]
-    weighted = (p * inputs).reshape(rows, width)
-    hessian = -jnp.matmul(weighted.T, weighted, precision=fitting.EXACT)
-    blocks = jnp.einsum("nki,nkj->kij", p * inputs, inputs, precision=fitting.EXACT)
-    classes = jnp.arange(num_classes)
-    hessian = hessian.reshape(num_classes, num_inputs, num_classes, num_inputs)
-    hessian = hessian.at[classes, :, classes].add(blocks).reshape(width, width)
-    hessian += jax.hessian(lambda point: penalty(parameters(point)))(point)
-    shared = jnp.ones((num_classes, num_classes), point.dtype) / num_classes
-    alike = jnp.eye(num_inputs, dtype=point.dtype).at[: int(diagonal)].set(0)
-    curvature = jnp.where(gauge, jnp.trace(hessian) / width, 0)
-    return fitting.Local(value, gradient, hessian + curvature * jnp.kron(shared, alike))
-
-
-def _improved(
-    local: Callable[[Array], fitting.Local],
-    point: tuple[Array, Array],
-    done: Bool[Array, ""],
-    left: Number,
-) -> tuple[tuple[Array, Array], Bool[Array, ""]]:
-    """Continue a fit by Newton's method, whose steps are exact where rounding ends a line search.
+def _divided(curvature: _Curvature, more: Number, residual: _Point) -> _Point:
+    """Divide by the diagonal of the Hessian, or by the 2 x 2 block of W_kk and b_k.
 
     Args:
-      local: the criterion and its derivatives.
-      point: where L-BFGS ended.
-      done: whether the gradient vanishes there; the point is then returned.
-      left: the largest number of steps; a few are needed, or some dozens in a flat valley.
+      curvature: the Hessian.
+      more: a number that is added to its diagonal.
+      residual: what to divide.
+    """
+    by_weight, by_intercept = residual
+    # A little more keeps the blocks of constant features definite.
+    first = 1.001 * curvature.weights + more
+    last = 1.001 * curvature.intercept + more
+    if first.ndim == 0:
+        return _quotient(by_weight, first), _quotient(by_intercept, last)
+    own, of_own = by_weight, first
+    if first.ndim == 2:
+        own, of_own = jnp.diag(by_weight), jnp.diag(first)
+    determinant = of_own * last - jnp.square(curvature.both)
+    weights = _quotient(last * own - curvature.both * by_intercept, determinant)
+    intercept = _quotient(of_own * by_intercept - curvature.both * own, determinant)
+    if first.ndim == 2:
+        eye = jnp.eye(len(own), dtype=bool)
+        weights = jnp.where(eye, weights[:, None], _quotient(by_weight, first))
+    return weights, intercept
+
+
+def _quotient(a: Array, b: Array) -> Array:
+    return jnp.where(b > 0, a / jnp.where(b > 0, b, 1), 0)
+
+
+def _nearest(point: _Point, identity: _Point, ridges: _Point) -> _Point:
+    """Return the equivalent point nearest to the identity.
+
+    Adding one vector to all rows of W, or one number to b, changes no probability. A penalty makes
+    the optimum unique.
     """
     v, c = point
-    flat = jnp.concatenate([v.reshape(len(c), -1), c[:, None]], axis=1).reshape(-1)
-    free = jnp.ones(flat.shape, bool)
-    steps = jnp.where(done, 0, jnp.minimum(left, _NEWTON_STEPS))
-    flat, _, _ = fitting.newton(local, flat, free, max_iterations=steps)
-    here = local(flat)
-    gain = -jnp.sum(here.gradient * fitting.newton_step(here, free)) / 2
-    table = flat.reshape(len(c), -1)
-    return (table[:, :-1].reshape(v.shape), table[:, -1]), done | (gain <= GAIN * here.value)
+    if v.ndim == 2:
+        shared = jnp.mean(v - identity[0], axis=0, keepdims=True)
+        v = jnp.where(jnp.any(ridges[0] > 0), v, v - shared)
+    return v, jnp.where(ridges[1] > 0, c, c - jnp.mean(c - identity[1]))
 
 
-def _has_no_optimum(
+def _separable(
     z: Features, features: Features, rows: FitRows, *, diagonal: bool
 ) -> Bool[Array, ""]:
-    """Check two sufficient conditions for an NLL without a finite minimum.
+    """Check whether a threshold on a score of some class separates it from the others.
 
-    Either all rows are classified correctly, so scaling W and b up lowers the NLL further.
-    Or some class never occurs, or a threshold on a score of the class separates it from the rest,
-    so W and b of that class can grow without bound. The scores are the features, and the fitted
-    scores minus the mean of their row. With more than two classes, the second scores are left out
-    if W is diagonal: the score of a class then cannot grow by a multiple of the other scores,
-    unless these scores grow as well.
+    W and b of that class can then grow without bound, and the NLL has no finite minimum. The scores
+    are the features, and the fitted scores minus the mean of their row. With more than two classes,
+    the second scores are left out if W is diagonal: the score of a class then cannot grow by a
+    multiple of the other scores, unless these scores grow as well.
     """
-    possible = z != -jnp.inf
+    possible = features != -jnp.inf
     of_class = (rows.weight > 0)[:, None] & is_true(rows) & possible
     of_others = (rows.decisive > 0)[:, None] & ~of_class & possible
 
     def separates(score: Features) -> Bool[Array, ""]:
-        """Check whether a threshold on this score separates some class from the others."""
         lowest, smallest = (
             jnp.min(jnp.where(mark, score, jnp.inf), axis=0) for mark in (of_class, of_others)
         )
@@ -242,10 +340,12 @@ def _has_no_optimum(
         apart = (highest <= lowest) | (largest <= smallest)
         return jnp.any(apart & ~constant & ~never_possible)
 
-    separated = all_right(z, rows) | separates(features)
+    separated = separates(jnp.where(possible, features, 0))
     if diagonal and z.shape[1] > 2:
         return separated
-    return separated | separates(_above_mean(z, possible))
+    z = jnp.where(possible, z, 0)
+    mean = jnp.sum(z, axis=1) / jnp.sum(possible, axis=1, dtype=z.dtype)
+    return separated | separates(z - mean[:, None])
 
 
 def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
@@ -254,20 +354,6 @@ def all_right(z: Features, rows: FitRows) -> Bool[Array, ""]:
     return jnp.all((rows.decisive == 0) | (numerics.true_class(z, rows.labels) > others))
 
 
-def _above_mean(z: Features, possible: Bool[Array, "rows classes"]) -> Features:
-    """Subtract from scores the mean over the possible classes of their row."""
-    z = jnp.where(possible, z, 0)
-    return z - (jnp.sum(z, axis=1) / jnp.sum(possible, axis=1, dtype=z.dtype))[:, None]
-
-
 def is_true(rows: FitRows) -> Bool[Array, "rows classes"]:
     """Mark the true class of each row."""
     return numerics.is_true_class(rows.labels, rows.logits.shape[1])
-
-
-def diagonal_scores(
-    slope: Float[Array, " classes"], intercept: Float[Array, " classes"], logits: Features
-) -> Features:
-    """Compute w z + b; impossible classes stay impossible."""
-    possible = logits != -jnp.inf
-    return jnp.where(possible, scores(slope, intercept, jnp.where(possible, logits, 0)), -jnp.inf)

@@ -1,20 +1,39 @@
-"""The catalogue of the calibrators, and their files."""
+"""The catalogue of the calibrators, and their files.
+
+A file is an `.npz` of plain arrays, one for each field, named by its path such as "state/code", and
+"calibrator", a JSON text with the calibrator's name and the format number. A calibrator of an event
+has the same arrays, "event" in the JSON text, which is "probability" or "score", and the array
+"scores" if the fit kept the scores. Nothing is pickled.
+"""
 
 import functools
+import json
 import os
 import types
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
-from calib_jax.calibrators.parts import contract, storage
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Float, Integer, jaxtyped
+
+from calib_jax.calibrators.parts import event
+from calib_jax.calibrators.parts.contract import Code, State
 from calib_jax.calibrators.parts.event import OfProbability, OfScore
 from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.files import reading, writing
 from calib_jax.core.names import check_options
+from calib_jax.core.types import Array
 
 _Calibrator = TypeVar("_Calibrator")
 
 _CATALOGUE: Catalogue["Calibrator"] = Catalogue("calibrator")
 _PARTS = ("Params", "fit", "apply")
+FORMAT = 1
+_ABOUT = "calibrator"
+_SCORES = "scores"
 
 
 def catalogue() -> Mapping[str, "Calibrator"]:
@@ -90,15 +109,84 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
       name: the name of the calibrator.
       params: the parameters that its `fit` returned.
     """
-    fitted = params.fitted if isinstance(params, OfProbability | OfScore) else params
-    if not isinstance(fitted, named(name).Params):
+    of_event = isinstance(params, OfProbability | OfScore)
+    fitted = params.fitted if of_event else params
+    kind = named(name).Params
+    if not isinstance(fitted, kind):
         raise TypeError(
-            f"save: {name!r} needs the parameters of {name}, and these are"
-            f" {contract.owner_of(fitted)}; give the name they belong to."
+            f"save: {name!r} needs {kind.__name__}, and these are {type(fitted).__name__}; give"
+            " the name they belong to."
         )
-    storage.write(path, name, params)
+    about: dict[str, Any] = {"format": FORMAT, "name": name}
+    if of_event:
+        about["event"] = "score" if isinstance(params, OfScore) else "probability"
+    arrays = {_ABOUT: np.array(json.dumps(about))}
+    if isinstance(params, OfScore) and params.scores is not None:
+        arrays[_SCORES] = np.asarray(params.scores)
+    for keys, leaf in jax.tree_util.tree_leaves_with_path(fitted):
+        arrays[jax.tree_util.keystr(keys, simple=True, separator="/")] = np.asarray(leaf)
+    with writing.replacing(Path(path)) as unfinished, open(unfinished, "wb") as file:
+        np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
 def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     """Load a file written by `save`: return the calibrator's name and its parameters."""
-    return storage.read(path, {name: member.Params for name, member in _CATALOGUE.items()})
+    with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
+        name, of_event = _described(file[_ABOUT])
+        kind = _CATALOGUE[name].Params
+        hints = {field: hint for field, hint in kind.__annotations__.items() if field != "state"}
+        hints |= {f"state/{field}": hint for field, hint in State.__annotations__.items()}
+        if of_event == "score" and event.WAYS[name] == "place":
+            hints[_SCORES] = Float[Array, " scores"]
+        odd = sorted({*hints, _ABOUT} ^ set(file.names))
+        if odd:
+            raise ValueError(f"it does not hold what {name} needs: {', '.join(odd)} differ")
+        arrays = {field: file[field] for field in hints}
+        _check(arrays, hints)
+        leaves = {field: jnp.asarray(array) for field, array in arrays.items()}
+        scores = leaves.pop(_SCORES, None)
+        if scores is not None and jnp.any(scores[..., 1:] < scores[..., :-1]):
+            raise ValueError("the scores are not sorted")
+        state = State(*(leaves.pop(f"state/{field}") for field in State._fields))
+        params = kind(**leaves, state=state)
+    if of_event == "score":
+        return name, OfScore(params, scores)
+    return name, OfProbability(params) if of_event else params
+
+
+def _described(about: np.ndarray) -> tuple[str, str]:
+    """Read from the JSON text the calibrator's name, and which event it calibrates, or ""."""
+    description = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
+    if not (isinstance(description, dict) and isinstance(description.get("name"), str)):
+        raise ValueError(f"{_ABOUT} does not hold a name")
+    name, of_event = description["name"], description.get("event", "")
+    if description.get("format") != FORMAT or name not in _CATALOGUE:
+        raise ValueError(
+            f"it holds {name!r} in format {description.get('format')}; known are"
+            f" {', '.join(_CATALOGUE)} in format {FORMAT}"
+        )
+    if of_event not in ("", "probability", "score") or (of_event and name not in event.WAYS):
+        raise ValueError(f"{name} does not calibrate {of_event!r}")
+    return name, of_event
+
+
+def _check(arrays: Mapping[str, np.ndarray], hints: Mapping[str, Any]) -> None:
+    """Check shapes and dtypes against the annotations, and that parameters are finite.
+
+    Stacked fits have leading axes, the same for all arrays.
+    """
+    code = arrays["state/code"]
+    usable = code != Code.UNUSABLE
+    with jaxtyped("context"):
+        # A size such as bins+1 can be compared after bins is known.
+        for field, hint in sorted(hints.items(), key=lambda item: "+" in item[1].dim_str):
+            array = arrays[field]
+            if array.dtype.kind not in ("iu" if hint.dtype is Integer else "f"):
+                raise ValueError(f"{field} is of {array.dtype}")
+            stacked = array.size and array.shape[: code.ndim] == code.shape
+            if not (stacked and isinstance(jnp.asarray(array[(0,) * code.ndim]), hint)):
+                raise ValueError(f"{field} has shape {array.shape}, and not [{hint.dim_str}]")
+            if not field.startswith("state/") and not np.isfinite(array[usable]).all():
+                raise ValueError(f"{field} is not finite")
+    if not np.all((code >= min(Code)) & (code <= max(Code))):
+        raise ValueError(f"{code.max()} is no state")

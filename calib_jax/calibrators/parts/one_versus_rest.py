@@ -22,13 +22,8 @@ from jaxtyping import Bool, Float
 from calib_jax.calibrators.parts import contract
 from calib_jax.calibrators.parts.contract import Code, FitRows
 from calib_jax.core import checks, numerics
-from calib_jax.core.types import Array, Labels, Logits, Number, Vector
+from calib_jax.core.types import Array, Labels, Number, Vector
 from calib_jax.core.values import is_stated
-
-
-def num_classes_of(parameters: Float[Array, "questions *shape"]) -> int:
-    """Return the number of classes of parameters that have one entry per question."""
-    return 2 if len(parameters) == 1 else len(parameters)
 
 
 def log_yes_and_no(
@@ -129,6 +124,14 @@ def yes(logits: Float[Array, "rows classes"]) -> Float[Array, "rows questions"]:
     return jax.nn.softmax(logits)[:, 1:] if logits.shape[1] == 2 else jax.nn.softmax(logits)
 
 
+def looked_up(
+    index_of: Callable[[Array, Array], Array], edges: Array, values: Array, logits: Array
+) -> Float[Array, "rows questions"]:
+    """Gather for each question the value of the bin of its probability."""
+    lookup = lambda edges, values, p: values[index_of(edges, p)]  # noqa: E731
+    return jax.vmap(lookup, (0, 0, 1), 1)(edges, values, yes(logits))
+
+
 def floored(
     answers: Float[Array, "rows questions"], logits: Float[Array, "rows classes"], floor: Number
 ) -> Float[Array, "rows classes"]:
@@ -165,28 +168,26 @@ def fitted(
     """
     p = yes(rows.logits)
     target = targets(rows.labels, rows.logits.shape[1], p.dtype)
-    params = kind(
-        *each(function, p.T, target, weights_of(rows)), contract.placeholder(rows.logits.dtype)
-    )
+    params = kind(*each(function, p.T, target, weights_of(rows)), contract.PENDING)
     calibrated = floored(answers(params, rows.logits), rows.logits, floor)
     return contract.finished(params, binned_code(p, rows), rows, calibrated)
 
 
 def apply(
-    name: str, answers: Callable[[Any, Array], Array], params: Any, logits: Any, floor: Number
-) -> Logits:
+    kind: type, answers: Callable[[Any, Array], Array], params: Any, logits: Any, floor: Number
+) -> Any:
     """Compute calibrated log-probabilities from parameters that `fitted` returned.
 
     Args:
-      name: the name of the calibrator, for error messages.
+      kind: the type of the parameters.
       answers: as in `fitted`.
       params: the parameters.
-      logits: `[*batch, classes]`.
+      logits: `[*batch, classes]`, or confidences or scores.
       floor: the lower limit of probabilities before they are divided by their sum.
     """
     checks.between("floor", floor, 0, 0.5)
     function = functools.partial(_on_rows, answers, floor)
-    return contract.on_rows(name, function, params, logits, num_classes_of(params[0]))
+    return contract.applied(kind, function, params, logits)
 
 
 @functools.partial(jax.jit, static_argnums=0)
