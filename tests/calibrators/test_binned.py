@@ -78,21 +78,6 @@ def test_near_ties_are_pooled_as_a_slow_loop_does(dtype, x64):
     np.testing.assert_array_equal(merged(equal), equal)
 
 
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_isotonic_is_scikit_learns_with_near_ties(dtype, x64):
-    """Whole logits: probabilities that are equal but for their last digits."""
-    sklearn = pytest.importorskip("sklearn.isotonic")
-    for seed in range(8):
-        random = np.random.default_rng(seed)
-        logits = random.integers(-3, 4, (300, 4)).astype(dtype)
-        labels = np.argmax(logits + random.gumbel(size=logits.shape), axis=-1)
-        actual = isotonic.answers(isotonic.fit(logits, labels), jnp.asarray(logits)).T
-        p = np.asarray(jax.nn.softmax(jnp.asarray(logits))).T
-        for k in range(4):
-            peer = sklearn.IsotonicRegression(out_of_bounds="clip").fit(p[k], labels == k)
-            np.testing.assert_allclose(actual[k], peer.predict(p[k]), atol=1e-5)
-
-
 @pytest.mark.parametrize(
     "target",
     [

@@ -289,7 +289,7 @@ def shift_law(name, dtype, shift):
     # These calibrators act on the logits, not on their differences, so each logit is rounded.
     loose = {"temperature": 4, "vector": 40, "matrix": 40}.get(name, 0) * rounding
     if name in {"vector", "matrix"}:
-        loose += 1e-3  # L-BFGS goes another way
+        loose += 1e-3  # the fit goes another way
     np.testing.assert_allclose(of_far[1], of_near[1], rtol=1e-5 + loose, atol=1e-6 + loose)
     assert of_far[0].state.name == of_near[0].state.name == "converged"
     if name not in {"vector", "matrix"}:
