@@ -6,10 +6,10 @@ from typing import Any
 
 import numpy as np
 
+from experiments.map.heads import NAMES
 from experiments.map.points import Point
 
 COLORS = {"focal_1": "#56B4E9", "focal_3": "#0072B2", "bsce_gra": "#D55E00", "adafocal": "#009E73"}
-NAMES = {"focal_1": "FL-1", "focal_3": "FL-3", "bsce_gra": "BSCE-GRA", "adafocal": "AdaFocal"}
 SIZES = {"map": 14, "new sets": 34, "networks": 60}
 _ENDS = np.array([0.4, 40.0])
 _TICKS = (0.5, 1, 2, 4, 8, 16)

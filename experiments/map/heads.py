@@ -30,6 +30,12 @@ LOSSES: dict[str, tuple[str, dict[str, float]]] = {
     "brier": ("brier", {}),
     "dual_focal": ("dual_focal", {}),
 }
+NAMES = {
+    **{"cross_entropy": "cross-entropy", "focal_1": "FL-1", "focal_3": "FL-3"},
+    **{"flsd53": "FLSD-53", "fl_gra": "FL-GRA", "bsce_gra": "BSCE-GRA", "adafocal": "AdaFocal"},
+    **{"label_smoothing": "label smoothing .05", "brier": "Brier", "dual_focal": "dual focal"},
+    **{"matched": "matched focal", "mmce": "MMCE"},
+}
 PREDICTED = tuple(loss for loss in LOSSES if loss not in ("matched", "adafocal"))
 SLOW = ("dual_focal",)  # its predictions cost minutes, so only some networks have them
 

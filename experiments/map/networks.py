@@ -101,12 +101,10 @@ def main(_: Any) -> None:
     found = read(NETWORKS)
     readers = {name: logits_of(network) for name, network in FOLDERS.items()}
     for name, logits in (readers | {"MLP, digits": digits()}).items():
-        if BASELINE not in logits:
-            continue
-        known = found.get(name, {"losses": {}})
-        new = measured(logits)
-        found[name] = new | {"losses": known["losses"] | new["losses"]}
-        print(name, "written.", flush=True)
+        if BASELINE in logits:
+            known, new = found.get(name, {"losses": {}}), measured(logits)
+            found[name] = new | {"losses": known["losses"] | new["losses"]}
+            print(name, "written.", flush=True)
     write(NETWORKS, found)
 
 

@@ -86,6 +86,13 @@ def values_of(records: Mapping[str, Any], name: str, loss: str, variant: str = "
     return values
 
 
+def _by_decay(at: tuple[str, str, int, str], columns: tuple[Any, ...]) -> list[Point]:
+    """Return a point for each weight decay from columns of log T and of dead networks."""
+    source, name, classes, loss = at
+    rows = zip(heads.WEIGHT_DECAYS, *columns, strict=True)
+    return [Point(source, name, f"{decay:g}", classes, loss, *of) for decay, *of in rows]
+
+
 def of_sets(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> list[Point]:
     """Return the points of the new sets, whose predictions were frozen."""
     found = []
@@ -101,8 +108,7 @@ def of_sets(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> list[Point
                 log_mean(values["temperature"]),
                 _dead(classes, base["error"], values["error"]),
             )
-            for decay, of in zip(heads.WEIGHT_DECAYS, zip(*columns, strict=True), strict=True):
-                found.append(Point("new sets", name, f"{decay:g}", classes, loss, *of))
+            found += _by_decay(("new sets", name, classes, loss), columns)
     return found
 
 
@@ -120,8 +126,7 @@ def of_variant(records: Mapping[str, Any], variant: str) -> list[Point]:
             log_mean(record["values"]["temperature"]),
             _dead(classes, base["values"]["error"], record["values"]["error"]),
         )
-        for decay, of in zip(heads.WEIGHT_DECAYS, zip(*columns, strict=True), strict=True):
-            found.append(Point(variant, record["set"], f"{decay:g}", classes, record["loss"], *of))
+        found += _by_decay((variant, record["set"], classes, record["loss"]), columns)
     return found
 
 

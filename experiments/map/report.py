@@ -1,11 +1,10 @@
 r"""Write the tables of the law's page and its figure from the records.
 
-    python -m experiments.map.report [--records=DIR] [--check]
+    python -m experiments.map.report [--records=DIR]
 
 The tables stand in README.md between comments that name them, the figure is
 `experiments/results/map/law.png`. With --records, the records of `experiments.map.law` in DIR are
-copied to `experiments/results/map/law-records.json` first. --check writes nothing, and fails if the
-page has other tables.
+copied to `experiments/results/map/law-records.json` first.
 """
 
 import json
@@ -18,7 +17,7 @@ import numpy as np
 from absl import app, flags
 
 from experiments.map import figure, points
-from experiments.map.heads import LOSSES, PREDICTED
+from experiments.map.heads import LOSSES, NAMES, PREDICTED
 from experiments.map.law import FROZEN, SETS, TRANSFER, path_of
 from experiments.map.networks import NETWORKS
 from experiments.map.points import Point, agreement, interval, values_of
@@ -28,15 +27,8 @@ PAGE = pathlib.Path(__file__).parent / "README.md"
 KEPT = RESULTS / "law-records.json"
 CONSTANT = {"focal_1": 0.76, "focal_3": 0.58, "bsce_gra": 0.58}  # of the map's text sets
 FIRST = ("sst2", "sst5", "cifar10", "cifar5", "cifar2")  # the sets of the first complete pass
-NAMES = {
-    **{"cross_entropy": "cross-entropy", "focal_1": "FL-1", "focal_3": "FL-3"},
-    **{"flsd53": "FLSD-53", "fl_gra": "FL-GRA", "bsce_gra": "BSCE-GRA", "adafocal": "AdaFocal"},
-    **{"label_smoothing": "label smoothing .05", "brier": "Brier", "dual_focal": "dual focal"},
-    **{"matched": "matched focal", "mmce": "MMCE"},
-}
 
 _RECORDS = flags.DEFINE_string("records", "", "Folder of the records of experiments.map.law.")
-_CHECK = flags.DEFINE_bool("check", False, "Compare the page with the records.")
 
 
 def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
@@ -60,9 +52,9 @@ def number(value: float, digits: int = 2) -> str:
 
 
 def ranged(values: tuple[float, float, float], digits: int = 2) -> str:
-    """Write a value with its interval."""
+    """Write a value with its interval, if it has one."""
     value, low, high = (number(of, digits) for of in values)
-    return f"{value} [{low}, {high}]"
+    return f"{value} [{low}, {high}]" if low != "-" else value
 
 
 def alive(found: Iterable[Point], loss: str) -> list[Point]:
@@ -226,7 +218,6 @@ def method(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> str:
 def limits(new: Sequence[Point], of_map: Sequence[Point], one_epoch: Sequence[Point]) -> str:
     """Write where predictions fail: the bias of three losses under each condition."""
     places: dict[str, Sequence[Point]] = {
-        "map, all": of_map,
         "T below .7 (map)": [p for p in of_map if p.base < np.log(0.7)],
         "3/10 of the labels wrong (map)": [p for p in of_map if "noise0.3" in p.place],
         "2,000 examples (map)": [p for p in of_map if "size2000" in p.place],
@@ -302,13 +293,7 @@ def main(_: Any) -> None:
                     key = " ".join(filter(None, (name, loss, variant)))
                     records[key] = json.loads(path.read_text())
         write(KEPT, records)
-    text = PAGE.read_text()
-    page = filled(text, tables())
-    if _CHECK.value:
-        if page != text:
-            raise SystemExit(f"{PAGE} has other tables than the records: write it again.")
-        return
-    PAGE.write_text(page)
+    PAGE.write_text(filled(PAGE.read_text(), tables()))
     figure.draw(
         [*points.of_sets(read(FROZEN), read(KEPT)), *points.of_map(read(RECORDS))],
         points.of_networks(read(NETWORKS)),
