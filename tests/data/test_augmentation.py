@@ -68,21 +68,6 @@ def test_a_zoom_below_one_is_the_whole_image_among_zeros():
         assert corner[1, 0] - corner[0, 0] == 8
 
 
-def test_composed_augmentations_draw_independently():
-    # What is flipped must not tell where it is cropped.
-    def place(key, image):
-        return jnp.array([jax.random.bernoulli(key)], jnp.int32)
-
-    def beside(key, seen):
-        return jnp.append(seen, jax.random.bernoulli(key))
-
-    both = jax.vmap(data.compose(place, beside), (0, None))(KEYS, jnp.zeros(1))
-    table = np.histogram2d(*np.asarray(both).T, bins=2)[0]
-    assert scipy.stats.chi2_contingency(table).pvalue > 1e-6
-    image = jnp.ones((2, 2))
-    np.testing.assert_array_equal(data.compose()(KEYS[0], image), image)
-
-
 def met(partners, examples):
     """Who meets whom: pairs of the numbers of examples, those of padding left out."""
     pairs = {
@@ -125,19 +110,6 @@ def test_all_permutations_are_equally_likely():
     assert len(permutations) == 6
     assert (permutations[:, 1] == 1).all()
     assert scipy.stats.chisquare(counts).pvalue > 1e-6
-
-
-LAMBDAS = jax.jit(jax.vmap(data.mixup_lambda, (0, None)))
-
-
-@pytest.mark.parametrize("alpha", [0.2, 1.0])
-def test_lambda_has_the_moments_of_its_beta_distribution(alpha):
-    drawn = np.asarray(LAMBDAS(KEYS, alpha), np.float64)
-    beta = scipy.stats.beta(alpha, alpha)
-    assert ((drawn >= 0) & (drawn <= 1)).all()
-    assert abs(drawn.mean() - 0.5) < 5 * beta.std() / np.sqrt(len(drawn))
-    squares = (drawn - 0.5) ** 2
-    assert abs(squares.mean() - beta.var()) < 5 * squares.std() / np.sqrt(len(drawn))
 
 
 def test_mixing_keeps_dtypes_and_goes_through_trees():
