@@ -6,6 +6,8 @@ from typing import Any
 
 import pytest
 
+# Folders in which every case runs by default that is not marked as slow.
+WHOLE = {"tests", "models", "data", "properties"}
 Choice = Collection[Any] | Callable[[Any], bool] | int
 
 
@@ -49,12 +51,12 @@ def first_case(test: Callable[..., None]) -> Callable[..., None]:
 def mark_many_cases(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each test as slow, except the first and, without `first_case`, the last.
 
-    Skip tests whose cases are marked by hand, and tests of refusals, where each case is another
-    mistake.
+    Skip the folders of `WHOLE`, tests whose cases are marked by hand, and tests of refusals, where
+    each case is another mistake.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function):
+        if isinstance(item, pytest.Function) and item.path.parent.name not in WHOLE:
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in groups.values():
         test = cases[0].function

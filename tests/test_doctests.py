@@ -14,8 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from tests.selection import every_case
-
 ROOT = Path(__file__).resolve().parent.parent
 MODULES = sorted((ROOT / "calib_jax").rglob("*.py"))
 READMES = sorted(
@@ -66,7 +64,6 @@ def code_blocks(text: str) -> list[str]:
 
 @pytest.mark.parametrize(("module", "text", "path", "line"), list(doctests()))
 @pytest.mark.bitwise
-@every_case
 def test_docstring(module, text, path, line):
     names = dict(vars(importlib.import_module(module)))
     test = doctest.DocTestParser().get_doctest(text, names, module, str(path), line - 1)
@@ -90,7 +87,6 @@ def test_docstring(module, text, path, line):
         ("got 1.5 ...", "got 1.5 and 2.5", True),
     ],
 )
-@every_case
 def test_numbers_agree_to_the_digits_written(want, got, same):
     assert Checker().check_output(want, got, doctest.ELLIPSIS) is same
 

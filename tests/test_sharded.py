@@ -18,7 +18,7 @@ from jax.sharding import PartitionSpec as P
 
 from calib_jax import calibrators, inference, losses, metrics
 from tests.losses.members import OF_IMAGES
-from tests.selection import every_case, some
+from tests.selection import some
 
 NUM_ROWS, NUM_CLASSES = 32, 6
 COUNTS = np.arange(7, 7 + NUM_CLASSES)
@@ -212,7 +212,6 @@ def test_rows_of_an_explicit_mesh(kind):
     assert_same(jax.device_get(program(*data)), on_one_device(kind))
 
 
-@every_case
 @pytest.mark.parametrize("kind", ["functions", "evidence", "statistics"])
 def test_every_member_can_be_traced(kind):
     """Tracing is enough to find an operation that an Explicit mesh refuses."""
@@ -360,7 +359,6 @@ def test_fits_and_inference_gather_the_rows(name):
     assert_same(numbers(function(*placed(mesh_of("Explicit"), "rows", examples()))), wanted)
 
 
-@every_case
 @pytest.mark.parametrize("name", ["temperature", "isotonic"])
 def test_calibrators_inside_jit(name):
     calibrator = calibrators.named(name)

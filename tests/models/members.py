@@ -106,13 +106,12 @@ class Tokens(models.Network):
         return nn.Dense(self.num_classes, dtype=wide, param_dtype=wide)(features)
 
 
-# One of each kind of network, and of each option that changes what it computes.
+# One of each kind of network, with the options that change what it computes.
 SMALL = {
     name: small(name)
     for name in (
-        *("mlp", "resnet110_imagenet", "densenet121_imagenet", "densenet40_bc"),
-        *("resnet50_tiny_imagenet", "efficientnet_lite0", "deeplab_small"),
-        *("global_pooling_cnn", "tree_lstm", "bert"),
+        *("mlp", "resnet110_imagenet", "densenet121_imagenet", "efficientnet_lite0"),
+        *("deeplab_small", "global_pooling_cnn", "tree_lstm"),
     )
 }
 SMALL |= {
@@ -120,7 +119,6 @@ SMALL |= {
     "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
     "bert(pool='mean')": models.bert(num_classes=CLASSES, **BERT, pool="mean"),
     "resnet8(norm='none')": models.resnet8(num_classes=CLASSES, width=3, norm="none"),
-    "deeplabv3_resnet18": small("deeplabv3_resnet18"),
     "transformer(norm='pre')": small("transformer").clone(norm="pre"),
 }
 
