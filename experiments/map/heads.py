@@ -36,6 +36,8 @@ NAMES = {
     **{"label_smoothing": "label smoothing .05", "brier": "Brier", "dual_focal": "dual focal"},
     **{"matched": "matched focal", "mmce": "MMCE"},
 }
+# Losses with a frozen rule, and their factor on the texts of the map.
+CONSTANT = {"focal_1": 0.76, "focal_3": 0.58, "bsce_gra": 0.58}
 PREDICTED = tuple(loss for loss in LOSSES if loss not in ("matched", "adafocal"))
 SLOW = ("dual_focal",)  # its predictions cost minutes, so only some networks have them
 

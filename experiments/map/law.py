@@ -60,7 +60,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "tenth": {"epochs": 3},
     "small": {"hidden": 16},
     "epoch": {"epochs": 1},
-    "more": {"seeds": (3, 4)},
     "by_tenth": {},
     "by_small": {},
 }
@@ -75,7 +74,6 @@ _OUT = flags.DEFINE_string("out", "", "Folder of the records and logits.")
 _STEP = flags.DEFINE_enum("step", "losses", ("baseline", "freeze", "losses", "transfer"), "Step.")
 _SETS = flags.DEFINE_list("sets", list(SETS), "Sets.")
 _LOSSES = flags.DEFINE_list("losses", list(LOSSES)[1:], "Losses of the step losses.")
-_VARIANT = flags.DEFINE_enum("variant", "", ("", "more"), "Seeds of the step losses.")
 
 
 def matched(logits: np.ndarray, labels: np.ndarray) -> list[list[float]]:
@@ -165,7 +163,7 @@ def main(_: Any) -> None:
     frozen = {} if _STEP.value == "baseline" else read(FROZEN)
     wanted = {
         "baseline": [("cross_entropy", "")],
-        "losses": [(loss, _VARIANT.value) for loss in _LOSSES.value],
+        "losses": [(loss, "") for loss in _LOSSES.value],
         "transfer": list(TRANSFER),
     }[_STEP.value]
     for loss, variant in wanted:

@@ -47,7 +47,8 @@ class Point(NamedTuple):
       base: log T of cross-entropy, mean over the seeds.
       predicted: log T that cross-entropy's logits predict; NaN where there is no prediction.
       measured: log T.
-      dead: whether cross-entropy or the loss errs on more than 90 % of chance.
+      dead: whether cross-entropy, or the loss where no frozen rule says otherwise, errs on more
+        than 90 % of chance.
     """
 
     source: str
@@ -72,18 +73,9 @@ def _dead(classes: int, *errors: Any) -> Any:
 
 
 def values_of(records: Mapping[str, Any], name: str, loss: str, variant: str = "") -> Any:
-    """Return the values of a set and a loss, with the seeds that were trained later; None if none.
-
-    Values are `[weight decays, seeds]` for each metric.
-    """
-    key = " ".join(filter(None, (name, loss, variant)))
-    if key not in records:
-        return None
-    values = {metric: np.array(of, float) for metric, of in records[key]["values"].items()}
-    more = records.get(f"{name} {loss} more") if not variant else None
-    if more:
-        values = {k: np.concatenate([of, more["values"][k]], axis=1) for k, of in values.items()}
-    return values
+    """Return the values of a set and a loss by metric, `[weight decays, seeds]`; None if none."""
+    record = records.get(" ".join(filter(None, (name, loss, variant))))
+    return record and {metric: np.array(of, float) for metric, of in record["values"].items()}
 
 
 def _by_decay(at: tuple[str, str, int, str], columns: tuple[Any, ...]) -> list[Point]:
@@ -102,11 +94,13 @@ def of_sets(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> list[Point
             if (values := values_of(records, name, loss)) is None:
                 continue
             classes, predicted = of_set["classes"], of_set["predicted"].get(loss)
+            # The frozen rules ask for the error of cross-entropy alone.
+            errors = [base["error"], *([] if loss in heads.CONSTANT else [values["error"]])]
             columns = (
                 log_mean(base["temperature"]),
                 log_mean(predicted["temperature"]) if predicted else np.full(6, np.nan),
                 log_mean(values["temperature"]),
-                _dead(classes, base["error"], values["error"]),
+                _dead(classes, *errors),
             )
             found += _by_decay(("new sets", name, classes, loss), columns)
     return found

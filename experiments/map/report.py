@@ -17,7 +17,7 @@ import numpy as np
 from absl import app, flags
 
 from experiments.map import figure, points
-from experiments.map.heads import LOSSES, NAMES, PREDICTED
+from experiments.map.heads import CONSTANT, LOSSES, NAMES, PREDICTED
 from experiments.map.law import FROZEN, SETS, TRANSFER, path_of
 from experiments.map.networks import NETWORKS
 from experiments.map.points import Point, agreement, interval, values_of
@@ -25,7 +25,6 @@ from experiments.map.settings import BASELINE, RECORDS, RESULTS, read, write
 
 PAGE = pathlib.Path(__file__).parent / "README.md"
 KEPT = RESULTS / "law-records.json"
-CONSTANT = {"focal_1": 0.76, "focal_3": 0.58, "bsce_gra": 0.58}  # of the map's text sets
 FIRST = ("sst2", "sst5", "cifar10", "cifar5", "cifar2")  # the sets of the first complete pass
 
 _RECORDS = flags.DEFINE_string("records", "", "Folder of the records of experiments.map.law.")
@@ -285,7 +284,7 @@ def main(_: Any) -> None:
     """Copy the records, and write the tables and the figure."""
     if _RECORDS.value:
         records = read(KEPT)
-        pairs = [*((loss, "") for loss in LOSSES), *TRANSFER, *((loss, "more") for loss in LOSSES)]
+        pairs = [*((loss, "") for loss in LOSSES), *TRANSFER]
         for name in SETS:
             for loss, variant in pairs:
                 path = path_of(pathlib.Path(_RECORDS.value), name, loss, variant)
