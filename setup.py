@@ -93,10 +93,7 @@ setup(
     # With this, an editable install is one line in a .pth file, which editors can follow.
     package_dir={"": "."},
     package_data={
-        "calib_jax": [
-            *("py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt", "**/*.html"),
-            "report/README.md",  # pages explain their numbers by its table
-        ]
+        "calib_jax": [*("py.typed", "**/*.csv", "**/*.json", "**/*.npz", "**/*.txt", "**/*.html")]
     },
     entry_points={"console_scripts": ["calib-score = calib_jax.score_command:main"]},
     zip_safe=False,

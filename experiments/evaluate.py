@@ -55,7 +55,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, report, train
 from calib_jax.core.examples import Examples
-from calib_jax.report import calibration
+from calib_jax.report import calibrate
 from calib_jax.train import checkpoint, log
 from experiments.reports import (
     evaluation_record,
@@ -115,7 +115,7 @@ def main() -> int:
         )
     several = seed_folders.there(folder)
     # Validate before predicting.
-    cli.refusing(calibration.chosen, _CALIBRATE.value, _CRITERION.value)
+    cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
@@ -239,7 +239,7 @@ def _score(
     folder, made = network.folder, cli.refusing(network.record, answers)
     calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
     if _CALIBRATE.value:
-        calibrated["calibrate"] = calibration.registered(_CALIBRATE.value)
+        calibrated["calibrate"] = calibrate.registered(_CALIBRATE.value)
         calibrated["fit_on"] = label_rows(*answers["validation"])[:3]
         calibrated["criterion"] = _CRITERION.value
     of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}

@@ -34,7 +34,7 @@ from absl import flags
 
 from calib_jax import train
 from calib_jax.core.types import Array
-from calib_jax.report import calibration
+from calib_jax.report import calibrate
 from experiments.reports import excluded
 from experiments.reports.label_rows import label_rows
 from experiments.running import building, cli, exporting, imports, provenance
@@ -61,7 +61,7 @@ def main() -> int:
     folder = pathlib.Path(_WORKDIR.value)
     out = pathlib.Path(_OUT.value or folder / "exported.jax")
     # Validate before predicting.
-    name = cli.refusing(calibration.chosen, _CALIBRATE.value, _CRITERION.value)
+    name = cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
     cli.refusing(exporting.check_request, folder, out, _CHECKPOINT.value)
     cli.use_compilation_cache()
     experiment, (network,) = cli.refusing(
@@ -92,7 +92,7 @@ def main() -> int:
     own = jax.nn.softmax(apply(logits[number]), -1)
     cli.say(f"step {int(network.state.step)} of {folder} ({network.checkpoint})")
     if fit:
-        cli.say(calibration.sentence(fit))
+        cli.say(calibrate.sentence(fit))
     cli.say(
         f"Largest difference to the library's probabilities of {len(number)} validation examples:"
         f" {float(jnp.max(jnp.abs(outputs['probabilities'] - own))):.1e}."
@@ -106,9 +106,9 @@ def _fitted(name: str, predicted: train.Predicted) -> tuple[Callable[[Any], Arra
     """Fit a calibrator on the validation set; return its `apply` and a description of the fit."""
     logits, labels, weights, _ = label_rows(*predicted)
     held_out = cli.refusing(
-        calibration.held_out, logits, labels, weights, num_classes=logits.shape[-1]
+        calibrate.held_out, logits, labels, weights, num_classes=logits.shape[-1]
     )
-    apply, fit = cli.refusing(calibration.fitted, name, held_out, _CRITERION.value)
+    apply, fit = cli.refusing(calibrate.fitted, name, held_out, _CRITERION.value)
     cli.refusing(exporting.check_calibrator, name, apply, logits)
     return apply, fit
 

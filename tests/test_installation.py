@@ -61,8 +61,7 @@ def test_both_distributions_have_the_same_files(distributions):
     assert files(wheel) == files(again)
     tracked = run("git", "ls-files", "calib_jax", folder=ROOT).splitlines()
     pages = {name for name in tracked if name.endswith(".md")}
-    explained = {"calib_jax/report/README.md"}  # an HTML page shows its table of meanings
-    assert set(files(wheel)) == set(tracked) - pages | explained
+    assert set(files(wheel)) == set(tracked) - pages
 
 
 @pytest.mark.slow

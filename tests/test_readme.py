@@ -7,7 +7,7 @@ import numpy as np
 from scipy.special import log_softmax, softmax
 
 from calib_jax import losses
-from calib_jax.report.file_scoring import score_files
+from calib_jax.report.files import score_files
 
 ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")

@@ -4,29 +4,29 @@
     print(scored)                # tables; a notebook cell renders them
     scored.save("somewhere")     # report.json, .csv, .md, .html and figures
 
-This is the only subpackage that imports others: metrics, calibrators and plots.
+This is the only subpackage that imports others: metrics, inference, calibrators and plots.
 """
 
 from calib_jax.core import names as _names
 from calib_jax.report.chosen_metrics import ANSWER_METRICS as ANSWER_METRICS
 from calib_jax.report.chosen_metrics import DEFAULT_METRICS as DEFAULT_METRICS
-from calib_jax.report.class_order import match_classes as match_classes
-from calib_jax.report.file_scoring import score_files as score_files
-from calib_jax.report.files import pictures as pictures
+from calib_jax.report.figures import pictures as pictures
+from calib_jax.report.files import score_files as score_files
 from calib_jax.report.out_of_distribution import Detection as Detection
 from calib_jax.report.out_of_distribution import OutOfDistribution as OutOfDistribution
 from calib_jax.report.out_of_distribution import out_of_distribution as out_of_distribution
 from calib_jax.report.predictions import FLOOR as FLOOR
+from calib_jax.report.predictions import Predictions as Predictions
 from calib_jax.report.predictions import as_logits as as_logits
 from calib_jax.report.predictions import average as average
+from calib_jax.report.predictions import match_classes as match_classes
 from calib_jax.report.predictions import probability_rows as probability_rows
 from calib_jax.report.predictions import same_examples as same_examples
-from calib_jax.report.reading.prediction_files import read_predictions as read_predictions
-from calib_jax.report.reading.prediction_tables import Predictions as Predictions
+from calib_jax.report.read import read_predictions as read_predictions
 from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
+from calib_jax.report.records import Report as Report
 from calib_jax.report.records import Row as Row
-from calib_jax.report.scoring import Report as Report
-from calib_jax.report.scoring import score as score
+from calib_jax.report.score import score as score
 
 _names.export(__name__)

@@ -19,6 +19,8 @@ DEFAULT_METRICS = (
 ANSWER_METRICS = (
     *("accuracy", "nll", "brier", "ece", "adaptive_ece", "signed_gap", "confidence_auroc", "aurc"),
 )
+# Of rows with options of their own, which are no classes.
+OPTION_METRICS = tuple(name for name in DEFAULT_METRICS if name != "classwise_ece")
 # Metrics of the top label that differ for the event "class 1" of two classes.
 OF_EVENT = (
     *("ece", "adaptive_ece", "mce", "adaptive_mce", "average_calibration_error", "signed_gap"),

@@ -45,11 +45,11 @@ from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled, texts
 from calib_jax.core.names import nearest
-from calib_jax.report import tables
+from calib_jax.report import render
 from calib_jax.report.chosen_metrics import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS
-from calib_jax.report.file_scoring import score_files
+from calib_jax.report.files import score_files
 from calib_jax.report.predictions import FLOOR
-from calib_jax.report.scoring import versions
+from calib_jax.report.score import versions
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
@@ -70,18 +70,76 @@ class _Parser(argparse.ArgumentParser):
         self.exit(2, f"error: {message}\n")
 
 
-def _whole_number(text: str, least: int | None = None) -> int:
+def _whole_number(text: str, least: int = 0) -> int:
     try:
         value = int(text)
     except ValueError:
         raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-    if least is not None and value < least:
+    if value < least:
         raise argparse.ArgumentTypeError(f"it must be at least {least}, got {value}")
     return value
 
 
 def _separated(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
+
+
+def _of_at_least(least: int) -> dict[str, Any]:
+    return {"metavar": "N", "type": functools.partial(_whole_number, least=least)}
+
+
+_TEXT: dict[str, Any] = {"metavar": "TEXT"}
+_LIST: dict[str, Any] = {"metavar": "TEXT,...", "type": _separated}
+_FILES: dict[str, Any] = {"metavar": "TEXT", "action": "extend", "nargs": 1}
+_NUMBER: dict[str, Any] = {"metavar": "X", "type": float}
+_SWITCH: dict[str, Any] = {"action": "store_true"}
+# Name, how it is parsed, the default, and its help.
+_OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
+    ("out", _TEXT, None, "Folder for report.json, .csv, .md, .html and figures."),
+    ("markdown", _SWITCH, False, "Print a section for a model card."),
+    ("notes", _SWITCH, False, "Also print all notes, and what the numbers mean."),
+    ("cache", _TEXT, None, "Folder of compiled programs, which make the next call faster; by"
+     " default calib_jax/compiled in the user's cache folder. Empty keeps none."),
+    ("predictions", _FILES, [], "File of predictions to score, or a folder with a file for each"
+     " model. The first of several is the baseline of the others."),
+    ("average", _SWITCH, False, "Average the probabilities of several files."),
+    ("calibrate", _TEXT, None, "Calibrator: its name, such as temperature, or an import path"
+     " MODULE:NAME; options follow, as in histogram:num_bins=20."),
+    ("fit_on", _FILES, [], "File of other predictions of the same model to fit it on. Repeat it for"
+     " several models, in their order; a single one is that of the first model."),
+    ("cross_fit", _of_at_least(0), None, "Number of folds, instead of --fit_on."),
+    ("per", _TEXT, None, "Column or array of groups: each has a temperature of its own, drawn"
+     " towards the common one."),
+    ("criterion", _LIST, ["nll"], "What a temperature minimizes: nll; METRIC on the papers' grid"
+     " 0.1, 0.2, ..., 10; or METRIC:STEP on another one. Several are shown side by side."),
+    ("compare", _FILES, [], "File of other predictions of the same examples."),
+    ("metrics", _LIST, None, f"Names of metrics; by default {', '.join(DEFAULT_METRICS)}."),
+    ("bins", _of_at_least(1), 15, "Number of bins of every metric that has bins."),
+    ("costs", _TEXT, None, "CSV file: a row per class, a column per decision; adds their cost."),
+    ("abstain_cost", _NUMBER, None, "Cost of an example left undecided."),
+    ("threshold_for", _TEXT, None, "accuracy:0.95, error:0.05, or precision:0.9 of the event of two"
+     " classes: adds the confidence above which predictions keep it, with a guarantee."),
+    ("predict_losses", _SWITCH, False,
+     "Add the predicted calibration if trained with other losses."),
+    ("per_class", _SWITCH, False, "Add a table per class."),
+    ("per_group", _SWITCH, True, "Add a table per group if the file has groups."),
+    ("clusters", _TEXT, None, "Column or array of clusters, which are resampled as a whole; by"
+     " default the one called clusters or, if labels have several axes, the first axis. Empty"
+     " resamples labels."),
+    ("level", _NUMBER, 0.9, "Nominal coverage of the intervals, a fraction."),
+    ("interval", _TEXT, "valid", "valid: noise bounds of binned calibration errors, percentiles of"
+     " other metrics; percentile or basic: bootstrap intervals of all metrics."),
+    # Fewer draws than 20 have no 5 % beyond an end of an interval of 90 %.
+    ("resamples", _of_at_least(20), 1000, "Number of bootstrap resamples, at least 20."),
+    ("seed", _of_at_least(0), 0, "Seed of the bootstrap and of the folds."),
+    ("probabilities", _SWITCH, False, "The files hold probabilities."),
+    ("floor", _NUMBER, None, "Smaller probabilities are raised to this, so that the NLL is finite;"
+     f" by default half a step of rounded ones, else {FLOOR:g}."),
+    ("positive", {"metavar": "NAME"}, None, "For two classes, the class whose probability is the"
+     " event that the report reads first; by default the second class."),
+    ("first_label", _of_at_least(0), 0, "The label of the first class; 1 if labels count from 1."),
+    ("name", _FILES, [], "Name of the predictions; further ones name those of --compare."),
+)  # fmt: skip
 
 
 def _parser(program: str) -> _Parser:
@@ -92,126 +150,17 @@ def _parser(program: str) -> _Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-
-    def add(name: str, explanation: str, default: Any = None, **how: Any) -> None:
-        """Add an option; --fit-on is accepted for --fit_on."""
+    for name, how, default, explanation in _OPTIONS:
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         shown = f" (default: {default})" if default else ""
-        explanation = (explanation + shown).replace("%", "%%")
-        parser.add_argument(*names, dest=name, default=default, help=explanation, **how)
-
-    def switch(name: str, explanation: str, default: bool = False) -> None:
-        """Add an option that is true or false; --no-draw and --nodraw are accepted for --draw."""
-        add(name, explanation, default, action="store_true")
-        spelled = (name, name.replace("_", "-"))
-        negated = {f"{no}{word}": None for no in ("--no", "--no-") for word in spelled}
-        parser.add_argument(*negated, dest=name, action="store_false", help=argparse.SUPPRESS)
-
-    text: dict[str, Any] = {"metavar": "TEXT"}
-    listed: dict[str, Any] = {"metavar": "TEXT,...", "type": _separated}
-    repeated: dict[str, Any] = {"metavar": "TEXT", "action": "extend", "nargs": 1}
-    number: dict[str, Any] = {"metavar": "X", "type": float}
-    whole: dict[str, Any] = {"metavar": "N", "type": _whole_number}
-    positive: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=1)}
-    natural: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=0)}
-    add("out", "Folder for report.json, .csv, .md, .html and figures.", **text)
-    switch("markdown", "Print a section for a model card.")
-    switch("notes", "Also print what the numbers mean.")
-    add(
-        "cache",
-        "Folder of compiled programs, which make the next call faster; by default"
-        " calib_jax/compiled in the user's cache folder. Empty keeps none.",
-        **text,
-    )
-    add(
-        "predictions",
-        "File of predictions to score, or a folder with a file for each model. The first of several"
-        " is the baseline of the others.",
-        [],
-        **repeated,
-    )
-    switch("average", "Average the probabilities of several files.")
-    add(
-        "calibrate",
-        "Calibrator: its name, such as temperature, or an import path MODULE:NAME; options follow,"
-        " as in histogram:num_bins=20.",
-        **text,
-    )
-    add(
-        "fit_on",
-        "File of other predictions of the same model to fit it on. Repeat it for several models, in"
-        " their order; a single one is that of the first model.",
-        [],
-        **repeated,
-    )
-    add("cross_fit", "Number of folds, instead of --fit_on.", **whole)
-    add(
-        "criterion",
-        "What a temperature minimizes: nll; METRIC on the papers' grid 0.1, 0.2, ..., 10; or"
-        " METRIC:STEP on another one. Several, separated by commas, are shown side by side.",
-        "nll",
-        **listed,
-    )
-    add("compare", "File of other predictions of the same examples.", [], **repeated)
-    add(
-        "metrics",
-        "Names of metrics, separated by commas; by default"
-        f" {', '.join(DEFAULT_METRICS[:-1])} and {DEFAULT_METRICS[-1]}.",
-        **listed,
-    )
-    add("bins", "Number of bins of every metric that has bins.", 15, **positive)
-    add(
-        "costs",
-        "CSV file: a row per class, a column per decision; adds the cost of decisions.",
-        **text,
-    )
-    add("abstain_cost", "Cost of an example left undecided.", **number)
-    switch("per_class", "Add a table per class.")
-    switch("per_group", "Add a table per group if the file has groups.", True)
-    add(
-        "clusters",
-        "Column or array of clusters, which are resampled as a whole; by default the one called"
-        " clusters or, if labels have several axes, the first axis. Empty resamples labels.",
-        **text,
-    )
-    add("level", "Nominal coverage of the intervals, a fraction.", 0.9, **number)
-    add(
-        "interval",
-        "valid: noise bounds of binned calibration errors, percentiles of other metrics; percentile"
-        " or basic: bootstrap intervals of all metrics.",
-        "valid",
-        **text,
-    )
-    # Fewer draws than 20 have no 5 % beyond an end of an interval of 90 %.
-    draws: dict[str, Any] = {"metavar": "N", "type": functools.partial(_whole_number, least=20)}
-    add("resamples", "Number of bootstrap resamples, at least 20.", 1000, **draws)
-    add("seed", "Seed of the bootstrap and of the folds.", 0, **natural)
-    switch("probabilities", "The files hold probabilities.")
-    add(
-        "floor",
-        "Smaller --probabilities are raised to this, so that the NLL is finite; by default"
-        f" {FLOOR:g}.",
-        **number,
-    )
-    add(
-        "positive",
-        "For two classes, the class whose probability is the event that the report reads first; by"
-        " default the second class.",
-        metavar="NAME",
-    )
-    add("first_label", "The label of the first class; 1 if labels count from 1.", 0, **natural)
-    add(
-        "name",
-        "Name of the predictions in the tables; further ones name those of --compare.",
-        [],
-        **repeated,
-    )
-    parser.add_argument(
-        "--version", action="version", version=f"{program} {versions()['calib_jax']}"
-    )
-    parser.add_argument(
-        "files", nargs="*", metavar="PREDICTIONS", help="The same as --predictions."
-    )
+        text = (explanation + shown).replace("%", "%%")
+        parser.add_argument(*names, dest=name, default=default, help=text, **how)
+        if how is _SWITCH:  # --no-draw and --nodraw are accepted for --draw
+            negated = {f"{no}{word[2:]}": None for no in ("--no", "--no-") for word in names}
+            parser.add_argument(*negated, dest=name, action="store_false", help=argparse.SUPPRESS)
+    version = f"{program} {versions()['calib_jax']}"
+    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("files", nargs="*", metavar="PREDICTIONS", help="As --predictions.")
     return parser
 
 
@@ -278,7 +227,7 @@ def _run(
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
-    print(tables.as_model_card(report) if markdown else tables.as_text(report, explained=notes))
+    print(render.as_model_card(report) if markdown else render.as_text(report, explained=notes))
     if out:
         names = report.save(out)
         written = texts.printable(f"\nwritten to {out}: {', '.join(names)}")

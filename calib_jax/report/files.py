@@ -1,235 +1,249 @@
-"""A report as files: its figures, its HTML page, and the folder of all forms."""
+"""Score files of predictions: read them, bring them to the same rows and classes, and score."""
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
+import dataclasses
 import pathlib
-import re
-from collections.abc import Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping, Sequence
+from typing import Any
 
-from calib_jax import plots
-from calib_jax.core.files import writing
-from calib_jax.core.texts import one_line
-from calib_jax.report import html_page, tables
-from calib_jax.report.answers import answers
-from calib_jax.report.records import Results, base_name
+import numpy as np
 
-if TYPE_CHECKING:
-    import matplotlib.figure
-
-Triple = tuple[float, float, float]
-_LONGEST = 150  # bytes of a name; a file system takes 255, with prefix, number and ending
-_FACTS = {
-    "predictions": "predictions",
-    "examples": "examples (n)",
-    "clusters": "clusters",
-    "classes": "classes",
-    "event": "event",
-    "bins": "bins",
-    "resamples": "resamples",
-    "seed": "seed",
-    "command": "command",
-    "versions": "versions",
-}
+from calib_jax.core import checks
+from calib_jax.report import calibrate as calibration
+from calib_jax.report import read
+from calib_jax.report.predictions import (
+    Predictions,
+    counted,
+    listed,
+    match_classes,
+    mean_of,
+    on_same_rows,
+    shown,
+)
+from calib_jax.report.records import GIVEN, Report
+from calib_jax.report.score import INTERVALS, score
 
 
-def save(report: Results, folder: Any) -> list[str]:
-    """Save report.json, .csv, .md, .html and the figures; return the file names.
+def score_files(
+    *,
+    predictions: Sequence[str] = (),
+    average: bool = False,
+    fit_on: Sequence[str] = (),
+    compare: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    costs: str | None = None,
+    per_group: bool = True,
+    clusters: str | None = None,
+    interval: str = "valid",
+    resamples: int = 1000,
+    probabilities: bool = False,
+    floor: float | None = None,
+    first_label: int = 0,
+    name: Sequence[str] = (),
+    calibrate: str | None = None,
+    cross_fit: int | None = None,
+    criterion: Sequence[str] = ("nll",),
+    per: str | None = None,
+    **options: Any,
+) -> Report:
+    r"""Read files of predictions and score them.
 
-    report.json lists them, and only files that it lists are replaced by the next report.
+    Each option is an option of the command; `calib-score --help` explains all of them. Further
+    options are those of `score`.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(f"{folder}/run.csv").write_text(
+    ...         "label,cat,dog\ndog,0.5,2\ncat,1,0\ncat,2,-1\n")
+    ...     scored = score_files(
+    ...         predictions=[f"{folder}/run.csv"], metrics=["accuracy"], resamples=10)
+    >>> scored.value("accuracy"), scored.notes[0][-33:]
+    (1.0, 'the classes are cat = 0, dog = 1.')
     """
-    figures = pictures(report)
-    names = [f"report.{ending}" for ending in ("json", "csv", "md", "html")]
-    names += [f"{name}.png" for name in figures]
-    _refuse_others(pathlib.Path(folder), names)
-    page = [tables.as_markdown(report), *(f"![{name}]({name}.png)" for name in figures)]
-    texts = {
-        "report.json": tables.as_json(report, files=names),
-        "report.csv": tables.as_csv(report),
-        "report.md": "\n\n".join(page) + "\n",
-        "report.html": html_page.render(score_page(report, figures)),
-    }
-    return write(folder, texts, figures)
+    checks.one_of("interval", interval, INTERVALS)
+    held_out = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
+    calibration.check_request(
+        calibrate, dict.fromkeys(held_out, ((), ())) or None, cross_fit, criterion
+    )
+    if "" in (*predictions, *held_out, *compare):
+        raise ValueError("the name of a file is empty: give the name, or leave the option out.")
+    given, called = read.models_of(predictions)
+    if not given:
+        raise ValueError("there is nothing to score: give a file of predictions.")
+    files = [*given, *compare]
+    how: dict[str, Any] = {"probabilities": probabilities, "first_label": first_label, "per": per}
+    models = _read(files, _names(files, called), clusters=clusters or None, **how)
+    fits = _read(held_out, [""] * len(held_out), models[0], **how)
+    refused = {"average": average, "first_label": first_label, "floor": floor is not None}
+    refused["probabilities"] = probabilities
+    if not models[0].of_classes and (wrong := [name for name in refused if refused[name]]):
+        raise ValueError(f"--{wrong[0]} is for predictions of classes: leave it out for answers.")
+    if floor is not None and models[0].kind == "logits":
+        raise ValueError("--floor is for --probabilities: leave it out for logits.")
+    for fit in fits:  # `score` compares each model with its own examples alone
+        for each in models:
+            calibration.on_shared(each, fit, fit.file)
+    used = ["weights", *["groups"] * per_group, *["clusters"] * (clusters != "")]
+    models, notes = on_same_rows(models, used)
+    number = len(given) if average else 1
+    read_first = [*models[:number], *fits, *models[number:]]
+    if average:
+        mean = mean_of(models[:number])._replace(model=f"mean of {number}")
+        models = [mean, *models[number:]]
+    names = _named(models, name, called)
+    ids, on_clusters = _clusters_of(models[0], clusters)
+    models = [each._replace(clusters=ids) for each in models]
+    evidence = _evidence(names, fits, number)
+    groups = models[0].groups if per_group else None
+    report = score(
+        models[0],
+        compare=dict(zip(names[1:], models[1:], strict=True)) or None,
+        name=names[0],
+        fit_on=evidence or None,
+        groups=groups if groups is None or isinstance(groups, dict) else groups.reshape(-1),
+        calibrate=calibration.registered(calibrate),
+        cross_fit=cross_fit,
+        criterion=criterion,
+        metrics=metrics or None,
+        num_bins=bins,
+        costs=read.costs(costs),
+        method=interval,
+        num_resamples=resamples,
+        floor=floor,
+        per=per if per is None or isinstance(groups, dict) else "group",
+        all_pairs=not models[0].of_classes,
+        **options,
+    )
+    if evidence and (left := [model for model in names if model not in evidence]):
+        on_clusters.append(
+            f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} not calibrated: --fit_on is"
+            f" given for {', '.join(evidence)}. Repeat it for every model, in their order."
+        )
+    of_files = [note for each in read_first for note in each.notes]
+    return dataclasses.replace(
+        report,
+        settings=report.settings | {"predictions": ", ".join(files)},
+        notes=[*dict.fromkeys(of_files), *notes, *on_clusters, *report.notes],
+    )
 
 
-def _refuse_others(folder: pathlib.Path, names: list[str]) -> None:
-    """Raise an error for a file in the way that no report of this folder lists."""
-    listed = []
-    with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-        listed = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]
-    for name in names:
-        if (folder / name).is_file() and name not in listed:
-            raise ValueError(
-                f"{one_line(str(folder / name))} is a file that no report wrote: give another"
-                " folder, or remove it."
-            )
+def _read(
+    files: Sequence[str], names: Sequence[str], first: Predictions | None = None, **how: Any
+) -> list[Predictions]:
+    """Read the models of all files, with the classes of the first one in its order."""
+    models: list[Predictions] = []
+    for file, name in zip(files, names, strict=True):
+        for each in read.read_models(file, **how):
+            first = each._replace(file=file) if first is None else first
+            if first.of_classes != each.of_classes or not (
+                first.of_classes or first.kind == each.kind
+            ):
+                raise ValueError(
+                    f"{file} holds numbers of the kind {each.kind}, and {first.file} of the kind"
+                    f" {first.kind}: models are compared, and calibrators fitted, on one kind."
+                )
+            if first.of_classes and first.ordinal is None:
+                how_named = {"name": file, "baseline_name": first.file}
+                each = match_classes(
+                    each, first, probabilities=each.kind == "probabilities", **how_named
+                )
+            models.append(each._replace(model=each.model or name, file=file))
+    called = [each.model for each in models if each.model]
+    if again := [name for k, name in enumerate(called) if name in called[:k]]:
+        raise ValueError(
+            f"the model {shown(again[0])} is in two files: put its answers into one file, or name"
+            " the models apart."
+        )
+    return models
 
 
-def write(
-    folder: Any, texts: Mapping[str, str], figures: Mapping[str, matplotlib.figure.Figure]
+def _named(
+    models: Sequence[Predictions], chosen: Sequence[str], called: Mapping[str, str]
 ) -> list[str]:
-    """Write texts by file name and figures by name as PNG, all or none; return the file names.
-
-    The name of a figure may begin with a folder.
-    """
-    folder = pathlib.Path(folder)
-    try:
-        with writing.staged(folder) as new:
-            for name, text in texts.items():
-                (new / name).write_text(text, encoding="utf-8", errors="backslashreplace")
-            for name, figure in figures.items():
-                (new / name).parent.mkdir(exist_ok=True)
-                plots.save(figure, new / f"{name}.png")
-    except OSError as error:
-        raise ValueError(str(error)) from error
-    return [*texts, *(f"{name}.png" for name in figures)]
-
-
-def score_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure]) -> html_page.Page:
-    """Collect the contents of the page: the tables and notes of report.md, and the figures."""
-    settings = report.settings
-    facts = {name: settings[key] for key, name in _FACTS.items() if settings.get(key) is not None}
-    return html_page.Page(
-        title="Calibration report",
-        answers=[*report.headlines, *answers(report)],
-        head=tables.headline(report),
-        facts={"level of the intervals": f"{100 * settings['level']:g}%", **facts},
-        sections=tables.titled(report),
-        notes=tables.warnings(report),
-        folded=tables.explanations(report),
-        figures=figures,
-        metrics=[
-            *(base_name(row.metric) for row in report.rows),
-            *(part.metric for part in report.classes),
-        ],
-        of_answers=settings["classes"] is None,
+    """Name the columns: by the chosen names, or by the models."""
+    if len(chosen) > len(models):
+        raise ValueError(
+            f"--name is given {len(chosen)} times, and there are {len(models)} to name."
+        )
+    names = [*chosen, *(each.model for each in models[len(chosen) :])]
+    alone = len(models) == 1 and not chosen and models[0].questions is None
+    return (
+        [GIVEN] if alone and not called.get(models[0].file) else [each or GIVEN for each in names]
     )
 
 
-def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
-    """Draw reliability diagrams of each model, and the intervals of all metrics.
-
-    A model with a calibrator is shown before and after it; of two classes, the event is shown, and
-    beside it the top label if there is no calibrator. A metric without a finite value is omitted
-    and named below the figure.
-    """
-    figures = {}
-    level, n = report.settings["level"], report.settings["examples"]
-    event, calibrated = report.event, report.calibrated
-    models = [name for name in report.reliability if name not in calibrated]
-    of_calibrated = file_names(calibrated)
-    label = "" if event is None else f", P({literal(event.name)})"
-    for number, model in enumerate(models):
-        after = [name for name, fit in calibrated.items() if _model_of(fit, models) == model]
-        for name in after:
-            before = _panel(report, model, f"{literal(model)}{label}")
-            figures[f"reliability_{of_calibrated[name]}"] = _pair(
-                before, _panel(report, name, f"{literal(name)}{label}"), level
-            )
-        # Names of models may be any text, so they are not used as file names.
-        kind = "" if number == 0 else "_other" if len(models) == 2 else f"_other_{number}"
-        title = literal(model) if len(models) > 1 else ""
-        top = report.reliability[model], _ece(report, "ece", model), title, None
-        if event is not None and (number == 0 or not after):
-            titled = f"{title}, top label" if title else "top label"
-            panel = _panel(report, model, f"{title}{label}".removeprefix(", "))
-            figures[f"reliability{kind}"] = _pair(panel, (*top[:2], titled, None), level)
-        elif not after:
-            options = {"ece": top[1], "title": title or None, "level": level}
-            figures[f"reliability{kind}"] = plots.reliability_diagram(top[0], **options)
-    estimates = [
-        (literal(row.predictions), report.label(row.metric), (row.value, row.low, row.high))
-        for row in report.rows
+def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | None, list[str]]:
+    """Return the clusters: a column, the questions with several rows, or images and texts."""
+    if chosen == "" or given.clusters is not None:
+        return None if chosen == "" else _codes(given.clusters), []
+    if given.questions is not None:
+        codes = _codes(given.questions)
+        number = len(np.unique(codes))
+        if number == len(codes):
+            return None, []
+        what = "answers to" if not given.of_classes else "rows of"
+        return codes, [f"Several {what} one question are a cluster: {counted(number, 'question')}."]
+    if np.ndim(given.labels) < 2:
+        return None, []
+    index = np.arange(len(given.labels)).reshape(-1, *[1] * (given.labels.ndim - 1))
+    return np.broadcast_to(index, given.labels.shape), [
+        "The labels of one image or text, the first axis of the file, are a cluster; --clusters="
+        " resamples single labels."
     ]
-    by_model, note = drawable(estimates)
-    if by_model:
-        figures["intervals"] = plots.intervals(by_model, note=note, level=level, n=n)
-    return figures
 
 
-def _model_of(fit: Mapping[str, Any], models: list[str]) -> str:
-    """Return the model that a fit calibrates."""
-    model = fit.get("predictions")
-    return model if model in models else models[0]
+def _codes(ids: np.ndarray) -> np.ndarray:
+    """Number names, of which an array would pad every cell to the longest."""
+    if ids.dtype != object:
+        return ids
+    number = {name: k for k, name in enumerate(sorted({*ids.reshape(-1).tolist()}))}
+    return np.array([number[name] for name in ids.reshape(-1)]).reshape(ids.shape)
 
 
-def _ece(report: Results, metric: str, model: str) -> float | None:
-    """Return the finite ECE of the caption, if the report has it."""
-    for row in report.rows:
-        if (row.metric, row.predictions) == (metric, model) and math.isfinite(row.value):
-            return row.value
-    return None
+def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dict[str, Predictions]:
+    """Find the examples that each model is fitted on: by the name of the model, or in their order.
 
-
-def _panel(report: Results, model: str, title: str) -> tuple[Any, float | None, str, str | None]:
-    """Return the first reading of a model: its table, its ECE, its title and the event."""
-    event = report.event
-    if event is None:
-        return report.reliability[model], _ece(report, "ece", model), title, None
-    table = event.reliability[model]
-    return table, _ece(report, event.of("ece"), model), title, literal(event.name)
-
-
-def _pair(left: Any, right: Any, level: float) -> matplotlib.figure.Figure:
-    """Draw two panels beside each other."""
-    ece, titles, events = zip(left[1:], right[1:], strict=True)
-    return plots.reliability_before_after(
-        left[0], right[0], ece=ece, titles=titles, events=events, level=level
-    )
-
-
-def drawable(
-    estimates: Iterable[tuple[str, str, Triple]],
-) -> tuple[dict[str, dict[str, float | Triple]], str | None]:
-    """Group (method, metric, (value, low, high)) for `plots.intervals`.
-
-    Returns:
-      The finite estimates by method and metric (only the value if the interval is not finite), and
-      a note that names the omitted estimates; None if there are none.
+    An average of several files is fitted on one file, or on the average of as many files.
     """
-    by_method: dict[str, dict[str, float | Triple]] = {}
-    left_out = []
-    for method, metric, (value, low, high) in estimates:
-        if not math.isfinite(value):
-            left_out.append(f"{metric} ({method})")
-            continue
-        has_ends = math.isfinite(low) and math.isfinite(high)
-        by_method.setdefault(method, {})[metric] = (value, low, high) if has_ends else value
-    note = f"not drawn, since it has no finite value: {', '.join(left_out)}"
-    return by_method, note if left_out else None
+    if len(fits) == len(names) == 1:
+        return {names[0]: fits[0]}
+    if fits and all(fit.model for fit in fits):
+        if strange := [fit.model for fit in fits if fit.model not in names]:
+            raise ValueError(
+                f"--fit_on has the model {shown(strange[0])}, which is not scored; these are"
+                f" {listed(names)}."
+            )
+        return {fit.model: fit for fit in fits}
+    if number > 1 and len(fits) in (number, number + len(names) - 1):
+        file = ", ".join(fit.file for fit in fits[:number])
+        fits = [
+            mean_of(on_same_rows(fits[:number], ["weights"])[0])._replace(file=file),
+            *fits[number:],
+        ]
+    if len(fits) not in (0, 1, len(names)):
+        ways = ["once, for the first model", f"{len(names)} times, once for each in their order"]
+        raise ValueError(
+            f"--fit_on is given {len(fits)} times, and there"
+            f" {'is 1 model' if len(names) == 1 else f'are {len(names)} models'}.\nGive it"
+            f" {' or '.join(ways[: min(len(names), 2)])}."
+        )
+    return dict(zip(names, fits, strict=False))
 
 
-def file_name(text: str) -> str:
-    """Replace characters that are not portable in file names.
+def _names(files: Sequence[str], called: Mapping[str, str]) -> list[str]:
+    """Name the models by their folder, or by the shortest names of their files that differ.
 
-    >>> file_name("T by adaptive_ece:0.01")
-    'T_by_adaptive_ece_0.01'
+    >>> _names(["a/x.npz", "b/y.npz"], {"a/x.npz": "ours"}), _names(["a/x.npz", "b/x.npz"], {})
+    (['ours', 'y'], ['a/x.npz', 'b/x.npz'])
     """
-    return re.sub(r"[^\w.]+", "_", text)
-
-
-def file_names(texts: Iterable[str]) -> dict[str, str]:
-    """Name the figure of each text; texts may be long or differ in other characters alone.
-
-    >>> file_names(["svhn", "a/b", "a b"])
-    {'svhn': 'svhn', 'a/b': 'a_b', 'a b': 'a_b_2'}
-    """
-    names: dict[str, str] = {}
-    taken: set[str] = set()  # in lower case: some file systems ignore the case
-    for text in texts:
-        chosen = first = file_name(text).encode()[:_LONGEST].decode(errors="ignore")
-        number = 1
-        while chosen.lower() in taken:
-            number += 1
-            chosen = f"{first}_{number}"
-        taken.add(chosen.lower())
-        names[text] = chosen
-    return names
-
-
-def literal(name: str) -> str:
-    """Escape dollar signs, which Matplotlib renders as math, and what no font can draw."""
-    return one_line(name).replace("$", r"\$")
+    paths = [pathlib.Path(file.split(",")[0]) for file in files]
+    models = [called.get(file, "") for file in files]
+    for short in ([path.stem for path in paths], [path.name for path in paths], list(files)):
+        names = [model or name for model, name in zip(models, short, strict=True)]
+        if len({*names}) == len(names):
+            return names
+    return [
+        f"{name} (again)" if name in names[:number] else name for number, name in enumerate(names)
+    ]

@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 import html
 import importlib.resources
-import itertools
 import re
 import string
 from collections.abc import Mapping, Sequence
@@ -174,14 +172,10 @@ def _figures(figures: Mapping[str, matplotlib.figure.Figure]) -> str:
 
 
 def _meanings(metrics: Sequence[str], of_answers: bool) -> str:
-    """Explain the metrics by their documentation, and all other numbers by the worked example."""
-    parts = []
+    """Explain the metrics by their documentation."""
     lines = {name: definition(name, of_answers) for name in metrics}
     rows = [[name, line] for name, line in lines.items() if line]
-    if rows:
-        parts.append(_table([["metric", "definition"], *rows], words=True))
-    parts.append("<p>An example explains the numbers and their symbols:</p>")
-    return "\n".join([*parts, *_example()])
+    return _table([["metric", "definition"], *rows], words=True) if rows else ""
 
 
 def definition(name: str, of_answers: bool = False) -> str:
@@ -201,27 +195,6 @@ def definition(name: str, of_answers: bool = False) -> str:
     except (ValueError, LookupError, TypeError):
         return ""
     return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ")
-
-
-@functools.cache
-def _example() -> list[str]:
-    """Convert the section of the README that explains a report, without its Python code."""
-    section = _resource("README.md").partition(f"## {_MEANINGS}\n")[2].partition("\n## ")[0]
-    # Texts, kinds and contents of fenced blocks alternate.
-    pieces = re.split(r"^```(\w+)\n(.*?)^```$", section, flags=re.MULTILINE | re.DOTALL)
-    parts = []
-    for text, kind, content in itertools.zip_longest(pieces[::3], pieces[1::3], pieces[2::3]):
-        for block in filter(None, re.split(r"\n{2,}", text.strip())):
-            parts.append(_example_table(block) if block.startswith("|") else _paragraph(block))
-        if kind == "text":
-            parts.append(f"<pre>{html.escape(content)}</pre>")
-    return parts
-
-
-def _example_table(markdown: str) -> str:
-    lines = [line.strip("|").split("|") for line in markdown.splitlines()]
-    rows = [[cell.strip() for cell in line] for line in [lines[0], *lines[2:]]]
-    return _table(rows, words=True)
 
 
 def _resource(name: str) -> str:

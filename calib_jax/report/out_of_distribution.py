@@ -18,12 +18,11 @@ from calib_jax.core import checks, texts
 from calib_jax.core.arrays import as_array
 from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.texts import csv_lines, without_nan
 from calib_jax.core.types import Logits
-from calib_jax.report import calibration, caveats, files, html_page, tables
-from calib_jax.report.files import file_names, literal
-from calib_jax.report.predictions import FLOOR, as_logits, same_examples
-from calib_jax.report.reading.prediction_tables import counted
+from calib_jax.report import calibrate as calibration
+from calib_jax.report import caveats, html_page, render
+from calib_jax.report.figures import file_names, literal
+from calib_jax.report.predictions import FLOOR, as_logits, counted, same_examples
 from calib_jax.report.records import GIVEN
 
 if TYPE_CHECKING:
@@ -31,7 +30,6 @@ if TYPE_CHECKING:
 
 SCORES = ("entropy", "max_confidence", "energy")
 METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
-_INSIDE = "inside"  # the name of the test set among all sets
 # Rows whose logsumexp is this close to 0 are log-probabilities.
 _NORMALISED = 1e-3
 
@@ -89,60 +87,47 @@ class OutOfDistribution:
 
     def __str__(self) -> str:
         sentences = map(texts.one_line, [self._headline(), *self._notes()])
-        return "\n\n".join([next(sentences), tables.aligned(self._table()), *sentences])
+        return "\n\n".join([next(sentences), render.aligned(self._table()), *sentences])
 
     def _repr_markdown_(self) -> str:
         sentences = map(texts.in_markdown, [self._headline(), *self._notes()])
-        return "\n\n".join([next(sentences), tables.in_markdown(self._table()), *sentences])
+        return "\n\n".join([next(sentences), render.in_markdown(self._table()), *sentences])
 
     def save(self, folder: Any) -> list[str]:
         """Save ood.json, .csv, .md, .html and a ROC figure for each set; return the file names."""
-        figures = self.pictures()
-        page = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
-        record = {
-            "settings": self.settings,
-            "calibrator": self.calibrator,
-            "metrics": [vars(row) for row in self.rows],
-            "notes": self._notes(),
-        }
-        texts = {
-            "ood.json": json.dumps(without_nan(record), indent=1) + "\n",
-            "ood.csv": self._csv(),
-            "ood.md": "\n\n".join(page) + "\n",
-            "ood.html": html_page.render(self._page(figures)),
-        }
-        return files.write(folder, texts, figures)
-
-    def _page(self, figures: Mapping[str, matplotlib.figure.Figure]) -> html_page.Page:
-        settings = self.settings
-        sizes = {f"{name} (n)": count for name, count in settings["outside"].items()}
-        return html_page.Page(
+        figures, settings = self.pictures(), self.settings
+        parts = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
+        cells = [vars(row) for row in self.rows]
+        record = {"settings": settings, "calibrator": self.calibrator, "metrics": cells}
+        page = html_page.Page(
             title="Out-of-distribution detection",
             head=self._headline(),
-            facts={
-                "level of the intervals": f"{100 * settings['level']:g}%",
-                "in distribution (n)": settings["inside"],
-                **sizes,
-                "resamples": settings["resamples"],
-                "seed": settings["seed"],
-            },
+            facts={"in distribution (n)": settings["inside"], "seed": settings["seed"]},
             sections=[("Detection", self._table())],
             notes=self._notes(),
             figures=figures,
             metrics=METRICS,
         )
+        names = [field.name for field in dataclasses.fields(Detection)]
+        record = texts.without_nan(record | {"notes": self._notes()})
+        files = {
+            "ood.json": json.dumps(record, indent=1) + "\n",
+            "ood.csv": texts.csv_lines(map(texts.in_csv, cells), names),
+            "ood.md": "\n\n".join(parts) + "\n",
+            "ood.html": html_page.render(page),
+        }
+        return render.write(folder, files, figures)
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
         areas = {
             (row.outside, row.predictions, row.score): row.value
-            if tables.is_alone(row)
+            if caveats.is_alone(row)
             else (row.value, row.low, row.high)
             for row in self.rows
             if row.metric == "ood_auroc"
         }
-        figures = {}
-        names = file_names(self.settings["outside"])
+        figures, names = {}, file_names(self.settings["outside"])
         for outside, size in self.settings["outside"].items():
             curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
             title = {key: literal(f"{key[2]}, {key[1]}") for key in curves}
@@ -167,28 +152,22 @@ class OutOfDistribution:
             " An AUROC of .5 is chance; AUPR counts examples out of distribution as positives;"
             " FPR95 is the share in distribution that is rejected where 95 % of the others are."
         )
-        if self.calibrator:
-            line += f" {calibration.sentence(self.calibrator)}"
-        return line
+        return f"{line} {calibration.sentence(self.calibrator)}" if self.calibrator else line
 
     def _notes(self) -> list[str]:
         marked = texts.reasons((row.value, row.low, row.high) for row in self.rows)
-        alone = caveats.constant(row.metric for row in self.rows if tables.is_alone(row))
+        alone = caveats.constant(row.metric for row in self.rows if caveats.is_alone(row))
         return [*self.notes, *alone, *marked]
 
-    def _table(self) -> tables.Table:
+    def _table(self) -> render.Table:
         cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
         for row in self.rows:
             key = (row.outside, row.score, row.predictions)
             cells.setdefault(key, {})[row.metric] = row
         table = [["out of distribution", "score", "predictions", *METRICS]]
         for key, by_metric in cells.items():
-            table.append([*key, *(tables.with_interval(by_metric[metric]) for metric in METRICS)])
+            table.append([*key, *(render.with_interval(by_metric[metric]) for metric in METRICS)])
         return table
-
-    def _csv(self) -> str:
-        names = [field.name for field in dataclasses.fields(Detection)]
-        return csv_lines((texts.in_csv(vars(row)) for row in self.rows), names)
 
 
 def out_of_distribution(
@@ -205,7 +184,7 @@ def out_of_distribution(
     seed: int = 0,
     clusters: Any = None,
     probabilities: bool = False,
-    floor: float = FLOOR,
+    floor: float | None = FLOOR,
 ) -> OutOfDistribution:
     """Measure how well uncertainty scores separate out-of-distribution sets from the test set.
 
@@ -237,145 +216,80 @@ def out_of_distribution(
     >>> round(detections.value("noise", "entropy", "ood_auroc"), 6)
     1.0
     """
-    if isinstance(scores, str):
-        raise TypeError(f"scores must be a list of names, got the string {scores!r}.")
     wanted = SCORES if scores is None else tuple(scores)
-    if not wanted:
-        raise ValueError(f"scores is empty. Give any of {', '.join(SCORES)}.")
     checks.seed(seed)
     for score in wanted:
         checks.one_of("score", score, SCORES)
-    if not isinstance(outside, Mapping):
-        raise TypeError(
-            "out_of_distribution: outside must map names to logits, such as {'noise': logits}, got"
-            f" {type(outside).__name__}."
-        )
-    if not outside:
-        raise ValueError(
-            "out_of_distribution: outside is empty. Give at least one set of logits by name."
-        )
-    _check_clusters(clusters, outside)
-    _check_calibrator(calibrate, fit_on, criterion)
-    understood: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
-    given = {_INSIDE: inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
-    sets = {GIVEN: {name: as_logits(rows, name=name, **understood) for name, rows in given.items()}}
-    without_energy, notes = set(), []
+    if not isinstance(outside, Mapping) or not outside or not wanted:
+        raise ValueError("out_of_distribution: outside must map names to logits, and is empty.")
+    _check_options(calibrate, fit_on, criterion, clusters, outside)
+    how: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
+    given = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
+    sets = {GIVEN: {name: as_logits(rows, name=name, **how) for name, rows in given.items()}}
+    without_energy, notes, described = set[str | None](), list[str](), dict[str, Any]()
     if "energy" in wanted and any(map(_normalised, sets[GIVEN].values())):
+        why = "the rows are log-probabilities (logsumexp 0), and it needs the offset of each row"
         if scores is not None:
-            raise ValueError(
-                "out_of_distribution: the score energy needs logits with the offset of each row,"
-                " and these rows are log-probabilities (logsumexp 0).\nGive the logits of the"
-                " network, or leave energy out of scores."
-            )
+            raise ValueError(f"out_of_distribution: the score energy needs logits: {why}.")
         without_energy = {GIVEN, calibrate}
-        notes.append(
-            "No energy: the rows are log-probabilities (logsumexp 0), and energy, -logsumexp of"
-            " the logits, needs the offset of each row."
-        )
-    described: dict[str, Any] = {}
-    if calibrate is not None and fit_on is not None:
-        logits = sets[GIVEN][_INSIDE]
-        fit_on = tuple(map(as_array, fit_on))
-        held_out = calibration.held_out(*fit_on, num_classes=logits.shape[-1], **understood)
-        _check_other_examples((fit_on[0], held_out[2]), given)
+        notes.append(f"No energy: {why}.")
+    if calibrate is not None:
+        logits, fit_on = sets[GIVEN]["inside"], tuple(map(as_array, fit_on))
+        held_out = calibration.held_out(*fit_on, num_classes=logits.shape[-1], **how)
+        for name, rows in given.items():
+            if same_examples(_unlabelled(rows), _unlabelled(fit_on[0], held_out[2])):
+                raise ValueError(
+                    f"out_of_distribution: fit_on holds the examples of {name}, and a calibrator is"
+                    " never fitted on the examples that are scored.\nGive other examples."
+                )
         apply, described = calibration.fitted(calibrate, held_out, criterion)
         sets[calibrate] = {name: apply(rows) for name, rows in sets[GIVEN].items()}
         if "energy" in wanted and not without_energy and _removes_offsets(apply, logits):
             without_energy = {calibrate}
-            notes.append(
-                f"No energy after {calibrate}: it removes the offset of each row, which energy,"
-                " -logsumexp of the logits, needs."
-            )
-
+            notes.append(f"No energy after {calibrate}: it removes the offset of each row.")
     rows, curves = [], {}
+    options: dict[str, Any] = {"key": jax.random.key(seed), "level": level, "method": method}
+    options |= {"num_resamples": num_resamples, "by_class": True}
     for name in outside:
         ids = None if clusters is None else _joined(clusters[0], clusters[1][name])
         for score in wanted:
-            several = {
-                metric: metrics_package.named(metric).with_options(score=score)
-                for metric in METRICS
-            }
+            several = {m: metrics_package.named(m).with_options(score=score) for m in METRICS}
             for predictions, of in sets.items():
                 if score == "energy" and predictions in without_energy:
                     continue
-                both = metrics_package.in_and_out(of[_INSIDE], of[f"outside[{name!r}]"])
-                estimates = inference.estimates(
-                    several,
-                    *both,
-                    key=jax.random.key(seed),
-                    level=level,
-                    method=method,
-                    num_resamples=num_resamples,
-                    by_class=True,
-                    clusters=ids,
-                )
-                for metric, estimate in estimates.items():
+                both = metrics_package.in_and_out(of["inside"], of[f"outside[{name!r}]"])
+                found = inference.estimates(several, *both, clusters=ids, **options)
+                for metric, estimate in found.items():
                     numbers = caveats.shown(*estimate[:3], method)[:3]
                     rows.append(Detection(name, predictions, score, metric, *numbers))
                 curve = metrics_package.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
-    return OutOfDistribution(
-        settings={
-            "inside": len(sets[GIVEN][_INSIDE]),
-            "outside": {name: len(sets[GIVEN][f"outside[{name!r}]"]) for name in outside},
-            "level": level,
-            "interval": method,
-            "resamples": num_resamples,
-            "seed": seed,
-            "clusters": clusters is not None,
-        },
-        rows=rows,
-        curves=curves,
-        calibrator=described,
-        notes=notes,
-    )
+    settings = {
+        "inside": len(sets[GIVEN]["inside"]),
+        "outside": {name: len(sets[GIVEN][f"outside[{name!r}]"]) for name in outside},
+        **{"level": level, "interval": method, "resamples": num_resamples, "seed": seed},
+        "clusters": clusters is not None,
+    }
+    return OutOfDistribution(settings, rows, curves, described, notes)
 
 
-def _check_calibrator(calibrate: Any, fit_on: Any, criterion: Any) -> None:
-    """Raise an error for options of a calibrator that are incomplete or would have no effect."""
-    if not isinstance(criterion, str):
-        raise TypeError(f"criterion must be one name, got {criterion!r}.")
+def _check_options(
+    calibrate: Any, fit_on: Any, criterion: Any, clusters: Any, outside: Mapping[str, Any]
+) -> None:
+    """Raise an error for options that are incomplete or would have no effect."""
+    if not isinstance(criterion, str) or isinstance(fit_on, Mapping):
+        raise TypeError(
+            "out_of_distribution: criterion must be one name, and fit_on must be (logits, labels)"
+            " or (logits, labels, weights)."
+        )
     calibration.check_request(calibrate, fit_on, None, criterion)
-    if isinstance(fit_on, Mapping):
-        raise TypeError(
-            "out_of_distribution: fit_on must be (logits, labels) or (logits, labels, weights), got"
-            " a mapping."
-        )
     if calibrate is not None and fit_on is None:
-        raise ValueError(
-            "out_of_distribution: calibrate needs other examples: give fit_on=(logits, labels)."
-        )
-
-
-def _check_clusters(clusters: Any, outside: Mapping[str, Any]) -> None:
-    """Raise an error for clusters that are not given for every set."""
-    if clusters is None:
-        return
+        raise ValueError("out_of_distribution: calibrate needs other examples: give fit_on.")
     is_pair = isinstance(clusters, tuple | list) and len(clusters) == 2
-    if not is_pair or not isinstance(clusters[1], Mapping):
-        raise TypeError(
-            "clusters must be (clusters of inside, {name: clusters of this set of outside})."
-        )
-    if missing := [name for name in outside if name not in clusters[1]]:
-        raise ValueError(
-            f"clusters has none of {', '.join(map(repr, missing))}: give the clusters of every set"
-            " of outside by its name."
-        )
-
-
-def _check_other_examples(fit_on: tuple[Any, Any], sets: Mapping[str, Any]) -> None:
-    """Raise an error if a scored set contains the rows of the fit; sets have no labels.
-
-    Args:
-      fit_on: logits or probabilities as given, and weights or None.
-      sets: logits or probabilities of the test set and of the other sets, by name.
-    """
-    for name, rows in sets.items():
-        if same_examples(_unlabelled(rows), _unlabelled(*fit_on)):
-            raise ValueError(
-                f"out_of_distribution: fit_on holds the examples of {name}, and a calibrator is"
-                " never fitted on the examples that are scored.\nGive other examples."
-            )
+    if clusters is not None and not (
+        is_pair and isinstance(clusters[1], Mapping) and {*outside} <= {*clusters[1]}
+    ):
+        raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
 
 
 def _unlabelled(predictions: Any, weights: Any = None) -> tuple[Any, Any, Any]:

@@ -1,20 +1,26 @@
-"""Convert predictions to logits, average those of several models, and find equal examples."""
+"""One record for everything that is scored, how it becomes logits, and which rows two sets share.
+
+A record holds logits, log-probabilities or probabilities of classes with their labels, or one
+number for each answer, a confidence or a score, with whether the answer is right.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax import metrics
+from calib_jax import calibrators, metrics
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array, as_numbers, binary
-from calib_jax.core.types import Array, Logits
-from calib_jax.core.values import LEAST_ROWS, look_like_probabilities, refuse_probabilities
+from calib_jax.core.files.reading import Unreadable
+from calib_jax.core.texts import one_line
+from calib_jax.core.types import Logits
+from calib_jax.core.values import LEAST_ROWS, refuse_probabilities
 
 # Smaller probabilities are raised to this value, so that their logarithm is finite.
 FLOOR = 1e-38
@@ -22,13 +28,133 @@ FLOOR = 1e-38
 _ROUNDED = 1e-5
 # Sums of a softmax that was computed in bfloat16 or float16 differ from 1 by less than this.
 _OF_16_BITS = 2**-7
+_GRIDS = (0.1, 0.01, 0.001, 0.0001)
+_ENOUGH_ROWS = 20  # of which all entries lie on a grid by rounding, and not by chance
+
+
+class Predictions(NamedTuple):
+    """The predictions of one model.
+
+    Attributes:
+      logits: `[*batch, classes]`, or `[n]` of a binary model; or `[n]` confidences or scores.
+      labels: `[*batch]`, counted from 0; labels of weight 0 that are out of range are -1. Of
+        confidences and scores, 1 where the answer is right, else 0.
+      weights: `[*batch]`, or None.
+      groups: `[*batch]`, several such columns by name, or None.
+      clusters: `[*batch]`, or None.
+      class_names: one name per class; empty if the file has none.
+      notes: sentences on how the file was interpreted, and what was not read.
+      name_of_one: the name of class 1, if the file has a single column with a name.
+      kind: "logits", "probabilities", "confidence" or "score": what `logits` holds.
+      questions: `[n]`, or None.
+      model: the name of the model; empty if the file does not name it.
+      ordinal: `[n]`, whether the options of each row have an order; None if the columns are
+        classes, which are the same in every row.
+      file: the name of the file.
+    """
+
+    logits: Any
+    labels: Any
+    weights: Any = None
+    groups: Any = None
+    clusters: Any = None
+    class_names: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    name_of_one: str = ""
+    kind: str = "logits"
+    questions: np.ndarray | None = None
+    model: str = ""
+    ordinal: np.ndarray | None = None
+    file: str = ""
+
+    @property
+    def weighted(self) -> tuple[np.ndarray, ...]:
+        """The logits, the labels and, if there are any, their weights."""
+        both = (self.logits, self.labels)
+        return both if self.weights is None else (*both, self.weights)
+
+    @property
+    def of_classes(self) -> bool:
+        """Whether there is a number for each class, and not one for each answer."""
+        return self.kind in ("logits", "probabilities")
+
+    def rows(self, rows: Any) -> Predictions:
+        """Select examples by a mask or by indices."""
+        names = ("logits", "labels", "weights", "clusters", "questions", "ordinal")
+        kept = {name: getattr(self, name) for name in names}
+        kept = {name: values[rows] for name, values in kept.items() if values is not None}
+        if isinstance(self.groups, dict):
+            kept["groups"] = {name: column[rows] for name, column in self.groups.items()}
+        elif self.groups is not None:
+            kept["groups"] = self.groups[rows]
+        return self._replace(**kept)
+
+    @property
+    def present(self) -> np.ndarray:
+        """The numbers of the rows of positive weight, without those of absent options."""
+        numbers = np.asarray(self.logits)
+        if self.weights is not None:
+            counts = np.asarray(self.weights).reshape(-1) > 0
+            numbers = numbers.reshape(len(counts), -1)[counts]
+        return numbers[~np.isnan(numbers)] if self.ordinal is not None else numbers
+
+    def floor(self, floor: float | None = None) -> float | None:
+        """Return what smaller probabilities are raised to; None for other numbers."""
+        if self.kind != "probabilities" or floor is not None:
+            return floor if self.kind == "probabilities" else None
+        step = grid_of(self.present)
+        return FLOOR if step is None else step / 2
+
+    def values(self, floor: float | None = None, name: str = "score") -> Any:
+        """Return what metrics and calibrators read: logits, a `Stated` or a `Scored`."""
+        if self.of_classes:
+            rows, given = self.logits, self.kind == "probabilities"
+            options: dict[str, Any] = {
+                "probabilities": given,
+                "weights": self.weights,
+                "name": name,
+            }
+            if self.ordinal is None:
+                return as_logits(rows, floor=self.floor(floor), **options)
+            absent = np.isnan(rows)
+            rows = np.where(absent, 0 if given else -np.inf, rows)
+            return jnp.where(absent, -jnp.inf, as_logits(rows, floor=self.floor(floor), **options))
+        kind = metrics.Stated if self.kind == "confidence" else calibrators.Scored
+        column, correct = kind(self.logits, self.labels).columns(name)
+        return kind(column.reshape(-1), correct.reshape(-1))
+
+
+def listed(names: Sequence[str], most: int = 20) -> str:
+    """List names from a file, up to a maximum number."""
+    more = [f"... ({len(names):,} in all)"] if len(names) > most else []
+    return ", ".join([*(shown(name) or "one without a name" for name in names[:most]), *more])
+
+
+def shown(text: str, most: int = 40) -> str:
+    r"""Quote a text from a file, without control characters and shortened if it is long.
+
+    >>> shown("cat\x1b[2J", most=9), shown("\0" * 40, most=8)
+    ('cat\\x1b[2...', '\\x00\\x00...')
+    """
+    text = one_line(text)  # first: it makes texts longer
+    return text if len(text) <= most else f"{text[:most]}..."
+
+
+def counted(number: int, noun: str) -> str:
+    """Write a number with a noun in singular or plural.
+
+    >>> counted(1, "example"), counted(2, "class")
+    ('1 example', '2 classes')
+    """
+    ending = "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending * (number != 1)}"
 
 
 def as_logits(
     predictions: Any,
     *,
     probabilities: bool = False,
-    floor: float = FLOOR,
+    floor: float | None = FLOOR,
     weights: Any = None,
     name: str = "score",
 ) -> Logits:
@@ -39,16 +165,18 @@ def as_logits(
       probabilities: if True, predictions are probabilities: divide each row by its sum and take the
         logarithm. If False, raise for predictions that look like probabilities: rows that all sum
         to 1, or one column within [0, 1].
-      floor: smaller probabilities are raised to this value; 0 keeps them, and log 0 is -inf.
+      floor: smaller probabilities are raised to this value; 0 keeps them, and log 0 is -inf. None
+        is half a step of rounded probabilities, and `FLOOR` for others.
       weights: weight of each example; rows of weight 0 may contain anything.
       name: name of the caller, for error messages.
     """
     if probabilities:
+        rows = probability_rows(predictions, weights=weights, name=name)
+        if floor is None:
+            floor = Predictions(predictions, (), weights, kind="probabilities").floor() or FLOOR
         checks.between("floor", floor, 0, 0.1)
         with np.errstate(divide="ignore"):
-            log_p = np.log(probability_rows(predictions, weights=weights, name=name))
-        lowest = math.log(floor) if floor > 0 else -math.inf
-        return jnp.asarray(np.maximum(log_p, lowest), jnp.float32)
+            return jnp.asarray(np.maximum(np.log(rows), np.log(floor)), jnp.float32)
     predictions = _floating(predictions)
     one_column = predictions.ndim == 1 or predictions.shape[-1] == 1
     if not one_column and isinstance(predictions, np.ndarray) and predictions.dtype == np.float64:
@@ -58,22 +186,31 @@ def as_logits(
             with np.errstate(invalid="ignore"):
                 predictions = predictions - predictions.max(axis=-1, keepdims=True)
     predictions = jnp.asarray(predictions)
-    if one_column:
-        _refuse_probability_column(name, predictions.reshape(-1), weights)
-    else:
+    if not one_column:
         refuse_probabilities(name, predictions, weights)
-    return binary(predictions.reshape(-1)) if one_column else predictions
-
-
-def _refuse_probability_column(name: str, column: Array, weights: Any) -> None:
-    """Raise an error if all values of positive weight, 20 or more, lie in [0, 1]."""
-    present = np.asarray(column) if weights is None else np.asarray(column)[np.asarray(weights) > 0]
+        return predictions
+    column = predictions.reshape(-1)
+    present = np.asarray(column) if weights is None else np.asarray(column)[np.ravel(weights) > 0]
     if len(present) >= LEAST_ROWS and np.all((present >= 0) & (present <= 1)):
         raise ValueError(
             f"{name}: all {len(present)} values of the one column lie in [0, 1], so they may be"
             " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
             " z, give the two columns -1 and z - 1."
         )
+    return binary(column)
+
+
+def grid_of(numbers: Any) -> float | None:
+    """Return the step .1, .01, .001 or .0001 of which all probabilities are multiples, or None.
+
+    >>> grid_of([[0.25, 0.75]] * 20), grid_of([[1.0, 0.0]] * 20), grid_of([[1 / 3, 2 / 3]] * 20)
+    (0.01, None, None)
+    """
+    p = np.asarray(as_array(numbers), np.float64)
+    if len(p) < _ENOUGH_ROWS or np.all((p == 0) | (p == 1)):
+        return None
+    units = ((step, p / step) for step in _GRIDS)
+    return next((s for s, u in units if np.all(np.abs(u - np.round(u)) < 2e-3)), None)
 
 
 def probability_rows(predictions: Any, *, weights: Any = None, name: str = "score") -> np.ndarray:
@@ -94,35 +231,28 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     counts = np.full(len(rows), True) if weights is None else np.asarray(weights).reshape(-1) > 0
     if len(counts) != len(rows):
         raise ValueError(f"{name}: {len(rows)} rows need as many weights, got {len(counts)}.")
-    present = rows[counts]
-    right = np.full(len(present), True)
-    if len(present):
-        sums = present.sum(axis=-1, dtype=np.float64)
-        right = np.all((present >= 0) & (present <= 1 + _OF_16_BITS), axis=-1)
-        right &= np.abs(sums - 1) <= _OF_16_BITS
-        right |= np.asarray(look_like_probabilities(jnp.asarray(present)))
+    present = rows[counts].astype(np.promote_types(rows.dtype, np.float32))
+    sums = present.sum(axis=-1, dtype=np.float64)
+    tolerance = np.full(len(present), _OF_16_BITS)
+    for step in reversed(_GRIDS):  # every entry may be off by half a step
+        near = np.all(np.abs(present / step - np.round(present / step)) < 2e-3, axis=-1)
+        tolerance[near] = np.maximum(_OF_16_BITS, min(0.5, p.shape[-1] * step / 2))
+    right = np.all((present >= 0) & (present <= 1 + tolerance[:, None]), axis=-1)
+    right &= np.abs(sums - 1) <= tolerance
     if not np.all(right):
-        raise ValueError(f"{name}: {_no_probabilities(present, right, one_column)}")
-    result = np.full(rows.shape, 1 / rows.shape[-1], np.promote_types(rows.dtype, np.float32))
-    result[counts] = present.astype(result.dtype)
-    result[counts] /= result[counts].sum(axis=-1, keepdims=True)
+        values = present[np.argmin(right)][int(one_column) :]
+        hint = "logarithms, or logits: leave probabilities out" if values.min() < 0 else ""
+        if abs(values.sum() - 100) < 1 or (one_column and 2 < values[0] <= 100):
+            hint = "percentages: divide them by 100"
+        raise ValueError(
+            f"{name}: probabilities must not be negative and must sum to 1 in every row, and"
+            f" {', '.join(f'{value:.4g}' for value in values[:6])} have the sum {values.sum():.4g}."
+            + f" These are {hint}."
+            * bool(hint)
+        )
+    result = np.full(rows.shape, 1 / rows.shape[-1], present.dtype)
+    result[counts] = present / present.sum(axis=-1, keepdims=True)
     return result.reshape(p.shape)
-
-
-def _no_probabilities(rows: np.ndarray, right: np.ndarray, one_column: bool) -> str:
-    """Show the first row that is not probabilities, and suggest what the row may be."""
-    wrong = rows[np.argmin(right)]
-    values = rows[:, 1] if one_column else wrong
-    hint = ""
-    if values.min() < 0:
-        hint = " These are logarithms, or logits: leave probabilities out."
-    elif 2 < values.max() <= 100 if one_column else abs(values.sum() - 100) < 1:
-        hint = " These are percentages: divide them by 100."
-    numbers = ", ".join(f"{value:.4g}" for value in wrong[:6]) + ", ..." * (len(wrong) > 6)
-    found = f"{numbers} have the sum {wrong.sum():.4g}"
-    if one_column:
-        found = f"{wrong[1]:.4g} in the column of class 1 is not in [0, 1]"
-    return f"probabilities must not be negative and must sum to 1 in every row, and {found}.{hint}"
 
 
 def _floating(predictions: Any) -> Any:
@@ -137,62 +267,55 @@ def _floating(predictions: Any) -> Any:
     return predictions
 
 
-def notes_on(
-    predictions: Any,
-    logits: Logits,
-    labels: Any,
-    weights: Any = None,
-    *,
-    probabilities: bool = False,
-    floor: float = FLOOR,
-) -> list[str]:
+def at_floor(given: Predictions, logits: Logits, floor: float | None) -> np.ndarray:
+    """Mark the rows of positive weight whose true class has a probability of at most the floor.
+
+    Args:
+      given: the predictions as given.
+      logits: the output of `as_logits`, along one batch axis.
+      floor: the value to which smaller probabilities were raised; None for logits.
+    """
+    labels = np.ravel(given.labels)
+    counts = np.full(len(labels), True) if given.weights is None else np.ravel(given.weights) > 0
+    inside = np.where(counts, labels, 0)[:, None]  # labels of weight 0 may be out of range
+    of_true = np.take_along_axis(np.asarray(logits), inside, axis=-1)[:, 0]
+    # One unit in the last place of single precision is 8e-6 at log 1e-38.
+    return counts & (of_true <= (math.log(floor) + 1e-5 if floor else -math.inf))
+
+
+def notes_on(given: Predictions, logits: Logits, floor: float | None) -> list[str]:
     """Report changes to predictions: normalised rows, and true classes of probability 0.
 
     Args:
-      predictions: the predictions as given.
-      logits: the output of `as_logits`, `[n, classes]`.
-      labels: `[n]`.
-      weights: `[n]`.
-      probabilities: True if the predictions are probabilities.
-      floor: the value to which smaller probabilities were raised.
+      given: the predictions as given.
+      logits: the output of `as_logits`, along one batch axis.
+      floor: the value to which smaller probabilities were raised; None for logits.
     """
-    counts = np.ones(len(labels), bool) if weights is None else np.asarray(weights) > 0
-    notes = []
-    if probabilities and np.ndim(predictions) > 1 and np.shape(predictions)[-1] > 1:
-        rows = np.asarray(predictions).reshape(logits.shape)[counts]
-        sums = rows.sum(axis=-1, dtype=np.float64)
+    notes, numbers = [], given.present
+    if given.kind == "probabilities" and numbers.ndim > 1 and numbers.shape[-1] > 1:
+        sums = numbers.sum(axis=-1, dtype=np.float64)
         if np.any(np.abs(sums - 1) > _ROUNDED):
             notes.append(
                 f"The rows of probabilities sum to {sums.min():.4g} to {sums.max():.4g}: each was"
                 " divided by its sum."
             )
-    # Labels of weight 0 may be out of range.
-    inside = np.where(counts, np.asarray(labels), 0)[:, None]
-    of_true = np.take_along_axis(np.asarray(logits), inside, axis=-1)[:, 0]
-    floored = probabilities and floor > 0
-    # One unit in the last place of single precision is 8e-6 at log 1e-38.
-    lowest = math.log(floor) + 1e-5 if floored else -math.inf
-    impossible = counts & (of_true <= lowest)
-    number, total = int(np.sum(impossible)), int(np.sum(counts))
+    impossible = at_floor(given, logits, floor)
+    weights = np.ones(len(impossible)) if given.weights is None else np.ravel(given.weights)
+    number, total = int(np.sum(impossible)), int(np.sum(weights > 0))
     if not number:
         return notes
-    if floored:
-        what = "probability 0" if floor == FLOOR else f"a probability of at most {floor:.3g}"
-        note = f"{number:,} of {total:,} true classes have {what}; NLL takes them as {floor:.3g}."
-    else:
-        note = f"{number:,} of {total:,} true classes have probability 0, so NLL is infinite."
+    what = "probability 0" if floor in (None, FLOOR) else f"a probability of at most {floor:.3g}"
+    note = f"{number:,} of {total:,} true classes have {what}"
+    note += f"; NLL takes them as {floor:.3g}." if floor else ", so NLL is infinite."
     if number < total:
-        others = np.where(impossible, 0, 1 if weights is None else np.asarray(weights))
-        without = float(metrics.nll(logits, labels, jnp.asarray(others, jnp.float32)))
+        others = jnp.asarray(np.where(impossible, 0, weights), jnp.float32)
+        without = float(metrics.nll(logits, np.ravel(given.labels), others))
         note += f" Without these examples it is {without:.4f}."
-    if not probabilities:
+    if floor is None:
         note += (
-            " If probabilities were rounded to 0, give these with probabilities=True"
-            " (--probabilities): a floor then replaces 0."
+            " If they were rounded to 0, give probabilities (--probabilities), which get a floor."
         )
-    elif floored:
-        note += " The option floor (--floor) sets another value."
-    return [*notes, note]
+    return [*notes, note + " The option floor (--floor) sets another value." * bool(floor)]
 
 
 def average(models: Sequence[Any]) -> Logits:
@@ -203,6 +326,164 @@ def average(models: Sequence[Any]) -> Logits:
         raise ValueError(f"an average needs predictions of one shape, got {sizes}.")
     log_p = jax.nn.log_softmax(jnp.stack(logits))
     return jax.nn.logsumexp(log_p, axis=0) - jnp.log(len(models))
+
+
+def mean_of(models: Sequence[Predictions]) -> Predictions:
+    """Average the probabilities of several models of the same examples."""
+    first = models[0]
+    if len(models) == 1:
+        return first
+    if all(each.kind == "probabilities" for each in models):
+        rows = [probability_rows(each.logits, weights=each.weights) for each in models]
+        if len({each.shape for each in rows}) == 1:
+            return first._replace(logits=np.mean(rows, axis=0))
+    return first._replace(
+        logits=np.asarray(average([each.values() for each in models])), kind="logits"
+    )
+
+
+def match_classes(
+    contents: Predictions,
+    baseline: Predictions,
+    *,
+    name: str = "these predictions",
+    baseline_name: str = "the others",
+    probabilities: bool = False,
+) -> Predictions:
+    """Put the columns and labels of predictions into the order of another file's classes.
+
+    Raise an error for other classes. If one of the files does not name its classes, match them by
+    position; `notes` reports this.
+
+    Args:
+      contents: the predictions to reorder.
+      baseline: the predictions whose order is used.
+      name: the name of the first file, for messages.
+      baseline_name: the name of the other file, for messages.
+      probabilities: whether the files hold probabilities; a single column then belongs to class 1.
+
+    >>> ours = Predictions(np.array([[2.0, 0.0]]), np.array([0]), class_names=("cat", "dog"))
+    >>> theirs = Predictions(np.array([[0.5, 3.0]]), np.array([1]), class_names=("dog", "cat"))
+    >>> matched = match_classes(theirs, ours)
+    >>> matched.logits, matched.labels
+    (array([[3. , 0.5]]), array([0]))
+    """
+    names, wanted = _class_names(contents), _class_names(baseline)
+    if bool(names) != bool(wanted):
+        named, unnamed = (name, baseline_name) if names else (baseline_name, name)
+        note = f"{unnamed} does not name its classes, and {named} does: matched by position."
+        return contents._replace(notes=(*contents.notes, note))
+    if names and wanted:
+        names, wanted = _completed(names, wanted), _completed(wanted, names)
+    if names == wanted:
+        return contents
+    for these, those, owner, other in (
+        (names, wanted, name, baseline_name),
+        (wanted, names, baseline_name, name),
+    ):
+        strange = next((each for each in these if each not in those), None)
+        again = next((each for k, each in enumerate(these) if each in these[:k]), None)
+        if strange is not None:
+            what = f"the class {shown(strange) or 'without a name'}, which {other} does not have"
+        elif again is not None:
+            what = f"two classes {shown(again)}"
+        else:
+            continue
+        raise Unreadable(f"{owner} has {what}: give predictions of the same classes and names.")
+    order = np.array([names.index(each) for each in wanted])
+    logits, labels = contents.logits, contents.labels
+    if logits.ndim == 1 or logits.shape[-1] == 1:
+        column = logits.reshape(-1)
+        other_column = 1 - column if probabilities else np.zeros_like(column)
+        logits = np.stack([other_column, column], axis=-1)
+    inside = labels >= 0  # labels of weight 0 that are out of range are -1
+    labels = np.where(inside, np.argsort(order)[np.where(inside, labels, 0)], labels)
+    note = (
+        f"{name} lists its classes in another order than {baseline_name}: they are matched by name."
+    )
+    return contents._replace(
+        logits=logits[..., order], labels=labels, class_names=wanted, notes=(*contents.notes, note)
+    )
+
+
+def _class_names(contents: Predictions) -> tuple[str, ...]:
+    """Name the classes; a single column names only class 1, and class 0 is then ''."""
+    if not contents.class_names and contents.name_of_one:
+        return ("", contents.name_of_one)
+    return contents.class_names
+
+
+def _completed(names: tuple[str, ...], others: Sequence[str]) -> tuple[str, ...]:
+    """Name the unnamed class of two by elimination, from the classes of the other file."""
+    if names[0] or len(others) != 2 or names[1] not in others:
+        return names
+    return (next(other for other in others if other != names[1]), names[1])
+
+
+def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[list[Any], list[str]]:
+    """Select the questions that all models share, in one order; return notes, too.
+
+    Without questions, all models must have the same examples in the same order. Of several answers
+    to a question, all models keep as many as the model with the fewest.
+
+    Args:
+      models: the models, with their names.
+      used: the columns that must agree, beside the labels of classes.
+    """
+    first, paired, notes = models[0], list(models), list[str]()
+    asked = [each.questions is not None for each in models]
+    if len(models) > 1 and (any(asked) or not first.of_classes):
+        if not all(asked):
+            raise Unreadable(
+                f"{shown(models[asked.index(False)].model)} has no column question: several models"
+                " are compared on the questions that they share."
+            )
+        rows = [_rows_by_question(each) for each in models]
+        shared = [question for question in rows[0] if all(question in of for of in rows[1:])]
+        if not shared:
+            names = listed([each.model for each in models], 5)
+            raise Unreadable(f"the models {names} share no question: compare the same questions.")
+        counts = {question: min(len(of[question]) for of in rows) for question in shared}
+        kept = [np.concatenate([of[q][:n] for q, n in counts.items()]) for of in rows]
+        paired = [each.rows(places) for each, places in zip(models, kept, strict=True)]
+        fewer = zip(models, kept, strict=True)
+        left = {each.model: len(each.labels) - len(places) for each, places in fewer}
+        if any(left.values()):
+            listing = ", ".join(
+                f"{number:,} of {model}" for model, number in left.items() if number
+            )
+            notes.append(
+                f"Compared on the {counted(len(shared), 'question')} that all models share: answers"
+                f" left out: {listing}."
+            )
+    for other in paired[1:]:
+        for column in [*["labels"] * first.of_classes, *used]:
+            if not _are_equal(getattr(paired[0], column), getattr(other, column)):
+                name = column.removesuffix("s")
+                raise Unreadable(
+                    f"{first.model} and {other.model} differ in the {name} of the same example:"
+                    " compare and average the same examples in the same order."
+                )
+    return paired, notes
+
+
+def _rows_by_question(given: Predictions) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for row, question in enumerate(given.questions):  # type: ignore[arg-type]
+        rows.setdefault(question, []).append(row)
+    return rows
+
+
+def _are_equal(one: Any, other: Any) -> bool:
+    """Compare two columns; ids that are numbers in one file can be text in a table."""
+    if one is None or other is None:
+        return one is other
+    if isinstance(one, dict) or isinstance(other, dict):
+        alike = isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys()
+        return alike and all(_are_equal(one[name], other[name]) for name in one)
+    if one.dtype.kind != other.dtype.kind:
+        one, other = one.astype(str), other.astype(str)
+    return np.array_equal(one, other)
 
 
 def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
@@ -240,8 +521,7 @@ def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> i
     rows, others = _centred(rows, labels), _centred(others, other_labels)
     number = int(np.sum(_found(rows, others, reach)))
     chance = max(
-        float(np.mean(_found(others, others, times * reach, is_self=True))) / times
-        for times in (1, 100)
+        float(np.mean(_found(others, others, times * reach, 2))) / times for times in (1, 100)
     )
     if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)):
         return number
@@ -273,22 +553,15 @@ def _centred(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
     return np.column_stack([rows, labels.astype(np.float32)])
 
 
-def _found(
-    rows: np.ndarray, others: np.ndarray, reach: float, *, is_self: bool = False
-) -> np.ndarray:
-    """Mark the rows that are among others, up to `reach`: the neighbors on a random line."""
-    line = np.random.default_rng(0).standard_normal(rows.shape[1])
-    of_rows, of_others = rows.astype(np.float64) @ line, others.astype(np.float64) @ line
-    order = np.argsort(of_others, kind="stable")
-    place = np.searchsorted(of_others[order], of_rows)
-    if is_self:
-        place = np.argsort(order)
-    found = np.zeros(len(rows), bool)
-    for step in (-1, 1) if is_self else (-1, 0):
-        near = np.clip(place + step, 0, len(others) - 1)
-        inside = (place + step >= 0) & (place + step < len(others))
-        inside &= np.abs(of_others[order[near]] - of_rows) <= reach * np.abs(line).sum()
-        for some in np.array_split(np.flatnonzero(inside), 1 + len(rows) // 4096):
-            difference = np.abs(rows[some] - others[order[near[some]]])
-            found[some] |= np.all(difference <= reach, axis=1)
-    return found
+def _found(rows: np.ndarray, others: np.ndarray, reach: float, nearest: int = 1) -> np.ndarray:
+    """Mark the rows that have so many others within `reach`, in four random directions."""
+    from scipy.spatial import cKDTree
+
+    lines = np.random.default_rng(0).standard_normal((rows.shape[1], 4))
+    tree = cKDTree(np.nan_to_num(others).astype(np.float64) @ lines)
+    far = reach * np.abs(lines).sum(axis=0).max()
+    rows = np.nan_to_num(rows)
+    found = tree.query(
+        rows.astype(np.float64) @ lines, [nearest], p=np.inf, distance_upper_bound=far
+    )
+    return np.isfinite(found[0][:, 0])

@@ -6,7 +6,7 @@ import dataclasses
 from typing import Any
 
 from calib_jax.core.names import closest, short_repr
-from calib_jax.report import calibration
+from calib_jax.report import calibrate
 
 GIVEN, OTHER = "as given", "other"  # the default names of the predictions
 # End the names of metrics of two classes that read the probability of a class as a confidence.
@@ -135,8 +135,23 @@ class Part:
 
 
 @dataclasses.dataclass(frozen=True)
-class Results:
-    """The results of `score`, which `tables`, `pictures` and `files` render.
+class Table:
+    """A table that answers a question, such as the ranks of models.
+
+    Attributes:
+      title: the heading.
+      rows: texts; the first row is the header.
+      note: what the numbers mean, one or two sentences.
+    """
+
+    title: str
+    rows: list[list[str]]
+    note: str = ""
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The results of `score`; prints as tables, and a notebook cell renders them.
 
     Attributes:
       settings: numbers of examples, clusters and classes, level, resamples, seed, versions.
@@ -151,6 +166,7 @@ class Results:
       pairs: paired differences between models of which none is the first, if requested.
       event: the event of two classes; None for other predictions.
       headlines: what a reader has to see before any number, as sentences.
+      tables: answers to further questions, such as ranks and thresholds.
     """
 
     settings: dict[str, Any]
@@ -164,8 +180,39 @@ class Results:
     pairs: list[Change] = dataclasses.field(default_factory=list)
     event: Event | None = None
     headlines: list[str] = dataclasses.field(default_factory=list)
+    tables: list[Table] = dataclasses.field(default_factory=list)
 
     __repr__ = short_repr
+
+    def __str__(self) -> str:
+        from calib_jax.report import render
+
+        return render.as_text(self)
+
+    def _repr_markdown_(self) -> str:
+        from calib_jax.report import render
+
+        return render.as_markdown(self)
+
+    @property
+    def answers(self) -> list[str]:
+        """A sentence for each model, and one for each comparison with the first model."""
+        from calib_jax.report import sentences
+
+        return sentences.answers(self)
+
+    @property
+    def explanations(self) -> list[str]:
+        """Explanations of the kinds of numbers in the tables, such as noise floors and p-values."""
+        from calib_jax.report import caveats
+
+        return caveats.explanations(self)
+
+    def save(self, folder: Any) -> list[str]:
+        """Save report.json, .csv, .md, .html and the figures; return the file names."""
+        from calib_jax.report import render
+
+        return render.save(self, folder)
 
     def label(self, metric: str) -> str:
         """Return the name of a metric in tables: the reading of two classes follows it."""
@@ -188,9 +235,14 @@ class Results:
         return {name: fit for name, fit in fits if fit.get("predictions") != name}
 
     @property
+    def models(self) -> list[str]:
+        """The names of the models, without their columns after a calibrator."""
+        return [name for name in self.reliability if name not in self.calibrated]
+
+    @property
     def unsettled(self) -> dict[str, str]:
-        """The states of fits that did not converge, by the name of the calibrated predictions."""
-        states = {name: calibration.unsettled(fit) for name, fit in self.calibrators.items()}
+        """The states of fits that are no optimum, by the name of the calibrated predictions."""
+        states = {name: calibrate.unsettled(fit) for name, fit in self.calibrators.items()}
         return {name: state for name, state in states.items() if state}
 
     @property
@@ -198,12 +250,16 @@ class Results:
         """The name of the predictions that were scored."""
         return next(iter(self.reliability))
 
+    def row(self, metric: str, predictions: str) -> Row | None:
+        """Return the row of a metric; None without one."""
+        found = (r for r in self.rows if (r.metric, r.predictions) == (metric, predictions))
+        return next(found, None)
+
     def value(self, metric: str, predictions: str | None = None) -> float:
         """Return the value of a metric; by default for the predictions that were scored."""
         predictions = self.name if predictions is None else predictions
-        for row in self.rows:
-            if row.metric == metric and row.predictions == predictions:
-                return row.value
+        if row := self.row(metric, predictions):
+            return row.value
         measured = {row.metric: None for row in self.rows}
         if metric not in measured:
             near = ", ".join(closest(metric, measured, n=3, cutoff=0))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from typing import Any
 from unittest import mock
 
-from calib_jax.report import tables
+from calib_jax.report import render
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -46,7 +46,7 @@ def licence(package: str) -> str:
     return declared if 0 < len(declared) <= 60 else ", ".join(classified) or "not declared"
 
 
-def rows() -> tables.Table:
+def rows() -> render.Table:
     """Return the head and one row for each dependency."""
     text = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")
     passed = {
@@ -65,4 +65,4 @@ def rows() -> tables.Table:
 
 
 if __name__ == "__main__":
-    print(tables.in_markdown(rows(), is_markup=True))
+    print(render.in_markdown(rows(), is_markup=True))

@@ -29,8 +29,8 @@ from flax import traverse_util
 
 from calib_jax import plots, train
 from calib_jax.core.texts import csv_lines, in_csv, without_nan
-from calib_jax.report import calibration, caveats, html_page, tables
-from calib_jax.report.files import drawable, file_name, literal
+from calib_jax.report import calibrate, caveats, html_page, render
+from calib_jax.report.figures import drawable, file_name, literal
 from experiments.reports import pages, summary, summary_text
 from experiments.reports.summary import Summary
 from experiments.running import provenance
@@ -81,7 +81,7 @@ def compare(
     *,
     num_bins: int | None = None,
     num_resamples: int = 1000,
-    criteria: Sequence[str] = (calibration.EXACT,),
+    criteria: Sequence[str] = (calibrate.EXACT,),
     say: Callable[[str], None] = lambda _: None,
 ) -> Comparison:
     """Compare folders with the first folder.
@@ -211,7 +211,7 @@ def _head(comparison: Comparison) -> str:
     )
 
 
-def _sections(comparison: Comparison) -> list[tuple[str, tables.Table]]:
+def _sections(comparison: Comparison) -> list[tuple[str, render.Table]]:
     sections = [
         (_title(part, phase), _table(part, phase, comparison.about["resamples"]))
         for part in comparison.parts
@@ -245,7 +245,7 @@ def _title(part: Part, phase: str) -> str:
     return title
 
 
-def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
+def _table(part: Part, phase: str, num_resamples: int) -> render.Table:
     several = len(part.seeds) > 1
     tested = len(part.seeds) >= summary.SEEDS_FOR_A_TEST
     names = list(dict.fromkeys(cell.loss for cell in part.summary.cells))
@@ -257,9 +257,9 @@ def _table(part: Part, phase: str, num_resamples: int) -> tables.Table:
         for name in names:
             cell = cells[metric, name]
             least = caveats.least_p(metric, num_resamples)
-            row = [metric, name, tables.with_interval(cell)]
+            row = [metric, name, render.with_interval(cell)]
             row += [f"{cell.sd:.4f}"] * several
-            row += [tables.with_interval(cell.change, sign="+") if cell.change else ""]
+            row += [render.with_interval(cell.change, sign="+") if cell.change else ""]
             p_values = [caveats.p_of(cell.p, least)]
             p_values += [caveats.holm_of(cell.p, cell.p_holm, least)] * adjusted
             p_values[-1] += caveats.starred(cell.p_holm)

@@ -4,13 +4,13 @@ import pathlib
 from collections.abc import Iterable, Mapping
 
 from calib_jax.core import texts
-from calib_jax.report import files, html_page, tables
+from calib_jax.report import html_page, render
 
 
-def as_text(head: str, sections: Iterable[tuple[str, tables.Table]], notes: Iterable[str]) -> str:
+def as_text(head: str, sections: Iterable[tuple[str, render.Table]], notes: Iterable[str]) -> str:
     """Format titled tables between a head and notes for a terminal."""
     line = texts.one_line
-    shown = [f"{line(title)}\n{tables.aligned(table)}" for title, table in sections]
+    shown = [f"{line(title)}\n{render.aligned(table)}" for title, table in sections]
     return "\n\n".join([line(head), *shown, *map(line, notes)])
 
 
@@ -24,7 +24,7 @@ def as_markdown(page: html_page.Page, pictures: str = "") -> str:
     escaped = texts.in_markdown
     parts = [f"# {escaped(page.title)}", *map(escaped, page.head.split("\n\n"))]
     for title, table in page.sections:
-        parts += [f"## {escaped(title)}", tables.in_markdown(table)]
+        parts += [f"## {escaped(title)}", render.in_markdown(table)]
     parts += map(escaped, page.notes)
     parts += [f"![{name}]({pictures}{name}.png)" for name in page.figures]
     links = [
@@ -56,4 +56,4 @@ def save(
     """
     texts = {f"{name}.md": as_markdown(page, pictures), f"{name}.html": html_page.render(page)}
     figures = {f"{pictures}{each}": figure for each, figure in page.figures.items()}
-    return files.write(folder, texts | dict(others or {}), figures)
+    return render.write(folder, texts | dict(others or {}), figures)

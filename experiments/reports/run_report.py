@@ -13,7 +13,7 @@ import numpy as np
 
 from calib_jax import inference, losses, plots, train
 from calib_jax.core.files import reading
-from calib_jax.report import html_page, tables
+from calib_jax.report import html_page, render
 from calib_jax.train import log
 from experiments.reports import evaluation_record, pages
 
@@ -146,10 +146,10 @@ def _save(folder: pathlib.Path, page: html_page.Page) -> list[str]:
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
     """Format the last rows of all seeds as a table, with their mean and standard deviation."""
-    return tables.in_markdown(_seeds_table(folders))
+    return render.in_markdown(_seeds_table(folders))
 
 
-def _seeds_table(folders: Mapping[int, pathlib.Path]) -> tables.Table:
+def _seeds_table(folders: Mapping[int, pathlib.Path]) -> render.Table:
     last = {seed: log.read_rows(folder / log.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
@@ -270,7 +270,7 @@ def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:
     return f"{config['data']['name']}, {config['model']['name']}, {loss['name']}", recipe
 
 
-def _last(row: Mapping[str, Any]) -> tables.Table:
+def _last(row: Mapping[str, Any]) -> render.Table:
     """Return the last row as a table with one line per data set."""
     panels = {
         title: key

@@ -18,7 +18,7 @@ import numpy as np
 from calib_jax import calibrators, metrics, train
 from calib_jax.core.examples import Source
 from calib_jax.core.files import reading
-from calib_jax.report import tables
+from calib_jax.report import render
 from calib_jax.report.chosen_metrics import chosen_metrics
 from calib_jax.train import log
 from experiments.reports import excluded
@@ -64,7 +64,7 @@ class Scores(NamedTuple):
         if self.after:
             columns[self.calibrator["name"]] = self.after
         rows = [[name, *(f"{of[name]:.4f}" for of in columns.values())] for name in self.before]
-        table = tables.aligned([["metric", *columns], *rows])
+        table = render.aligned([["metric", *columns], *rows])
         head = f"{self.num_examples:,} examples. {_NO_INTERVALS}"
         return "\n".join([head, "", table, *self.notes])
 

@@ -36,7 +36,7 @@ import numpy as np
 from calib_jax import calibrators, inference, metrics
 from calib_jax.core import texts
 from calib_jax.core.texts import without_nan
-from calib_jax.report import calibration, caveats
+from calib_jax.report import calibrate, caveats
 from calib_jax.report.caveats import NO_INTERVAL, adjusted
 from calib_jax.report.chosen_metrics import chosen_metrics
 from experiments.reports.label_rows import label_rows
@@ -202,7 +202,7 @@ def summarize(
     baseline: str,
     num_bins: int = 15,
     num_resamples: int = 1000,
-    criteria: Sequence[str] = (calibration.EXACT,),
+    criteria: Sequence[str] = (calibrate.EXACT,),
     about: Mapping[str, Any] | None = None,
     say: Callable[[str], None] = lambda _: None,
 ) -> Summary:
@@ -239,9 +239,7 @@ def summarize(
         measured = [_measured(run, by_phase) for run in loss_runs]
         for phase in by_phase:
             temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
-            unsettled[loss, phase] = calibration.not_converged(
-                run.states[phase] for run in measured
-            )
+            unsettled[loss, phase] = calibrate.not_converged(run.states[phase] for run in measured)
         for phase in diagrams:
             of_loss = _phase([run.results[phase] for run in measured], loss_runs, chosen, draws)
             if loss == baseline:
@@ -399,12 +397,12 @@ def _measured(run: Run, criteria: Mapping[str, str]) -> _Measured:
     if run.streamed:
         values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
         temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
-        states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibration.SETTLED))
+        states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibrate.SETTLED))
         return _Measured(values, temperatures, states)
     before = label_rows(*run.test).logits
     logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
     for phase, criterion in criteria.items():
-        params = calibration.fit_of("temperature", criterion)(*run.validation)
+        params = calibrate.fit_of("temperature", criterion)(*run.validation)
         temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
         logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
     return _Measured(logits, temperatures, states)
@@ -418,9 +416,9 @@ def phases_of(criteria: Sequence[str]) -> dict[str, str]:
     """
     if not criteria:
         return {}
-    calibration.columns("temperature", criteria)  # validates them
-    if list(criteria) == [calibration.EXACT]:
-        return {AFTER: calibration.EXACT}
+    calibrate.columns("temperature", criteria)  # validates them
+    if list(criteria) == [calibrate.EXACT]:
+        return {AFTER: calibrate.EXACT}
     return {f"{AFTER} by {criterion}": criterion for criterion in criteria}
 
 

@@ -11,8 +11,8 @@ import numpy as np
 from calib_jax import inference, metrics, plots
 from calib_jax.core import texts
 from calib_jax.core.texts import csv_lines, in_csv, without_nan
-from calib_jax.report import calibration, caveats, html_page, tables
-from calib_jax.report.files import drawable, file_name
+from calib_jax.report import calibrate, caveats, html_page, render
+from calib_jax.report.figures import drawable, file_name
 from experiments.reports import pages
 from experiments.reports.seed_intervals import WITH_SEEDS
 from experiments.reports.summary import AFTER, BEFORE, LEVEL, SHOWN, Cell, Summary
@@ -23,7 +23,7 @@ def text(summary: Summary) -> str:
     return pages.as_text(_head(summary), _sections(summary), _foot(summary))
 
 
-def _sections(summary: Summary) -> list[tuple[str, tables.Table]]:
+def _sections(summary: Summary) -> list[tuple[str, render.Table]]:
     """Return titled tables: as trained, after the temperatures side by side, and differences."""
     losses = list(dict.fromkeys(cell.loss for cell in summary.cells))
     before = [["loss", *SHOWN], *([loss, *_written(summary, loss, BEFORE)] for loss in losses)]
@@ -59,7 +59,7 @@ def _with_interval(cell: Cell) -> str:
     mark = texts.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{short_number(cell.sd)}"
     ends = (
-        "" if tables.is_alone(cell) else f" [{short_number(cell.low)}, {short_number(cell.high)}]"
+        "" if caveats.is_alone(cell) else f" [{short_number(cell.low)}, {short_number(cell.high)}]"
     )
     return f"{short_number(cell.value)}{star}{mark}{sd}{ends}"
 
@@ -74,14 +74,14 @@ def short_number(number: float) -> str:
     return text.replace("0.", ".", 1) if abs(number) < 1 else text
 
 
-def _differences(summary: Summary) -> tables.Table:
+def _differences(summary: Summary) -> render.Table:
     """Return a table of the differences of calibration errors and of metrics without a p-value."""
     rows: dict[tuple[str, str], dict[str, str]] = {}
     for cell in summary.cells:
         biased = metrics.named(cell.metric).biased
         if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
             row = rows.setdefault((cell.loss, cell.phase), {})
-            row[cell.metric] = tables.with_interval(cell.change, sign="+")
+            row[cell.metric] = render.with_interval(cell.change, sign="+")
             if cell.p is not None:
                 row[cell.metric] += f", p {caveats.p_of(cell.p)}"
     if not rows:
@@ -124,7 +124,7 @@ def _foot(summary: Summary) -> list[str]:
     interval = (
         f"; {LEVEL:.0%} interval of that mean over the {'seeds and the ' * seeds}test examples"
     )
-    interval *= not all(map(tables.is_alone, shown))
+    interval *= not all(map(caveats.is_alone, shown))
     return [
         f"Mean ± standard deviation over {num_seeds(summary)}{interval}. ECE"
         f" with {bins} bins of equal width, adaptive_ece of equal mass.",
@@ -149,10 +149,10 @@ def without_rows(names: Sequence[str]) -> list[str]:
 def on_grids(summary: Summary) -> list[str]:
     """Describe the temperatures that were searched on a grid."""
     grids = [
-        f"T by {criterion}: the first minimum of {calibration.search(criterion)}, on the validation"
+        f"T by {criterion}: the first minimum of {calibrate.search(criterion)}, on the validation"
         " set."
         for criterion in summary.criteria.values()
-        if criterion != calibration.EXACT
+        if criterion != calibrate.EXACT
     ]
     return [" ".join(grids)] if grids else []
 

@@ -10,7 +10,7 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core.names import options_of
 from calib_jax.data.formats import files
-from calib_jax.report import tables
+from calib_jax.report import render
 from experiments.running import cli
 
 
@@ -26,7 +26,7 @@ def listed(data_dir: str | None) -> str:
         if about.has_files:
             ways.append("\n".join([f"{name}: {about.title}", *fetching(name, about, root)]))
     place = f"Looked for in {root}, the folder of {why}."
-    return "\n\n".join([place, tables.aligned(rows), "To get one:", *ways])
+    return "\n\n".join([place, render.aligned(rows), "To get one:", *ways])
 
 
 def _where(name: str, about: data.About, data_dir: str | None) -> str:

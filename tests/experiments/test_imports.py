@@ -13,7 +13,7 @@ import pytest
 from absl import flags
 
 from calib_jax import calibrators, losses, metrics, report
-from calib_jax.report import calibration
+from calib_jax.report import calibrate
 from experiments.running import building, cli, imports
 from tests.experiments.processes import finish, refused
 from tests.experiments.test_building import config_of
@@ -171,10 +171,10 @@ def test_a_loss_has_the_options_of_its_signature(package):
 
 
 def test_a_calibrator_is_registered_once(package):
-    assert calibration.registered(None) is None
-    assert calibration.registered("temperature") == "temperature"
+    assert calibrate.registered(None) is None
+    assert calibrate.registered("temperature") == "temperature"
     for _ in range(2):
-        assert calibration.registered("own:Halved") == "Halved"
+        assert calibrate.registered("own:Halved") == "Halved"
     logits, labels = np.log([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])
     scores = report.score(
         logits,
@@ -188,7 +188,7 @@ def test_a_calibrator_is_registered_once(package):
     root = np.sqrt([0.9, 0.2]) / np.sqrt([[0.9, 0.1], [0.2, 0.8]]).sum(-1)
     assert value == pytest.approx(-np.log(root).mean(), rel=1e-5)
     with pytest.raises(TypeError, match="the calibrator 'certainty' has no Params and no fit and"):
-        calibration.registered("own:certainty")
+        calibrate.registered("own:certainty")
 
 
 def parsed(monkeypatch, *arguments):

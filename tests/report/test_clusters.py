@@ -1,17 +1,12 @@
 """Scores of clustered examples: width of intervals, folds, parts, what the report says."""
 
-import csv
-import dataclasses
-import io
-import json
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import calibrators, inference, metrics, report
-from calib_jax.report import calibration, caveats, scored_tables, tables
+from calib_jax.report import calibrate
 
 FEW = {"metrics": ["nll"], "num_resamples": 50}
 
@@ -49,7 +44,7 @@ def clustered():
     data = (labels, np.where(number < 2, 0, 1).astype(np.float32), number % 2)
     names = np.char.add("text ", number.astype(str))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(scored_tables, "PER_CLASS", ("per_class_recall",))
+        patch.setattr("calib_jax.report.score.PER_CLASS", ("per_class_recall",))
         scored = report.score(
             logits,
             labels,
@@ -85,38 +80,6 @@ def test_every_interval_is_that_of_whole_clusters(clustered):
     assert (part.examples, part.clusters) == (len(present), len(set(present)))
 
 
-@pytest.mark.slow
-def test_the_report_says_what_was_resampled(clustered):
-    scored, _ = clustered
-    few = "Fewer than 30 clusters (all examples: 22, class 0: "
-    for text in (str(scored), scored._repr_markdown_()):
-        assert "110 examples (weighted, 10 of weight 0 left out) in 22 clusters; whole" in text
-        assert few in text
-        assert caveats.BANDS in text
-    assert "group  n   clusters  predictions" in str(scored)
-    record = json.loads(tables.as_json(scored))
-    assert record["settings"]["clusters"] == 22
-    assert record["groups"][0]["clusters"] == 11
-    assert any(note.startswith(few) for note in record["notes"])
-    rows = list(csv.DictReader(io.StringIO(tables.as_csv(scored))))
-    assert {row["clusters"] for row in rows if row["table"] == "metrics"} == {"22"}
-
-    def with_clusters(count):
-        settings = scored.settings | {"clusters": count}
-        return str(dataclasses.replace(scored, settings=settings, groups=[], classes=[]))
-
-    assert "in 30 clusters; whole" in with_clusters(30)
-    assert "Fewer than" not in with_clusters(30)
-    assert "cluster" not in with_clusters(None)
-
-
-def test_many_small_parts_are_counted():
-    counts = {f"class {k}": k for k in range(9)}
-    (sentence,) = caveats.few_clusters(counts)
-    assert "class 4: 4 and 4 more)" in sentence
-    assert caveats.few_clusters({"all examples": 30}) == []
-
-
 def test_folds_contain_whole_clusters():
     """With one fold per cluster, each temperature is fitted without the cluster that it scales."""
     random = np.random.default_rng(1)
@@ -125,7 +88,7 @@ def test_folds_contain_whole_clusters():
     given = (jnp.asarray(logits), jnp.asarray(labels), None, None)
 
     def folds(count):
-        return calibration.calibrated("temperature", *given, count, "nll", 0, cluster)[1]
+        return calibrate.calibrated("temperature", *given, count, "nll", 0, cluster)[1]
 
     weights = [(cluster != k).astype(np.float32) for k in range(4)]
     fits = [calibrators.temperature.fit(logits, labels, weight) for weight in weights]

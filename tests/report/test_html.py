@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from calib_jax.report import files, html_page, pictures, tables
+from calib_jax.report import html_page, pictures, render
 
 from .fabricated import HOSTILE, scored
 
@@ -56,7 +56,7 @@ def read(page):
 @pytest.fixture(scope="module")
 def page():
     report = scored()
-    return html_page.render(files.score_page(report, pictures(report)))
+    return html_page.render(render.as_page(report, pictures(report)))
 
 
 def test_the_page_is_balanced_and_needs_nothing_else(page):
@@ -78,7 +78,7 @@ def test_the_page_is_balanced_and_needs_nothing_else(page):
 
 def test_all_numbers_of_the_markdown_are_on_the_page(page):
     text = " ".join("".join(read(page).text).split())
-    markdown = tables.as_markdown(scored())
+    markdown = render.as_markdown(scored())
     numbers = set(re.findall(r"[-+]?\d[\d,]*\.?\d*", markdown))
     assert len(numbers) > 30
     assert [number for number in numbers if number not in text] == []
@@ -92,10 +92,8 @@ def test_all_text_is_escaped(page):
     assert "javascript:" not in page
 
 
-def test_every_metric_and_the_worked_example_are_explained(page):
+def test_every_metric_is_explained(page):
     text = "".join(read(page).text)
-    for line in ("A forecaster states the probability of rain", "noise floor .0143", "Holm"):
-        assert line in text
     for name in ("nll", "ece"):
         assert html_page.definition(name) in text.replace("\n", " ")
     assert html_page.definition("no such metric") == ""
@@ -103,7 +101,7 @@ def test_every_metric_and_the_worked_example_are_explained(page):
 
 def test_equal_reports_give_equal_pages(page):
     report = scored()
-    assert html_page.render(files.score_page(report, pictures(report))) == page
+    assert html_page.render(render.as_page(report, pictures(report))) == page
 
 
 def test_the_markdown_shows_the_figures(tmp_path):

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from calib_jax.report import files, html_page, pictures
+from calib_jax.report import html_page, pictures, render
 
 from .fabricated import scored
 
@@ -57,7 +57,7 @@ document.querySelector("pre").textContent = event.data; }});</script>"""
 def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("browser")
     report = scored()
-    page = html_page.render(files.score_page(report, pictures(report)))
+    page = html_page.render(render.as_page(report, pictures(report)))
     (folder / "page.html").write_text(page.replace("</body>", PROBE + "</body>"))
     (folder / "plain.html").write_text(page)
     return folder

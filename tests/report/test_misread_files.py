@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import report
 from calib_jax.report import predictions
-from calib_jax.report.reading import answer_files, prediction_files
+from calib_jax.report.read import read_models, read_predictions
 
 
 def written(path, *lines):
@@ -27,7 +27,7 @@ def outcome(read, file):
 def test_numeric_columns_beside_named_classes_are_no_classes(tmp_path):
     head = "label,cat,dog,epoch,loss,prediction,example_id"
     file = written(tmp_path / "a.csv", head, "cat,2,1,7,0.3,1,104", "dog,0,1,7,0.1,1,230")
-    contents = prediction_files.read_predictions(file)
+    contents = read_predictions(file)
     assert contents.class_names == ("cat", "dog")
     np.testing.assert_array_equal(contents.logits, [[2, 1], [0, 1]])
     assert "no label is epoch, loss, prediction, example_id: not scored" in contents.notes[-1]
@@ -35,7 +35,7 @@ def test_numeric_columns_beside_named_classes_are_no_classes(tmp_path):
 
 def test_probabilities_that_sum_to_1_are_those_of_all_classes(tmp_path):
     file = written(tmp_path / "a.csv", "label,cat,dog,eel", "cat,.7,.2,.1", "dog,.1,.5,.4")
-    contents = prediction_files.read_predictions(file, probabilities=True)
+    contents = read_predictions(file, probabilities=True)
     assert contents.class_names == ("cat", "dog", "eel")
 
 
@@ -43,7 +43,7 @@ def test_no_log_probabilities_are_no_certainty(tmp_path):
     line = {"doc_id": 0, "resps": [["4"]], "filtered_resps": ["4"], "exact_match": 1}
     file = written(tmp_path / "a.jsonl", json.dumps(line | {"logprobs": []}))
     with pytest.raises(ValueError, match=r"has logprobs \[\]: give a number"):
-        answer_files.read_answers(file)
+        read_models(file)
 
 
 @pytest.mark.parametrize("value", [10**400, {"a": [1]}, [[None]], "x"])
@@ -51,7 +51,7 @@ def test_no_log_probabilities_are_no_certainty(tmp_path):
 def test_any_json_in_a_sample_is_read_or_refused_in_a_sentence(tmp_path, key, value):
     line = {"doc_id": 0, "resps": [["4"]], "filtered_resps": ["4"], "exact_match": 1}
     file = written(tmp_path / "a.jsonl", json.dumps(line | {"logprobs": [-1.0], key: value}))
-    for read in (answer_files.read_answers, prediction_files.read_predictions):
+    for read in (read_models,):
         assert "a.jsonl" in outcome(read, file)
 
 
@@ -59,13 +59,13 @@ def test_fractions_among_percent_are_refused(tmp_path):
     cells = ["0.8,1", "85,1", "90,0", "70,1"]
     file = written(tmp_path / "a.csv", "confidence,correct", *cells)
     with pytest.raises(ValueError, match="1 of 4 are between 0 and 1: fractions and percent may"):
-        answer_files.read_answers(file)
+        read_models(file)
 
 
 def test_grades_up_to_20_are_no_percent(tmp_path):
     file = written(tmp_path / "a.csv", "confidence,correct", "12,1", "20,1", "5,0")
     with pytest.raises(ValueError, match="name the column score"):
-        answer_files.read_answers(file)
+        read_models(file)
 
 
 def test_logits_with_a_large_offset_keep_their_digits():

@@ -3,7 +3,6 @@
 import csv
 import dataclasses
 import io
-import json
 import os
 
 import numpy as np
@@ -11,8 +10,8 @@ import pytest
 
 from calib_jax.core import texts
 from calib_jax.core.texts import printable
-from calib_jax.report import command, tables
-from calib_jax.report.files import file_names, pictures
+from calib_jax.report import render
+from calib_jax.report.figures import file_names, pictures
 from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
 from tests.selection import first_case
 
@@ -75,14 +74,14 @@ def check_markdown(text):
 def test_text_and_markdown_hold_no_escapes_and_no_markup(name):
     made = named(name)
     check_text(str(made))
-    for page in (made._repr_markdown_(), tables.as_model_card(made)):
+    for page in (made._repr_markdown_(), render.as_model_card(made)):
         check_markdown(page)
     assert texts.one_line(name) in str(made)  # it is shown, not dropped
 
 
 @hostile
 def test_a_cell_of_csv_is_no_formula_and_no_second_line(name):
-    text = tables.as_csv(named(name))
+    text = render.as_csv(named(name))
     check_text(text)
     rows = list(csv.DictReader(io.StringIO(text)))
     assert len(rows) == len(text.splitlines()) - 1
@@ -93,12 +92,6 @@ def test_a_cell_of_csv_is_no_formula_and_no_second_line(name):
             except ValueError:
                 assert not cell.lstrip().startswith(("=", "+", "-", "@"))
     assert {row["predictions"] for row in rows} >= {"as given"}
-
-
-@hostile
-def test_json_keeps_the_name(name):
-    read = json.loads(tables.as_json(named(name)))
-    assert {row["part"] for row in read["groups"]} == {name}
 
 
 @first_case
@@ -121,7 +114,7 @@ def test_names_that_are_long_or_differ_in_no_letter_have_figures_of_their_own():
     made = dataclasses.replace(
         made,
         reliability=dict.fromkeys(["as given", *calibrated], table),
-        calibrators={name: {"predictions": name[15:]} for name in calibrated},
+        calibrators={name: {"predictions": "as given"} for name in calibrated},
     )
     assert len([name for name in pictures(made) if name.startswith("reliability_")]) == 3
 
@@ -157,34 +150,6 @@ def test_a_report_of_other_inputs_is_escaped_and_stays_in_its_folder(name, tmp_p
     rows = list(csv.DictReader(io.StringIO((folder / "ood.csv").read_text())))
     assert len(rows) == 3
     assert all(row["outside"].isprintable() for row in rows)
-
-
-@pytest.mark.slow
-def test_names_from_a_file_are_escaped_by_the_command(tmp_path, capsys):
-    rng = np.random.default_rng(0)
-    path = tmp_path / f"{ESCAPES}.npz"
-    np.savez(
-        path,
-        logits=rng.normal(size=(60, 2)),
-        labels=rng.integers(0, 2, 60),
-        groups=np.array([ESCAPES, "=1+1", "<script>"] * 20),
-    )
-    out = tmp_path / "out"
-    options = ["--metrics=accuracy", "--resamples=20", "--cache=", f"--out={out}"]
-    assert command.main([str(path), *options]) == 0
-    assert (
-        command.main([str(path), "--metrics=accuracy", "--resamples=20", "--markdown", "--cache="])
-        == 0
-    )
-    assert command.main([f"{path}.npz"]) == 2  # there is no such file
-    assert command.main([str(path), f"--clusters={ESCAPES}"]) == 2
-    printed = capsys.readouterr()
-    for text in (printed.out, printed.err, (out / "report.md").read_text()):
-        assert text.replace("\n", "").isprintable()
-    cells = [row["part"] for row in csv.DictReader(io.StringIO((out / "report.csv").read_text()))]
-    assert "'=1+1" in cells
-    groups = {row["part"] for row in json.loads((out / "report.json").read_text())["groups"]}
-    assert groups == {ESCAPES, "=1+1", "<script>"}
 
 
 def test_names_and_numbers_of_common_reports_are_written_as_they_are():

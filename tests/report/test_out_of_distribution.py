@@ -3,7 +3,6 @@
 import csv
 import json
 import re
-import types
 
 import jax.numpy as jnp
 import numpy as np
@@ -161,50 +160,6 @@ def test_no_energy_after_a_calibrator_that_removes_offsets(name, tmp_path):
     assert note in "".join(read((tmp_path / "ood.html").read_text()).text)
 
 
-@pytest.mark.parametrize("name", some(sorted(KEEP_OFFSETS), {"temperature"}))
-@pytest.mark.parametrize("scale", some([1.0, 1e-3, 1e5], 1))
-def test_calibrators_that_keep_offsets_have_an_energy(name, scale):
-    inside, outside, (logits, labels) = offset_sets()
-    detections = report.out_of_distribution(
-        scale * inside,
-        {"o": scale * outside},
-        calibrate=name,
-        fit_on=(scale * logits, labels),
-        scores=["energy"],
-        **FEW,
-    )
-    assert energies(detections) == {"as given", name}
-    assert detections.notes == []
-
-
-def test_logits_without_offsets_lose_none_in_a_calibrator():
-    sets = [z - z.max(axis=1, keepdims=True) for z in (INSIDE, NEAR, HELD_OUT[0])]
-    detections = report.out_of_distribution(
-        sets[0],
-        {"near": sets[1]},
-        calibrate="temperature",
-        fit_on=(sets[2], HELD_OUT[1]),
-        scores=["energy"],
-        **FEW,
-    )
-    assert energies(detections) == {"as given", "temperature"}
-
-
-def test_a_calibrator_of_ones_own_that_removes_offsets_is_detected(monkeypatch):
-    own = types.SimpleNamespace(
-        Params=tuple,
-        fit=lambda logits, labels, weights=None: (),
-        apply=lambda params, logits: logits - logits.mean(-1, keepdims=True),
-    )
-    catalogue = {**calibrators.catalogue(), "centered": own}
-    monkeypatch.setattr(calibrators, "named", catalogue.__getitem__)
-    inside, outside, held_out = (np.float64(offset_sets()[0]), *offset_sets()[1:])
-    detections = report.out_of_distribution(
-        inside, {"o": outside}, calibrate="centered", fit_on=held_out, **FEW
-    )
-    assert energies(detections) == {"as given"}
-
-
 @pytest.mark.parametrize("dtype", some([np.float32, np.float16, jnp.bfloat16], 1))
 def test_log_probabilities_have_no_energy(dtype):
     inside, outside, (logits, labels) = offset_sets()
@@ -274,59 +229,3 @@ def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
     weighted = (*held_out, np.arange(200) % 2)
     detections = report.out_of_distribution(inside, {"o": outside}, fit_on=weighted, **fit)
     assert "fitted on 100 other examples" in str(detections)
-
-
-def test_options_of_a_calibrator_are_checked():
-    inside, outside, (logits, labels) = offset_sets()
-
-    def score(**options):
-        return report.out_of_distribution(inside, {"o": outside}, **options, **FEW)
-
-    with pytest.raises(ValueError, match=r"^fit_on needs calibrate, the name"):
-        score(fit_on=(logits, labels))
-    with pytest.raises(ValueError, match=r"^criterion needs calibrate, the name"):
-        score(criterion="ece")
-    fit = {"calibrate": "temperature"}
-    with pytest.raises(ValueError, match=r"^fit_on has 3 classes, and the predictions .* have 4"):
-        score(fit_on=(logits[:, :3], labels % 3), **fit)
-    for fit_on in (logits, logits[:3], (logits,), (logits, labels, None, 3), "val.npz"):
-        with pytest.raises(TypeError, match=r"^fit_on must be \(logits, labels\) or"):
-            score(fit_on=fit_on, **fit)
-    with pytest.raises(ValueError, match=r"all 200 .*labels|labels .*200"):
-        score(fit_on=(logits, labels[:3]), **fit)
-    with pytest.raises(TypeError, match="criterion"):
-        score(fit_on=(logits, labels), criterion=["nll", "ece"], **fit)
-
-
-def test_clusters_and_scores_are_checked():
-    inside, outside, _ = offset_sets()
-    ids = np.arange(200)
-    sets = {"o": outside, "far": outside}
-    with pytest.raises(ValueError, match="clusters has none of 'far': give the clusters"):
-        report.out_of_distribution(inside, sets, clusters=(ids, {"o": ids}), **FEW)
-    for clusters in (ids, (ids, ids), (ids,), (ids, {"o": ids}, 3)):
-        with pytest.raises(TypeError, match=r"clusters must be \(clusters of inside, \{name:"):
-            report.out_of_distribution(inside, {"o": outside}, clusters=clusters, **FEW)
-    with pytest.raises(TypeError, match="scores must be a list of names, got the string 'energy'"):
-        report.out_of_distribution(inside, {"o": outside}, scores="energy", **FEW)
-    with pytest.raises(ValueError, match="scores is empty"):
-        report.out_of_distribution(inside, {"o": outside}, scores=[], **FEW)
-
-
-def test_equal_resamples_are_no_interval(tmp_path):
-    sure = np.float32(40) * np.eye(4, dtype=np.float32)[np.arange(60) % 4]
-    apart = report.out_of_distribution(
-        sure, {"far": sure[:50] / 400}, scores=["entropy"], num_resamples=40
-    )
-    assert {row.value for row in apart.rows if row.metric == "ood_auroc"} == {1.0}
-    assert all(np.isnan([row.low, row.high]).all() for row in apart.rows)
-    text = str(apart)
-    assert "1.0000 [1.0000, 1.0000]" not in text
-    assert "No interval of ood_auroc, ood_aupr, ood_fpr95: all resamples have the same" in text
-    apart.save(tmp_path)
-
-    def refuse(constant):
-        raise AssertionError(constant)
-
-    read_back = json.loads((tmp_path / "ood.json").read_text(), parse_constant=refuse)
-    assert {row["low"] for row in read_back["metrics"]} == {None}

@@ -22,8 +22,9 @@ def nll(p, labels, floor=0.0):
 
 
 def noted(p, labels, weights=None, **options):
-    logits = predictions.as_logits(p, probabilities=True, weights=weights, **options)
-    return predictions.notes_on(p, logits, labels, weights, probabilities=True, **options)
+    given = predictions.Predictions(p, labels, weights, kind="probabilities")
+    floor = options.get("floor", predictions.FLOOR)
+    return predictions.notes_on(given, given.values(floor), floor)
 
 
 def test_logits_are_logarithms():
@@ -79,10 +80,10 @@ def test_another_floor():
 
 def test_a_logit_of_minus_infinity_is_counted():
     logits = jnp.array([[0.0, 1.0], [-jnp.inf, 0.0], [0.0, -jnp.inf]])
-    (note,) = predictions.notes_on(logits, logits, np.array([0, 0, 0]))
+    (note,) = predictions.notes_on(predictions.Predictions(logits, np.zeros(3, int)), logits, None)
     assert note.startswith("1 of 3 true classes have probability 0, so NLL is infinite. Without")
-    assert note.endswith("(--probabilities): a floor then replaces 0.")
-    assert predictions.notes_on(logits, logits, np.array([0, 1, 0])) == []
+    right = predictions.Predictions(logits, np.array([0, 1, 0]))
+    assert predictions.notes_on(right, logits, None) == []
 
 
 @pytest.mark.parametrize("digits", [1, 2, 3, 6])
@@ -140,9 +141,9 @@ def test_percentages_are_recognised():
         report.probability_rows(rows)
     with pytest.raises(ValueError, match=r"0\.2, 0\.3 have the sum 0\.5\.$"):
         report.probability_rows(np.array([[0.2, 0.3]]))
-    with pytest.raises(ValueError, match=r"73 in the column of class 1 is not in .*percentages"):
+    with pytest.raises(ValueError, match=r"73 have the sum 73. These are percentages"):
         report.probability_rows(np.array([1.0, 73, 28]))
-    with pytest.raises(ValueError, match=r"1\.5 in the column of class 1 is not in \[0, 1\]\.$"):
+    with pytest.raises(ValueError, match=r"1\.5 have the sum 1\.5\.$"):
         report.probability_rows(np.array([[1.5], [0.5]]))
-    with pytest.raises(ValueError, match=r"and -1 in .* These are logarithms, or logits"):
+    with pytest.raises(ValueError, match=r"and -1 have .* These are logarithms, or logits"):
         report.probability_rows(np.array([[-1.0], [0.5]]))

@@ -1,13 +1,10 @@
 """Temperatures by several criteria, side by side: against NumPy in double precision."""
 
-import json
-
 import numpy as np
 import pytest
 import scipy.optimize
 
 from calib_jax import report
-from calib_jax.report import tables
 
 CRITERIA = ["nll", "ece", "adaptive_ece:0.01"]
 
@@ -77,36 +74,6 @@ def test_each_temperature_minimizes_its_criterion(scored):
         assert np.sort(errors)[1] > errors[place] + 1e-6  # rounding does not decide
         assert fitted[name] == pytest.approx(grid[place], rel=1e-6)
     assert len(set(fitted.values())) == 3
-
-
-@pytest.mark.slow
-def test_tables_say_which_temperature_was_fitted_how(scored, tmp_path):
-    logits, labels = sample(0)
-    columns = [f"T by {criterion}" for criterion in CRITERIA]
-    assert list(scored.calibrators) == columns
-    for column in columns:
-        temperature = scored.calibrators[column]["params"]["temperature"]
-        wanted = nll(logits, labels, temperature)
-        assert scored.value("nll", column) == pytest.approx(wanted, rel=1e-5)
-    text = str(scored)
-    assert "The temperatures were fitted on 60 other examples." in text
-    lines = text.splitlines()
-    heads = " ".join(line for line in lines if line.startswith("metric  "))
-    assert all(column in heads for column in columns)
-    first = next(number for number, line in enumerate(lines) if line.startswith("metric  "))
-    assert max(map(len, lines[first:])) <= tables.TERMINAL
-    temperature = scored.calibrators[columns[2]]["params"]["temperature"]
-    (row,) = (line for line in lines if line.startswith("T by adaptive_ece:0.01 "))
-    assert row.split() == [
-        *("T", "by", "adaptive_ece:0.01", f"{temperature:.4g}"),
-        *("adaptive_ece", "on", "0.01,", "0.02,", "...,", "10", "converged"),
-    ]
-    # Values, differences, noise floors, temperatures.
-    assert scored._repr_markdown_().count("\n|---") == 4
-    record = json.loads(tables.as_json(scored))
-    assert list(record["calibrators"]) == columns
-    assert record["calibrator"] == record["calibrators"]["T by nll"]
-    assert "reliability_T_by_adaptive_ece_0.01.png" in scored.save(tmp_path)
 
 
 def test_refusals():

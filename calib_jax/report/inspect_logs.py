@@ -19,6 +19,8 @@ a score. All epochs of a sample have its id as their question. Samples without a
 samples that ended in an error, are left out.
 """
 
+from __future__ import annotations
+
 import json
 import math
 import pathlib
@@ -28,51 +30,50 @@ from typing import Any
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.reading.harness_samples import total_log_probability
-from calib_jax.report.reading.prediction_tables import counted, listed, shown
+from calib_jax.report.harness import total_log_probability
+from calib_jax.report.predictions import counted, listed, shown
 
-ENDINGS = (".json", ".eval")
-_KIND = "an evaluation log of Inspect"
-_ADVICE = "write it anew, or convert it by `inspect log convert --to=json`"
-_BYTES = 1 << 28  # of a JSON file, and of a member of an archive
+_BYTES = 1 << 28  # of a member of an archive
 _ARCHIVE_BYTES = 1 << 32  # of all samples of an archive, of which one at a time is in memory
 _HEADERS = ("header.json", "_journal/start.json")
 _CORRECT = {"C": 1, "I": 0, "N": 0}
 
 
-def answers(path: pathlib.Path) -> tuple[dict[str, list[Any]], list[str]]:
-    """Read the columns of answers of a log.
+def answers(path: pathlib.Path, log: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the columns `confidence` or `score`, `correct`, `question` and `model`; and notes.
 
-    Returns:
-      the columns `confidence` or `score`, `correct`, `question` and `model` by name; and notes.
+    Args:
+      path: the path of the log, for messages.
+      log: its content; `samples` may be an iterator.
     """
+    if not isinstance(log.get("eval"), Mapping) or isinstance(log.get("samples"), str | None):
+        raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
+    model = _inside(log, "eval", "model")
     rows: list[dict[str, Any]] = []
     scorers: list[str] = []
     number = 0
-    with reading.guard(path, _KIND, _ADVICE, library=True):
-        for number, (model, sample) in enumerate(_samples(path), start=1):
-            scores = _inside(sample, "scores")
-            if not isinstance(scores, Mapping) or not scores:
-                continue
-            scorers = scorers or list(scores)
-            score = scores.get(scorers[0])
-            value = _inside(score, "value")
-            if value is None or (isinstance(value, float) and math.isnan(value)):  # not scored
-                continue
-            question = _inside(sample, "id")
-            where = f"sample {shown(str(question))} of {path}"
-            rows.append(
-                {
-                    **_number(sample, score, where),
-                    "correct": _CORRECT.get(value, value) if isinstance(value, str) else value,
-                    "question": number if question is None else question,
-                    "model": model if isinstance(model, str) else "",
-                }
-            )
+    for number, sample in enumerate(log["samples"], start=1):
+        scores = _inside(sample, "scores")
+        if not isinstance(scores, Mapping) or not scores:
+            continue
+        scorers = scorers or list(scores)
+        score = scores.get(scorers[0])
+        value = _inside(score, "value")
+        if value is None or (isinstance(value, float) and math.isnan(value)):  # not scored
+            continue
+        question = _inside(sample, "id")
+        where = f"sample {shown(str(question))} of {path}"
+        rows.append(
+            {
+                **_number(sample, score, where),
+                "correct": _CORRECT.get(value, value) if isinstance(value, str) else value,
+                "question": number if question is None else question,
+                "model": model if isinstance(model, str) else "",
+            }
+        )
     if not rows:
         raise Unreadable(f"{path} has no samples with a score.")
-    kinds = {next(iter(row)) for row in rows}
-    if len(kinds) > 1:
+    if len({next(iter(row)) for row in rows}) > 1:
         raise Unreadable(f"{path} has a confidence in some samples only: give one to each.")
     notes = []
     if len(scorers) > 1:
@@ -80,7 +81,7 @@ def answers(path: pathlib.Path) -> tuple[dict[str, list[Any]], list[str]]:
         notes.append(f"{path}: the scorer {first} is read, and not {listed(others)}.")
     if left := number - len(rows):
         notes.append(f"{path}: {counted(left, 'sample')} without a score left out.")
-    return {name: [row[name] for row in rows] for name in rows[0]}, notes
+    return rows, notes
 
 
 def _number(sample: Any, score: Any, where: str) -> dict[str, Any]:
@@ -110,22 +111,9 @@ def _inside(value: Any, *path: str | int) -> Any:
     return value
 
 
-def _samples(path: pathlib.Path) -> Iterator[tuple[Any, Any]]:
-    """Yield the name of the model and the JSON of each sample."""
-    if path.suffix.lower() == ".eval":
-        yield from _archived(path)
-        return
-    log = reading.json_mapping(path, _KIND, _ADVICE, at_most=_BYTES)
-    samples = log.get("samples")
-    if not isinstance(log.get("eval"), dict) or not isinstance(samples, list):
-        raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
-    for sample in samples:
-        yield _inside(log, "eval", "model"), sample
-
-
-def _archived(path: pathlib.Path) -> Iterator[tuple[Any, Any]]:
-    """Read one member after the other; sizes in the directory are validated before."""
-    with reading.opened(path, _KIND, _ADVICE) as file:
+def archived(path: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Read the answers of an archive, one member after the other, within bounds of their sizes."""
+    with reading.opened(path, "an evaluation log of Inspect") as file:
         archive = zipfile.ZipFile(file)
         members = {member.filename: member for member in archive.infolist()}
         header = next((members[name] for name in _HEADERS if name in members), None)
@@ -134,9 +122,9 @@ def _archived(path: pathlib.Path) -> Iterator[tuple[Any, Any]]:
             raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
         if sum(member.file_size for member in samples) > _ARCHIVE_BYTES:
             raise ValueError(f"its samples have more than {_ARCHIVE_BYTES:,} bytes")
-        model = _inside(_member(archive, header), "eval", "model")
-        for member in samples:
-            yield model, _member(archive, member)
+        head = _member(archive, header)
+        parsed: Iterator[Any] = (_member(archive, member) for member in samples)
+        return answers(path, {"eval": _inside(head, "eval"), "samples": parsed})
 
 
 def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -16,8 +16,14 @@ from calib_jax.core import checks, import_paths, rows, values
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.core.values import refuse_labels
 from calib_jax.metrics import Stated
-from calib_jax.report.predictions import as_logits, shared_rows
-from calib_jax.report.reading.prediction_tables import counted
+from calib_jax.report.predictions import (
+    Predictions,
+    as_logits,
+    at_floor,
+    counted,
+    grid_of,
+    shared_rows,
+)
 
 # Logits, labels and weights of held-out examples; or answers, None and weights.
 Evidence: TypeAlias = tuple[Any, Any, Any]
@@ -64,12 +70,8 @@ def check_request(
             "cross_fit": cross_fit is not None,
             "criterion": criteria != [EXACT],
         }
-        given = [name for name, is_given in options.items() if is_given]
-        if given:
-            raise ValueError(
-                f"{' and '.join(given)} need{'s' * (len(given) == 1)} calibrate, the name of a"
-                " calibrator such as temperature."
-            )
+        if given := [name for name, is_given in options.items() if is_given]:
+            raise ValueError(f"{' and '.join(given)} needs calibrate, the name of a calibrator.")
     elif not isinstance(calibrate, str):
         raise TypeError(f"calibrate must be the name of a calibrator, got {calibrate!r}.")
     elif fit_on is not None and not all(
@@ -93,8 +95,56 @@ def chosen(calibrate: str | None, criterion: str | Sequence[str]) -> str | None:
     return name
 
 
+def check_distinct(names: Sequence[str]) -> None:
+    """Raise an error if two columns of the report would have one name."""
+    if len(set(names)) < len(names):
+        raise ValueError(
+            f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
+        )
+
+
+def columns_of(
+    models: Sequence[str],
+    calibrate: str | None,
+    fit_on: Collection[str],
+    criterion: str | Sequence[str],
+    of_scores: bool,
+) -> dict[str, dict[str, str]]:
+    """Name the columns of each model that is calibrated, with the criterion of each column.
+
+    Args:
+      models: the names of the models.
+      calibrate: the name of the calibrator, or None.
+      fit_on: the models with other examples to fit on; without any, all are cross-fitted.
+      criterion: what a temperature minimises, or several.
+      of_scores: whether the models are scores, which a calibrator replaces.
+    """
+    if calibrate is None:
+        return {}
+    criteria = columns(calibrate, criterion)
+    fitted_models = list(fit_on or models)
+    if strange := [model for model in fitted_models if model not in models]:
+        raise ValueError(
+            f"score: fit_on has {', '.join(map(repr, strange))}, and the predictions are called"
+            f" {', '.join(map(repr, models))}: use these names."
+        )
+    if of_scores:
+        if missing := [model for model in models if model not in fitted_models]:
+            raise ValueError(
+                f"score: fit_on is missing for {', '.join(missing)}: give one per model."
+            )
+        return {model: {model: EXACT} for model in models}
+    alone = fitted_models == [models[0]]
+    named_columns = {
+        model: {f"{name}{'' if alone else f' of {model}'}": by for name, by in criteria.items()}
+        for model in fitted_models
+    }
+    check_distinct([*models, *(column for each in named_columns.values() for column in each)])
+    return named_columns
+
+
 def _is_evidence(fit_on: Any) -> bool:
-    answers = isinstance(fit_on, Stated | calibrators.Scored)
+    answers = isinstance(fit_on, Stated | calibrators.Scored | Predictions)
     return answers or (isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3))
 
 
@@ -120,46 +170,100 @@ def _values_of(rows: Any) -> Array:
     return jnp.asarray(rows.confidence if isinstance(rows, Stated) else rows)
 
 
-def on_shared(
-    scored: Evidence, fit_on: Evidence, kind: str = "example", fitted: str = "fit_on"
-) -> str:
-    """Count the scored examples that a calibrator would be fitted on; "" without any.
-
-    Raise an error if they are more than `MOST_SHARED` of the scored or the fitted examples.
+def evidence(given: Predictions, floor: float | None, kind: str, values: Any) -> Evidence:
+    """Return the examples of a fit: logits, labels and weights, or answers, None and weights.
 
     Args:
-      scored: logits or answers, labels or None, and weights.
-      fit_on: the same of the examples of the fit.
-      kind: what an example is called.
-      fitted: what the examples of the fit are called.
+      given: the examples.
+      floor: what smaller probabilities are raised to.
+      kind: the kind of the numbers that are calibrated.
+      values: the numbers that are calibrated.
     """
+    if given.of_classes != (kind in ("logits", "probabilities")) or (
+        not given.of_classes and given.kind != kind
+    ):
+        raise TypeError(
+            f"score: fit_on must be numbers of the same kind, {kind}, and it has {given.kind}; of"
+            " answers it is a Stated or a Scored, or with weights (answers, None, weights)."
+        )
+    if not given.of_classes:
+        return given.values(name="fit_on"), None, given.weights
+    logits = given.values(floor, name="fit_on")
+    return held_out(logits, given.labels, given.weights, num_classes=values.shape[-1])
 
-    def examples(rows: Any, labels: Any, weights: Any = None) -> Evidence:
-        return _values_of(rows), rows.correct if labels is None else labels, weights
 
-    sets = examples(*scored), examples(*fit_on)
-    sizes = [
-        np.size(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
-        for _, labels, weights in sets
-    ]
-    number = shared_rows(*sets)
-    return shared_sentence(number, sizes[0], sizes[1], kind, fitted)
+def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") -> str:
+    """Count the scored examples that a calibrator would be fitted on; "" without any.
 
-
-def shared_sentence(number: int, scored: int, fitted: int, kind: str, where: str) -> str:
-    """Describe how many scored examples are fitted on; raise an error if they are many."""
+    Raise an error if they are more than `MOST_SHARED` of the scored or the fitted examples. Files
+    may number their questions from 1 each: a number is the same question only beside the same
+    answer.
+    """
+    asked = [each.questions for each in (scored, given) if each.questions is not None]
+    kind = "example" if scored.of_classes else "answer"
+    if len(asked) == 2:
+        kind, sets = "question", [{*map(str, each.tolist())} for each in asked]
+        if all(question.isdecimal() for names in sets for question in names):
+            triples = [
+                {*zip(map(str, each.questions), map(str, each.logits), each.labels, strict=True)}
+                for each in (scored, given)
+                if each.questions is not None
+            ]
+            number = len({question for question, *_ in triples[0] & triples[1]})
+        else:
+            number = len(sets[0] & sets[1])
+        sizes = [len(names) for names in sets]
+    else:
+        rows = [(each.logits, each.labels, each.weights) for each in (scored, given)]
+        number = shared_rows(*rows)
+        sizes = [
+            np.size(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
+            for _, labels, weights in rows
+        ]
     if not number:
         return ""
     found = (
-        f"{number:,} of {scored:,} scored {kind}s {'is' if number == 1 else 'are'} also among the"
-        f" {fitted:,} of {where}"
+        f"{number:,} of {sizes[0]:,} scored {kind}s {'is' if number == 1 else 'are'} also among the"
+        f" {sizes[1]:,} of {where}"
     )
-    if number > MOST_SHARED * min(scored, fitted):
+    if number > MOST_SHARED * min(sizes):
         raise ValueError(
             f"score: {found}, and a calibrator is never fitted on the examples that are scored.\n"
             "Give other examples, or cross_fit=5."
         )
     return f"{found}: the calibrated numbers look better than they are."
+
+
+def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> str:
+    """Say whether a few true classes of probability 0 decide a temperature; "" if they do not.
+
+    They do if a floor of half the smallest step of the probabilities gives another temperature.
+
+    Args:
+      given: the examples of the fit.
+      logits: their logits, along one batch axis.
+      floor: what smaller probabilities were raised to.
+    """
+    zeros = at_floor(given, logits, floor)
+    p = given.present
+    if given.kind != "probabilities" or not np.any(zeros) or not np.any(p > 0):
+        return ""
+    step = grid_of(p)
+    other = step / 2 if step else float(np.min(p[p > 0])) / 2
+    if floor is None or floor >= other:
+        return ""
+    weights = None if given.weights is None else jnp.ravel(given.weights)
+    again = given.values(min(other, 0.1)).reshape(logits.shape)
+    found, with_other = (
+        float(calibrators.temperature.fit(z, np.ravel(given.labels), weights).temperature)
+        for z in (logits, again)
+    )
+    if 1 / 1.25 < found / with_other < 1.25:
+        return ""
+    return (
+        f"{np.sum(zeros):,} of {len(zeros):,} true classes have probability 0 and decide the fit:"
+        f" T = {found:.3g}, and {with_other:.3g} with --floor={other:.3g}."
+    )
 
 
 def calibrated(
@@ -172,8 +276,11 @@ def calibrated(
     criterion: str,
     seed: int,
     clusters: Shaped[np.ndarray, " rows"] | None = None,
+    groups: tuple[Any, Any] | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit.
+
+    With the groups of the examples and of those of the fit, each group has its own temperature.
 
     Folds contain whole clusters, so no fold is fitted on examples that depend on its examples.
     Instead of logits and labels, answers and None give the answers with calibrated confidences.
@@ -182,9 +289,16 @@ def calibrated(
         # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
         logits, *_ = rows.present(logits, labels, weights)
     values = _values_of(logits)
+    apply, fit = named(name).apply, fit_of(name, criterion)
+    if groups is not None:
+        if name != "temperature" or criterion != EXACT:
+            raise ValueError("per is for calibrate=temperature by the NLL: leave it out.")
+        of_temperature = calibrators.temperature
+        apply = functools.partial(of_temperature.apply_by_group, groups=groups[0])
+        fit = functools.partial(of_temperature.fit_by_group, groups=groups[1])
     if fit_on is not None:
-        apply_fitted, described = fitted(name, fit_on, criterion)
-        return apply_fitted(logits), described
+        params = fit(*fit_on[:2], weights=fit_on[2])
+        return apply(params, logits), _described(name, criterion, _others(fit_on), _plain(params))
     if cross_fit is None:
         raise ValueError(
             "a calibrator is never fitted on the examples that are scored.\nGive fit_on (other"
@@ -200,14 +314,14 @@ def calibrated(
         raise ValueError(
             f"cross_fit must lie in [2, {num_units}], the number of {what}, got {cross_fit}."
         )
-    apply, fit = named(name).apply, fit_of(name, criterion)
     fold = np.random.default_rng(seed).permutation(num_units)[unit] % cross_fit
     result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
     all_params = []
     for i in range(cross_fit):
         # Select the other folds by weight, so that all fits have one shape and compile once.
         fold_weights = jnp.asarray(fold != i, jnp.float32)
-        params = fit(logits, labels, fold_weights if weights is None else fold_weights * weights)
+        kept = fold_weights if weights is None else fold_weights * weights
+        params = fit(logits, labels, weights=kept)
         all_params.append(_plain(params))
         scored = (fold_weights == 0).reshape(-1, *[1] * (values.ndim - 1))
         result = jnp.where(scored, apply(params, values), result)
@@ -223,11 +337,15 @@ def fitted(
 ) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """Fit a calibrator; return the function that applies it and a description of the fit."""
     params = fit_of(name, criterion)(*fit_on)
+    described = _described(name, criterion, _others(fit_on), _plain(params))
+    return functools.partial(named(name).apply, params), described
+
+
+def _others(fit_on: Evidence) -> str:
+    """Count the examples of a fit."""
     examples, _, weights = (*fit_on, None)[:3]
     present = len(_values_of(examples)) if weights is None else np.sum(np.asarray(weights) > 0)
-    count = int(present)
-    described = _described(name, criterion, counted(count, "other example"), _plain(params))
-    return functools.partial(named(name).apply, params), described
+    return counted(int(present), "other example")
 
 
 def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
@@ -279,7 +397,7 @@ def source(calibrator: dict[str, Any]) -> str:
 
 def temperature(calibrator: dict[str, Any]) -> str:
     """Format the fitted temperature, or the smallest and largest temperature of several folds."""
-    temperatures = [fold["temperature"] for fold in _folds(calibrator)]
+    temperatures = np.ravel([fold["temperature"] for fold in _folds(calibrator)]).tolist()
     ends = dict.fromkeys(f"{end:.4g}" for end in (min(temperatures), max(temperatures)))
     return " to ".join(ends)
 
@@ -296,7 +414,8 @@ def unsettled(calibrator: dict[str, Any]) -> str:
     >>> unsettled({"name": "temperature", "params": [fold, fold]})
     'no_optimum'
     """
-    return not_converged(_ends(calibrator))
+    zeros = ["decided by zeros"] if calibrator.get("decided_by") else []
+    return not_converged([*zeros, *_ends(calibrator)])
 
 
 def not_converged(names: Iterable[str]) -> str:

@@ -1,1 +1,0 @@
-"""Read files of predictions and of answers, without executing their content."""

@@ -1,0 +1,204 @@
+"""What people ask: rounded probabilities, rows with own options, thresholds, ranks, transfer."""
+
+import json
+
+import numpy as np
+import pytest
+from scipy.special import log_softmax, softmax
+
+from calib_jax import inference, metrics, report
+from calib_jax.report import predictions
+from calib_jax.report.read import read_models
+
+FEW = {"num_resamples": 20, "metrics": ["nll", "ece"]}
+
+
+def sample(num_rows=900, scale=3.0, seed=0, num_classes=3):
+    """Return logits that are `scale` times too large, and labels."""
+    random = np.random.default_rng(seed)
+    z = 1.3 * random.standard_normal((num_rows, num_classes))
+    labels = (z + random.gumbel(size=z.shape)).argmax(-1)
+    return scale * z, labels
+
+
+def rounded(digits=2, **options):
+    logits, labels = sample(**options)
+    return np.round(softmax(logits, axis=1), digits), labels
+
+
+@pytest.mark.parametrize("step", [0.1, 0.01, 0.001, 0.0001])
+def test_the_grid_of_rounded_probabilities_is_found(step):
+    p = np.round(softmax(sample()[0], axis=1) / step) * step
+    assert predictions.grid_of(p) == predictions.grid_of(p.astype(np.float32)) == step
+    assert predictions.grid_of(softmax(sample()[0], axis=1)) is None
+
+
+def test_zeros_of_rounded_probabilities_are_half_a_step_and_the_first_line_says_so():
+    p, labels = rounded()
+    scored = report.score(p, labels, probabilities=True, **FEW)
+    kept = np.maximum(p / p.sum(1, keepdims=True), 0.005)
+    expected = -np.log(kept / kept.sum(1, keepdims=True))[np.arange(900), labels].mean()
+    assert scored.value("nll") == pytest.approx(expected, rel=1e-5)
+    first = str(scored).splitlines()[0]
+    assert first.startswith("The probabilities are rounded to 0.01;")
+    assert "read as 0.005 (half a step; --floor sets another value)" in first
+
+
+def test_a_fit_that_a_few_zeros_decide_has_no_star():
+    p, labels = rounded()
+    fit = rounded(seed=1)
+    options = {"probabilities": True, "calibrate": "temperature", "fit_on": fit, **FEW}
+    half = report.score(p, labels, **options)
+    assert half.unsettled == {}
+    decided = report.score(p, labels, floor=1e-38, **options)
+    assert decided.unsettled == {"temperature": "decided by zeros"}
+    assert all(change.p_value is None for change in decided.changes)
+    (line,) = (line for line in decided.headlines if "decide the fit" in line)
+    fitted = half.calibrator["params"]["temperature"]
+    assert f"and {fitted:.3g} with --floor=0.005" in line
+
+
+def test_percent_on_a_grid_is_read_as_percent(tmp_path):
+    p, labels = rounded()
+    rows = [
+        f"{label},{','.join(f'{100 * x:.0f}' for x in row)}"
+        for label, row in zip(labels, p, strict=True)
+    ]
+    path = tmp_path / "p.csv"
+    path.write_text("\n".join(["label,probability_0,probability_1,probability_2", *rows]))
+    (model,) = read_models(str(path))
+    assert (model.kind, model.floor()) == ("probabilities", 0.005)
+    np.testing.assert_allclose(model.logits, p, atol=1e-9)
+
+
+def lines(path, rows):
+    path.write_text("\n".join(map(json.dumps, rows)))
+    return str(path)
+
+
+def options_file(path, num_rows=240, seed=0):
+    """Write questions of two to five options; return logits, places of the labels and types."""
+    random = np.random.default_rng(seed)
+    rows, expected = [], []
+    for k in range(num_rows):
+        size = 2 + k % 4
+        z = random.standard_normal(size)
+        place = int(random.integers(size))
+        names = [f"{k}-{j}" for j in range(size)]
+        kind = "score" if size == 5 else "choice"
+        p = dict(zip(names, softmax(z).tolist(), strict=True))
+        rows.append({"probabilities": p, "label": names[place], "question": k, "type": kind})
+        expected.append((z, place))
+    return lines(path, rows), expected
+
+
+def test_options_vary_by_row(tmp_path):
+    file, expected = options_file(tmp_path / "a.jsonl")
+    scored = report.score_files(
+        predictions=[file], metrics=["nll", "accuracy", "brier"], resamples=20
+    )
+    nll = [-log_softmax(z)[place] for z, place in expected]
+    assert scored.value("nll") == pytest.approx(np.mean(nll), rel=1e-5)
+    right = [z.argmax() == place for z, place in expected]
+    assert scored.value("accuracy") == pytest.approx(np.mean(right))
+    brier = [np.sum((softmax(z) - np.eye(len(z))[place]) ** 2) for z, place in expected]
+    assert scored.value("brier") == pytest.approx(np.mean(brier), rel=1e-5)
+    parts = {(part.part, part.metric): part for part in scored.groups}
+    assert parts["options=3", "nll"].value == pytest.approx(np.mean(nll[1::4]), rel=1e-5)
+    assert parts["type=score", "nll"].examples == 60
+    ranked = [
+        np.sum((np.cumsum(softmax(z)) - (np.arange(len(z)) >= place)) ** 2)
+        for z, place in expected[3::4]
+    ]
+    if "ranked_probability_score" in metrics.catalogue():
+        value = parts["ordinal=yes", "ranked_probability_score"].value
+        assert min(abs(value / np.mean(ranked) - scale) for scale in (1, 1 / 4)) < 1e-4
+
+
+def test_the_same_options_in_every_row_are_classes(tmp_path):
+    rows = [{"probabilities": {"no": 0.3, "yes": 0.7}, "label": "yes"}]
+    rows += [{"probabilities": {"yes": 0.6, "no": 0.4}, "label": False}]
+    (model,) = read_models(lines(tmp_path / "a.jsonl", rows))
+    assert model.class_names == ("no", "yes")
+    assert model.logits.tolist() == [[0.3, 0.7], [0.4, 0.6]]
+    assert model.labels.tolist() == [1, 0]
+
+
+def test_responses_of_decision_models(tmp_path):
+    answers = {
+        "urgent": {"type": "noul", "noul": 0.75},
+        "team": {
+            "type": "choice",
+            "choice": "a",
+            "probabilities": {"a": 0.5, "b": 0.25, "c": 0.25},
+        },
+    }
+    row = {"id": "t", "model": "m", "answers": answers, "labels": {"urgent": True, "team": "c"}}
+    (model,) = read_models(lines(tmp_path / "a.jsonl", [row]))
+    np.testing.assert_array_equal(model.logits, [[0.25, 0.75, np.nan], [0.5, 0.25, 0.25]])
+    assert (model.model, model.labels.tolist()) == ("m", [1, 2])
+    assert model.groups["type"].tolist() == ["noul", "choice"]
+    assert model.clusters.tolist() == ["t", "t"]
+
+
+def test_a_threshold_has_its_guarantee():
+    logits, labels = sample(3000, scale=1)
+    scored = report.score(logits, labels, threshold_for="accuracy:0.8", **FEW)
+    found = inference.guaranteed_coverage(logits, labels, risk=0.2)
+    (table,) = (table for table in scored.tables if table.title.startswith("Threshold"))
+    assert table.rows[1][2] == f"{found.threshold:.4f}"
+    confidence = softmax(logits, axis=1).max(axis=1)
+    assert np.mean(confidence > found.threshold) == pytest.approx(found.coverage, abs=1e-3)
+    none = report.score(logits[:60], labels[:60], threshold_for="error:0.05", **FEW)
+    (table,) = (table for table in none.tables if table.title.startswith("Threshold"))
+    assert table.rows[1][2] == "none"
+    assert "more rows" in table.rows[1][4]
+
+
+@pytest.mark.parametrize("text", ["accuracy", "accuracy:2", "recall:0.5"])
+def test_other_thresholds_are_refused(text):
+    with pytest.raises(ValueError, match=r"must be like accuracy:0\.95"):
+        report.score(*sample(60), threshold_for=text, **FEW)
+
+
+def test_three_models_have_ranks():
+    logits, labels = sample(scale=1)
+    models = {"bold": 4 * logits, "same": 1.01 * logits}
+    scored = report.score(logits, labels, name="true", compare=models, **FEW)
+    (table,) = (table for table in scored.tables if table.title == "Ranks")
+    assert [row[1] for row in table.rows[1:]][-1] == "bold"
+    assert table.rows[3][0] == "3"
+    nll, parts = metrics.nll(4 * logits, labels), table.rows[3][3:5]
+    assert sum(map(float, parts)) == pytest.approx(float(nll), abs=2e-4)
+
+
+@pytest.mark.parametrize("other", [3.0, 1.0])
+def test_whether_the_temperature_transfers(other):
+    test, fit = sample(2000), sample(2000, scale=other, seed=1)
+    scored = report.score(*test, calibrate="temperature", fit_on=fit, **FEW)
+    (table,) = (table for table in scored.tables if "transfer" in table.title)
+    assert ("the two sets differ" in table.note.replace("no sign that", "")) or other == 3
+    assert ("no sign that the sets differ" in table.note) == (other == 3)
+    cost = float(table.rows[1][3]) - float(table.rows[1][4])
+    assert (cost > 0.1) == (other == 1)
+
+
+def test_a_temperature_for_each_group():
+    logits, labels = sample(2000, scale=1)
+    groups = np.where(np.arange(2000) % 2, "sure", "true")
+    given = logits * np.where(groups == "sure", 4, 1)[:, None]
+    options = {"calibrate": "temperature", "cross_fit": 2, **FEW}
+    one = report.score(given, labels, groups=groups, **options)
+    per = report.score(given, labels, groups=groups, per="group", **options)
+    assert per.value("nll", "temperature") < one.value("nll", "temperature") - 0.02
+    with pytest.raises(ValueError, match="no such column of groups"):
+        report.score(given, labels, per="type", **options)
+
+
+def test_predicted_losses_are_those_of_inference():
+    logits, labels = sample(1000)
+    scored = report.score(logits, labels, predict_losses=True, **FEW)
+    (table,) = (table for table in scored.tables if table.title == "Trained with another loss")
+    found = inference.predict_loss(logits, labels, "focal")
+    (row,) = (row for row in table.rows if row[0] == "focal")
+    assert row[1].startswith(f"{found.temperature.value:.2f} [")

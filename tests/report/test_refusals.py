@@ -1,0 +1,118 @@
+"""Bad input: one to three lines that name the file, the place and the way out."""
+
+import json
+
+import numpy as np
+import pytest
+
+from calib_jax import report
+from calib_jax.report.read import read_models
+
+NUMBERS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0]])
+CHOICES = {"doc_id": 0, "filtered_resps": [[-1.0, "a"], [-2.0, "b"]]}
+# The content of a table and of a line of JSON, and what the sentence says.
+TABLES = {
+    "no label": (
+        "logit_0,logit_1\n1,2\n",
+        "no column label; it has logit_0, logit_1: add the labels",
+    ),
+    "other name": ("target_class,a\n1,2\n", "rename target_class to label"),
+    "empty": ("", "no column label; it has none"),
+    "no rows": ("label,logit_0,logit_1\n", "no examples, only a header"),
+    "short row": ("label,logit_0,logit_1\n0,1,2\n1,2\n", r"row 2 of .* has 2 fields, not 3"),
+    "long row": ("label,logit_0,logit_1\n0,1,2,3\n", "Expected 3 fields in line 2, saw 4"),
+    "text": ("label,logit_0,logit_1\n0,1,2\n1,x,2\n", "column logit_0 of .* row 2 has 'x'"),
+    "underscore": ("label,logit_0,logit_1\n0,1_0,2\n", "row 1 has '1_0'"),
+    "decimal comma": ("label;logit_0;logit_1\n0;1,5;2\n", "has '1,5': write decimals with a point"),
+    "unknown class": ("label,logit_cat,logit_dog\nfish,1,2\n", "'fish' in row 1, .* no class"),
+    "bare classes": ("label,cat,dog\n1,1,2\n", "must have columns label, logit_0, logit_1"),
+    "duplicate": ("label,logit_0,logit_0\n0,1,2\n", "two columns 'logit_0': keep one"),
+    "two labels": ("label,Labels,logit_0\n0,0,1\n", "which mean the same: keep one"),
+    "gap": ("label,logit_0,logit_2\n0,1,2\n", "number all classes from 0"),
+    "only class 0": ("label,probability_0\n0,1\n", "number all classes from 0"),
+    "label": (
+        "label,logit_0,logit_1\n0,1,2\n7,1,2\n",
+        r"label 7 of .*example 1, .* 2 classes 0 to 1",
+    ),
+    "beyond 64 bits": (f"label,logit_0,logit_1\n{10**30},1,2\n", "in row 1, which is no class"),
+    "from 1": ("label,logit_0,logit_1\n1,1,2\n2,1,2\n", "from 1 to 2: give --first_label=1"),
+    "quote": ('label,logit_0,logit_1,group\n0,1,2,"a\n1,1,2,b\n', "unexpected end of data"),
+    "separator": ("label|logit_0\n1|2\n", "separate columns by commas"),
+    "escapes": ("label,\x1b[2J,b\nx,1,2\n", r"\\x1b\[2J"),
+}
+LINES = {
+    "no JSON": ('{"label": 0', "line 1 of .* is no JSON object: Expecting"),
+    "no object": ("[1]", "give one JSON object for each"),
+    "one option": ('{"probabilities": {"a": 1}, "label": "a"}', "give two numbers or more"),
+    "no option": (
+        '{"probabilities": {"a": 0.5, "b": 0.5}, "label": "c"}',
+        "none of its options: a, b",
+    ),
+    "no target": (json.dumps(CHOICES | {"target": "7"}), "which is none of its choices"),
+    "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of line 1 again"),
+}
+ARRAYS = {
+    "rows": ({"labels": [0, 1]}, r"labels of .* must have shape \(3,\)"),
+    "fractions": ({"labels": [0.5, 1, 2]}, "labels of .* must be integers"),
+    "names": ({"labels": ["a", "b", "a"]}, "which is no class: it must be a whole number"),
+    "integers": ({"logits": NUMBERS.astype(int)}, "must be floating point"),
+    "pickle": ({"groups": np.array([{}] * 3)}, "pickled objects, which are never read"),
+    "weights": ({"weights": np.ones((3, 2))}, r"weights of .* must have shape \(3,\)"),
+}
+KINDS = [
+    *(("csv", content, message) for content, message in TABLES.values()),
+    *(("jsonl", content, message) for content, message in LINES.values()),
+]
+
+
+@pytest.mark.parametrize(("ending", "content", "message"), KINDS, ids=[*TABLES, *LINES])
+def test_a_text_that_cannot_be_read(tmp_path, ending, content, message):
+    path = tmp_path / f"run.{ending}"
+    path.write_text(content)
+    refused(path, message)
+
+
+@pytest.mark.parametrize(("arrays", "message"), ARRAYS.values(), ids=ARRAYS)
+def test_arrays_that_do_not_fit(tmp_path, arrays, message):
+    path = tmp_path / "run.npz"
+    np.savez(path, **{"logits": NUMBERS, "labels": [0, 1, 2], **arrays})
+    refused(path, message)
+
+
+def refused(path, message):
+    with pytest.raises(ValueError, match=f"(?s){message}") as caught:
+        read_models(str(path))
+    text = str(caught.value)
+    assert path.name in text
+    assert text.count("\n") <= 2
+    assert text.replace("\n", "").isprintable()
+
+
+@pytest.mark.parametrize(
+    ("value", "weights"), [(np.nan, [1, 1, 1]), (1, [1, -1, 1]), (1, [0, 0, 0])]
+)
+def test_values_are_judged_when_they_are_scored(tmp_path, value, weights):
+    numbers = NUMBERS.copy()
+    numbers[1, 1] = value
+    np.savez(tmp_path / "run.npz", logits=numbers, labels=[0, 1, 2], weights=weights)
+    with pytest.raises(ValueError, match=r"run\.npz"):
+        report.score_files(predictions=[str(tmp_path / "run.npz")])
+
+
+@pytest.mark.parametrize("name", ["none.npz", "run.txt", "alone.npy", "folder.csv", "text.csv"])
+def test_files_that_are_none(tmp_path, name):
+    (tmp_path / "folder.csv").mkdir()
+    (tmp_path / "text.csv").write_text("label,cat,Äffchen\n0,1,2\n", encoding="latin-1")
+    with pytest.raises((ValueError, FileNotFoundError), match=name):
+        read_models(str(tmp_path / name))
+
+
+def test_a_long_question_takes_no_memory(tmp_path):
+    """An array of text would pad each of 2,000 cells to 200,000 letters, 1.6 GB."""
+    path = tmp_path / "a.jsonl"
+    rows = [{"confidence": 0.5, "correct": 1, "question": f"q{k}"} for k in range(2000)]
+    rows[0]["question"] = "q" * 200_000
+    path.write_text("\n".join(map(json.dumps, rows)))
+    (model,) = read_models(str(path))
+    assert model.questions.dtype == object
+    assert len(model.questions[0]) == 200_000
