@@ -49,7 +49,7 @@ def read(how: Request) -> list[Predictions]:
     elif ending == ".jsonl":
         rows = list(_lines(how))
     else:
-        value = reading.json_value(how.path, KIND, at_most=1 << 28)
+        value = json.loads(reading.text(how.path, KIND, at_most=1 << 28))
         of_inspect = isinstance(value, Mapping)
         rows, notes = inspect_logs.answers(how.path, value) if of_inspect else (value, [])
     if not rows or not all(isinstance(row, Mapping) for row in rows):
