@@ -37,7 +37,7 @@ PUBLIC_ONLY = SUBPACKAGES - {"core", "report"}
 SHARED_FORMATS = ("calib_jax.train.checkpoint", "calib_jax.train.log", "calib_jax.data.formats")
 # and the folder whose subject is the inside: benchmarks of parts.
 OF_INTERNALS = ("experiments/benchmarks",)
-# `metrics.bootstrap` and two more are lazy aliases of functions of `inference`, where users look.
+# An error of `metrics` names the functions of `inference`, where users look for them.
 ALIASES = Path("calib_jax/metrics/__init__.py"), "calib_jax.inference"
 THE_PARALLEL_FILE = Path("calib_jax/train/pmap.py")
 

@@ -17,9 +17,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.core.numerics import fold_entries_above, is_true_class, widened
+from calib_jax.core.numerics import fold_entries_above, widened
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Labels, PerClass, PerExample, Vector, Weights
+from calib_jax.core.types import Array, Labels, PerExample, Vector
 
 _SHORT_SUM = 4096  # rows whose sum in float32 is exact enough
 
@@ -84,21 +84,6 @@ BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
     "left": lambda values, num_bins: left_closed_bin_index(values, uniform_edges(num_bins)),
     "ceil": _ceil,
 }
-
-
-def class_bin_sums(p: PerClass, labels: Labels, weight: Weights | None, num_bins: int) -> BinSums:
-    """Sum weight, probability and occurrence of every class over bins of equal width."""
-    num_classes = p.shape[-1]
-    index = bin_index(p, uniform_edges(num_bins))
-    index += num_bins * lax.broadcasted_iota(index.dtype, p.shape, p.ndim - 1)
-    spread = None if weight is None else jnp.broadcast_to(weight[..., None], p.shape)
-
-    def summed(values: PerClass) -> Float[Array, "classes bins"]:
-        totals = class_sums(index, weigh(values, spread), num_classes * num_bins)
-        return totals.reshape(num_classes, num_bins)
-
-    hit = is_true_class(labels, num_classes).astype(p.dtype)
-    return BinSums(summed(jnp.ones_like(p)), summed(p), summed(hit))
 
 
 def class_bin_totals(

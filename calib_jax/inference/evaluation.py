@@ -198,7 +198,7 @@ class Evaluation:
         missing = {name: metric for name, metric in by_name.items() if metric not in known}
         if missing:
             arrays = self.logits, self.labels, self.weights
-            computed, _ = checked_values(tuple(missing.items()), *arrays)
+            computed, *_ = checked_values(tuple(missing.items()), *arrays)
             known.update({metric: computed[name] for name, metric in missing.items()})
         return {name: known[metric] for name, metric in by_name.items()}
 

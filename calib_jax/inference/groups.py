@@ -23,8 +23,8 @@ from calib_jax.inference.bounds import null_draws
 from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
 from calib_jax.inference.evaluation import evaluated, of_classes
 from calib_jax.inference.normal import flipped, holm
-from calib_jax.metrics.classwise import classwise_ece
 from calib_jax.metrics.fixed_bins import ece
+from calib_jax.metrics.reliability import classwise_ece
 
 _DRAWS_AT_A_TIME = 1000
 _MOST_OUTCOMES = 2 * 10**8

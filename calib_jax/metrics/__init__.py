@@ -11,8 +11,6 @@ of its terms and its value (see `metric`); the catalogue then lists it by name. 
 intervals are in `calib_jax.inference`.
 """
 
-from typing import TYPE_CHECKING
-
 from calib_jax.core import names as _names
 from calib_jax.core.values import Stated as Stated
 from calib_jax.metrics.averages import accuracy as accuracy
@@ -22,12 +20,10 @@ from calib_jax.metrics.averages import error as error
 from calib_jax.metrics.averages import mean_confidence as mean_confidence
 from calib_jax.metrics.averages import mean_entropy as mean_entropy
 from calib_jax.metrics.averages import nll as nll
+from calib_jax.metrics.averages import ranked_probability_score as ranked_probability_score
 from calib_jax.metrics.averages import sharpness as sharpness
 from calib_jax.metrics.averages import signed_gap as signed_gap
 from calib_jax.metrics.averages import top_k as top_k
-from calib_jax.metrics.classwise import classwise_ece as classwise_ece
-from calib_jax.metrics.classwise import per_class_ece as per_class_ece
-from calib_jax.metrics.classwise import sce as sce
 from calib_jax.metrics.confusion import confusion_counts as confusion_counts
 from calib_jax.metrics.confusion import frequency_weighted_iou as frequency_weighted_iou
 from calib_jax.metrics.confusion import mean_iou as mean_iou
@@ -36,12 +32,13 @@ from calib_jax.metrics.confusion import mean_recall as mean_recall
 from calib_jax.metrics.confusion import per_class_iou as per_class_iou
 from calib_jax.metrics.confusion import per_class_precision as per_class_precision
 from calib_jax.metrics.confusion import per_class_recall as per_class_recall
+from calib_jax.metrics.confusion import shot_accuracy as shot_accuracy
+from calib_jax.metrics.confusion import shots_of_classes as shots_of_classes
 from calib_jax.metrics.contract.metric import ACE as _ACE
 from calib_jax.metrics.contract.metric import Metric as Metric
 from calib_jax.metrics.contract.metric import catalogue as catalogue
 from calib_jax.metrics.contract.metric import metric as metric
 from calib_jax.metrics.contract.metric import named as named
-from calib_jax.metrics.contract.metric import register as register
 from calib_jax.metrics.contract.metric import stats_of as stats_of
 from calib_jax.metrics.contract.metric import values_of as values_of
 from calib_jax.metrics.contract.metric import values_of_stats as values_of_stats
@@ -62,25 +59,28 @@ from calib_jax.metrics.fixed_bins import average_calibration_error as average_ca
 from calib_jax.metrics.fixed_bins import brier_decomposition as brier_decomposition
 from calib_jax.metrics.fixed_bins import ece as ece
 from calib_jax.metrics.fixed_bins import mce as mce
+from calib_jax.metrics.fixed_bins import mmce_script as mmce_script
 from calib_jax.metrics.fixed_bins import overconfidence as overconfidence
 from calib_jax.metrics.fixed_bins import rms_calibration_error as rms_calibration_error
 from calib_jax.metrics.fixed_bins import underconfidence as underconfidence
-from calib_jax.metrics.one_vs_rest import auroc as auroc
-from calib_jax.metrics.one_vs_rest import average_precision as average_precision
-from calib_jax.metrics.ood import in_and_out as in_and_out
-from calib_jax.metrics.ood import ood_aupr as ood_aupr
-from calib_jax.metrics.ood import ood_auroc as ood_auroc
-from calib_jax.metrics.ood import ood_fpr95 as ood_fpr95
-from calib_jax.metrics.ood import ood_roc_curve as ood_roc_curve
+from calib_jax.metrics.ranking import auroc as auroc
+from calib_jax.metrics.ranking import average_precision as average_precision
+from calib_jax.metrics.ranking import in_and_out as in_and_out
+from calib_jax.metrics.ranking import ood_aupr as ood_aupr
+from calib_jax.metrics.ranking import ood_auroc as ood_auroc
+from calib_jax.metrics.ranking import ood_fpr95 as ood_fpr95
+from calib_jax.metrics.ranking import ood_roc_curve as ood_roc_curve
 from calib_jax.metrics.refinement import calibration_brier as calibration_brier
 from calib_jax.metrics.refinement import calibration_nll as calibration_nll
 from calib_jax.metrics.refinement import refinement_brier as refinement_brier
 from calib_jax.metrics.refinement import refinement_nll as refinement_nll
-from calib_jax.metrics.released import mmce_script as mmce_script
 from calib_jax.metrics.reliability import Reliability as Reliability
 from calib_jax.metrics.reliability import adaptive_reliability as adaptive_reliability
+from calib_jax.metrics.reliability import classwise_ece as classwise_ece
 from calib_jax.metrics.reliability import classwise_reliability as classwise_reliability
+from calib_jax.metrics.reliability import per_class_ece as per_class_ece
 from calib_jax.metrics.reliability import reliability as reliability
+from calib_jax.metrics.reliability import sce as sce
 from calib_jax.metrics.selective import augrc as augrc
 from calib_jax.metrics.selective import aurc as aurc
 from calib_jax.metrics.selective import confidence_auroc as confidence_auroc
@@ -89,8 +89,6 @@ from calib_jax.metrics.selective import coverage_at_risk as coverage_at_risk
 from calib_jax.metrics.selective import excess_aurc as excess_aurc
 from calib_jax.metrics.selective import risk_at_coverage as risk_at_coverage
 from calib_jax.metrics.selective import selective_accuracy as selective_accuracy
-from calib_jax.metrics.shots import shot_accuracy as shot_accuracy
-from calib_jax.metrics.shots import shots_of_classes as shots_of_classes
 from calib_jax.metrics.stream import Stream as Stream
 from calib_jax.metrics.without_bins import cutoff_error as cutoff_error
 from calib_jax.metrics.without_bins import ecce as ecce
@@ -100,37 +98,21 @@ from calib_jax.metrics.without_bins import smooth_ece as smooth_ece
 
 # Public names that `dir` leaves out: aliases, parts, and tools for metrics of your own.
 _UNLISTED = {
-    *[
-        "Columns",
-        "Predictions",
-        "Reliability",
-        "adaptive_reliability",
-        "ratio",
-        "register",
-        "stats_of",
-        "values_of_stats",
-    ],
+    *["Columns", "Predictions", "Reliability", "adaptive_reliability", "excess_aurc", "ratio"],
     *["cutoff_error", "sce", "mmce_script", "shots_of_classes", "classwise_reliability"],
     *["frequency_weighted_iou", "mean_precision", "per_class_precision", "per_class_recall"],
-    *["bootstrap", "estimates", "interval", "adaptive_debiased_rms_calibration_error"],
+    *["adaptive_debiased_rms_calibration_error", "stats_of", "values_of_stats"],
 }
-
-if TYPE_CHECKING:
-    from calib_jax.inference import bootstrap as bootstrap
-    from calib_jax.inference import estimates as estimates
-    from calib_jax.inference import interval as interval
 
 
 def _advice(name: str) -> str:
-    """Return the end of the error for a name with two meanings or of another subpackage."""
-    from calib_jax import inference
-
+    """Return the end of the error for a name with two meanings or of `inference`."""
     if name == "ace":
         return f"'ace': {_ACE}"
+    from calib_jax import inference  # which imports this subpackage
+
     found = not name.startswith("_") and name in dir(inference)
     return f"{name!r}, which is in calib_jax.inference." if found else ""
 
 
-# `inference` imports this subpackage, so these functions are imported when they are used.
-_LAZY = dict.fromkeys(("bootstrap", "estimates", "interval"), "calib_jax.inference")
-_names.export(__name__, _LAZY, advice=_advice, unlisted=_UNLISTED)
+_names.export(__name__, advice=_advice, unlisted=_UNLISTED)

@@ -1,7 +1,5 @@
 r"""Means over examples: accuracy, NLL, Brier score, and summaries of confidence and entropy."""
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -41,14 +39,8 @@ def accuracy(
     """
 
 
-@metric(_hits, lambda sums: ratio(sums["weight"] - sums["hit"], sums["weight"]))
-def error(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    excluded_class: int | None = None,
-) -> Scalar:
+@accuracy.variant()
+def error(sums: Sums) -> Scalar:
     r"""Compute the share of misclassified examples, 1 - accuracy.
 
     $$\frac1n \sum_i [\hat y_i \ne y_i]$$
@@ -62,6 +54,7 @@ def error(
     >>> metrics.error(jnp.array([[2.0, 1.0], [3.0, 0.0]]), jnp.array([0, 1]))
     Array(0.5, dtype=float32)
     """
+    return ratio(sums["weight"] - sums["hit"], sums["weight"])
 
 
 def _top_hits(predictions: Predictions, *, k: int = 5) -> Columns:
@@ -133,6 +126,39 @@ def brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Sca
     """
 
 
+def _cumulative_distances(predictions: Predictions) -> Columns:
+    excess = jnp.cumsum(predictions.p - predictions.is_true, axis=-1)[..., :-1]
+    return Columns({"distance": predictions.if_valid(jnp.mean(jnp.square(excess), axis=-1))})
+
+
+@metric(_cumulative_distances, lambda sums: ratio(sums["distance"], sums["weight"]))
+def ranked_probability_score(
+    logits: Logits, labels: Labels = None, weights: Weights = None
+) -> Scalar:
+    r"""Compute the ranked probability score of ordered classes, divided by K - 1.
+
+    $$\frac1n \sum_i \frac{1}{K - 1} \sum_{k=1}^{K-1}
+      \Bigl( \sum_{j \le k} p_{ij} - [y_i \le k] \Bigr)^2$$
+
+    The classes have an order, such as grades or age groups: probability far from the true class
+    costs more than probability next to it. The score lies in [0, 1]; times K - 1 it is the score
+    without normalisation. For two classes it is half of `brier`.
+
+    References:
+      Epstein, A scoring system for probability forecasts of ranked categories, Journal of Applied
+      Meteorology 1969.
+      Murphy, A note on the ranked probability score, Journal of Applied Meteorology 1971.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.5, 0.5, 0.0], [0.5, 0.0, 0.5]]))
+    >>> labels = jnp.array([0, 0])
+    >>> metrics.ranked_probability_score(logits[:1], labels[:1])
+    Array(0.125, dtype=float32)
+    >>> metrics.ranked_probability_score(logits[1:], labels[1:])
+    Array(0.25, dtype=float32)
+    """
+
+
 def _confidence_and_hit(predictions: Predictions) -> Columns:
     confidence = predictions.if_valid(predictions.confidence)
     return Columns({"confidence": confidence, "hit": predictions.hit})
@@ -150,8 +176,8 @@ def mean_confidence(logits: Logits, labels: Labels = None, weights: Weights = No
     """
 
 
-@metric(_confidence_and_hit, lambda sums: ratio(sums["confidence"] - sums["hit"], sums["weight"]))
-def signed_gap(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
+@mean_confidence.variant()
+def signed_gap(sums: Sums) -> Scalar:
     r"""Compute mean confidence minus accuracy, positive for an overconfident model.
 
     $$\frac1n \sum_i (\max_k p_{ik} - [\hat y_i = y_i])$$
@@ -162,6 +188,7 @@ def signed_gap(logits: Logits, labels: Labels = None, weights: Weights = None) -
     >>> metrics.signed_gap(jnp.log(jnp.array([[0.9, 0.1], [0.4, 0.6]])), jnp.array([0, 0]))
     Array(0.25, dtype=float32)
     """
+    return ratio(sums["confidence"] - sums["hit"], sums["weight"])
 
 
 def _entropies(predictions: Predictions) -> Columns:

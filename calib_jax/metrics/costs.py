@@ -10,8 +10,6 @@ the labels, and `stated_cost` is their mean expected cost under the probabilitie
 model the two are equal for every matrix; an overconfident model costs more than it states.
 """
 
-from __future__ import annotations
-
 import math
 from typing import Any, NamedTuple
 
@@ -19,6 +17,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.arrays import as_array
+from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerExample, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
@@ -46,22 +45,16 @@ def matrix_of(costs: Any, num_classes: int) -> np.ndarray:
     if costs is None:
         return 1.0 - np.eye(num_classes)
     matrix = np.asarray(as_array(costs), np.float64)
-    if matrix.ndim != 2 or len(matrix) != num_classes or matrix.shape[1] == 0:
-        raise ValueError(
-            f"costs must have a row for each of the {num_classes} classes and a column for each"
-            f" decision, got the shape {matrix.shape}."
-        )
-    if not np.all(np.abs(matrix) <= np.finfo(np.float32).max):
-        raise ValueError("costs must be finite in float32, got NaN or larger. Use a smaller cost.")
+    fits = matrix.ndim == 2 and len(matrix) == num_classes and matrix.size > 0
+    if not fits or not np.all(np.abs(matrix) <= np.finfo(np.float32).max):
+        raise ValueError(f"costs must be finite, [{num_classes} classes, decisions], got {matrix}.")
     return matrix
 
 
 def check_abstain_cost(abstain_cost: float | None) -> None:
     """Validate the cost of abstention."""
     if abstain_cost is not None and not math.isfinite(abstain_cost):
-        raise ValueError(
-            f"abstain_cost must be a finite number, or None to always decide, got {abstain_cost}."
-        )
+        raise ValueError(f"abstain_cost must be a finite number or None, got {abstain_cost}.")
 
 
 def decided(predictions: Predictions, costs: Any, abstain_cost: float | None) -> Decided:
@@ -137,15 +130,8 @@ def expected_cost(
     """
 
 
-@metric(_costs, lambda sums: ratio(sums["stated"], sums["weight"]))
-def stated_cost(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    costs: Any = None,
-    abstain_cost: float | None = None,
-) -> Scalar:
+@expected_cost.variant()
+def stated_cost(sums: Sums) -> Scalar:
     r"""Compute the mean expected cost of the decisions that the probabilities recommend.
 
     $$\frac1n \sum_i \min_d \sum_k p_{i k} C_{k d}$$
@@ -161,3 +147,4 @@ def stated_cost(
     >>> metrics.stated_cost(logits, jnp.array([0, 1]), abstain_cost=0.25)
     Array(0.175, dtype=float32)
     """
+    return ratio(sums["stated"], sums["weight"])

@@ -7,26 +7,20 @@ equals k copies. A bin with $n_b < 2$ has no variance estimate and contributes 0
 examples count in n.
 """
 
-from __future__ import annotations
-
 import jax.numpy as jnp
 
 from calib_jax.core import checks
-from calib_jax.core.binning import (
-    BinSums,
-    calibration_error,
-    equal_mass_of_sorted,
-    whole_example_bins,
-)
+from calib_jax.core.binning import BinSums, equal_mass_of_sorted, whole_example_bins
+from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar, Vector
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
-from calib_jax.metrics.contract.terms import Ranking, ratio
-from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
+from calib_jax.metrics.contract.terms import Kept, ratio
+from calib_jax.metrics.fixed_bins import bin_sums, ece
 
 
-def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Ranking:
+def confidences(predictions: Predictions, *, excluded_class: int | None = None) -> Kept:
     """Return the confidence and hit of every example, to be ranked by confidence.
 
     Args:
@@ -35,7 +29,7 @@ def confidences(predictions: Predictions, *, excluded_class: int | None = None) 
     """
     view = predictions.without(excluded_class)
     # A NaN confidence has no rank, so its hit carries the NaN into every sum.
-    return Ranking(view.confidence, {"hit": view.hit + 0 * view.confidence})
+    return Kept({"score": view.confidence, "hit": view.hit + 0 * view.confidence})
 
 
 def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Vector]:
@@ -49,9 +43,9 @@ def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Ve
 
 def _adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
     bins, _ = equal_mass(ranked, num_bins, binning)
-    if binning == "released":  # divides by all examples, binned or not
-        return jnp.sum(jnp.abs(bins.confidence - bins.hit)) / jnp.sum(ranked.weight)
-    return calibration_error(bins)
+    # The released code divides by all examples, binned or not.
+    weight = ranked.weight if binning == "released" else bins.weight
+    return jnp.sum(jnp.abs(bins.confidence - bins.hit)) / jnp.sum(weight)
 
 
 @metric(confidences, _adaptive_ece, biased=True)
@@ -85,21 +79,8 @@ def adaptive_ece(
     """
 
 
-def _adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
-    bins, edges = equal_mass(ranked, num_bins, binning)
-    return jnp.where(jnp.isnan(edges[0]), jnp.nan, jnp.max(jnp.abs(bins.gap)))
-
-
-@metric(confidences, _adaptive_mce, biased=True)
-def adaptive_mce(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    binning: str = "mass",
-    excluded_class: int | None = None,
-) -> Scalar:
+@adaptive_ece.variant(biased=True)
+def adaptive_mce(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:
     r"""Compute the largest gap over bins of equal mass, $\max_b |c_b - a_b|$.
 
     Every bin holds n/B examples, so no single example can determine the value as in `mce`.
@@ -109,6 +90,8 @@ def adaptive_mce(
       binning: "mass" or "released", see `adaptive_ece`.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
+    bins, edges = equal_mass(ranked, num_bins, binning)
+    return jnp.where(jnp.isnan(edges[0]), jnp.nan, jnp.max(jnp.abs(bins.gap)))
 
 
 def _debiased_rms(bins: BinSums) -> Scalar:
@@ -126,16 +109,8 @@ def _debiased_rms(bins: BinSums) -> Scalar:
     return jnp.where(clipped, 0, jnp.sqrt(jnp.where(clipped, 1, estimate)))
 
 
-@metric(confidence_bins, lambda sums: _debiased_rms(bin_sums(sums)), biased=True)
-def debiased_rms_calibration_error(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> Scalar:
+@ece.variant(biased=True)
+def debiased_rms_calibration_error(sums: Sums) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal width.
 
     $$\sqrt{\max\Bigl(0, \sum_{b : n_b \ge 2} \frac{n_b}{n}
@@ -157,20 +132,12 @@ def debiased_rms_calibration_error(
     >>> metrics.debiased_rms_calibration_error(logits, jnp.array([1, 1, 0, 1]))
     Array(0.6, dtype=float32)
     """
+    return _debiased_rms(bin_sums(sums))
 
 
-def _adaptive_debiased_rms_calibration_error(ranked: Ranked, *, num_bins: int = 15) -> Scalar:
-    return _debiased_rms(equal_mass(ranked, num_bins, "mass")[0])
-
-
-@metric(confidences, _adaptive_debiased_rms_calibration_error, biased=True)
+@adaptive_ece.variant(biased=True)
 def adaptive_debiased_rms_calibration_error(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    excluded_class: int | None = None,
+    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass"
 ) -> Scalar:
     r"""Compute the debiased root mean square calibration error, over bins of equal mass.
 
@@ -179,8 +146,10 @@ def adaptive_debiased_rms_calibration_error(
 
     Args:
       num_bins: number of bins; it may exceed the number of examples.
+      binning: "mass" or "released", see `adaptive_ece`.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019.
     """
+    return _debiased_rms(equal_mass(ranked, num_bins, binning)[0])

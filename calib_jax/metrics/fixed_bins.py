@@ -5,16 +5,15 @@ functions of three sums per bin, written as the number of examples $n_b$, the me
 and the accuracy $a_b$, with $\Delta_b = c_b - a_b$.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
+from jaxtyping import Float
 
-from calib_jax.core import checks
+from calib_jax.core import arrays, checks
 from calib_jax.core.binning import BINNING_RULES, BinSums, calibration_error
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Scalar
+from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns, ratio
@@ -82,21 +81,8 @@ def ece(
     """
 
 
-def _mce(sums: Sums) -> Scalar:
-    bins = bin_sums(sums)
-    return jnp.where(jnp.sum(bins.weight) > 0, jnp.max(jnp.abs(bins.gap)), jnp.nan)
-
-
-@metric(confidence_bins, _mce, biased=True)
-def mce(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> Scalar:
+@ece.variant(biased=True)
+def mce(sums: Sums) -> Scalar:
     r"""Compute the maximum calibration error over non-empty bins.
 
     $$\max_b |c_b - a_b|$$
@@ -111,23 +97,12 @@ def mce(
     References:
       Naeini et al., Obtaining well calibrated probabilities using Bayesian binning, AAAI 2015.
     """
-
-
-def _ace(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
-    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0, dtype=bins.gap.dtype))
+    return jnp.where(jnp.sum(bins.weight) > 0, jnp.max(jnp.abs(bins.gap)), jnp.nan)
 
 
-@metric(confidence_bins, _ace, biased=True)
-def average_calibration_error(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> Scalar:
+@ece.variant(biased=True)
+def average_calibration_error(sums: Sums) -> Scalar:
     r"""Compute the average calibration error, the unweighted mean over non-empty bins.
 
     $$\frac{1}{|\{b : n_b > 0\}|} \sum_{b : n_b > 0} |c_b - a_b|$$
@@ -141,25 +116,12 @@ def average_calibration_error(
       Neumann et al., Relaxed softmax: efficient confidence auto-calibration for safe
       pedestrian detection, 2018.
     """
-
-
-def _rms_calibration_error(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
-    # Divide before multiplying: tiny weights times squared gaps underflow.
-    share = ratio(bins.weight, jnp.sum(bins.weight))
-    return jnp.sqrt(jnp.sum(share * jnp.square(bins.gap)))
+    return ratio(jnp.sum(jnp.abs(bins.gap)), jnp.sum(bins.weight > 0, dtype=bins.gap.dtype))
 
 
-@metric(confidence_bins, _rms_calibration_error, biased=True)
-def rms_calibration_error(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> Scalar:
+@ece.variant(biased=True)
+def rms_calibration_error(sums: Sums) -> Scalar:
     r"""Compute the root mean square calibration error, the L2 form of ECE.
 
     $$\sqrt{\sum_b \frac{n_b}{n} (c_b - a_b)^2}$$
@@ -169,24 +131,14 @@ def rms_calibration_error(
       edges: "right", "left" or "ceil", see `ece`.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
-
-
-def _overconfidence(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
-    excess = jnp.maximum(bins.confidence - bins.hit, 0)
-    return ratio(jnp.sum(excess), jnp.sum(bins.weight))
+    # Divide before multiplying: tiny weights times squared gaps underflow.
+    share = ratio(bins.weight, jnp.sum(bins.weight))
+    return jnp.sqrt(jnp.sum(share * jnp.square(bins.gap)))
 
 
-@metric(confidence_bins, _overconfidence, biased=True)
-def overconfidence(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> Scalar:
+@ece.variant(biased=True)
+def overconfidence(sums: Sums) -> Scalar:
     r"""Compute the part of ECE from bins whose confidence exceeds their accuracy.
 
     $$\sum_b \frac{n_b}{n} \max(c_b - a_b, 0)$$
@@ -199,24 +151,13 @@ def overconfidence(
       edges: "right", "left" or "ceil", see `ece`.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
-
-
-def _underconfidence(sums: Sums) -> Scalar:
     bins = bin_sums(sums)
-    lack = jnp.maximum(bins.hit - bins.confidence, 0)
-    return ratio(jnp.sum(lack), jnp.sum(bins.weight))
+    excess = jnp.maximum(bins.confidence - bins.hit, 0)
+    return ratio(jnp.sum(excess), jnp.sum(bins.weight))
 
 
-@metric(confidence_bins, _underconfidence, biased=True)
-def underconfidence(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> Scalar:
+@ece.variant(biased=True)
+def underconfidence(sums: Sums) -> Scalar:
     r"""Compute the part of ECE from bins whose accuracy exceeds their confidence.
 
     $$\sum_b \frac{n_b}{n} \max(a_b - c_b, 0)$$
@@ -226,6 +167,9 @@ def underconfidence(
       edges: "right", "left" or "ceil", see `ece`.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
+    bins = bin_sums(sums)
+    lack = jnp.maximum(bins.hit - bins.confidence, 0)
+    return ratio(jnp.sum(lack), jnp.sum(bins.weight))
 
 
 class BrierParts(NamedTuple):
@@ -236,28 +180,8 @@ class BrierParts(NamedTuple):
     uncertainty: Scalar
 
 
-def _brier_decomposition(sums: Sums) -> BrierParts:
-    bins = bin_sums(sums)
-    total = jnp.sum(bins.weight)
-    accuracy = ratio(jnp.sum(bins.hit), total)
-    above = jnp.where(bins.weight > 0, ratio(bins.hit, bins.weight) - accuracy, 0)
-    return BrierParts(
-        reliability=ratio(jnp.sum(bins.weight * jnp.square(bins.gap)), total),
-        resolution=ratio(jnp.sum(bins.weight * jnp.square(above)), total),
-        uncertainty=accuracy * (1 - accuracy),
-    )
-
-
-@metric(confidence_bins, _brier_decomposition, biased=True)
-def brier_decomposition(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    edges: str = "right",
-    excluded_class: int | None = None,
-) -> BrierParts:
+@ece.variant(biased=True)
+def brier_decomposition(sums: Sums) -> BrierParts:
     r"""Split the top-label Brier score into reliability, resolution and uncertainty.
 
     With $a$ the accuracy over all bins,
@@ -294,3 +218,64 @@ def brier_decomposition(
     >>> {name: round(float(value), 4) for name, value in parts._asdict().items()}
     {'reliability': 0.01, 'resolution': 0.0625, 'uncertainty': 0.1875}
     """
+    bins = bin_sums(sums)
+    total = jnp.sum(bins.weight)
+    accuracy = ratio(jnp.sum(bins.hit), total)
+    above = jnp.where(bins.weight > 0, ratio(bins.hit, bins.weight) - accuracy, 0)
+    return BrierParts(
+        reliability=ratio(jnp.sum(bins.weight * jnp.square(bins.gap)), total),
+        resolution=ratio(jnp.sum(bins.weight * jnp.square(above)), total),
+        uncertainty=accuracy * (1 - accuracy),
+    )
+
+
+# --------------------------------------------------------------------------------------------
+# Released code that no option covers.
+
+_EPSILON = 1e-5  # added by the script to probabilities and counts
+
+
+class MmceScript(NamedTuple):
+    """The script's results; the arrays per bin have one more entry than there are bins."""
+
+    brier: Scalar
+    nll: Scalar
+    ece: Scalar
+    confidence: Float[Array, " bins_and_one"]
+    accuracy: Float[Array, " bins_and_one"]
+    weight: Float[Array, " bins_and_one"]
+
+
+@arrays.takes_logits()
+def mmce_script(
+    probabilities: Array, labels: Array, *, inverse_temperature: float = 1.0, num_bins: int = 10
+) -> MmceScript:
+    r"""Compute the results of MMCE's calibration script.
+
+    With $p' = \mathrm{softmax}(T \log(p + 10^{-5}))$ the script computes the NLL and Brier score of
+    $p'$, bins its confidences by $\lfloor B c \rfloor$, and divides the sums of each bin by its
+    count plus $10^{-5}$. Entry B, of confidences that are exactly 1, is merged into the previous
+    entry and left empty.
+
+    Args:
+      probabilities: `[*batch, classes]`.
+      labels: the true classes.
+      inverse_temperature: T; it multiplies logarithms, so it is an inverse temperature.
+      num_bins: B.
+
+    References:
+      Kumar et al., Trainable calibration measures for neural networks from kernel mean
+      embeddings, ICML 2018; get_calibration.py of its repository.
+    """
+    checks.num_bins(num_bins)
+    logits = inverse_temperature * jnp.log(probabilities + _EPSILON)
+    view = Predictions(logits, labels)
+    cell = jnp.minimum(jnp.floor(num_bins * view.confidence).astype(jnp.int32), num_bins - 1)
+    columns = {"confidence": view.confidence, "hit": view.hit}
+    sums = Columns(columns, cell, num_bins + 1).weigh(None)
+    means = {name: sums[name] / (sums["weight"] + _EPSILON) for name in columns}
+    gap = jnp.abs(means["confidence"] - means["hit"])
+    brier = jnp.mean(view.if_valid(jnp.sum(jnp.square(view.p - view.is_true), axis=-1)))
+    ece = jnp.sum(sums["weight"] * gap) / jnp.sum(sums["weight"])
+    of_bins = means["confidence"], means["hit"], sums["weight"]
+    return MmceScript(brier, -jnp.mean(view.log_true), ece, *of_bins)

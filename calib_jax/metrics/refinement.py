@@ -21,11 +21,9 @@ References:
   Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
 """
 
-from __future__ import annotations
-
 import functools
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -35,10 +33,10 @@ from jaxtyping import Float
 
 from calib_jax.core.numerics import implicit_root, true_class
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Array, PerClass, PerExample, Scalar
+from calib_jax.core.types import Array, PerExample, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Vectors, ratio
+from calib_jax.metrics.contract.terms import Columns, ratio
 
 # 1 / T from 1/32 to 8, including 1. Between neighbouring nodes the interpolated NLL is exact to
 # 1e-6, and the correction for the left-out example to a few thousandths of the correction.
@@ -51,12 +49,13 @@ INVERSE_TEMPERATURES = tuple(2.0 ** ((index - _ONE) / 2) for index in range(17))
 _ERROR = 0.05
 
 Nodes = Float[Array, "temperatures"]
+Ends = tuple[Scalar, Scalar]
 
 
-class RowAt(NamedTuple):
-    """Probabilities at one temperature, and the derivatives of the NLL by b = 1 / T.
+def _row_at(predictions: Predictions, b: Scalar) -> tuple[Array, ...]:
+    """Compute the probabilities of every example at 1 / T = b, and the derivatives of its NLL by b.
 
-    Attributes:
+    Returns:
       p: the probabilities.
       off: logits minus their expectation.
       true_off: the logit of the true class minus the expectation; 0 if the true class has
@@ -64,16 +63,6 @@ class RowAt(NamedTuple):
       variance: the variance of the logits, the second derivative of the NLL; 0 as for `true_off`.
       loss: the NLL.
     """
-
-    p: PerClass
-    off: PerClass
-    true_off: PerExample
-    variance: PerExample
-    loss: PerExample
-
-
-def row_at(predictions: Predictions, b: Scalar) -> RowAt:
-    """Compute the probabilities and the derivatives of every example at 1 / T = b."""
     below = predictions.logits - jnp.max(predictions.logits, axis=-1, keepdims=True)
     spread = jnp.exp(b * below)
     total = jnp.sum(spread, axis=-1)
@@ -85,33 +74,33 @@ def row_at(predictions: Predictions, b: Scalar) -> RowAt:
     fits = true > -jnp.inf
     variance = jnp.where(fits, jnp.sum(p * jnp.square(off), axis=-1), 0)
     loss = jnp.log(total) - b * true
-    return RowAt(p, off, jnp.where(fits, true - expected, 0), variance, loss)
+    return p, off, jnp.where(fits, true - expected, 0), variance, loss
 
 
-def _nll_terms(predictions: Predictions) -> Vectors:
+def _nll_terms(predictions: Predictions) -> Columns:
     def at(b: Scalar) -> dict[str, PerExample]:
-        row = row_at(predictions, b)
-        columns = {"loss": row.loss, "loss_slope": -row.true_off, "loss_curvature": row.variance}
-        return columns | {"product": jnp.square(row.true_off)}
+        _, _, true_off, variance, loss = _row_at(predictions, b)
+        columns = {"loss": loss, "loss_slope": -true_off, "loss_curvature": variance}
+        return columns | {"product": jnp.square(true_off)}
 
     return _at_every_temperature(predictions, at)
 
 
-def _brier_terms(predictions: Predictions) -> Vectors:
+def _brier_terms(predictions: Predictions) -> Columns:
     def at(b: Scalar) -> dict[str, PerExample]:
-        row = row_at(predictions, b)
-        true = jnp.exp(-row.loss)
-        squares = jnp.square(row.p)
+        p, off, true_off, variance, loss = _row_at(predictions, b)
+        true = jnp.exp(-loss)
+        squares = jnp.square(p)
         square = jnp.sum(squares, axis=-1)
-        of_true = jnp.where(true > 0, true * row.true_off, 0)
-        slope = 2 * (jnp.sum(squares * row.off, axis=-1) - of_true)
-        spread = jnp.sum(row.p * jnp.square(row.off), axis=-1)
-        curvature = 4 * jnp.sum(squares * jnp.square(row.off), axis=-1)
-        curvature -= 2 * ((square - true) * spread + of_true * row.true_off)
-        columns = {"loss_slope": -row.true_off, "loss_curvature": row.variance}
+        of_true = jnp.where(true > 0, true * true_off, 0)
+        slope = 2 * (jnp.sum(squares * off, axis=-1) - of_true)
+        spread = jnp.sum(p * jnp.square(off), axis=-1)
+        curvature = 4 * jnp.sum(squares * jnp.square(off), axis=-1)
+        curvature -= 2 * ((square - true) * spread + of_true * true_off)
+        columns = {"loss_slope": -true_off, "loss_curvature": variance}
         score = jnp.maximum(square + 1 - 2 * true, 0)
         columns |= {"score": score, "score_slope": slope, "score_curvature": curvature}
-        columns |= {"product": -slope * row.true_off}
+        columns |= {"product": -slope * true_off}
         if predictions.stated is not None:  # the score of one class alone
             halved = ("score", "score_slope", "score_curvature", "product")
             columns |= {name: columns[name] / 2 for name in halved}
@@ -122,24 +111,20 @@ def _brier_terms(predictions: Predictions) -> Vectors:
 
 def _at_every_temperature(
     predictions: Predictions, at: Callable[[Scalar], dict[str, PerExample]]
-) -> Vectors:
+) -> Columns:
     nodes = jnp.asarray(INVERSE_TEMPERATURES, predictions.logits.dtype)
     columns = {name: predictions.if_valid(column) for name, column in lax.map(at, nodes).items()}
-    return Vectors({name: jnp.moveaxis(column, 0, -1) for name, column in columns.items()})
+    vectors = {name: jnp.moveaxis(column, 0, -1) for name, column in columns.items()}
+    return Columns({"weight": jnp.ones(predictions.labels.shape, nodes.dtype), **vectors})
 
 
 # --------------------------------------------------------------------------------------------
 # The parts, from sums as functions of log b, with the derivatives b f' and b f' + b^2 f''.
 
 
-class _Parts(NamedTuple):
-    refinement: Scalar
-    calibration: Scalar
-
-
 @functools.partial(jax.jit, static_argnames="score", inline=True)
-def _parts(sums: Sums, score: str) -> _Parts:
-    """Compute both parts of the score whose columns are named `score`."""
+def _parts(sums: Sums, score: str) -> tuple[Scalar, Scalar]:
+    """Compute refinement and calibration of the score whose columns are named `score`."""
     weight = sums["weight"]
 
     def at_nodes(name: str) -> Nodes:
@@ -151,7 +136,10 @@ def _parts(sums: Sums, score: str) -> _Parts:
 
     b = jnp.asarray(INVERSE_TEMPERATURES, jnp.result_type(float, weight))
     slope, curvature = by_log("loss")
-    left, inside = _before_the_root(slope)
+    # The last node with a negative slope, and whether the next one has none.
+    negative, last = jnp.sum(slope < 0), len(INVERSE_TEMPERATURES) - 2
+    left = jnp.clip(negative - 1, 0, last)
+    inside = (negative > 0) & (negative <= last + 1)
     fraction = _root(_ends(slope, left), _ends(curvature, left))
     values = at_nodes(score)
     score_slope, score_curvature = (_ends(part, left) for part in by_log(score))
@@ -164,21 +152,14 @@ def _parts(sums: Sums, score: str) -> _Parts:
     refinement = jnp.where(inside, optimum + steps, at_end)
     missing = jnp.isnan(values[_ONE]) | jnp.isinf(values[_ONE])
     refinement = jnp.where(missing, values[_ONE], refinement)
-    return _Parts(refinement, values[_ONE] - refinement)
+    return refinement, values[_ONE] - refinement
 
 
-def _before_the_root(slope: Nodes) -> tuple[Array, Array]:
-    """Return the last node with a negative slope, and whether the next one has none."""
-    negative = jnp.sum(slope < 0)
-    last = len(INVERSE_TEMPERATURES) - 2
-    return jnp.clip(negative - 1, 0, last), (negative > 0) & (negative <= last + 1)
-
-
-def _ends(values: Nodes, left: Array) -> tuple[Scalar, Scalar]:
+def _ends(values: Nodes, left: Array) -> Ends:
     return values[left], values[left + 1]
 
 
-def _root(value: tuple[Scalar, Scalar], slope: tuple[Scalar, Scalar]) -> Scalar:
+def _root(value: Ends, slope: Ends) -> Scalar:
     """Find the root of the cubic with these values and derivatives at 0 and 1, by bisection."""
     (first, second), (first_slope, second_slope) = value, slope
     zero = 0 * first
@@ -188,7 +169,7 @@ def _root(value: tuple[Scalar, Scalar], slope: tuple[Scalar, Scalar]) -> Scalar:
         of_values = rest**2 * (1 + 2 * t) * first + t**2 * (3 - 2 * t) * second
         return of_values + _STEP * t * rest * (rest * first_slope - t * second_slope)
 
-    def halved(_: Any, ends: tuple[Scalar, Scalar]) -> tuple[Scalar, Scalar]:
+    def halved(_: Any, ends: Ends) -> Ends:
         low, high = ends
         middle = (low + high) / 2
         below = cubic(middle) < 0
@@ -197,20 +178,13 @@ def _root(value: tuple[Scalar, Scalar], slope: tuple[Scalar, Scalar]) -> Scalar:
     return implicit_root(cubic, lax.fori_loop(0, 30, halved, (zero, zero + 1))[0])
 
 
-def _quintic(
-    value: tuple[Scalar, Scalar],
-    slope: tuple[Scalar, Scalar],
-    curvature: tuple[Scalar, Scalar],
-    t: Scalar,
-) -> Scalar:
+def _quintic(value: Ends, slope: Ends, curvature: Ends, t: Scalar) -> Scalar:
     """Interpolate between 0 and 1, from the values and two derivatives at both ends."""
 
     def from_left(t: Scalar, value: Scalar, slope: Scalar, curvature: Scalar) -> Scalar:
-        cubed = (1 - t) ** 3
         of_slope = _STEP * t * (1 + 3 * t) * slope
-        return cubed * (
-            (1 + 3 * t + 6 * t**2) * value + of_slope + (_STEP * t) ** 2 / 2 * curvature
-        )
+        of_curvature = (_STEP * t) ** 2 / 2 * curvature
+        return (1 - t) ** 3 * ((1 + 3 * t + 6 * t**2) * value + of_slope + of_curvature)
 
     (first, second), (first_slope, second_slope) = value, slope
     return from_left(t, first, first_slope, curvature[0]) + from_left(
@@ -234,7 +208,7 @@ def _cubic(values: Nodes, left: Array, t: Scalar) -> Scalar:
 # The metrics.
 
 
-@metric(_nll_terms, lambda sums: _parts(sums, "loss").refinement, interpolation_error=_ERROR)
+@metric(_nll_terms, lambda sums: _parts(sums, "loss")[0], interpolation_error=_ERROR)
 def refinement_nll(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the mean NLL after the best temperature of the other examples, in nats.
 
@@ -256,7 +230,7 @@ def refinement_nll(logits: Logits, labels: Labels = None, weights: Weights = Non
     """
 
 
-@metric(_nll_terms, lambda sums: _parts(sums, "loss").calibration, interpolation_error=_ERROR)
+@metric(_nll_terms, lambda sums: _parts(sums, "loss")[1], interpolation_error=_ERROR)
 def calibration_nll(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the part of the NLL that the best temperature of the other examples removes.
 
@@ -275,7 +249,7 @@ def calibration_nll(logits: Logits, labels: Labels = None, weights: Weights = No
     """
 
 
-@metric(_brier_terms, lambda sums: _parts(sums, "score").refinement, interpolation_error=_ERROR)
+@metric(_brier_terms, lambda sums: _parts(sums, "score")[0], interpolation_error=_ERROR)
 def refinement_brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the Brier score after the temperature with the best NLL of the other examples.
 
@@ -295,7 +269,7 @@ def refinement_brier(logits: Logits, labels: Labels = None, weights: Weights = N
     """
 
 
-@metric(_brier_terms, lambda sums: _parts(sums, "score").calibration, interpolation_error=_ERROR)
+@metric(_brier_terms, lambda sums: _parts(sums, "score")[1], interpolation_error=_ERROR)
 def calibration_brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the part of the Brier score that the temperature with the best NLL removes.
 

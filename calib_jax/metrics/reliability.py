@@ -1,25 +1,21 @@
-r"""Reliability curves: the numbers per bin of a reliability diagram."""
+r"""Reliability curves, and calibration errors of the probabilities of all classes."""
 
-from __future__ import annotations
-
-import dataclasses
 import statistics
 from typing import NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.core.binning import BinSums, class_bin_sums, uniform_edges
+from calib_jax.core.binning import BinSums, bin_index, uniform_edges
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Array, PerClass
+from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked
-from calib_jax.metrics.contract.terms import STATIC, ratio
-from calib_jax.metrics.equal_mass import confidences, equal_mass
+from calib_jax.metrics.contract.terms import ClassGaps, Columns, ratio
+from calib_jax.metrics.equal_mass import adaptive_ece, equal_mass
 from calib_jax.metrics.fixed_bins import bin_sums, confidence_bins
 
 
@@ -86,86 +82,21 @@ def reliability(
     """
 
 
-def _adaptive_reliability(
-    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass", level: float = 0.9
-) -> Reliability:
-    bins, edges = equal_mass(ranked, num_bins, binning)
-    return _curve(bins, edges, level)
-
-
-@metric(confidences, _adaptive_reliability)
+@adaptive_ece.variant()
 def adaptive_reliability(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_bins: int = 15,
-    binning: str = "mass",
-    level: float = 0.9,
-    excluded_class: int | None = None,
+    ranked: Ranked, *, num_bins: int = 15, binning: str = "mass"
 ) -> Reliability:
-    r"""Compute `reliability` in the equal-mass bins of `adaptive_ece`.
+    r"""Compute `reliability` in the equal-mass bins of `adaptive_ece`, with 90 % intervals.
 
     Args:
       num_bins: number of bins; it may exceed the number of examples.
       binning: "mass" or "released", see `adaptive_ece`.
-      level: nominal coverage of the interval, a fraction.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
     """
+    return _curve(*equal_mass(ranked, num_bins, binning))
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class _ClassBins:
-    """Terms that sum probability and occurrence per class and bin."""
-
-    p: PerClass
-    labels: Array
-    num_bins: int = dataclasses.field(metadata=STATIC)
-
-    def weigh(self, weights: Array | None) -> Sums:
-        return Sums(class_bin_sums(self.p, self.labels, weights, self.num_bins)._asdict())
-
-
-def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> _ClassBins:
-    """Assign every probability to its bin.
-
-    Args:
-      predictions: view of the logits and labels.
-      num_bins: number of bins of equal width.
-    """
-    checks.num_bins(num_bins)
-    p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
-    return _ClassBins(p, predictions.labels, num_bins)
-
-
-def _classwise_reliability(sums: Sums, *, level: float = 0.9) -> Reliability:
-    # Invalid rows fall into no bin, so their NaN must reach every mean.
-    zero_or_nan = 0 * jnp.sum(sums["confidence"])
-    bins = BinSums(sums["weight"], sums["confidence"] + zero_or_nan, sums["hit"] + zero_or_nan)
-    return _curve(bins, uniform_edges(bins.weight.shape[-1]), level)
-
-
-@metric(_class_bins, _classwise_reliability)
-def classwise_reliability(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    level: float = 0.9,
-    num_bins: int = 15,
-) -> Reliability:
-    r"""Compute `reliability` of every class's probability: arrays `[classes, bins]`.
-
-    Every example is in one bin of each class; it is a hit if the class is the true one.
-
-    Args:
-      level: nominal coverage of the interval, a fraction.
-      num_bins: number of bins of equal width.
-    """
-
-
-def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliability:
+def _curve(bins: BinSums, edges: Array | np.ndarray, level: float = 0.9) -> Reliability:
     checks.level(level)
     n = jnp.asarray(bins.weight)
     edges = jnp.asarray(edges, n.dtype)
@@ -174,13 +105,133 @@ def _curve(bins: BinSums, edges: Array | np.ndarray, level: float) -> Reliabilit
     z = statistics.NormalDist().inv_cdf((1 + level) / 2)
     half_width = z * jnp.sqrt(n * accuracy * (1 - accuracy) + z**2 / 4) / (n + z**2)
     center = (n * accuracy + z**2 / 2) / (n + z**2)
-    return Reliability(
-        lower=edges[:-1],
-        upper=edges[1:],
-        weight=n,
-        confidence=confidence,
-        accuracy=accuracy,
-        gap=confidence - accuracy,
-        low=jnp.maximum(center - half_width, 0),
-        high=jnp.minimum(center + half_width, 1),
-    )
+    low, high = jnp.maximum(center - half_width, 0), jnp.minimum(center + half_width, 1)
+    means = confidence, accuracy, confidence - accuracy
+    return Reliability(edges[:-1], edges[1:], n, *means, low, high)
+
+
+# --------------------------------------------------------------------------------------------
+# Every class, not only the predicted one.
+
+
+def _class_bins(predictions: Predictions, *, num_bins: int = 15) -> Columns:
+    """Assign every probability to a bin of its class.
+
+    Args:
+      predictions: view of the logits and labels.
+      num_bins: number of bins of equal width.
+    """
+    checks.num_bins(num_bins)
+    p = jnp.where(predictions.valid[..., None], predictions.p, jnp.nan)
+    first_bin = num_bins * jnp.broadcast_to(jnp.arange(predictions.num_classes), p.shape)
+    columns = {"confidence": p, "hit": predictions.is_true.astype(p.dtype)}
+    cell = bin_index(p, uniform_edges(num_bins)) + first_bin
+    return Columns(columns, cell, num_bins * predictions.num_classes)
+
+
+def _classwise_reliability(sums: Sums, *, num_bins: int = 15) -> Reliability:
+    # An invalid row is in one bin of each class; its NaN must reach every mean.
+    zero_or_nan = 0 * jnp.sum(sums["confidence"])
+    columns = sums["weight"], sums["confidence"] + zero_or_nan, sums["hit"] + zero_or_nan
+    bins = BinSums(*(column.reshape(-1, num_bins) for column in columns))
+    return _curve(bins, uniform_edges(num_bins))
+
+
+@metric(_class_bins, _classwise_reliability)
+def classwise_reliability(
+    logits: Logits, labels: Labels = None, weights: Weights = None, *, num_bins: int = 15
+) -> Reliability:
+    r"""Compute `reliability` of every class's probability: arrays `[classes, bins]`.
+
+    Every example is in one bin of each class; it is a hit if the class is the true one. The
+    intervals have the level 90 %.
+
+    Args:
+      num_bins: number of bins of equal width.
+    """
+
+
+def class_gaps(
+    predictions: Predictions,
+    *,
+    num_bins: int = 15,
+    zero_counts: bool = True,
+    excluded_class: int | None = None,
+) -> ClassGaps:
+    """Sum probability minus occurrence per class and bin.
+
+    Args:
+      predictions: view of the logits and labels.
+      num_bins: number of bins (lo, hi] of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0 without renormalising.
+    """
+    checks.num_bins(num_bins)
+    view = predictions.without(excluded_class)
+    return ClassGaps(view.p, view.labels, num_bins, zero_counts)
+
+
+def _classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
+    checks.one_of("classes", classes, ("all", "released"))
+    errors = jnp.sum(jnp.abs(sums["gap"]), axis=-1)
+    index = jnp.arange(len(errors))
+    last = jnp.max(jnp.where(sums["weight"] > 0, index, -1))
+    included = index <= (len(errors) if classes == "all" else last)
+    total = jnp.sum(jnp.where(included, errors, 0)) / jnp.sum(included, dtype=errors.dtype)
+    return ratio(total, jnp.sum(sums["weight"]))
+
+
+@metric(class_gaps, _classwise_ece, biased=True)
+def classwise_ece(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    classes: str = "all",
+    num_bins: int = 15,
+    zero_counts: bool = True,
+    excluded_class: int | None = None,
+) -> Scalar:
+    r"""Compute the classwise ECE, also called static calibration error (SCE).
+
+    $$\frac1K \sum_k \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
+
+    Args:
+      classes: "all" averages over all K classes; "released" averages over the first
+        max(label) + 1 classes, as the released code does: fewer than K if the last classes have no
+        examples.
+      num_bins: number of bins of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
+    References:
+      Nixon et al., Measuring calibration in deep learning, 2019.
+      Kull et al., Beyond temperature scaling, NeurIPS 2019.
+    """
+
+
+sce = classwise_ece  # the name in Nixon et al. and in the text experiments' released code
+
+
+@classwise_ece.variant(biased=True)
+def per_class_ece(sums: Sums, *, classes: str = "all") -> Float[Array, " classes"]:
+    r"""Compute the ECE of each class's probability against its occurrence.
+
+    $$\mathrm{ECE}_k = \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
+
+    The sum is over all examples, whatever their class; $\bar o_{kb}$ is the share of class k among
+    the examples whose $p_k$ lies in bin b.
+
+    Args:
+      classes: "all", or "released" for NaN in the classes above the largest label.
+      num_bins: number of bins of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+    """
+    checks.one_of("classes", classes, ("all", "released"))
+    errors = ratio(jnp.sum(jnp.abs(sums["gap"]), axis=-1), jnp.sum(sums["weight"]))
+    labelled = jnp.cumsum(sums["weight"][::-1])[::-1] > 0
+    return errors if classes == "all" else jnp.where(labelled, errors, jnp.nan)

@@ -5,8 +5,6 @@ errors are spread evenly, as if the group were answered in random order. If all 
 confidence, the risk at every coverage is the error rate of the whole set.
 """
 
-from __future__ import annotations
-
 from typing import NamedTuple
 
 import jax.numpy as jnp
@@ -21,10 +19,25 @@ from calib_jax.metrics.contract.terms import Columns, ratio
 from calib_jax.metrics.equal_mass import confidences
 
 
-def _answered_and_errors(ranked: Ranked) -> tuple[Vector, Vector]:
-    """Sum weight and errors over the most confident examples, at the points of the curve."""
-    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
-    return answered, errors
+@metric(confidences, lambda ranked: area_under_roc(ranked, ranked["hit"]))
+def confidence_auroc(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
+    r"""Compute the probability that a right prediction is more confident than a wrong one.
+
+    $$P(c_i > c_j) + \tfrac12 P(c_i = c_j), \quad \hat y_i = y_i, \ \hat y_j \ne y_j$$
+
+    This is the AUROC of failure prediction. It measures the ranking alone: it does not change if
+    an increasing function is applied to all confidences, and it rewards no accuracy, which `augrc`
+    does. NaN without hits or without errors.
+
+    References:
+      Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
+      examples in neural networks, ICLR 2017.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
+    >>> metrics.confidence_auroc(logits, jnp.array([0, 1, 1]))
+    Array(0.5, dtype=float32)
+    """
 
 
 # --------------------------------------------------------------------------------------------
@@ -72,7 +85,7 @@ _ESTIMATORS = {"sample": _harmonic, "population": _logarithmic, "sele": _linear}
 
 def _aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
     checks.one_of("estimator", estimator, ("curve", *_ESTIMATORS))
-    answered, errors = _answered_and_errors(ranked)
+    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
     before, width, risen = answered[:-1], jnp.diff(answered), jnp.diff(errors)
     some_width = jnp.where(width > 0, width, 1)
     if estimator != "curve":
@@ -88,12 +101,7 @@ def _aurc(ranked: Ranked, *, estimator: str = "curve") -> Scalar:
 
 @metric(confidences, _aurc)
 def aurc(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    estimator: str = "curve",
-    excluded_class: int | None = None,
+    logits: Logits, labels: Labels = None, weights: Weights = None, *, estimator: str = "curve"
 ) -> Scalar:
     r"""Compute the area under the risk-coverage curve.
 
@@ -123,7 +131,6 @@ def aurc(
 
     Args:
       estimator: "curve", "sample", "population" or "sele".
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -141,31 +148,13 @@ def aurc(
     """
 
 
-def _excess_aurc(ranked: Ranked) -> Scalar:
-    answered, errors = _answered_and_errors(ranked)
-    error_rate = ratio(errors[-1], answered[-1])
-    accuracy = 1 - error_rate
-    some = accuracy > 0
-    log_accuracy = jnp.where(some, jnp.log1p(-jnp.where(some, error_rate, 0)), 0)
-    return aurc.finish(ranked) - (error_rate + accuracy * log_accuracy)
-
-
-@metric(confidences, _excess_aurc)
-def excess_aurc(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    excluded_class: int | None = None,
-) -> Scalar:
+@confidence_auroc.variant()
+def excess_aurc(ranked: Ranked) -> Scalar:
     r"""Compute the AURC minus the AURC of a perfect ranking with the same accuracy.
 
     $$\mathrm{AURC} - (e + (1 - e) \log(1 - e))$$
 
     with the error rate e. The second term is the AURC of ranking every hit before every error.
-
-    Args:
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman, Uziel and El-Yaniv, Bias-reduced uncertainty estimation for deep neural
@@ -176,21 +165,16 @@ def excess_aurc(
     >>> metrics.excess_aurc(logits, jnp.array([1, 0]))
     Array(0.6931, dtype=float32)
     """
+    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
+    error_rate = ratio(errors[-1], answered[-1])
+    accuracy = 1 - error_rate
+    some = accuracy > 0
+    log_accuracy = jnp.where(some, jnp.log1p(-jnp.where(some, error_rate, 0)), 0)
+    return aurc.finish(ranked) - (error_rate + accuracy * log_accuracy)
 
 
-def _augrc(ranked: Ranked) -> Scalar:
-    answered, errors = _answered_and_errors(ranked)
-    return area_under(errors, answered, answered[-1])
-
-
-@metric(confidences, _augrc)
-def augrc(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    excluded_class: int | None = None,
-) -> Scalar:
+@confidence_auroc.variant()
+def augrc(ranked: Ranked) -> Scalar:
     r"""Compute the area under the generalised risk-coverage curve.
 
     $$\int_0^1 E(c) \, dc = \frac{1}{n^2} \sum_{i : \hat y_i \ne y_i} (n - j_i + \tfrac12)$$
@@ -201,9 +185,6 @@ def augrc(
     With the accuracy a it is $(1 - \mathrm{AUROC}) a (1 - a) + (1 - a)^2 / 2$, where the AUROC
     measures how well the confidence separates hits from errors.
 
-    Args:
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
-
     References:
       Traub et al., Overcoming common flaws in the evaluation of selective classification systems,
       NeurIPS 2024.
@@ -213,42 +194,14 @@ def augrc(
     >>> metrics.augrc(logits, jnp.array([0, 1]))
     Array(0.125, dtype=float32)
     """
-
-
-@metric(confidences, lambda ranked: area_under_roc(ranked, ranked["hit"]))
-def confidence_auroc(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    excluded_class: int | None = None,
-) -> Scalar:
-    r"""Compute the probability that a right prediction is more confident than a wrong one.
-
-    $$P(c_i > c_j) + \tfrac12 P(c_i = c_j), \quad \hat y_i = y_i, \ \hat y_j \ne y_j$$
-
-    This is the AUROC of failure prediction. It measures the ranking alone: it does not change if
-    an increasing function is applied to all confidences, and it rewards no accuracy, which `augrc`
-    does. NaN without hits or without errors.
-
-    Args:
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
-
-    References:
-      Hendrycks and Gimpel, A baseline for detecting misclassified and out-of-distribution
-      examples in neural networks, ICLR 2017.
-
-    >>> from calib_jax import metrics
-    >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
-    >>> metrics.confidence_auroc(logits, jnp.array([0, 1, 1]))
-    Array(0.5, dtype=float32)
-    """
+    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
+    return area_under(errors, answered, answered[-1])
 
 
 def _risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     checks.above("coverage", coverage, 0)
     checks.between("coverage", coverage, 0, 1)
-    answered, errors = _answered_and_errors(ranked)
+    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
     boundary = coverage * answered[-1]
     end = jnp.clip(jnp.searchsorted(answered, boundary, side="left"), 1, answered.shape[0] - 1)
     width = answered[end] - answered[end - 1]
@@ -260,12 +213,7 @@ def _risk_at_coverage(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
 
 @metric(confidences, _risk_at_coverage)
 def risk_at_coverage(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    coverage: float = 0.9,
-    excluded_class: int | None = None,
+    logits: Logits, labels: Labels = None, weights: Weights = None, *, coverage: float = 0.9
 ) -> Scalar:
     r"""Compute the error rate on a given share of most confident examples.
 
@@ -276,7 +224,6 @@ def risk_at_coverage(
 
     Args:
       coverage: the share c of the examples that are answered, in (0, 1].
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
@@ -290,7 +237,7 @@ def risk_at_coverage(
 
 def _coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
     checks.between("risk", risk, 0, 1)
-    answered, errors = _answered_and_errors(ranked)
+    answered, errors = points(ranked, 1, 1 - ranked["hit"], from_top=True)
     excess = errors - risk * answered
     # An error rate equal to the risk is allowed in spite of rounding.
     allowed = excess <= 8 * jnp.finfo(excess.dtype).eps * errors
@@ -305,12 +252,7 @@ def _coverage_at_risk(ranked: Ranked, *, risk: float = 0.05) -> Scalar:
 
 @metric(confidences, _coverage_at_risk, biased=True)
 def coverage_at_risk(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    risk: float = 0.05,
-    excluded_class: int | None = None,
+    logits: Logits, labels: Labels = None, weights: Weights = None, *, risk: float = 0.05
 ) -> Scalar:
     r"""Compute the largest share of most confident examples whose error rate is at most a risk.
 
@@ -327,7 +269,6 @@ def coverage_at_risk(
 
     Args:
       risk: the error rate r, from 0 to 1.
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
@@ -339,19 +280,8 @@ def coverage_at_risk(
     """
 
 
-def _selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
-    return 1 - risk_at_coverage.finish(ranked, coverage=coverage)
-
-
-@metric(confidences, _selective_accuracy)
-def selective_accuracy(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    coverage: float = 0.9,
-    excluded_class: int | None = None,
-) -> Scalar:
+@risk_at_coverage.variant()
+def selective_accuracy(ranked: Ranked, *, coverage: float = 0.9) -> Scalar:
     r"""Compute the accuracy on a given share of most confident examples.
 
     $$1 - E(c) / c$$
@@ -360,7 +290,6 @@ def selective_accuracy(
 
     Args:
       coverage: the share c of the examples that are answered, in (0, 1].
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:
       Geifman and El-Yaniv, Selective classification for deep neural networks, NeurIPS 2017.
@@ -370,6 +299,7 @@ def selective_accuracy(
     >>> metrics.selective_accuracy(logits, jnp.array([0, 1]), coverage=0.75)
     Array(0.6667, dtype=float32)
     """
+    return 1 - risk_at_coverage.finish(ranked, coverage=coverage)
 
 
 class ConfidentSet(NamedTuple):

@@ -19,34 +19,23 @@ means of its cell. The stream records this in `notes` and warns once.
 they raise an error.
 """
 
-from __future__ import annotations
-
 import functools
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from calib_jax.core import checks, values
+from calib_jax.core import checks
 from calib_jax.core.arrays import with_auto_axes
-from calib_jax.core.statistics import Joint, Rows, Sums
-from calib_jax.core.values import refuse, refuse_alike, rows_of
-from calib_jax.metrics.contract.metric import (
-    Metric,
-    checked_stats,
-    members_of,
-    owners,
-    values_of_stats,
-)
+from calib_jax.core.statistics import Joint, Rows, merged
+from calib_jax.core.values import flat_rows, refuse, refuse_alike, rows_of
+from calib_jax.metrics.contract import metric as contract
+from calib_jax.metrics.contract.metric import Metric
 
-# Limit of rows per compiled pass; its float32 sums would still count twice as many rows exactly.
-_MOST_ROWS = 2**23
-
-_checked_stats = functools.partial(jax.jit, static_argnums=0)(checked_stats)
-_Columns = dict[str, np.ndarray]
+_checked_stats = functools.partial(jax.jit, static_argnums=0)(contract.checked_stats)
 
 
 class Stream:
@@ -69,7 +58,7 @@ class Stream:
         self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]], *, row_limit: int = 2**22
     ) -> None:
         checks.at_least("row_limit", row_limit, 0)
-        self.metrics = dict(members_of(metrics))
+        self.metrics = dict(contract.members_of(metrics))
         self.row_limit = row_limit
         self.reset()
 
@@ -77,9 +66,7 @@ class Stream:
         """Remove all batches and notes, to begin again with the same metrics."""
         self.num_rows = 0
         self.notes: list[str] = []
-        self._sums: dict[str, Sums] = {}  # in float64
-        self._rows: dict[str, list[_Columns]] = {}
-        self._num_classes: int | None = None
+        self._stats: Joint | None = None  # sums in float64
         self._alike = self._judged = 0  # rows that look like probabilities, and all
 
     def update(self, logits: Any, labels: Any = None, weights: Any = None) -> None:
@@ -89,25 +76,13 @@ class Stream:
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
-        logits, labels, weights = values.flat_rows(
+        logits, labels, weights = flat_rows(
             name, logits, labels, weights, merges=True, stays_sharded=True
         )
-        num_classes = logits.shape[-1]
-        if self._num_classes not in (None, num_classes):
-            raise ValueError(
-                f"{name}: this batch has {num_classes} classes, and the stream {self._num_classes}."
-            )
-        parts, alike, judged = [], 0, 0
-        for start in range(0, len(labels), _MOST_ROWS):
-            rows = slice(start, start + _MOST_ROWS)
-            of_part = logits[rows], labels[rows], None if weights is None else weights[rows]
-            stats, invalid = _checked_stats(tuple(self.metrics.items()), *of_part)
-            alike, judged = alike + int(invalid.alike), judged + int(invalid.judged)
-            invalid = invalid._replace(alike=0, judged=0)
-            refuse(name, invalid, of_part[0].shape, weightless=True)
-            parts.append(jax.device_get(stats))
-        self._add(parts, len(labels))
-        self._num_classes = num_classes
+        stats, invalid = _checked_stats(tuple(self.metrics.items()), logits, labels, weights)
+        alike, judged = int(invalid.alike), int(invalid.judged)
+        refuse(name, invalid._replace(alike=0, judged=0), logits.shape, weightless=True)
+        self._add(stats, len(labels))
         self._alike, self._judged = self._alike + alike, self._judged + judged
 
     def update_stats(self, stats: Joint, *, num_rows: int = 0) -> None:
@@ -117,48 +92,34 @@ class Stream:
           stats: the statistics of the same metrics.
           num_rows: number of examples in the statistics, added to the attribute `num_rows`.
         """
-        self._add([jax.device_get(stats)], num_rows)
+        self._add(stats, num_rows)
 
     def compute(self) -> dict[str, Any]:
         """Compute every metric over all batches; NaN where the total weight is 0.
 
         Raise an error if the rows of all batches, 20 or more, look like probabilities.
         """
-        if not (self._sums or self._rows):
+        if self._stats is None:
             raise ValueError("the stream is empty: add a batch before computing values.")
         refuse_alike(", ".join(self.metrics), self._alike, self._judged)
-        rows = {name: Rows(_joined(several)) for name, several in self._rows.items()}
-        return values_of_stats(self.metrics, Joint(self._sums | rows))
+        return contract.values_of_stats(self.metrics, self._stats)
 
-    def _add(self, parts: Sequence[Joint], num_rows: int) -> None:
-        added: dict[str, list[_Columns]] = {}
-        for stats in parts:
-            for name, stat in stats.parts.items():
-                if isinstance(stat, Rows):
-                    added.setdefault(name, []).append(dict(stat.columns))
-        rows = {
-            name: self._within_limit(name, [*self._rows.get(name, []), *several])
-            for name, several in added.items()
-        }
-        for stats in parts:
-            for name, stat in stats.parts.items():
-                if isinstance(stat, Sums):
-                    known = self._sums.get(name)
-                    self._sums[name] = stat.host() if known is None else known + stat
-        self._rows |= rows
+    def _add(self, stats: Joint, num_rows: int) -> None:
+        known = [] if self._stats is None else [self._stats]
+        total = merged([*known, jax.device_get(stats)])
+        self._stats = Joint({k: self._within_limit(k, stat) for k, stat in total.parts.items()})
         self.num_rows += num_rows
 
-    def _within_limit(self, name: str, several: list[_Columns]) -> list[_Columns]:
-        """Merge the rows of a cell if there are too many rows, or raise an error."""
-        count = sum(len(part["weight"]) for part in several)
-        if count <= self.row_limit:
-            return several
-        owner = owners(tuple(self.metrics.items()))
+    def _within_limit(self, name: str, stat: Any) -> Any:
+        """Merge the rows of each cell if there are too many rows, or raise an error."""
+        if not isinstance(stat, Rows) or len(stat["weight"]) <= self.row_limit:
+            return stat
+        owner = contract.owners(tuple(self.metrics.items()))
         names = ", ".join(member for member in self.metrics if owner[member] == name)
-        if "score" not in several[0]:
+        if "score" not in stat.columns:
             raise ValueError(
-                f"{names}: {count} examples exceed row_limit={self.row_limit}, and every example"
-                " is needed. Use fewer examples or raise row_limit."
+                f"{names}: {len(stat['weight'])} examples exceed row_limit={self.row_limit}, and"
+                " every example is needed. Use fewer examples or raise row_limit."
             )
         note = (
             f"{names}: more than {self.row_limit} rows, computed from a fine histogram, where"
@@ -167,14 +128,10 @@ class Stream:
         if note not in self.notes:
             self.notes.append(note)
             warnings.warn(note, stacklevel=5)
-        return [_merged_by_cell(_joined(several))]
+        return _merged_by_cell(stat)
 
 
-def _joined(several: list[_Columns]) -> _Columns:
-    return {k: np.concatenate([part[k] for part in several]) for k in several[0]}
-
-
-def _merged_by_cell(rows: _Columns) -> _Columns:
+def _merged_by_cell(rows: Rows) -> Rows:
     """Merge the rows of each fine cell: the sum of the weights, and the means of the columns."""
     present = rows["weight"] > 0
     weight = rows["weight"][present].astype(np.float64)
@@ -182,20 +139,20 @@ def _merged_by_cell(rows: _Columns) -> _Columns:
     total = np.bincount(cell, weight, len(cells))
     means = {
         name: np.bincount(cell, weight * column[present], len(cells)) / total
-        for name, column in rows.items()
+        for name, column in rows.columns.items()
     }
-    return {name: column.astype(np.float32) for name, column in means.items()} | {"weight": total}
+    columns = {name: column.astype(np.float32) for name, column in means.items()}
+    return Rows(columns | {"weight": total})
 
 
 # --------------------------------------------------------------------------------------------
-# The fine histogram: 1,024 cells per power of two.
+# The fine histogram: 1,024 cells per power of two, the leading bits of a float32.
 
-_CELLS_AN_OCTAVE = 2**10
-# Exponents of 2; scores closer to 0 (or to 1), or larger, are clipped.
-_SMALLEST, _LARGEST = -24, 32
-_BELOW_HALF = (-1 - _SMALLEST) * _CELLS_AN_OCTAVE
-_BELOW_ONE = _BELOW_HALF - _SMALLEST * _CELLS_AN_OCTAVE
-_POSITIVE = _BELOW_ONE + _LARGEST * _CELLS_AN_OCTAVE
+_MANTISSA_BITS = 10
+
+
+def _leading_bits(size: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
+    return size.astype(np.float32).view(np.int32).astype(np.int64) >> (23 - _MANTISSA_BITS)
 
 
 def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
@@ -204,16 +161,9 @@ def fine_cell(score: Float[np.ndarray, " rows"]) -> Int[np.ndarray, " rows"]:
     The confidences of saturated networks lie there and differ by little. Cells are in the order of
     the scores; their width is at most a thousandth of |s|, or of 1 - |s| for |s| from 1/2 to 1.
     """
-    size = np.abs(score.astype(np.float64))
-    small = _octaves(size, _SMALLEST, -1)
-    near_one = _BELOW_ONE - 1 - _octaves(1 - size, _SMALLEST, -1)
-    large = _BELOW_ONE + _octaves(size, 0, _LARGEST)
-    cell = np.where(size < 0.5, small, np.where(size < 1, near_one, large))
-    return np.where(score < 0, _POSITIVE - 1 - cell, _POSITIVE + 1 + cell).astype(np.int64)
-
-
-def _octaves(size: Float[np.ndarray, " rows"], low: int, high: int) -> Int[np.ndarray, " rows"]:
-    """Compute the cell above 2**low, with equal cells per octave; clip to [2**low, 2**high)."""
-    fraction, exponent = np.frexp(np.clip(size, 2.0**low, 2.0**high * (1 - 2**-30)))
-    within = np.floor((2 * fraction - 1) * _CELLS_AN_OCTAVE)
-    return ((exponent - 1 - low) * _CELLS_AN_OCTAVE + within).astype(np.int64)
+    size = np.abs(score.astype(np.float32))
+    half, one = _leading_bits(np.array([0.5, 1.0]))
+    near_one = 2 * half - _leading_bits(np.where(size < 1, 1 - size, 0))
+    large = 2 * half - one + _leading_bits(size) + 1
+    cell = np.where(size < 0.5, _leading_bits(size), np.where(size < 1, near_one, large))
+    return np.where(score < 0, -1 - cell, cell)

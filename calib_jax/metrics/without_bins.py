@@ -1,7 +1,5 @@
 r"""Calibration errors without bins: from running sums, or smoothed by a kernel."""
 
-from __future__ import annotations
-
 from typing import Any
 
 import jax
@@ -18,7 +16,7 @@ from calib_jax.core.types import Array, Number, Scalar, Vector
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked, points
-from calib_jax.metrics.contract.terms import Columns, Unreduced, ratio
+from calib_jax.metrics.contract.terms import Columns, Kept, ratio
 from calib_jax.metrics.equal_mass import confidences
 
 
@@ -58,14 +56,8 @@ def ks_error(
     """
 
 
-@metric(confidences, lambda ranked: jnp.ptp(_path(ranked)), biased=True)
-def ecce(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    excluded_class: int | None = None,
-) -> Scalar:
+@ks_error.variant(biased=True)
+def ecce(ranked: Ranked) -> Scalar:
     r"""Compute the range of the cumulative differences of confidences and hits (ECCE-R).
 
     $$\max_{s < t} \frac1n \Bigl| \sum_{i : s < c_i \le t} (c_i - [\hat y_i = y_i]) \Bigr|$$
@@ -87,26 +79,26 @@ def ecce(
     >>> metrics.ecce(logits, jnp.array([0, 1, 1]))
     Array(0.2667, dtype=float32)
     """
+    return jnp.ptp(_path(ranked))
 
 
 cutoff_error = ecce  # the name in Rossellini et al.
 
 
-def _gaps_between_nodes(
-    predictions: Predictions, *, num_cells: int = 1024, excluded_class: int | None = None
-) -> Columns:
+_NUM_NODES = 1024
+
+
+def _gaps_between_nodes(predictions: Predictions, *, excluded_class: int | None = None) -> Columns:
     """Sum the gaps between neighbouring nodes, and the share of each gap for the upper node.
 
     The nodes are the centres of the cells, so half a cell lies below the first node and half a
     cell above the last.
     """
-    checks.at_least("num_cells", num_cells, 16)
-    view = predictions.without(excluded_class)
-    gap = view.confidence - view.hit
-    place = view.confidence * num_cells + 0.5
-    below = jnp.clip(jnp.nan_to_num(jnp.floor(place)), 0, num_cells)
+    gap = predictions.confidence - predictions.hit
+    place = predictions.confidence * _NUM_NODES + 0.5
+    below = jnp.clip(jnp.nan_to_num(jnp.floor(place)), 0, _NUM_NODES)
     above = gap * (place - below)
-    return Columns({"gap": gap, "above": above}, below.astype(jnp.int32), num_cells + 1)
+    return Columns({"gap": gap, "above": above}, below.astype(jnp.int32), _NUM_NODES + 1)
 
 
 def _gaps_at_nodes(sums: Sums) -> Vector:
@@ -117,14 +109,13 @@ def _gaps_at_nodes(sums: Sums) -> Vector:
     return nodes.at[0].add(below[0]).at[-1].add(above[-1])
 
 
-def _smooth_ece(sums: Sums, *, num_cells: int = 1024) -> Scalar:
+def _smooth_ece(sums: Sums) -> Scalar:
     weight = jnp.sum(sums["weight"])
     nodes = ratio(_gaps_at_nodes(sums), weight)
-    num_cells = nodes.shape[0]
     # A Gaussian reflected at both ends multiplies the k-th coefficient of the cosine transform by
     # exp(-(k pi sigma)^2 / 2), all reflections included. Each bandwidth takes one transform.
     cosines = dct(nodes, norm="ortho")
-    decay = -0.5 * jnp.square(jnp.pi * jnp.arange(num_cells, dtype=nodes.dtype))
+    decay = -0.5 * jnp.square(jnp.pi * jnp.arange(_NUM_NODES, dtype=nodes.dtype))
 
     def excess(sigma: Scalar) -> Scalar:
         smoothed = idct(cosines * jnp.exp(decay * jnp.square(sigma)), norm="ortho")
@@ -143,14 +134,7 @@ def _smooth_ece(sums: Sums, *, num_cells: int = 1024) -> Scalar:
 
 
 @metric(_gaps_between_nodes, _smooth_ece, biased=True)
-def smooth_ece(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    num_cells: int = 1024,
-    excluded_class: int | None = None,
-) -> Scalar:
+def smooth_ece(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
     r"""Compute the smooth ECE: the ECE of gaps smoothed by a Gaussian as wide as the error.
 
     $$\mathrm{smECE}_\sigma = \int_0^1 \Bigl| \frac1n \sum_i
@@ -163,11 +147,8 @@ def smooth_ece(
 
     The gaps are summed on a fine grid, so that the statistic merges like sums per bin. Each gap is
     split between its two nearest nodes, which changes the value by at most about
-    $(M \sigma)^{-2} / 8$ times the mean of $|c_i - [\hat y_i = y_i]|$, and usually by far less.
-
-    Args:
-      num_cells: M, the number of nodes.
-      excluded_class: a class whose probability is set to 0 without renormalising.
+    $(M \sigma)^{-2} / 8$ times the mean of $|c_i - [\hat y_i = y_i]|$ with M = 1,024 nodes, and
+    usually by far less.
 
     References:
       Błasiok and Nakkiran, Smooth ECE: principled reliability diagrams via kernel smoothing,
@@ -185,23 +166,19 @@ _LOG_ZERO = -1e30  # stays finite times any shape, and makes the kernel 0
 _BLOCK_ENTRIES = 2**22  # entries of the rows x rows kernel per block
 
 
-def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Unreduced:
+def _log_p(predictions: Predictions, *, kind: str = "canonical") -> Kept:
     checks.one_of("kind", kind, _KINDS)
+    log_p, log_rest = log_probabilities(predictions.logits)
+    columns = {"log_p": log_p} if kind == "canonical" else {"log_p": log_p, "log_rest": log_rest}
+    label = predictions.labels
+    if kind == "top_label":
+        # Keep only the predicted class: label 0 where it is the true class, else 1, no class.
+        top = predictions.predicted
+        columns = {name: true_class(column, top)[..., None] for name, column in columns.items()}
+        label = jnp.where(top == label, 0, 1)
     valid = predictions.valid[..., None]
-    log_p, log_rest = (
-        jnp.where(valid, column, jnp.nan) for column in log_probabilities(predictions.logits)
-    )
-    if kind == "canonical":
-        return Unreduced({"log_p": log_p}, predictions.labels)
-    if kind == "marginal":
-        return Unreduced({"log_p": log_p, "log_rest": log_rest}, predictions.labels)
-    # Keep only the predicted class: label 0 where it is the true class, else 1, which is no class.
-    predicted = predictions.predicted
-    top = {
-        name: true_class(column, predicted)[..., None]
-        for name, column in (("log_p", log_p), ("log_rest", log_rest))
-    }
-    return Unreduced(top, jnp.where(predicted == predictions.labels, 0, 1))
+    columns = {name: jnp.where(valid, column, jnp.nan) for name, column in columns.items()}
+    return Kept({**columns, "label": label})
 
 
 def _kde_calibration_error(
@@ -274,13 +251,15 @@ def kde_calibration_error(
     """
 
 
-def _of_neighbours(
-    log_points: Float[Array, "rows classes"],
-    targets: Float[Array, "rows targets"],
-    weight: Vector,
-    bandwidth: Number,
-) -> Float[Array, "rows targets"]:
-    """Average the targets of all other points at each point, weighted by the kernel."""
+def _of_neighbours(log_points: Array, targets: Array, weight: Vector, bandwidth: Number) -> Array:
+    """Average the targets of all other points at each point, weighted by the kernel.
+
+    Args:
+      log_points: `[rows, classes]`.
+      targets: `[rows, targets]`; the averages have the same shape.
+      weight: `[rows]`.
+      bandwidth: h.
+    """
     shape = jnp.exp(log_points) / bandwidth
     log_norm = jnp.sum(gammaln(shape + 1), axis=-1) - gammaln(jnp.sum(shape + 1, axis=-1))
     num_rows = weight.shape[0]

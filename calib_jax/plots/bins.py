@@ -16,27 +16,20 @@ class BinTable(Protocol):
     """Input of a figure of bins: arrays `[bins]`, as returned by `metrics.reliability`.
 
     `low` and `high`, the ends of an interval around the accuracy, may be None or missing.
+
+    Attributes:
+      lower: lower edges.
+      upper: upper edges.
+      weight: total weight of the examples in the bin.
+      confidence: mean confidence of the examples; ignored in an empty bin.
+      accuracy: the share of hits among the examples; ignored in an empty bin.
     """
 
-    @property
-    def lower(self) -> Any:
-        """Lower edges."""
-
-    @property
-    def upper(self) -> Any:
-        """Upper edges."""
-
-    @property
-    def weight(self) -> Any:
-        """Total weight of the examples in the bin."""
-
-    @property
-    def confidence(self) -> Any:
-        """Mean confidence of the examples; ignored in an empty bin."""
-
-    @property
-    def accuracy(self) -> Any:
-        """The share of hits among the examples; ignored in an empty bin."""
+    lower: Any
+    upper: Any
+    weight: Any
+    confidence: Any
+    accuracy: Any
 
 
 class Bins(NamedTuple):
@@ -61,16 +54,8 @@ class Bins(NamedTuple):
     high: Any = None
 
 
-class CheckedBins(NamedTuple):
+class CheckedBins(Bins):
     """A validated table in float64, with the summaries that figures print."""
-
-    lower: np.ndarray
-    upper: np.ndarray
-    weight: np.ndarray
-    confidence: np.ndarray
-    accuracy: np.ndarray
-    low: np.ndarray | None = None
-    high: np.ndarray | None = None
 
     @property
     def filled(self) -> np.ndarray:
@@ -175,47 +160,23 @@ def checked(picture: str, table: Any) -> CheckedBins:
             f"{picture}: a {type(table).__name__} has no {missing}: give what"
             " metrics.reliability returns, or plots.Bins."
         )
-    arrays = {name: _column(picture, name, getattr(table, name)) for name in _FIELDS}
-    ends = {name: getattr(table, name, None) for name in ("low", "high")}
-    if all(end is not None for end in ends.values()):
-        arrays |= {name: _column(picture, name, end) for name, end in ends.items()}
+    ends = ("low", "high") if getattr(table, "low", None) is not None else ()
+    one_axis = "one value a bin; draw one class at a time"
+    arrays = {
+        name: vector(f"{picture}: {name}", getattr(table, name), one_axis)
+        for name in (*_FIELDS, *ends)
+    }
     of_same_length(**arrays)
     bins = CheckedBins(**arrays)
-    _check_contents(picture, bins)
-    return bins
-
-
-def _column(picture: str, name: str, values: Any) -> np.ndarray:
-    return vector(f"{picture}: {name}", values, "one value a bin; draw one class at a time")
-
-
-def _check_contents(picture: str, bins: CheckedBins) -> None:
-    if not np.all(np.isfinite(bins.weight)) or np.any(bins.weight < 0):
-        worst = bins.weight[~(bins.weight >= 0) | np.isinf(bins.weight)][0]
-        raise ValueError(f"{picture}: weight must be finite and not negative, got {worst:g}.")
-    if not np.any(bins.filled):
-        raise ValueError(f"{picture}: every bin is empty: there is nothing to draw.")
+    if not (np.all(bins.weight >= 0) and 0 < bins.weight.sum() < np.inf):
+        raise ValueError(f"{picture}: weight must be finite, not negative, and not 0 in all bins.")
     if not np.all((bins.lower >= 0) & (bins.lower <= bins.upper) & (bins.upper <= 1)):
-        raise ValueError(
-            f"{picture}: edges must satisfy 0 <= lower <= upper <= 1, got lower {bins.lower} and"
-            f" upper {bins.upper}."
-        )
-    for name in (*_FIELDS[3:], "low", "high"):
-        values = getattr(bins, name)
-        if values is None:
-            continue
-        wrong = bins.filled & ~((values >= -1e-6) & (values <= 1 + 1e-6))
-        if np.any(wrong):
-            bin_ = int(np.argmax(wrong))
+        raise ValueError(f"{picture}: edges must satisfy 0 <= lower <= upper <= 1.")
+    for name in (*_FIELDS[3:], *ends):
+        values = arrays[name][bins.filled]
+        if not np.all((values >= -1e-6) & (values <= 1 + 1e-6)):
             raise ValueError(
-                f"{picture}: {name} of bin {bin_} must lie in [0, 1], got {values[bin_]:g}: NaN"
-                " comes of labels out of range or NaN logits."
+                f"{picture}: {name} must lie in [0, 1], got {values}: NaN comes of labels out of"
+                " range or NaN logits."
             )
-    if bins.low is not None and bins.high is not None:
-        wrong = bins.filled & (bins.low > bins.high)
-        if np.any(wrong):
-            bin_ = int(np.argmax(wrong))
-            raise ValueError(
-                f"{picture}: low of bin {bin_} is above its high, {bins.low[bin_]:g} and"
-                f" {bins.high[bin_]:g}: exchange low and high."
-            )
+    return bins

@@ -2,16 +2,12 @@
 
 from collections.abc import Mapping
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from calib_jax.core import texts
 from calib_jax.plots import style
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-
 
 _HOVER_BOXES = 40
 
@@ -25,7 +21,7 @@ def roc(
     title: str | None = None,
     level: float | None = None,
     width: float = 4.0,
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw one ROC curve, or several by name.
 
     Args:
@@ -39,11 +35,9 @@ def roc(
     """
     curves = _curves(false_positive_rate, true_positive_rate)
     areas = auroc if isinstance(auroc, Mapping) else dict.fromkeys(curves, auroc)
-    if set(areas) != set(curves):
-        raise ValueError(f"auroc has the names {list(areas)} and the curves {list(curves)}.")
-    if auroc is not None and len(curves) > 1 and not isinstance(auroc, Mapping):
-        raise ValueError(f"auroc must be given by name for several curves, got {auroc!r}.")
-
+    by_name = auroc is None or isinstance(auroc, Mapping) or len(curves) == 1
+    if set(areas) != set(curves) or not by_name:
+        raise ValueError(f"auroc must have the names of the curves, {list(curves)}.")
     labels = []
     for name, (false, true) in curves.items():
         area = np.trapezoid(true, false) if areas[name] is None else areas[name]
@@ -68,9 +62,7 @@ def roc(
     return figure
 
 
-def _add_hover(
-    axes: "matplotlib.axes.Axes", curves: Mapping[str, tuple[np.ndarray, np.ndarray]]
-) -> None:
+def _add_hover(axes: style.Axes, curves: Mapping[str, tuple[np.ndarray, np.ndarray]]) -> None:
     """Attach the true positive rates to strips of the false positive rate."""
     edges = np.linspace(0, 1, _HOVER_BOXES + 1)
     for left, right in pairwise(edges):
@@ -82,14 +74,10 @@ def _add_hover(
 
 
 def _curves(false: Any, true: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    if isinstance(false, Mapping) != isinstance(true, Mapping):
-        raise TypeError("roc: give both rates as arrays, or both by name.")
     if not isinstance(false, Mapping):
         false, true = {"": false}, {"": true}
-    if set(false) != set(true) or not false:
-        raise ValueError(
-            f"roc: the rates must have the same names, got {list(false)} and {list(true)}."
-        )
+    if not isinstance(true, Mapping) or set(false) != set(true) or not false:
+        raise ValueError("roc: give both rates as arrays, or both by the same names.")
     curves = {}
     for name in false:
         rates = {
@@ -98,12 +86,11 @@ def _curves(false: Any, true: Any) -> dict[str, tuple[np.ndarray, np.ndarray]]:
         }
         style.of_same_length(**rates)
         for rate, values in rates.items():
-            of = f" of {name!r}" if name else ""
-            if not np.all((values >= 0) & (values <= 1 + 1e-6)):
+            inside = (values >= 0) & (values <= 1 + 1e-6)
+            if not np.all(inside) or np.any(np.diff(values) < 0):
                 raise ValueError(
-                    f"{rate}{of} must lie in [0, 1]: a NaN comes from a kind without examples."
+                    f"{rate} {name} must ascend and lie in [0, 1]: sort the points by threshold; a"
+                    " NaN comes from a kind without examples."
                 )
-            if np.any(np.diff(values) < 0):
-                raise ValueError(f"{rate}{of} must ascend: sort the points by threshold.")
         curves[str(name)] = (rates["false_positive_rate"], rates["true_positive_rate"])
     return curves

@@ -1,14 +1,11 @@
 """Values with their intervals, compared across methods."""
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calib_jax.core import texts
 from calib_jax.core.names import short
 from calib_jax.plots import style
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 
 @style.drawn
@@ -21,7 +18,7 @@ def intervals(
     level: float | None = None,
     n: float | None = None,
     width: float | None = None,
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw each value with its interval, one row per method and one panel per metric.
 
     The point is the value. A value can lie outside its interval, because resampling raises
@@ -58,11 +55,9 @@ def intervals(
     height += 0.15 * rows * max(label.count("\n") for label in labels.values())
     figure = style.canvas(width, height + 0.15 * (below.count("\n") + 1))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)
-    for place, axes in enumerate(grid.flat):
-        if place >= len(panels):
-            axes.remove()
-            continue
-        metric, panel = list(panels.items())[place]
+    for spare in grid.flat[len(panels) :]:
+        spare.remove()
+    for axes, (metric, panel) in zip(grid.flat, panels.items(), strict=False):
         for row, method in enumerate(methods):
             if method not in panel:
                 continue
@@ -89,13 +84,11 @@ def intervals(
         axes.tick_params(axis="y", length=0)
     if title:
         figure.suptitle(style.wrapped(title, width), fontsize=9)
-    style.note_below(figure, below)
+    figure.supxlabel(below, x=0.01, ha="left", fontsize=8)
     return figure
 
 
-def _legend(
-    triples: list[tuple[float, float | None, float | None]], level: float | None, n: float | None
-) -> str:
+def _legend(triples: list[style.Triple], level: float | None, n: float | None) -> str:
     """Describe what points and bars show, with the level and the number of examples."""
     text = "Point: value"
     if any(low is not None for _, low, _ in triples):
@@ -103,22 +96,14 @@ def _legend(
     return text + ("" if n is None else f"; n = {style.count(n)}") + "."
 
 
-def _by_metric(
-    estimates: Mapping[str, Any],
-) -> dict[str, dict[str, tuple[float, float | None, float | None]]]:
+def _by_metric(estimates: Mapping[str, Any]) -> dict[str, dict[str, style.Triple]]:
     """Regroup estimates by metric and then method, in order of first occurrence."""
-    if not isinstance(estimates, Mapping):
+    if not isinstance(estimates, Mapping) or not estimates:
         raise TypeError(f"intervals: estimates must map names to values, got {short(estimates)}.")
-    nested = [isinstance(values, Mapping) for values in estimates.values()]
-    if any(nested) and not all(nested):
-        raise TypeError("intervals: give every method metrics by name, or none of them.")
-    panels: dict[str, dict[str, tuple[float, float | None, float | None]]] = {}
+    panels: dict[str, dict[str, style.Triple]] = {}
     for method, values in estimates.items():
         members = values if isinstance(values, Mapping) else {"": values}
         for metric, estimate in members.items():
-            name = f"intervals: {metric} of {method!r}" if metric else f"intervals: {method!r}"
-            panel = panels.setdefault(str(metric), {})
-            panel[str(method)] = style.triple(name, estimate)
-    if not panels:
-        raise ValueError("intervals: there is no value to draw.")
+            triple = style.triple(f"intervals: {metric} of {method!r}", estimate)
+            panels.setdefault(str(metric), {})[str(method)] = triple
     return panels

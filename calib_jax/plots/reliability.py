@@ -1,21 +1,34 @@
 """Reliability diagrams: accuracy against confidence in each bin."""
 
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from calib_jax.core import checks, texts
+from calib_jax.core import texts
 from calib_jax.plots import style
 from calib_jax.plots.bins import FEW, CheckedBins, checked, note_on_narrow
 from calib_jax.plots.style import count
 
-if TYPE_CHECKING:
-    import matplotlib.axes
-    import matplotlib.figure
-
-
 _FAINT = 0.3
+
+
+class _Words(NamedTuple):
+    """Labels of the axes, of the bars and gaps, and of the means."""
+
+    x: str = "confidence"
+    y: str = "accuracy"
+    share: str = "accuracy per bin"
+    over: str = "gap: over-confident"
+    under: str = "gap: under-confident"
+    means: tuple[str, str] = ("accuracy", "confidence")
+
+
+def _words_of(event: str | None) -> _Words:
+    if event is None:
+        return _Words()
+    gaps = "gap: stated too high", "gap: stated too low"
+    return _Words(f"P({event})", "observed", "observed per bin", *gaps, ("observed", "stated"))
 
 
 @style.drawn
@@ -26,7 +39,7 @@ def reliability_diagram(
     title: str | None = None,
     level: float | None = None,
     width: float = 4.5,
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw accuracy against confidence, bin by bin, above a histogram of the confidences.
 
     A bar shows the accuracy of a bin between the bin's edges. A hatched box shows the gap between
@@ -67,7 +80,7 @@ def reliability_before_after(
     events: tuple[str | None, str | None] = (None, None),
     level: float | None = None,
     width: float = 7.5,
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw two reliability diagrams side by side, on the same axes.
 
     Args:
@@ -80,8 +93,6 @@ def reliability_before_after(
       level: nominal coverage of the tables' intervals, for the legend.
       width: width of the figure, in inches.
     """
-    if len(ece) != 2 or len(titles) != 2:
-        raise ValueError(f"ece and titles must be pairs, got {ece!r} and {titles!r}.")
     tables = [checked("reliability_before_after", table) for table in (before, after)]
     return _figure(list(zip(tables, ece, titles, strict=True)), level, width, events)
 
@@ -95,13 +106,13 @@ def reliability_grid(
     title: str | None = None,
     level: float | None = None,
     width: float = 9.0,
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw a grid of the reliability diagrams of several models, without histograms.
 
     Args:
       tables: tables by name, each as in `reliability_diagram`.
-      ece: ECEs for the captions, by the names of the tables; other names are ignored. If None, the
-        ECEs of the tables.
+      ece: ECEs for the captions, by the names of the tables; a table without one gets the ECE of
+        its bins.
       columns: diagrams per row.
       title: title of the figure.
       level: nominal coverage of the tables' intervals, for the legend.
@@ -109,29 +120,22 @@ def reliability_grid(
     """
     if not tables:
         raise ValueError("reliability_grid: there is no table to draw.")
-    captions = dict.fromkeys(tables) if ece is None else ece
-    if missing := [name for name in tables if name not in captions]:
-        raise ValueError(
-            f"ece needs an entry for each table, and has none for {', '.join(map(repr, missing))}:"
-            " give a number, or None for the ECE of the table."
-        )
-    checks.at_least("columns", columns, 1)
-    columns = min(columns, len(tables))
-    rows = -(-len(tables) // columns)
+    captions = ece or {}
+    rows, columns = style.grid_of(len(tables), columns)
     room = (width - 0.6) / columns
     figure = style.canvas(width, rows * (room + 0.55) + 0.7)
     axes = figure.subplots(rows, columns, sharex=True, sharey=True, squeeze=False)
     handles: list[Any] = []
     panels = {name: checked("reliability_grid", table) for name, table in tables.items()}
     for place, (name, bins) in zip(axes.flat, panels.items(), strict=False):
-        handles += _diagram(place, bins, level)
-        number = style.number("ece", bins.ece if captions[name] is None else captions[name])
+        handles += _diagram(place, bins, level, _Words())
+        number = style.number("ece", captions.get(name, bins.ece))
         place.set_title(style.wrapped(f"{name}\nECE {number}, {bins.n}", room))
     style.label_grid(axes, len(tables), x="confidence", y="accuracy")
     axes[0, 0].set_xticks(np.linspace(0, 1, 3))
     if title:
         figure.suptitle(style.wrapped(title, width), x=0.01, ha="left", fontsize=10)
-    notes = [_why_outside([captions[name] for name in tables]), note_on_narrow(panels)]
+    notes = [_why_outside([captions.get(name) for name in tables]), note_on_narrow(panels)]
     style.legend_below(figure, handles, width, " ".join(filter(None, notes)))
     return figure
 
@@ -141,7 +145,7 @@ def _figure(
     level: float | None,
     width: float,
     events: Sequence[str | None] = (None,),
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     room = (width - 0.6) / len(panels)
     # A nearly square diagram, a histogram of a third of its height, and text above and below.
     figure = style.canvas(width, room * 4 / 3 + 1.9)
@@ -150,20 +154,17 @@ def _figure(
     )
     handles: list[Any] = []
     for column, (bins, ece, title) in enumerate(panels):
-        event = events[column]
-        x, y = ("confidence", "accuracy") if event is None else (f"P({event})", "observed")
-        handles += _diagram(axes[0, column], bins, level, event is not None)
-        handles += _histogram(axes[1, column], bins, event is not None)
-        axes[1, column].set_xlabel(x)
+        words = _words_of(events[column])
+        handles += _diagram(axes[0, column], bins, level, words)
+        handles += _histogram(axes[1, column], bins, words)
         if column == 0 or events[column] != events[0]:
-            axes[0, column].set_ylabel(y)
+            axes[0, column].set_ylabel(words.y)
         # Narrow diagrams get one fact per line.
         between = ", " if style.characters(room) > 36 else "\n"
-        names = ("accuracy", "confidence") if event is None else ("observed", "stated")
-        means = f"{names[0]} {bins.mean(bins.accuracy):.3f}"
-        means += f"{between}{names[1]} {bins.mean(bins.confidence):.3f}"
+        means = zip(words.means, (bins.accuracy, bins.confidence), strict=True)
+        facts = between.join(f"{name} {bins.mean(values):.3f}" for name, values in means)
         number = style.number("ece", bins.ece if ece is None else ece)
-        caption = f"ECE {number}\n{means}\n{bins.n}{between}{bins.cut}"
+        caption = f"ECE {number}\n{facts}\n{bins.n}{between}{bins.cut}"
         caption = f"{title}\n{caption}" if title else caption
         axes[0, column].set_title(style.wrapped(caption, room))
     axes[0, 0].set(xticks=np.linspace(0, 1, 6 if room > 2.5 else 3))
@@ -182,115 +183,72 @@ def _why_outside(captions: list[Any]) -> str:
     return " ".join(texts.reasons(triples))
 
 
-def _diagram(
-    axes: "matplotlib.axes.Axes", bins: CheckedBins, level: float | None, of_event: bool = False
-) -> list[Any]:
+def _diagram(axes: style.Axes, bins: CheckedBins, level: float | None, words: _Words) -> list[Any]:
     """Draw bars, gaps, intervals and the diagonal; return the legend's handles."""
-    share, over, under = (
-        ("observed per bin", "gap: stated too high", "gap: stated too low")
-        if of_event
-        else ("accuracy per bin", "gap: over-confident", "gap: under-confident")
-    )
-    filled = bins.filled
+    from matplotlib.patches import Patch
+
+    filled, few = bins.filled, bins.few[bins.filled]
     left, width = bins.lower[filled], (bins.upper - bins.lower)[filled]
     confidence, accuracy = bins.confidence[filled], bins.accuracy[filled]
-    few = bins.few[filled]
     gap = confidence - accuracy
     handles: list[Any] = []
     for side, height, bottom, label, look in (
-        (np.ones_like(few), accuracy, np.zeros_like(gap), share, style.PLAIN),
-        (gap > 0, gap, accuracy, over, style.HATCHED),
-        (gap < 0, gap, accuracy, under, style.HATCHED_BACK),
+        (np.ones_like(few), accuracy, np.zeros_like(gap), words.share, style.PLAIN),
+        (gap > 0, gap, accuracy, words.over, style.HATCHED),
+        (gap < 0, gap, accuracy, words.under, style.HATCHED_BACK),
     ):
         if np.any(side):
             where = (left[side], height[side], width[side], bottom[side])
             bars = axes.bar(*where, align="edge", label=label, **look)
             for bar in np.array(bars.patches)[few[side]]:
                 bar.set_alpha(_FAINT)
-            handles.append(_strong(bars, label, look))
-    (diagonal,) = axes.plot([0, 1], [0, 1], color=style.GREY, dashes=(4, 2), linewidth=1)
-    diagonal.set_label("calibrated")
-    handles.append(diagonal)
+            handles.append(Patch(label=label, **look))
+    dashed: dict[str, Any] = {"color": style.GREY, "dashes": (4, 2), "linewidth": 1}
+    handles += axes.plot([0, 1], [0, 1], label="calibrated", **dashed)
     ends = None
     if bins.low is not None and bins.high is not None:
         # Rounding may put the accuracy outside its interval by the last bit.
         ends = np.maximum([accuracy - bins.low[filled], bins.high[filled] - accuracy], 0)
     label = "bin mean" if ends is None else f"bin mean, {style.interval_label(level)}"
+    dots: dict[str, Any] = {"fmt": "o", "color": style.BLACK, "markersize": 2.5, "linewidth": 0.9}
     for side, alpha in ((few, _FAINT), (~few, 1.0)):
         if np.any(side):
-            points = axes.errorbar(
-                confidence[side],
-                accuracy[side],
-                yerr=None if ends is None else ends[:, side],
-                fmt="o",
-                color=style.BLACK,
-                markersize=2.5,
-                linewidth=0.9,
-                capsize=2,
-                clip_on=False,
-                zorder=3,
-                alpha=alpha,
-                label=label,
-            )
+            error = None if ends is None else ends[:, side]
+            dots |= {"alpha": alpha, "label": label, "clip_on": False, "zorder": 3, "capsize": 2}
+            points = axes.errorbar(confidence[side], accuracy[side], error, **dots)
     handles.append(points)  # the strong points, if there are any
     if np.any(few):
-        handles.append(_write_few(axes, bins))
+        _write_few(axes, bins)
+        handles.append(Patch(label=f"fewer than {FEW} examples", **style.PLAIN, alpha=_FAINT))
     axes.set(xlim=(0, 1), ylim=(0, 1))
     bins.add_hover(axes)
     return handles
 
 
-def _strong(bars: Any, label: str, look: Mapping[str, Any]) -> Any:
-    """Return a legend handle in full strength, even if the first bar is faint."""
-    from matplotlib.patches import Patch
-
-    return bars if bars.patches[0].get_alpha() is None else Patch(label=label, **look)
-
-
-def _write_few(axes: "matplotlib.axes.Axes", bins: CheckedBins) -> Any:
-    """Write the number of examples into the bins that have few; return the legend's handle."""
-    from matplotlib.patches import Patch
-
+def _write_few(axes: style.Axes, bins: CheckedBins) -> None:
+    """Write the number of examples into the bins that have few."""
     low = bins.accuracy if bins.low is None else bins.low
     high = bins.accuracy if bins.high is None else bins.high
+    box = {"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4}
     for number in np.flatnonzero(bins.few):
         center = (bins.lower[number] + bins.upper[number]) / 2
         # At the top, or at the bottom if the interval leaves more room there.
         top = 1 - high[number] >= min(low[number], bins.confidence[number])
-        axes.text(
-            center,
-            0.985 if top else 0.015,
-            f"n = {count(bins.weight[number])}",
-            rotation=90,
-            fontsize=6,
-            ha="center",
-            va="top" if top else "bottom",
-            bbox={"facecolor": "white", "alpha": 0.7, "edgecolor": "none", "pad": 0.4},
-            zorder=4,
-        )
-    return Patch(label=f"fewer than {FEW} examples", **style.PLAIN, alpha=_FAINT)
+        text = f"n = {count(bins.weight[number])}"
+        look: dict[str, Any] = {"rotation": 90, "fontsize": 6, "ha": "center", "zorder": 4}
+        y, va = (0.985, "top") if top else (0.015, "bottom")
+        axes.text(center, y, text, va=va, bbox=box, **look)
 
 
-def _histogram(
-    axes: "matplotlib.axes.Axes", bins: CheckedBins, of_event: bool = False
-) -> list[Any]:
-    right, stated = ("observed", "stated") if of_event else ("accuracy", "confidence")
+def _histogram(axes: style.Axes, bins: CheckedBins, words: _Words) -> list[Any]:
     filled = bins.filled
-    axes.bar(
-        bins.lower[filled],
-        bins.share[filled],
-        (bins.upper - bins.lower)[filled],
-        align="edge",
-        facecolor="#D9D9D9",
-        edgecolor=style.GREY,
-        linewidth=0.6,
-    )
-    axes.set_xlabel("confidence")
+    look: dict[str, Any] = {"facecolor": "#D9D9D9", "edgecolor": style.GREY, "linewidth": 0.6}
+    width = bins.upper - bins.lower
+    axes.bar(bins.lower[filled], bins.share[filled], width[filled], align="edge", **look)
+    axes.set_xlabel(words.x)
     bins.add_hover(axes)
+    means = (bins.accuracy, style.BLUE, "-"), (bins.confidence, style.VERMILLION, "--")
     return [
-        axes.axvline(bins.mean(values), label=label, color=color, linestyle=dash, linewidth=1.3)
-        for values, label, color, dash in (
-            (bins.accuracy, f"overall {right}", style.BLUE, "-"),
-            (bins.confidence, f"overall {stated}", style.VERMILLION, "--"),
-        )
+        axes.axvline(bins.mean(values), label=f"overall {name}", color=color, ls=dash, lw=1.3)
+        for name, (values, color, dash) in zip(words.means, means, strict=True)
     ]

@@ -5,13 +5,9 @@ import io
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from calib_jax.core import checks, texts
 from calib_jax.plots import style
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 # Time stamps would differ between runs; None omits them.
 _METADATA: dict[str, dict[str, str | None]] = {
@@ -37,9 +33,7 @@ DARK_COLORS = {
 }
 
 
-def save(
-    figure: "matplotlib.figure.Figure", path: str | os.PathLike[str], *, dpi: int = 200
-) -> None:
+def save(figure: style.Figure, path: str | os.PathLike[str], *, dpi: int = 200) -> None:
     """Save a figure as PNG, SVG or PDF, according to the ending of the path.
 
     Equal figures give equal files, without time stamps or random identifiers. The fonts of a PDF
@@ -57,20 +51,11 @@ def save(
         raise ValueError(
             f"save: {path.name!r} has the ending {ending!r}: end it in .png, .svg or .pdf."
         )
-    if not path.parent.is_dir():
-        raise FileNotFoundError(f"save: there is no folder {path.parent}: make it first.")
-    buffer = io.BytesIO()
     with style.settings(**{"svg.hashsalt": "calib_jax", "pdf.fonttype": 42}):
-        figure.savefig(buffer, format=ending[1:], dpi=dpi, metadata=_METADATA[ending])
-    try:
-        path.write_bytes(buffer.getvalue())
-    except OSError as error:
-        raise type(error)(
-            f"save: cannot write {path} ({error.strerror}): choose another path."
-        ) from None
+        figure.savefig(path, format=ending[1:], dpi=dpi, metadata=_METADATA[ending])
 
 
-def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: str) -> str:
+def inline_svg(figure: style.Figure, name: str, *, description: str) -> str:
     """Return a figure as an `<svg>` element for an HTML page; equal figures give equal text.
 
     Text stays text. Every color is a CSS variable with the color as its default, `--c0072b2` for
@@ -106,7 +91,7 @@ def inline_svg(figure: "matplotlib.figure.Figure", name: str, *, description: st
     width, height = (72 * inches for inches in figure.get_size_inches())
     label = html.escape(texts.printable(description))
     head = f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}">'
-    boxes = "".join(_hover_box(figure, box) for box in style.hover_boxes(figure))
+    boxes = "".join(_hover_box(figure, box) for box in vars(figure).get("hover_boxes", []))
     return head + re.sub(r"\s*\n\s*", "\n", body).strip().removesuffix("</svg>") + boxes + "</svg>"
 
 
@@ -130,19 +115,18 @@ def _with_variables(tag: str) -> str:
     return re.sub(r"#([0-9a-f]{6})\b", r"var(--c\1, #\1)", tag)
 
 
-def _hover_box(figure: "matplotlib.figure.Figure", box: style.HoverBox) -> str:
+def _hover_box(figure: style.Figure, box: style.HoverBox) -> str:
     """Write an invisible rectangle with its text, in points from the upper left corner."""
     width, height = (72 * inches for inches in figure.get_size_inches())
     to_figure = box.axes.transData + figure.transFigure.inverted()
-    x_edges, y_edges = box.axes.get_xlim(), box.axes.get_ylim()
-    left, right = sorted(
-        edge if given is None else min(max(given, min(x_edges)), max(x_edges))
-        for given, edge in zip((box.left, box.right), x_edges, strict=True)
-    )
-    bottom, top = sorted(
-        edge if given is None else min(max(given, min(y_edges)), max(y_edges))
-        for given, edge in zip((box.bottom, box.top), sorted(y_edges), strict=True)
-    )
+
+    def within(low: float | None, high: float | None, limits: tuple[float, float]) -> list[float]:
+        least, most = sorted(limits)
+        low, high = least if low is None else low, most if high is None else high
+        return [max(low, least), min(high, most)]
+
+    left, right = within(box.left, box.right, box.axes.get_xlim())
+    bottom, top = within(box.bottom, box.top, box.axes.get_ylim())
     corners = to_figure.transform([(left, bottom), (right, top)])
     (x0, x1), (y0, y1) = sorted(width * corners[:, 0]), sorted(height * (1 - corners[:, 1]))
     return (

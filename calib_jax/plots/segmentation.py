@@ -2,16 +2,12 @@
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from calib_jax.core.arrays import as_array
 from calib_jax.plots import style
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-
 
 _PANELS = ("image", "label", "prediction", "confidence", "error")
 _WIDTH = 2.4  # width of a panel, in inches
@@ -29,7 +25,7 @@ def segmentation(
     weights: Any = None,
     class_names: Sequence[str] = (),
     title: str = "",
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw an image, its label map, the prediction, the confidence and the wrong pixels.
 
     Pixels of weight 0 have no class, and are white in the label and in the error.
@@ -48,29 +44,21 @@ def segmentation(
     )
     present = np.ones(labels.shape, bool) if weights is None else np.asarray(as_array(weights)) > 0
     shape = labels.shape
-    if labels.ndim != 2 or not labels.size:
-        raise ValueError(f"segmentation: labels must be [height, width], got {shape}.")
-    if image.shape != (*shape, 3):
-        raise ValueError(f"segmentation: image must be {(*shape, 3)}, got {image.shape}.")
-    for name, array in {
-        "predicted": predicted,
-        "confidence": confidence,
-        "weights": present,
-    }.items():
-        if array.shape != shape:
-            raise ValueError(f"segmentation: {name} must be {shape}, got {array.shape}.")
-    for name, array in {"labels": labels, "predicted": predicted}.items():
-        if array.dtype.kind not in "biu":
-            raise TypeError(f"segmentation: {name} must be classes, integers, got {array.dtype}.")
+    expected = {"image": (*shape, 3), "predicted": shape, "confidence": shape, "weights": shape}
+    arrays = image, predicted, confidence, present
+    for (name, wanted), array in zip(expected.items(), arrays, strict=True):
+        if array.shape != wanted or labels.ndim != 2:
+            raise ValueError(
+                f"segmentation: with labels [height, width] {shape}, {name} must be {wanted}, got"
+                f" {array.shape}."
+            )
+    if labels.dtype.kind not in "biu" or predicted.dtype.kind not in "biu":
+        raise TypeError("segmentation: labels and predicted must be classes, integers.")
     # matplotlib would clip an image with values from 0 to 255 to white.
     for name, array in {"image": image, "confidence": confidence[present]}.items():
         if array.dtype.kind not in "biu" and not np.all((array >= 0) & (array <= 1 + 1e-6)):
-            raise ValueError(
-                f"segmentation: {name} must lie in [0, 1], got {array.min():g} to {array.max():g}."
-            )
+            raise ValueError(f"segmentation: {name} must be bytes, or numbers in [0, 1].")
     shown = sorted({*np.unique(labels[present]).tolist(), *np.unique(predicted).tolist()})
-    if shown and shown[0] < 0:
-        raise ValueError(f"segmentation: classes must be at least 0, got {shown[0]}.")
     wrong = np.where((labels == predicted)[..., None], _RIGHT, _WRONG)
     error = np.where(present[..., None], wrong, _NONE).astype(np.uint8)
     panels = {
@@ -104,20 +92,17 @@ def colored(classes: np.ndarray | np.integer | int) -> np.ndarray:
 
     The hue turns by the golden angle, so neighboring numbers differ; lightness has three levels.
     """
+    from matplotlib.colors import hsv_to_rgb
+
     numbers = np.arange(20)
-    hue = 6 * np.modf(numbers * 0.618034)[0]
-    lightness = np.array([0.9, 0.6, 0.75])[numbers % 3]
+    hue = np.modf(numbers * 0.618034)[0]
     saturation = np.array([0.85, 0.9, 0.5])[numbers % 3]
-    # The standard conversion of hue, saturation and value to red, green and blue.
-    steps = (np.array([5, 3, 1]) + hue[:, None]) % 6
-    part = np.clip(np.minimum(steps, 4 - steps), 0, 1)
-    table = lightness[:, None] * (1 - saturation[:, None] * part)
+    lightness = np.array([0.9, 0.6, 0.75])[numbers % 3]
+    table = hsv_to_rgb(np.stack([hue, saturation, lightness], axis=1))
     return np.round(255 * table).astype(np.uint8)[classes % len(numbers)]
 
 
-def _legend(
-    figure: "matplotlib.figure.Figure", shown: Sequence[int], class_names: Sequence[str]
-) -> None:
+def _legend(figure: style.Figure, shown: Sequence[int], class_names: Sequence[str]) -> None:
     from matplotlib.patches import Patch
 
     handles = []

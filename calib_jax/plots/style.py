@@ -10,7 +10,7 @@ import re
 import textwrap
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, TypeAlias
 
 import numpy as np
 
@@ -22,6 +22,11 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _Options = ParamSpec("_Options")
+
+Figure: TypeAlias = "matplotlib.figure.Figure"  # imported when the first figure is drawn
+Axes: TypeAlias = "matplotlib.axes.Axes"
+
+Triple: TypeAlias = tuple[float, float | None, float | None]  # value, low, high
 
 # Okabe and Ito, Color universal design, 2008. Their yellow is unreadable on white.
 BLACK = "#000000"
@@ -39,35 +44,16 @@ BROWN = "#7F4F24"
 
 # Ten of each, so that ten curves differ in color, line style and marker.
 _CURVE_COLORS = (BLUE, VERMILLION, GREEN, BLACK, PURPLE, ORANGE, SKY, WINE, OLIVE, BROWN)
-_CURVE_DASHES = (
-    "-",
-    "--",
-    "-.",
-    ":",
-    (0, (9, 2)),
-    (0, (7, 1.5, 1, 1.5, 1, 1.5)),
-    (0, (3, 1)),
-    (0, (12, 3, 3, 3)),
-    (0, (1, 3)),
-    (0, (5, 4)),
-)
+_DASHES = ((9, 2), (7, 1.5, 1, 1.5, 1, 1.5), (3, 1), (12, 3, 3, 3), (1, 3), (5, 4))
+_CURVE_DASHES = ("-", "--", "-.", ":", *((0, dashes) for dashes in _DASHES))
 _CURVE_MARKERS = ("o", "s", "^", "D", "v", "P", "X", "<", ">", "*")
 MARKS_PER_CURVE = 8
 
 # Hatched for wrong or miscalibrated, plain for right.
 PLAIN: dict[str, Any] = {"facecolor": SKY, "edgecolor": BLUE, "linewidth": 0.6}
-HATCHED: dict[str, Any] = {
-    "facecolor": "#FBE3D3",
-    "edgecolor": VERMILLION,
-    "hatch": "////",
-    "linewidth": 0.6,
-}
-HATCHED_BACK: dict[str, Any] = {
-    "facecolor": "none",  # this gap lies inside the bar of the accuracy, which stays visible
-    "edgecolor": GREEN,
-    "hatch": "\\\\\\\\",
-    "linewidth": 0.6,
-}
+HATCHED = {**PLAIN, "facecolor": "#FBE3D3", "edgecolor": VERMILLION, "hatch": "////"}
+# Without a fill, because this gap lies inside the bar of the accuracy, which stays visible.
+HATCHED_BACK = {**PLAIN, "facecolor": "none", "edgecolor": GREEN, "hatch": "\\\\\\\\"}
 
 _SETTINGS: dict[str, Any] = {
     "axes.axisbelow": True,
@@ -81,16 +67,12 @@ _SETTINGS: dict[str, Any] = {
     "axes.titlesize": 9,
     "axes.xmargin": 0.02,
     "figure.dpi": 120,
-    "figure.facecolor": "white",
     "font.size": 9,
     "grid.color": "#E4E4E4",
     "grid.linewidth": 0.5,
     "hatch.linewidth": 0.6,
     "legend.fontsize": 8,
     "legend.frameon": False,
-    "savefig.bbox": None,
-    "savefig.facecolor": "auto",
-    "text.usetex": False,  # TeX would read a percent sign as the start of a comment
     "xtick.labelsize": 8,
     "ytick.labelsize": 8,
 }
@@ -106,13 +88,11 @@ def settings(**more: Any) -> AbstractContextManager[None]:
     return matplotlib.rc_context(chosen)
 
 
-def drawn(
-    function: Callable[_Options, "matplotlib.figure.Figure"],
-) -> Callable[_Options, "matplotlib.figure.Figure"]:
+def drawn(function: Callable[_Options, Figure]) -> Callable[_Options, Figure]:
     """Wrap a function to draw with this subpackage's settings and keep the caller's unchanged."""
 
     @functools.wraps(function)
-    def draw(*args: _Options.args, **options: _Options.kwargs) -> "matplotlib.figure.Figure":
+    def draw(*args: _Options.args, **options: _Options.kwargs) -> Figure:
         from matplotlib.text import Text
 
         with settings():
@@ -145,18 +125,18 @@ def drawable(text: str) -> str:
     return text
 
 
-def canvas(width: float, height: float) -> "matplotlib.figure.Figure":
+def canvas(width: float, height: float) -> Figure:
     """Create a figure, sized in inches, that notebooks can show without pyplot."""
-    from matplotlib.figure import Figure
+    import matplotlib.figure
 
     checks.above("width", width, 0)
-    figure = Figure(figsize=(width, height), layout="constrained")
+    figure = matplotlib.figure.Figure(figsize=(width, height), layout="constrained")
     # Notebooks call this method; without it they show figures only if pyplot is loaded.
     vars(figure)["_repr_png_"] = functools.partial(_png, figure)
     return figure
 
 
-def _png(figure: "matplotlib.figure.Figure") -> bytes:
+def _png(figure: Figure) -> bytes:
     buffer = io.BytesIO()
     with settings():
         figure.savefig(buffer, format="png")
@@ -191,12 +171,9 @@ class HoverBox(NamedTuple):
     """A box of a figure with the text that a page shows under the pointer.
 
     Attributes:
-      axes: the axes whose coordinates the edges use.
+      axes: the axes whose data coordinates the edges use.
       text: lines of text.
-      left: left edge in the axes' data coordinates; None is the edge of the axes.
-      right: right edge, or None.
-      bottom: lower edge, or None.
-      top: upper edge, or None.
+      left, right, bottom, top: the edges; None is the edge of the axes.
     """
 
     axes: Any
@@ -207,29 +184,16 @@ class HoverBox(NamedTuple):
     top: float | None = None
 
 
-def add_hover(
-    axes: "matplotlib.axes.Axes",
-    text: str,
-    *,
-    left: float | None = None,
-    right: float | None = None,
-    bottom: float | None = None,
-    top: float | None = None,
-) -> None:
+def add_hover(axes: Axes, text: str, **edges: float | None) -> None:
     """Attach a text to a box of a figure; `inline_svg` shows it under the pointer.
 
     Args:
       axes: the axes whose data coordinates the edges use.
       text: lines of text.
-      left, right, bottom, top: the edges of the box; None is the edge of the axes.
+      **edges: left, right, bottom and top of the box; None is the edge of the axes.
     """
-    box = HoverBox(axes, texts.printable(text), left, right, bottom, top)
+    box = HoverBox(axes, texts.printable(text), **edges)
     vars(axes.figure).setdefault("hover_boxes", []).append(box)
-
-
-def hover_boxes(figure: "matplotlib.figure.Figure") -> list[HoverBox]:
-    """Return the boxes that `add_hover` attached to a figure."""
-    return vars(figure).get("hover_boxes", [])
 
 
 def interval_label(level: float | None) -> str:
@@ -247,9 +211,7 @@ def interval_label(level: float | None) -> str:
 _LINE, _LINES = 0.17, 3  # inches of a line of a legend; lines for which figures have room
 
 
-def legend_below(
-    figure: "matplotlib.figure.Figure", handles: Iterable[Any], width: float, note: str = ""
-) -> None:
+def legend_below(figure: Figure, handles: Iterable[Any], width: float, note: str = "") -> None:
     """Place the legend below the axes, in as many columns as fit; a long one makes room for itself.
 
     Args:
@@ -297,11 +259,6 @@ def label_grid(axes: np.ndarray, panels: int, *, x: str, y: str = "") -> None:
             panel.tick_params(labelbottom=True)
 
 
-def note_below(figure: "matplotlib.figure.Figure", text: str) -> None:
-    """Place a note on the numbers below the axes, at the left."""
-    figure.supxlabel(text, x=0.01, ha="left", fontsize=8)
-
-
 def grid_of(panels: int, columns: int) -> tuple[int, int]:
     """Compute rows and columns: the fewest rows, filled as evenly as possible."""
     checks.at_least("columns", columns, 1)
@@ -314,42 +271,24 @@ def characters(width: float) -> float:
     return 14 * width
 
 
-_FORMULA = re.compile(r"(?<!\\)\$[^$]*(?<!\\)\$")
-_BLANK = "\x00"  # a space inside a formula, where no line breaks
+class _Wrapper(textwrap.TextWrapper):
+    """Break lines at spaces and after _, /, . and - inside a word, but never inside a formula."""
+
+    wordsep_re = re.compile(r"((?<!\\)\$[^$]*(?<!\\)\$|\s+|(?<=[\w][_/.\-])(?=\w))")
 
 
 def wrapped(text: str, width: float) -> str:
     """Wrap a text to a width in inches; break long names after _, /, . or -, but no formula.
 
     >>> print(wrapped("of adaptive_debiased_rms_error", 1.3))
-    of
-    adaptive_debiased_
-    rms_error
+    of adaptive_
+    debiased_rms_error
     """
-    text = drawable(text)
     letters = max(int(characters(width)), 8)
-
-    def line_broken(line: str) -> str:
-        whole = _FORMULA.sub(lambda formula: formula[0].replace(" ", _BLANK), line)
-        words = " ".join(" ".join(_parts(word, letters)) for word in whole.split())
-        lines = textwrap.wrap(
-            words, letters, break_on_hyphens=False, break_long_words=not _FORMULA.search(line)
-        )
-        return "\n".join(lines).replace(_BLANK, " ")
-
-    return "\n".join(map(line_broken, text.splitlines() or [""]))
-
-
-def _parts(word: str, letters: int) -> list[str]:
-    """Split a word that is longer than a line into parts, after its separators."""
-    if len(word) <= letters or _FORMULA.search(word):
-        return [word]
-    parts = [""]
-    for piece in re.split(r"(?<=[_/.\-])", word):
-        if parts[-1] and len(parts[-1] + piece) > letters:
-            parts.append("")
-        parts[-1] += piece
-    return parts
+    lines = drawable(text).splitlines() or [""]
+    return "\n".join(
+        _Wrapper(letters, break_long_words="$" not in line).fill(line) for line in lines
+    )
 
 
 def number(name: str, value: Any) -> str:
@@ -365,30 +304,21 @@ def number(name: str, value: Any) -> str:
     return text if low is None or high is None else f"{text} [{low:.3f}, {high:.3f}]"
 
 
-def triple(name: str, value: Any) -> tuple[float, float | None, float | None]:
+def triple(name: str, value: Any) -> Triple:
     """Convert a number, (value, low, high) or an object with these fields to floats."""
     if hasattr(value, "low") and hasattr(value, "high"):
         value = (value.value, value.low, value.high)
-    parts = tuple(value) if isinstance(value, tuple | list) else (value,)
-    if len(parts) not in (1, 3) or any(np.ndim(part) for part in parts):
-        raise ValueError(
-            f"{name} must be a number or (value, low, high), got {value!r}: give one entry at a"
-            " time."
-        )
     try:
-        numbers = [float(part) for part in parts]
+        numbers = np.array(value, np.float64)
     except (TypeError, ValueError):
         raise TypeError(f"{name} must hold numbers, got {value!r}.") from None
-    if not np.all(np.isfinite(numbers)):
-        raise ValueError(f"{name} must be finite, got {value!r}: leave it out.")
-    if len(numbers) == 1:
-        return numbers[0], None, None
-    middle, low, high = numbers
+    if numbers.shape not in ((), (3,)) or not np.all(np.isfinite(numbers)):
+        raise ValueError(f"{name} must be a finite number or (value, low, high), got {value!r}.")
+    if numbers.shape == ():
+        return float(numbers), None, None
+    middle, low, high = numbers.tolist()
     if low > high:
-        raise ValueError(
-            f"{name} has the interval [{low:g}, {high:g}], whose low is above its high: the order"
-            " is (value, low, high)."
-        )
+        raise ValueError(f"{name} has a low above its high: the order is (value, low, high).")
     return middle, low, high
 
 
@@ -403,11 +333,7 @@ def count(total: float) -> str:
 
 def vector(name: str, values: Any, what: str = "one value a row") -> np.ndarray:
     """Convert values to a float64 array of one axis, or raise."""
-    try:
-        array = np.asarray(as_array(values))
-        array = array.astype(np.float64)
-    except (TypeError, ValueError):
-        raise TypeError(f"{name} must hold numbers, got {type(values).__name__}.") from None
+    array = np.asarray(as_array(values)).astype(np.float64)
     if array.ndim != 1:
         raise ValueError(f"{name} must have one axis, {what}, got shape {array.shape}.")
     return array

@@ -2,17 +2,12 @@
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
-from calib_jax.core import checks
 from calib_jax.core.arrays import as_array
 from calib_jax.plots import style
-
-if TYPE_CHECKING:
-    import matplotlib.figure
-
 
 # The first fifth of at least five epochs may leave the panel if it would fill two thirds of it.
 _FIRST, _LEAST_EPOCHS, _SPIKE = 0.2, 5, 3.0
@@ -28,7 +23,7 @@ def training_curves(
     axis: str = "epoch",
     title: str | None = None,
     width: float = 9.0,
-) -> "matplotlib.figure.Figure":
+) -> style.Figure:
     """Draw one panel per metric, with each method's mean over runs and its range.
 
     Large values of the first fifth of the epochs do not stretch a panel; a note is added if a curve
@@ -45,13 +40,11 @@ def training_curves(
     """
     if not curves:
         raise ValueError("training_curves: there is nothing to draw.")
-    checks.at_least("columns", columns, 1)
     epochs = style.vector("epochs", epochs, "one value an evaluation")
     if not epochs.size or not np.all(np.diff(epochs) >= 0):
         raise ValueError(f"training_curves: epochs must ascend, got {epochs.tolist()}.")
     panels = {metric: _runs(metric, methods, epochs) for metric, methods in curves.items()}
-    columns = min(columns, len(panels))
-    rows = -(-len(panels) // columns)
+    rows, columns = style.grid_of(len(panels), columns)
     figure = style.canvas(width, 2.4 * rows + 1.0)
     axes = figure.subplots(rows, columns, sharex=True, squeeze=False)
     names = list(dict.fromkeys(name for methods in panels.values() for name in methods))
@@ -78,27 +71,21 @@ def training_curves(
 
 def _runs(metric: str, methods: Mapping[str, Any], epochs: np.ndarray) -> dict[str, np.ndarray]:
     """Convert the values of every method to `[runs, epochs]`."""
-    if not isinstance(methods, Mapping) or not methods:
-        raise ValueError(
-            f"training_curves: {metric} has no method to draw: give curves by the names of methods."
-        )
     runs = {}
     for name, given in methods.items():
-        values = np.atleast_2d(np.asarray(as_array(given), np.float64))
-        if values.shape[1:] != epochs.shape or not len(values):
+        runs[name] = np.atleast_2d(np.asarray(as_array(given), np.float64))
+        if runs[name].shape[1:] != epochs.shape or not len(runs[name]):
             raise ValueError(
                 f"training_curves: {metric} of {name!r} must be [runs, {len(epochs)}], got"
-                f" {list(values.shape)}."
+                f" {list(runs[name].shape)}."
             )
-        runs[name] = values
+    if not runs:
+        raise ValueError(f"training_curves: {metric} has no method to draw.")
     return runs
 
 
 def _panel(
-    axes: "matplotlib.axes.Axes",
-    methods: Mapping[str, np.ndarray],
-    epochs: np.ndarray,
-    names: Sequence[str],
+    axes: style.Axes, methods: Mapping[str, np.ndarray], epochs: np.ndarray, names: Sequence[str]
 ) -> dict[str, Any]:
     """Draw the curves of one metric; a method looks the same in all panels."""
     lines: dict[str, Any] = {}
@@ -118,10 +105,8 @@ def _without_spike(methods: list[np.ndarray]) -> tuple[float, float] | None:
     """Return limits of a panel that exclude a spike in the first epochs; None without a spike."""
     values = np.concatenate(methods)
     num_epochs = values.shape[1]
-    if num_epochs < _LEAST_EPOCHS:
-        return None
     late = values[:, math.ceil(_FIRST * num_epochs) :]
-    if not np.any(np.isfinite(late)):
+    if num_epochs < _LEAST_EPOCHS or not np.any(np.isfinite(late)):
         return None
     low, high = np.nanmin(late), np.nanmax(late)
     span = high - low
@@ -143,11 +128,7 @@ def _note(panels: Mapping[str, Mapping[str, np.ndarray]], leaves_panel: bool) ->
 
 
 def _add_hover(
-    axes: "matplotlib.axes.Axes",
-    metric: str,
-    methods: Mapping[str, np.ndarray],
-    epochs: np.ndarray,
-    axis: str,
+    axes: style.Axes, metric: str, methods: Mapping[str, np.ndarray], epochs: np.ndarray, axis: str
 ) -> None:
     """Attach the values of all methods to strips around the epochs, or around some of many."""
     step = -(-len(epochs) // _MOST_HOVER_BOXES)

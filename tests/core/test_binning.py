@@ -74,22 +74,6 @@ def test_the_gap_of_an_empty_bin_has_no_gradient():
     np.testing.assert_array_equal(gradient, empty)
 
 
-def test_class_bin_sums():
-    random = np.random.default_rng(1)
-    p = random.dirichlet(np.ones(4), size=(2, 30)).astype(np.float32)
-    labels = random.integers(4, size=(2, 30))
-    weight = random.choice([0.0, 1.0, 2.5], size=(2, 30)).astype(np.float32)
-    for w in (weight, None):
-        actual = binning.class_bin_sums(
-            jnp.asarray(p), jnp.asarray(labels), None if w is None else jnp.asarray(w), 5
-        )
-        flat = np.ones(60) if w is None else w.reshape(-1)
-        for k in range(4):
-            occurs = (labels.reshape(-1) == k).astype(float)
-            expected = slow_bin_sums(p[..., k].reshape(-1), occurs, flat, 5)
-            np.testing.assert_allclose(np.stack(actual)[:, k], expected, rtol=1e-5, atol=1e-7)
-
-
 def test_class_sums():
     labels = np.asarray([[0, 2, 2], [-1, 3, 255]])
     values = np.asarray([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], np.float32)

@@ -85,6 +85,15 @@ def brier(p, y, w):
     return mean([distance(row, label) for row, label in zip(p, y, strict=True)], w)
 
 
+def ranked_probability_score(p, y, w):
+    def score(row, label):
+        num_classes = len(row)
+        steps = [(sum(row[: k + 1]) - (label <= k)) ** 2 for k in range(num_classes - 1)]
+        return sum(steps) / (num_classes - 1)
+
+    return mean([score(row, label) for row, label in zip(p, y, strict=True)], w)
+
+
 def entropies(p):
     return [-sum(q * math.log(q) for q in row if q > 0) for row in p]
 
@@ -305,7 +314,7 @@ def classwise_reliability(p, y, w, level=0.9, num_bins=15):
 # Every class.
 
 
-def per_class_ece(p, y, w, num_bins=15, zero_counts=True, excluded_class=None):
+def per_class_ece(p, y, w, num_bins=15, zero_counts=True, excluded_class=None, classes="all"):
     p = np.array(p)
     if excluded_class is not None:
         p[:, excluded_class] = 0
@@ -316,14 +325,14 @@ def per_class_ece(p, y, w, num_bins=15, zero_counts=True, excluded_class=None):
         ]
         bins = binned(p[:, k], (y == k).astype(float), own, num_bins)
         errors.append(sum(n * abs(c - a) for n, c, a in bins if n) / sum(w))
+    if classes == "released":
+        last = max(label for label, weight in zip(y, w, strict=True) if weight > 0)
+        errors[last + 1 :] = [math.nan] * (len(errors) - last - 1)
     return np.asarray(errors)
 
 
 def classwise_ece(p, y, w, classes="all", **options):
-    errors = per_class_ece(p, y, w, **options)
-    if classes == "released":
-        errors = errors[: max(label for label, weight in zip(y, w, strict=True) if weight > 0) + 1]
-    return sum(errors) / len(errors)
+    return np.nanmean(per_class_ece(p, y, w, classes=classes, **options))
 
 
 # --------------------------------------------------------------------------------------------

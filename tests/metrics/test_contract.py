@@ -9,6 +9,7 @@ import pytest
 from calib_jax import metrics
 from calib_jax.core.names import options_of
 from calib_jax.metrics.contract import metric as contract
+from calib_jax.metrics.fixed_bins import BrierParts
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own
 every_metric = pytest.mark.parametrize("name", CATALOGUE)
@@ -30,6 +31,13 @@ def test_the_signature_and_the_docstring_are_those_of_the_declaration(name):
 def test_the_declaration_has_the_options_of_the_terms_and_of_the_value(name):
     metric = metrics.named(name)
     assert metric.defaults() == options_of(metric.prepare) | options_of(metric.finish)
+
+
+def test_a_variant_has_the_options_of_its_family_and_its_own_value():
+    signature = inspect.signature(metrics.brier_decomposition)
+    assert signature.return_annotation is BrierParts
+    assert signature.parameters == inspect.signature(metrics.ece).parameters
+    assert metrics.mce.terms_key == metrics.ece.terms_key
 
 
 def test_metrics_with_equal_options_are_equal():
@@ -59,7 +67,7 @@ def test_a_metric_of_ones_own_is_in_the_catalogue(monkeypatch):
     assert metrics.named("mean_power")(logits, labels) == 0.25
     assert metrics.named("mean_power", power=3)(logits, labels) == 0.125
     with pytest.raises(ValueError, match="the metric 'mean_power' exists already"):
-        metrics.register(mean_power)
+        mean_power.variant()(mean_power.function)
 
 
 def test_public_names():
@@ -70,8 +78,7 @@ def test_public_names():
 
 
 def test_ace_answers_with_both_names():
-    for call in (lambda: metrics.ace, lambda: metrics.named("ace")):
-        with pytest.raises(
-            (AttributeError, ValueError), match=r"average_calibration_error .* adap"
-        ):
-            call()
+    with pytest.raises(AttributeError, match=r"average_calibration_error .* adaptive_ece"):
+        _ = metrics.ace
+    with pytest.raises(ValueError, match=r"average_calibration_error .* adaptive_ece"):
+        metrics.named("ace")

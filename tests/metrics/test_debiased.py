@@ -67,39 +67,3 @@ def test_laws(metric):
     rng = np.random.default_rng(2)
     logits, _ = sample(2)
     assert_laws(metric, logits, rng.integers(0, 3, len(logits)), num_bins=5)
-
-
-def test_the_noise_of_a_calibrated_model_is_taken_off():
-    """With a few calibrated examples a bin, the mean square is 0, and the plug-in's is not."""
-    rng = np.random.default_rng(3)
-    level = np.array([0.55, 0.7, 0.85, 0.95])
-    # In 2,000 draws of 40 examples: hits per bin of 10, and the two estimates of the square.
-    accuracy = rng.binomial(10, level, (2000, 4)) / 10
-    plugin = np.mean((level - accuracy) ** 2, axis=1)
-    corrected = plugin - np.mean(accuracy * (1 - accuracy) / 9, axis=1)
-    assert abs(np.mean(corrected)) < 4 * np.std(corrected) / np.sqrt(2000)
-    # The metric is the root of that, on a draw where it is positive.
-    draw = np.argmax(corrected)
-    labels = np.concatenate([np.arange(10) >= round(10 * a) for a in accuracy[draw]]).astype(int)
-    metric = metrics.debiased_rms_calibration_error
-    actual = value_of(metric, logits_of(np.repeat(level, 10), 3), labels)
-    np.testing.assert_allclose(actual, np.sqrt(corrected[draw]), rtol=1e-4)
-
-
-def test_a_calibrated_bin_gives_zero_and_not_a_root_of_less():
-    logits, labels = logits_of(np.full(40, 0.75), 3), (np.arange(40) < 10).astype(int)
-    assert value_of(metrics.debiased_rms_calibration_error, logits, labels) == 0
-    metric = metrics.adaptive_debiased_rms_calibration_error
-    assert value_of(metric, logits, labels, num_bins=5) == 0
-
-
-@pytest.mark.parametrize(("label", "wanted"), [(0, 0.25), (1, 0.75)])
-def test_all_right_or_all_wrong_has_no_noise_to_take_off(label, wanted):
-    logits, labels = logits_of(np.full(40, 0.75), 3), np.full(40, label)
-    actual = value_of(metrics.debiased_rms_calibration_error, logits, labels)
-    np.testing.assert_allclose(actual, wanted, rtol=1e-6)
-
-
-def test_one_example_says_nothing():
-    logits, labels = logits_of([0.75]), np.array([1])
-    assert value_of(metrics.debiased_rms_calibration_error, logits, labels) == 0

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.core.binning import BINNING_RULES, class_sums
+from calib_jax.core.binning import BINNING_RULES
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import ClassGaps, Columns
 from tests.selection import first_case
@@ -116,84 +116,6 @@ def test_a_tie_is_predicted_as_its_first_class():
     )
 
 
-@pytest.mark.slow
-def test_equal_confidences_share_the_bins_they_straddle():
-    """Of 8 equals, 6 are right: each of 3 bins has the same accuracy, in whatever order."""
-    logits = jnp.tile(jnp.log(jnp.asarray([[0.75, 0.25]])), (8, 1))
-    for labels in ([0, 0, 0, 0, 0, 0, 1, 1], [1, 0, 0, 1, 0, 0, 0, 0]):
-        actual = value_of(metrics.adaptive_reliability, logits, jnp.asarray(labels), num_bins=3)
-        np.testing.assert_allclose(actual.accuracy, 0.75, rtol=1e-6)
-        np.testing.assert_allclose(actual.weight, 8 / 3, rtol=1e-6)
-        error = value_of(metrics.adaptive_ece, logits, jnp.asarray(labels), num_bins=3)
-        assert error == pytest.approx(0, abs=1e-6)
-    # As released, the lowest confidence falls into no bin: there is none left.
-    released = value_of(metrics.adaptive_ece, logits, jnp.asarray(labels), binning="released")
-    assert released == 0
-
-
-# What compares two kinds of examples, or pairs of them, has no value for one.
-NEEDS_TWO = {
-    "auroc",
-    "confidence_auroc",
-    "ood_auroc",
-    "ood_aupr",
-    "ood_fpr95",
-    "ood_roc_curve",
-    "kde_calibration_error",
-}
-SCORES = {
-    *(
-        "accuracy",
-        "top_k",
-        "average_precision",
-        "selective_accuracy",
-        "coverage_at_risk",
-        "mean_confidence",
-        "frequency_weighted_iou",
-    ),
-    *("mean_recall", "mean_precision", "mean_iou"),
-    *("per_class_recall", "per_class_precision", "per_class_iou", "confusion_counts"),
-}
-
-
-@pytest.mark.parametrize("name", [name for name in CATALOGUE if name not in NEEDS_TWO])
-def test_one_certain_answer(name):
-    """Sure and right: no error is left, and nothing is divided by nothing."""
-    actual = value_of(CATALOGUE[name], jnp.ones((1, 1)), jnp.ones(1, jnp.int32))
-    if isinstance(actual, jax.Array):  # the others have empty bins or groups
-        of_class_1 = np.ravel(actual)[-1]
-        assert of_class_1 == (1 if name in SCORES else 0)
-
-
-def test_one_example():
-    logits, labels = jnp.log(jnp.asarray([[0.7, 0.3]])), jnp.asarray([1])
-    for name in (
-        "ece",
-        "mce",
-        "average_calibration_error",
-        "rms_calibration_error",
-        "overconfidence",
-        "signed_gap",
-    ):
-        assert value_of(CATALOGUE[name], logits, labels) == pytest.approx(0.7)
-    assert value_of(metrics.underconfidence, logits, labels) == 0
-    assert value_of(metrics.adaptive_ece, logits, labels) == pytest.approx(0.7)
-    np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), 0.7, rtol=1e-6)
-    parts = value_of(metrics.brier_decomposition, logits, labels)
-    np.testing.assert_allclose(parts, (0.49, 0, 0), rtol=1e-6)
-    actual = value_of(metrics.by_correctness, logits, labels)
-    assert (actual.correct.share, actual.wrong.share) == (0, 1)
-    assert np.isnan(actual.correct.nll)
-    assert actual.wrong.nll == pytest.approx(-np.log(0.3))
-
-
-def test_no_weight_is_an_error_outside_jit_and_nan_inside():
-    logits, labels, weights = jnp.zeros((4, 2)), jnp.zeros(4, jnp.int32), jnp.zeros(4)
-    with pytest.raises(ValueError, match="all 4 weights are 0, so there is nothing to measure"):
-        metrics.ece(logits, labels, weights)
-    assert np.isnan(jax.jit(metrics.ece)(logits, labels, weights))
-
-
 def test_small_variances_keep_their_digits():
     """Confidences that crowd near 1: the variance of 1 - c, and not a difference of near ones."""
     doubt = np.float32([1e-4, 2e-4, 3e-4])
@@ -202,19 +124,6 @@ def test_small_variances_keep_their_digits():
     expected = np.var(np.asarray(view.confidence, np.float64))
     actual = value_of(metrics.sharpness, logits, jnp.zeros(3, jnp.int32))
     assert actual == pytest.approx(expected, rel=1e-3)
-
-
-def test_logits_that_are_computed_on_the_way():
-    """Check metrics inside a compiled function whose logits are a quotient: T is being tried."""
-    random = np.random.default_rng(0)
-    logits = random.standard_normal((200, 5)).astype(np.float32)
-    labels = jnp.asarray(random.integers(5, size=200))
-    several = {"accuracy": metrics.accuracy, "ece": metrics.ece, "ada": metrics.adaptive_ece}
-    temperature = np.float32(1.9)
-    actual = jax.jit(lambda z, t: metrics.values_of(several, z / t, labels))(logits, temperature)
-    for name, metric in several.items():
-        expected = metric.value(metric.stat(logits / temperature, labels))
-        np.testing.assert_allclose(actual[name], expected, rtol=1e-5, err_msg=name)
 
 
 def calibration_in_double_precision(logits, labels, num_bins=15):
@@ -249,8 +158,11 @@ def test_sums_over_millions_of_rows_keep_their_digits(num_rows, num_classes):
     np.testing.assert_allclose(last, confidence, atol=2e-5)
 
 
-def test_sums_in_parts_skip_labels_out_of_range():
-    labels = np.random.default_rng(0).integers(-2, 7, 20_000)
-    values = np.ones(len(labels), np.float32)
-    expected = np.bincount(labels[(labels >= 0) & (labels < 5)], minlength=5)
-    np.testing.assert_array_equal(class_sums(jnp.asarray(labels), jnp.asarray(values), 5), expected)
+def test_a_confidence_of_one_is_in_the_last_bin():
+    """An inverse temperature of 8 leaves nothing of 1e-5."""
+    p = np.asarray([[1.0, 0.0], [0.6, 0.4]], np.float32)
+    actual = metrics.mmce_script(p, np.asarray([0, 1]), inverse_temperature=8, num_bins=10)
+    # 0.6^8 / (0.6^8 + 0.4^8) = 0.9624: in the same bin.
+    np.testing.assert_array_equal(actual.weight, [0] * 9 + [2, 0])
+    np.testing.assert_allclose(actual.accuracy[9], 1 / (2 + 1e-5), rtol=1e-6)
+    np.testing.assert_allclose(actual.confidence[9], (1 + 0.9624) / (2 + 1e-5), rtol=1e-4)

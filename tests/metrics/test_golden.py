@@ -6,7 +6,6 @@ each released function which public metrics, with which options, it is. What the
 where they come from: tests/golden/README.md.
 """
 
-import collections
 import dataclasses
 import functools
 import json
@@ -381,14 +380,3 @@ def test_every_recorded_case_runs_or_is_excluded():
     assert EXCLUDED.keys() <= set(ids)
     assert {case.id for case in cases() if case.unstable} <= EXCLUDED.keys()
     assert {case.function for case in cases()} == METRICS.keys()
-
-
-def test_counts():
-    kinds = collections.Counter(case.kind for case in RUN)
-    assert kinds == {
-        "metric": 301,
-        "metric_edge": 1,
-        "ood": 2,
-        "bootstrap": 1,
-        "segmentation_metric": 1,
-    }

@@ -12,16 +12,12 @@ import numpy as np
 import pytest
 from jax.sharding import PartitionSpec as P
 
-from calib_jax import inference, metrics
+from calib_jax import metrics
 from calib_jax.core.statistics import Joint, Rows
-from calib_jax.inference.resamples import prepared_terms
 from calib_jax.metrics import stream
-from calib_jax.metrics.contract import metric as contract
 from calib_jax.metrics.contract import predictions
-from calib_jax.metrics.contract.predictions import Predictions
 from tests.selection import some, some_of
 
-from . import reference
 from .laws import assert_same, value_of
 
 CATALOGUE = dict(metrics.catalogue())
@@ -141,96 +137,31 @@ def test_weight_k_is_k_copies_and_weight_0_absence(name):
     assert_same_value(name, weighted, repeated)
 
 
-# Above the row limit of a stream: every pair of rows, and one ranking for each class.
-KEEP_ALL_ROWS = {"auroc", "average_precision", "kde_calibration_error"}
-
-
 @some_metrics
 def test_streamed_is_whole(name, monkeypatch):
-    """Above the limit, that of the rows with the mean of all whose scores share a fine cell."""
+    """Above the limit, rows whose scores share a fine cell take the means of the cell."""
     monkeypatch.setattr("warnings.warn", lambda *args, **options: None)  # `notes` has it, too
     logits, labels = sample()
     weights = np.where(np.arange(60) < 20, 0, 1.5).astype(np.float32)
-    whole = value_of(CATALOGUE[name], logits, labels, weights)
-    parts = [
-        stat_of(name, *(x[i : i + 20] for x in (logits, labels, weights))) for i in (0, 20, 40)
-    ]
-    condensed = CATALOGUE[name].value(in_cells(parts[0] + parts[1] + parts[2]))
-    for limit, wanted in ((60, whole), (30, condensed)):
+    whole = stat_of(name, logits, labels, weights)
+    ranks = isinstance(whole, Rows) and "score" in whole.columns
+    for limit in (60, 30):
         total = metrics.Stream({name: CATALOGUE[name]}, row_limit=limit)
-        for number, stat in enumerate(parts):
-            if limit == 30 and number == 1 and name in KEEP_ALL_ROWS:
+        for rows in (slice(0, 20), slice(20, 60)):
+            part = stat_of(name, logits[rows], labels[rows], weights[rows])
+            if limit == 30 and rows.stop == 60 and isinstance(whole, Rows) and not ranks:
                 with pytest.raises(ValueError, match="every example is needed"):
-                    total.update_stats(Joint({name: stat}), num_rows=20)
+                    total.update_stats(Joint({name: part}), num_rows=20)
                 return
-            total.update_stats(Joint({name: stat}), num_rows=20)
-        assert total.num_rows == 60
-        assert_same_value(name, total.compute()[name], wanted)
-
-
-def in_cells(stat):
-    """Replace the rows of a score by one for each fine cell: its weight and its means."""
-    if not isinstance(stat, Rows) or "score" not in stat.columns:
-        return stat
-    columns = {key: np.asarray(column, np.float64) for key, column in stat.columns.items()}
-    weight = columns.pop("weight")
-    cell = np.where(weight > 0, stream.fine_cell(np.asarray(stat["score"])), -1)
-    filled = [cell == one for one in np.unique(cell[cell >= 0])]
-    rows = {
-        key: [np.average(column[i], weights=weight[i]) for i in filled]
-        for key, column in columns.items()
-    }
-    rows["weight"] = [weight[i].sum() for i in filled]
-    return Rows({key: np.array(column, np.float32) for key, column in rows.items()})
-
-
-@some_metrics
-def test_a_stream_has_fixed_memory(name, monkeypatch):
-    """Above the limit every further batch is added to what is there, or raises an error."""
-    monkeypatch.setattr("warnings.warn", lambda *args, **options: None)
-    logits, labels = sample(20)
-    joint = Joint({name: stat_of(name, logits, labels, np.ones(20, np.float32))})
-    total = metrics.Stream({name: CATALOGUE[name]}, row_limit=15)
-    if name in KEEP_ALL_ROWS:
-        with pytest.raises(ValueError, match="20 examples exceed row_limit=15, and every example"):
-            total.update_stats(joint, num_rows=20)
-        return
-    sizes = []
-    for _ in range(4):
-        total.update_stats(joint, num_rows=20)
-        sizes.append(sum(len(part["weight"]) for rows in total._rows.values() for part in rows))
-    assert max(sizes) == min(sizes)  # the fourth batch has the scores of the first
+            total.update_stats(Joint({name: part}), num_rows=len(labels[rows]))
+        wanted = stream._merged_by_cell(jax.device_get(whole)) if ranks and limit == 30 else whole
+        assert_same_value(name, total.compute()[name], CATALOGUE[name].value(wanted))
 
 
 @functools.cache
 def compiled_for_each():
-    """All metrics of 40 data sets of 20 rows each: one compilation for several laws."""
+    """Compile all metrics of 40 data sets of 20 rows each once, for several laws."""
     return jax.jit(jax.vmap(lambda *data: metrics.values_of(CATALOGUE, *data)))
-
-
-@pytest.mark.slow
-def test_few_rows_with_weights_are_their_copies():
-    """With 1 to 20 rows that count: 20 copies of them, and the rows with weights among absent."""
-    random = np.random.default_rng(3)
-    data = []
-    for num_rows in range(1, 21):
-        logits, labels = sample(20, seed=num_rows)
-        chosen = random.permutation(20)[:num_rows]  # also the order of the rows is another one
-        weights = np.zeros(20, np.float32)
-        weights[chosen] = 1 + np.bincount(
-            random.integers(0, num_rows, 20 - num_rows), None, num_rows
-        )
-        copies = np.repeat(np.arange(20), weights.astype(int))
-        data.append((logits[copies], labels[copies], np.ones(20, np.float32)))
-        logits[weights == 0], labels[weights == 0] = np.nan, 255
-        data.append((logits, labels, weights))
-    values = jax.device_get(compiled_for_each()(*map(np.stack, zip(*data, strict=True))))
-    for name, value in values.items():
-        for i in range(0, 40, 2):
-            copies, weighted = (jax.tree.map(lambda leaf, i=i: leaf[i], value) for i in (i, i + 1))
-            assert_same_value(name, weighted, copies)
-    for name in ("adaptive_ece", "adaptive_mce", "ece", "aurc"):
-        assert np.isfinite(values[name]).all(), name
 
 
 @some_metrics
@@ -242,53 +173,28 @@ def test_leading_axes_are_rows(name):
     assert_same_value(name, stacked, value_of(CATALOGUE[name], logits, labels, weights))
 
 
-WRONG_WEIGHTS = {
-    "negative": [-1.0],
-    "NaN": [np.nan],
-    "infinite": [np.inf],
-    "too large": 20 * [1e38],
-    "too large together": 20 * [1e29],
-}
-
-
-def wrong_weights(kind):
-    weights = np.ones(20, np.float32)
-    weights[: len(WRONG_WEIGHTS[kind])] = WRONG_WEIGHTS[kind]
-    return weights
-
-
-@pytest.mark.slow
-def test_within_jit_a_wrong_weight_makes_every_metric_nan():
-    for values in of_20_rows(*((*sample(20), wrong_weights(kind)) for kind in WRONG_WEIGHTS)):
-        for name, value in values.items():
-            assert_nan(name, value)
-
-
-@some_metrics
-def test_a_statistic_with_a_wrong_weight_has_no_value(name):
-    for kind in WRONG_WEIGHTS:
-        assert_nan(name, value_of(CATALOGUE[name], *sample(20), wrong_weights(kind)))
+WRONG_WEIGHTS = ([-1.0], [np.nan], [np.inf], 20 * [1e38], 20 * [1e29])
 
 
 @some_metrics
 def test_what_cannot_be_measured_is_nan(name):
-    logits, labels = sample()
-    ones = np.ones(60, np.float32)
+    logits, labels = sample(20)
+    ones = np.ones(20, np.float32)
     without = value_of(CATALOGUE[name], logits, labels, 0 * ones)
     if name in COUNTS:
         assert not np.any(without)
     else:
         assert_nan(name, without)
+    for wrong in WRONG_WEIGHTS:
+        weights = np.concatenate([wrong, ones[len(wrong) :]]).astype(np.float32)
+        assert_nan(name, value_of(CATALOGUE[name], logits, labels, weights))
     for wrong in WRONG_LABELS:
-        broken = labels.copy()
-        broken[7] = wrong
+        broken = np.where(np.arange(20) == 7, wrong, labels)
         assert_nan(name, value_of(CATALOGUE[name], logits, broken, ones))
-    for wrong in (np.nan, np.inf):
+    for wrong in ([0, 0, 0, np.nan], [0, 0, 0, np.inf], [-np.inf] * 4):
         broken = logits.copy()
-        broken[7, 3] = wrong
+        broken[7] = wrong
         assert_nan(name, value_of(CATALOGUE[name], broken, labels, ones))
-    broken[7] = -np.inf  # no class is possible
-    assert_nan(name, value_of(CATALOGUE[name], broken, labels, ones))
 
 
 @some_metrics
@@ -351,14 +257,6 @@ def not_same(a, b):
     )
 
 
-def test_options_are_given_once_or_with_each_call():
-    metric, data = metrics.adaptive_ece, sample()
-    for options in ({"num_bins": 4}, {"excluded_class": 1}, {"num_bins": 3, "binning": "released"}):
-        configured = value_of(metric, *data, **options)
-        assert metric.value(metric.stat(*data, **options), **options) == configured
-        assert metrics.named("adaptive_ece", **options)(*data) == pytest.approx(configured)
-
-
 @pytest.mark.slow
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
@@ -369,50 +267,6 @@ def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     assert actual.keys() == CATALOGUE.keys()
     for name, value in actual.items():
         assert_same_value(name, value, value_of(CATALOGUE[name], logits, labels, weights))
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(
-    ("dtype", "num_classes"),
-    [("int8", 127), ("int8", 10), ("uint8", 127), ("int16", 1000), ("int64", 10)],
-)
-def test_labels_of_any_width_give_the_same_statistics(dtype, num_classes):
-    """Also where the terms see the labels as they come, and in what the bootstrap adds up."""
-    random = np.random.default_rng(0)
-    logits = jnp.asarray(random.standard_normal((8, num_classes)), jnp.float32)
-    labels = random.integers(0, num_classes, 8)
-    labels[:2] = num_classes - 1, num_classes // 2
-    weights, counts = jnp.ones(8), jnp.asarray([[1.0, 0, 2, 1, 1, 0, 3, 0]])
-
-    def statistics_of(labels):
-        terms = contract.terms_of(tuple(CATALOGUE.items()), Predictions(logits, labels))
-        for name, one in terms.items():
-            yield name, one.weigh(None)
-            if "labels" in vars(one):  # the other kinds keep no label
-                part = prepared_terms.of(one, weights, prepared_terms.large_entries(one))
-                yield name, part.stats(counts, counts @ part.design)
-
-    with jax.enable_x64(dtype == "int64"):
-        wide, narrow = (statistics_of(jnp.asarray(labels, kind)) for kind in ("int32", dtype))
-        for (name, wanted), (_, actual) in zip(wide, narrow, strict=True):
-            for one, other in zip(jax.tree.leaves(actual), jax.tree.leaves(wanted), strict=True):
-                np.testing.assert_allclose(one, other, rtol=1e-6, atol=1e-7, err_msg=name)
-
-
-def test_small_labels_through_the_public_functions():
-    random = np.random.default_rng(0)
-    logits = random.standard_normal((20, 100)).astype(np.float32)
-    labels = random.integers(0, 100, 20)
-    key = jax.random.key(0)
-    for dtype in ("uint8", "int32"):
-        value = metrics.classwise_ece(logits, labels.astype(dtype))
-        samples = inference.bootstrap(
-            metrics.classwise_ece, logits, labels.astype(dtype), key=key, num_resamples=2
-        )
-        if dtype == "uint8":
-            narrow = value, samples
-    np.testing.assert_allclose(narrow[0], value, rtol=1e-6)
-    np.testing.assert_allclose(narrow[1], samples, rtol=1e-6)
 
 
 def of_20_rows(*data_sets):
@@ -483,56 +337,6 @@ def test_gradients_are_those_of_the_values():
             np.testing.assert_allclose(jnp.sum(back * direction), slopes[name], rtol=1e-6)
 
 
-def test_the_unit_of_weights_is_arbitrary():
-    """Of weights below 1, all of them, only ratios count; equal weights are no weights."""
-    random = np.random.default_rng(0)
-    logits = (3 * random.standard_normal((20, NUM_CLASSES))).astype(np.float32)
-    labels, weights = random.integers(0, 2, 20), random.choice([0.25, 1, 2], 20).astype(np.float32)
-    units = np.float32([1, 1e-3, 2.0**-100, 2.0**80])
-    equal = np.ones(20, np.float32)
-    given = [weights * unit for unit in units] + [equal, equal / 20]
-    values, *others, ones, shares = of_20_rows(*((logits, labels, each) for each in given))
-    # Weights of 2^78 and more are copies, which these values of many copies tell from few.
-    parts = ("debiased", "refinement", "calibration_nll", "calibration_brier")
-    of_rows = {name for name in values if any(part in name for part in parts)}
-    of_rows |= {"kde_calibration_error", *COUNTS}
-    for name, value in values.items():
-        for other in others[: 2 if name in of_rows else 3]:
-            for field, number in fields_of(value).items():
-                if other is not others[2] or field not in ("weight", "low", "high"):
-                    assert_same(fields_of(other[name])[field], number, rtol=1e-4, atol=1e-6)
-        assert_same(shares[name], ones[name], rtol=1e-4, atol=1e-6)
-
-
-def fields_of(value):
-    return value._asdict() if hasattr(value, "_asdict") else {"value": value}
-
-
-@pytest.mark.slow
-def test_a_shift_of_logits_in_double_precision_changes_nothing():
-    """By the statistics, from which the values are computed."""
-    random = np.random.default_rng(0)
-    logits = 3 * random.standard_normal((8, 10))
-    labels = random.integers(0, 2, 8)
-    with jax.enable_x64(True):
-        for shift in (1e9, -1e9):
-            shifted, rounded = (
-                {
-                    name: terms.weigh(None)
-                    for name, terms in contract.terms_of(
-                        tuple(CATALOGUE.items()), Predictions(jnp.asarray(z), jnp.asarray(labels))
-                    ).items()
-                }
-                for z in shifted_and_rounded(logits, shift)
-            )
-            for name, stat in shifted.items():
-                for one, other in zip(
-                    jax.tree.leaves(stat), jax.tree.leaves(rounded[name]), strict=True
-                ):
-                    assert one.dtype == other.dtype
-                    np.testing.assert_allclose(one, other, 1e-12, 1e-15, err_msg=name)
-
-
 def impossible_classes(true_class_too):
     """Return 20 rows in which some classes have the logit -inf, one row with all but one."""
     logits, labels = sample(20, seed=1)
@@ -563,38 +367,6 @@ def test_a_logit_of_minus_infinity_is_a_class_of_probability_zero():
     for values, references in ((actual_true, expected_true), (actual, expected)):
         for name, value in values.items():
             assert_same(value, references[name], rtol=1e-6, atol=1e-7)
-
-
-def test_impossible_classes_by_a_reference_in_double_precision():
-    logits, labels, weights = impossible_classes(False)
-    p = reference.softmax(logits)
-    assert (p == 0).sum() > 10
-    names = ("nll", "brier", "ece", "classwise_ece", "adaptive_ece", "mean_confidence")
-    actual = metrics.values_of({name: CATALOGUE[name] for name in names}, logits, labels)
-    for name in names:
-        expected = getattr(reference, name)(p, labels, weights)
-        np.testing.assert_allclose(actual[name], expected, rtol=3e-6, err_msg=name)
-    entropy = -(p * np.log(np.where(p > 0, p, 1))).sum(axis=1).mean()
-    assert value_of(metrics.mean_entropy, logits, labels) == pytest.approx(entropy, rel=3e-6)
-    logits[3, labels[3]] = -np.inf
-    several = {"nll": metrics.nll, "brier": metrics.brier}
-    actual = metrics.values_of(several, logits, labels)
-    assert actual["nll"] == np.inf
-    wanted = reference.brier(reference.softmax(logits), labels, weights)
-    assert actual["brier"] == pytest.approx(wanted, rel=3e-6)
-
-
-@pytest.mark.slow
-def test_jit_of_vmap_is_one_after_the_other():
-    """Each is also what it is without a compilation, and so it is of impossible classes."""
-    logits, labels = sample(800)
-    logits[40:60:3, 2:] = -np.inf  # in the third part
-    weights = np.tile([0.5, 1.0, 0.0, 2.0], 200).astype(np.float32)
-    parts = [part.reshape(40, 20, *part.shape[1:]) for part in (logits, labels, weights)]
-    actual = compiled_for_each()(*parts)
-    for name, value in actual.items():
-        alone = value_of(CATALOGUE[name], *(part[2] for part in parts))
-        assert_same_value(name, jax.tree.map(lambda leaf: leaf[2], value), alone)
 
 
 def sharded(function):

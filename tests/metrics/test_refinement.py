@@ -97,17 +97,3 @@ def test_without_an_optimum_the_last_temperature_counts():
     assert right == pytest.approx(np.log1p(np.exp(-16)), abs=1e-6)
     wrong = value_of(metrics.refinement_nll, logits, jnp.ones(60, int))
     assert wrong == pytest.approx(np.log1p(np.exp(2 / 32)), abs=1e-6)
-
-
-@pytest.mark.slow
-def test_intervals_come_from_the_bootstrap():
-    """Check a model whose logits are four times too large, in one resample of all metrics."""
-    logits, labels = sample(4.0, 200)
-    several = {name: metrics.named(name) for name in PARTS}
-    estimates = inference.estimates(
-        several, logits, labels, key=jax.random.key(0), num_resamples=100
-    )
-    for name, estimate in estimates.items():
-        assert estimate.interval == "percentile"
-        assert estimate.low < estimate.value < estimate.high
-        assert estimate.low > 0 or name.startswith("refinement"), name

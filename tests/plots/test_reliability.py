@@ -1,6 +1,5 @@
 """Reliability diagrams show the table: nothing more, nothing less, nothing elsewhere."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from matplotlib.backends.backend_agg import FigureCanvasAgg
@@ -130,14 +129,6 @@ def test_bins_that_are_too_narrow_to_see_are_named():
     assert "too narrow" not in plots.reliability_diagram(table()).legends[0].get_title().get_text()
 
 
-def test_arrays_of_both_kinds_draw_the_same():
-    on_device = plots.Bins(*(jnp.asarray(column) for column in table()))
-    actual = [boxes(axes) for axes in plots.reliability_diagram(on_device).axes]
-    wanted = [boxes(axes) for axes in plots.reliability_diagram(table()).axes]
-    for a, b in zip(actual, wanted, strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-6)
-
-
 def test_before_and_after_stand_on_the_same_axes():
     after = table(confidence=[0.3, np.nan, 0.5, 0.7], weight=[10.0, 0, 30, 20])
     figure = plots.reliability_before_after(table(), after, ece=(None, (0.02, 0.01, 0.03)))
@@ -152,65 +143,6 @@ def test_before_and_after_stand_on_the_same_axes():
     entries = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(entries) == len(set(entries))
     assert {"gap: over-confident", "gap: under-confident"} <= set(entries)
-
-
-def test_only_what_is_there_is_in_the_legend():
-    sure = table(accuracy=[0.05, np.nan, 0.5, 0.7], low=None)
-    said = words(plots.reliability_diagram(sure))
-    assert "gap: over-confident" in said
-    assert "under-confident" not in said
-    assert "interval" not in said
-
-
-@pytest.mark.parametrize(
-    ("changes", "error", "sentence"),
-    [
-        ({"weight": [1, 2]}, ValueError, "lower has 4, .*weight has 2"),
-        ({"weight": [0, 0, 0, 0]}, ValueError, "every bin is empty"),
-        ({"weight": [1, 0, -3, 1]}, ValueError, "weight must be .* not negative, got -3"),
-        ({"weight": [1, 0, np.inf, 1]}, ValueError, "weight must be finite .* got inf"),
-        ({"accuracy": [0.3, np.nan, np.nan, 0.7]}, ValueError, "accuracy of bin 2 .* got nan"),
-        ({"accuracy": [30.0, np.nan, 50, 70]}, ValueError, "accuracy of bin 0 .* got 30"),
-        ({"accuracy": "high"}, TypeError, "accuracy must hold numbers, got str"),
-        ({"upper": [0.1, 0.1, 0.6, 1.0]}, ValueError, "lower <= upper"),
-        ({"low": [0.7, 0, 0, 0]}, ValueError, "low of bin 0 is above its high, 0.7 and 0.6"),
-        ({"confidence": np.ones((3, 4))}, ValueError, r"one class at a time, got shape \(3, 4\)"),
-    ],
-)
-def test_a_wrong_table_is_refused(changes, error, sentence):
-    with pytest.raises(error, match=rf"reliability_diagram: .*{sentence}|{sentence}"):
-        plots.reliability_diagram(table(**changes))
-
-
-def test_what_is_no_table_is_refused():
-    with pytest.raises(TypeError, match=r"a list has no lower, upper.*metrics\.reliability"):
-        plots.reliability_diagram([0.5, 0.5])
-    with pytest.raises(ValueError, match="is empty"):
-        plots.reliability_diagram(plots.Bins([], [], [], [], []))
-
-
-@pytest.mark.parametrize(
-    ("ece", "sentence"),
-    [
-        (np.nan, "ece must be finite, got nan"),
-        ((0.1, 0.3, 0.2), "the order is"),
-        ((0.1, 0.2), "ece must be a num"),
-        ("8 %", "ece must hold numbers, got '8 %'"),
-    ],
-)
-def test_a_wrong_number_is_refused(ece, sentence):
-    with pytest.raises((ValueError, TypeError), match=sentence):
-        plots.reliability_diagram(table(), ece=ece)
-
-
-def test_a_level_is_a_fraction_and_a_grid_needs_an_ece_of_each_table():
-    with pytest.raises(ValueError, match="level must be a fraction between 0 and 1, got 95"):
-        plots.reliability_diagram(table(), level=95)
-    with pytest.raises(ValueError, match=r"needs an entry for each table, .* none for 'a': give"):
-        plots.reliability_grid({"a": table()}, ece={"b": 0.1})
-    # Streamed losses of a sweep have an ECE and no table.
-    figure = plots.reliability_grid({"a": table()}, ece={"a": 0.25, "b": 0.1})
-    assert figure.axes[0].get_title(loc="left").startswith("a\nECE 0.250")
 
 
 def test_the_reason_of_a_caption_outside_its_interval_stands_with_the_legend():

@@ -83,34 +83,6 @@ def test_settings_of_the_caller_stay():
     assert dict(matplotlib.rcParams) == before
 
 
-@pytest.mark.parametrize(
-    ("name", "error", "sentence"),
-    [
-        ("a.bmp", ValueError, r"'a\.bmp' has the ending '\.bmp': end it in \.png, \.svg or \.pdf"),
-        ("a", ValueError, "has the ending ''"),
-        ("missing/a.png", FileNotFoundError, "there is no folder .*missing: make it first"),
-        ("folder.png", IsADirectoryError, r"cannot write .*folder\.png \(Is a directory\)"),
-    ],
-)
-def test_a_path_that_cannot_be_written_is_refused(tmp_path, name, error, sentence):
-    (tmp_path / "folder.png").mkdir()
-    with pytest.raises(error, match=sentence) as caught:
-        plots.save(plots.reliability_diagram(table()), tmp_path / name)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_wrong_size_is_refused(tmp_path):
-    with pytest.raises(ValueError, match="width must be greater than 0, got -1"):
-        plots.reliability_diagram(table(), width=-1)
-    with pytest.raises(ValueError, match="dpi must be at least 1"):
-        plots.save(plots.reliability_diagram(table()), tmp_path / "a.png", dpi=0)
-
-
-def test_a_wrong_name_of_a_picture_is_answered_with_the_right_one():
-    with pytest.raises(AttributeError, match="did you mean 'reliability_diagram'"):
-        _ = plots.reliability_digram
-
-
 NAMED = "<model> & co, nano#123abc"
 
 
@@ -156,24 +128,10 @@ def test_values_stand_over_their_bins():
     np.testing.assert_allclose(width / unit, [0.2, 0.1, 0.4], atol=1e-3)
 
 
-def test_equal_figures_give_equal_text_and_names_are_checked():
-    assert drawn() == drawn()
-    with pytest.raises(ValueError, match="name must consist of letters"):
-        drawn('a"b')
-
-
-def test_every_epoch_or_some_of_many_have_their_values():
-    epochs = np.arange(1.0, 351.0)
-    figure = plots.training_curves({"nll": {"focal": 1 / epochs}}, epochs)
-    root = ET.fromstring(plots.inline_svg(figure, "curves", description="curves"))
-    texts = [each.text for each in root.iter("title")]
-    assert 50 < len(texts) <= 100
-    assert texts[-1] == f"nll, epoch 350\nfocal: {1 / 350:.4g}"
-
-
-@pytest.mark.parametrize("name", ["abc123", "241128-ece", "figure-1"])
+@pytest.mark.parametrize("name", ["abc123", "241128-ece"])
 def test_a_name_may_look_like_a_color(name):
-    svg = plots.inline_svg(plots.reliability_diagram(table()), name, description="d")
+    svg = drawn(name)
+    assert svg == drawn(name)
     used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg))
     assert used
     assert used <= set(re.findall(r' id="([^"]+)"', svg))

@@ -76,9 +76,9 @@ metrics.ece.valu(0)  # type: ignore[attr-defined]
 # Inference: one metric or several.
 assert_type(inference.noise_bound(metrics.ece, logits, labels, key=key), inference.NoiseBound)
 assert_type(inference.estimates(several, logits, labels, key=key), dict[str, inference.Estimate])
-assert_type(metrics.estimates(metrics.nll, logits, labels, key=key), inference.Estimate)
-samples = metrics.bootstrap(metrics.nll, logits, labels, key=key, num_resamples=10)
-low, high = metrics.interval(samples, 0.95)
+assert_type(inference.estimates(metrics.nll, logits, labels, key=key), inference.Estimate)
+samples = inference.bootstrap(metrics.nll, logits, labels, key=key, num_resamples=10)
+low, high = inference.interval(samples, 0.95)
 inference.compare_calibration(logits, 2 * logits, labels).p_value
 inference.group_errors(logits, labels, ["a", "b", "a"], key=key)[0].p_holm
 inference.noise_bound(metrics.ece, logits, labels, key=key, draws=10)  # type: ignore[call-overload]

@@ -23,10 +23,10 @@ from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.bounds.null_draws import class_draws, hit_draws, joint_hit_sums
 from calib_jax.inference.evaluation import Evaluation, in_order
 from calib_jax.inference.normal import CLUSTERS_AT_A_TIME, Clusters, Column, signs, sums_of
-from calib_jax.metrics.classwise import class_gaps
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.fixed_bins import confidence_bins
+from calib_jax.metrics.reliability import class_gaps
 
 _ROWS_AT_A_TIME = 64  # of all classes, which then stay in the processor's cache
 _MOST_CELLS = 2**22  # of clusters whose sums are in memory at a time

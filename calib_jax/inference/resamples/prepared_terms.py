@@ -19,17 +19,8 @@ from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, PyTree, Vector
-from calib_jax.metrics.contract.ranked import Ranked, RankedClasses, ScoredClasses, ranked_if_scored
-from calib_jax.metrics.contract.terms import (
-    STATIC,
-    ClassGaps,
-    ClassRanking,
-    Columns,
-    Ranking,
-    Terms,
-    Unreduced,
-    Vectors,
-)
+from calib_jax.metrics.contract.ranked import Ranked, ScoredClasses, ranked_if_scored
+from calib_jax.metrics.contract.terms import STATIC, ClassGaps, Columns, Kept, Terms
 
 Finish = Callable[[Any], PyTree]
 Counts = Float[Array, "resamples rows"]
@@ -60,16 +51,19 @@ def of(terms: Terms, weights: Vector, entries: Entries) -> Ready:
     """Prepare terms; `entries` are the `large_entries` of the same terms."""
     if isinstance(terms, ClassGaps):
         return _narrow_gaps(terms, weights) if _few(terms) else _gaps(terms, weights, entries)
-    if isinstance(terms, Ranking):
-        return _Ranking(*Ranked.sort(terms.score, weights, terms.values))
-    if isinstance(terms, ClassRanking):
+    if isinstance(terms, Kept) and "score" in terms.columns:
+        values = {name: column for name, column in terms.columns.items() if name != "score"}
+        return _Ranking(*Ranked.sort(terms.columns["score"], weights, values))
+    if isinstance(terms, Kept) and "scores" in terms.columns:
         return _Ranking(ScoredClasses.of(terms.weigh(weights)).sorted_once(), order=None)
-    if isinstance(terms, Unreduced):
+    if isinstance(terms, Kept):
         return _Kept(terms.weigh(weights))
-    if isinstance(terms, Columns) and len(terms.with_weight) * terms.num_cells <= _FEW_CELLS:
-        return _narrow(terms, weights)
-    if isinstance(terms, Vectors):
-        return _vectors(terms, weights)
+    if isinstance(terms, Columns):
+        is_flat = all(column.ndim == 1 for column in terms.values.values())
+        if is_flat and len(terms.with_weight) * terms.num_cells <= _FEW_CELLS:
+            return _narrow(terms, weights)
+        if not is_flat and terms.cell is None:
+            return _vectors(terms, weights)
     return _Reweighted(terms, weights)
 
 
@@ -151,10 +145,10 @@ class _Vectors:
     values = staticmethod(_over_sums)
 
 
-def _vectors(terms: Vectors, weights: Vector) -> _Vectors:
+def _vectors(terms: Columns, weights: Vector) -> _Vectors:
     columns = [column.reshape(len(weights), -1) for column in terms.with_weight.values()]
     design = _without_infinities(weights[:, None] * jnp.concatenate(columns, axis=1))
-    return _Vectors(design, tuple(terms.values))
+    return _Vectors(design, tuple(name for name in terms.values if name != "weight"))
 
 
 # --------------------------------------------------------------------------------------------
@@ -297,7 +291,7 @@ def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> _Gaps:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class _Ranking:
-    ranked: Ranked | RankedClasses
+    ranked: Ranked | ScoredClasses
     order: Integer[Array, " rows"] | None  # order of the rows; None if the weights are not sorted
 
     @property

@@ -21,53 +21,41 @@ lists the metric by its name:
         "Compute the share of hits."
 
     metrics.named("my_accuracy")
+
+A family of metrics with the same terms and the same options writes its signature once: the other
+members are functions of the statistic, declared with `Metric.variant`.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import inspect
+import typing
 from collections.abc import Callable, Mapping
-from typing import (
-    Any,
-    Concatenate,
-    Generic,
-    ParamSpec,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    cast,
-    overload,
-    runtime_checkable,
-)
+from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import jax
 import numpy as np
 
-from calib_jax.core import arrays, checks, values
-from calib_jax.core.arrays import as_array, concrete, with_auto_axes
+from calib_jax.core import arrays, values
 from calib_jax.core.catalogue import Catalogue
-from calib_jax.core.names import short
+from calib_jax.core.names import known_options, short
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import ArrayLike
-from calib_jax.core.types import Labels as LabelsArray
-from calib_jax.core.types import Logits as LogitsArray
-from calib_jax.core.types import Weights as WeightsArray
-from calib_jax.core.values import InvalidValues, Stated, count_invalid_values, refuse, rows_of
 from calib_jax.metrics.contract.predictions import Predictions, stats_in_blocks
 from calib_jax.metrics.contract.ranked import ranked_if_scored
 from calib_jax.metrics.contract.terms import Terms
 
 # The arguments of every metric. Labels are missing beside a `Stated`, which holds its own.
-Logits: TypeAlias = ArrayLike | Stated
+Logits: TypeAlias = ArrayLike | values.Stated
 Labels: TypeAlias = ArrayLike | None
 Weights: TypeAlias = ArrayLike | None
 
-_Arguments = ParamSpec("_Arguments")
-_Options = ParamSpec("_Options")
-_Value = TypeVar("_Value")
-_Result = TypeVar("_Result")
+_P = ParamSpec("_P")
+_V = TypeVar("_V")
+_W = TypeVar("_W")
 
 
 @functools.cache
@@ -77,14 +65,15 @@ def _options(function: Callable[..., Any]) -> dict[str, Any]:
     return {name: p.default for name, p in parameters.items() if p.kind is p.KEYWORD_ONLY}
 
 
-class Metric(Generic[_Arguments, _Value]):
+@dataclasses.dataclass(unsafe_hash=True, repr=False)
+class Metric(Generic[_P, _V]):
     """A metric with a mergeable statistic; created by `metric`, called like a function.
 
     Metrics with the same functions and options are equal: programs are compiled once for equal
     metrics.
 
-    Args:
-      function: the declaration; its name, signature and docstring are those of the metric.
+    Attributes:
+      function: the declaration, which has the signature.
       prepare: `(Predictions, **options) -> Terms`.
       finish: `(statistic, **options) -> value`; scored rows arrive as `Ranked`.
       options: options that differ from their defaults, as sorted pairs.
@@ -94,54 +83,44 @@ class Metric(Generic[_Arguments, _Value]):
         is better calibrated, and no report prints it.
       interpolation_error: the error of interpolated values, times the number of examples.
         Comparisons count smaller differences as 0.
+      described: the function with the name, the docstring and the type of the value; None is the
+        declaration.
     """
 
-    def __init__(
-        self,
-        function: Callable[_Arguments, _Value],
-        prepare: Callable[..., Terms],
-        finish: Callable[..., _Value],
-        options: tuple[tuple[str, Any], ...] = (),
-        biased: bool = False,
-        interpolation_error: float = 0.0,
-    ) -> None:
-        functools.update_wrapper(self, function)
-        self.name = function.__name__
-        self.function, self.prepare, self.finish = function, prepare, finish
-        self.options, self.biased = options, biased
-        self.interpolation_error = interpolation_error
+    function: Callable[_P, Any]
+    prepare: Callable[..., Terms]
+    finish: Callable[..., _V]
+    options: tuple[tuple[str, Any], ...] = ()
+    biased: bool = dataclasses.field(default=False, compare=False)
+    interpolation_error: float = dataclasses.field(default=0.0, compare=False)
+    described: Callable[..., _V] | None = None
 
-    @property
-    def _identity(self) -> tuple[Any, ...]:
-        return self.function, self.prepare, self.finish, self.options
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Metric) and self._identity == other._identity
-
-    def __hash__(self) -> int:
-        return hash(self._identity)
+    def __post_init__(self) -> None:
+        described = self.described or self.function
+        functools.update_wrapper(self, described)
+        self.name = described.__name__
+        result = inspect.signature(described).return_annotation
+        self.__signature__ = inspect.signature(self.function).replace(return_annotation=result)
 
     def __repr__(self) -> str:
         return f"{self.name}({', '.join(f'{name}={value!r}' for name, value in self.options)})"
 
-    def __call__(self, *args: _Arguments.args, **options: _Arguments.kwargs) -> _Value:
+    def __call__(self, *args: _P.args, **options: _P.kwargs) -> _V:
         """Compute the metric; outside `jit`, raise on inputs that would make it NaN.
 
         A `Stated` in place of the logits holds its labels.
         """
         return self._compute(*args, **options)
 
-    def _compute(
-        self, logits: Any, labels: Any = None, weights: Any = None, **options: Any
-    ) -> _Value:
+    def _compute(self, logits: Any, labels: Any = None, weights: Any = None, **options: Any) -> _V:
         chosen = self.with_options(**options)
-        value: _Value = values_of({self.name: chosen}, logits, labels, weights)[self.name]
+        value: _V = values_of({self.name: chosen}, logits, labels, weights)[self.name]
         return value
 
     def terms(self, logits: Logits, labels: Labels = None, **options: Any) -> Terms:
         """Compute the unweighted contribution of each example."""
         terms = self.with_options(**options)._terms
-        return with_auto_axes(terms, *rows_of(self.name, logits, labels))
+        return arrays.with_auto_axes(terms, *values.rows_of(self.name, logits, labels))
 
     def _terms(self, logits: Any, labels: Any) -> Terms:
         logits, labels = arrays.batch_of(self.name, logits, labels, soft_labels=False)
@@ -155,90 +134,86 @@ class Metric(Generic[_Arguments, _Value]):
         Inputs that would raise an error in a call make the value NaN.
         """
         stat = self.with_options(**options)._stat
-        logits, labels = rows_of(self.name, logits, labels)
-        return with_auto_axes(stat, logits, labels, weights, per_row=False)
+        logits, labels = values.rows_of(self.name, logits, labels)
+        return arrays.with_auto_axes(stat, logits, labels, weights, per_row=False)
 
     def _stat(self, logits: Any, labels: Any, weights: Any) -> Stat:
         logits, labels = arrays.batch_of(self.name, logits, labels, soft_labels=False)
-        weights = arrays.weights_for(logits, weights)
-        logits, labels, weights = present(logits, labels, weights)
-        return self._terms(logits, labels).weigh(weights)
+        logits, labels, weights = present(logits, labels, arrays.weights_for(logits, weights))
+        return self.terms_of(Predictions(logits, labels)).weigh(weights)
 
-    def value(self, stat: Stat, **options: Any) -> _Value:
+    def value(self, stat: Stat, **options: Any) -> _V:
         """Compute the metric from a statistic; NaN if its weight is 0."""
         return self.with_options(**options).finished(ranked_if_scored(stat))
 
-    def finished(self, stat: Any) -> _Value:
+    def finished(self, stat: Any) -> _V:
         """Compute the value with the chosen options; scored rows must be `Ranked`."""
-        return self.finish(stat, **self.chosen_for(self.finish))
+        return self.finish(stat, **self._chosen_for(self.finish))
 
-    def with_options(self, **options: Any) -> Metric[_Arguments, _Value]:
+    def with_options(self, **options: Any) -> Metric[_P, _V]:
         """Return the metric with the given options as defaults."""
         if not options:
             return self
         known = self.defaults()
-        for name in options:
-            if name not in known:
-                has = f"it has {', '.join(sorted(known))}" if known else "it has none"
-                variants = [
-                    variant
-                    for variant, member in _CATALOGUE.items()
-                    if variant.endswith(f"_{self.name}") and name in member.defaults()
-                ]
-                hint = f"; {variants[0]!r} has it." if variants else checks.nearest(name, known)
-                raise TypeError(f"{self.name!r} has no option {name!r} ({has}){hint}")
-        changed = {**dict(self.options), **{k: _as_tuple(v) for k, v in options.items()}}
-        for name, value in changed.items():
-            try:
-                hash(value)
-            except TypeError:
-                raise TypeError(
-                    f"{self.name}: the option {name} must be a number, a string or a tuple, got"
-                    f" {value!r}."
-                ) from None
-        pairs = {name: value for name, value in changed.items() if value != known[name]}
-        chosen = tuple(sorted(pairs.items()))
-        kept = self.biased, self.interpolation_error
-        return Metric(self.function, self.prepare, self.finish, chosen, *kept)
+        known_options(self.name, known, options)
+        changed = dict(self.options) | {name: _static(value) for name, value in options.items()}
+        chosen = tuple(sorted((k, v) for k, v in changed.items() if v != known[k]))
+        return dataclasses.replace(self, options=chosen)
 
     def defaults(self) -> dict[str, Any]:
         """Return the default value of every option."""
         return _options(self.function)
 
-    def chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
+    def _chosen_for(self, function: Callable[..., Any]) -> dict[str, Any]:
         """Select the options that `prepare` or `finish` accepts."""
         return {k: v for k, v in self.options if k in _options(function)}
 
     def terms_of(self, predictions: Predictions) -> Terms:
         """Compute the terms from a shared view of the predictions."""
-        return self.prepare(predictions, **self.chosen_for(self.prepare))
+        return self.prepare(predictions, **self._chosen_for(self.prepare))
 
     @property
     def terms_key(self) -> tuple[Any, ...]:
         """The key of the terms; metrics with equal keys share one statistic."""
-        return (self.prepare, tuple(sorted(self.chosen_for(self.prepare).items())))
+        return self.prepare, tuple(self._chosen_for(self.prepare).items())
+
+    def variant(self, *, biased: bool = False) -> Callable[[Callable[..., _W]], Metric[_P, _W]]:
+        """Decorate the value of another metric with the terms and the options of this metric.
+
+        The function takes the statistic, and those of the options that it uses. Its name and its
+        docstring are those of the metric, which is registered.
+
+        Args:
+          biased: as in `Metric`.
+        """
+
+        def decorate(value: Callable[..., _W]) -> Metric[_P, _W]:
+            made = Metric(self.function, self.prepare, value, biased=biased, described=value)
+            return _CATALOGUE.register(made.name)(made)
+
+        return decorate
 
 
-def _as_tuple(value: Any) -> Any:
-    """Return an array as nested tuples of Python numbers, which can be hashed and compared."""
-    if not isinstance(value, np.ndarray | jax.Array) or isinstance(value, jax.core.Tracer):
-        return value
-    rows = np.asarray(as_array(value)).tolist()
-    return tuple(_as_tuple(np.asarray(row)) for row in rows) if np.ndim(value) else rows
+def _static(value: Any) -> Any:
+    """Return an option that can be hashed: an array or a list becomes nested tuples."""
+    if isinstance(value, np.ndarray | jax.Array) and arrays.concrete(value):
+        value = np.asarray(arrays.as_array(value)).tolist()
+    return tuple(map(_static, value)) if isinstance(value, list) else value
 
 
 # --------------------------------------------------------------------------------------------
 # Several metrics in one pass.
 
-Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
-Members: TypeAlias = tuple[tuple[str, Metric[..., Any]], ...]  # hashable items of `Metrics`
+AnyMetric: TypeAlias = Metric[..., Any]
+Metrics: TypeAlias = Mapping[str, AnyMetric]
+Members: TypeAlias = tuple[tuple[str, AnyMetric], ...]  # hashable items of `Metrics`
 
 
-def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
+def members_of(metrics: AnyMetric | Metrics) -> Members:
     """Return metrics with their names; raise TypeError for anything else."""
     given = {metrics.name: metrics} if isinstance(metrics, Metric) else metrics
-    by_name = isinstance(given, Mapping) and bool(given)
-    if not (by_name and all(isinstance(metric, Metric) for metric in given.values())):
+    each = [*given.values()] if isinstance(given, Mapping) else []
+    if not (each and all(isinstance(metric, Metric) for metric in each)):
         raise TypeError(
             f"metrics must be a metric or a mapping from names to metrics, got {short(given)}:"
             " metrics.named(NAME) finds one."
@@ -246,24 +221,20 @@ def members_of(metrics: Metric[..., Any] | Metrics) -> Members:
     return tuple(given.items())
 
 
-@runtime_checkable
-class FunctionOfMetrics(Protocol[_Options, _Result]):
+@typing.runtime_checkable
+class FunctionOfMetrics(Protocol[_P, _V]):
     """A function of one metric, or of several by name, for which it returns results by name."""
 
     @overload
-    def __call__(
-        self, metrics: Metric[..., Any], *args: _Options.args, **options: _Options.kwargs
-    ) -> _Result: ...
+    def __call__(self, metrics: AnyMetric, *args: _P.args, **options: _P.kwargs) -> _V: ...
 
     @overload
-    def __call__(
-        self, metrics: Metrics, *args: _Options.args, **options: _Options.kwargs
-    ) -> dict[str, _Result]: ...
+    def __call__(self, metrics: Metrics, *args: _P.args, **kwargs: _P.kwargs) -> dict[str, _V]: ...
 
 
 def one_or_several(
-    function: Callable[Concatenate[Metrics, _Options], dict[str, _Result]],
-) -> FunctionOfMetrics[_Options, _Result]:
+    function: Callable[Concatenate[Metrics, _P], dict[str, _V]],
+) -> FunctionOfMetrics[_P, _V]:
     """Decorate a function of metrics by name, so that it also takes one metric."""
 
     @functools.wraps(function)
@@ -271,18 +242,17 @@ def one_or_several(
         by_name = function(dict(members_of(metrics)), *args, **options)
         return by_name[metrics.name] if isinstance(metrics, Metric) else by_name
 
-    return cast(FunctionOfMetrics[_Options, _Result], of_metrics)
+    return of_metrics
 
 
 def values_of(
-    metrics: Metric[..., Any] | Metrics, logits: Any, labels: Any = None, weights: Any = None
+    metrics: AnyMetric | Metrics, logits: Any, labels: Any = None, weights: Any = None
 ) -> dict[str, Any]:
     """Compute several metrics in one pass; outside `jit`, raise on inputs that would make them NaN.
 
     A `Stated` in place of the logits holds its labels.
 
-    >>> import jax.numpy as jnp
-    >>> from calib_jax import metrics
+    >>>     >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
     >>> values = metrics.values_of(
     ...     {"accuracy": metrics.accuracy, "ece": metrics.ece}, logits, jnp.array([0, 1, 1])
@@ -291,31 +261,39 @@ def values_of(
     {'accuracy': 0.667, 'ece': 0.433}
     """
     members = members_of(metrics)
-    logits, labels = rows_of(_names(dict(members)), logits, labels)
-    return with_auto_axes(_values_of, logits, labels, weights, members, per_row=False)
+    name = ", ".join(name for name, _ in members)
+
+    def compute(*rows: Any) -> dict[str, Any]:
+        flat = _flat(*rows) or values.flat_rows(name, *rows, stays_sharded=True)
+        if not arrays.concrete(*flat):
+            return values_of_stats(dict(members), _stats(members, *flat)[0])
+        computed, invalid, fine = checked_values(members, *flat)
+        if not fine:
+            values.refuse(name, invalid, flat[0].shape)
+        return computed
+
+    rows = *values.rows_of(name, logits, labels), weights
+    return arrays.with_auto_axes(compute, *rows, per_row=False)
 
 
-def _values_of(logits: Any, labels: Any, weights: Any, members: Members) -> dict[str, Any]:
-    by_name = dict(members)
-    logits, labels, weights = _flat_rows(by_name, logits, labels, weights)
-    if not concrete(logits, labels, weights):
-        return values_of_stats(by_name, stats_of(by_name, logits, labels, weights))
-    values, invalid = checked_values(members, logits, labels, weights)
-    refuse(_names(by_name), invalid, logits.shape)
-    return values
+def _flat(logits: Any, labels: Any, weights: Any) -> Any:
+    """Return rows that need no conversion, which takes longer than a small metric; else None."""
+    if weights is not None or not (isinstance(logits, jax.Array) and isinstance(labels, jax.Array)):
+        return None
+    is_plain = logits.dtype == np.float32 and labels.dtype == np.int32 and logits.ndim == 2
+    fits = labels.shape == logits.shape[:1] and logits.size > 0
+    return (logits, labels, None) if is_plain and fits else None
 
 
 def stats_of(metrics: Metrics, logits: Any, labels: Any = None, weights: Any = None) -> Joint:
     """Compute the statistics of all metrics, each statistic once, for `values_of_stats`."""
-    members = tuple(metrics.items())
-    logits, labels = rows_of(_names(metrics), logits, labels)
-    return with_auto_axes(_stats_of, logits, labels, weights, members, per_row=False)
+    members, name = tuple(metrics.items()), ", ".join(metrics)
 
+    def stats(*rows: Any) -> Joint:
+        return _stats(members, *values.flat_rows(name, *rows, merges=True, stays_sharded=True))[0]
 
-def _stats_of(logits: Any, labels: Any, weights: Any, members: Members) -> Joint:
-    logits, labels, weights = _flat_rows(dict(members), logits, labels, weights, merges=True)
-    terms = functools.partial(terms_of, members)
-    return stats_in_blocks(terms, logits, labels, weights)[0]
+    rows = *values.rows_of(name, logits, labels), weights
+    return arrays.with_auto_axes(stats, *rows, per_row=False)
 
 
 def values_of_stats(metrics: Metrics, stats: Joint) -> dict[str, Any]:
@@ -336,53 +314,35 @@ def terms_of(members: Members, predictions: Predictions) -> dict[str, Terms]:
     return {name: metric.terms_of(predictions) for name, metric in members if owner[name] == name}
 
 
+def _stats(members: Members, logits: Any, labels: Any, weights: Any) -> tuple[Joint, Any]:
+    return stats_in_blocks(functools.partial(terms_of, members), logits, labels, weights)
+
+
 def checked_stats(
-    members: Members, logits: LogitsArray, labels: LabelsArray, weights: WeightsArray | None
-) -> tuple[Joint, InvalidValues]:
+    members: Members, logits: Any, labels: Any, weights: Any
+) -> tuple[Joint, values.InvalidValues]:
     """Compute the statistics and count the invalid inputs of the rows in one pass."""
-    terms = functools.partial(terms_of, members)
-    stats, not_finite = stats_in_blocks(terms, logits, labels, weights)
-    return stats, count_invalid_values(logits, labels, weights)._replace(
-        not_finite=not_finite["rows"]
-    )
+    stats, not_finite = _stats(members, logits, labels, weights)
+    invalid = values.count_invalid_values(logits, labels, weights)
+    return stats, invalid._replace(not_finite=not_finite["rows"])
 
 
 @functools.partial(jax.jit, static_argnums=0)
-def checked_values(
-    members: Members, logits: LogitsArray, labels: LabelsArray, weights: WeightsArray | None
-) -> tuple[dict[str, Any], InvalidValues]:
-    """Compute every metric, and count the invalid inputs of the rows in the same pass."""
+def checked_values(members: Members, logits: Any, labels: Any, weights: Any) -> tuple[Any, ...]:
+    """Compute every metric, the invalid inputs, and whether the inputs need no closer look."""
     stats, invalid = checked_stats(members, logits, labels, weights)
-    return values_of_stats(dict(members), stats), invalid
-
-
-def _flat_rows(
-    metrics: Metrics, logits: Any, labels: Any, weights: Any, *, merges: bool = False
-) -> Any:
-    return values.flat_rows(
-        _names(metrics), logits, labels, weights, merges=merges, stays_sharded=True
-    )
-
-
-def _names(metrics: Metrics) -> str:
-    return ", ".join(metrics)
+    fine = (invalid.not_finite + invalid.wrong_label == 0) & (2 * invalid.alike < invalid.judged)
+    return values_of_stats(dict(members), stats), invalid, fine & (weights is None)
 
 
 # --------------------------------------------------------------------------------------------
 # The catalogue.
 
-_CATALOGUE: Catalogue[Metric[..., Any]] = Catalogue("metric")
+_CATALOGUE: Catalogue[AnyMetric] = Catalogue("metric")
 
 ACE = (
-    "ace has two meanings: average_calibration_error is the mean over bins of equal width (Neumann"
-    " et al. 2018), adaptive_ece has bins of equal mass (Nixon et al. 2019)."
+    "ace is average_calibration_error (Neumann et al.) or adaptive_ece (Nixon et al.): choose one."
 )
-
-
-def register(metric: Metric[_Arguments, _Value]) -> Metric[_Arguments, _Value]:
-    """Add a metric of your own to the catalogue under its name, and return it."""
-    _CATALOGUE.register(metric.name)(metric)
-    return metric
 
 
 def metric(
@@ -391,7 +351,7 @@ def metric(
     *,
     biased: bool = False,
     interpolation_error: float = 0.0,
-) -> Callable[[Callable[_Arguments, _Value]], Metric[_Arguments, _Value]]:
+) -> Callable[[Callable[_P, _V]], Metric[_P, _V]]:
     """Decorate the declaration of a metric, and register it.
 
     Args:
@@ -401,18 +361,19 @@ def metric(
       interpolation_error: see `Metric`.
     """
 
-    def decorate(function: Callable[_Arguments, _Value]) -> Metric[_Arguments, _Value]:
-        return register(Metric(function, terms, value, (), biased, interpolation_error))
+    def decorate(function: Callable[_P, _V]) -> Metric[_P, _V]:
+        made = Metric(function, terms, value, (), biased, interpolation_error)
+        return _CATALOGUE.register(made.name)(made)
 
     return decorate
 
 
-def catalogue() -> Mapping[str, Metric[..., Any]]:
+def catalogue() -> Mapping[str, AnyMetric]:
     """Return every metric by name."""
     return _CATALOGUE
 
 
-def named(name: str, **options: Any) -> Metric[..., Any]:
+def named(name: str, **options: Any) -> AnyMetric:
     """Return the metric of this name with these options.
 
     >>> named("ece", num_bins=20)

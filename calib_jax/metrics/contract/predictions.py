@@ -9,29 +9,19 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable
-from typing import TypeVar
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.core import checks
-from calib_jax.core.numerics import (
-    at_least_float32,
-    first_argmax,
-    is_true_class,
-    true_class,
-    valid,
-    widened,
-)
+from calib_jax.core import checks, numerics
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Sums, merged_scan
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample, Weights
 from calib_jax.core.values import is_stated, two_classes
 from calib_jax.metrics.contract.terms import Terms
-
-_Arrays = TypeVar("_Arrays")
 
 
 class Predictions:
@@ -47,14 +37,30 @@ class Predictions:
       logits: `[*batch, classes]`, or `[*batch, 1]`.
       labels: `[*batch]`; converted to int32 or wider.
       excluded_class: see `without`.
+
+    Attributes:
+      stated: the stated confidence, or None.
+      num_classes: the number of classes.
+      log_total: $\log \sum_k e^{z_k}$.
+      finite: whether no logit is NaN or +inf, and not all of them are -inf.
+      valid: whether the row is finite and its label in range. Single logits may be -inf.
     """
 
     def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
         self.stated = logits[..., 0] if is_stated(logits) else None
-        self.logits = at_least_float32(two_classes(logits))
+        self.logits = numerics.at_least_float32(two_classes(logits))
+        self.num_classes: int = self.logits.shape[-1]
         # Cell indices are labels times bins, which would overflow a narrow integer type.
-        self.labels = widened(labels)
+        self.labels = numerics.widened(labels)
         self.excluded_class = excluded_class
+        self._top_logit = jnp.max(self.logits, axis=-1)
+        self._shifted = self.logits - self._top_logit[..., None]
+        self._spread = jnp.exp(self._shifted)
+        self._total = jnp.sum(self._spread, axis=-1)
+        self.log_total = self._top_logit + jnp.log(self._total)
+        # The maximum does not detect NaN: from 64 classes on, XLA drops NaN from it on a CPU.
+        self.finite = jnp.isfinite(self._total)
+        self.valid = numerics.valid(self.labels, self.num_classes) & self.finite
 
     def without(self, excluded_class: int | None) -> Predictions:
         """Set a class's probability to 0 without renormalising, so that it is never predicted."""
@@ -64,27 +70,6 @@ class Predictions:
             raise TypeError("excluded_class needs classes, and a stated confidence has none.")
         checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
         return Predictions(self.logits, self.labels, excluded_class)
-
-    @property
-    def num_classes(self) -> int:
-        """The number of classes."""
-        return self.logits.shape[-1]
-
-    @functools.cached_property
-    def _top_logit(self) -> PerExample:
-        return jnp.max(self.logits, axis=-1)
-
-    @functools.cached_property
-    def _shifted(self) -> PerClass:
-        return self.logits - self._top_logit[..., None]
-
-    @functools.cached_property
-    def _spread(self) -> PerClass:
-        return jnp.exp(self._shifted)
-
-    @functools.cached_property
-    def _total(self) -> PerExample:
-        return jnp.sum(self._spread, axis=-1)
 
     @functools.cached_property
     def p(self) -> PerClass:
@@ -99,7 +84,7 @@ class Predictions:
         It uses no logarithms, because compilers round logarithms at the end of a vector
         differently, and equal rows must have equal odds.
         """
-        top = is_true_class(first_argmax(self.logits), self.num_classes)
+        top = numerics.is_true_class(numerics.first_argmax(self.logits), self.num_classes)
         of_others = jnp.sum(jnp.where(top, 0, self._spread), axis=-1, keepdims=True)
         return self._spread / jnp.where(top, of_others, self._total[..., None] - self._spread)
 
@@ -108,27 +93,6 @@ class Predictions:
         r"""$\sum_k p_k^2$, of the softmax."""
         return jnp.sum(jnp.square(self._spread), axis=-1) / jnp.square(self._total)
 
-    @functools.cached_property
-    def log_total(self) -> PerExample:
-        r"""$\log \sum_k e^{z_k}$."""
-        return self._top_logit + jnp.log(self._total)
-
-    @functools.cached_property
-    def valid(self) -> Bool[Array, "*batch"]:
-        """Whether the label is in range and the logits are `finite`.
-
-        Single logits may be -inf.
-        """
-        return valid(self.labels, self.num_classes) & self.finite
-
-    @functools.cached_property
-    def finite(self) -> Bool[Array, "*batch"]:
-        """Whether no logit is NaN or +inf, and not all of them are -inf.
-
-        The total detects all three. The maximum does not: from 64 classes on, XLA drops NaN on CPU.
-        """
-        return jnp.isfinite(self._total)
-
     def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
         """Replace values by NaN where the label is out of range or a logit is NaN."""
         return jnp.where(self.valid, values, jnp.nan)
@@ -136,7 +100,7 @@ class Predictions:
     @functools.cached_property
     def log_true(self) -> PerExample:
         r"""$\log p_y$."""
-        margin = true_class(self.logits, self.labels) - self._top_logit
+        margin = numerics.true_class(self.logits, self.labels) - self._top_logit
         return self.if_valid(margin - jnp.log(self._total))
 
     @functools.cached_property
@@ -144,7 +108,7 @@ class Predictions:
         """The class of the largest probability; ties go to the smallest index."""
         if self.stated is not None:
             return jnp.ones_like(self.labels)
-        return first_argmax(self.logits if self.excluded_class is None else self.p)
+        return numerics.first_argmax(self.logits if self.excluded_class is None else self.p)
 
     @functools.cached_property
     def rank(self) -> Integer[Array, "*batch"]:
@@ -157,7 +121,7 @@ class Predictions:
             return jnp.where(self.labels == 1, 0, 1)
         rows = self.logits if self.excluded_class is None else self.p
         labels = self.labels[..., None]
-        true = true_class(rows, self.labels)[..., None]
+        true = numerics.true_class(rows, self.labels)[..., None]
         index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
         before = jnp.where(index < labels, rows >= true, rows > true)
         before &= index != labels
@@ -188,7 +152,7 @@ class Predictions:
     @functools.cached_property
     def is_true(self) -> Bool[Array, "*batch classes"]:
         """The one-hot label."""
-        return is_true_class(self.labels, self.num_classes)
+        return numerics.is_true_class(self.labels, self.num_classes)
 
 
 TermsOf = Callable[[Predictions], dict[str, Terms]]
@@ -198,63 +162,41 @@ def stats_in_blocks(
     terms_of: TermsOf, logits: Logits, labels: Labels, weights: Weights | None
 ) -> tuple[Joint, Sums]:
     """Compute the statistic of every term, and the number of non-finite rows as "rows"."""
-    num_rows, num_classes = logits.shape
-    size = _block_rows(num_rows, num_classes)
+    num_rows, size = len(logits), _block_rows(*logits.shape)
 
-    def weighed(
-        logits: Logits, labels: Labels, weights: Weights | None, counted: Weights | None
-    ) -> tuple[Joint, Sums]:
-        logits, labels, usable = present(logits, labels, weights)
+    def weighed(rows: tuple[Any, Any, Any], fresh: Array | None) -> tuple[Joint, Sums]:
+        logits, labels, weights = present(*rows)
         predictions = Predictions(logits, labels)
-        not_finite = ~predictions.finite
-        if counted is not None:
-            if usable is not None:  # rows of another weight than the given one are NaN
-                counted = jnp.where(counted == 0, counted, usable)
-            not_finite &= counted != 0
-        stats = {name: terms.weigh(counted) for name, terms in terms_of(predictions).items()}
+        if fresh is not None:
+            weights = fresh.astype(jnp.float32) if weights is None else jnp.where(fresh, weights, 0)
+        not_finite = ~predictions.finite if weights is None else ~predictions.finite & (weights > 0)
+        stats = {name: terms.weigh(weights) for name, terms in terms_of(predictions).items()}
         return Joint(stats), Sums({"rows": jnp.sum(not_finite)})
 
     if size == num_rows:
-        return weighed(logits, labels, weights, weights)
+        return weighed((logits, labels, weights), None)
 
     def of_block(index: Array) -> tuple[Joint, Sums]:
-        # The last block ends at the last row; rows that the previous block already contains get
-        # weight 0.
+        # The last block ends at the last row; rows of the previous block get weight 0.
         start = jnp.minimum(index * size, num_rows - size)
-        logits_, labels_, weights_ = _rows((logits, labels, weights), start, size)
-        counted = weights_
-        if num_rows % size:
-            fresh = start + jnp.arange(size) >= index * size
-            counted = fresh.astype(jnp.float32) if counted is None else jnp.where(fresh, counted, 0)
-        return weighed(logits_, labels_, weights_, counted)
+        rows = jax.tree.map(
+            lambda array: lax.dynamic_slice_in_dim(array, start, size), (logits, labels, weights)
+        )
+        return weighed(rows, start + jnp.arange(size) >= index * size if num_rows % size else None)
 
     return merged_scan(of_block, jnp.arange(-(-num_rows // size)))
 
 
 def terms_in_blocks(terms_of: TermsOf, logits: Logits, labels: Labels) -> dict[str, Terms]:
     """Compute the terms of all rows, a block at a time."""
-    num_rows, num_classes = logits.shape
-    size = _block_rows(num_rows, num_classes)
-    num_blocks = -(-num_rows // size)
-    if num_blocks == 1:
-        return terms_of(Predictions(logits, labels))
 
-    def of_block(index: Array) -> dict[str, Terms]:
-        start = jnp.minimum(index * size, num_rows - size)
-        return terms_of(Predictions(*_rows((logits, labels), start, size)))
+    def of_row(row: tuple[Array, Array]) -> dict[str, Terms]:
+        return terms_of(Predictions(*row))
 
-    def joined(leaf: Array) -> Array:  # drops the overlap of the last two blocks
-        fresh = num_rows - (num_blocks - 1) * size
-        return jnp.concatenate([leaf[:-1].reshape(-1, *leaf.shape[2:]), leaf[-1, size - fresh :]])
-
-    return jax.tree.map(joined, lax.map(of_block, jnp.arange(num_blocks)))
+    return lax.map(of_row, (logits, labels), batch_size=_block_rows(*logits.shape))
 
 
 def _block_rows(num_rows: int, num_classes: int) -> int:
     """Choose the rows per block, to fit a core's cache or an accelerator's memory."""
     entries = 2**20 if jax.default_backend() == "cpu" else 2**26
     return int(min(num_rows, max(64, entries // num_classes)))
-
-
-def _rows(arrays: _Arrays, start: Array, size: int) -> _Arrays:
-    return jax.tree.map(lambda array: lax.dynamic_slice_in_dim(array, start, size), arrays)

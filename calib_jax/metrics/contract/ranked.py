@@ -111,77 +111,50 @@ def _by_key(score: Vector, value: Vector, weight: Vector) -> _Columns:
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
 class ScoredClasses:
-    """Rows with a score for each of several columns, which are sorted one column at a time.
+    """Rows with a score for each of several columns, to be ranked one column at a time.
 
     Attributes:
-      scores: `[rows, columns]`.
+      scores: `[columns, rows]`.
       column: `[rows]`: the column in which the row is a positive example.
       weight: `[rows]`; may be 0 anywhere.
+      order: `[columns, rows]`, if the scores are sorted: score i of a column is that of row
+        `order[column, i]`, and `inf` for rows of original weight 0, which come last.
     """
 
-    scores: Float[Array, "rows columns"]
+    scores: Float[Array, "columns rows"]
     column: Integer[Array, " rows"]
     weight: Vector
+    order: Integer[Array, "columns rows"] | None = None
 
     @classmethod
     def of(cls, rows: Rows) -> ScoredClasses:
         """Take the rows of a statistic."""
-        return cls(*(jnp.asarray(rows[name]) for name in ("scores", "column", "weight")))
-
-    @property
-    def num_columns(self) -> int:
-        """The number of columns."""
-        return self.scores.shape[1]
-
-    def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
-        """Sort by one column: the sorted rows, and 1 where the row is a positive example."""
-        score = self.scores[:, index]
-        # A NaN score has no rank, so its label carries the NaN into every sum.
-        positive = jnp.where(jnp.isnan(score), jnp.nan, (self.column == index).astype(score.dtype))
-        ranked = Ranked.of(Rows({"score": score, "positive": positive, "weight": self.weight}))
-        return ranked, ranked["positive"]
-
-    def sorted_once(self) -> RankedClasses:
-        """Sort by every column, for rows whose weights change."""
-        counts = self.weight > 0
-        score = jnp.where(counts, self.scores.T, jnp.inf)
-        order = jnp.argsort(score, axis=1)
-        score = jnp.take_along_axis(score, order, axis=1)
-        return RankedClasses(score, order, self.column, jnp.where(counts, self.weight, 0))
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class RankedClasses:
-    """`ScoredClasses` in ascending order of their score, sorted once by each column.
-
-    Attributes:
-      score: `[columns, rows]`; `inf` in rows of original weight 0, which come last.
-      order: `[columns, rows]`: sorted row i of a column was row `order[column, i]`.
-      column: as in `ScoredClasses`.
-      weight: as in `ScoredClasses`.
-    """
-
-    score: Float[Array, "columns rows"]
-    order: Integer[Array, "columns rows"]
-    column: Integer[Array, " rows"]
-    weight: Vector
-
-    @property
-    def num_columns(self) -> int:
-        """The number of columns."""
-        return len(self.score)
-
-    def reweighed(self, weight: Vector) -> RankedClasses:
-        """Replace the weights of the rows; a weight of 0 must stay 0."""
-        return dataclasses.replace(self, weight=weight)
+        scores, column, weight = (jnp.asarray(rows[k]) for k in ("scores", "column", "weight"))
+        return cls(scores.T, column, weight)
 
     def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
         """Select one column: its sorted rows, and 1 where the row is a positive example."""
-        score, order = self.score[index], self.order[index]
+        score = self.scores[index]
+        order = slice(None) if self.order is None else self.order[index]
         positive = (self.column[order] == index).astype(score.dtype)
+        # A NaN score has no rank, so its label carries the NaN into every sum.
         positive = jnp.where(jnp.isnan(score), jnp.nan, positive)
-        return Ranked(score, {}, self.weight[order]), positive
+        if self.order is not None:
+            return Ranked(score, {}, self.weight[order]), positive
+        ranked = Ranked.of(Rows({"score": score, "positive": positive, "weight": self.weight}))
+        return ranked, ranked["positive"]
+
+    def sorted_once(self) -> ScoredClasses:
+        """Sort by every column, for rows whose weights change."""
+        counts = self.weight > 0
+        score = jnp.where(counts, self.scores, jnp.inf)
+        order = jnp.argsort(score, axis=1)
+        score = jnp.take_along_axis(score, order, axis=1)
+        return ScoredClasses(score, self.column, jnp.where(counts, self.weight, 0), order)
+
+    def reweighed(self, weight: Vector) -> ScoredClasses:
+        """Replace the weights of the rows; a weight of 0 must stay 0."""
+        return dataclasses.replace(self, weight=weight)
 
 
 def ranked_if_scored(stat: Any) -> Any:
@@ -243,11 +216,11 @@ def area_under(height: Vector, width: Vector, total: Scalar) -> Scalar:
     return jnp.sum(steps * ratio(height[1:] + height[:-1], total)) / 2
 
 
-def average_precision_of(ranked: Ranked, positive: Vector, *, from_top: bool = True) -> Scalar:
+def average_precision_of(ranked: Ranked, positive: Vector) -> Scalar:
     """Compute the mean over positives of the precision at the end of their group of equal scores.
 
     NaN without positives.
     """
-    detected, seen = points(ranked, positive, 1, from_top=from_top)
+    detected, seen = points(ranked, positive, 1, from_top=True)
     precision = detected / jnp.where(seen > 0, seen, 1)
     return ratio(jnp.sum(jnp.diff(detected) * precision[1:]), detected[-1])

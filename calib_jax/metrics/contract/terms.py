@@ -4,39 +4,31 @@ Weighting the terms gives a mergeable statistic, and the value of the statistic 
 Softmax, sorting and binning belong to the terms, so a bootstrap, which only changes the weights,
 computes them once.
 
-    Columns       values of each example, summed in one of several cells     -> Sums
-    Vectors       vectors of each example, summed                            -> Sums
-    ClassGaps     probability minus occurrence, per class and bin            -> Sums
-    Ranking       values of each example, kept, and later sorted by a score  -> Rows
-    ClassRanking  scores of each class, kept, and later sorted by class      -> Rows
-    Unreduced          values of each example, kept unchanged                     -> Rows
+    Columns    values of each example, summed in one of several cells     -> Sums
+    ClassGaps  probability minus occurrence, per class and bin            -> Sums
+    Kept       values of each example, kept, and perhaps sorted later        -> Rows
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Float, Integer
+from jaxtyping import Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
 from calib_jax.core.numerics import true_class, valid, wide
 from calib_jax.core.rows import weigh
-from calib_jax.core.statistics import Rows, Stat, Sums
-from calib_jax.core.types import Array, Labels, PerClass, PerExample, Weights
+from calib_jax.core.statistics import Rows, Sums
+from calib_jax.core.types import Array, Labels, PerClass, Weights
 
 STATIC = {"static": True}  # a field that is part of the structure, not an array
 
 
-@runtime_checkable
-class Terms(Protocol):
-    """Contributions of examples; a pytree whose leaves have leading batch axes."""
-
-    def weigh(self, weights: Weights | None) -> Stat:
-        """Compute the weighted statistic, which merges with statistics of the same kind."""
-        ...
+# A pytree whose leaves have leading batch axes, with `weigh(weights) -> Stat`.
+Terms: TypeAlias = Any
 
 
 @jax.tree_util.register_dataclass
@@ -45,57 +37,34 @@ class Columns:
     """Values to sum together with the weight, per cell if cells are given.
 
     Attributes:
-      values: name -> `[*batch]`.
+      values: name -> `[*batch]`; without cells also `[*batch, length]`, beside a "weight" of ones.
       cell: cell of each example, `[*batch]`; None for a single total.
       num_cells: number of cells.
     """
 
-    values: dict[str, PerExample]
+    values: dict[str, Array]
     cell: Integer[Array, "*batch"] | None = None
     num_cells: int = dataclasses.field(default=1, metadata=STATIC)
 
     @property
-    def with_weight(self) -> dict[str, PerExample]:
+    def with_weight(self) -> dict[str, Array]:
         """The columns, preceded by a column of ones whose sum is the weight."""
         like = next(iter(self.values.values()))
         return {"weight": jnp.ones(like.shape, wide(like.dtype)), **self.values}
 
     def weigh(self, weights: Weights | None) -> Sums:
         """Sum every column in every cell."""
-        weighed = {name: weigh(column, weights) for name, column in self.with_weight.items()}
+
+        def weighed(column: Array) -> Array:
+            if weights is None or column.shape == weights.shape:
+                return weigh(column, weights)
+            return weigh(column, jnp.broadcast_to(weights[..., None], column.shape))
+
+        columns = {name: weighed(column) for name, column in self.with_weight.items()}
         if self.cell is None:
-            return Sums({name: jnp.sum(column) for name, column in weighed.items()})
-        return Sums({name: class_sums(self.cell, c, self.num_cells) for name, c in weighed.items()})
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Vectors:
-    """Vectors to sum over the examples, together with the weight.
-
-    Attributes:
-      values: name -> `[*batch, length]`, the same length for all.
-    """
-
-    values: dict[str, Float[Array, "*batch length"]]
-
-    @property
-    def with_weight(self) -> dict[str, Array]:
-        """The vectors, preceded by ones whose sum is the weight."""
-        like = next(iter(self.values.values()))
-        return {"weight": jnp.ones(like.shape[:-1], wide(like.dtype)), **self.values}
-
-    def weigh(self, weights: Weights | None) -> Sums:
-        """Sum the weight and every vector."""
-
-        def total(values: Array) -> Array:
-            if weights is not None:
-                each = weights if values.ndim == weights.ndim else weights[..., None]
-                values = weigh(values, jnp.broadcast_to(each, values.shape))
-            return jnp.sum(values, axis=tuple(range(batch)))
-
-        batch = next(iter(self.values.values())).ndim - 1
-        return Sums({name: total(values) for name, values in self.with_weight.items()})
+            batch = tuple(range(columns["weight"].ndim))
+            return Sums({name: jnp.sum(column, axis=batch) for name, column in columns.items()})
+        return Sums({k: class_sums(self.cell, c, self.num_cells) for k, c in columns.items()})
 
 
 @jax.tree_util.register_dataclass
@@ -139,71 +108,27 @@ class ClassGaps:
 
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Ranking:
-    """Values kept for every example, to be sorted by a score.
+class Kept:
+    """Values kept for every example.
+
+    The names say what is done with them: the examples are sorted by a "score" `[*batch]`, or once
+    for each column of "scores" `[*batch, columns]`, in which the positive examples are those of
+    "column". Without either they stay as they are, for metrics that compare all pairs.
 
     Attributes:
-      score: ranks the examples, `[*batch]`.
-      values: name -> `[*batch]`.
+      columns: name -> `[*batch]` or `[*batch, length]`, one of them `[*batch]`.
     """
 
-    score: PerExample
-    values: dict[str, PerExample]
+    columns: dict[str, Array]
 
     def weigh(self, weights: Weights | None) -> Rows:
-        """Keep score, values and weight as flat columns."""
-        ones = jnp.ones(self.score.shape, self.score.dtype)
-        columns = {**self.values, "score": self.score, "weight": weigh(ones, weights)}
-        return Rows({name: column.reshape(-1) for name, column in columns.items()})
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class ClassRanking:
-    """A score of every example for each class, to be sorted class by class.
-
-    Attributes:
-      scores: `[*batch, columns]`; a NaN makes the value of its class NaN.
-      labels: `[*batch]`.
-      first_class: the class of column 0.
-    """
-
-    scores: Float[Array, "*batch columns"]
-    labels: Labels
-    first_class: int = dataclasses.field(default=0, metadata=STATIC)
-
-    def weigh(self, weights: Weights | None) -> Rows:
-        """Keep the scores, the column of the true class, and the weight."""
-        weight = weigh(jnp.ones(self.labels.shape, self.scores.dtype), weights)
-        return Rows(
-            {
-                "scores": self.scores.reshape(-1, self.scores.shape[-1]),
-                "column": (self.labels - self.first_class).reshape(-1),
-                "weight": weight.reshape(-1),
-            }
-        )
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Unreduced:
-    """Values kept for every example, for metrics that compare all pairs.
-
-    Attributes:
-      values: name -> `[*batch]` or `[*batch, classes]`.
-      labels: `[*batch]`.
-    """
-
-    values: dict[str, Array]
-    labels: Labels
-
-    def weigh(self, weights: Weights | None) -> Rows:
-        """Keep values, labels and weight, with one batch axis."""
-        batch = self.labels.ndim
-        dtype = wide(next(iter(self.values.values())).dtype)
-        weight = weigh(jnp.ones(self.labels.shape, dtype), weights)
-        columns = {**self.values, "label": self.labels, "weight": weight}
-        return Rows({k: v.reshape(-1, *v.shape[batch:]) for k, v in columns.items()})
+        """Keep the columns and the weight, with one batch axis."""
+        columns = self.columns.values()
+        batch = min((column.shape for column in columns), key=len)
+        dtype = next(c.dtype for c in columns if jnp.issubdtype(c.dtype, jnp.floating))
+        weight = weigh(jnp.ones(batch, wide(dtype)), weights)
+        kept = {**self.columns, "weight": weight}
+        return Rows({name: v.reshape(-1, *v.shape[len(batch) :]) for name, v in kept.items()})
 
 
 def ratio(total: Any, weight: Any) -> Any:

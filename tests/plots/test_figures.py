@@ -1,0 +1,291 @@
+"""Every other figure shows its numbers at their places; wrong input is refused."""
+
+import jax.numpy as jnp
+import jaxtyping
+import numpy as np
+import pytest
+
+from calib_jax import plots
+from calib_jax.plots import style
+from calib_jax.plots.segmentation import colored
+
+from .tables import boxes, table, words
+
+FALSE, TRUE = [0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 0.75, 1.0]
+EPOCHS = np.array([1.0, 2.0, 3.0])
+CURVES = {
+    "nll": {"focal": np.array([[3.0, 2.0, 1.0], [5.0, 4.0, 3.0]]), "brier": [1.0, 1.0, 1.0]},
+    "ece": {"focal": [[0.3, 0.2, 0.1]], "brier": [0.2, 0.2, 0.2]},
+}
+
+
+# --------------------------------------------------------------------------------------------
+# ROC curves and histograms.
+
+
+def test_a_roc_curve_and_its_area():
+    figure = plots.roc(jnp.asarray(FALSE), jnp.asarray(TRUE))
+    line = figure.axes[0].lines[0]
+    np.testing.assert_array_equal(line.get_xydata(), np.transpose([FALSE, TRUE]))
+    assert "AUROC 0.750" in words(figure)
+    assert "AUROC 0.700 [0.600, 0.800]" in words(plots.roc(FALSE, TRUE, auroc=(0.7, 0.6, 0.8)))
+    svg = plots.inline_svg(plots.roc([0, 0.5, 1], [0, 0.7, 1]), "roc", description="A curve.")
+    assert "false positive rate 0.488\ntrue positive rate: 0.682" in svg
+
+
+def test_roc_curves_by_name_differ_without_color():
+    names = [f"method {k}" for k in range(6)]
+    areas = {name: k / 10 for k, name in enumerate(names)}
+    figure = plots.roc(dict.fromkeys(names, FALSE), dict.fromkeys(names, TRUE), auroc=areas)
+    entries = [text.get_text() for text in figure.legends[0].get_texts()]
+    assert entries == [f"method {k}: AUROC 0.{k}00" for k in range(6)]
+    assert len({str(line._unscaled_dash_pattern) for line in figure.axes[0].lines[:6]}) == 6
+
+
+@pytest.mark.parametrize(("unit", "scale"), [("percent", 100 / 200), ("count", 1)])
+def test_right_and_wrong_are_stacked_on_the_bins(unit, scale):
+    figure = plots.bin_strength(table(weight=[20, 0, 60, 120]), unit=unit)
+    right = np.array([(0.0, 0.2, 0, 6), (0.5, 0.6, 0, 30), (0.6, 1.0, 0, 84)])
+    wrong = np.array([(0.0, 0.2, 6, 20), (0.5, 0.6, 30, 60), (0.6, 1.0, 84, 120)])
+    factor = [1, 1, scale, scale]
+    np.testing.assert_allclose(boxes(figure.axes[0], "right"), right * factor)
+    np.testing.assert_allclose(boxes(figure.axes[0], "wrong"), wrong * factor)
+    assert "accuracy 0.600, n = 200\n4 bins" in words(figure)
+
+
+def test_a_grid_shares_its_axes_and_has_no_empty_frame():
+    named = {f"epoch {epoch}": table() for epoch in (50, 100, 150, 200, 250)}
+    for draw in (plots.bin_strength, plots.reliability_grid):
+        figure = draw(named, columns=3)
+        titles = [axes.get_title(loc="left").split("\n")[0] for axes in figure.axes]
+        assert titles == list(named)
+        first = figure.axes[0]
+        assert all(first.get_shared_y_axes().joined(first, axes) for axes in figure.axes)
+        # The axes above the gap have their own label.
+        labelled = [bool(axes.get_xlabel()) for axes in figure.axes]
+        assert labelled == [False, False, True, True, True]
+
+
+def test_confidences_are_counted_in_closed_bins():
+    # Every edge belongs to the bin below it, 0 to the first.
+    confidence, hit = jnp.array([0.0, 0.25, 0.5, 0.5000001, 0.75, 1.0]), [1, 1, 0, 1, 0, 1]
+    figure = plots.confidence_histogram(confidence, hit, num_bins=4, unit="count")
+    right, wrong = (patch.get_data() for patch in figure.axes[0].patches)
+    np.testing.assert_array_equal(right.edges, [0, 0.25, 0.5, 0.75, 1])
+    np.testing.assert_array_equal(right.values, [2, 0, 1, 1])
+    np.testing.assert_array_equal(wrong.values, [0, 1, 1, 0])
+    assert "right: n = 4, mean 0.438" in words(figure)
+
+
+@pytest.mark.parametrize(
+    ("unit", "right", "wrong"), [("group", [75, 25], [0, 100]), ("percent", [60, 20], [0, 20])]
+)
+def test_histograms_are_shares_by_weight(unit, right, wrong):
+    confidence, hit, weights = [0.1, 0.3, 0.9, 0.8, -7], [1, 1, 1, 0, 5], [2, 1, 1, 1, 0]
+    figure = plots.confidence_histogram(confidence, hit, weights, num_bins=2, unit=unit)
+    actual = [patch.get_data().values for patch in figure.axes[0].patches]
+    np.testing.assert_allclose(actual, [right, wrong])
+
+
+def test_histograms_over_decades_are_shares_on_one_axis():
+    edges = np.logspace(-3, 3, 7)
+    counts = {"epoch 1": [0, 0, 0, 1, 3, 0], "epoch 9": [0, 0, 2, 0, 0, 0]}
+    (axes,) = plots.log_histograms(counts, edges, quantity="norm").axes
+    assert axes.get_xscale() == "log"
+    first, last = axes.patches
+    # One more bin is shown at both ends.
+    np.testing.assert_allclose(first.get_data().values, [0, 0, 25, 75, 0])
+    np.testing.assert_allclose(last.get_data().values, [0, 100, 0, 0, 0])
+    np.testing.assert_allclose(first.get_data().edges, edges[1:7])
+
+
+# --------------------------------------------------------------------------------------------
+# Values with intervals.
+
+FOUND = {
+    "cross-entropy": {"ECE": (0.04, 0.035, 0.045), "NLL": 0.3},
+    # Below its own percentile interval, as a calibration error may be.
+    "focal": {"NLL": (0.25, 0.24, 0.27), "ECE": (0.01, 0.012, 0.02)},
+    "brier": {"NLL": 0.4},
+}
+
+
+def rows(axes):
+    """Map each label of the row of panels to (value, low, high) as drawn."""
+    names = [label.get_text() for label in axes.figure.axes[0].get_yticklabels()]
+    points = {int(line.get_ydata()[0]): line.get_xdata()[0] for line in axes.lines}
+    segments = [segment for each in axes.collections for segment in each.get_segments()]
+    ends = {int(y0): (x0, x1) for (x0, y0), (x1, y1) in segments if y0 == y1}
+    return {names[row]: (value, *ends.get(row, ())) for row, value in points.items()}
+
+
+def test_methods_stand_below_each_other_in_a_panel_for_each_metric():
+    figure = plots.intervals(FOUND, level=0.95, n=1000)
+    first, second = figure.axes
+    assert [axes.get_xlabel() for axes in figure.axes] == ["ECE", "NLL"]
+    # No point lies outside a drawn interval: that of focal is left out.
+    assert rows(first) == {"cross-entropy": FOUND["cross-entropy"]["ECE"], "focal": (0.01,)}
+    assert rows(second)["focal"] == FOUND["focal"]["NLL"]
+    assert rows(second)["brier"] == (0.4,)
+    bottom, top = first.get_ylim()
+    assert top < 0 < 2 < bottom  # the first method is at the top
+    said = " ".join(figure.get_supxlabel().split())
+    assert said.startswith("Point: value; bar: 95% interval; n = 1,000. † outside")
+    (axes,) = plots.intervals({"ECE": (jnp.array(0.5), np.float32(0.25), 0.75), "MCE": 1}).axes
+    assert rows(axes) == {"ECE": (0.5, 0.25, 0.75), "MCE": (1.0,)}
+
+
+# --------------------------------------------------------------------------------------------
+# Pixels.
+
+LABELS = np.array([[0, 1, 2], [2, 1, 9]])
+PREDICTED = np.array([[0, 2, 2], [2, 1, 0]])
+WEIGHTS = np.array([[1, 1, 1], [0, 1, 0]])
+IMAGE = np.arange(18, dtype=np.uint8).reshape(2, 3, 3)
+CONFIDENCE = np.linspace(0.3, 1, 6).reshape(2, 3)
+
+
+def test_every_panel_shows_its_pixels():
+    arrays = IMAGE, LABELS, PREDICTED, CONFIDENCE
+    figure = plots.segmentation(*arrays, weights=WEIGHTS, class_names=("sky", "road"), title="one")
+    image, label, prediction, confidence, error = figure.axes
+    np.testing.assert_array_equal(image.images[0].get_array(), IMAGE)
+    palette = colored(np.arange(20))
+    void = (WEIGHTS == 0)[..., None]
+    wanted = np.where(void, 255, palette[LABELS])
+    np.testing.assert_array_equal(label.images[0].get_array(), wanted)
+    wrong = np.where((LABELS != PREDICTED)[..., None], [213, 94, 0], 225)
+    np.testing.assert_array_equal(error.images[0].get_array(), np.where(void, 255, wrong))
+    np.testing.assert_array_equal(prediction.images[0].get_array(), palette[PREDICTED])
+    np.testing.assert_array_equal(confidence.images[0].get_array(), CONFIDENCE)
+    assert error.get_title("left") == "error (25.0% wrong)"
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["sky", "road", "2"]
+    bottoms = [axes.get_window_extent().y0 for axes in figure.axes]
+    np.testing.assert_allclose(bottoms, bottoms[0])
+    distances = np.abs(palette[:, None].astype(int) - palette).sum(axis=-1)
+    assert distances[~np.eye(20, dtype=bool)].min() > 60
+
+
+# --------------------------------------------------------------------------------------------
+# Training curves.
+
+
+def test_a_curve_is_the_mean_over_runs_and_its_band_their_range():
+    figure = plots.training_curves(CURVES, EPOCHS, title="validation", axis="temperature")
+    first, second = figure.axes[:2]
+    assert [axes.get_ylabel() for axes in (first, second)] == ["nll", "ece"]
+    focal, brier = first.get_lines()
+    np.testing.assert_allclose(focal.get_xydata(), np.stack([EPOCHS, [4.0, 3.0, 2.0]], axis=1))
+    np.testing.assert_allclose(brier.get_ydata(), 1.0)
+    (band,) = first.collections  # one run has no range
+    heights = band.get_paths()[0].vertices[:, 1]
+    assert (heights.min(), heights.max()) == (1.0, 5.0)
+    assert not second.collections
+    note = figure.legends[0].get_title().get_text()
+    assert note == "Mean over n = 1 or 2 runs; the band is their range."
+    assert first.get_xlabel() == "temperature"
+
+
+def test_curves_differ_in_color_line_and_marker_and_look_the_same_in_all_panels():
+    panel = {f"loss {k}": [0.1 * k] for k in range(10)}
+    figure = plots.training_curves({"nll": panel, "ece": {"loss 7": [0.1]}}, [1.0])
+    lines = figure.axes[0].get_lines()
+    assert len({line.get_color() for line in lines}) == 10
+    assert len({line.get_marker() for line in lines}) == 10
+    # A line of one point is invisible, so the point has its marker.
+    assert all(line.get_marker() != "None" and line.get_markevery() == (0, 1) for line in lines)
+    assert figure.axes[1].get_lines()[0].get_color() == lines[7].get_color()
+    assert len({tuple(map(str, style.curve_look(k).values())) for k in range(100)}) == 100
+
+
+def test_a_spike_of_the_first_epochs_does_not_stretch_a_panel():
+    epochs, late = np.arange(1.0, 11.0), np.linspace(0.4, 0.3, 8)
+    figure = plots.training_curves({"nll": {"focal": [50.0, 5.0, *late]}}, epochs)
+    low, high = figure.axes[0].get_ylim()
+    assert low < 0.3 < 0.4 < high < 0.5
+    assert "first epochs lie outside" in figure.legends[0].get_title().get_text()
+    # A spike at the end is no start of a training: it is shown.
+    figure = plots.training_curves({"nll": {"focal": [*late, 5.0, 50.0]}}, epochs)
+    assert figure.axes[0].get_ylim()[1] > 50
+    assert figure.legends[0].get_title().get_text() == ""
+
+
+def test_some_of_many_epochs_have_their_values_under_the_pointer():
+    epochs = np.arange(1.0, 351.0)
+    figure = plots.training_curves({"nll": {"focal": 1 / epochs}}, epochs)
+    texts = [box.text for box in vars(figure)["hover_boxes"]]
+    assert 50 < len(texts) <= 100
+    assert texts[-1] == f"nll, epoch 350\nfocal: {1 / 350:.4g}"
+
+
+def test_no_line_breaks_within_a_formula():
+    title = r"AdaFocal with a start of $\gamma = 1$ and $\lambda = 1$ on CIFAR-10"
+    figure = plots.training_curves({"NLL": {"a": [1, 2]}}, [1, 2], title=title, width=3)
+    lines = figure.get_suptitle().splitlines()
+    assert " ".join(lines) == title
+    assert len(lines) > 1
+    assert all(line.count("$") % 2 == 0 for line in lines)
+
+
+def test_a_long_legend_makes_room_for_itself():
+    few, many = (
+        plots.training_curves({"error": {f"method {k}": [0.3, 0.2] for k in range(count)}}, [1, 2])
+        for count in (3, 60)
+    )
+    for figure in (few, many):
+        figure.canvas.draw()
+    heights = [figure.axes[0].get_window_extent().height for figure in (few, many)]
+    assert heights[1] > 0.8 * heights[0]
+    legend = many.legends[0].get_window_extent()
+    assert legend.y1 < many.axes[0].get_window_extent().y0
+
+
+# --------------------------------------------------------------------------------------------
+# Refusals.
+
+REFUSED = {
+    "lengths": (lambda: plots.reliability_diagram(table(weight=[1, 2])), "weight has 2"),
+    "every bin empty": (lambda: plots.reliability_diagram(table(weight=[0] * 4)), "not 0 in all"),
+    "negative weight": (lambda: plots.reliability_diagram(table(weight=[1, 0, -3, 1])), "not neg"),
+    "percent": (lambda: plots.reliability_diagram(table(accuracy=[30, 0, 50, 70])), "accuracy"),
+    "edges": (lambda: plots.bin_strength(table(upper=[0.1, 0.1, 0.6, 1.0])), "lower <= upper"),
+    "no table": (lambda: plots.reliability_diagram([0.5]), r"no lower.*metrics\.reliability"),
+    "classes": (lambda: plots.bin_strength(table(confidence=np.ones((3, 4)))), "one class at a"),
+    "ECE in text": (lambda: plots.reliability_diagram(table(), ece="8 %"), "ece must hold numbers"),
+    "order": (lambda: plots.reliability_diagram(table(), ece=(0.1, 0.3, 0.2)), "the order is"),
+    "level": (lambda: plots.reliability_diagram(table(), level=95), "level must be a fraction"),
+    "width": (lambda: plots.reliability_diagram(table(), width=-1), "width must be greater"),
+    "name": (lambda: plots.reliability_digram, "did you mean 'reliability_diagram'"),
+    "unit": (lambda: plots.bin_strength(table(), unit="percents"), "did you mean 'percent'"),
+    "logits": (lambda: plots.confidence_histogram([2.5], [1]), "confidence must lie in"),
+    "hits": (lambda: plots.confidence_histogram([0.5], [3]), "hit must be 0 or 1"),
+    "no weight": (lambda: plots.confidence_histogram([0.5], [1], [0]), "weights must be finite"),
+    "counts": (lambda: plots.log_histograms({"a": [1]}, [1, 2, 3], quantity="x"), "have 2 counts"),
+    "log edges": (lambda: plots.log_histograms({"a": [1]}, [0, 2], quantity="x"), "positive and"),
+    "descending": (lambda: plots.roc(FALSE, TRUE[::-1]), "must ascend"),
+    "no examples": (lambda: plots.roc(FALSE, [0, np.nan, 1, 1]), "a kind without examples"),
+    "one name": (lambda: plots.roc({"a": FALSE}, {"b": TRUE}), "by the same names"),
+    "area": (lambda: plots.roc({"a": FALSE}, {"a": TRUE}, auroc={"b": 0.5}), "auroc must have"),
+    "estimates": (lambda: plots.intervals([0.1, 0.2]), "estimates must map names to values"),
+    "NaN": (lambda: plots.intervals({"a": {"ECE": np.nan}}), "ECE of 'a' must be a finite number"),
+    "epochs": (lambda: plots.training_curves(CURVES, EPOCHS[:2]), r"must be \[runs, 2\]"),
+    "no curve": (lambda: plots.training_curves({}, EPOCHS), "nothing to draw"),
+    "image": (
+        lambda: plots.segmentation(IMAGE + 200.0, LABELS, PREDICTED, CONFIDENCE),
+        "image must be bytes",
+    ),
+    "pixels": (
+        lambda: plots.segmentation(IMAGE, LABELS, PREDICTED.T, CONFIDENCE),
+        r"predicted must be \(2, 3\)",
+    ),
+    "ending": (lambda: plots.save(plots.intervals({"a": 1}), "a.bmp"), "end it in .png"),
+    "id": (lambda: plots.inline_svg(plots.intervals({"a": 1}), 'a"', description=""), "name must"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_input_is_refused(case, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    call, message = REFUSED[case]
+    with pytest.raises((ValueError, TypeError, AttributeError), match=message):
+        call()
