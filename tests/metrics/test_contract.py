@@ -7,6 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from calib_jax import metrics
+from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.names import options_of
 from calib_jax.metrics.contract import metric as contract
 from calib_jax.metrics.fixed_bins import BrierParts
@@ -54,7 +55,9 @@ def test_metrics_with_equal_options_are_equal():
 
 
 def test_a_metric_of_ones_own_is_in_the_catalogue(monkeypatch):
-    monkeypatch.setattr(contract._CATALOGUE, "_members", dict(metrics.catalogue()))
+    catalogue = Catalogue("metric")
+    catalogue.update(CATALOGUE)
+    monkeypatch.setattr(contract, "_CATALOGUE", catalogue)
 
     @metrics.metric(
         lambda predictions, *, power=2: metrics.Columns({"p": predictions.confidence**power}),

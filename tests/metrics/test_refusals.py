@@ -30,7 +30,7 @@ REFUSED = {
     "negative label": ((LOGITS, with_entry(LABELS, 3, -1)), "1 of 4 labels .* -1 is one"),
     "wide label": (
         (LOGITS, with_entry(LABELS, 3, 2**32 + 1)),
-        "1 of 4 labels .* 4294967297 is one",
+        "1 of 4 labels .* 2147483647 is one",
     ),
     "probabilities": ((P * 1.0, np.zeros(20, int)), "all 20 rows .* look like probabilities"),
     "weight": ((LOGITS, LABELS, [1, -1, 1, np.nan]), "2 of 4 weights are negative"),

@@ -46,7 +46,8 @@ def test_fine_cells_are_ordered_and_fine():
     random = np.random.default_rng(0)
     near = 2.0 ** random.uniform(-23, 0, 2000)
     scores = np.concatenate([near, 1 - near / 2, random.uniform(1, 255, 2000)])
-    scores = np.sort(np.concatenate([-scores, scores, [0.0, 1.0, -1.0, 0.5, -0.5, 1e9, -1e9]]))
+    scores = np.concatenate([-scores, scores, [0.0, 1.0, -1.0, 0.5, -0.5, 1e9, -1e9]])
+    scores = np.sort(scores.astype(np.float32)).astype(np.float64)
     cell = streams.fine_cell(scores)
     assert np.all(np.diff(cell) >= 0)
     # Within a cell: a thousandth of the score, or of its distance from 1.
