@@ -17,6 +17,7 @@ from calib_jax.data.dataset import about as about
 from calib_jax.data.dataset import catalogue as catalogue
 from calib_jax.data.dataset import named as named
 from calib_jax.data.dataset import register as register
+from calib_jax.data.formats.vectors import from_vectors as from_vectors
 from calib_jax.data.images.augmentation import compose as compose
 from calib_jax.data.images.augmentation import mixed as mixed
 from calib_jax.data.images.augmentation import mixup as mixup
@@ -33,7 +34,6 @@ from calib_jax.data.own.arrays import arrays_of as arrays_of
 from calib_jax.data.own.arrays import from_arrays as from_arrays
 from calib_jax.data.own.image_folder import from_folder as from_folder
 from calib_jax.data.own.tables import from_texts as from_texts
-from calib_jax.data.own.vectors import from_vectors as from_vectors
 from calib_jax.data.sets.camvid import camvid as camvid
 from calib_jax.data.sets.cifar import cifar10 as cifar10
 from calib_jax.data.sets.cifar import cifar100 as cifar100

@@ -1,18 +1,19 @@
-"""CIFAR-10 and CIFAR-100: small colour photographs in ten and in 100 classes."""
+"""CIFAR-10 and CIFAR-100; images of 32 x 32 pixels are split and normalised by the papers' rule."""
 
 import dataclasses
 import pathlib
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, Download, register
-from calib_jax.data.formats import files
+from calib_jax.data import splits
+from calib_jax.data.dataset import About, Augment, Dataset, Download, register
+from calib_jax.data.formats import files, tfds
 from calib_jax.data.images import image_sets
-from calib_jax.data.images.image_sets import Images, checked_labels
-from calib_jax.data.sets.papers_images import papers_images
+from calib_jax.data.images.image_sets import Images, Statistics, checked_labels
 
 CLASSES = (
     *("airplane", "automobile", "bird", "cat", "deer"),
@@ -199,3 +200,66 @@ def _binary(
         planes = records[:, num_labels:].reshape(-1, 3, 32, 32)
         parts.append(Images(np.ascontiguousarray(planes.transpose(0, 2, 3, 1)), labels))
     return parts
+
+
+def papers_images(
+    name: str,
+    about: About,
+    official: Callable[[pathlib.Path], tuple[Images, Images]],
+    *,
+    class_names: tuple[str, ...],
+    first_labels: tuple[int, ...],
+    reference: str,
+    augment: Augment | None,
+    data_dir: str | None,
+    source: str | None,
+    validation: float,
+    seed: int,
+    training_size: int | None,
+    imbalance: float | None = None,
+    test_by: Statistics | None = None,
+) -> Dataset:
+    """Read both published parts, and split the training part by the papers' rule.
+
+    Args:
+      name, class_names, augment: as for `Dataset`.
+      about: the facts of the data set.
+      official: reads both parts from the authors' files.
+      first_labels: first labels of the original files, compared to detect another order.
+      reference: text for the description.
+      data_dir, source, validation, seed, training_size, imbalance: see `cifar10`.
+      test_by: statistics that normalise the test images alone; None takes those of CIFAR-10.
+    """
+    located = files.find(name, about, data_dir, source)
+    if located.form == files.OFFICIAL:
+        train, test = official(located.path)
+    else:
+        shape, num_classes = (32, 32, 3), len(class_names)
+        train, test = (
+            tfds.images(located.path, part, shape, num_classes) for part in ("train", "test")
+        )
+    if test_by is not None:
+        test = image_sets.as_if_normalized(test, by=test_by, prepared_by=image_sets.CIFAR10)
+    index = splits.split_in_two(name, len(train.labels), validation=validation, seed=seed)
+    training = image_sets.first(index.train, training_size)
+    if imbalance is not None:
+        kept = splits.long_tailed(train.labels[training], len(class_names), factor=imbalance)
+        training = training[kept]
+    order = "on another order of the images than theirs, so that it picks others"
+    if tuple(train.labels[: len(first_labels)]) == first_labels:
+        order = "on the original order of the images"
+    long_tail = "" if imbalance is None else f"long-tailed training by a factor of {imbalance:g}; "
+    return Dataset(
+        name=name,
+        class_names=class_names,
+        train=train.source(training),
+        validation=train.source(index.validation),
+        test=test.source(),
+        description=(
+            f"{about.title}: {image_sets.sizes(training, index.validation, test.labels)}; split by"
+            f" the papers' rule with seed {seed}, {order}; {long_tail}{located}. {reference}."
+        ),
+        prepare=image_sets.prepare_cifar10,
+        brightest=255,
+        augment=augment,
+    )

@@ -7,7 +7,7 @@ import numpy as np
 from calib_jax.core.files import reading
 from calib_jax.data.dataset import About, Dataset, Download, register
 from calib_jax.data.images.image_sets import Images, checked_labels
-from calib_jax.data.sets.papers_images import papers_images
+from calib_jax.data.sets.cifar import papers_images
 
 _URL = "http://ufldl.stanford.edu/housenumbers"
 _TRAIN, _TEST = "train_32x32.mat", "test_32x32.mat"
