@@ -234,6 +234,6 @@ def test_the_state_says_whether_a_logistic_curve_has_an_optimum(scores, labels, 
 def test_smoothed_targets_are_platts():
     logits = np.float32([[0, 1], [0, 1], [0, 1], [0, -1]])
     params = calibrators.platt.fit(logits, np.array([1, 1, 0, 0]), smoothed=True)
-    p = jax.nn.softmax(calibrators.platt.apply(params, logits))[:, 1]
+    p = np.asarray(jax.nn.softmax(calibrators.platt.apply(params, logits)))[:, 1]
     # (2 + 1) / (2 + 2) and 1 / (2 + 2)
     np.testing.assert_allclose(p[[0, 3]], [(2 * 0.75 + 0.25) / 3, 0.25], rtol=1e-4)
