@@ -134,19 +134,19 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
         event.refuse_kind(name, logits)
     if labels is None:
         raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
-    data = _checked(name, logits, labels, weights)
-    if data.logits.shape[1] == 1:
-        raise ValueError(
-            f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
-            " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
-        )
+    data = _checked(name, logits, labels, weights, False)
     if name in MIX_CLASSES and concrete(*data):
         _refuse_impossible(name, data.logits, data.weights)
     return data
 
 
-def _checked(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
+def _checked(name: str, logits: Any, labels: Any, weights: Any, is_event: bool) -> FitData:
     data = FitData(*values.flat_rows(name, logits, labels, weights))
+    if data.logits.shape[1] == 1 and not is_event:
+        raise ValueError(
+            f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
+            " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
+        )
     if concrete(*data):
         values.judge(name, *data)
     return data
@@ -181,7 +181,7 @@ def given(
         params = params._replace(state=params.state._replace(nll_before=before))
         return OfScore(params, scores) if of_score else OfProbability(params)
 
-    return _checked(name, rows, correct, weights), marked
+    return _checked(name, rows, correct, weights, True), marked
 
 
 _not_finite = jax.jit(values.not_finite)

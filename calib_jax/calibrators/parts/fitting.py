@@ -34,8 +34,7 @@ class _Walk(NamedTuple):
 
 def dot(a: PyTree, b: PyTree) -> Scalar:
     """Sum the products of the entries of two trees."""
-    products = jax.tree.map(lambda x, y: jnp.sum(x * y), a, b)
-    return jax.tree.reduce(jnp.add, products)
+    return jax.tree.reduce(jnp.add, jax.tree.map(lambda x, y: jnp.sum(x * y), a, b))
 
 
 def newton(
