@@ -119,6 +119,21 @@ def test_the_parts_of_the_brier_score_add_up():
         np.testing.assert_allclose(total + hidden, share @ (confidence - hit) ** 2, rtol=1e-12)
 
 
+def test_the_ranked_probability_score_counts_the_distance():
+    """By the reference; for two classes it is half of the Brier score, in float32 and stated."""
+    logits, labels, weights = sample()
+    with jax.enable_x64(True):
+        actual = value_of("ranked_probability_score", {}, logits, labels, weights)
+        p = reference.softmax(logits)
+        wanted = reference.ranked_probability_score(p, labels, weights)
+        np.testing.assert_allclose(actual, wanted, rtol=1e-12)
+    two = np.float32(logits[:, :2]), labels % 2, weights
+    half = metrics.brier(*two) / 2
+    np.testing.assert_allclose(metrics.ranked_probability_score(*two), half, rtol=1e-5)
+    stated = metrics.Stated([0.9, 0.2], [1, 1])
+    np.testing.assert_allclose(metrics.ranked_probability_score(stated), 0.325, rtol=1e-6)
+
+
 def test_over_and_underconfidence_are_ece_and_gap():
     with jax.enable_x64(True):
         names = ("overconfidence", "underconfidence", "ece", "signed_gap")
