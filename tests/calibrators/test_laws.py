@@ -210,16 +210,6 @@ def test_apply_refuses_what_does_not_fit(name):
             apply(params, np.zeros((2, 4), np.float32))
 
 
-@pytest.mark.parametrize("name", ["temperature", "platt", "histogram"])
-def test_half_precision_is_fitted_in_float32(name):
-    logits, labels = problem()
-    logits = jnp.asarray(logits, jnp.float16)
-    params, p = calibrated(name, logits, labels.astype(np.uint8))
-    assert {values.dtype for values in floats(params)} == {np.dtype(np.float32)}
-    _, expected = calibrated(name, logits.astype(jnp.float32), labels)
-    np.testing.assert_allclose(p, expected, rtol=1e-6)
-
-
 @functools.cache
 def fitted(name):
     return calibrators.named(name).fit(*problem())

@@ -1,4 +1,4 @@
-"""Temperature scaling: SciPy's optimum, the grid, and what T may not change."""
+"""Temperature scaling: what T may not change, and the grid."""
 
 import functools
 
@@ -6,12 +6,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
 import scipy.special
 
 from calib_jax import metrics
 from calib_jax.calibrators import ensemble_temperature, temperature
-from tests.calibrators.members import mean_nll, problem
+from tests.calibrators.members import problem
 
 
 def test_no_prediction_changes_and_entropy_rises():
@@ -37,19 +36,6 @@ def test_the_nll_as_measured_never_rises(calibrator):
         before = float(nll(logits, labels))
         after = float(nll(apply(calibrator.fit(logits, labels), logits), labels))
         assert after <= before * (1 + 4e-7), seed
-
-
-@pytest.mark.parametrize(("noise", "seed"), [(0.9, 370), (1.1, 370), (1.1, 699)])
-def test_the_fit_compares_the_rounded_quotients_of_apply(noise, seed):
-    """On these three of 2,000 sets a fit by exact quotients raises the NLL, by up to 5e-5."""
-    random = np.random.default_rng(seed)
-    offsets = random.choice([1e4, 3e4, 1e5]) * random.standard_normal((64, 1))
-    differences = 100 * random.standard_normal((64, 5))
-    labels = np.argmax(differences + noise * random.gumbel(size=(64, 5)), axis=-1)
-    logits = (differences + offsets).astype(np.float32)
-    params = temperature.fit(logits, labels)
-    after = mean_nll(temperature.apply(params, logits), labels)
-    assert after <= mean_nll(logits, labels) * (1 + 1e-6)
 
 
 @functools.cache
