@@ -13,9 +13,15 @@ from ml_collections import ConfigDict
 from configs import losses
 
 
-def base(loss: str) -> ConfigDict:
-    """Return the base config with the fragment of one loss."""
-    return ConfigDict(
+def base(loss: str, *, reduction: str = "", clip_norm: float = 2.0) -> ConfigDict:
+    """Return the base config with the fragment of one loss.
+
+    Args:
+      loss: the loss.
+      reduction: the reduction over the batch; empty takes that of the recipe in configs/losses.py.
+      clip_norm: the largest norm of a gradient; 0 disables clipping.
+    """
+    config = ConfigDict(
         {
             # Data, model, loss and seeds.
             "data": {
@@ -43,7 +49,7 @@ def base(loss: str) -> ConfigDict:
                 "momentum": 0.9,
                 "nesterov": False,
                 "weight_decay": 5e-4,
-                "clip_norm": 2.0,  # 0 disables clipping
+                "clip_norm": clip_norm,  # 0 disables clipping
             },
             "schedule": {
                 # constant, multi_step, exponential, cosine, poly, linear, inverse_sqrt
@@ -83,3 +89,6 @@ def base(loss: str) -> ConfigDict:
             },
         }
     )
+    if reduction:
+        config.loss.reduction = config.warm_up_loss.reduction = reduction
+    return config

@@ -20,7 +20,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "camvid"
     config.data.options = ConfigDict(
         {"height": 120, "width": 160, "training_size": config_dict.placeholder(int)}
@@ -32,11 +32,8 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.run.keep_every_epochs = 5  # 7 MB each, for weights of classes over training
     config.batch_size = 6
     config.drop_last = True
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 1e-3
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "constant"
     return config

@@ -14,16 +14,13 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "digits"
     config.data.options = ConfigDict({"training_size": 500, "label_noise": 0.15, "seed": 0})
     config.model.name = "mlp"
     config.model.options = ConfigDict({"hidden": (256, 256)})
     config.num_epochs = 60
     config.batch_size = 50
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "constant"
     return config

@@ -13,7 +13,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "gaussians"
     config.data.options = ConfigDict(
         {"num_classes": 2, "dimensions": 2, "training_size": 20_000, "seed": 0}
@@ -22,11 +22,8 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.model.options = ConfigDict({"hidden": (100,)})
     config.num_epochs = 10
     config.batch_size = 1000
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.learning_rate = 0.3
     config.optimizer.momentum = 0.0
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "constant"
     return config

@@ -22,7 +22,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "vectors"
     config.data.options = ConfigDict(
         {
@@ -37,10 +37,7 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.model.name = "mlp"
     config.model.options = ConfigDict({"hidden": (512,)})
     config.num_epochs = 60
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.learning_rate = 0.5
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "cosine"
     return config

@@ -20,7 +20,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "multi30k"
     config.data.options = ConfigDict(
         {
@@ -32,17 +32,8 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
         }
     )
     config.model.name = "transformer"
-    config.model.options = ConfigDict(
-        {
-            "width": 256,
-            "depth": 3,
-            "heads": 4,
-            "mlp_width": 512,
-            "places": 256,
-            "norm": "pre",
-            "dropout": 0.2,
-        }
-    )
+    config.model.options = ConfigDict({"width": 256, "depth": 3, "heads": 4, "mlp_width": 512})
+    config.model.options.update(places=256, norm="pre", dropout=0.2)
     of_tokens(config)
     config.num_epochs = 15
     config.batch_size = 64
@@ -55,13 +46,10 @@ def of_tokens(config: ConfigDict) -> None:
     """Set what all configs of translation share: metrics, optimizer and schedule."""
     # Metrics of each class would have thousands of columns.
     config.metrics = ("error", "nll", "ece")
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.name = "adam"
     config.optimizer.b1 = 0.9
     config.optimizer.b2 = 0.98
     config.optimizer.eps = 1e-9
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "inverse_sqrt"
     config.schedule.warm_up_factor = 0.0

@@ -32,7 +32,7 @@ WARM_UP = 0.1  # of all epochs
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean")
     config.data.name = "newsgroups"
     config.data.options = ConfigDict(
         {
@@ -52,8 +52,6 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     )
     config.num_epochs = 3
     config.batch_size = 32
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.name = "adamw"
     config.optimizer.learning_rate = 5e-5
     config.optimizer.weight_decay = 0.01

@@ -26,7 +26,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "newsgroups"
     config.data.options = ConfigDict(
         {
@@ -43,12 +43,9 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.model.options = ConfigDict({"words": 20_000, "width": 100, "dropout": 0.3})
     config.num_epochs = 50
     config.drop_last = True
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 1e-3
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.optimizer.groups = ()
     config.schedule.name = "constant"
     return config

@@ -19,7 +19,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean")
     config.data.name = "own_images"
     config.data.options = ConfigDict(
         {
@@ -37,8 +37,6 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.model.name = "resnet8"
     config.num_epochs = 40
     config.batch_size = 32
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.learning_rate = 0.05
     config.schedule.name = "cosine"
     return config

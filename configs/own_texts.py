@@ -20,7 +20,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "own_texts"
     config.data.options = ConfigDict(
         {
@@ -38,11 +38,8 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.model.options.words = config.data.options.get_oneway_ref("words")
     config.num_epochs = 20
     config.batch_size = 32
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.name = "adam"
     config.optimizer.learning_rate = 1e-3
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "cosine"
     return config

@@ -60,21 +60,13 @@ def imagenet(network: str, loss: str) -> ConfigDict:
     weight decay; here it applies to every parameter, as in the calibration papers. They initialise
     the last scale of each residual block to 0.
     """
-    options = {
-        "held_out": "train",
-        "validation_per_class": 50,
-        "seed": 1,
-        "size": 224,
-        "resize": 256,
-    }
-    config = _trained(loss, "imagenet", options, network)
+    options: dict[str, Any] = {"held_out": "train", "validation_per_class": 50, "seed": 1}
+    options |= {"size": 224, "resize": 256}
+    config = _trained(loss, "imagenet", options, network, **_MEAN)
     config.num_epochs = 90
     config.batch_size = 256
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.nesterov = True
     config.optimizer.weight_decay = 1e-4
-    config.optimizer.clip_norm = 0.0
     config.schedule.milestones = (30, 60, 80)
     config.schedule.warm_up_epochs = 5
     return config
@@ -86,35 +78,34 @@ def scenes(name: str, network: str, loss: str) -> ConfigDict:
     Adam with a constant learning rate, batches of 6 without the last part of an epoch, the mean
     over the pixels that have a class. The released code also skips batches of one or two images.
     """
-    config = _trained(loss, name, {}, network)
+    config = _trained(loss, name, {}, network, **_MEAN)
     config.model.options = ConfigDict({"dropout": 0.5, "resizing": "align_corners"})
     config.metrics = ("error", "nll", "ece", "mean_iou", "mean_recall", "mean_precision")
     config.batch_size = 6
     config.drop_last = True
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
     config.optimizer.name = "adam"
     config.optimizer.weight_decay = 0.0
-    config.optimizer.clip_norm = 0.0
     config.schedule.name = "constant"
     return config
 
 
 def long_tail(name: str, network: str, loss: str) -> ConfigDict:
     """Return the config of a network on long-tailed photographs, after Tian et al. 2021."""
-    config = _trained(loss, name, {"size": 224, "resize": 256}, network)
+    config = _trained(loss, name, {"size": 224, "resize": 256}, network, **_MEAN)
     config.batch_size = 128
-    config.loss.reduction = "mean"
-    config.warm_up_loss.reduction = "mean"
-    config.optimizer.clip_norm = 0.0
     config.optimizer.groups = ()
     config.schedule.name = "cosine"
     return config
 
 
-def _trained(loss: str, name: str, options: dict[str, Any], network: str) -> ConfigDict:
+_MEAN: dict[str, Any] = {"reduction": "mean", "clip_norm": 0.0}
+
+
+def _trained(
+    loss: str, name: str, options: dict[str, Any], network: str, **reduced: Any
+) -> ConfigDict:
     """Return the base config with a data set and a network."""
-    config = base(loss)
+    config = base(loss, **reduced)
     config.data.name = name
     config.data.options = ConfigDict(options)
     config.model.name = network

@@ -26,7 +26,7 @@ from configs.base import base
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="examples", clip_norm=0.0)
     config.data.name = "sst"
     config.data.options = ConfigDict(
         {"vocabulary": "all", "vectors": config_dict.placeholder(str), "leaves": 56, "seed": 1}
@@ -45,12 +45,9 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
     config.num_epochs = 25
     config.batch_size = 25
     config.drop_last = True
-    config.loss.reduction = "examples"
-    config.warm_up_loss.reduction = "examples"
     config.optimizer.name = "adagrad"
     config.optimizer.learning_rate = 0.05
     config.optimizer.weight_decay = 1e-4
-    config.optimizer.clip_norm = 0.0
     config.optimizer.groups = (
         (
             "embedding/*",

@@ -25,7 +25,7 @@ WIDTH, WARM_UP_STEPS = 512, 4_000
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:
     """Return the config for one of the losses in configs/losses.py."""
-    config = base(loss)
+    config = base(loss, reduction="mean", clip_norm=0.0)
     config.data.name = "wmt14"
     config.data.options = ConfigDict(
         {
@@ -37,17 +37,8 @@ def get_config(loss: str = "cross_entropy") -> ConfigDict:
         }
     )
     config.model.name = "transformer"
-    config.model.options = ConfigDict(
-        {
-            "width": WIDTH,
-            "depth": 6,
-            "heads": 8,
-            "mlp_width": 2_048,
-            "places": 256,
-            "norm": "post",
-            "dropout": 0.1,
-        }
-    )
+    config.model.options = ConfigDict({"width": WIDTH, "depth": 6, "heads": 8, "mlp_width": 2_048})
+    config.model.options.update(places=256, norm="post", dropout=0.1)
     of_tokens(config)
     config.num_epochs = 17
     config.batch_size = 768

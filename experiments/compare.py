@@ -13,8 +13,8 @@ seeds of one loss, also beside losses of other sweeps. Nothing is trained or eva
 
 Every metric is shown with its interval, its paired difference to the baseline with an interval, and
 a p-value, as trained and after a temperature that each run fits on its validation predictions.
-Noise alone raises ece and adaptive_ece, so their p-value is that of the difference of debiased
-squared errors; classwise_ece has none. The output also lists the keys in
+Noise alone raises ece and adaptive_ece, so they have no p-value: a difference in calibration is
+tested by squared_calibration_error, the debiased squared error. The output also lists the keys in
 which the configs differ, except those under run, which change no result. Values of an evaluation
 with --logits=none have no intervals and no differences with p-values, because these need rows.
 
@@ -26,8 +26,9 @@ import pathlib
 
 from absl import flags
 
+from experiments.evaluation import finished
 from experiments.reports import comparison, summary
-from experiments.running import cli, finished
+from experiments.running import cli
 
 _OUT = flags.DEFINE_string("out", None, "Folder for compare.md, .html, .csv, .json and figures.")
 _BINS = flags.DEFINE_integer(

@@ -17,8 +17,9 @@ each word. The data set's option `vectors` reads it.
 
 from absl import flags
 
-from experiments.reports import shown_examples
-from experiments.running import building, cli, data_files, word_vectors
+from experiments.datasets import files as data_files
+from experiments.datasets import shown_examples, word_vectors
+from experiments.running import building, cli
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
 _LIST = flags.DEFINE_bool("list", False, "List every data set.")

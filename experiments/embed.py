@@ -28,8 +28,8 @@ from calib_jax.core import checks, import_paths
 from calib_jax.core.names import check_options, options_of
 from calib_jax.data.formats import vectors
 from calib_jax.train import log, only_one
+from experiments.datasets.text_encoder import TextEncoder
 from experiments.running import building, cli, provenance
-from experiments.running.text_encoder import TextEncoder
 
 flags.declare_key_flag("data_dir")  # defined by `building`
 _DATA = flags.DEFINE_string("data", None, "Data set of the texts, with options: NAME:key=value.")

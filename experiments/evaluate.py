@@ -43,34 +43,22 @@ without intervals and p-values, until an evaluation with --logits=keep replaces 
 """
 
 import contextlib
-import dataclasses
-import functools
 import pathlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 import jax
 from absl import flags
-from ml_collections import ConfigDict
 
-from calib_jax import data, report, train
-from calib_jax.core.examples import Examples
+from calib_jax import report, train
 from calib_jax.report import calibrate
 from calib_jax.train import checkpoint, log
-from experiments.reports import (
-    evaluation_record,
-    excluded,
-    long_tails,
-    ood_sets,
-    prediction_pictures,
-    run_report,
-    streamed_scores,
-    summary,
-    summary_text,
-)
-from experiments.reports.label_rows import label_rows
+from experiments.datasets import ood_sets
+from experiments.evaluation import evaluation_record, prediction_pictures, scoring, streamed_scores
+from experiments.evaluation.predictions import on_excluded, without_excluded
+from experiments.evaluation.trained import Trained, restored, write_predictions
+from experiments.reports import pages, run_report, summary, summary_text
 from experiments.running import building, cli, imports, provenance, seed_folders
-from experiments.running.trained import Trained, predictions, restored
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
@@ -92,120 +80,107 @@ _BATCH_SIZE = flags.DEFINE_integer(
 )
 
 
-def begun(
-    config: ConfigDict, source: str, *, data_dir: str | None = None
-) -> tuple[building.Experiment, train.TrainState]:
-    """Build an experiment, and a train state with given weights, without a run."""
-    config.init_from = source
-    experiment = building.build(config, data_dir=data_dir)
-    return experiment, jax.device_get(experiment.state(anew=False))
-
-
 def main() -> int:
-    """Evaluate the network, and write its report."""
+    """Evaluate the networks of a run, or given weights, and write their reports."""
     if not _WORKDIR.value:
         raise cli.Refused("give --workdir=FOLDER of the run.")
     cli.use_compilation_cache()
-    folder = pathlib.Path(_WORKDIR.value)
-    where = {"data_dir": building.DATA_DIR.value}
-    source = building.INIT_FROM.value
+    folder, source = pathlib.Path(_WORKDIR.value), building.INIT_FROM.value
+    several = seed_folders.there(folder)
+    # Validate before predicting.
+    cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
     if bool(source) != bool(_CONFIG.value):
         raise cli.Refused(
             "--init_from=FILE and --config=FILE go together: give the config of the network."
         )
-    several = seed_folders.there(folder)
-    # Validate before predicting.
-    cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
     if source:
         if flags.FLAGS["checkpoint"].present:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
         if (folder / "checkpoints").exists() or several:
             raise cli.Refused(f"{folder} holds a run with other weights: choose a new --workdir.")
         cli.refusing(seed_folders.named, _WORKDIR.value)
-        experiment, state = cli.refusing(begun, _CONFIG.value, source, **where)
+        _CONFIG.value.init_from = source
+        data_dir = building.DATA_DIR.value
+        experiment = cli.refusing(building.build, _CONFIG.value, data_dir=data_dir)
+        state = jax.device_get(cli.refusing(experiment.state, anew=False))
         cli.refusing(seed_folders.prepare, folder)
         trained = [Trained(folder, state, source=source)]
     else:
-        folders = several.values() or [folder]
         experiment, trained = cli.refusing(
-            restored, folders, _CHECKPOINT.value, allow_imports=_ALLOW_IMPORTS.value, **where
+            restored,
+            several.values() or [folder],
+            _CHECKPOINT.value,
+            allow_imports=_ALLOW_IMPORTS.value,
+            data_dir=building.DATA_DIR.value,
         )
     with contextlib.ExitStack() as locks:
         for place in dict.fromkeys([folder, *(network.folder for network in trained)]):
             lock_of_place = train.only_one(place, checkpoint.EVALUATION)
             cli.failing(cli.refusing, locks.enter_context, lock_of_place)
-        return _evaluate(experiment, folder, several, trained)
-
-
-def _evaluate(
-    experiment: building.Experiment,
-    folder: pathlib.Path,
-    several: Mapping[int, pathlib.Path],
-    trained: Sequence[Trained],
-) -> int:
-    """Write the predictions and the reports of networks whose folders are locked."""
-    dataset = experiment.dataset
-    chosen = cli.refusing(prediction_pictures.numbers, _PICTURES.value, dataset)
-    for network in trained if len(chosen) else []:
-        images = data.subset(dataset.test, chosen)
-        predicted = cli.failing(predictions, experiment, [network.state], images, _BATCH_SIZE.value)
-        place = network.folder / "report" / "pictures"
-        for path in cli.refusing(prediction_pictures.write, dataset, chosen, predicted, place):
-            cli.say(f"written: {path}")
-    if _LOGITS.value != "keep":
-        scored = [cli.refusing(_score_streamed, experiment, network) for network in trained]
-        if several:
+        for network in trained:
+            options = (experiment, network, _PICTURES.value, _BATCH_SIZE.value)
+            for path in cli.refusing(prediction_pictures.draw, *options):
+                cli.say(f"written: {path}")
+        if _LOGITS.value == "keep":
+            values = predict_and_score(experiment, trained)
+        else:
+            scored = [cli.refusing(score_streamed, experiment, network) for network in trained]
             values = [{"validation": (), "test": (), "streamed": scores} for scores in scored]
-            _score_all(experiment, folder, several, trained, values)
-        return 0
+        if several:
+            score_all(experiment, folder, several, trained, values)
+    return 0
+
+
+def predict_and_score(
+    experiment: building.Experiment, trained: Sequence[Trained]
+) -> list[dict[str, Any]]:
+    """Write the predictions and the report of every network; return those of both sets."""
+    dataset = experiment.dataset
     others = cli.refusing(ood_sets.named, _OOD.value, dataset, building.DATA_DIR.value)
     sources = {"validation": dataset.validation, "test": dataset.test}
     if _TRAINING.value:
         sources["training"] = dataset.train
-    all_answers: list[Answers] = [{} for _ in trained]
-    for network in trained:
-        cli.refusing(network.begin)
-    states = [network.state for network in trained]
-    for name, examples in {**sources, **others}.items():
-        predicted = cli.failing(predictions, experiment, states, examples, _BATCH_SIZE.value)
-        if name in sources:  # labels of other sets are not used
-            cli.refusing(_check_labels, name, predicted, dataset.num_classes)
-        for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):
-            answers[name] = predicted._replace(logits=logits)
-            path = cli.refusing(
-                evaluation_record.keep, network.folder, name, answers[name], network.weights
-            )
-            cli.say(f"written: {path} ({len(predicted.labels):,} examples)")
-            answers[name] = predicted._replace(logits=excluded.without(logits, experiment.config))
+    all_answers = write_predictions(
+        experiment, trained, {**sources, **others}, _BATCH_SIZE.value, unlabelled=others
+    )
     cli.say(dataset.description)
     for network, answers in zip(trained, all_answers, strict=True):
-        cli.say(
-            network.source
-            or f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
+        files = ", ".join(f"predictions_{name}.npz" for name in answers)
+        step = f"step {int(network.state.step)} of {network.folder} ({network.checkpoint})"
+        cli.say(f"{network.source or step}\nwritten to {network.folder}: {files}")
+        for name, predicted in answers.items():
+            logits = without_excluded(predicted.logits, experiment.config)
+            answers[name] = predicted._replace(logits=logits)
+        made = cli.refusing(network.record, answers)
+        reports = scoring.reports(
+            experiment,
+            answers,
+            list(others),
+            made,
+            calibrate=_CALIBRATE.value,
+            criteria=_CRITERION.value,
+            num_resamples=_RESAMPLES.value,
+            per_class=_PER_CLASS.value,
         )
-        _score(experiment, network, answers, list(others))
+        while made_report := cli.refusing(next, reports, None):
+            title, scored, place = made_report
+            _show(title, scored, network.folder / place)
         if not network.source:  # rewrite the page of the run, so that it links the new report
             shown = tuple(experiment.config.run.show_epochs)
             cli.refusing(run_report.write, network.folder, dataset.description, shown)
-    if several:
-        values = [
-            {part: answers[part] for part in ("validation", "test")} for answers in all_answers
-        ]
-        _score_all(experiment, folder, several, trained, values)
-    return 0
+    return [{part: answers[part] for part in ("validation", "test")} for answers in all_answers]
 
 
-def _score_streamed(experiment: building.Experiment, network: Trained) -> streamed_scores.Scores:
+def score_streamed(experiment: building.Experiment, network: Trained) -> streamed_scores.Scores:
     """Write the values of one network from streamed statistics."""
     unkept = {"--ood": _OOD.value, "--training": _TRAINING.value, "--per_class": _PER_CLASS.value}
+    unkept["--criterion"] = _CRITERION.value != ["nll"]
     for name, value in unkept.items():
         if value:
             raise cli.Refused(f"{name} needs --logits=keep.")
-    if _CRITERION.value != ["nll"]:
-        raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
     if _LOGITS.value == "float16":
         cli.refusing(streamed_scores.check_places, network.folder)  # check before removing any file
-    cli.refusing(network.begin)
+    cli.refusing(evaluation_record.begin, network.folder, network.weights)
     scored = streamed_scores.evaluate_network(
         experiment,
         network.state,
@@ -213,7 +188,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
         logits=_LOGITS.value,
         names=list(dict.fromkeys([*report.DEFAULT_METRICS, *summary.CELLS])),
         calibrate=_CALIBRATE.value,
-        batch_size=_BATCH_SIZE.value or experiment.plan.batch_size,
+        batch_size=_BATCH_SIZE.value,
     )
     cli.refusing(network.record)
     if _LOGITS.value == "float16":
@@ -222,73 +197,7 @@ def _score_streamed(experiment: building.Experiment, network: Trained) -> stream
     return scored
 
 
-Answers = dict[str, train.Predicted]
-
-
-def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
-    """Raise an error for a label of positive weight that is out of range."""
-    examples = Examples((), predicted.labels, predicted.weights)
-    if label := train.label_out_of_range(name, examples, range(len(predicted.labels)), num_classes):
-        raise ValueError(f"{label}: mend its label, or give it weight 0 in its Examples.")
-
-
-def _score(
-    experiment: building.Experiment, network: Trained, answers: Answers, others: Sequence[str]
-) -> None:
-    """Write the score report of one network."""
-    folder, made = network.folder, cli.refusing(network.record, answers)
-    calibrated: dict[str, Any] = {"num_resamples": _RESAMPLES.value}
-    if _CALIBRATE.value:
-        calibrated["calibrate"] = calibrate.registered(_CALIBRATE.value)
-        calibrated["fit_on"] = label_rows(*answers["validation"])[:3]
-        calibrated["criterion"] = _CRITERION.value
-    of_bins = {"num_bins": experiment.config.num_bins, "per_class": _PER_CLASS.value}
-    of_weights = [f"Weights: {made['checkpoint']}."] if "checkpoint" in made else []
-    class_names = experiment.dataset.class_names
-    for name, place in (("test", "report"), ("training", "report_training")):
-        if name in answers:
-            logits, labels, weights, examples = label_rows(*answers[name])
-            counts = experiment.dataset.class_counts
-            long_tailed = long_tails.score_options(counts, logits, of_bins["num_bins"])
-            scored = cli.refusing(
-                report.score,
-                logits,
-                labels,
-                weights=weights,
-                clusters=examples,
-                class_names=class_names,
-                **of_bins,
-                **calibrated,
-                **long_tailed,
-            )
-            first = [*of_weights]
-            if note := excluded.sentence(experiment.config, class_names):
-                first.append(note)
-            scored = dataclasses.replace(
-                scored, notes=[*first, *scored.notes], settings=scored.settings | made
-            )
-            _show(f"{name} set", scored, folder / place)
-    if others:
-        inner, *outer = (label_rows(*answers[name]) for name in ("test", *others))
-        if all(rows.examples is not None for rows in (inner, *outer)):
-            numbers = {name: rows.examples for name, rows in zip(others, outer, strict=True)}
-            calibrated["clusters"] = inner.examples, numbers
-        if _CALIBRATE.value:
-            calibrated["criterion"] = _CRITERION.value[0]
-        inside = inner.logits if inner.weights is None else inner.logits[inner.weights > 0]
-        separated = cli.refusing(
-            report.out_of_distribution,
-            inside,
-            {name: rows.logits for name, rows in zip(others, outer, strict=True)},
-            **calibrated,
-        )
-        separated = dataclasses.replace(
-            separated, notes=[*of_weights, *separated.notes], settings=separated.settings | made
-        )
-        _show("out of distribution", separated, folder / "report")
-
-
-def _score_all(
+def score_all(
     experiment: building.Experiment,
     folder: pathlib.Path,
     several: Mapping[int, pathlib.Path],
@@ -304,45 +213,35 @@ def _score_all(
       trained: the networks.
       values: of each network, the predictions or the streamed values as fields of `summary.Run`.
     """
-    loss = experiment.config.loss.name
-    seeds = {path: seed for seed, path in several.items()}
+    config, dataset = experiment.config, experiment.dataset
+    loss, seeds = config.loss.name, {path: seed for seed, path in several.items()}
     runs = [
-        summary.Run(
-            loss, seeds[network.folder], rows=log.read_rows(network.folder / log.ROWS), **parts
-        )
-        for parts, network in zip(values, trained, strict=True)
+        summary.Run(loss, seeds[place], rows=log.read_rows(place / log.ROWS), **parts)
+        for parts, place in zip(values, (network.folder for network in trained), strict=True)
     ]
-    dataset = experiment.dataset
-    note = excluded.sentence(experiment.config, dataset.class_names)
-    names = sorted({network.checkpoint for network in trained})
+    by_temperature = _CALIBRATE.value == "temperature"
+    fitted = f": {_CALIBRATE.value} is in the reports of the seeds" if _CALIBRATE.value else ""
+    what = [
+        f"{dataset.description} {len(dataset.test):,} test examples.",
+        f"Checkpoints: {', '.join(sorted({network.checkpoint for network in trained}))}.",
+        *on_excluded(config, dataset.class_names),
+        *[f"As trained{fitted}."] * (not by_temperature),
+    ]
     about = {
         "title": f"{loss}, {len(runs)} seeds",
-        "what": f"{dataset.description} {len(dataset.test):,} test examples."
-        f" Checkpoints: {', '.join(names)}." + f" {note}" * bool(note),
+        "what": " ".join(what),
         "examples": len(dataset.test),
-        "num_bins": experiment.config.num_bins,
+        "num_bins": config.num_bins,
         "provenance": provenance.describe(),
     }
-    criteria = _CRITERION.value
-    if _CALIBRATE.value != "temperature":
-        criteria = []
-        fitted = f": {_CALIBRATE.value} is in the reports of the seeds" if _CALIBRATE.value else ""
-        about["what"] += f" As trained{fitted}."
-    options = {
-        "num_bins": experiment.config.num_bins,
-        "num_resamples": _RESAMPLES.value,
-        "criteria": criteria,
-    }
-    all_seeds = summary.summarize(runs, baseline=loss, about=about, say=cli.say_step, **options)
-    cli.say("\n" + summary_text.text(all_seeds))
-    save = functools.partial(summary_text.save, all_seeds)
-    names = cli.refusing(evaluation_record.save_report, folder / "report", save)
-    cli.say(f"\nwritten to {folder / 'report'}: {', '.join(names)}")
+    criteria, num_resamples = _CRITERION.value if by_temperature else [], _RESAMPLES.value
+    options = {"criteria": criteria, "num_resamples": num_resamples}
+    summary_text.tabulate(runs, folder / "report", baseline=loss, about=about, **options)
 
 
 def _show(title: str, scored: Any, folder: pathlib.Path) -> None:
     cli.say(f"\n{title}: {scored}")
-    names = cli.refusing(evaluation_record.save_report, folder, scored.save)
+    names = cli.refusing(pages.replace, folder, scored.save)
     cli.say(f"\nwritten to {folder}: {', '.join(names)}")
 
 

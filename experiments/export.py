@@ -35,10 +35,10 @@ from absl import flags
 from calib_jax import train
 from calib_jax.core.types import Array
 from calib_jax.report import calibrate
-from experiments.reports import excluded
-from experiments.reports.label_rows import label_rows
-from experiments.running import building, cli, exporting, imports, provenance
-from experiments.running.trained import predictions, restored
+from experiments import exporting
+from experiments.evaluation.predictions import label_rows, without_excluded
+from experiments.evaluation.trained import predictions, restored
+from experiments.running import building, cli, imports, provenance
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _ALLOW_IMPORTS = cli.define_allow_imports()
@@ -73,7 +73,7 @@ def main() -> int:
     )
     validation = experiment.dataset.validation
     predicted = cli.failing(predictions, experiment, [network.state], validation)
-    logits = excluded.without(predicted.logits[0], experiment.config)
+    logits = without_excluded(predicted.logits[0], experiment.config)
     apply, fit = _fitted(name, predicted._replace(logits=logits)) if name else (jnp.asarray, None)
     number = np.arange(_BATCH_SIZE.value or min(len(logits), 100)) % len(logits)
     given = validation[number].inputs

@@ -44,7 +44,9 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
 from calib_jax.core import checks
-from experiments.reports import best_checkpoints, run_report
+from experiments.evaluation import best_checkpoints
+from experiments.evaluation.trained import predictions
+from experiments.reports import run_report
 from experiments.running import (
     building,
     cli,
@@ -54,7 +56,6 @@ from experiments.running import (
     seed_folders,
     training,
 )
-from experiments.running.trained import predictions
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
@@ -181,11 +182,7 @@ def _say_more(
     if table:
         cli.say(f"\nthe state of the loss after its last update:\n{table}")
     lines = best_checkpoints.describe(
-        train.read_rows(folder / "metrics.jsonl"),
-        outcome.best,
-        experiment.plan.best,
-        len(experiment.dataset.validation),
-        saved={int(path.name) for path in (folder / "checkpoints").glob("[0-9]*")},
+        train.read_rows(folder / "metrics.jsonl"), outcome.best, len(experiment.dataset.validation)
     )
     cli.say("\n".join(lines))
 

@@ -18,6 +18,7 @@ from calib_jax.train.checkpoint import Checkpoints as Checkpoints
 from calib_jax.train.checkpoint import InUse as InUse
 from calib_jax.train.checkpoint import check_ours as check_ours
 from calib_jax.train.checkpoint import differences as differences
+from calib_jax.train.checkpoint import identity_of as identity_of
 from calib_jax.train.checkpoint import only_one as only_one
 from calib_jax.train.feeds import Resident as Resident
 from calib_jax.train.feeds import Streamed as Streamed

@@ -19,6 +19,7 @@ import shutil
 import sys
 import traceback
 import warnings
+import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
@@ -27,6 +28,7 @@ import jax
 import numpy as np
 from flax import traverse_util
 
+from calib_jax.core.examples import Source, labels_of
 from calib_jax.core.types import PyTree
 
 try:
@@ -39,8 +41,8 @@ EVALUATION = ".lock-evaluation"  # a second lock: a run may be evaluated while i
 CHECKPOINTS = "checkpoints"
 SHOWN = 5  # changed keys in an error message
 # Seconds of patience with a checkpoint in progress. Orbax measures them with the wall clock, which
-# jumps when a laptop wakes up or a clock is set.
-PATIENCE = 10 * 365 * 86_400
+# jumps when a laptop wakes up or a clock is set: by decades if it started in 1970.
+PATIENCE = 200 * 365 * 86_400
 
 Config: TypeAlias = Mapping[str, Any]
 # Keys that may change, or a function of both configs and the steps done that returns the keys.
@@ -141,6 +143,13 @@ def check_ours(folder: Path | str) -> None:
             f"{folder} holds files that belong to no run, such as {names[0]}: choose a new or an"
             " empty folder."
         )
+
+
+def identity_of(source: Source) -> dict[str, Any]:
+    """Identify a set of examples by its size and its labels, if they are in memory."""
+    labels = labels_of(source)
+    crc = None if labels is None else zlib.crc32(labels.astype("<i4").tobytes())
+    return {"examples": len(source), "crc of the labels": crc}
 
 
 def differences(before: Config, now: Config, *, free: Collection[str] = ()) -> list[str]:

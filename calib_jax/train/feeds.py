@@ -13,14 +13,10 @@ from __future__ import annotations
 
 import collections
 import functools
-import math
-import mmap
-import operator
 import os
-import threading
 import weakref
 from collections.abc import Callable, Generator, Iterable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
 import jax
@@ -54,11 +50,7 @@ Evaluate: TypeAlias = Callable[[PyTree], Joint]
 
 # Too many queued steps with collectives can starve each other on a CPU and abort.
 STEPS_IN_FLIGHT = 4
-# Batches on the devices ahead of the step, plus two batches being read, so that no thread is idle
-# while the last rows of a batch are read.
-BATCHES_AHEAD, BATCHES_READ_AHEAD = 3, 2
-ROWS_AT_ONCE = 8  # examples per read of a thread
-MAPPED = 2**20  # bytes from which on arrays are allocated with mmap
+BATCHES_AHEAD = 3  # batches on the devices ahead of the step
 
 
 def feed(
@@ -324,10 +316,7 @@ def batches(
 def read_ahead(
     source: Source, order: Order, *, draw: Draw | None = None, threads: int = 1
 ) -> Generator[Examples, None, None]:
-    """Read batches in order on the host, while threads prefetch the next ones.
-
-    Threads read a batch in pieces, in any order, and write each piece to its rows. So the examples
-    do not depend on the number of threads, and the first error in batch order is raised.
+    """Read batches in order on the host, while threads read the next ones.
 
     Args:
       source: the examples.
@@ -335,84 +324,25 @@ def read_ahead(
       draw: selects the random views of a source that has them.
       threads: the number of reader threads.
     """
-    # One thread copies arrays in memory as fast as several.
-    size = order.examples.shape[1]
-    piece = size if isinstance(source, InMemory) else ROWS_AT_ONCE
-    pieces = [slice(start, min(start + piece, size)) for start in range(0, size, piece)]
     views = draw is not None and isinstance(source, RandomViews)
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
 
-    def fill(buffer: _Buffer, step: int, rows: slice) -> None:
-        index, copies = order.examples[step, rows], order.copies[step, rows]
+    def batch(step: int) -> Examples:
+        index, copies = order.examples[step], order.copies[step]
         if draw is None or not (views and copies.any()):
-            buffer.put(read(source, index, draw), rows)
-            return
-        for copy in np.unique(copies):  # a source reads one copy of each example
-            places = np.flatnonzero(copies == copy)
-            view = draw._replace(copy=int(copy))
-            buffer.put(read(source, index[places], view), rows.start + places)
+            return read(source, index, draw)
+        # A source reads one copy of each example.
+        rows = [np.flatnonzero(copies == copy) for copy in np.unique(copies)]
+        draws = [draw._replace(copy=int(copies[of_copy[0]])) for of_copy in rows]
+        parts = [read(source, index[of], view) for of, view in zip(rows, draws, strict=True)]
+        places = np.argsort(np.concatenate(rows))
+        joined: Examples = jax.tree.map(lambda *of: np.concatenate(of)[places], *parts)
+        return joined
 
-    def begin(step: int) -> tuple[_Buffer, list[Future[None]]]:
-        buffer = _Buffer(size)
-        return buffer, [pool.submit(fill, buffer, step, rows) for rows in pieces]
-
-    end = weakref.finalize(begin, pool.shutdown, cancel_futures=True)  # also runs at process exit
+    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
+    end = weakref.finalize(batch, pool.shutdown, cancel_futures=True)  # also runs at process exit
+    steps = range(order.num_steps)
     try:
-        for buffer, written in ahead(begin, range(order.num_steps), BATCHES_READ_AHEAD):
-            for future in written:
-                future.result()
-            assert buffer.examples is not None
-            yield buffer.examples
+        for read_batch in ahead(lambda step: pool.submit(batch, step), steps, threads):
+            yield read_batch.result()
     finally:
         end()
-
-
-class _Buffer:
-    """A batch that reader threads fill piece by piece.
-
-    Large arrays are allocated with mmap. Heap memory that one thread allocates and another frees
-    fragments the heap: a process with batches of 10 MB grew from 250 to 600 MB.
-    """
-
-    def __init__(self, num_rows: int) -> None:
-        self._num_rows = num_rows
-        self._lock = threading.Lock()
-        self.examples: Examples | None = None
-
-    def put(self, piece: Examples, rows: slice | np.ndarray) -> None:
-        """Copy a piece to its rows; the first piece determines the shapes of the batch."""
-        piece = jax.tree.map(np.asarray, piece)
-        with self._lock:
-            if self.examples is None:
-                self.examples = jax.tree.map(self._allocated, piece)
-        _check_alike(self.examples, piece)
-        jax.tree.map(lambda batch, part: operator.setitem(batch, rows, part), self.examples, piece)
-
-    def _allocated(self, leaf: np.ndarray) -> np.ndarray:
-        shape = (self._num_rows, *leaf.shape[1:])
-        size = math.prod(shape) * leaf.itemsize
-        if size < MAPPED:
-            return np.empty(shape, leaf.dtype)
-        return np.frombuffer(mmap.mmap(-1, size), leaf.dtype).reshape(shape)
-
-
-def _check_alike(batch: Examples, piece: Examples) -> None:
-    """Raise an error for rows that NumPy would repeat, round or cast to fit their batch."""
-
-    def kinds(examples: Examples) -> dict[str, str]:
-        return {
-            jax.tree_util.keystr(
-                path
-            ): f"{leaf.dtype} [{', '.join(map(str, ('n', *leaf.shape[1:])))}]"
-            for path, leaf in jax.tree.leaves_with_path(examples)
-        }
-
-    before, after = kinds(batch), kinds(piece)
-    if before == after:
-        return
-    path = next(path for path in {**before, **after} if before.get(path) != after.get(path))
-    raise TypeError(
-        "a source must return arrays of the same dtypes and shapes for all examples, got"
-        f" {after.get(path, 'nothing')} beside {before.get(path, 'nothing')} in {path}: convert"
-        " them in the source."
-    )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 from collections.abc import Callable, Collection
-from typing import Any, NamedTuple, Protocol, runtime_checkable
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -28,31 +28,10 @@ _NUM_BINS = (DECADES[1] - DECADES[0]) * PER_DECADE
 EDGES = [float(f"{edge:.4g}") for edge in np.logspace(*DECADES, _NUM_BINS + 1)]
 
 
-@runtime_checkable
-class Forward(Protocol):
-    """`(params, model_state, inputs, *, train, rng, weights) -> (logits, model_state, aux)`."""
-
-    def __call__(
-        self,
-        params: PyTree,
-        model_state: PyTree,
-        inputs: PyTree,
-        *,
-        train: bool,
-        rng: Array | None,
-        weights: Weights | None,
-    ) -> tuple[Array, PyTree, Any]:
-        """Apply the network.
-
-        Args:
-          params: the parameters.
-          model_state: the running statistics.
-          inputs: the inputs of the examples.
-          train: whether to use batch statistics and apply dropout.
-          rng: one key per example.
-          weights: one weight per example; batch norm ignores examples of weight 0.
-        """
-        ...
+# `(params, model_state, inputs, *, train, rng, weights) -> (logits, model_state, aux)`: `train`
+# selects batch statistics and dropout, `rng` has one key per example, and batch norm ignores
+# examples whose entry in `weights` is 0.
+Forward: TypeAlias = Callable[..., tuple[Array, PyTree, Any]]
 
 
 class _Call(NamedTuple):
@@ -78,9 +57,8 @@ class _Call(NamedTuple):
                 " calib_jax.train. An nnx module gives mask to its nnx.BatchNorm, with an axis for"
                 " each axis of x, and axis_name=AXIS for several devices."
             )
-        values = {"train": train, "mask": None if weights is None else weights > 0}
-        if train:
-            values["keys"] = rng
+        mask = None if weights is None else weights > 0
+        values = {"train": train, "mask": mask, **({"keys": rng} if train else {})}
         return {name: value for name, value in values.items() if name in self.names}
 
 
@@ -92,48 +70,42 @@ def _call_of(module: Any) -> _Call:
     from flax import linen as flax_linen
     from flax import nnx as flax_nnx
 
-    name = type(module).__name__
+    name, known = type(module).__name__, {"train", "mask", "keys"}
     parameters = list(inspect.signature(module.__call__).parameters.values())
-    known = ("train", "mask", "keys")
-    required = [
-        parameter.name
-        for parameter in parameters[1:]
-        if parameter.default is parameter.empty
-        and parameter.kind not in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD)
-        and parameter.name not in known
-    ]
-    if not parameters or required:
+    others = [p for p in parameters[1:] if p.name not in known]
+    takes_any = any(p.kind is p.VAR_KEYWORD for p in others)
+    named = [p for p in others if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
+    required = [p.name for p in named if p.default is p.empty]
+    # With None, nnx uses the mode of the module.
+    modes = [p.name for p in named if p.name in _OTHER_MODES and p.default is not None]
+    if not parameters or required or modes:
+        wrong = "takes nothing"
+        if required or modes:
+            wrong = f"also has {(required or modes)[0]!r}, which training never sets"
         raise TypeError(
-            f"{name}.__call__ must take one input, and may take train, mask and keys;"
-            f" it {f'also needs {required[0]!r}' if required else 'takes nothing'}.\nWrite it as"
-            " (self, x), or as (self, x, *, train, mask=None)."
+            f"{name}.__call__ must take one input, and may take train, mask and keys; it {wrong}."
+            "\nWrite it as (self, x), or as (self, x, *, train, mask=None)."
         )
-    for parameter in parameters[1:]:
-        # With None, nnx uses the mode of the module.
-        if parameter.name in _OTHER_MODES and parameter.default is not None:
-            raise TypeError(
-                f"{name}.__call__ has the parameter {parameter.name}, which training never sets:"
-                " take train instead, which is True in training."
-            )
     # Sequential passes all arguments to its first layer, which takes the inputs alone.
-    takes_any = not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential) and any(
-        parameter.kind is parameter.VAR_KEYWORD for parameter in parameters
-    )
-    names = {parameter.name for parameter in parameters[1:]} & set(known)
+    takes_any &= not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential)
+    names = {p.name for p in parameters[1:]} & known
     return _Call(name, names | ({"train", "mask"} if takes_any else set()))
 
 
 def check_forward(forward: Any) -> None:
     """Raise TypeError for another value in place of a forward pass, such as a network."""
-    from flax import linen as flax_linen
-    from flax import nnx as flax_nnx
-
-    is_network = isinstance(forward, flax_linen.Module | flax_nnx.Module)
-    if is_network or not callable(forward):
+    if not callable(forward) or _is_network(forward):
         raise TypeError(
             f"forward must be a function, got {type(forward).__name__}: give train.linen(module) or"
             " train.nnx(module)."
         )
+
+
+def _is_network(value: Any) -> bool:
+    from flax import linen as flax_linen
+    from flax import nnx as flax_nnx
+
+    return isinstance(value, flax_linen.Module | flax_nnx.Module)
 
 
 def linen(module: Any, *, features: bool = False) -> Forward:
@@ -202,11 +174,9 @@ def _check_linen(caller: str, module: Any) -> None:
 def outputs_of(outputs: Any) -> tuple[Any, PyTree, Any]:
     """Return the three values of a forward pass; raise TypeError for others, as logits alone."""
     if not isinstance(outputs, tuple) or len(outputs) != 3:
-        is_tuple = isinstance(outputs, tuple)
-        got = f"{len(outputs)} values" if is_tuple else f"a {type(outputs).__name__}"
         raise TypeError(
-            f"a forward pass must return (logits, model_state, aux), got {got}: return (logits,"
-            " model_state, None)."
+            f"a forward pass must return (logits, model_state, aux), got a"
+            f" {type(outputs).__name__}: return (logits, model_state, None)."
         )
     return outputs
 
@@ -216,14 +186,14 @@ def with_classes(forward: Forward, num_classes: int) -> Forward:
 
     def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
         logits, model_state, aux = outputs_of(forward(*args, **options))
-        if not isinstance(logits, jax.Array) or logits.ndim < 2:
-            is_array = isinstance(logits, jax.Array)
-            got = f"shape {logits.shape}" if is_array else f"a {type(logits).__name__}"
+        shape: tuple[int, ...] = getattr(logits, "shape", ())
+        if len(shape) < 2:
+            got = f"the shape {shape}" if shape else f"a {type(logits).__name__}"
             raise TypeError(f"the network must return logits [*batch, classes], got {got}.")
-        if logits.shape[-1] != num_classes:
+        if shape[-1] != num_classes:
             raise ValueError(
-                f"the network has {logits.shape[-1]} outputs and the task {num_classes} classes:"
-                " give both the same number."
+                f"the network has {shape[-1]} outputs and the task {num_classes} classes: give both"
+                " the same number."
             )
         return logits, model_state, aux
 
@@ -497,8 +467,3 @@ class LastLayer:
     def weight_norm(self, params: PyTree) -> float:
         """Compute the Euclidean norm of the layer's weights, without the bias."""
         return float(jnp.linalg.norm(params[HEAD]["kernel"]))
-
-
-def histogram(stat: Sums) -> list[float]:
-    """Return the weight between adjacent `EDGES`; the outer bins include values beyond them."""
-    return [float(count) for count in np.asarray(stat["histogram"])]

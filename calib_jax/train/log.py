@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import itertools
 import json
 import math
 import os
@@ -180,18 +181,22 @@ def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
 
 def line_of(row: Row) -> str:
     """Format a row as one line, with the first few metrics of each data set."""
-
-    def part(prefix: str) -> str:
-        metrics = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
-        shown = [f"{name} {_short(value)}" for name, value in metrics.items()][:SHOWN]
-        return f" | {prefix.strip('_')} {'  '.join(shown)}" if shown else ""
-
+    parts = [metrics_of(row, prefix) for prefix in ("train_", "validation_", "test_")]
     start = f"epoch {row['epoch']:g}/{row['num_epochs']}  step {row['step']}"
-    rate = f" | {row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
-    return start + part("train_") + part("validation_") + part("test_") + rate
+    rate = f"{row['seconds']:.2g} s, {row['examples_per_second']:,.0f} examples/s"
+    return " | ".join([start, *filter(None, parts), rate])
 
 
-def _short(value: float) -> str:
+def metrics_of(row: Row, prefix: str) -> str:
+    """Format the first few metrics of a data set; "" if the row has none of it."""
+    metrics = {k.removeprefix(prefix): v for k, v in row.items() if k.startswith(prefix)}
+    shown = [f"{name} {_short(value)}" for name, value in metrics.items()][:SHOWN]
+    return f"{prefix.strip('_')} {'  '.join(shown)}" if shown else ""
+
+
+def _short(value: float | None) -> str:
+    if value is None:
+        return "NaN"
     return f"{value:.4f}".removeprefix("0") if abs(value) < 1 else f"{value:.4g}"
 
 
@@ -199,27 +204,24 @@ def table_text(table: Mapping[str, Any]) -> str:
     """Format a table in columns, such as AdaFocal's bins.
 
     >>> print(table_text({"gamma": [1.0, -0.25], "examples": [12.0, 7.0]}))
-      #   gamma  examples
-      0  1.0000        12
-      1  -.2500         7
+      #    gamma  examples
+      0   1.0000        12
+      1  -0.2500         7
     """
-    columns = {name: list(values) for name, values in table.items()}
-    longest = max(map(len, columns.values()))
-    cells = [["#", *map(str, range(longest))]]
-    for name, values in columns.items():
-        empty = [value is None or math.isnan(value) for value in values]
-        cells.append([name, *("" if e else _cell(v) for e, v in zip(empty, values, strict=True))])
-    widths = [max(3 if name == 0 else 0, *map(len, cell)) for name, cell in enumerate(cells)]
-    rows = zip(*cells, strict=True)
+    columns = {"#": range(max(map(len, table.values()))), **table}
+    cells = [[name, *map(_cell, values)] for name, values in columns.items()]
+    widths = [max(3, *map(len, cell)) for cell in cells]
+    rows = itertools.zip_longest(*cells, fillvalue="")
     return "\n".join(
         "  ".join(c.rjust(w) for c, w in zip(row, widths, strict=True)) for row in rows
     )
 
 
-def _cell(value: float) -> str:
-    if value == int(value) and abs(value) >= 2:
-        return f"{value:.0f}"
-    return f"{value:.4f}" if abs(value) >= 1 or value == 0 else f"{value:.4f}".replace("0.", ".", 1)
+def _cell(value: float | None) -> str:
+    if value is None or math.isnan(value):
+        return ""
+    whole = value == int(value) and (isinstance(value, int) or abs(value) >= 2)
+    return f"{value:.0f}" if whole else f"{value:.4f}"
 
 
 def last_table(folder: Path | str) -> str:

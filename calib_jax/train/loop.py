@@ -3,7 +3,7 @@
     steps -> (end of epoch: clock "epoch") -> (evaluation: clock "validation") -> checkpoint -> row
 
 Training is divided into chunks of a few seconds, which end at the latest at the next end of an
-epoch or evaluation; signals are handled between them. A checkpoint is written, and its row logged,
+epoch or evaluation; signals are handled between them. Checkpoints are written, and rows logged,
 while the devices run the next chunk. The result of a run depends on its config alone, not on the
 division into chunks. A resumed run is bitwise equal to an uninterrupted one.
 
@@ -21,7 +21,6 @@ import signal
 import sys
 import threading
 import time
-import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
@@ -31,11 +30,10 @@ import jax
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.examples import labels_of
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import PyTree
 from calib_jax.train import checkpoint
-from calib_jax.train.checkpoint import CHECKPOINTS, AnotherConfig, Checkpoints, Free
+from calib_jax.train.checkpoint import CHECKPOINTS, AnotherConfig, Checkpoints, Free, identity_of
 from calib_jax.train.forward import EDGES
 from calib_jax.train.log import GRADIENT_NORMS, LOSS_STATE, Console, Log, MakeWriter, Row, Trace
 from calib_jax.train.pmap import Devices, Processes, canonical, first, of_this_process, replicate
@@ -45,6 +43,7 @@ from calib_jax.train.state import Outcome, Plan, Task, TrainState, check_run, no
 # The target length of a chunk, after which signals are handled, in seconds. Each call of a program
 # allocates its memory: 70 ms for a small ResNet on a CPU, so chunks of one second would cost 7 %.
 CHUNK_SECONDS = 8.0
+SHARE_OF_SAVING = 0.1  # the largest share of the time of a run that its checkpoints take
 OF_STEPS = ("batch_size", "accumulate", "drop_last", "average")  # plan fields that change each step
 
 
@@ -198,7 +197,7 @@ def fit(
         trace = Trace(folder / "profile", profile if files else 0, say)
         stack.callback(trace.close)
         if files:
-            stack.callback(files.flush)  # also if the next chunk raises
+            stack.callback(files.close)  # also if a chunk raises
 
         # -----------------------------------------------------------------------------------------
         # Train in chunks, until the run ends, fails or is stopped.
@@ -244,29 +243,30 @@ def fit(
                 if files and record.done and step < programs.total_steps:
                     files.log.say(_impatient(record, plan))
 
-            # Begin to save the state and the record; the next chunk waits for the files.
+            # Save the state and the record, if saving has taken less than a tenth of the time.
             every = plan.checkpoint_every_epochs, plan.keep_every_epochs
             regular = any(n and step % (n * programs.epoch_steps) == 0 for n in every)
             late = time.monotonic() - last_save > 60 * plan.checkpoint_every_minutes
-            if late or better or regular or record.done:
-                last_save = time.monotonic()
-                if files:
-                    files.save(first(placed), record, plan, programs.epoch_steps)
+            if files and (late or better or regular) and not record.done:
+                files.keep(first(placed), record, plan, programs.epoch_steps)
+                if late or files.is_due():
+                    files.save(record, wait=False)
+                    last_save = time.monotonic()
 
         # -----------------------------------------------------------------------------------------
         # The end: the last checkpoint, also of a run that was stopped.
         host = first(placed)
+        if files and not failed:
+            files.keep(host, record, plan, programs.epoch_steps)
         if files:
-            files.flush()
-        if files and failed:
-            failed = files.failed(failed)
-        elif files and not record.done:
-            files.save(host, record, plan, programs.epoch_steps)
-            files.flush()
-            files.log.say(
-                f"stopped by {stopping.name} after step {record.step} of {programs.total_steps};"
-                " nothing is lost: the same command goes on from here."
-            )
+            files.save(record)
+            if failed:
+                failed = files.failed(failed)
+            elif not record.done:
+                files.log.say(
+                    f"stopped by {stopping.name} after step {record.step} of"
+                    f" {programs.total_steps}; nothing is lost: the same command goes on from here."
+                )
     stopped_by = None if failed else stopping.signal  # it may have come at the very end
     outcome = Outcome(host, record.step, record.done, stopped_by, False, record.best, failed)
     if check and failed:
@@ -282,11 +282,8 @@ def fit(
 
 def _identity(task: Task, plan: Plan) -> dict[str, Any]:
     """Return the values on which the steps depend, beside the config."""
-    labels = labels_of(task.train)
-    crc = None if labels is None else zlib.crc32(labels.astype("<i4").tobytes())
     numbers = {name: np.asarray(getattr(plan, name)).item() for name in ("seed", *OF_STEPS)}
-    data = {"examples": len(task.train), "crc of the labels": crc}
-    return {**numbers, "loss": task.objective.name, "training set": data}
+    return {**numbers, "loss": task.objective.name, "training set": identity_of(task.train)}
 
 
 def _resumed(
@@ -422,6 +419,10 @@ def _failure(
 class Files:
     """The files of a run, in process 0: checkpoints and logs.
 
+    A state that is to be kept waits in memory until it is due: saving takes at most a tenth of the
+    time of a run. After a kill the run goes on from the newest checkpoint on disk, with the same
+    results, so that a state in memory costs its steps and nothing else.
+
     Args:
       checkpoints: the checkpoints.
       log: the log.
@@ -429,39 +430,69 @@ class Files:
 
     def __init__(self, checkpoints: Checkpoints, log: Log) -> None:
         self.checkpoints, self.log = checkpoints, log
+        self._states: dict[int, tuple[PyTree, dict[str, Any]]] = {}  # in memory, by step
+        self._lasting: set[int] = set()  # steps of the best and of regular checkpoints
+        self._newest = 1
         self._record: Record | None = None
-        self._broken = False
+        self._logged, self._broken = 0, False
+        self._began, self._spent = time.monotonic(), 0.0
 
     def begin(self, record: Record) -> None:
         """Write the logs from a restored or a new record."""
         self._record, self._logged = record, len(record.rows)
         self.log.restore(record.rows, record.tables)
 
-    def save(self, host: PyTree, record: Record, plan: Plan, epoch_steps: int) -> None:
-        """Begin to save a state, which must not change until `flush`."""
-        there, step = self.checkpoints.steps, record.step
-        if step in there:
-            return
-        record.saved = [*(saved for saved in record.saved if saved in there), step]
-        keep = {*record.saved[-plan.keep :], *(int(best["step"]) for best in record.best.values())}
+    def keep(self, host: PyTree, record: Record, plan: Plan, epoch_steps: int) -> None:
+        """Keep a state in memory; it replaces states that are neither the best nor regular."""
         every = plan.keep_every_epochs * epoch_steps
-        keep |= {saved for saved in record.saved if every and saved % every == 0}
-        about = dataclasses.asdict(record)
-        with self._once():
-            self.checkpoints.save(host, about, step, remove=set(record.saved) - keep)
+        self._newest = plan.keep
+        self._lasting = {int(best["step"]) for best in record.best.values()}
+        if every:
+            steps = {*record.saved, *self._states, record.step}
+            self._lasting |= {step for step in steps if step % every == 0}
+        lasting = {step: state for step, state in self._states.items() if step in self._lasting}
+        self._states = {**lasting, record.step: (host, dataclasses.asdict(record))}
+
+    def is_due(self) -> bool:
+        """Check whether saving has taken less than a tenth of the time."""
+        return self._spent <= SHARE_OF_SAVING * (time.monotonic() - self._began)
+
+    def save(self, record: Record, *, wait: bool = True) -> None:
+        """Write the states in memory; without `wait` the last one is written in the background."""
+        began = time.monotonic()
+        for step, (host, about) in sorted(self._states.items()):
+            with self._once():
+                self.checkpoints.wait()
+                there = self.checkpoints.steps
+                if step in there:
+                    continue
+                record.saved = [*(saved for saved in record.saved if saved in there), step]
+                about["saved"] = record.saved
+                keep = {*record.saved[-self._newest :], *self._lasting}
+                self.checkpoints.save(host, about, step, remove=set(record.saved) - keep)
+        self._states = {}
+        self._spent += time.monotonic() - began
+        if wait:
+            self.flush()
 
     def flush(self) -> None:
-        """Wait for the checkpoint in progress, then log the row of the last evaluation."""
-        record = self._record
+        """Wait for the checkpoint in progress, and log the row of the last evaluation."""
+        record, began = self._record, time.monotonic()
         if self._broken or record is None:
             return
         with self._once():
             self.checkpoints.wait()
+            self._spent += time.monotonic() - began
             if self._logged < len(record.rows):
                 self._logged, step = len(record.rows), record.rows[-1]["step"]
                 newest = {name: rows[-1] for name, rows in record.tables.items()}
                 tables = {name: row for name, row in newest.items() if row["step"] == step}
                 self.log.write(record.rows, tables)
+
+    def close(self) -> None:
+        """Write what is in memory, also after an error elsewhere."""
+        if self._record is not None and not self._broken:
+            self.save(self._record)
 
     def failed(self, problem: str) -> str:
         """Log a problem with the place of the newest checkpoint, and return the line."""
@@ -523,14 +554,12 @@ class Interruption:
 def recorded_signals() -> Iterator[Interruption]:
     """Record Ctrl-C and SIGTERM instead of exiting; do nothing outside the main thread."""
     interruption = Interruption()
-    if threading.current_thread() is not threading.main_thread():
-        yield interruption
-        return
-    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
-    for number in before:
-        signal.signal(number, interruption.record)
+    before: dict[int, Any] = {}
+    if threading.current_thread() is threading.main_thread():
+        for number in (signal.SIGINT, signal.SIGTERM):
+            before[number] = signal.signal(number, interruption.record)
     try:
         yield interruption
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for caught, handler in before.items():
+            signal.signal(caught, handler)

@@ -219,14 +219,11 @@ def examples_of_epoch(
         return shuffled(num_examples, seed, epoch)
     examples = np.asarray(order(seed, epoch))
     if examples.ndim != 1 or not np.issubdtype(examples.dtype, np.integer):
+        got = f"{examples.dtype} {examples.shape}"
+        raise ValueError(f"the order of epoch {epoch} must be a vector of integers, got {got}.")
+    if len(absent := examples[(examples < 0) | (examples >= num_examples)]):
         raise ValueError(
-            f"the order of epoch {epoch} must be a vector of integers, got {examples.dtype}"
-            f" {examples.shape}."
-        )
-    absent = (examples < 0) | (examples >= num_examples)
-    if absent.any():
-        raise ValueError(
-            f"the order of epoch {epoch} names the example {examples[absent][0]}, and there are"
+            f"the order of epoch {epoch} names the example {absent[0]}, and there are"
             f" {num_examples} training examples: name only 0 to {num_examples - 1}."
         )
     return examples

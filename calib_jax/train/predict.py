@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import functools
 import pathlib
+import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple, cast
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -117,7 +118,8 @@ def predict_all(
     Returns:
       Logits of each state, labels and weights, in the order of the source.
     """
-    devices = _check(forward, states, source, devices)
+    _check(forward, states, source)
+    devices = tuple(local_devices() if devices is None else devices)
     fed = feed(source, devices, resident_bytes=resident_bytes)
     evaluate = fed.evaluation(_rows_step(forward, prepare), batch_size)
     # Drop the rows that pad batches; keep an example whose labels have weight 0.
@@ -156,7 +158,8 @@ def predict_blocks(
       devices: the devices; all devices of this process by default.
       threads: the number of reader threads; one per available core by default.
     """
-    devices = _check(forward, states, source, devices)
+    _check(forward, states, source)
+    devices = tuple(local_devices() if devices is None else devices)
     fed = Streamed(source, devices, threads=threads)
     statistics = fed.batch_statistics(_rows_step(forward, prepare), batch_size)
     passes = [statistics(replicate(state, devices)) for state in states]
@@ -175,16 +178,10 @@ class _Everything:
         return Rows({"logits": logits, "labels": labels, "weights": weights})
 
 
-def _rows_step(forward: Forward, prepare: Callable[[PyTree], PyTree]) -> EvalStep:
-    """Build the step that keeps every row; equal arguments return the same step, compiled once."""
-    try:
-        return _cached_rows_step(cast(Any, forward), prepare)
-    except TypeError:  # cannot be hashed
-        return _cached_rows_step.__wrapped__(forward, prepare)
-
-
 @functools.lru_cache(maxsize=8)
-def _cached_rows_step(forward: Forward, prepare: Callable[[PyTree], PyTree]) -> EvalStep:
+def _rows_step(forward: Any, prepare: Callable[[PyTree], PyTree]) -> EvalStep:
+    """Build the step that keeps every row; equal arguments return the same step, compiled once."""
+
     # A network sets the inputs of rows of weight 0 to 0, because padding may hold NaN. Predictions
     # drop the padding, but keep unlabelled examples, such as queries out of scope.
     def without_weights(*args: Any, weights: Any, **options: Any) -> Any:
@@ -193,17 +190,13 @@ def _cached_rows_step(forward: Forward, prepare: Callable[[PyTree], PyTree]) -> 
     return make_eval_step(without_weights, {"all": _Everything}, axis_name=AXIS, prepare=prepare)
 
 
-def _check(
-    forward: Any, states: Sequence[Any], source: Any, devices: Devices | None
-) -> tuple[Any, ...]:
-    """Raise an error for arguments of another kind; return the devices."""
+def _check(forward: Any, states: Sequence[Any], source: Any) -> None:
     check_forward(forward)
     for state in states:
         check_state(state)
     check_source("source", source)
     if not len(source):
         raise ValueError("source has no examples to predict.")
-    return tuple(local_devices() if devices is None else devices)
 
 
 # ------------------------------------------------------------------------------------------------
@@ -215,8 +208,8 @@ def write_blocks(
 ) -> int:
     """Write blocks of (logits, labels, weights) as block_00000.npz, ...; return the block count.
 
-    The blocks are written beside the folder and then renamed, so that an error or a kill leaves the
-    old blocks whole.
+    The blocks are written beside the folder and then renamed, so that an error leaves the old
+    blocks whole.
 
     Args:
       blocks: the blocks of one network.
@@ -226,63 +219,37 @@ def write_blocks(
     """
     checks.one_of("dtype", dtype, _PRECISIONS)
     folder = pathlib.Path(folder)
-    new, old = _beside(folder)
     check_replaceable(folder)
-    _remove_blocks(new)
-    if folder.is_dir():
-        _remove_blocks(old)
-    new.mkdir(parents=True)
-    try:
-        number = _write(blocks, new, dtype)
-    except BaseException:
-        _remove_blocks(new)
-        raise
-    if folder.is_dir():
-        folder.rename(old)
-    new.rename(folder)
-    _remove_blocks(old)
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=f".{folder.name}-") as temporary:
+        new, number = pathlib.Path(temporary) / "new", 0
+        new.mkdir()
+        for number, (logits, labels, weights) in enumerate(blocks, 1):
+            with np.errstate(over="ignore"):
+                rounded = np.asarray(logits).astype(dtype)
+            if np.any(np.isinf(rounded) & np.isfinite(logits)):
+                raise ValueError(
+                    f"block {number - 1} has logits beyond the largest {dtype}; write them as"
+                    " float32."
+                )
+            path = new / f"block_{number - 1:05d}.npz"
+            np.savez(path, logits=rounded, labels=labels, weights=weights)
+        if folder.is_dir():
+            folder.rename(pathlib.Path(temporary) / "old")
+        new.rename(folder)
     return number
 
 
 def check_replaceable(folder: pathlib.Path) -> None:
     """Raise an error for a file that is not a block: `write_blocks` replaces a whole folder."""
-    for place in (folder, *_beside(folder)):
-        if not place.exists():
-            continue
-        if not place.is_dir():
-            raise NotADirectoryError(f"{place} is a file: give a folder for the logits.")
-        foreign = [path.name for path in place.iterdir() if not path.match(_BLOCKS)]
-        if foreign:
-            raise ValueError(
-                f"the folder {place} holds {min(foreign)}, which is no block of logits: move it, or"
-                " give another folder."
-            )
-
-
-def _beside(folder: pathlib.Path) -> tuple[pathlib.Path, pathlib.Path]:
-    """Return the paths of the new and the old blocks while a folder is replaced."""
-    return folder.with_name(f"{folder.name}.new"), folder.with_name(f"{folder.name}.old")
-
-
-def _write(blocks: Iterable[tuple[Any, Any, Any]], folder: pathlib.Path, dtype: str) -> int:
-    number = 0
-    for number, (logits, labels, weights) in enumerate(blocks, 1):
-        with np.errstate(over="ignore"):
-            rounded = np.asarray(logits).astype(dtype)
-        if np.any(np.isinf(rounded) & np.isfinite(logits)):
-            raise ValueError(
-                f"block {number - 1} has logits beyond the largest {dtype}; write them as float32."
-            )
-        path = folder / f"block_{number - 1:05d}.npz"
-        np.savez(path, logits=rounded, labels=labels, weights=weights)
-    return number
-
-
-def _remove_blocks(folder: pathlib.Path) -> None:
-    if folder.is_dir():
-        for path in folder.glob(_BLOCKS):
-            path.unlink()
-        folder.rmdir()
+    if folder.exists() and not folder.is_dir():
+        raise NotADirectoryError(f"{folder} is a file: give a folder for the logits.")
+    foreign = [path.name for path in folder.glob("*") if not path.match(_BLOCKS)]
+    if foreign:
+        raise ValueError(
+            f"the folder {folder} holds {min(foreign)}, which is no block of logits: move it, or"
+            " give another folder."
+        )
 
 
 def read_blocks(folder: Any) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -64,7 +64,7 @@ class Programs:
             len(first_epoch), plan.batch_size, drop_last=plan.drop_last
         )
         self.total_steps = plan.num_epochs * self.epoch_steps
-        self._orders: dict[tuple[int, int], Order] = {}
+        self._order: tuple[tuple[int, int], Order] | None = None  # the newest, by seed and epoch
         forward = with_classes(task.forward, task.num_classes)
         axis_name = axis_of(self.devices)
 
@@ -155,22 +155,22 @@ class Programs:
 
     def order(self, seed: int, epoch: int) -> Order:
         """Return the batches of an epoch."""
-        if (seed, epoch) not in self._orders:
-            examples = self.task.examples_of(seed, epoch)
+        if self._order is None or self._order[0] != (seed, epoch):
+            plan, examples = self.plan, self.task.examples_of(seed, epoch)
             order = in_batches(
                 examples,
-                self.plan.batch_size,
+                plan.batch_size,
                 multiple=len(self.devices),
-                accumulate=self.plan.accumulate,
-                drop_last=self.plan.drop_last,
+                accumulate=plan.accumulate,
+                drop_last=plan.drop_last,
             )
             if order.num_steps != self.epoch_steps:
                 raise ValueError(
                     f"the order of epoch {epoch} has {order.num_steps} batches, and that of epoch 0"
                     f" has {self.epoch_steps}: give all epochs as many examples."
                 )
-            self._orders = {(seed, epoch): order}
-        return self._orders[seed, epoch]
+            self._order = (seed, epoch), order
+        return self._order[1]
 
     def run(self, state: PyTree, seed: int, step: int, stop: int) -> Any:
         """Run the steps from `step` to `stop`, which are of one epoch, without waiting.
@@ -262,24 +262,27 @@ def _numbers(name: str, value: Any) -> dict[str, float]:
 
 def check_labels(name: str, source: Source, num_classes: int) -> None:
     """Raise an error for the first out-of-range label of positive weight in a source."""
-    for start in range(0, len(source), _AT_ONCE):
-        index = np.arange(start, min(start + _AT_ONCE, len(source)))
-        if label := label_out_of_range(name, source[index], index, num_classes):
+    for index, examples in _in_pieces(source):
+        if label := label_out_of_range(name, examples, index, num_classes):
             raise ValueError(f"{label}: mend its label, or give it weight 0 in Examples.")
 
 
 def _check_outputs(name: str, source: Source) -> None:
     """Raise an error for outputs that all look like probabilities, if enough rows have weight."""
     count = 0
-    for start in range(0, len(source), _AT_ONCE):
-        _, labels, weights = source[np.arange(start, min(start + _AT_ONCE, len(source)))]
-        present = np.ones(np.shape(labels)) if weights is None else np.asarray(weights)
-        count += int(np.sum(present > 0))
+    for _, (_, labels, weights) in _in_pieces(source):
+        count += np.size(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
         if count >= _LEAST_ROWS:
             raise ValueError(
                 f"all outputs of the network on the {name} set look like probabilities: none is"
                 " negative, and they sum to 1. Leave out its softmax: losses take logits."
             )
+
+
+def _in_pieces(source: Source) -> Iterator[tuple[np.ndarray, Examples]]:
+    for start in range(0, len(source), _AT_ONCE):
+        index = np.arange(start, min(start + _AT_ONCE, len(source)))
+        yield index, source[index]
 
 
 def label_out_of_range(

@@ -298,7 +298,8 @@ class Plan:
       threads: the number of reader threads for streamed examples; 0 uses one per core.
       keep: the number of newest checkpoints to keep, besides the best.
       checkpoint_every_epochs: the epochs between checkpoints; 0 saves only the best and the last
-        checkpoints, which are always saved.
+        checkpoints. Saving takes at most a tenth of the time of a run, so that the checkpoints of
+        small networks are rarer; the best and the last ones are always there at the end.
       checkpoint_every_minutes: the longest time between checkpoints, also within an epoch.
       keep_every_epochs: the epochs between checkpoints that are never deleted; 0 keeps none.
       best: validation metrics, each "min" or "max", whose best checkpoint is kept.

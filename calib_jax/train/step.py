@@ -198,26 +198,16 @@ def same_kind(update: Callable[..., PyTree]) -> Callable[..., PyTree]:
 
     def checked(state: PyTree, evidence: Any, progress: Progress) -> PyTree:
         new = update(state, evidence, progress)
-        before, after = (_kinds(tree) for tree in (state, new))
+        kind = lambda leaf: f"{jnp.result_type(leaf)}{list(jnp.shape(leaf))}"  # noqa: E731
+        before, after = (jax.tree.map(kind, tree) for tree in (state, new))
         if before != after:
-            path = next(path for path in {**before, **after} if before.get(path) != after.get(path))
             raise TypeError(
                 "the objective's update must keep the types of its state, got"
-                f" {after.get(path, 'nothing')} for {before.get(path, 'nothing')} at state{path}:"
-                " return the types of init."
+                f" {after} for {before}: return the types of init."
             )
         return new
 
     return checked
-
-
-def _kinds(tree: PyTree) -> dict[str, str]:
-    """Describe the type and shape of every leaf, by path."""
-    shapes = jax.eval_shape(lambda: tree)
-    return {
-        jax.tree_util.keystr(path): f"{leaf.dtype}{list(leaf.shape)}"
-        for path, leaf in jax.tree.leaves_with_path(shapes)
-    }
 
 
 _Labelled = tuple[Array, Array]
@@ -225,18 +215,11 @@ _Labelled = tuple[Array, Array]
 
 def _augmented(augment: Augment, keys: Array, examples: Examples) -> Examples:
     """Augment each example with its key."""
-    try:
-        augmented = jax.vmap(augment)(keys, examples)
-    except (AttributeError, TypeError, ValueError) as error:
-        error.add_note(
-            "augment is called with a key and Examples: wrap a function of the inputs alone in"
-            " data.on_inputs."
-        )
-        raise
+    augmented = jax.vmap(augment)(keys, examples)
     if not isinstance(augmented, Examples):
         raise TypeError(
-            f"augment must return Examples, got {type(augmented).__name__}: wrap a function of the"
-            " inputs alone in data.on_inputs."
+            f"augment must take a key and Examples and return Examples, got"
+            f" {type(augmented).__name__}: wrap a function of the inputs alone in data.on_inputs."
         )
     weights = examples.weights if augmented.weights is None else augmented.weights
     if weights.shape != augmented.labels.shape:

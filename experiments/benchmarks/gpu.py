@@ -27,8 +27,9 @@ from absl import flags
 from calib_jax import losses
 from experiments.benchmarks import losses as of_losses
 from experiments.benchmarks import metrics, reference, timing, training
+from experiments.evaluation import trained
 from experiments.map import heads
-from experiments.running import building, cli, provenance, trained
+from experiments.running import building, cli, provenance
 from experiments.running import training as running
 
 flags.adopt_module_key_flags(building)  # --data_dir

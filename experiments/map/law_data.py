@@ -25,7 +25,7 @@ import numpy as np
 from absl import app, flags
 
 from calib_jax import data, models
-from experiments.running.text_encoder import TextEncoder
+from experiments.datasets.text_encoder import TextEncoder
 
 _DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the data sets.", required=True)
 _WEIGHTS = flags.DEFINE_string("weights", None, "Weights of EfficientNet-Lite0.", required=True)

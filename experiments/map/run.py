@@ -17,6 +17,7 @@ from typing import Any
 import numpy as np
 from absl import flags
 
+from experiments.evaluation import trained
 from experiments.map import heads
 from experiments.map.settings import (
     BASELINE,
@@ -30,7 +31,7 @@ from experiments.map.settings import (
     settings,
     write,
 )
-from experiments.running import building, cli, provenance, trained, training
+from experiments.running import building, cli, provenance, training
 
 ROWS = 500  # of a prediction
 

@@ -15,7 +15,7 @@ from calib_jax import inference, losses, plots, train
 from calib_jax.core.files import reading
 from calib_jax.report import html_page, render
 from calib_jax.train import log
-from experiments.reports import evaluation_record, pages
+from experiments.reports import pages
 
 PAGE, PICTURES = "report", "pictures/"
 _ROWS = 1000  # of a prediction
@@ -65,8 +65,8 @@ def write(
     if not rows:
         return []
     title, recipe = _recipe(folder, rows[-1])
-    texts = {STATE: train.last_table(folder), "Environment": "\n".join(_environment(folder))}
-    scored = (folder / "report" / f"{PAGE}.html").is_file()
+    texts = {STATE: train.last_table(folder), "Environment": "\n".join(_starts(folder))}
+    scored = {"The test set, with intervals and after calibration": f"report/{PAGE}.html"}
     page = html_page.Page(
         title=title,
         head=f"{described}\n\n{recipe}",
@@ -75,7 +75,7 @@ def write(
         notes=notes,
         figures=pictures(rows, log.read_rows(folder / log.GRADIENT_NORMS), show_epochs),
         texts={name: text for name, text in texts.items() if text},
-        links={_scored(folder): f"report/{PAGE}.html"} if scored else {},
+        links=scored if (folder / "report" / f"{PAGE}.html").is_file() else {},
         metrics=list(PANELS.values()),
     )
     return _save(folder, page)
@@ -141,7 +141,7 @@ def write_seeds(
 
 def _save(folder: pathlib.Path, page: html_page.Page) -> list[str]:
     save = functools.partial(pages.save, name=PAGE, page=page, pictures=PICTURES)
-    return evaluation_record.save_report(folder, save)
+    return pages.replace(folder, save)
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
@@ -208,48 +208,20 @@ def _chosen(norms: list[dict[str, Any]], epochs: Sequence[float]) -> list[dict[s
     return [norms[place] for place in places]
 
 
-def _scored(folder: pathlib.Path) -> str:
-    """Name the report of the test set, and the weights that it evaluates."""
-    path = folder / "report" / "report.json"  # evaluation.json can describe a later evaluation
-    try:
-        settings = reading.json_mapping(path, "a report", "evaluate the run again")["settings"]
-    except FileNotFoundError:
-        settings = {}
-    details = [settings["checkpoint"]] if "checkpoint" in settings else []
-    if evaluation_record.stale(folder):
-        details.append("the training went on after it")
-    of = f" ({'; '.join(details)})" if details else ""
-    return f"The test set, with intervals and after calibration{of}"
-
-
 def _facts(folder: pathlib.Path) -> dict[str, Any]:
-    """Describe the run by its config and the environment of its newest start."""
+    """Describe the run by its config and the environments of its starts."""
     config = _config(folder)
     starts = [start for start in log.read_rows(folder / log.ENVIRONMENT) if "versions" in start]
     newest = starts[-1] if starts else {}
+    # A run may resume with another number of bins, which applies to the rows from there on.
+    bins = dict.fromkeys(str(start["num_bins"]) for start in starts if "num_bins" in start)
     return {
         "data set": config["data"]["name"],
         "network": config["model"]["name"],
-        "bins": _bins(folder, config),
+        "bins": ", then ".join(bins) or config.get("num_bins"),
         "device": newest.get("device"),
         "versions": newest.get("versions"),
     }
-
-
-def _bins(folder: pathlib.Path, config: Mapping[str, Any]) -> Any:
-    """Return the number of bins of the logged rows; that of the config if no start recorded it.
-
-    A restart with another number changes the config, but not the rows before the restart.
-    """
-    starts = log.read_rows(folder / log.ENVIRONMENT)[::-1]
-    of_rows = dict.fromkeys(
-        next((start.get("num_bins") for start in starts if start["step"] < row["step"]), None)
-        for row in log.read_rows(folder / log.ROWS)
-    )
-    if [*of_rows] == [None]:
-        return config.get("num_bins")
-    listed = ", ".join("unknown" if bins is None else str(bins) for bins in of_rows)
-    return next(iter(of_rows)) if len(of_rows) == 1 else f"differ between rows: {listed}"
 
 
 def _config(folder: pathlib.Path) -> dict[str, Any]:
@@ -286,20 +258,15 @@ def _last(row: Mapping[str, Any]) -> render.Table:
     return table
 
 
-def _environment(folder: pathlib.Path) -> list[str]:
+def _starts(folder: pathlib.Path) -> list[str]:
     """List the starts of the run, one line each, and the machine of the newest start."""
-    starts = log.read_rows(folder / log.ENVIRONMENT)
-    if not any("versions" in start for start in starts):
-        return []
-    newest = starts[-1]
-    versions = ", ".join(f"{name} {version}" for name, version in newest["versions"].items())
+    starts = [start for start in log.read_rows(folder / log.ENVIRONMENT) if "versions" in start]
     lines = [
-        f"{start['date']}, from step {start['step']}: {start['command']}, commit"
-        f" {start['commit']}, {start['device']}"
+        "{date}, from step {step}: {command}, commit {commit}, {device}".format(**start)
         for start in starts
     ]
-    return [
-        *lines,
-        f"{newest['processor']}, {newest['cores']} cores, {newest['system']}, Python"
-        f" {newest['python']}; {versions}.",
-    ]
+    if starts:
+        versions = [f"{name} {version}" for name, version in starts[-1]["versions"].items()]
+        machine = "{processor}, {cores} cores, {system}, Python {python}".format(**starts[-1])
+        lines.append(f"{machine}; {', '.join(versions)}.")
+    return lines

@@ -10,16 +10,16 @@ For every metric of a loss the table contains
     difference the difference to the baseline, with an interval from the same resamples, so that
                examples that are hard for both cancel; for ece and adaptive_ece the interval of
                `inference.compare_ece`
-    p          the two-sided p-value over the test examples: of the difference for regular metrics;
-               for ece and adaptive_ece, which noise raises, of the difference of debiased squared
-               errors; none for classwise_ece
+    p          the two-sided p-value of this difference over the test examples; none for plug-in
+               calibration errors, which noise raises
     p_holm     p, adjusted for all losses that are compared with the baseline
     p_seeds    the p-value of a paired t-test over the seeds, if there are at least five; for
                regular metrics
 
-as trained, and after one or several temperatures fitted on the validation set: by NLL, by the
-papers' grid of temperatures, or by AdaFocal's grid. Differences and p, but not p_seeds, compare the
-means of these runs over the test examples: they do not cover the choice of seeds.
+as trained, and after one or several temperatures fitted on the validation set. The debiased
+squared error of the top label, `SQUARED`, has the valid interval and test of a difference in
+calibration. Differences and p, but not p_seeds, compare the means of these runs over the test
+examples: they do not cover the choice of seeds.
 
 A loss whose logits were not kept has values from streamed statistics: means over the seeds without
 intervals, without a p-value over the test examples, and without a reliability diagram.
@@ -34,16 +34,14 @@ import jax
 import numpy as np
 
 from calib_jax import calibrators, inference, metrics
-from calib_jax.core import texts
-from calib_jax.core.texts import without_nan
 from calib_jax.report import calibrate, caveats
-from calib_jax.report.caveats import NO_INTERVAL, adjusted
 from calib_jax.report.chosen_metrics import chosen_metrics
-from experiments.reports.label_rows import label_rows
+from experiments.evaluation.predictions import label_rows
+from experiments.evaluation.streamed_scores import Scores
 from experiments.reports.seed_intervals import SeedInterval, of_bounds, of_samples
-from experiments.reports.streamed_scores import Scores
 
 CELLS = ("error", "nll", "ece", "adaptive_ece", "classwise_ece", "brier")
+SQUARED = "squared_calibration_error"
 SHOWN = ("error", "nll", "ece", "adaptive_ece")
 MOST = {"error": 1.0, "brier": 2.0}  # the largest possible values
 BEFORE, AFTER = "as trained", "after temperature"
@@ -85,22 +83,15 @@ class Run:
         num_labels = int(np.sum(weights[0] > 0)) if weights else labels.size
         return TestSize(num_labels, logits.shape[-1])
 
-    @property
-    def num_examples(self) -> int | None:
-        """The number of test examples, if examples have several labels and the logits were kept."""
-        return None if self.streamed else label_rows(*self.test).num_examples
-
 
 @dataclasses.dataclass(frozen=True)
 class Cell:
     """One metric of one loss, before or after the temperature.
 
     If all resamples have the same value, the ends of the interval are NaN and `interval`, its kind,
-    is "none". If rows are missing, the ends are NaN and the kind is None, and `difference_low`,
-    `difference_high`, `p`, `p_holm` and `difference_interval`, the kind of the difference's
-    interval, are None. If no valid interval of the difference exists, both ends of the difference
-    are None and `difference_interval` is "none". `unsettled` describes how temperature fits of this
-    loss and of the baseline ended that did not converge; there is then no p-value.
+    is "none"; without rows the kind is None. The difference and its ends are None for the baseline,
+    and the ends are None without a valid interval. `unsettled` describes how temperature fits of
+    this loss and of the baseline ended that did not converge; there is then no p-value.
     """
 
     loss: str
@@ -109,13 +100,13 @@ class Cell:
     value: float
     sd: float
     n: int
-    low: float
-    high: float
-    difference: float | None
-    difference_low: float | None
-    difference_high: float | None
-    p: float | None
-    p_seeds: float | None
+    low: float = math.nan
+    high: float = math.nan
+    difference: float | None = None
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p: float | None = None
+    p_seeds: float | None = None
     p_holm: float | None = None
     difference_interval: str | None = None
     interval: str | None = None
@@ -126,45 +117,9 @@ class Cell:
         """The difference to the baseline and its interval; None for the baseline."""
         if self.difference is None:
             return None
-        low, high = (
-            np.nan if end is None else end for end in (self.difference_low, self.difference_high)
-        )
+        ends = (self.difference_low, self.difference_high)
+        low, high = (math.nan if end is None else end for end in ends)
         return inference.Estimate(self.difference, low, high)
-
-    @property
-    def estimates(self) -> list[tuple[float, float, float]]:
-        """The estimates that have an interval."""
-        change = self.change
-        return [(self.value, self.low, self.high), *([change[:3]] if change else [])]
-
-    @property
-    def untested(self) -> bool:
-        """Whether the interval of a difference has no valid p-value."""
-        return self.p is None and self.difference_interval is not None and not self.unsettled
-
-    @property
-    def constant(self) -> bool:
-        """Whether there is no interval because all resamples have the same value."""
-        return self.interval == NO_INTERVAL
-
-    @property
-    def raised(self) -> bool:
-        """Whether noise raises the value and the resamples of its interval: without noise bound."""
-        biased = metrics.catalogue()[self.metric].biased
-        return biased and (self.interval or "").startswith(("percentile", "examples"))
-
-    @property
-    def notes(self) -> list[str]:
-        """The caveats of the numbers."""
-        state = {f"{self.loss} {self.phase}": self.unsettled} if self.unsettled else {}
-        return [
-            *caveats.unsettled(state),
-            *caveats.constant([self.metric] * self.constant),
-            *caveats.bootstrapped([self.metric] * self.raised),
-            *caveats.no_p([self.metric] * self.untested),
-            *caveats.no_interval([(self.metric, self.difference_interval or "")]),
-            *texts.reasons(self.estimates),
-        ]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -182,6 +137,8 @@ class Summary:
       about: a description of the runs.
       streamed: the losses whose logits were not kept.
       unsettled: how temperature fits that did not converge ended, by loss and phase.
+      num_resamples: the number of resamples of the bootstrap.
+      kind: what is compared: "loss", or "folder" in place of it.
     """
 
     cells: list[Cell]
@@ -192,8 +149,10 @@ class Summary:
     epochs: np.ndarray
     baseline: str
     about: dict[str, Any]
-    streamed: list[str] = dataclasses.field(default_factory=list)
-    unsettled: dict[tuple[str, str], str] = dataclasses.field(default_factory=dict)
+    streamed: list[str]
+    unsettled: dict[tuple[str, str], str]
+    num_resamples: int
+    kind: str
 
 
 def summarize(
@@ -204,6 +163,7 @@ def summarize(
     num_resamples: int = 1000,
     criteria: Sequence[str] = (calibrate.EXACT,),
     about: Mapping[str, Any] | None = None,
+    kind: str = "loss",
     say: Callable[[str], None] = lambda _: None,
 ) -> Summary:
     """Summarise runs in one table.
@@ -215,10 +175,10 @@ def summarize(
       num_resamples: the number of resamples of the bootstrap.
       criteria: the criteria of the temperatures, each as in `report.score`.
       about: a description of the runs, for the files.
+      kind: what is compared: "loss", or "folder" in place of it.
       say: called with a line of text before each step that takes seconds.
     """
     losses = list(dict.fromkeys(run.loss for run in runs))
-    chosen = chosen_metrics(CELLS, num_bins)
     streamed = list(dict.fromkeys(run.loss for run in runs if run.streamed))
     by_phase = phases_of(criteria)
     for run in runs:
@@ -228,76 +188,85 @@ def summarize(
     temperatures: dict[str, dict[str, list[float]]] = {phase: {} for phase in by_phase}
     unsettled: dict[tuple[str, str], str] = {}
     diagrams: dict[str, dict[str, Any]] = {phase: {} for phase in (BEFORE, *by_phase)}
-    of_baseline: dict[str, _Phase] = {}
-    by_loss: dict[tuple[str, str], list[Cell]] = {}
+    of_baseline: dict[str, _Results] = {}
+    rows: dict[tuple[str, str], list[Cell]] = {}
     draws: dict[str, Any] = {"key": jax.random.key(0), "num_resamples": num_resamples}
-    for number, loss in enumerate([baseline, *(other for other in losses if other != baseline)], 1):
-        loss_runs = [run for run in runs if run.loss == loss]
+    # The baseline comes first; of the other losses one at a time is in memory.
+    for number, loss in enumerate(sorted(losses, key=lambda name: name != baseline), 1):
         fit = "fitting a temperature and " if by_phase else ""
         work = f"{fit}drawing {num_resamples:,} resamples for each run"
         say(f"{number}/{len(losses)}  {loss}: {'streamed values' if loss in streamed else work}")
-        measured = [_measured(run, by_phase) for run in loss_runs]
-        for phase in by_phase:
-            temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
-            unsettled[loss, phase] = calibrate.not_converged(run.states[phase] for run in measured)
+        of_loss = [run for run in runs if run.loss == loss]
+        measured = [_measured(run, by_phase) for run in of_loss]
         for phase in diagrams:
-            of_loss = _phase([run.results[phase] for run in measured], loss_runs, chosen, draws)
-            if loss == baseline:
-                of_baseline[phase] = of_loss
-            elif of_loss.evaluations and of_baseline[phase].evaluations:
-                changes = inference.compare_metrics(
-                    chosen,
-                    of_baseline[phase].evaluations,
-                    of_loss.evaluations,
-                    level=LEVEL,
-                    num_bins=num_bins,
-                    **draws,
-                )
-                of_loss = of_loss._replace(changes=changes)
-            by_loss[loss, phase] = [
-                _cell(
-                    loss, phase, metric, of_loss, None if loss == baseline else of_baseline[phase]
-                )
-                for metric in chosen.values()
+            if phase in by_phase:
+                temperatures[phase][loss] = [run.temperatures[phase] for run in measured]
+                states = [run.states[phase] for run in measured]
+                unsettled[loss, phase] = calibrate.not_converged(states)
+            own = _results([run.outputs[phase] for run in measured], of_loss, num_bins, draws)
+            if own.evaluations:
+                diagrams[phase][loss] = _diagram(own.evaluations, num_bins)
+            other = of_baseline.get(phase)
+            of_baseline.setdefault(phase, own)
+            ends = [unsettled.get((name, phase), "") for name in dict.fromkeys((loss, baseline))]
+            state = ", ".join(dict.fromkeys(filter(None, ends)))
+            untested = {"p": None, "p_seeds": None, "unsettled": state} if state else {}
+            rows[loss, phase] = [
+                Cell(loss, phase, n=len(own.seeds), **(cell | untested))
+                for cell in _cells(own, other, num_bins, draws)
             ]
-            if of_loss.evaluations:
-                diagrams[phase][loss] = _diagram(of_loss.evaluations, num_bins)
-    # The baseline is computed first, and shown at its place.
-    cells = [cell for phase in diagrams for loss in losses for cell in by_loss[loss, phase]]
-    diagrams, temperatures = (
+    cells = [cell for phase in diagrams for loss in losses for cell in rows[loss, phase]]
+    p_holm = caveats.adjusted([(c.phase, c.metric) for c in cells], [cell.p for cell in cells])
+    cells = [dataclasses.replace(cell, p_holm=p) for cell, p in zip(cells, p_holm, strict=True)]
+    diagrams, temperatures = (  # in the order of the losses
         {phase: {loss: of[loss] for loss in losses if loss in of} for phase, of in tables.items()}
         for tables in (diagrams, temperatures)
     )
-    cells = [_untested(cell, unsettled, baseline) for cell in cells]
-    p_holm = adjusted([(cell.phase, cell.metric) for cell in cells], [cell.p for cell in cells])
-    cells = [dataclasses.replace(cell, p_holm=p) for cell, p in zip(cells, p_holm, strict=True)]
-    rows = {loss: [run.rows for run in runs if run.loss == loss] for loss in losses}
-    # Patience may end runs early, so pad all curves to the longest curve.
-    longest = max((run.rows for run in runs), key=len)
-    epochs = np.array([row["epoch"] for row in longest], float)
-    curves = {
-        name: {
-            loss: np.array([_padded(run, f"validation_{name}", len(epochs)) for run in runs_of])
-            for loss, runs_of in rows.items()
-        }
-        for name in ("error", "nll", "ece")
-        if longest and f"validation_{name}" in longest[0]
-    }
-    return Summary(
-        cells,
-        by_phase,
-        temperatures,
-        diagrams,
-        curves,
-        epochs,
-        baseline,
-        dict(about or {}) | {"clusters": next(filter(None, (r.num_examples for r in runs)), None)},
-        streamed,
-        unsettled,
-    )
+    clusters = [label_rows(*run.test).num_examples for run in runs if not run.streamed]
+    about = {**(about or {}), "clusters": next(filter(None, clusters), None)}
+    tables = (cells, by_phase, temperatures, diagrams, *_curves(runs))
+    return Summary(*tables, baseline, about, streamed, unsettled, num_resamples, kind)
 
 
-class _Phase(NamedTuple):
+def phases_of(criteria: Sequence[str]) -> dict[str, str]:
+    """Name the phase after each temperature; raise an error for an unknown criterion.
+
+    >>> phases_of(["nll"]), phases_of(["ece"])
+    ({'after temperature': 'nll'}, {'after temperature by ece': 'ece'})
+    """
+    if not criteria:
+        return {}
+    calibrate.columns("temperature", criteria)  # validates them
+    if list(criteria) == [calibrate.EXACT]:
+        return {AFTER: calibrate.EXACT}
+    return {f"{AFTER} by {criterion}": criterion for criterion in criteria}
+
+
+class _Measured(NamedTuple):
+    """The logits of a run by phase, or the streamed values, and the fits of the temperatures."""
+
+    outputs: dict[str, Any]
+    temperatures: dict[str, float]
+    states: dict[str, str]
+
+
+def _measured(run: Run, criteria: Mapping[str, str]) -> _Measured:
+    """Apply each temperature to the logits of a run, or use streamed values."""
+    if run.streamed:
+        values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
+        temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
+        states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibrate.SETTLED))
+        return _Measured(values, temperatures, states)
+    before = label_rows(*run.test).logits
+    logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
+    for phase, criterion in criteria.items():
+        params = calibrate.fit_of("temperature", criterion)(*run.validation)
+        temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
+        logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
+    return _Measured(logits, temperatures, states)
+
+
+class _Results(NamedTuple):
     """The results of all runs of a loss before or after a temperature.
 
     Attributes:
@@ -305,29 +274,25 @@ class _Phase(NamedTuple):
       values: the metrics of every run.
       intervals: the intervals of the means over the runs; empty without evaluations.
       evaluations: the predictions of every run; empty for streamed values.
-      changes: the differences to the baseline; empty for the baseline and without evaluations.
     """
 
     seeds: list[int]
     values: list[dict[str, float]]
     intervals: dict[str, SeedInterval]
     evaluations: list[inference.Evaluation]
-    changes: dict[str, inference.MetricDifference]
 
 
-def _phase(
-    results: Sequence[Any],
-    runs: Sequence[Run],
-    chosen: Mapping[str, metrics.Metric[..., Any]],
-    draws: Mapping[str, Any],
-) -> _Phase:
+def _results(
+    outputs: Sequence[Any], runs: Sequence[Run], num_bins: int, draws: Mapping[str, Any]
+) -> _Results:
     """Compute the metrics of runs from logits, with intervals; streamed values are results."""
     seeds = [run.seed for run in runs]
     if runs[0].streamed:
-        return _Phase(seeds, list(results), {}, [], {})
+        return _Results(seeds, list(outputs), {}, [])
+    chosen = chosen_metrics(CELLS, num_bins)
     _, labels, weights, examples = label_rows(*runs[0].test)
     evaluations = [
-        inference.Evaluation(logits, labels, weights, clusters=examples) for logits in results
+        inference.Evaluation(logits, labels, weights, clusters=examples) for logits in outputs
     ]
     bounded = {name: metric for name, metric in chosen.items() if inference.has_noise_bound(metric)}
     bounded = bounded if evaluations[0].counts else {}
@@ -360,7 +325,72 @@ def _phase(
         )
         for name in chosen
     }
-    return _Phase(seeds, values, intervals, evaluations, {})
+    return _Results(seeds, values, intervals, evaluations)
+
+
+def _cells(
+    own: _Results, other: _Results | None, num_bins: int, draws: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Fill the cells of a loss; without a baseline they have no differences."""
+    chosen = chosen_metrics(CELLS, num_bins)
+    paired = bool(other and other.evaluations and own.evaluations)
+    changes: dict[str, inference.MetricDifference] = {}
+    if other and paired:
+        changes = inference.compare_metrics(
+            chosen, other.evaluations, own.evaluations, level=LEVEL, num_bins=num_bins, **draws
+        )
+    cells = []
+    for name, metric in chosen.items():
+        values = [of_run[name] for of_run in own.values]
+        low, high, interval = own.intervals.get(name, (math.nan, math.nan, None))
+        cell = {**_mean(name, values), "low": low, "high": high, "interval": interval}
+        if other:
+            of_baseline = [of_run[name] for of_run in other.values]
+            cell["difference"] = float(np.mean(values) - np.mean(of_baseline))
+            if own.seeds == other.seeds and not metric.biased:
+                cell["p_seeds"] = _over_seeds(values, of_baseline)
+        if change := changes.get(name):
+            tests = metric.name not in inference.BY_SQUARED_ERROR
+            cell |= _change(change, change.p_value if tests else None, change.interval)
+        cells.append(cell)
+    if own.evaluations and own.evaluations[0].counts:
+        errors = [
+            inference.debiased_squared_error(each, num_bins=num_bins, level=LEVEL)
+            for each in own.evaluations
+        ]
+        cell = _mean(SQUARED, [error.value for error in errors])
+        if len(errors) == 1:
+            cell |= {"low": errors[0].low, "high": errors[0].high, "interval": "normal"}
+        if other and paired:
+            squared = inference.compare_calibration(
+                other.evaluations, own.evaluations, num_bins=num_bins, level=LEVEL
+            )
+            cell |= _change(squared, squared.p_value, "normal")
+        cells.append(cell)
+    return cells
+
+
+def _mean(name: str, values: Sequence[float]) -> dict[str, Any]:
+    sd = float(np.std(values, ddof=1)) if len(values) > 1 else math.nan
+    return {"metric": name, "value": float(np.mean(values)), "sd": sd}
+
+
+def _change(change: Any, p: float | None, interval: str) -> dict[str, Any]:
+    low, high, p = (
+        None if number is None or math.isnan(number) else float(number)
+        for number in (change.low, change.high, p)
+    )
+    ends = {"difference_low": low, "difference_high": high, "difference_interval": interval}
+    return {"difference": float(change.value), "p": p, **ends}
+
+
+def _over_seeds(values: Sequence[float], of_baseline: Sequence[float]) -> float | None:
+    """Compute the p-value of a paired t-test over the seeds; None for fewer than five."""
+    if len(values) < SEEDS_FOR_A_TEST:
+        return None
+    import scipy.stats  # imported late: it takes half a second, and only this test needs it
+
+    return float(scipy.stats.ttest_rel(values, of_baseline).pvalue)
 
 
 def _diagram(evaluations: Sequence[inference.Evaluation], num_bins: int) -> metrics.Reliability:
@@ -376,92 +406,19 @@ def _diagram(evaluations: Sequence[inference.Evaluation], num_bins: int) -> metr
     )
 
 
-def _untested(cell: Cell, unsettled: Mapping[tuple[str, str], str], baseline: str) -> Cell:
-    """Remove the p-values of a cell if one of its temperatures did not converge."""
-    losses = dict.fromkeys((cell.loss, baseline) if cell.difference is not None else (cell.loss,))
-    states = (unsettled.get((loss, cell.phase), "") for loss in losses)
-    state = ", ".join(dict.fromkeys(filter(None, states)))
-    return dataclasses.replace(cell, p=None, p_seeds=None, unsettled=state) if state else cell
-
-
-class _Measured(NamedTuple):
-    """The logits of a run by phase, or the streamed values, and the fits of the temperatures."""
-
-    results: dict[str, Any]
-    temperatures: dict[str, float]
-    states: dict[str, str]
-
-
-def _measured(run: Run, criteria: Mapping[str, str]) -> _Measured:
-    """Apply each temperature to the logits of a run, or use streamed values."""
-    if run.streamed:
-        values = {BEFORE: run.streamed.before} | dict.fromkeys(criteria, run.streamed.after)
-        temperatures = {phase: float(run.streamed.calibrator["temperature"]) for phase in criteria}
-        states = dict.fromkeys(criteria, run.streamed.calibrator.get("state", calibrate.SETTLED))
-        return _Measured(values, temperatures, states)
-    before = label_rows(*run.test).logits
-    logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
-    for phase, criterion in criteria.items():
-        params = calibrate.fit_of("temperature", criterion)(*run.validation)
-        temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
-        logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
-    return _Measured(logits, temperatures, states)
-
-
-def phases_of(criteria: Sequence[str]) -> dict[str, str]:
-    """Name the phase after each temperature; raise an error for an unknown criterion.
-
-    >>> phases_of(["nll"]), phases_of(["ece"])
-    ({'after temperature': 'nll'}, {'after temperature by ece': 'ece'})
-    """
-    if not criteria:
-        return {}
-    calibrate.columns("temperature", criteria)  # validates them
-    if list(criteria) == [calibrate.EXACT]:
-        return {AFTER: calibrate.EXACT}
-    return {f"{AFTER} by {criterion}": criterion for criterion in criteria}
-
-
-def _padded(rows: list[dict[str, Any]], key: str, length: int) -> list[float]:
-    return [row.get(key, float("nan")) for row in rows] + [float("nan")] * (length - len(rows))
-
-
-def _cell(
-    loss: str,
-    phase: str,
-    metric: metrics.Metric[..., Any],
-    of_loss: _Phase,
-    of_baseline: _Phase | None,
-) -> Cell:
-    """Fill a cell of the table; without a baseline it has no difference."""
-    name = metric.name
-    values = np.array([of_run[name] for of_run in of_loss.values])
-    low, high, interval = of_loss.intervals.get(name, (np.nan, np.nan, None))
-    difference = p = p_seeds = None
-    change = of_loss.changes.get(name)
-    if of_baseline is not None:
-        baseline_values = np.array([of_run[name] for of_run in of_baseline.values])
-        difference = float(change.value if change else values.mean() - baseline_values.mean())
-        p = None if change is None or change.p_value is None else float(change.p_value)
-        paired = of_loss.seeds == of_baseline.seeds and len(values) >= SEEDS_FOR_A_TEST
-        if paired and not metric.biased:
-            import scipy.stats  # imported late: it takes half a second, and only this test needs it
-
-            p_seeds = float(scipy.stats.ttest_rel(values, baseline_values).pvalue)
-    return Cell(
-        loss,
-        phase,
-        name,
-        value=float(values.mean()),
-        sd=float(values.std(ddof=1)) if len(values) > 1 else float("nan"),
-        n=len(values),
-        low=low,
-        high=high,
-        difference=difference,
-        difference_low=change and without_nan(float(change.low)),
-        difference_high=change and without_nan(float(change.high)),
-        p=p,
-        p_seeds=p_seeds,
-        difference_interval=change and change.interval,
-        interval=interval,
-    )
+def _curves(runs: Sequence[Run]) -> tuple[dict[str, dict[str, np.ndarray]], np.ndarray]:
+    """Return validation metrics by loss, and the epochs; shorter curves are padded with NaN."""
+    longest = max((run.rows for run in runs), key=len)
+    epochs = np.array([row["epoch"] for row in longest], float)
+    curves: dict[str, dict[str, list[np.ndarray]]] = {}
+    for name in ("error", "nll", "ece"):
+        if longest and f"validation_{name}" in longest[0]:
+            of_metric = curves.setdefault(name, {})
+            for run in runs:
+                values = [row.get(f"validation_{name}", math.nan) for row in run.rows]
+                values += [math.nan] * (len(epochs) - len(values))
+                of_metric.setdefault(run.loss, []).append(np.array(values, float))
+    stacked = {
+        name: {loss: np.array(of) for loss, of in each.items()} for name, each in curves.items()
+    }
+    return stacked, epochs

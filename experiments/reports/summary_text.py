@@ -1,67 +1,151 @@
 """The text, files and figures of a summary of runs (`summary.py`)."""
 
 import dataclasses
+import functools
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from calib_jax import inference, metrics, plots
+from calib_jax import metrics, plots
 from calib_jax.core import texts
-from calib_jax.core.texts import csv_lines, in_csv, without_nan
+from calib_jax.core.texts import csv_lines, without_nan
 from calib_jax.report import calibrate, caveats, html_page, render
-from calib_jax.report.figures import drawable, file_name
+from calib_jax.report.figures import drawable, file_name, literal
 from experiments.reports import pages
 from experiments.reports.seed_intervals import WITH_SEEDS
-from experiments.reports.summary import AFTER, BEFORE, LEVEL, SHOWN, Cell, Summary
+from experiments.reports.summary import (
+    AFTER,
+    BEFORE,
+    LEVEL,
+    SHOWN,
+    SQUARED,
+    Cell,
+    Run,
+    Summary,
+    summarize,
+)
+from experiments.running import cli
+
+_PLURALS = {"loss": "losses", "folder": "folders"}
+_TESTS = (
+    "squared_calibration_error: debiased, in bins of equal width; interval and p of"
+    " inference.compare_calibration: the test of which network is calibrated better. p of other"
+    " metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
+)
+_BOUNDS = (
+    "Interval of a difference of ece or adaptive_ece: it bounds the noise of both errors"
+    " (inference.compare_ece), and is wide."
+)
 
 
 def text(summary: Summary) -> str:
     """Format the tables for a terminal."""
-    return pages.as_text(_head(summary), _sections(summary), _foot(summary))
+    return pages.as_text(summary.about.get("what", ""), sections(summary), foot([summary]))
 
 
-def _sections(summary: Summary) -> list[tuple[str, render.Table]]:
+def tabulate(
+    runs: Sequence[Run], folder: pathlib.Path, *, about: Mapping[str, Any], **options: Any
+) -> None:
+    """Summarise runs, print the tables, and write the pages into a folder.
+
+    Args:
+      runs: the runs.
+      folder: the folder of the pages.
+      about: a description of the runs, with the number of bins.
+      options: further options of `summary.summarize`.
+    """
+    num_bins = about["num_bins"]
+    made = summarize(runs, about=about, num_bins=num_bins, say=cli.say_step, **options)
+    cli.say("\n" + text(made))
+    cli.say_step("drawing the figures")
+    names = cli.refusing(pages.replace, folder, functools.partial(save, made))
+    cli.say(f"\nwritten to {folder}: {', '.join(names)}")
+
+
+def save(summary: Summary, folder: pathlib.Path) -> list[str]:
+    """Write sweep.json, sweep.csv, report.md, report.html, the figures; return their names."""
+    record = {
+        **summary.about,
+        "baseline": summary.baseline,
+        "streamed": summary.streamed,
+        "temperatures": next(iter(summary.temperatures.values()), {}),
+        "criteria": summary.criteria,
+        "temperatures_by_phase": summary.temperatures,
+        "cells": [dataclasses.asdict(cell) for cell in summary.cells],
+        "notes": notes_of([summary], summary.cells),
+    }
+    names = [field.name for field in dataclasses.fields(Cell)]
+    rows = [
+        dataclasses.asdict(cell) | {"note": " ".join(exceptions([cell]))} for cell in summary.cells
+    ]
+    files = {
+        "sweep.csv": csv_lines(map(texts.in_csv, rows), [*names, "note"]),
+        "sweep.json": json.dumps(without_nan(record), indent=1) + "\n",
+    }
+    return pages.save(folder, "report", page(summary, pictures(summary)), files)
+
+
+def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
+    """Collect the contents of report.md and report.html."""
+    about = summary.about
+    provenance = about.get("provenance", {})
+    return html_page.Page(
+        title=about.get("title", "Sweep"),
+        head=str(about.get("what", "")),
+        facts={
+            "level of the intervals": f"{LEVEL:.0%}",
+            "test examples (n)": about.get("examples"),
+            "seeds of each loss": num_seeds(summary),
+            "baseline": summary.baseline,
+            "bins": about.get("num_bins", 15),
+            "command": provenance.get("command"),
+            "versions": provenance.get("versions"),
+        },
+        sections=[(title[0].upper() + title[1:], table) for title, table in sections(summary)],
+        notes=foot([summary]),
+        figures=figures,
+        metrics=SHOWN,
+    )
+
+
+# ------------------------------------------------------------------------------------------------
+# Tables.
+
+
+def sections(summary: Summary) -> list[tuple[str, render.Table]]:
     """Return titled tables: as trained, after the temperatures side by side, and differences."""
+    cells = {(cell.loss, cell.phase, cell.metric): cell for cell in summary.cells}
     losses = list(dict.fromkeys(cell.loss for cell in summary.cells))
-    before = [["loss", *SHOWN], *([loss, *_written(summary, loss, BEFORE)] for loss in losses)]
+
+    def row(loss: str, phase: str) -> list[str]:
+        return [_with_interval(cells[loss, phase, name]) for name in SHOWN]
+
+    head = [summary.kind, *SHOWN]
+    titled = [(BEFORE, [head, *([loss, *row(loss, BEFORE)] for loss in losses)])]
     several = len(summary.criteria) > 1
-    after = [["loss", *["T by"] * several, "T", *SHOWN]]
+    after = [[summary.kind, *["T by"] * several, "T", *SHOWN]]
     for loss in losses:
         for phase, criterion in summary.criteria.items():
             mean = f"{np.mean(summary.temperatures[phase][loss]):.2f}"
-            mean += ended(summary, loss, phase)
-            how = [criterion] * several
-            after.append([loss, *how, mean, *_written(summary, loss, phase)])
-    sections = [(BEFORE, before)]
+            if state := summary.unsettled.get((loss, phase)):
+                mean += f" ({state})"
+            after.append([loss, *[criterion] * several, mean, *row(loss, phase)])
     if summary.criteria:
-        sections.append((AFTER if several else next(iter(summary.criteria)), after))
+        titled.append((AFTER if several else next(iter(summary.criteria)), after))
     if table := _differences(summary):
-        sections.append((f"difference to {summary.baseline}", table))
-    return sections
-
-
-def ended(summary: Summary, loss: str, phase: str) -> str:
-    """Format how the fits of a temperature ended; empty if all converged."""
-    state = summary.unsettled.get((loss, phase), "")
-    return f" ({state})" if state else ""
-
-
-def _written(summary: Summary, loss: str, phase: str) -> list[str]:
-    cells = {c.metric: c for c in summary.cells if (c.loss, c.phase) == (loss, phase)}
-    return [_with_interval(cells[name]) for name in SHOWN]
+        titled.append((f"difference to {summary.baseline}", table))
+    return titled
 
 
 def _with_interval(cell: Cell) -> str:
-    star = caveats.starred(cell.p_holm)
     mark = texts.mark(cell.value, cell.low, cell.high)
     sd = "" if np.isnan(cell.sd) else f" ±{short_number(cell.sd)}"
-    ends = (
-        "" if caveats.is_alone(cell) else f" [{short_number(cell.low)}, {short_number(cell.high)}]"
-    )
-    return f"{short_number(cell.value)}{star}{mark}{sd}{ends}"
+    ends = f" [{short_number(cell.low)}, {short_number(cell.high)}]"
+    ends *= not caveats.is_alone(cell)
+    return f"{short_number(cell.value)}{caveats.starred(cell.p_holm)}{mark}{sd}{ends}"
 
 
 def short_number(number: float) -> str:
@@ -75,26 +159,26 @@ def short_number(number: float) -> str:
 
 
 def _differences(summary: Summary) -> render.Table:
-    """Return a table of the differences of calibration errors and of metrics without a p-value."""
-    rows: dict[tuple[str, str], dict[str, str]] = {}
+    """Return a table of the differences to the baseline with their intervals and tests."""
+    least = {name: caveats.least_p(name, summary.num_resamples) for name in (SQUARED, *SHOWN)}
+    rows: dict[str, dict[str, str]] = {}
     for cell in summary.cells:
-        biased = metrics.named(cell.metric).biased
-        if cell.change and (biased or cell.p is None) and cell.metric in SHOWN:
-            row = rows.setdefault((cell.loss, cell.phase), {})
-            row[cell.metric] = render.with_interval(cell.change, sign="+")
-            if cell.p is not None:
-                row[cell.metric] += f", p {caveats.p_of(cell.p)}"
-    if not rows:
-        return []
-    columns = [name for name in SHOWN if any(name in row for row in rows.values())]
-    return [
-        ["loss", "phase", *columns],
-        *([*key, *(row.get(name, "") for name in columns)] for key, row in rows.items()),
-    ]
+        if cell.change is None or cell.metric not in least:
+            continue
+        written = render.with_interval(cell.change, sign="+")
+        if cell.p is not None:
+            p = caveats.p_of(cell.p, least[cell.metric])
+            written += f", p {p}{caveats.starred(cell.p_holm)}"
+        if cell.p_seeds is not None:
+            written += f", over seeds {caveats.p_of(cell.p_seeds)}"
+        rows.setdefault(f"{cell.loss}, {cell.phase}", {})[cell.metric] = written
+    columns = [name for name in least if any(name in row for row in rows.values())]
+    table = [[title, *(row.get(name, "") for name in columns)] for title, row in rows.items()]
+    return [[summary.kind, *columns], *table] if rows else []
 
 
-def _head(summary: Summary) -> str:
-    return str(summary.about.get("what", ""))
+# ------------------------------------------------------------------------------------------------
+# Notes.
 
 
 def num_seeds(summary: Summary) -> str:
@@ -105,149 +189,146 @@ def num_seeds(summary: Summary) -> str:
     return f"{most} seed{'s' * (most > 1)}" + f" ({fewer})" * bool(fewer)
 
 
-def clustered(summary: Summary) -> list[str]:
-    """Describe the intervals if an example has several labels."""
-    number = summary.about.get("clusters")
-    if not number:
-        return []
-    return [
-        f"The test set has {number:,} examples of several labels: intervals and tests draw whole"
-        " examples."
-    ]
-
-
-def _foot(summary: Summary) -> list[str]:
+def foot(summaries: Sequence[Summary]) -> list[str]:
+    """Explain the tables of one or several summaries."""
+    summary = summaries[0]
     bins = summary.about.get("num_bins", 15)
-    shown = [cell for cell in summary.cells if cell.metric in SHOWN]
+    cells = [cell for each in summaries for cell in each.cells]
+    shown = [cell for cell in cells if cell.metric in (*SHOWN, SQUARED)]
     tested = any(cell.p is not None for cell in shown)
     seeds = any((cell.interval or "").endswith(WITH_SEEDS) for cell in shown)
-    interval = (
-        f"; {LEVEL:.0%} interval of that mean over the {'seeds and the ' * seeds}test examples"
-    )
+    over = "seeds and the " * seeds
+    interval = f"; {LEVEL:.0%} interval of that mean over the {over}test examples"
     interval *= not all(map(caveats.is_alone, shown))
     return [
         f"Mean ± standard deviation over {num_seeds(summary)}{interval}. ECE"
         f" with {bins} bins of equal width, adaptive_ece of equal mass.",
-        *clustered(summary),
-        *[caveats.star(summary.baseline, "losses")] * tested,
-        *on_grids(summary),
-        *without_rows(summary.streamed),
-        *notes_of(shown),
+        *[caveats.star(summary.baseline, _PLURALS[summary.kind])] * tested,
+        *notes_of(summaries, shown),
     ]
 
 
-def without_rows(names: Sequence[str]) -> list[str]:
-    """Name the columns whose values have no interval; empty if there are none."""
-    if not names:
-        return []
+def notes_of(summaries: Sequence[Summary], cells: Sequence[Cell]) -> list[str]:
+    """List what a reader of these cells must know, one line each."""
+    first, notes = summaries[0], []
+    if number := first.about.get("clusters"):
+        notes.append(
+            f"The test set has {number:,} examples of several labels: intervals and tests draw"
+            " whole examples."
+        )
+    for criterion in first.criteria.values():
+        if criterion != calibrate.EXACT:
+            grid = calibrate.search(criterion)
+            notes.append(f"T by {criterion}: the first minimum of {grid}, on the validation set.")
+    if streamed := dict.fromkeys(name for each in summaries for name in each.streamed):
+        notes.append(
+            f"The logits of {', '.join(streamed)} were not kept: values from streamed statistics,"
+            " without intervals, paired p-values and reliability diagrams."
+        )
+    if any(cell.metric == SQUARED and cell.p is not None for cell in cells):
+        notes.append(_TESTS)
+    if any(cell.difference_interval == caveats.NOISE_BOUND for cell in cells):
+        notes.append(_BOUNDS)
+    return notes + exceptions(cells)
+
+
+def exceptions(cells: Iterable[Cell]) -> list[str]:
+    """List the cells that lack an interval or a test, or whose interval is too wide, with why."""
+    cells = list(cells)
+    catalogue = metrics.catalogue()
+
+    def is_raised(cell: Cell) -> bool:
+        """Whether noise raises the value and the resamples of its interval."""
+        by_bootstrap = (cell.interval or "").startswith(("percentile", "examples"))
+        return by_bootstrap and catalogue[cell.metric].biased
+
+    compared = [cell for cell in cells if cell.difference_interval is not None]
+    untested = [cell.metric for cell in compared if cell.p is None and not cell.unsettled]
+    counted = any((cell.interval or "").startswith(caveats.NOISE_BOUND) for cell in cells)
+    estimates = [(cell.value, cell.low, cell.high) for cell in cells]
+    estimates += [cell.change[:3] for cell in compared if cell.change]
     return [
-        f"The logits of {', '.join(names)} were not kept: values from streamed statistics, without"
-        " intervals, paired p-values and reliability diagrams."
+        *caveats.unsettled({f"{c.loss} {c.phase}": c.unsettled for c in cells if c.unsettled}),
+        *caveats.constant(cell.metric for cell in cells if cell.interval == caveats.NO_INTERVAL),
+        *caveats.bootstrapped(cell.metric for cell in cells if is_raised(cell)),
+        *caveats.no_p(untested, counted=counted),
+        *caveats.no_interval((cell.metric, cell.difference_interval or "") for cell in compared),
+        *texts.reasons(estimates),
     ]
 
 
-def on_grids(summary: Summary) -> list[str]:
-    """Describe the temperatures that were searched on a grid."""
-    grids = [
-        f"T by {criterion}: the first minimum of {calibrate.search(criterion)}, on the validation"
-        " set."
-        for criterion in summary.criteria.values()
-        if criterion != calibrate.EXACT
-    ]
-    return [" ".join(grids)] if grids else []
-
-
-def notes_of(cells: Sequence[Cell]) -> list[str]:
-    """List the caveats for the numbers in these cells, one line each."""
-    by_squared_error = any(
-        cell.p is not None and cell.metric in inference.BY_SQUARED_ERROR for cell in cells
-    )
-    unsettled = {f"{cell.loss} {cell.phase}": cell.unsettled for cell in cells if cell.unsettled}
-    return [
-        *caveats.unsettled(unsettled),
-        *caveats.constant(cell.metric for cell in cells if cell.constant),
-        *caveats.bootstrapped(cell.metric for cell in cells if cell.raised),
-        *[caveats.BY_SQUARED_ERROR] * by_squared_error,
-        *caveats.on_intervals((cell.metric, cell.difference_interval or "") for cell in cells),
-        *caveats.no_p(cell.metric for cell in cells if cell.untested),
-        *texts.reasons(estimate for cell in cells for estimate in cell.estimates),
-    ]
-
-
-def save(summary: Summary, folder: pathlib.Path) -> list[str]:
-    """Write sweep.json, sweep.csv, report.md, report.html, the figures; return their names."""
-    record = {
-        **summary.about,
-        "baseline": summary.baseline,
-        "streamed": summary.streamed,
-        "temperatures": next(iter(summary.temperatures.values()), {}),
-        "criteria": summary.criteria,
-        "temperatures_by_phase": summary.temperatures,
-        "cells": [dataclasses.asdict(cell) for cell in summary.cells],
-        "notes": [*without_rows(summary.streamed), *notes_of(summary.cells)],
-    }
-    names = [field.name for field in dataclasses.fields(Cell)]
-    rows = [dataclasses.asdict(cell) | {"note": " ".join(cell.notes)} for cell in summary.cells]
-    texts = {
-        "sweep.csv": csv_lines(map(in_csv, rows), [*names, "note"]),
-        "sweep.json": json.dumps(without_nan(record), indent=1) + "\n",
-    }
-    return pages.save(folder, "report", page(summary, pictures(summary)), texts)
-
-
-def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
-    """Collect the contents of report.md and report.html."""
-    about = summary.about
-    provenance = about.get("provenance", {})
-    return html_page.Page(
-        title=about.get("title", "Sweep"),
-        head=_head(summary),
-        facts={
-            "level of the intervals": f"{LEVEL:.0%}",
-            "test examples (n)": about.get("examples"),
-            "seeds of each loss": num_seeds(summary),
-            "baseline": summary.baseline,
-            "bins": about.get("num_bins", 15),
-            "command": provenance.get("command"),
-            "versions": provenance.get("versions"),
-        },
-        sections=[(title[0].upper() + title[1:], table) for title, table in _sections(summary)],
-        notes=_foot(summary),
-        figures=figures,
-        metrics=SHOWN,
-    )
+# ------------------------------------------------------------------------------------------------
+# Figures.
 
 
 def pictures(summary: Summary) -> dict[str, Any]:
     """Draw the reliability diagrams, intervals and training curves of all losses."""
-    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # keeps a single diagram small
     several = len(summary.criteria) > 1
     names = {BEFORE: "reliability"} | {
         phase: "reliability_after" + f"_{file_name(criterion)}" * several
         for phase, criterion in summary.criteria.items()
     }
-    drawn = {
-        name: plots.reliability_grid(
-            summary.reliability[phase],
-            width=width,
-            ece={c.loss: c.value for c in summary.cells if (c.metric, c.phase) == ("ece", phase)},
-            title=f"test set, {phase}",
-            level=LEVEL,
-        )
-        for phase, name in names.items()
-        if summary.reliability[phase]
-    }
-    bars, note = drawable(
-        (cell.loss, f"{cell.metric}, {cell.phase}", (cell.value, cell.low, cell.high))
-        for cell in summary.cells
-        if cell.metric in ("nll", "ece")
+    width = min(9.0, 2.0 + 2.8 * len(summary.reliability[BEFORE]))  # keeps a single diagram small
+    return drawn_of({"": summary}, names, ("nll", "ece"), width=width, bars=9.0)
+
+
+def drawn_of(
+    summaries: Mapping[str, Summary],
+    names: Mapping[str, str],
+    shown: Sequence[str],
+    *,
+    width: float,
+    bars: float,
+    columns: int | None = None,
+) -> dict[str, Any]:
+    """Draw the figures of one summary, or of several by the loss before the names of their runs.
+
+    Args:
+      summaries: the summaries, by the start of their titles.
+      names: the name of the reliability diagrams of each phase.
+      shown: the metrics of the intervals.
+      width: the width of the reliability diagrams.
+      bars: the width of the intervals and the curves.
+      columns: the number of columns of the reliability diagrams.
+    """
+    first = next(iter(summaries.values()))
+    cells = [(literal(start + c.loss), c) for start, of in summaries.items() for c in of.cells]
+    drawn: dict[str, Any] = {}
+    for phase, name in names.items():
+        diagrams = {
+            literal(start + loss): table
+            for start, of in summaries.items()
+            for loss, table in of.reliability[phase].items()
+        }
+        if diagrams:
+            drawn[name] = plots.reliability_grid(
+                diagrams,
+                ece={of: c.value for of, c in cells if (c.metric, c.phase) == ("ece", phase)},
+                title=f"test set, {phase}",
+                level=LEVEL,
+                width=width,
+                **({"columns": columns} if columns else {}),
+            )
+    by_name, note = drawable(
+        (of, f"{c.metric}, {c.phase}", (c.value, c.low, c.high))
+        for of, c in cells
+        if c.metric in shown
     )
-    if bars:
-        n = summary.about.get("examples")
-        options: dict[str, Any] = {"columns": 2, "note": note, "level": LEVEL, "n": n, "width": 9.0}
-        drawn["intervals"] = plots.intervals(bars, **options)
-    if summary.curves:
+    if by_name:
+        drawn["intervals"] = plots.intervals(
+            by_name,
+            columns=len(shown),
+            note=note,
+            level=LEVEL,
+            n=first.about.get("examples"),
+            width=bars,
+        )
+    curves = {
+        start + name: of for start, each in summaries.items() for name, of in each.curves.items()
+    }
+    if curves:
+        beside: dict[str, Any] = {"columns": len(first.curves), "width": bars} if columns else {}
         drawn["curves"] = plots.training_curves(
-            summary.curves, summary.epochs, title="validation set"
+            curves, first.epochs, title="validation set", **beside
         )
     return drawn

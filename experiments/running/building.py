@@ -18,8 +18,8 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
-from calib_jax.core.examples import as_stored, labels_of, weighted_labels
-from calib_jax.core.names import options_of
+from calib_jax.core.examples import as_stored, weighted_labels
+from calib_jax.core.names import check_options, options_of
 from calib_jax.data.formats import files
 from experiments.running import imports, initial
 
@@ -95,19 +95,12 @@ class Experiment(NamedTuple):
             class_counts=self.dataset.class_counts,
         )
 
-    def inputs(self, count: int) -> Any:
-        """Return the prepared inputs of the first examples."""
-        return inputs_of(self.dataset, count)
-
     def identity(self) -> dict[str, Any]:
         """Describe the data, so that a run resumes with the same: classes, labels and sizes."""
         names = json.dumps([str(name) for name in self.dataset.class_names])
         identity: dict[str, Any] = {"class names": zlib.crc32(names.encode())}
         for part in ("train", "validation", "test"):
-            source = getattr(self.dataset, part)
-            labels = labels_of(source)
-            crc = None if labels is None else zlib.crc32(labels.astype("<i4").tobytes())
-            identity[part] = {"examples": len(source), "crc of the labels": crc}
+            identity[part] = train.identity_of(getattr(self.dataset, part))
         return {"data": identity}
 
 
@@ -245,19 +238,20 @@ def _try(objective: losses.Objective, dataset: data.Dataset) -> Any:
 
 def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None) -> data.Dataset:
     """Build a data set, and pass `data_dir` to data sets that are read from files."""
-    factory = imports.factory("data set", name, data.catalogue())
+    factory = imports.named("data set", name, data.catalogue())
     options = {**options}
     if data_dir and "data_dir" in options_of(factory):
         options["data_dir"] = data_dir
-    return imports.called("data set", name, factory, options, data.Dataset)
+    return _built("data set", name, factory, options, data.Dataset)
 
 
 def network(config: ConfigDict, num_classes: int) -> Any:
     """Build the network; batch norm reduces its statistics over all devices."""
     name = config.model.name
-    factory = imports.factory("network", name, models.catalogue())
+    factory = imports.named("network", name, models.catalogue())
+    is_nnx = isinstance(factory, type) and issubclass(factory, nnx.Module)
+    known = options_of(factory.__init__ if is_nnx else factory)
     options = {**config.model.options, "num_classes": num_classes}
-    known = options_of(factory)
     if "axis_name" in known:
         options["axis_name"] = train.AXIS
     checks.one_of("precision", config.precision, PRECISIONS)
@@ -270,13 +264,25 @@ def network(config: ConfigDict, num_classes: int) -> Any:
                 f" has none: leave {switch} at {default}."
             )
         options[option] = config[switch]
-    if "rngs" not in known:
-        return imports.called("network", name, factory, options, nn.Module)
+    if "rngs" not in known and not is_nnx:
+        return _built("network", name, factory, options, nn.Module)
 
     def make(rngs: nnx.Rngs) -> nnx.Module:
-        return imports.called("network", name, factory, options | {"rngs": rngs}, nnx.Module)
+        return _built("network", name, factory, options | {"rngs": rngs}, nnx.Module)
 
     return train.NnxFactory(make)
+
+
+def _built(
+    kind: str, name: str, factory: Callable[..., Any], options: Mapping[str, Any], expected: type
+) -> Any:
+    """Call a factory with its options, and validate the options and the type of the result."""
+    is_nnx = isinstance(factory, type) and issubclass(factory, nnx.Module)
+    function = factory.__init__ if is_nnx else factory
+    parameters = inspect.signature(function).parameters
+    unknown = {key: value for key, value in options.items() if key not in parameters}
+    check_options(name, function, unknown)
+    return imports.of_kind(kind, name, factory(**options), expected)
 
 
 # Metrics that `patience_for` may name without an entry in `best`, because smaller is better.
@@ -343,60 +349,57 @@ def learning_rate(config: ConfigDict, steps_per_epoch: int) -> Any:
     return train.of_steps(schedule, steps_per_epoch)
 
 
+def _optimizer_of(config: ConfigDict) -> Callable[..., Any]:
+    checks.one_of("optimizer", config.optimizer.name, train.OPTIMIZERS)
+    return train.OPTIMIZERS[config.optimizer.name]
+
+
 def optimizer(config: ConfigDict, rate: Any) -> Any:
     """Build the optimizer with the options in the config that it accepts."""
     settings = config.optimizer
-    checks.one_of("optimizer", settings.name, train.OPTIMIZERS)
-    known = options_of(train.OPTIMIZERS[settings.name])
-    for key in settings:
-        # Ignore a key of another optimizer: the base config has momentum, which adam lacks.
-        if not any(key in options_of(other) for other in train.OPTIMIZERS.values()):
-            checks.one_of(
-                "key of config.optimizer", key, ["name", "learning_rate", "groups", *known]
-            )
+    known = options_of(_optimizer_of(config))
+    # Ignore a key of another optimizer: the base config has momentum, which adam lacks.
+    others = {key for other in train.OPTIMIZERS.values() for key in options_of(other)}
+    for key in {*settings} - others:
+        allowed = ["name", "learning_rate", "groups", *known]
+        checks.one_of("key of config.optimizer", key, allowed)
     options = {key: value for key, value in settings.items() if key in known}
     groups = settings.get("groups", ())
-    if isinstance(groups, ConfigDict) and len(groups) > 1:
-        raise ValueError(
-            "config.optimizer.groups has several groups in a dictionary, which a config sorts, but"
-            " the first\ngroup that matches wins: give a tuple of pairs instead, such as"
-            ' (("*/bias", {"weight_decay": 0.0}), ("head/*", {"learning_rate_factor": 10.0})).'
-        )
     if not groups:
         return train.optimizer(settings.name, rate, **options)
+    # The first matching group wins, and a config sorts the keys of a dictionary.
     try:
+        if isinstance(groups, ConfigDict) and len(groups) > 1:
+            raise TypeError("a dictionary has no order")
         by_pattern = {str(pattern): dict(own) for pattern, own in dict(groups).items()}
     except (TypeError, ValueError) as error:
         raise ValueError(
-            "config.optimizer.groups must be pairs of a pattern and its options, such as"
-            f' (("*/bias", {{"weight_decay": 0.0}}),), got {groups!r}.'
+            "config.optimizer.groups must be a tuple of pairs of a pattern and its options, such as"
+            f' (("*/bias", {{"weight_decay": 0.0}}),), got {groups!r}: {error}.'
         ) from error
     return train.grouped(settings.name, rate, groups=by_pattern, **options)
 
 
 def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
     """Describe the given keys and the milestones of the schedule that have no effect."""
-    common = {
-        "optimizer": ("name", "learning_rate", "groups"),
-        "schedule": ("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
+    used = {
+        "optimizer": {"name", "learning_rate", "groups", *options_of(_optimizer_of(config))},
+        "schedule": {
+            *("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
+            *options_of(train.SCHEDULES[config.schedule.name]),
+        },
     }
-    chosen = {"optimizer": train.OPTIMIZERS, "schedule": train.SCHEDULES}
     notes = []
     for full in given:
         section, _, key = full.partition(".")
-        if section in chosen:
-            name = config[section].name
-            known = options_of(chosen[section][name])
-            if key.partition(".")[0] not in (*known, *common[section]):
-                notes.append(f"{section} {name} does not use config.{full}")
-    if config.schedule.name == "multi_step":
-        late = [epoch for epoch in config.schedule.milestones if epoch >= config.num_epochs]
-        if late:
-            noun = "milestones" if len(late) > 1 else "milestone"
-            notes.append(
-                f"num_epochs={config.num_epochs} does not reach the {noun}"
-                f" {', '.join(map(str, late))} of the schedule"
-            )
+        if section in used and key.partition(".")[0] not in used[section]:
+            notes.append(f"{section} {config[section].name} does not use config.{full}")
+    late = [epoch for epoch in config.schedule.milestones if epoch >= config.num_epochs]
+    if late and config.schedule.name == "multi_step":
+        notes.append(
+            f"num_epochs={config.num_epochs} does not reach {', '.join(map(str, late))} of the"
+            " milestones of the schedule"
+        )
     return notes
 
 

@@ -15,7 +15,7 @@ import signal
 import sys
 import traceback
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NoReturn
 
 from absl import app, flags, logging
@@ -86,10 +86,7 @@ def run(
 def _flag_of(argument: str) -> str:
     """Suggest the flag that an argument without a name may be the value of."""
     name = "config" if re.search(r"\.py(:|$)", argument) else "workdir"
-    is_folder = name == "workdir" and pathlib.Path(argument).is_dir()
-    if name in flags.FLAGS and (name == "config" or is_folder):
-        return f"; did you mean --{name}={argument}?"
-    return ": see --help."
+    return f"; did you mean --{name}={argument}?" if name in flags.FLAGS else ": see --help."
 
 
 def refusing(function: Callable[..., Any], *args: Any, **options: Any) -> Any:
@@ -149,92 +146,50 @@ def _parsed(
         selected = select(sys.argv)
         for argument in selected:
             if match := re.fullmatch(r"--?config=([^:]*)(:.*)?", argument):
-                _config_file(match[1], match[2] or "")
+                _check_config_file(match[1], match[2] or "")
         return flags.FLAGS([_METRICS.sub(r"\1'\2'", argument) for argument in selected])
     except SystemExit:  # of --help
         if keys := _keys_of_config(selected):
-            print(f"\nKeys of the config, each set by --config.KEY=VALUE:\n{_listed(keys)}")
+            width = max(map(len, keys))
+            listed = "\n".join(f"  {key.ljust(width)}  {keys[key]!r}" for key in keys)
+            print(f"\nKeys of the config, each set by --config.KEY=VALUE:\n{listed}")
         sys.exit(0)  # absl's code is 1, that of a failed run
     except flags.UnrecognizedFlagError as error:
-        refuse(_unknown_flag(error.flagname, _keys_of_config(selected)))
+        known = [*flags.FLAGS, *(f"config.{key}" for key in _keys_of_config(selected))]
+        refuse(f"there is no flag --{error.flagname}{_nearest(error.flagname, known)}")
     except (flags.Error, SyntaxError, *MISTAKES) as error:
-        message = sentence(error)
-        if re.match("the config has no key", message):
-            message = _unknown_key(selected, _keys_of_config(selected)) or message
-            refuse(message)
+        known = [f"config.{key}" for key in _keys_of_config(selected)]
+        for name in re.findall(r"--?(?:no)?(config\.[\w.]+)", " ".join(selected)):
+            if known and not any(f"{key}.".startswith(f"{name}.") for key in known):
+                refuse(f"the config has no key {name.partition('.')[2]!r}{_nearest(name, known)}")
         refuse(error)
 
 
 def _keys_of_config(arguments: Sequence[str]) -> dict[str, Any]:
     """Return the keys of the config of --config=FILE with their values; empty if there is none."""
-    config: Any = flags.FLAGS["config"].value if "config" in flags.FLAGS else None
-    if config is None:
-        files = [a.partition("=")[2] for a in arguments if re.match("--?config=", a)]
-        if not files or "config" not in flags.FLAGS:
-            return {}
-        try:
-            config = flags.FLAGS["config"].parser.parse(files[-1])
-        except MISTAKES:
-            return {}
-    return dict(_flattened(config.to_dict()))
+    from flax import traverse_util  # imported here so that --help starts fast
+
+    files = [a.partition("=")[2] for a in arguments if re.match("--?config=", a)]
+    if not files or "config" not in flags.FLAGS:
+        return {}
+    try:
+        config: Any = flags.FLAGS["config"].value or flags.FLAGS["config"].parser.parse(files[-1])
+    except MISTAKES:
+        return {}
+    return traverse_util.flatten_dict(config.to_dict(), sep=".", keep_empty_nodes=True)
 
 
-def _flattened(mapping: Mapping[str, Any], start: str = "") -> Iterator[tuple[str, Any]]:
-    for key, value in mapping.items():
-        if isinstance(value, Mapping) and value:
-            yield from _flattened(value, f"{start}{key}.")
-        else:
-            yield f"{start}{key}", value
-
-
-def _listed(keys: Mapping[str, Any]) -> str:
-    width = max(map(len, keys))
-    return "\n".join(f"  {key.ljust(width)}  {value!r}" for key, value in keys.items())
-
-
-def _near_keys(name: str, keys: Mapping[str, Any]) -> list[str]:
-    """List the keys of the config nearest to a name, by their whole paths or their last words."""
+def _nearest(name: str, known: Iterable[str]) -> str:
+    """Suggest the flag, or the key of the config, whose last word is nearest to that of a name."""
     from calib_jax.core.names import closest  # imported here, because it imports JAX
 
-    last = name.rpartition(".")[2]
-    words = closest(last, {key.rpartition(".")[2] for key in keys}, cutoff=0.6)
-    section = name.rpartition(".")[0]
-    found = [key for key in keys if words and key.rpartition(".")[2] == words[0]]
-    return sorted(found, key=lambda key: (key.rpartition(".")[0] != section, key.count(".")))
-
-
-def _unknown_flag(name: str, keys: Mapping[str, Any]) -> str:
-    """Name the flag, or the key of the config, that an unknown flag may mean."""
-    from calib_jax.core.names import closest
-
-    line = f"there is no flag --{name}"
-    if name in keys:
-        return f"{line}. Keys of the config are set by --config.{name}=VALUE."
-    flag_names = set(flags.FLAGS)
-    near = [f"--{flag}" for flag in closest(name, flag_names, cutoff=0.8)]
-    near += [f"--config.{key}" for key in _near_keys(name, keys)[:1]]
-    near += [f"--{flag}" for flag in closest(name, flag_names, cutoff=0.6)]
-    return f"{line}; did you mean {near[0]}?" if near else f"{line}: see --help."
-
-
-def _unknown_key(arguments: Sequence[str], keys: Mapping[str, Any]) -> str:
-    """Name the key that an override of the config may mean, and the keys beside it."""
-    matches = [re.match(r"--?(?:no)?config\.([\w.]+)", argument) for argument in arguments]
-    sections = {key[:place] for key in keys for place in range(len(key)) if key[place] == "."}
-    names = [match[1] for match in matches if match]
-    for name in (name for name in names if name not in keys and name not in sections):
-        section = name.rpartition(".")[0]
-        while section and section not in sections:
-            section = section.rpartition(".")[0]
-        start = f"{section}." if section else ""
-        beside = dict.fromkeys(
-            key.removeprefix(start).partition(".")[0] for key in keys if key.startswith(start)
-        )
-        near = _near_keys(name, keys)[:1]
-        line = f"the config has no key {name!r}"
-        line += f"; did you mean --config.{near[0]}?" if near else "."
-        return f"{line}\n{section or 'The config'} has {', '.join(beside)}."
-    return ""
+    section, _, last = name.rpartition(".")
+    by_word: dict[str, str] = {}
+    whole, inside = f".{name}", f".{section}."
+    for key in sorted(known, key=lambda k: (not k.endswith(whole), inside not in f".{k}")):
+        by_word.setdefault(key.rpartition(".")[2], key)
+    words = closest(last, by_word, cutoff=0.6)
+    return f"; did you mean --{by_word[words[0]]}?" if words else ": see --help."
 
 
 def _config_first(arguments: Sequence[str]) -> list[str]:
@@ -248,12 +203,11 @@ def _config_first(arguments: Sequence[str]) -> list[str]:
             return [program, *config, *others, argument, *rest]
         if argument in ("--config", "-config") and rest:
             argument = f"--config={rest.pop(0)}"
-        is_config = re.match("--?config=", argument)
-        (config if is_config else others).append(argument)
+        (config if re.match("--?config=", argument) else others).append(argument)
     return [program, *config[-1:], *others]
 
 
-def _config_file(name: str, loss: str = "") -> None:
+def _check_config_file(name: str, loss: str = "") -> None:
     """Raise an error if the config file does not exist; the error names the nearest config."""
     if pathlib.Path(name).is_file():
         return
@@ -263,19 +217,11 @@ def _config_file(name: str, loss: str = "") -> None:
             f"there is no config file {name} here, nor a folder configs: run this from the checkout"
             " of calib_jax."
         )
-    from configs import losses
-
-    word = pathlib.Path(name).stem
     for helper in ("base", "recipes", "losses"):  # not complete configs
         configs.pop(helper, None)
-    near = difflib.get_close_matches(word, configs, n=1)
-    hint = "see the folder configs."
-    if near:
-        hint = f"did you mean {configs[near[0]]}{loss}?"
-    elif word in losses.names():
-        hint = f"{word} is a loss, which a config precedes, as in configs/digits.py:{word}."
-    shown = name or "''"
-    raise FileNotFoundError(f"there is no config file {shown}; {hint}")
+    near = difflib.get_close_matches(pathlib.Path(name).stem, configs, n=1)
+    hint = f"did you mean {configs[near[0]]}{loss}?" if near else "see the folder configs."
+    raise FileNotFoundError(f"there is no config file {name or repr('')}; {hint}")
 
 
 def refuse(error: BaseException | str) -> NoReturn:
@@ -319,8 +265,6 @@ _WRONG_KINDS = {
     "a number": r"could not convert string to float",
     "true or false": r"\('Non-boolean argument",
 }
-_LOCKED_KEY = r"""Key "(\w+)" does not exist and cannot be added since the config is locked"""
-_UNKNOWN_KEY = r"""^["']?\\?'(\w+)\\?'(?:\\n|\s)*(?:Did you mean "(\w+)".*)?["']?$"""
 
 
 def sentence(error: BaseException) -> str:
@@ -335,11 +279,6 @@ def sentence(error: BaseException) -> str:
     for kind, pattern in _WRONG_KINDS.items():  # the words of Python's own errors
         if wrong := re.match(rf"flag (--[\w.]+)=(.*): {pattern}", text, re.DOTALL):
             return f"{wrong[1]} must be {kind}, got {wrong[2]!r}."
-    if unknown := re.search(_LOCKED_KEY, text):
-        return f"the config has no key {unknown[1]!r}."
-    if unknown := re.match(_UNKNOWN_KEY, text):  # ml_collections names only the key
-        near = f"; did you mean {unknown[2]!r}?" if unknown[2] else "."
-        return f"the config has no key {unknown[1]!r}{near}"
     return " ".join(text.split()) or type(error).__name__
 
 

@@ -8,9 +8,7 @@
 The module is found in the current folder or among the installed packages. The named object is a
 factory like those in the catalogues, a metric built with `calib_jax.metrics.metric`, a calibrator
 as described by `calib_jax.calibrators.register`, or a loss function `(logits, labels, *, options)
--> [*batch]`. The options in the config are the defaults of the object's signature, and the command
-line may change them. An option whose default is None is in the config only if the command line sets
-it.
+-> [*batch]`. Flags set its options, such as --config.loss.options.power=2.
 
 The config.json of a run may come from another person, so the code that it names is imported only
 with --allow_imports, or if the flags that name the code are given again:
@@ -18,12 +16,11 @@ with --allow_imports, or if the flags that name the code are given again:
     python -m experiments.evaluate --workdir=run --config.loss.name=my_package.losses:mine
 """
 
-import inspect
 import pathlib
 import re
 import sys
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
 
 from absl import flags
 from ml_collections import ConfigDict, config_dict, config_flags
@@ -31,7 +28,7 @@ from ml_collections import ConfigDict, config_dict, config_flags
 from calib_jax import losses, metrics
 from calib_jax.core import checks
 from calib_jax.core.import_paths import is_path, object_at
-from calib_jax.core.names import check_options, options_of
+from calib_jax.core.names import check_options
 from experiments.running import cli
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
@@ -39,107 +36,66 @@ flags.disclaim_key_flags()  # --config belongs to the binary that defines it, fo
 # The parts of a config that name a member and hold its options.
 SECTIONS = ("loss", "warm_up_loss", "model", "data")
 _IMPORT_KEYS = (*(f"{section}.name" for section in SECTIONS), "metrics")
-# Arguments that are not options: they are passed to every network or data set, belong to Flax,
-# or are set by the switches of the config.
-_NO_OPTIONS = {"num_classes", "axis_name", "data_dir", "name", "parent", "dtype", "remat"}
-
-
-def imported(kind: str, path: str) -> Callable[..., Any]:
-    """Import the function or class at a path; `kind` is the noun in error messages."""
-    member = object_at(kind, path)
-    if not callable(member):
-        raise ValueError(f"the {kind} {path} must be callable, got {_kind_of(member)}.")
-    return _with_signature(cast(Callable[..., Any], member))
-
-
-def _with_signature(member: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap a flax.nnx class as a function, because the class hides its parameters."""
-    from flax import nnx  # imported here so that --help starts fast
-
-    if not (inspect.isclass(member) and issubclass(member, nnx.Module)):
-        return member
-
-    def make(*args: Any, **options: Any) -> Any:
-        return member(*args, **options)
-
-    signature = inspect.signature(member.__init__)
-    parameters = list(signature.parameters.values())[1:]  # without self
-    make.__signature__ = signature.replace(parameters=parameters)  # type: ignore[attr-defined]
-    return make
-
-
-def _kind_of(value: Any) -> str:
-    return f"a value of type {type(value).__name__}"
+_CONFIG_HINT = "give a whole config, such as configs/digits.py:focal."
 
 
 # --------------------------------------------------------------------------------------------
 # Members, by catalogue name or import path.
 
 
+def named(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:
+    """Return a member of a catalogue, or import it; `kind` is the noun in error messages."""
+    if not is_path(name):
+        checks.one_of(kind, name, catalogue)
+        return catalogue[name]
+    member = object_at(kind, name)
+    if not callable(member):
+        raise ValueError(f"the {kind} {name} must be callable, got {_kind_of(member)}.")
+    return member
+
+
 def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
-    """Build an objective."""
+    """Build an objective; a function of (logits, labels) becomes one."""
     if not is_path(name):
         return losses.objective(name, **options)
-    function, options = imported("loss", name), {**options}
-    required = [
-        parameter.name
-        for parameter in inspect.signature(function).parameters.values()
-        if parameter.default is parameter.empty
-        and parameter.kind in (parameter.POSITIONAL_ONLY, parameter.POSITIONAL_OR_KEYWORD)
-    ]
-    if len(required) not in (0, 2):
-        raise ValueError(
-            f"the loss {name} must be a function of (logits, labels), or a factory without required"
-            f" arguments, and it requires {', '.join(required)}."
-        )
-    if not required:
-        return called("loss", name, function, options, losses.Objective)
+    function, options = named("loss", name, {}), {**options}
     check_options(name, function, options)
+    try:
+        made = function(**options)  # a factory has no required arguments
+    except TypeError as error:
+        if "logits" not in str(error) or "labels" not in str(error):
+            raise ValueError(
+                f"the loss {name} must be a function of (logits, labels), or a factory without"
+                f" required arguments: {error}."
+            ) from error
 
-    def terms(logits: Any, labels: Any) -> Any:
-        return function(logits, labels, **options)
+        def terms(logits: Any, labels: Any) -> Any:
+            return function(logits, labels, **options)
 
-    terms.__name__ = f"the loss {name}"  # for messages
-    return losses.objective(terms)
+        terms.__name__ = f"the loss {name}"  # for messages
+        return losses.objective(terms)
+    return of_kind("loss", name, made, losses.Objective)
 
 
 def metric(name: str) -> metrics.Metric[..., Any]:
     """Return a metric."""
     if not is_path(name):
         return metrics.named(name)
-    member = imported("metric", name)
-    if not isinstance(member, metrics.Metric):
+    return of_kind("metric", name, named("metric", name, {}), metrics.Metric)
+
+
+def of_kind(kind: str, name: str, value: Any, expected: type) -> Any:
+    """Return a value, or raise an error if it is of another type."""
+    if not isinstance(value, expected):
         raise ValueError(
-            f"the metric {name} must be made with the decorator calib_jax.metrics.metric, got"
-            f" {_kind_of(member)}."
-        )
-    return member
-
-
-def factory(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:
-    """Return the factory of a network or a data set."""
-    if is_path(name):
-        return imported(kind, name)
-    checks.one_of(kind, name, catalogue)
-    return catalogue[name]
-
-
-def called(
-    kind: str, name: str, factory: Callable[..., Any], options: Mapping[str, Any], result: type
-) -> Any:
-    """Call a factory with its options, and validate the type of the result."""
-    options = {**options}
-    # `options_of` omits parameters without a default, such as num_classes.
-    parameters = inspect.signature(factory).parameters
-    unknown = {key: value for key, value in options.items() if key not in parameters}
-    check_options(name, factory, unknown)
-    value = factory(**options)
-    if not isinstance(value, result):
-        raise ValueError(
-            f"the {kind} {name} must return a value of type {result.__name__}, got"
+            f"the {kind} {name} must be or return a value of type {expected.__name__}, got"
             f" {_kind_of(value)}."
         )
     return value
+
+
+def _kind_of(value: Any) -> str:
+    return f"a value of type {type(value).__name__}"
 
 
 # --------------------------------------------------------------------------------------------
@@ -170,13 +126,11 @@ def config_of(file: str, loss: str) -> ConfigDict:
     return flags.FLAGS["config"].parser.parse(f"{file}:{loss}")
 
 
-_CONFIG_HINT = "give a whole config, such as configs/digits.py:focal."
-
-
 class _ConfigParser(flags.ArgumentParser):
-    """Parse FILE:LOSS; a member given by import path gets the options of its signature.
+    """Parse FILE:LOSS, and add the options that the flags set and the config lacks.
 
-    The overrides of the command line are applied afterwards and may change these options.
+    A member that a flag names has no options but these: the others have the member's defaults. What
+    a member does not accept is refused when it is built.
     """
 
     def __init__(self, parser: flags.ArgumentParser, losses: str = "") -> None:
@@ -188,133 +142,63 @@ class _ConfigParser(flags.ArgumentParser):
         return self._of_files.flag_type()
 
     def parse(self, path: str) -> Any:
-        """Load a config; replace members given by import path, and add the options of flags."""
-        names = _on_the_command_line([f"{section}.name" for section in SECTIONS])
-        paths = {key.removesuffix(".name"): name for key, name in names.items() if is_path(name)}
+        """Load a config."""
         file, _, loss = path.partition(":")
-        if not loss and (
-            listed := _on_the_command_line([self._losses], start="").get(self._losses)
-        ):
+        listed = dict(_on_the_command_line(start="")).get(self._losses)
+        if listed and not loss:
             loss = listed.split(",")[0]
-            path = f"{file}:{loss}"
-        if is_path(loss):
-            paths["loss"], path = loss, file
+        given = dict(_on_the_command_line())
+        own_loss = loss if is_path(loss) else ""
         try:
-            config: Any = self._of_files.parse(path)
+            config: Any = self._of_files.parse(f"{file}:{loss}" if loss and not own_loss else file)
         except AttributeError as error:
             if "get_config" not in str(error):
                 raise
             raise ValueError(f"this file has no function get_config: {_CONFIG_HINT}") from error
         if missing := {"data", "model", "loss"} - {*config}:
             raise ValueError(f"its config has no {', '.join(sorted(missing))}: {_CONFIG_HINT}")
-        for section, name in paths.items():
-            member = imported(section.replace("_", " "), name)
-            options = default_options(member) | _given_options(section, member)
-            values = {"name": name, "options": ConfigDict(options)}
-            if "reduction" in config[section]:
-                values["reduction"] = "mean"
-            with config.unlocked():
-                for key, value in values.items():
-                    config[section][key] = value
-        _use_network(config, names.get("model.name", ""))
-        _add_options_of_data(config, names.get("data.name", config.data.name))
-        _add_settings(config)
+        with config.unlocked():
+            for section in SECTIONS:
+                other = own_loss if section == "loss" else ""
+                other = given.get(f"{section}.name") or other
+                renamed = other and other != config[section].name
+                if renamed and (section == "model" or is_path(other)):
+                    _rename(config[section], other)
+            for key, value in given.items():
+                section, _, option = key.rpartition(".")
+                optional = ("optimizer", "schedule", *(f"{name}.options" for name in SECTIONS))
+                if section in optional and option not in _at(config, section):
+                    # Without a value it is a switch.
+                    default = False if value is None else config_dict.placeholder(object)
+                    _at(config, section)[option] = default
         return config
 
 
-def _on_the_command_line(keys: Iterable[str], start: str = "config.") -> dict[str, str]:
-    """Return the values of the given flags --config.KEY, or with another start, by key."""
-    values = {}
-    for place, argument in enumerate(sys.argv):
-        flag, equals, value = argument.partition("=")
-        key = flag.lstrip("-").removeprefix(start)
-        if flag.lstrip("-").startswith(start) and key in keys:
-            values[key] = value if equals else "".join(sys.argv[place + 1 : place + 2])
-    return values
-
-
-def _use_network(config: ConfigDict, name: str) -> None:
-    """Replace the network options in the config by the defaults of the named network."""
-    if name in ("", config.model.name) or is_path(name):
-        return
-    from calib_jax import models  # imported here so that --help starts fast
-
-    if name not in models.catalogue():
-        return  # building the network raises an error with the nearest name
-    if dropped := ", ".join(config.model.options):
+def _rename(section: ConfigDict, name: str) -> None:
+    """Name another member in a section of a config."""
+    if dropped := ", ".join(section.options):
         cli.say_once(
-            f"note: the options of {config.model.name} ({dropped}) fall away, and {name} has its"
+            f"note: the options of {section.name} ({dropped}) fall away, and {name} has its"
             " defaults."
         )
-    with config.unlocked():
-        network = models.catalogue()[name]
-        options = default_options(network) | _given_options("model", network)
-        config.model.options = ConfigDict(options)
+    section.name, section.options = name, ConfigDict()
+    if "reduction" in section and is_path(name):
+        section.reduction = "mean"
 
 
-def _add_options_of_data(config: ConfigDict, name: str) -> None:
-    """Add the options of the data set that the flags set and the config lacks."""
-    from calib_jax import data  # imported here so that --help starts fast
-
-    if is_path(name) or name not in data.catalogue():
-        return  # building the data set raises an error with the nearest name
-    known = options_of(data.catalogue()[name])
-    given = _on_the_command_line([f"data.options.{key}" for key in known])
-    plain = default_options(data.catalogue()[name])
-    with config.unlocked():
-        for key in known:
-            if f"data.options.{key}" in given and key not in config.data.options:
-                default = plain.get(key, config_dict.placeholder(object))
-                config.data.options[key] = default
+def _at(config: ConfigDict, path: str) -> ConfigDict:
+    for key in path.split("."):
+        config = config[key]
+    return config
 
 
-def _add_settings(config: ConfigDict) -> None:
-    """Add the options of optimizers and schedules that the flags set and the config lacks.
-
-    The flags then replace the defaults. Other such options stay out of the config, as in the
-    folders of earlier runs.
-    """
-    from calib_jax import train  # imported here so that --help starts fast
-
-    optional: dict[str, dict[str, Any]] = {
-        "optimizer": {"groups": ()},
-        "schedule": {"start": 0.0, "warm_up_steps": 0},
-    }
-    for optimizer in train.OPTIMIZERS.values():
-        optional["optimizer"].update(options_of(optimizer))
-    for section, defaults in optional.items():
-        if section not in config:
-            continue
-        given = _on_the_command_line([f"{section}.{key}" for key in defaults])
-        with config.unlocked():
-            for key, default in defaults.items():
-                if f"{section}.{key}" in given and key not in config[section]:
-                    config[section][key] = default
-
-
-def default_options(member: Callable[..., Any]) -> dict[str, Any]:
-    """Return the options of a member that a config can hold, with their defaults."""
-    known = options_of(member)
-    plain = (bool, int, float, str, tuple, list)
-    return {
-        key: value
-        for key, value in known.items()
-        if key not in _NO_OPTIONS and isinstance(value, plain)
-    }
-
-
-def _given_options(section: str, member: Callable[..., Any]) -> dict[str, Any]:
-    """Return placeholders of any type for options with the default None that the flags set.
-
-    Other such options stay out of the config, as in the folders of earlier runs.
-    """
-    unset = [
-        key for key, value in options_of(member).items() if value is None and key not in _NO_OPTIONS
-    ]
-    given = _on_the_command_line([f"{section}.options.{key}" for key in unset])
-    return {
-        key: config_dict.placeholder(object) for key in unset if f"{section}.options.{key}" in given
-    }
+def _on_the_command_line(start: str = "config.") -> Iterator[tuple[str, str | None]]:
+    """Yield the key and the value of each flag --config.KEY, or with another start."""
+    for place, argument in enumerate(sys.argv):
+        if match := re.match(rf"--?{re.escape(start)}([\w.]+)(=?)(.*)", argument, re.DOTALL):
+            following = sys.argv[place + 1 : place + 2]
+            separate = following[0] if following and not following[0].startswith("-") else None
+            yield match[1], match[3] if match[2] else separate
 
 
 def paths_in(config: Mapping[str, Any]) -> Iterator[str]:
@@ -331,8 +215,10 @@ def check_allowed(
 
     Allow the import with --allow_imports, or by repeating the flags of the run that name the code.
     """
-    given = _on_the_command_line(_IMPORT_KEYS)
-    for key, value in given.items():
+    named_again: set[str] = set()
+    for key, value in _on_the_command_line():
+        if key not in _IMPORT_KEYS or value is None:
+            continue
         section, _, field = key.partition(".")
         saved = config[section][field] if field else ",".join(config[section])
         if value.strip("'\"()") != saved:
@@ -340,7 +226,7 @@ def check_allowed(
                 f"--config.{key}={value} differs from {saved}, the value of the run in {folder}:"
                 " leave the flag out, or train another run."
             )
-    named_again = {name for value in given.values() for name in value.split(",")}
+        named_again |= {*value.split(",")}
     paths = [path for path in paths_in(config) if path not in named_again]
     if paths and not allow_imports:
         raise ValueError(

@@ -20,7 +20,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import models, train
 from calib_jax.core.types import PyTree
-from experiments.reports import best_checkpoints
+from experiments.evaluation import best_checkpoints
 from experiments.running import cli
 
 HEAD = "head"

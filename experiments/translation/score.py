@@ -26,7 +26,7 @@ from absl import flags
 
 from calib_jax import data, report
 from calib_jax.calibrators import temperature
-from experiments.reports.short_names import short_names
+from experiments.evaluation.finished import short_names
 from experiments.running import building, cli, provenance, subword_files
 from experiments.translation import bleu, networks
 

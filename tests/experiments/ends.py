@@ -71,13 +71,3 @@ def without_times(value):
     if isinstance(value, dict):
         return {key: without_times(entry) for key, entry in value.items() if key not in TIMES}
     return list(map(without_times, value)) if isinstance(value, list) else value
-
-
-def difference(whole, other):
-    """Name the first entries in which two ends differ; "" if none does."""
-    names = [name for name in sorted({*whole, *other}) if _differ(name, whole, other)]
-    return ", ".join(names[:3])
-
-
-def _differ(name, whole, other):
-    return name not in whole or name not in other or whole[name] != other[name]

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from calib_jax.train import log as logs
-from experiments.reports import best_checkpoints
+from experiments.evaluation import best_checkpoints
 from tests.experiments.processes import finish
 
 COUNT = 1000  # the interval of the best error, .100, ends at .120
@@ -34,24 +34,20 @@ def best_of(rows, directions):
 AT_CHANCE_FIRST = log((0.9, 2.3, 0.02), (0.11, 0.4, 0.10), (0.10, 0.35, 0.12), (0.115, 0.5, 0.09))
 
 
-def described(rows, directions=None, **options):
-    directions = directions or DIRECTIONS
-    return best_checkpoints.describe(rows, best_of(rows, directions), directions, COUNT, **options)
+def described(rows, directions=None):
+    return best_checkpoints.describe(rows, best_of(rows, directions or DIRECTIONS), COUNT)
 
 
 def test_a_network_at_chance_is_not_recommended_for_its_ece():
-    lines = described(AT_CHANCE_FIRST, saved=[30, 40])
+    lines = described(AT_CHANCE_FIRST)
     assert lines[0] == (
         "The best nll is 0.3500, of epoch 3, where the error is 0.1000; evaluate it with"
         " --checkpoint=best_nll."
     )
     (ece,) = [line for line in lines if line.startswith("The best ece")]
     assert "where the error is 0.9000" in ece
-    assert "the best error, 0.1000 of epoch 3, is lower by more than noise" in ece
+    assert "The best error, 0.1000 of epoch 3, is lower by more than noise." in ece
     assert "best_ece" not in ece
-    assert "epoch 4 has the best ece, 0.0900 (--checkpoint=40)" in ece
-    # Without its checkpoint, the epoch is named alone.
-    assert not any("--checkpoint=40" in line for line in described(AT_CHANCE_FIRST, saved=[30]))
 
 
 def test_an_ece_within_noise_of_the_best_error_is_offered_but_not_recommended():
@@ -63,40 +59,10 @@ def test_an_ece_within_noise_of_the_best_error_is_offered_but_not_recommended():
     assert not any("best_ece" in line for line in lines)
 
 
-def test_the_refinement_part_comes_before_the_nll():
-    names = ("error", "nll", "ece", "refinement_nll")
-    rows = log((0.11, 0.3, 0.1, 0.29), (0.10, 0.4, 0.1, 0.25), names=names)
-    lines = described(rows, dict.fromkeys(names, "min"))
-    assert "evaluate it with --checkpoint=best_refinement_nll" in lines[0]
-    assert sum("evaluate it with" in line for line in lines) == 1
-
-
 def test_a_best_nll_with_a_clearly_higher_error_names_the_lower_one():
     lines = described(log((0.2, 0.3, 0.1), (0.1, 0.5, 0.2)))
     assert "where the error is 0.2000; evaluate it with --checkpoint=best_nll" in lines[0]
     assert lines[0].endswith("The best error, 0.1000 of epoch 2, is lower by more than noise.")
-
-
-def test_calibration_errors_alone_choose_only_within_noise():
-    names = ("error", "ece", "mce")
-    rows = log((0.9, 0.01, 0.3), (0.1, 0.1, 0.2), names=names)
-    lines = described(rows, {"ece": "min", "mce": "min"})
-    assert any("evaluate it with --checkpoint=best_mce" in line for line in lines)
-    assert not any("best_ece" in line for line in lines)
-    # Without an error nothing shows that a network is better than chance.
-    lines = described(log((0.01,), (0.1,), names=("ece",)), {"ece": "min"})
-    assert lines == [
-        "The best ece is 0.0100, of epoch 1; no error was measured, and a network at chance may"
-        " have a good ece."
-    ]
-
-
-def test_a_metric_to_maximize_and_values_that_are_missing():
-    names = ("error", "auroc")
-    rows = log((0.9, 0.99), (0.1, 0.7), (0.11, None), (0.11, 0.8), names=names)
-    best = {"auroc": {"step": 10, "epoch": 1, "value": 0.99}}
-    (line,) = best_checkpoints.describe(rows, best, {"auroc": "max"}, COUNT)
-    assert "epoch 4 has the best auroc, 0.8000" in line
 
 
 def test_a_checkpoint_that_is_asked_for_has_its_error_beside():

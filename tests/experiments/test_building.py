@@ -4,14 +4,11 @@ import dataclasses
 import errno
 import importlib
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
-from ml_collections import ConfigDict
 
 from calib_jax import data
 from experiments.running import building, initial, seed_folders
-from tests.data import tiny
 
 
 def config_of(name, loss="cross_entropy"):
@@ -29,100 +26,6 @@ def test_the_papers_recipe():
     assert base.loss.reduction == "sum"
     assert (base.optimizer.clip_norm, base.optimizer.weight_decay) == (2.0, 5e-4)
     assert (base.num_epochs, base.batch_size) == (350, 128)
-
-
-def test_options_reach_the_loss_and_the_metrics():
-    config = config_of("digits", "adafocal")
-    config.loss.options.num_bins = 7
-    config.num_bins = 20
-    config.metrics = ("accuracy,ece",)
-    experiment = building.build(config)
-    assert experiment.task.objective.init(10).gamma.shape == (7,)
-    chosen = experiment.task.metrics
-    assert set(chosen) == {"accuracy", "ece", *config.best}
-    assert dict(chosen["ece"].options) == {"num_bins": 20}
-
-
-def test_patience_may_wait_for_the_refinement_part():
-    config = config_of("digits")
-    config.patience_for = "refinement_nll"
-    assert building.best_of(config)["refinement_nll"] == "min"
-    assert "refinement_nll" in building.chosen_metrics(config)
-    assert "refinement_nll" not in config.best
-    config.patience_for = "accuracy"  # its direction is not known without an entry in `best`
-    assert "accuracy" not in building.best_of(config)
-
-
-def test_an_optimizer_gets_the_options_that_it_has():
-    config = config_of("digits")
-    config.optimizer.name = "adam"  # which has no momentum
-    assert building.build(config).task.tx
-    config.optimizer.name = "adm"
-    with pytest.raises(ValueError, match=r"optimizer must be one of .*did you mean 'adam'"):
-        building.build(config)
-
-
-def test_keys_that_the_chosen_ones_do_not_use_are_named():
-    config = config_of("digits")
-    config.optimizer.name = "adam"
-    given = ["optimizer.momentum", "optimizer.learning_rate", "schedule.milestones", "seed"]
-    assert building.unused(config, given) == [
-        "optimizer adam does not use config.optimizer.momentum",
-        "schedule constant does not use config.schedule.milestones",
-    ]
-
-
-@pytest.mark.parametrize(
-    ("num_epochs", "milestones", "notes"),
-    [
-        (3, (150, 250), ["num_epochs=3 does not reach the milestones 150, 250 of the schedule"]),
-        (200, (150, 250), ["num_epochs=200 does not reach the milestone 250 of the schedule"]),
-        (250, (150, 250), ["num_epochs=250 does not reach the milestone 250 of the schedule"]),
-        (251, (150, 250), []),
-        (3, (), []),
-    ],
-)
-def test_milestones_that_are_not_reached_are_named(num_epochs, milestones, notes):
-    config = config_of("digits")
-    config.schedule.update({"name": "multi_step", "milestones": milestones})
-    config.num_epochs = num_epochs
-    assert building.unused(config, ["num_epochs", "schedule.name"]) == notes
-    config.schedule.name = "constant"
-    assert building.unused(config, ["num_epochs"]) == []
-
-
-def test_groups_of_the_optimizer():
-    config = config_of("digits")
-    config.optimizer.update({"name": "sgd", "momentum": 0.0, "weight_decay": 0.0, "clip_norm": 0.0})
-    params = {"head": {"bias": jnp.ones(2), "kernel": jnp.ones(2)}}
-    fast, decayed = {"learning_rate_factor": 10.0}, {"weight_decay": 1.0}
-    for groups in (ConfigDict({"*/bias": fast}), (("*/bias", fast), ("*", decayed))):
-        config.optimizer.groups = groups
-        tx = building.optimizer(config, 0.1)
-        updates, _ = tx.update(params, tx.init(params), params)
-        assert float(updates["head"]["bias"][0]) == pytest.approx(-1.0)
-        kernel = -0.1 if isinstance(groups, ConfigDict) else -0.2
-        assert float(updates["head"]["kernel"][0]) == pytest.approx(kernel)
-        del config.optimizer.groups
-    config.optimizer.groups = ConfigDict({"*/bias": fast, "*": decayed})
-    with pytest.raises(ValueError, match="give a tuple of pairs instead"):
-        building.optimizer(config, 0.1)
-    del config.optimizer.groups
-    config.optimizer.momentumm = 0.5
-    with pytest.raises(ValueError, match="momentumm"):
-        building.optimizer(config, 0.1)
-
-
-def test_warm_up_in_steps():
-    config = config_of("digits")
-    config.optimizer.learning_rate = 1.0
-    config.schedule.update({"name": "inverse_sqrt", "warm_up_epochs": 0, "warm_up_factor": 0.0})
-    config.schedule.warm_up_steps = 4
-    rate = building.learning_rate(config, steps_per_epoch=10)
-    assert [float(rate(step)) for step in (0, 2, 4, 16)] == pytest.approx([0, 0.5, 1, 0.5])
-    config.schedule.warm_up_epochs = 1
-    with pytest.raises(ValueError, match=r"warm_up_steps or schedule\.warm_up_epochs, not both"):
-        building.learning_rate(config, steps_per_epoch=10)
 
 
 class WithoutLabels:
@@ -190,33 +93,11 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     assert building.build(config_of("digits"), data_dir=str(tiny_folder)).dataset.name == "digits"
 
 
-def test_word_vectors_of_the_data_are_where_training_begins(tmp_path):
-    tiny.newsgroups(tmp_path)
-    vectors = tmp_path / "vectors.txt"
-    data.write_vectors(vectors, {"space": np.full(6, 7.0), "med": np.full(6, 8.0)})
-    config = config_of("newsgroups_cnn")
-    config.data.options.update({"length": 30, "vectors": str(vectors)})
-    config.batch_size = 50
-    config.optimizer.groups = (("embedding/*", {"frozen": True}),)
-    words = len(data.newsgroups(data_dir=str(tmp_path)).vocabulary)
-    config.model.options.update({"words": words, "width": 6})
-    experiment = building.build(config, data_dir=str(tmp_path))
-    table = experiment.state().params["embedding"]["embedding"]
-    number = experiment.dataset.vocabulary.number_of["space"]
-    np.testing.assert_array_equal(table[number], np.full(6, 7.0))
-    assert np.count_nonzero(table) == 12
-    with pytest.raises(ValueError, match="choose a network of texts"):
-        initial.with_embedding({"params": {"conv": {"kernel": table}}}, table)
-    narrow = {"params": {"embedding": {"embedding": table[:, 1:]}}}
-    with pytest.raises(ValueError, match=rf"options words={words} and\n?\s?width=6"):
-        initial.with_embedding(narrow, table)
-
-
 @pytest.mark.parametrize(
     ("change", "message"),
     [
         ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
-        ({"num_bins": 10**8}, "num_bins must be at most 100,000, got 100000000"),
+        ({"num_bins": 10**8}, "num_bins must lie in"),
         ({"seed": 2**32}, r"seed must be less than 2\^32, got 4294967296"),
         ({"seed": -1}, "seed must be at least 0, got -1"),
         (

@@ -1,16 +1,15 @@
 """Predictions of two checkpoints are never used together, however an evaluation ends."""
 
-import errno
 import json
 
 import numpy as np
 import pytest
 
-from calib_jax import report, train
+from calib_jax import train
 from calib_jax.core.files import reading
-from experiments.reports import evaluation_record
-from experiments.reports.evaluation_record import Evaluated
-from experiments.running import finished
+from experiments.evaluation import evaluation_record, finished
+from experiments.evaluation.evaluation_record import Evaluated
+from experiments.reports import pages
 
 PREDICTED = train.Predicted(np.eye(3, dtype=np.float32), np.arange(3), None)
 LATEST, BEST = Evaluated("latest", 4), Evaluated("best_nll", 2)
@@ -73,23 +72,17 @@ def test_only_reports_that_the_record_lists_are_removed_or_replaced(folder):
     (place / "mine.png").write_text("mine")
     evaluation_record.begin(folder, BEST)
     with pytest.raises(FileExistsError, match=r"report\.md is a file of yours: move it"):
-        evaluation_record.save_report(place, save)
+        pages.replace(place, save)
     assert (place / "report.md").read_text() == "![mine](mine.png)\n"
     (place / "report.md").unlink()
     evaluate(folder, BEST, "validation", "test")
     for _ in range(2):
-        assert evaluation_record.save_report(place, save) == ["report.md", "ece.png"]
+        assert pages.replace(place, save) == ["report.md", "ece.png"]
     assert {path.name for path in folder.iterdir() if path.name.startswith(".")} == set()
     evaluation_record.begin(folder, BEST)
     assert (place / "ece.png").exists()
     evaluation_record.begin(folder, LATEST)
     assert [path.name for path in place.iterdir()] == ["mine.png"]
-
-
-def test_a_result_that_no_sweep_has_written_stays(folder):
-    (folder / evaluation_record.OF_SWEEP).write_text('{"mine": 1}')
-    evaluate(folder, BEST, "validation", "test")
-    assert (folder / evaluation_record.OF_SWEEP).read_text() == '{"mine": 1}'
 
 
 @pytest.mark.parametrize(
@@ -127,20 +120,6 @@ def test_predictions_of_two_checkpoints_are_refused(folder, killed_after):
     evaluation_record.check(folder)
 
 
-def test_predictions_name_their_weights_and_are_read_without_a_remark(folder):
-    with np.load(folder / "predictions_test.npz") as arrays:
-        assert (str(arrays["checkpoint"]), int(arrays["step"])) == ("latest", 4)
-    assert report.read_predictions(str(folder / "predictions_test.npz")).notes == ()
-
-
-def test_predictions_of_older_versions_are_accepted(folder):
-    for part in ("validation", "test"):
-        np.savez(folder / f"predictions_{part}.npz", **PREDICTED.arrays)
-    evaluation_record.check(folder)
-    (folder / evaluation_record.FILE).unlink()
-    evaluation_record.check(folder)
-
-
 @pytest.mark.parametrize("record", ["{}", '{"checkpoint": "latest", "step": 4}', "[", ""])
 def test_a_damaged_record_is_named_and_evaluated_anew(folder, record):
     (folder / evaluation_record.FILE).write_text(record)
@@ -150,34 +129,3 @@ def test_a_damaged_record_is_named_and_evaluated_anew(folder, record):
     assert not (folder / evaluation_record.OF_SWEEP).exists()
     evaluate(folder, LATEST, "validation", "test")
     evaluation_record.check(folder)
-
-
-def test_a_file_of_predictions_is_written_whole_or_not_at_all(folder, monkeypatch):
-    class Killed(Exception):
-        pass
-
-    class Logits:
-        def __array__(self, dtype=None, copy=None):
-            raise Killed
-
-    def full(*args, **options):
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    for logits in (Logits(), np.zeros((3, 3))):
-        if isinstance(logits, np.ndarray):
-            monkeypatch.setattr(np, "savez", full)
-        with pytest.raises((Killed, train.CannotWrite)):
-            evaluation_record.keep(folder, "test", PREDICTED._replace(logits=logits), LATEST)
-        assert not list(folder.glob(".*"))
-        with np.load(folder / "predictions_test.npz") as arrays:
-            np.testing.assert_array_equal(arrays["logits"], PREDICTED.logits)
-
-
-def test_a_log_that_lost_its_end_is_no_shorter_training(folder):
-    for step in (2, 4):
-        (folder / "checkpoints" / str(step)).mkdir(parents=True)
-    (folder / "metrics.jsonl").write_text(json.dumps({"step": 2}) + "\n")
-    evaluate(folder, BEST, "test")
-    assert evaluation_record.read(folder).trained == 4
-    (folder / "metrics.jsonl").write_text(json.dumps({"step": 4}) + "\n")  # restored
-    assert evaluation_record.stale(folder) is None

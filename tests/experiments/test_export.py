@@ -4,19 +4,15 @@ import importlib.util
 import json
 import subprocess
 import sys
-import types
-from typing import NamedTuple
 
-import jax
-import jax.export
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
 
 from calib_jax import train
-from experiments.running import exporting, trained
+from experiments import exporting
+from experiments.evaluation import trained
 from tests.experiments.processes import environment, finish
 from tests.experiments.test_train import CONFIG, DIAGNOSED, SHORT
 
@@ -104,56 +100,3 @@ def test_what_cannot_be_exported_is_refused_at_once(folder, tmp_path, monkeypatc
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"needs flatbuffers: pip install 'calib_jax\[export\]'"):
         exporting.check_request(folder, out, None)
-
-
-class Pair(NamedTuple):
-    second: np.ndarray
-    first: np.ndarray
-
-
-def experiment_of(forward):
-    return types.SimpleNamespace(
-        dataset=types.SimpleNamespace(prepare=lambda pair: pair._replace(first=2.0 * pair.first)),
-        task=types.SimpleNamespace(forward=forward),
-        config={"excluded_class": 1},
-    )
-
-
-def weighted(params, model_state, pair, **_):
-    return params * pair.first - pair.second, model_state, None
-
-
-def test_inputs_of_several_arrays_have_names():
-    """The order of the names differs from that of the fields."""
-    state = types.SimpleNamespace(evaluated=(np.float32(3), {}))
-    given = Pair(np.ones((2, 3), np.float32), np.full((2, 3), 5, np.int32))
-    function, inputs = exporting.function(experiment_of(weighted), state, lambda z: z / 2, given)
-    exported = exporting.exported(function, inputs, 0)
-    described = exporting.described(exported, inputs)
-    assert described == {"first": "int32[batch, 3]", "second": "float32[batch, 3]"}
-    outputs = jax.export.deserialize(exported.serialize()).call(inputs)
-    np.testing.assert_allclose(outputs["logits"], [[14.5, -np.inf, 14.5]] * 2)
-    np.testing.assert_allclose(outputs["probabilities"], [[0.5, 0, 0.5]] * 2)
-
-
-def counted(params, model_state, pair, **_):
-    logits, *_ = weighted(params, model_state, pair)
-    return logits + np.arange(len(logits))[:, None], model_state, None
-
-
-def test_a_network_of_one_batch_size_needs_it():
-    state = types.SimpleNamespace(evaluated=(np.float32(3), {}))
-    given = Pair(np.ones((2, 3), np.float32), np.full((2, 3), 5, np.int32))
-    function, inputs = exporting.function(experiment_of(counted), state, lambda z: z, given)
-    with pytest.raises(ValueError, match=r"on the size of a batch: give --batch_size=N, or"):
-        exporting.exported(function, inputs, 0)
-    exported = exporting.exported(function, inputs, 2)
-    assert exporting.described(exported, inputs)["first"] == "int32[2, 3]"
-    np.testing.assert_allclose(exported.call(inputs)["logits"][:, 0], [29, 30])
-
-
-def test_a_calibrator_of_numpy_is_refused():
-    logits = np.zeros((2, 3), np.float32)
-    exporting.check_calibrator("halved", lambda z: jnp.asarray(z) / 2, logits)
-    with pytest.raises(ValueError, match=r"the calibrator own cannot be exported.* with jax.numpy"):
-        exporting.check_calibrator("own", lambda z: np.asarray(z) / 2, logits)

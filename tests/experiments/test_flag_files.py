@@ -1,14 +1,12 @@
 """Flags in files, --flagfile: they mean what they mean on the command line."""
 
-import json
-import re
 import sys
 
 import pytest
 from absl import flags
 
 from experiments.running import cli, imports
-from tests.experiments.processes import ROOT, finish
+from tests.experiments.processes import ROOT
 
 FILE = ROOT / "configs" / "digits.py"
 OVERRIDES = (
@@ -80,37 +78,7 @@ def test_the_later_flag_wins(monkeypatch, write):
     outer = write("outer", three, seven, "--config.model.name=mlp")
     assert parsed(monkeypatch, config, outer)["num_epochs"] == 7
     assert parsed(monkeypatch, config, outer)["model"]["name"] == "mlp"
-    assert parsed(monkeypatch, config, outer, "--config.model.name=resnet20")["model"]["options"]
-
-
-def test_what_is_no_flag_file_is_one_sentence(monkeypatch, write, tmp_path, capsys):
-    (tmp_path / "bytes").write_bytes(b"\xff\xfe--quiet")
-    for argument, message in (
-        (f"--flagfile={tmp_path / 'nowhere'}", "error: Unable to open flagfile: .*nowhere"),
-        ("--flagfile", "error: --flagfile with no argument"),
-        (f"--flagfile={tmp_path / 'bytes'}", "error: .*can't decode byte"),
-        (write("unknown", "--gamma=3"), "error: there is no flag --gamma"),
-    ):
-        with pytest.raises(SystemExit) as ended:
-            parsed(monkeypatch, argument)
-        assert ended.value.code == cli.REFUSED
-        assert re.match(message, capsys.readouterr().err), argument
-
-
-@pytest.mark.slow
-def test_every_binary_takes_its_flags_from_a_file(write, tmp_path):
-    run_folder, sweep_folder = tmp_path / "trained", tmp_path / "swept"
-    options = ("--config.num_epochs=1", "--config.optimizer.name=adam", "--config.optimizer.b2=0.9")
-    common = write("common", "--config=configs/digits.py", *options)
-    finish("train", write("train", common, f"--workdir={run_folder}"))
-    config = json.loads((run_folder / "config.json").read_text())
-    assert (config["num_epochs"], config["optimizer"]["b2"]) == (1, 0.9)
-    # The command in the record of the environment needs no file of flags.
-    (start,) = (run_folder / "environment.jsonl").read_text().splitlines()
-    assert "--config.optimizer.b2=0.9" in json.loads(start)["command"]
-    evaluate = write("evaluate", f"--workdir={run_folder}", "--resamples=20", "--calibrate=")
-    finish("evaluate", evaluate)
-    sweep = write("sweep", "--losses=brier", f"--workdir={sweep_folder}", "--resamples=100")
-    finish("sweep", sweep, common)
-    config = json.loads((sweep_folder / "runs" / "brier" / "1" / "config.json").read_text())
-    assert (config["optimizer"]["b2"], config["loss"]["name"]) == (0.9, "brier")
+    assert parsed(monkeypatch, config, outer, "--config.model.name=resnet20")["model"] == {
+        "name": "resnet20",
+        "options": {},
+    }

@@ -1,19 +1,16 @@
 """Members of the user's own by import path: how they are built, and what is refused."""
 
-import functools
 import importlib
 import inspect
 import json
 import sys
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
 
-from calib_jax import calibrators, losses, metrics, report
-from calib_jax.report import calibrate
+from calib_jax import calibrators, losses, metrics
 from experiments.running import building, cli, imports
 from tests.experiments.processes import finish, refused
 from tests.experiments.test_building import config_of
@@ -139,56 +136,12 @@ def test_members_are_built_from_the_current_folder(package):
     assert float(chosen["percent_wrong"](logits, labels)) == 50.0
 
 
-def test_a_network_may_be_an_nnx_module(package):
-    config = config_of("digits")
-    config.model.name, config.model.options = "own:Newer", {"width": 5}
-    experiment = building.build(config)
-    template = experiment.template()
-    assert template.params["first"]["kernel"].shape == (64, 5)
-    logits, *_ = jax.eval_shape(
-        functools.partial(experiment.task.forward, train=False),
-        template.params,
-        template.model_state,
-        experiment.inputs(2),
-    )
-    assert logits.shape == (2, 10)
-    config.diagnose = True
-    *_, features = jax.eval_shape(
-        functools.partial(building.build(config).task.forward, train=False),
-        template.params,
-        template.model_state,
-        experiment.inputs(2),
-    )
-    assert features.shape == (2, 5)
-
-
 def test_a_loss_has_the_options_of_its_signature(package):
     logits, labels = jnp.array([[1.0, 0.0]]), jnp.array([0])
     (value,) = imports.loss("own:factory", {"gamma": 3.0}).value((), logits, labels, None)
     np.testing.assert_allclose(value, losses.focal(logits, labels, gamma=3.0)[0], rtol=1e-6)
     with pytest.raises(TypeError, match=r"no option 'pwer'.*did you mean 'power'"):
         imports.loss("own:certainty", {"pwer": 1.0})
-
-
-def test_a_calibrator_is_registered_once(package):
-    assert calibrate.registered(None) is None
-    assert calibrate.registered("temperature") == "temperature"
-    for _ in range(2):
-        assert calibrate.registered("own:Halved") == "Halved"
-    logits, labels = np.log([[0.9, 0.1], [0.2, 0.8]]), np.array([0, 0])
-    scores = report.score(
-        logits,
-        labels,
-        calibrate="Halved",
-        fit_on=(2 * logits, labels),
-        metrics=["nll"],
-        num_resamples=100,
-    )
-    (value,) = [row.value for row in scores.rows if row.predictions == "Halved"]
-    root = np.sqrt([0.9, 0.2]) / np.sqrt([[0.9, 0.1], [0.2, 0.8]]).sum(-1)
-    assert value == pytest.approx(-np.log(root).mean(), rel=1e-5)
-    with pytest.raises(TypeError, match="the calibrator 'certainty' has no Params and no fit and"):
-        calibrate.registered("own:certainty")
 
 
 def parsed(monkeypatch, *arguments):
@@ -201,7 +154,7 @@ def parsed(monkeypatch, *arguments):
 
 @pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
 @pytest.mark.parametrize("by_name", [True, False])
-def test_options_in_the_config_are_those_of_the_signature(package, monkeypatch, by_name):
+def test_options_in_the_config_are_those_that_the_flags_set(package, monkeypatch, by_name):
     file = inspect.getfile(importlib.import_module("configs.digits"))
     named = [f"--config={file}:focal", "--config.loss.name=own:certainty"]
     config = parsed(
@@ -212,22 +165,11 @@ def test_options_in_the_config_are_those_of_the_signature(package, monkeypatch, 
     )
     assert config.loss.to_dict() == {
         "name": "own:certainty",
-        "options": {"power": 4.0},
+        "options": {"power": 4},
         "reduction": "mean",
     }
-    assert config.model.to_dict() == {"name": "own:Small", "options": {"width": 4}}
+    assert config.model.to_dict() == {"name": "own:Small", "options": {}}
     assert config.data.name == "digits"
-
-
-@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
-@pytest.mark.parametrize(("text", "value"), [("sharp", "sharp"), ("3", 3), ("0.5", 0.5)])
-def test_an_option_without_a_default_value_may_be_set(package, monkeypatch, text, value):
-    file = inspect.getfile(importlib.import_module("configs.digits"))
-    arguments = (f"--config={file}:own:certainty", f"--config.loss.options.note={text}")
-    config = parsed(monkeypatch, *arguments)
-    assert config.loss.options.to_dict() == {"power": 2.0, "note": value}
-    assert json.loads(json.dumps(cli.plain(config)))["loss"]["options"]["note"] == value
-    imports.loss(config.loss.name, config.loss.options)
 
 
 SETTINGS = {
@@ -257,40 +199,23 @@ def test_flags_add_the_keys_of_optimizers_and_schedules_that_the_config_lacks(mo
         [config.optimizer.learning_rate * config.schedule.warm_up_factor, 0.1], rel=1e-3
     )
     building.optimizer(config, 0.1)
-    with pytest.raises(AttributeError, match="b3"):
-        parsed(monkeypatch, f"--config={file}:focal", "--config.optimizer.b3=0.9")
-    centered = parsed(monkeypatch, f"--config={file}", "--config.optimizer.centered")
-    assert centered.optimizer.centered is True
-
-
-@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
-def test_flags_add_the_options_of_the_data_set_that_the_config_lacks(monkeypatch):
-    file = inspect.getfile(importlib.import_module("configs.cifar10_resnet20"))
-    config = parsed(
-        monkeypatch,
-        f"--config={file}",
-        *("--config.data.options.imbalance=100", "--config.data.options.source=tfds"),
-    )
-    assert {*config.data.options} - {*parsed(monkeypatch, f"--config={file}").data.options} == {
-        *("imbalance", "source")
-    }
-    assert (config.data.options.imbalance, config.data.options.source) == (100, "tfds")
-    with pytest.raises(AttributeError, match="imbalanced"):
-        parsed(monkeypatch, f"--config={file}", "--config.data.options.imbalanced=100")
+    config = parsed(monkeypatch, f"--config={file}:focal", "--config.optimizer.b3=0.9")
+    with pytest.raises(ValueError, match="key of config"):
+        building.optimizer(config, 0.1)
+    nesterov = parsed(monkeypatch, f"--config={file}", "--config.optimizer.nesterov")
+    assert nesterov.optimizer.nesterov is True
 
 
 @pytest.mark.parametrize(
     ("path", "message"),
     [
-        ("own.py:loss:x", r"the loss 'own.py:loss:x' must look like my_package.module:name"),
-        ("absent.part:loss", r"there is no module 'absent' for the loss, neither in /.* nor among"),
-        ("own.part:loss", r"there is no module 'own.part' for the loss"),
-        ("own:certanty", r"the module own \(.*own.py\) has no 'certanty'; did you mean 'certainty"),
+        ("absent.part:loss", "the module absent.part of the loss cannot be imported from /"),
+        ("own:certanty", "the module own has no 'certanty'; did you mean 'certainty'"),
         ("own:number", "the loss own:number must be callable, got a value of type int"),
-        ("own:odd", r"own:odd must be a function of \(logits, labels\).*it requires logits\."),
-        ("own:fewer", "the loss own:fewer must return a value of type Objective, got .*Dataset"),
-        ("broken:loss", r"broken cannot be imported \(broken.py, line 2\): ModuleNotFoundError"),
-        ("typo:loss", r"typo cannot be imported \(typo.py, line 1\): SyntaxError"),
+        ("own:odd", r"own:odd must be a function of \(logits, labels\)"),
+        ("own:fewer", "own:fewer must be or return a value of type Objective, got .*Dataset"),
+        ("broken:loss", "the module broken of the loss cannot be imported .* ModuleNotFoundError"),
+        ("typo:loss", "the module typo of the loss cannot be imported .* SyntaxError"),
     ],
 )
 def test_what_cannot_be_imported_is_one_sentence(package, path, message):
@@ -304,8 +229,8 @@ def test_what_cannot_be_imported_is_one_sentence(package, path, message):
     [
         ({"loss.name": "own:mean"}, r"own:mean must return one value for each example, .* \(\)"),
         ({"model.name": "own:fewer"}, "'own:fewer' has no option 'num_classes'"),
-        ({"metrics": ("own:mean",)}, "the metric own:mean must be made with the decorator"),
-        ({"data.name": "own:factory"}, "own:factory must return a value of type Dataset"),
+        ({"metrics": ("own:mean",)}, "own:mean must be or return a value of type Metric"),
+        ({"data.name": "own:factory"}, "own:factory must be or return a value of type Dataset"),
     ],
 )
 def test_members_of_another_kind_are_refused(package, change, message):
@@ -373,17 +298,3 @@ def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(pac
     output = refused("evaluate", f"--workdir={folder}", "--resamples=20")
     assert f"the config of {folder} names code to import, own:certainty, own:factory" in output
     assert not (package / "imported").exists()
-
-
-@pytest.mark.slow
-def test_a_sweep_and_an_evaluation_with_code_of_the_users_own(package, monkeypatch):
-    monkeypatch.setenv("PYTHONPATH", str(package))
-    short = ("--config=configs/digits.py", "--config.num_epochs=1", "--resamples=100")
-    own = "own:certainty"
-    folder = package / "sweep"
-    finish("sweep", *short, f"--losses=cross_entropy,{own}", f"--workdir={folder}")
-    cells = json.loads((folder / "sweep.json").read_text())["cells"]
-    assert {cell["loss"] for cell in cells} == {"cross_entropy", own}
-    alone = folder / "runs" / own / "1"
-    for permission in ("--allow_imports", f"--config.loss.name={own}"):
-        finish("evaluate", f"--workdir={alone}", "--resamples=20", permission)

@@ -45,16 +45,6 @@ def test_a_run_hands_out_what_it_is_evaluated_with(run, ending):
         np.testing.assert_array_equal(one, other)
 
 
-def test_a_folder_may_have_a_colon_in_its_name(run, tmp_path):
-    folder, variables = run
-    (tmp_path / "a:b").symlink_to(folder, target_is_directory=True)
-    network, random = variables_of(3, seed=1)
-    for ending in ("", ":best_nll"):
-        result = initial.variables(f"{tmp_path / 'a:b'}{ending}", network, random)
-        kernels = (tree["params"]["head"]["kernel"] for tree in (result, variables))
-        np.testing.assert_array_equal(*kernels)
-
-
 def test_other_classes_get_another_head(run, capsys):
     folder, variables = run
     network, random = variables_of(5, seed=1)
@@ -90,33 +80,6 @@ def test_a_released_network_with_our_classes_or_others(name, tmp_path):
 
 
 BERT = {"words": 9, "width": 4, "depth": 1, "heads": 2, "mlp_width": 8, "places": 6}
-
-
-def test_a_folder_of_a_bert(tmp_path):
-    network = models.bert(num_classes=3, **BERT)
-    init = jax.jit(functools.partial(network.init, train=False))
-    theirs, random = (init(jax.random.key(seed), network.example_inputs()) for seed in (0, 1))
-    folder = tmp_path / "bert"
-    models.write_bert(folder, network, theirs)
-    result = initial.variables(str(folder), network, random)
-    for leaf, expected in zip(*map(jax.tree.leaves, (result, theirs)), strict=True):
-        np.testing.assert_array_equal(leaf, expected)
-    # A pretrained BERT has no last layer: every seed keeps its own.
-    weights = models.read_weights(folder / "model.safetensors")
-    encoder = {name: w for name, w in weights.items() if not name.startswith("classifier.")}
-    models.write_weights(folder / "model.safetensors", encoder)
-    result = initial.variables(str(folder), network, random)["params"]
-    np.testing.assert_array_equal(result["head"]["kernel"], random["params"]["head"]["kernel"])
-    np.testing.assert_array_equal(result["pooler"]["kernel"], theirs["params"]["pooler"]["kernel"])
-    with pytest.raises(ValueError, match="a BERT without a last layer: fine-tune it first"):
-        initial.variables(str(folder), network, random, anew=False)
-    # The heads change no shape.
-    unlike = models.bert(num_classes=3, **{**BERT, "heads": 1, "mlp_width": 5})
-    with pytest.raises(ValueError, match="set the network's options heads=2, mlp_width=8"):
-        initial.variables(str(folder), unlike, random)
-    perceptron, random = variables_of(3)
-    with pytest.raises(ValueError, match=r"holds a BERT: set model\.name=bert"):
-        initial.variables(str(folder), perceptron, random)
 
 
 def test_refusals(run, tmp_path, capsys):

@@ -3,10 +3,8 @@
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, metrics
-from experiments.reports import comparison, summary
-from experiments.running import finished
-from tests.experiments.test_compare import BINS, CLASSES, EXAMPLES, compared, leave, stored
+from experiments.evaluation import finished
+from tests.experiments.test_compare import CLASSES, EXAMPLES, leave, stored
 
 LENGTH = 5
 
@@ -24,38 +22,6 @@ def by_sentence(folder, *, void=-1):
         }
         np.savez(folder / f"predictions_{part}.npz", **arrays)
     return folder
-
-
-def present(folder, part):
-    with np.load(folder / f"predictions_{part}.npz") as arrays:
-        counts = arrays["weights"] > 0
-        return tuple(arrays[name][counts] for name in ("logits", "labels", "weights"))
-
-
-@pytest.mark.slow
-def test_a_comparison_sees_the_labels_that_have_weight(tmp_path):
-    folders = [by_sentence(leave(tmp_path / name, n)) for n, name in enumerate("ab")]
-    result = compared(*folders)
-    (part,) = result.parts
-    metric = metrics.ece.with_options(num_bins=BINS)
-    for folder in folders:
-        fit = calibrators.temperature.fit(*present(folder, "validation"))
-        (temperature,) = part.summary.temperatures[summary.AFTER][folder.name]
-        assert temperature == pytest.approx(float(fit.temperature), rel=1e-5)
-        logits, labels, weights = present(folder, "test")
-        for phase, z in (
-            (summary.BEFORE, logits),
-            (summary.AFTER, calibrators.temperature.apply(fit, logits)),
-        ):
-            cells = {
-                c.metric: c for c in part.summary.cells if (c.loss, c.phase) == (folder.name, phase)
-            }
-            assert cells["ece"].value == pytest.approx(float(metric(z, labels, weights)), abs=1e-5)
-            hits = np.average(np.argmax(z, axis=-1) != labels, weights=weights)
-            assert cells["error"].value == pytest.approx(hits, abs=1e-6)
-            table = part.summary.reliability[phase][folder.name]
-            assert float(np.sum(table.weight)) == pytest.approx(weights.sum(), rel=1e-5)
-    assert comparison.records(result)
 
 
 def test_weights_that_differ_are_refused_and_void_labels_are_not(tmp_path):

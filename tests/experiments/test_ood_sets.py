@@ -4,8 +4,7 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments.reports import ood_sets
-from tests.data import tiny_intents
+from experiments.datasets import ood_sets
 
 
 def test_names_and_options():
@@ -61,14 +60,3 @@ def test_refusals(asked, message):
         ood_sets.named([asked], data.named("digits"), None)
     with pytest.raises(ValueError, match="needs images, and a value for white; gaussians has none"):
         ood_sets.named(["gaussian_noise"], data.named("gaussians"), None)
-
-
-def test_texts_in_other_numbers_are_refused(tmp_path):
-    tiny_intents.clinc150(tmp_path)
-    run = data.named("clinc150", data_dir=str(tmp_path), words=50)
-    with pytest.raises(
-        ValueError, match=r"numbers words otherwise than clinc150.*\n.*as words=5000"
-    ):
-        ood_sets.named(["clinc150:scope=out"], run, str(tmp_path))
-    (outside,) = ood_sets.named(["clinc150:scope=out:words=50"], run, str(tmp_path)).values()
-    assert len(outside) == 3

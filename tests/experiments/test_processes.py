@@ -68,30 +68,3 @@ def test_a_cluster_that_jax_knows(starts_with, variables):
     options, last = starts_with(variables)
     assert not {"coordinator_address", "num_processes", "process_id"} & set(options)
     assert last == "shutdown"
-
-
-@pytest.mark.parametrize(
-    ("variables", "values"),
-    [
-        ({}, {}),
-        ({}, {"num_processes": 1}),
-        ({}, {"coordinator": HERE, "num_processes": 1, "process_id": 0}),
-        (SLURM, {"num_processes": 1}),  # flags win
-        (SLURM | {"SLURM_STEP_NUM_TASKS": "1"}, {}),  # srun --ntasks=1 in a larger job
-        ({**SLURM, "SLURM_NTASKS": "1"}, {}),
-        ({"SLURM_NTASKS": "4", "SLURM_PROCID": "0"}, {}),  # a batch script without srun
-        ({**OPEN_MPI, "OMPI_COMM_WORLD_SIZE": "1"}, {}),
-        ({"TPU_WORKER_HOSTNAMES": "localhost"}, {}),
-    ],
-)
-def test_one_process(starts_with, variables, values):
-    assert not starts_with(variables, **values)
-
-
-def test_a_cluster_that_jax_does_not_understand(starts_with, monkeypatch):
-    def fail(**options):
-        raise ValueError("coordinator_address should be defined.")
-
-    monkeypatch.setattr(jax.distributed, "initialize", fail)
-    with pytest.raises(cli.Failed, match="could not start the processes: coordinator_address"):
-        starts_with(SLURM)

@@ -64,47 +64,6 @@ def test_more_epochs_are_one_long_run(run, tmp_path):
     assert '"num_epochs": 5' in (run / "config.json").read_text()
 
 
-@pytest.mark.slow
-def test_other_metrics_bins_and_tests(run):
-    changes = {
-        "metrics": ("brier",),
-        "num_bins": 10,
-        "evaluate_test": True,
-        "patience": 9,
-        "patience_for": "brier",
-        "num_epochs": 3,
-    }
-    config = small(**changes)
-    with config.unlocked():
-        config.best = {"nll": "min", "brier": "min"}
-    outcome = fitted(run, config)
-    assert outcome.finished
-    assert set(outcome.best) == {"nll", "brier"}
-    rows = log.read_rows(run / log.ROWS)
-    assert [row["step"] for row in rows] == [2, 4, 6]
-    assert "validation_ece" in rows[0]
-    assert "validation_ece" not in rows[-1]
-    assert {"validation_brier", "test_brier"} <= set(rows[-1])
-    table = (run / log.TABLE).read_text().splitlines()
-    assert {"test_brier", "validation_ece"} <= set(table[0].split(","))
-    assert {line.count(",") for line in table} == {table[0].count(",")}
-    row = dict(zip(table[0].split(","), table[-1].split(","), strict=True))
-    assert float(row["test_brier"]) == rows[-1]["test_brier"]
-    assert row["validation_ece"] == ""
-
-
-@pytest.mark.slow
-def test_more_patience_goes_on_and_another_metric_waits_anew(tmp_path):
-    """With a learning rate of 0 nothing improves after the first evaluation."""
-    changes = {"optimizer.learning_rate": 0.0, "num_epochs": 9, "patience_for": "nll"}
-    assert fitted(tmp_path, small(patience=2, **changes)).step == 3 * 2
-    assert fitted(tmp_path, small(patience=2, **changes)).already
-    assert fitted(tmp_path, small(patience=3, **changes)).step == 4 * 2
-    anew = fitted(tmp_path, small(patience=3, **changes | {"patience_for": "ece"}))
-    assert anew.step == 7 * 2  # three more evaluations without a better ECE
-    assert fitted(tmp_path, small(patience=0, **changes)).step == 9 * 2
-
-
 @pytest.mark.parametrize(
     ("changes", "message"),
     [

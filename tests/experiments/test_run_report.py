@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 
-from experiments.reports import evaluation_record, run_report
+from experiments.reports import run_report
 
 
 def leave(folder, **measured):
@@ -25,40 +25,6 @@ def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path
     page = (tmp_path / "report.md").read_text()
     assert "| seed | epoch | validation error |" in page
     assert "| mean ± sd |  | 0.2500 ± 0.0000 |" in page
-
-
-def test_a_report_of_older_weights_says_so(tmp_path):
-    folder = leave(tmp_path / "run")
-    (folder / "report").mkdir()
-    (folder / "report" / "report.json").write_text('{"settings": {"checkpoint": "latest, step 8"}}')
-    evaluation_record.write(folder, evaluation_record.Evaluated("latest", 8))
-    assert run_report._scored(folder).endswith("after calibration (latest, step 8)")
-    with (folder / "metrics.jsonl").open("a") as log:
-        log.write('{"epoch": 3, "step": 12}\n')
-    assert run_report._scored(folder).endswith("(latest, step 8; the training went on after it)")
-
-
-def test_a_report_names_its_own_weights_where_the_record_is_of_others(tmp_path):
-    folder = leave(tmp_path / "run")
-    (folder / "report").mkdir()
-    (folder / "report" / "report.json").write_text(
-        '{"settings": {"checkpoint": "best_ece, step 4"}}'
-    )
-    evaluation_record.write(folder, evaluation_record.Evaluated("latest", 8))
-    assert run_report._scored(folder).endswith("after calibration (best_ece, step 4)")
-
-
-def test_the_page_states_the_bins_of_its_rows(tmp_path):
-    folder = leave(tmp_path / "run")  # the config has 15 bins
-    assert run_report._facts(folder)["bins"] == 15
-    start = {"step": 0, "versions": {}}
-    starts = [start | {"num_bins": 10}]
-    for later, bins in ((None, 10), (8, 10), (4, "differ between rows: 10, 15")):
-        if later is not None:
-            starts = [*starts[:1], start | {"step": later, "num_bins": 15}]
-        lines = "".join(json.dumps(each) + "\n" for each in starts)
-        (folder / "environment.jsonl").write_text(lines)
-        assert run_report._facts(folder)["bins"] == bins
 
 
 def test_a_report_of_the_user_stays(tmp_path):

@@ -1,13 +1,11 @@
 """Intervals of means over seeds: their formula, their limits, and how often they cover."""
 
-import jax
 import numpy as np
 import pytest
 import scipy.stats
 
-from calib_jax import inference, metrics
+from calib_jax import inference
 from experiments.reports import seed_intervals
-from tests.inference.simulations import simulated, softmax
 
 
 def bound(value, low, high, p_value=0.001):
@@ -46,43 +44,3 @@ def test_the_lower_end_is_0_unless_the_runs_together_reject():
     assert seed_intervals.of_bounds([rejecting, other]).low == 0  # 2 x mean p is .061
     assert seed_intervals.of_bounds([rejecting, rejecting, rejecting, other]).low > 0
     assert seed_intervals.of_bounds([bound(0.9, 0.5, 1.0), bound(0.8, 0.5, 1.0)]).high == 1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("spread", [0.0, 0.3])
-@pytest.mark.parametrize("center", [0.0, 0.5])
-def test_coverage_of_the_mean_over_seeds(center, spread, capsys):
-    """Check 300 sets of three runs whose logits are too large by a random factor."""
-    random = np.random.default_rng(0)
-    logits, _, truth = simulated(random, 100_000, 3)
-    factors = np.exp(center + spread * random.standard_normal(50))
-    errors = [[], []]
-    for factor in factors:  # the truth, over seeds and examples
-        p = softmax(factor * logits)
-        top, bins = p.argmax(-1), np.ceil(15 * p.max(-1))
-        right = truth[np.arange(len(p)), top]
-        gaps = [np.sum((p.max(-1) - right)[bins == b]) for b in range(1, 16)]
-        errors[0].append(np.sum(np.abs(gaps)) / len(p))
-        errors[1].append(np.mean(1 - right))
-    truths = np.mean(errors, axis=1)
-    covered = np.zeros(2)
-    for trial in range(300):
-        rows = random.integers(0, len(logits), 500)
-        labels = (truth[rows].cumsum(-1) < random.random((500, 1))).sum(-1).clip(0, 2)
-        runs = [random.choice(factors).astype(np.float32) * logits[rows] for _ in range(3)]
-        key = jax.random.key(trial)
-        bounds = [
-            inference.noise_bound(metrics.ece, run, labels, key=key, num_resamples=100)
-            for run in runs
-        ]
-        wrong = np.array([run.argmax(-1) != labels for run in runs])
-        drawn = random.integers(0, 500, (200, 500))
-        intervals = (
-            seed_intervals.of_bounds(bounds),
-            seed_intervals.of_samples(wrong.mean(1), wrong[:, drawn].mean(-1)),
-        )
-        covered += [i.low <= t <= i.high for i, t in zip(intervals, truths, strict=True)]
-    shares = covered / 300
-    with capsys.disabled():
-        print(f"\ncenter {center}, spread {spread}: covered ece {shares[0]}, error {shares[1]}")
-    assert np.all(shares >= 0.85)

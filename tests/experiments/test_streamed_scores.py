@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics
-from experiments.reports import streamed_scores
+from experiments.evaluation import streamed_scores
 
 SEVERAL = {name: metrics.named(name) for name in ("accuracy", "nll")}
 
@@ -58,13 +58,3 @@ def test_values_are_read_back_and_damaged_ones_are_refused(tmp_path):
             streamed_scores.read(tmp_path)
     streamed_scores.remove(tmp_path)
     assert streamed_scores.read(tmp_path) is None
-
-
-def test_a_calibrator_is_fitted_on_evenly_spaced_examples(monkeypatch):
-    monkeypatch.setattr(streamed_scores, "_MOST_ROWS", 10)
-    rows = np.arange(48.0)
-    blocks = [(np.stack([part, part], -1), part, part) for part in np.split(rows, [5, 6, 30])]
-    logits, labels, weights = streamed_scores._sample(blocks)
-    np.testing.assert_array_equal(labels, rows[::8])
-    np.testing.assert_array_equal(logits[:, 1], labels)
-    np.testing.assert_array_equal(weights, labels)

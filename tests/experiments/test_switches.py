@@ -8,17 +8,10 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from calib_jax import models, train
+from calib_jax import train
 from experiments.running import building
-from tests.experiments.processes import finish
 from tests.experiments.test_building import config_of
 from tests.selection import first_case
-
-
-def residual(*, num_classes, dtype="float32", remat=False):
-    """A residual network of two blocks without batch norm, whose examples are independent."""
-    sizes = {"width": 8, "norm": "none", "num_classes": num_classes}
-    return models.resnet([1, 1], False, **sizes, dtype=dtype, remat=remat)
 
 
 def network(**changes):
@@ -67,16 +60,6 @@ def distance(one, other):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("switch", [{"remat": True}, {"accumulate": 4}])
-def test_switches_of_memory_change_no_number(plain, switch):
-    state, logits = after_a_step(network(**switch))
-    assert distance(state.params, plain[0].params) < 1e-6
-    assert distance(logits, plain[1]) < 1e-6
-    if "remat" in switch:
-        assert network(**switch).module.remat
-
-
-@pytest.mark.slow
 def test_half_precision_keeps_parameters_and_logits(plain):
     state, logits = after_a_step(network(precision="bfloat16"))
     assert network(precision="bfloat16").module.dtype == "bfloat16"
@@ -110,26 +93,3 @@ def test_float32_permits_no_shorter_factors(precision, expected):
 def test_an_option_of_the_network_holds_where_its_switch_is_left():
     experiment = network(**{"model.options.dtype": "bfloat16", "model.options.remat": True})
     assert (experiment.module.dtype, experiment.module.remat) == ("bfloat16", True)
-
-
-@pytest.mark.parametrize(
-    ("changes", "message"),
-    [
-        ({"remat": True}, "remat=True needs a network with the option 'remat', and mlp has none"),
-        ({"precision": "half"}, "precision must be one of 'float32', 'tensorfloat32'"),
-    ],
-)
-def test_switches_that_cannot_be(changes, message):
-    config = config_of("digits")
-    config.update_from_flattened_dict(changes)
-    with pytest.raises(ValueError, match=message):
-        building.build(config)
-
-
-@pytest.mark.slow
-def test_another_network_drops_the_options_of_the_configs_own(tmp_path):
-    config = "--config=configs/digits.py"
-    few = ("--config.num_epochs=1", "--config.data.options.training_size=50")
-    other = ("--config.model.name=linear", "--config.model.options.init=he_normal")
-    output = finish("train", config, f"--workdir={tmp_path}", *few, *other)
-    assert output.count("note: the options of mlp (hidden) fall away, and linear has its") == 1

@@ -1,8 +1,6 @@
 """Translating the lines of a text, the subwords of a run, and (slow) scores by sacrebleu."""
 
-import dataclasses
 import functools
-import json
 import math
 import subprocess
 import sys
@@ -13,7 +11,6 @@ import pytest
 from ml_collections import ConfigDict
 
 from calib_jax import data, models
-from experiments.running import subword_files
 from experiments.translation import bleu, networks
 from tests.data import tiny
 from tests.experiments.processes import ROOT, environment, finish
@@ -48,78 +45,6 @@ def test_every_line_has_its_translation():
     # A character that was never seen is an unknown subword.
     other = translated(["ein \u4e2d rennt."])[0]
     assert other == translated(["ein \u0429 rennt."])[0]
-
-
-def test_no_row_is_without_a_sentence(monkeypatch):
-    sources = []
-
-    def recorded(network, variables, source, **options):
-        sources.append(source)
-        return search(network, variables, source, **options)
-
-    search = models.translate
-    monkeypatch.setattr(models, "translate", recorded)
-    translated(["Hund.", "Mann.", "Kater.", "", "ein Hund."] * 2, batch_size=5)
-    assert [len(source) for source in sources] == [5, 4]
-    assert all(source.any(axis=1).all() for source in sources)
-
-
-def test_runs_with_other_data_or_subwords_are_not_compared():
-    first = translator()
-    data_of = ConfigDict({"data": {"name": "multi30k", "options": {"direction": "de-en"}}})
-    first = dataclasses.replace(first, config=data_of)
-    fewer = dataclasses.replace(first, subwords=data.Subwords(first.subwords.pieces[:-1]))
-    other = ConfigDict({"data": {"name": "multi30k", "options": {"direction": "en-de"}}})
-    networks.check_same_data({"a": first, "b": first})
-    with pytest.raises(ValueError, match="b and a translate other data, or have other subwords"):
-        networks.check_same_data({"a": first, "b": fewer})
-    with pytest.raises(ValueError, match="b and a translate other data, or have other subwords"):
-        networks.check_same_data({"a": first, "b": dataclasses.replace(first, config=other)})
-
-
-def test_the_end_of_a_long_line_is_cut_off():
-    long = "ein Hund " * 20
-    translations, warnings = translated(["Hund.", long])
-    assert len(warnings) == 1
-    assert warnings[0].startswith("line 2 has ")
-    assert warnings[0].endswith("subwords, and the network reads 11: its end is cut off.")
-    assert translations[1] == translated([long + "Kater"])[0][0]
-
-
-@pytest.mark.slow
-def test_token_logits_are_those_of_real_tokens(tmp_path):
-    tiny.multi30k(tmp_path)
-    trained = translator()
-    trained.subwords.write(tmp_path / "subwords.txt")
-    dataset = data.multi30k(data_dir=str(tmp_path), subwords=str(tmp_path / "subwords.txt"))
-    long = models.transformer(num_classes=60, **NETWORK | {"places": 64})
-    trained = networks.Translator(long, trained.variables, trained.subwords, ConfigDict(), "")
-    logits, labels, sentences = trained.token_logits(dataset.test, batch_size=3)
-    examples = dataset.test[np.arange(7)]
-    kept = examples.weights > 0
-    assert labels.tolist() == examples.labels[kept].tolist()
-    assert sentences.tolist() == np.argwhere(kept)[:, 0].tolist()
-    whole = jax.jit(functools.partial(long.apply, train=False))(trained.variables, examples.inputs)
-    np.testing.assert_allclose(logits, np.asarray(whole)[kept], rtol=1e-4, atol=1e-4)
-
-
-def test_the_subwords_of_a_run_are_kept_and_compared(tmp_path):
-    german, english = tiny.sentences(20)
-    known, other = data.Subwords.of(german, size=40), data.Subwords.of(english, size=40)
-    folder = tmp_path / "run"
-    subword_files.keep(folder, None)
-    subword_files.keep(folder, data.Vocabulary(("a",)))
-    assert not folder.exists()
-    with pytest.raises(ValueError, match=r"has no subwords\.txt: it holds no run of a translation"):
-        subword_files.read(folder, 40)
-    for _ in range(2):  # a run that resumes
-        subword_files.keep(folder, known)
-    assert subword_files.read(folder, 40) == known
-    for compare in (subword_files.keep, subword_files.check):
-        with pytest.raises(ValueError, match="holds other subwords than the data set"):
-            compare(folder, other)
-    with pytest.raises(ValueError, match="has 40 subwords and the network 41: the file is of anot"):
-        subword_files.read(folder, 41)
 
 
 TRAIN = (
@@ -218,42 +143,3 @@ def test_bleu_is_that_of_its_formula():
         assert of_metric["bad"].p_value < 0.01 < 0.05 < of_metric["same"].p_value
         assert of_metric["bad"].score < of_metric["good"].score
     assert "tok:13a" in signatures["BLEU"]
-
-
-@pytest.mark.slow
-def test_a_temperature_without_an_optimum_has_no_p_value():
-    # In a process of its own, because two programs define the same flags.
-    done = subprocess.run(
-        [sys.executable, "-m", "tests.experiments.translation_pages"],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=True,
-    )
-    for values in json.loads(done.stdout):
-        quality = {column: of["BLEU"]["b"] for column, of in values["quality"].items()}
-        assert quality["1"]["p_value"] == 0.04
-        assert quality["fitted"]["p_value"] is None
-
-
-@pytest.mark.slow
-def test_scores_of_two_runs(tmp_path):
-    pytest.importorskip("sacrebleu")
-    tiny.multi30k(tmp_path / "sets")
-    sets = f"--data_dir={tmp_path / 'sets'}"
-    for seed in (1, 2):
-        finish(*TRAIN, f"--workdir={tmp_path / str(seed)}", f"--config.seed={seed}", sets)
-    out = tmp_path / "out"
-    output = finish(
-        "translation.score",
-        *(tmp_path / str(seed) for seed in (1, 2)),
-        *(sets, f"--out={out}", "--resamples=100", "--beam=2"),
-    )
-    values = json.loads((out / "translation.json").read_text())
-    assert values["sentences"] == 7
-    assert set(values["quality"]["fitted"]["chrF"]) == {"1", "2"}
-    for name in ("1", "2"):
-        lines = (out / f"translations_{name}.txt").read_text().split("\n")
-        assert len(lines) == 8
-    assert (out / "tokens_1").is_dir()
-    assert "2, T fitted: chrF " in output

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses, models, train
-from calib_jax.core.statistics import Joint, merged
+from calib_jax.core.statistics import Joint
 from tests.train import tasks
 
 # 38 examples in batches of 10: the last batch of an epoch has 8, on 8 devices one or two each.
@@ -114,60 +114,6 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
     close(measured_one, measured_eight, 1e-9)
 
 
-class Dropping(nn.Module):
-    """A user's network with the parameters of `tasks.variables`, and two layers of dropout."""
-
-    by_example: bool
-
-    @nn.compact
-    def __call__(self, x, *, train, keys=None):
-        x = self._dropped(x, train, keys)
-        shapes = {name: leaf.shape for name, leaf in tasks.variables()["params"].items()}
-        params = {
-            name: self.param(name, nn.initializers.zeros, shape, float)
-            for name, shape in shapes.items()
-        }
-        hidden = jnp.tanh(x @ params["in"] + params["in_bias"][None])
-        hidden = self._dropped(hidden, train, keys)
-        return hidden @ params["out"] + params["out_bias"][None]
-
-    def _dropped(self, x, train, keys):
-        if self.by_example:
-            return models.Dropout(0.5)(x, train, keys)
-        return nn.Dropout(0.5, deterministic=not train)(x)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("accumulate", [1, 2])
-def test_dropout_by_example_is_the_same_on_two_devices_and_that_of_flax_is_not(accumulate, x64):
-    """The README and own.md name models.Dropout for results that no number of devices changes."""
-    params = tasks.variables()["params"]
-
-    def parameters(num_devices, *, by_example):
-        network = train.linen(Dropping(by_example))
-        keys = jax.random.split(jax.random.key(0), 10)
-        of_mode = [
-            network(params, {}, jnp.asarray(SOURCE.inputs[:10]), train=mode, rng=keys)[0]
-            for mode in (True, False)
-        ]
-        assert np.abs(of_mode[0] - of_mode[1]).max() > 0.1  # training drops
-        states, _ = tasks.trained(
-            losses.objective("cross_entropy"),
-            SOURCE,
-            num_devices=num_devices,
-            steps=6,
-            accumulate=accumulate,
-            network=network,
-        )
-        assert tasks.differing(states) == []
-        return train.first(states).params
-
-    one = parameters(1, by_example=True)
-    close(one, parameters(2, by_example=True), 1e-9)
-    of_flax = [parameters(count, by_example=False)["in"] for count in (1, 2)]
-    assert np.abs(of_flax[0] - of_flax[1]).max() > 1e-3
-
-
 @pytest.mark.parametrize(
     "names",
     [pytest.param(DISTINCT, marks=pytest.mark.slow), pytest.param(OTHERS, marks=pytest.mark.slow)],
@@ -212,18 +158,6 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     np.testing.assert_array_equal(real(evidence(train.Streamed)), real(result))
 
 
-def test_totals_merge_in_double_precision():
-    many = [
-        losses.objective("recall").evidence(
-            losses.objective("recall").init(2),
-            np.zeros((1, 2), np.float32),
-            np.zeros(1, np.int32),
-            np.full(1, 2.0**24, np.float32),
-        )
-    ] * 3
-    assert float(merged(many)["count"][0]) == 3 * 2.0**24
-
-
 class Normalised(nn.Module):
     """Two dense layers with batch norm and dropout between them."""
 
@@ -235,24 +169,6 @@ class Normalised(nn.Module):
         x = models.BatchNorm(axis_name=self.axis_name, dtype=jnp.float64)(x, train=train, mask=mask)
         x = models.Dropout(0.3)(jnp.tanh(x), train, keys)
         return nn.Dense(tasks.NUM_CLASSES, param_dtype=jnp.float64)(x)
-
-
-def test_a_program_donates_and_compiles_once():
-    devices = train.local_devices(2)
-    traces = []
-
-    def step(total, part):
-        traces.append(1)
-        return total + jax.lax.psum(part, train.AXIS)
-
-    run = train.data_parallel(step, devices, donate=(0,))
-    total = first = train.replicate(np.zeros(3), devices)
-    part = train.split(np.arange(6.0).reshape(2, 3), devices)
-    for _ in range(3):
-        total = run(total, part)
-    assert first.is_deleted()
-    assert len(traces) == 1
-    np.testing.assert_array_equal(train.first(total), 3 * np.array([3.0, 5.0, 7.0]))
 
 
 @pytest.mark.slow

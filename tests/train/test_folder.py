@@ -1,12 +1,7 @@
 """The folder of a run: whose it is, what is kept there, and what damage does."""
 
 import dataclasses
-import errno
-import json
-import os
 import shutil
-import subprocess
-import sys
 import types
 
 import jax
@@ -15,7 +10,7 @@ import pytest
 
 from calib_jax import train
 from calib_jax.train import checkpoint, log
-from calib_jax.train.checkpoint import CHECKPOINTS, Checkpoints, NoCheckpoint
+from calib_jax.train.checkpoint import CHECKPOINTS, Checkpoints
 from tests.train import tasks
 from tests.train.test_loop import OBJECTIVE, PLAN, rows_in, run, same, steps_in
 
@@ -66,23 +61,6 @@ def test_one_trainer_a_folder(tmp_path):
     with train.only_one(tmp_path), pytest.raises(train.InUse, match=r"is in use by process \d+"):
         run(tmp_path)
     assert run(tmp_path).finished
-
-
-@pytest.mark.parametrize(
-    ("number", "refused"), [(errno.EAGAIN, True), (errno.EACCES, True), (errno.ENOLCK, False)]
-)
-def test_a_file_system_without_locks_is_a_warning(tmp_path, monkeypatch, number, refused):
-    def flock(file, kind):
-        raise OSError(number, os.strerror(number))
-
-    system = types.SimpleNamespace(flock=flock, LOCK_EX=2, LOCK_NB=4)
-    monkeypatch.setattr(checkpoint, "fcntl", system)
-    if refused:
-        with pytest.raises(train.InUse, match="by another process"), train.only_one(tmp_path):
-            pass
-    else:
-        with pytest.warns(UserWarning, match="cannot be locked"), train.only_one(tmp_path):
-            pass
 
 
 def test_only_what_the_run_has_written_is_removed(tmp_path):
@@ -150,14 +128,6 @@ def test_every_bit_is_restored(tmp_path):
     assert variables["params"]["odd"].tobytes() == odd.tobytes()
 
 
-def test_variables_are_those_of_the_averages(tmp_path):
-    state = tasks.state_of(OBJECTIVE, averaged=True)
-    state = state._replace(average=(jax.tree.map(lambda x: 2 * x, state.params), {}))
-    with kept(tmp_path, 1, state=state) as checkpoints:
-        loaded = checkpoints.variables()["params"]["in"]
-    np.testing.assert_array_equal(loaded, 2 * state.params["in"])
-
-
 def damage_array(folder):
     files = [p for p in (folder / "state").rglob("*") if p.is_file() and p.stat().st_size > 200]
     for path in files:
@@ -193,14 +163,6 @@ def test_a_damaged_newest_checkpoint_means_the_one_before(tmp_path, damage):
     assert (folder / CHECKPOINTS / "12.damaged").is_dir()
 
 
-def test_no_readable_checkpoint_is_an_error(tmp_path):
-    run(tmp_path)
-    for step in steps_in(tmp_path):
-        damage_about(tmp_path / CHECKPOINTS / str(step))
-    with pytest.raises(NoCheckpoint, match=r"none of the \d checkpoints .* can be read: move the"):
-        run(tmp_path)
-
-
 @pytest.mark.parametrize("name", ["20", "012"])
 def test_a_checkpoint_whose_name_is_not_its_step_is_refused(tmp_path, name):
     run(tmp_path)
@@ -220,14 +182,6 @@ def test_a_run_of_another_version_or_network_is_refused(tmp_path):
         pytest.raises(train.AnotherConfig, match=r"params/in_bias is float.* there and nothing"),
     ):
         checkpoints.restore(smaller)
-
-
-def test_a_checkpoint_that_is_not_there_is_named(tmp_path):
-    with (
-        kept(tmp_path, 4, 8) as checkpoints,
-        pytest.raises(NoCheckpoint, match=r"there is no checkpoint 5 in .*; it has 4, 8\."),
-    ):
-        checkpoints.restore(tasks.state_of(OBJECTIVE), 5)
 
 
 def test_reading_disturbs_nothing(tmp_path):
@@ -257,34 +211,6 @@ def test_a_full_disk_stops_with_one_line(tmp_path, monkeypatch):
     assert [row["step"] for row in rows_in(tmp_path)] == [4, 8, 12, 16]
 
 
-@pytest.mark.skipif(not os.access("/dev/full", os.W_OK), reason="no device that is full")
-def test_errors_of_orbax_print_nothing_else(tmp_path):
-    """A write that fails inside orbax."""
-    program = (
-        "import resource, sys, signal, pathlib, jax\n"
-        "from tests.train import tasks\n"
-        "from tests.train.test_folder import kept, OBJECTIVE, train\n"
-        "checkpoints = kept(pathlib.Path(sys.argv[1]))\n"
-        "signal.signal(signal.SIGXFSZ, signal.SIG_IGN)\n"
-        "resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))\n"
-        "try:\n"
-        "    checkpoints.save(jax.device_get(tasks.state_of(OBJECTIVE)), {}, 4)\n"
-        "    checkpoints.wait()\n"
-        "except train.CannotWrite as error:\n"
-        "    print('caught')\n"
-        "checkpoints.close()\n"
-    )
-    done = subprocess.run(
-        [sys.executable, "-c", program, tmp_path],
-        capture_output=True,
-        text=True,
-        timeout=200,
-        env=os.environ | {"JAX_ENABLE_COMPILATION_CACHE": "false"},
-    )
-    assert (done.stdout, done.returncode) == ("caught\n", 0)
-    assert done.stderr.count("\n") <= 1
-
-
 # --------------------------------------------------------------------------------------------
 # Logs.
 
@@ -299,24 +225,6 @@ def test_logs_are_derived_from_the_checkpoint(tmp_path):
     (tmp_path / log.TABLE).write_bytes(b"\0\0")
     assert run(tmp_path).already
     assert {name: (tmp_path / name).read_bytes() for name in names} == before
-
-
-def test_rows_that_are_cut_are_skipped(tmp_path):
-    path = tmp_path / log.ROWS
-    path.write_bytes(b'{"step": 4}\n[1]\n\xff\n{"step": "x"}\n{"step": 8}\n{"step": 12, "cu')
-    assert [row["step"] for row in log.read_rows(path)] == [4, 8]
-    assert log.read_rows(tmp_path / "missing") == []
-
-
-def test_nan_is_null_in_the_logs(tmp_path):
-    made = log.Log(tmp_path, log.Console(1, quiet=True))
-    row = {"step": 1, "epoch": 1.0, "num_epochs": 1, "seconds": 1.0, "examples_per_second": 1.0}
-    rows = [row | {"train_loss": float("nan")}, row | {"train_loss": 1.0, "extra": 2.0}]
-    made.write(rows[:1], {})
-    made.write(rows, {})
-    lines = [json.loads(line) for line in (tmp_path / log.ROWS).read_text().splitlines()]
-    assert lines[0]["train_loss"] is None
-    assert (tmp_path / log.TABLE).read_text().splitlines()[0].endswith("train_loss,extra")
 
 
 def test_an_escape_character_reaches_no_terminal(tmp_path, capsys):

@@ -1,13 +1,10 @@
 """Every rule and a grouped optimizer against torch's documented formulas, written down in NumPy."""
 
-import re
-
 import numpy as np
 import optax
 import pytest
 
 from calib_jax import train
-from calib_jax.train.optimizers import labels_of
 
 STEPS = 20
 RANDOM = np.random.default_rng(0)
@@ -53,42 +50,12 @@ def adagrad(w, g, memory, t, *, rate, eps=1e-10, rate_decay=0.0, initial_accumul
     return w - rate / (1 + (t - 1) * rate_decay) * g / (np.sqrt(memory["s"]) + eps)
 
 
-def adadelta(w, g, memory, t, *, rate, rho=0.9, eps=1e-6):
-    memory["s"] = rho * memory.get("s", 0) + (1 - rho) * g * g
-    step = np.sqrt(memory.get("d", 0) + eps) / np.sqrt(memory["s"] + eps) * g
-    memory["d"] = rho * memory.get("d", 0) + (1 - rho) * step * step
-    return w - rate * step
-
-
-def rmsprop(w, g, memory, t, *, rate, alpha=0.99, eps=1e-8, momentum=0.0, centered=False):
-    memory["s"] = alpha * memory.get("s", 0) + (1 - alpha) * g * g
-    memory["m"] = alpha * memory.get("m", 0) + (1 - alpha) * g
-    variance = memory["s"] - memory["m"] ** 2 if centered else memory["s"]
-    memory["b"] = momentum * memory.get("b", 0) + g / (np.sqrt(variance) + eps)
-    return w - rate * memory["b"]
-
-
-def adamax(w, g, memory, t, *, rate, b1=0.9, b2=0.999, eps=1e-8):
-    memory["m"] = b1 * memory.get("m", 0) + (1 - b1) * g
-    memory["u"] = np.maximum(b2 * memory.get("u", 0), np.abs(g) + eps)
-    return w - rate / (1 - b1**t) * memory["m"] / memory["u"]
-
-
-RULES = {
-    **{"sgd": sgd, "adam": adam, "adagrad": adagrad, "adadelta": adadelta, "rmsprop": rmsprop},
-    "adamax": adamax,
-}
+RULES = {"sgd": sgd, "adam": adam, "adagrad": adagrad}
 CASES = [
     ("sgd", {"momentum": 0.8}),
     ("adam", {"b1": 0.8, "b2": 0.99, "eps": 1e-6}),
     ("adagrad", {}),
     ("adagrad", {"eps": 1e-6, "rate_decay": 0.1, "initial_accumulator": 0.5}),
-    ("adadelta", {}),
-    ("adadelta", {"rho": 0.8, "eps": 1e-4}),
-    ("rmsprop", {}),
-    ("rmsprop", {"alpha": 0.9, "eps": 1e-6, "momentum": 0.7, "centered": True}),
-    ("adamax", {}),
-    ("adamax", {"b1": 0.8, "b2": 0.99, "eps": 1e-6}),
 ]
 
 
@@ -130,7 +97,7 @@ def test_twenty_steps_are_torchs(name, options, x64):
 
 
 GROUPS = {
-    "embedding/*": {"name": "adamax", "weight_decay": 0.0, "b2": 0.9},
+    "embedding/*": {"name": "adam", "weight_decay": 0.0, "b2": 0.9},
     "*/bias": {"weight_decay": 0.0},
     "head/*": {"learning_rate_factor": 10.0},
 }
@@ -140,7 +107,7 @@ def test_twenty_steps_of_a_grouped_optimizer(x64):
     tx = train.grouped("sgd", 0.01, groups=GROUPS, momentum=0.8, weight_decay=0.1)
     default = {"rate": 0.01, "momentum": 0.8}
     settings = dict.fromkeys(PATHS, (sgd, 0.1, default))
-    settings["embedding/table"] = (adamax, 0.0, {"rate": 0.01, "b2": 0.9})
+    settings["embedding/table"] = (adam, 0.0, {"rate": 0.01, "b2": 0.9})
     settings["layer/bias"] = settings["head/bias"] = (sgd, 0.0, default)  # the first group wins
     settings["head/kernel"] = (sgd, 0.1, {"rate": 0.1, "momentum": 0.8})
     assert_near(trained(tx), expected(settings))
@@ -158,127 +125,3 @@ def test_frozen_parameters_stay_and_do_not_count_in_the_norm(x64):
     for path in rest:
         wanted = -0.5 * leaf(gradient, path) / (norm + 1e-6)
         np.testing.assert_allclose(leaf(updates, path), wanted, rtol=1e-12)
-
-
-def test_a_schedule_reaches_every_group(x64):
-    tx = train.grouped(
-        "sgd",
-        lambda step: 1.0 / (1 + step),
-        groups={"head/*": {"learning_rate_factor": 3.0}},
-        momentum=0.0,
-    )
-    state, gradient = tx.init(START), gradient_of(START, 0)
-    for rate in (1.0, 0.5):
-        updates, state = tx.update(gradient, state, START)
-        for path in PATHS:
-            factor = 3 if path.startswith("head") else 1
-            np.testing.assert_allclose(leaf(updates, path), -rate * factor * leaf(gradient, path))
-
-
-def test_a_pattern_that_matches_nothing_shows_the_paths():
-    for patterns, reason in (
-        (["embd*"], "matches no parameter"),
-        (["*", "head/*"], "matches only parameters of the groups before it"),
-    ):
-        with pytest.raises(ValueError, match=f"{re.escape(patterns[-1])}.* {reason}") as raised:
-            labels_of(START, patterns)
-        assert str(raised.value).endswith(
-            "There are: embedding/table, head/bias, head/kernel, layer/bias, layer/kernel."
-        )
-    tx = train.grouped("sgd", 0.1, groups={"embd*": {"frozen": True}})
-    with pytest.raises(
-        ValueError, match="'embd\\*' of the optimizer's groups matches no parameter"
-    ):
-        tx.init(START)
-
-
-@pytest.mark.parametrize(
-    ("settings", "message"),
-    [
-        ({"weight_dekay": 0.0}, "'weight_dekay' .*did you mean 'weight_decay'"),
-        ({"clip_norm": 1.0}, "the group 'head/\\*' of the optimizer has no option 'clip_norm'"),
-        ({"b1": 0.9}, "has no option 'b1'"),
-        ({"name": "adamaxx"}, "did you mean 'adamax'"),
-        ({"frozen": True, "weight_decay": 0.1}, "is frozen, so it takes no other settings"),
-        ({"learning_rate_factor": -1.0}, "learning_rate_factor must be at least 0"),
-    ],
-)
-def test_bad_settings_of_a_group(settings, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        train.grouped("sgd", 0.1, groups={"head/*": settings})
-
-
-TORCH = {
-    "sgd": ("SGD", {"momentum": "momentum"}),
-    "adam": ("Adam", {}),
-    "adagrad": (
-        "Adagrad",
-        {"rate_decay": "lr_decay", "initial_accumulator": "initial_accumulator_value"},
-    ),
-    "adadelta": ("Adadelta", {}),
-    "rmsprop": ("RMSprop", {}),
-    "adamax": ("Adamax", {}),
-    "adamw": ("AdamW", {}),
-}
-
-
-@pytest.fixture
-def torch(x64):
-    """Import torch in double precision."""
-    torch = pytest.importorskip("torch")
-    before = torch.get_default_dtype()
-    torch.set_default_dtype(torch.float64)
-    yield torch
-    torch.set_default_dtype(before)
-
-
-def in_torch(torch, optimizer, tensors):
-    """Train the tensors of all paths for the same steps with torch."""
-    for step in range(STEPS):
-        params = {outer: {} for outer in START}
-        for path, tensor in tensors.items():
-            outer, inner = path.split("/")
-            params[outer][inner] = tensor.detach().numpy().copy()
-        gradient = gradient_of(params, step)
-        for path, tensor in tensors.items():
-            if tensor.requires_grad:
-                tensor.grad = torch.tensor(leaf(gradient, path))
-        optimizer.step()
-    return {path: tensor.detach().numpy() for path, tensor in tensors.items()}
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize(("name", "options"), [*CASES, ("adamw", {"b1": 0.8, "eps": 1e-6})])
-def test_twenty_steps_in_torch(name, options, torch):
-    named, spelled = TORCH[name]
-    theirs = {spelled.get(key, key): value for key, value in options.items()}
-    if name in ("adam", "adamax", "adamw"):
-        betas = theirs.pop("b1", 0.9), theirs.pop("b2", 0.999)
-        theirs["betas"] = betas
-    tensors = {path: torch.tensor(leaf(START, path), requires_grad=True) for path in PATHS}
-    optimizer = getattr(torch.optim, named)(tensors.values(), lr=0.05, weight_decay=0.01, **theirs)
-    wanted = in_torch(torch, optimizer, tensors)
-    params = trained(train.optimizer(name, 0.05, weight_decay=0.01, **options))
-    for path in PATHS:
-        np.testing.assert_allclose(leaf(params, path), wanted[path], rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.slow
-def test_groups_in_torch(torch):
-    tensors = {path: torch.tensor(leaf(START, path), requires_grad=True) for path in PATHS}
-    tensors["embedding/table"].requires_grad = False
-    biases = [tensors[path] for path in PATHS if path.endswith("bias")]
-    optimizer = torch.optim.AdamW(
-        [
-            {"params": [tensors["layer/kernel"]]},
-            {"params": biases, "weight_decay": 0.0},
-            {"params": [tensors["head/kernel"]], "lr": 0.1},
-        ],
-        lr=0.01,
-        weight_decay=0.1,
-    )
-    wanted = in_torch(torch, optimizer, tensors)
-    groups = GROUPS | {"embedding/*": {"frozen": True}}
-    params = trained(train.grouped("adamw", 0.01, groups=groups, weight_decay=0.1))
-    for path in PATHS:
-        np.testing.assert_allclose(leaf(params, path), wanted[path], rtol=1e-9, atol=1e-9)

@@ -2,7 +2,6 @@
 
 import jax
 import numpy as np
-import optax
 import pytest
 
 from calib_jax.train import optimizer
@@ -15,55 +14,11 @@ GRADIENTS = [
 ]
 
 
-def clip(gradient, limit):
-    norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
-    factor = limit / (norm + 1e-6)
-    return {k: g * factor if factor < 1 else g for k, g in gradient.items()}
-
-
-def sgd(w, g, memory, step, *, rate, momentum=0.9, nesterov=False):
-    v = momentum * memory.get("v", 0) + g
-    memory["v"] = v
-    return w - rate * (g + momentum * v if nesterov else v)
-
-
 def adam(w, g, memory, step, *, rate):
     memory["m"] = 0.9 * memory.get("m", 0) + 0.1 * g
     memory["s"] = 0.999 * memory.get("s", 0) + 0.001 * g**2
     m, s = memory["m"] / (1 - 0.9**step), memory["s"] / (1 - 0.999**step)
     return w - rate * m / (np.sqrt(s) + 1e-8)
-
-
-def adagrad(w, g, memory, step, *, rate):
-    memory["s"] = memory.get("s", 0) + g**2
-    return w - rate * g / (np.sqrt(memory["s"]) + 1e-10)
-
-
-@pytest.mark.parametrize(
-    ("name", "rule", "options"),
-    [
-        ("sgd", sgd, {}),
-        ("sgd", sgd, {"momentum": 0.0}),
-        ("sgd", sgd, {"momentum": 0.8, "nesterov": True}),
-        ("adam", adam, {}),
-        ("adagrad", adagrad, {}),
-    ],
-)
-@pytest.mark.parametrize("decay", [0.0, 0.01])
-@pytest.mark.parametrize("limit", [0.0, 2.0])
-def test_the_rule_of_torch(name, rule, options, decay, limit, x64):
-    tx = optimizer(name, 0.1, weight_decay=decay, clip_norm=limit, **options)
-    params, state = START, tx.init(START)
-    wanted, memory = dict(START), {k: {} for k in START}
-    for step, gradient in enumerate(GRADIENTS, start=1):
-        updates, state = tx.update(gradient, state, params)
-        params = optax.apply_updates(params, updates)
-        gradient = clip(gradient, limit) if limit else gradient
-        for key, w in wanted.items():
-            g = gradient[key] + decay * w
-            wanted[key] = rule(w, g, memory[key], step, rate=0.1, **options)
-    for key, w in wanted.items():
-        np.testing.assert_allclose(params[key], w, rtol=1e-12, atol=1e-12)
 
 
 def test_adamw_keeps_the_decay_out_of_the_moments(x64):

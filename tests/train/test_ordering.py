@@ -1,18 +1,15 @@
 """Orders of examples: class-balanced sampling, its frequencies, its copies, and resumed runs."""
 
-import dataclasses
 from collections import Counter
 
-import jax
 import numpy as np
 import pytest
 from scipy import stats
 
-from calib_jax import data, losses, train
+from calib_jax import losses, train
 from calib_jax.core.examples import Draw, Examples
-from calib_jax.train import feeds, loop
+from calib_jax.train import feeds
 from tests.train import tasks
-from tests.train.test_loop import PLAN, rows_in, run, same, stopping_after_chunks, task_of
 
 LABELS = np.repeat([0, 2, 3, 4], [16, 9, 4, 1])  # no example of class 1
 OBJECTIVE = losses.objective("cross_entropy")
@@ -52,28 +49,6 @@ def test_seeds_and_epochs_sample_independently():
     assert len(orders) == 4
     assert len(sample(0, 0)) == len(LABELS)
     np.testing.assert_array_equal(sample(1, 2), train.class_balanced(LABELS)(1, 2))
-
-
-@pytest.mark.parametrize(
-    ("labels", "options", "message"),
-    [
-        (np.zeros((3, 2), int), {}, r"one integer label for each example, got .* \(3, 2\)"),
-        (np.zeros(0, int), {}, r"got labels of shape \(0,\)"),
-        (np.zeros(3), {}, "type float64"),
-        (LABELS, {"present": LABELS > 9}, "needs an example that may be sampled, and has none"),
-        (LABELS, {"num_samples": -1}, "num_samples must be at least 0, got -1"),
-        (LABELS, {"present": np.array([1, 3])}, "present must have one entry for each label"),
-    ],
-)
-def test_labels_that_have_no_classes(labels, options, message):
-    with pytest.raises(ValueError, match=message):
-        train.class_balanced(labels, **options)
-
-
-@pytest.mark.parametrize("name", ["batch_size", "multiple", "accumulate"])
-def test_batches_of_no_parts_are_refused(name):
-    with pytest.raises(ValueError, match=f"{name} must be at least 1, got 0"):
-        train.in_batches(np.arange(5), **{"batch_size": 3, name: 0})
 
 
 @pytest.mark.parametrize(("multiple", "accumulate"), [(1, 1), (4, 1), (2, 3)])
@@ -133,69 +108,3 @@ def test_the_copies_of_an_example_have_views_of_their_own():
 
 # --------------------------------------------------------------------------------------------
 # Runs.
-
-
-def balanced(num_samples=55, **changes):
-    source = tasks.examples(38)
-    order = train.class_balanced(source.labels, num_samples=num_samples)
-    return task_of(train=source, order=order, **changes)
-
-
-def stopping_anywhere(monkeypatch, seed):
-    """Send a signal after every chunk of a random number of steps."""
-    random = np.random.default_rng(seed)
-    stopping_after_chunks(monkeypatch, 1)
-    any_size = lambda self, steps: min(steps, int(random.integers(1, 6)))  # noqa: E731
-    monkeypatch.setattr(loop.Trace, "begin", any_size)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("limit", [2**30, 0])
-def test_balanced_sampling_resumes_at_random_positions_bit_for_bit(tmp_path, monkeypatch, limit):
-    """With dropout-like noise, so that the keys of copies matter."""
-    noise = data.on_inputs(lambda key, x: x + jax.random.normal(key, x.shape, x.dtype))
-    task, plan = balanced(augment=noise), dataclasses.replace(PLAN, resident_bytes=limit)
-    whole = run(tmp_path / "whole", task=task, plan=plan)
-    assert whole.step == 3 * 6  # 55 samples in batches of 10
-    stopping_anywhere(monkeypatch, seed=4)
-    starts = 1
-    while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
-        starts += 1
-    assert starts > 3
-    assert same(whole.state, outcome.state)
-    assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "parts")
-
-
-@pytest.mark.slow
-def test_balanced_sampling_does_not_depend_on_the_devices(tmp_path, x64):
-    one, eight = (run(tmp_path / str(n), task=balanced(), devices=n).state for n in (1, 8))
-    for a, b in zip(*map(jax.tree.leaves, (one, eight)), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-
-
-@pytest.mark.parametrize(
-    ("order", "message"),
-    [
-        (
-            lambda seed, epoch: np.arange(1, 39),
-            "order of epoch 0 names the example 38, and there are 38 training examples: name only",
-        ),
-        (lambda seed, epoch: np.array([3, -1]), "order of epoch 0 names the example -1, and"),
-        (lambda seed, epoch: np.ones(3), r"epoch 0 must be a vector of integers, got float64 \(3,"),
-        (
-            lambda seed, epoch: np.arange(10 + 10 * epoch),
-            "order of epoch 1 has 2 batches, and that of epoch 0 has 1: give all epochs as many",
-        ),
-    ],
-)
-def test_orders_that_cannot_be(tmp_path, order, message):
-    with pytest.raises(ValueError, match=message):
-        run(tmp_path, task=task_of(order=order))
-
-
-def test_an_example_of_a_balanced_batch_is_named(tmp_path):
-    source = tasks.examples(38)
-    source.inputs[20] = np.nan
-    task = task_of(train=source, order=lambda seed, epoch: np.full(20, 20))
-    with pytest.raises(train.NonFinite, match="on the training examples 20, 20"):
-        run(tmp_path, task=task)

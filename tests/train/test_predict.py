@@ -3,13 +3,12 @@
 import functools
 
 import jax
-import jaxtyping
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics, models, train
+from calib_jax import losses, models, train
 from calib_jax.core import InMemory
-from tests import compilations
 
 from . import tasks
 
@@ -27,17 +26,6 @@ def expected():
         tasks.variables(dtype=np.float32)["params"], {}, SOURCE.inputs, train=False
     )
     return np.asarray(logits), SOURCE.labels
-
-
-def test_blocks_are_read_in_order_beyond_five_digits(tmp_path):
-    for number in (99_999, 100_000):
-        np.savez(
-            tmp_path / f"block_{number:05d}.npz",
-            logits=np.full((1, 2), number, np.float32),
-            labels=[0],
-            weights=[1.0],
-        )
-    assert [logits[0, 0] for logits, _, _ in train.read_blocks(tmp_path)] == [99_999, 100_000]
 
 
 def test_blocks_hold_every_example_once_in_order():
@@ -80,66 +68,23 @@ def test_an_example_without_a_label_is_predicted_from_its_input():
     np.testing.assert_allclose(of_blocks[:21], wanted, rtol=1e-5, atol=1e-6)
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"forward": SOURCE}, "forward must be a function, got InMemory: give train.linen"),
-        (
-            {"state": {"w": 1}},
-            "state must be a TrainState, got dict: give the `state` that train.fit",
-        ),
-        ({"source": SOURCE.inputs}, "source must be a source of examples, got ndarray"),
-        ({"source": (SOURCE.inputs, SOURCE.labels)}, "got tuple:\ngive calib_jax.core.InMemory"),
-        ({"source": InMemory(*SOURCE[np.arange(0)])}, "source has no examples to predict"),
-    ],
-)
-def test_an_argument_of_another_kind_is_named(change, message, monkeypatch):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
-    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
-    given = {"forward": tasks.forward, "state": state, "source": SOURCE} | change
-    with pytest.raises((TypeError, ValueError), match=message):
-        train.predict(**given)
-    with pytest.raises((TypeError, ValueError), match=message):
-        next(train.predict_blocks(given["forward"], [given["state"]], given["source"]))
+@pytest.mark.parametrize("num_devices", [1, 2, 8])
+@pytest.mark.parametrize("resident_bytes", [0, 2**30])
+def test_predictions_are_in_the_order_of_the_source(num_devices, resident_bytes):
+    """Each row holds its own number; no device and no padding changes its place."""
 
+    def numbered(params, model_state, inputs, **options):
+        return jnp.concatenate([inputs, inputs * params["in"][0, 0]], axis=1), model_state, None
 
-@pytest.mark.parametrize("function", [train.predict, train.predict_all, train.predict_blocks])
-def test_a_second_call_compiles_nothing(function):
-    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
-
-    def predicted(forward):
-        states = state if function is train.predict else [state]
-        result = function(forward, states, SOURCE, batch_size=8)
-        return [*result] if function is train.predict_blocks else result
-
-    forward = functools.partial(tasks.forward)
-    with compilations.counted() as first:
-        predicted(forward)
-    with compilations.counted() as second:
-        predicted(forward)
-    assert first[0] > 0
-    assert second[0] == 0
-
-
-def test_a_network_without_a_hash_is_predicted():
-    class Network:
-        __hash__ = None  # as of a dataclass
-
-        def __call__(self, *args, **options):
-            return tasks.forward(*args, **options)
-
-    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
-    found = train.predict(Network(), state, SOURCE, batch_size=8)
-    np.testing.assert_allclose(found.logits, expected()[0], rtol=1e-5, atol=1e-5)
-
-
-def test_metrics_of_blocks_are_those_of_the_whole():
-    several = {name: metrics.named(name) for name in ("nll", "ece")}
-    stream = metrics.Stream(several)
-    for logits, labels, weights in blocks():
-        stream.update(logits[0], labels, weights)
-    for name, value in metrics.values_of(several, *expected()).items():
-        np.testing.assert_allclose(stream.compute()[name], value, rtol=1e-5, err_msg=name)
+    rows = np.arange(21, dtype=np.float32)
+    source = InMemory(rows[:, None] - 30, (rows % 5).astype(np.int32))
+    states = [tasks.state_of(losses.objective("brier"), seed=seed) for seed in (0, 0)]
+    options = {"batch_size": 8, "devices": train.local_devices(num_devices)}
+    found = train.predict_all(numbered, states, source, resident_bytes=resident_bytes, **options)
+    for logits in found.logits:
+        np.testing.assert_array_equal(logits[:, 0], rows - 30)
+    np.testing.assert_array_equal(found.labels, rows % 5)
+    assert found.weights is None
 
 
 def test_written_blocks_are_read_back(tmp_path):
@@ -155,7 +100,7 @@ def test_written_blocks_are_read_back(tmp_path):
 
 
 def test_blocks_are_replaced_as_a_whole(tmp_path):
-    """Also by fewer blocks; an error on the way, or an earlier kill, leaves the old ones."""
+    """Also by fewer blocks; an error on the way leaves the old ones."""
     folder = tmp_path / "test"
     of_first = [(logits[0], *rest) for logits, *rest in blocks()]
     train.write_blocks(of_first, folder)
@@ -168,8 +113,6 @@ def test_blocks_are_replaced_as_a_whole(tmp_path):
     with pytest.raises(RuntimeError, match="broken"):
         train.write_blocks(failing(), folder)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == old
-    (tmp_path / "test.new").mkdir()  # as a killed process leaves it
-    (tmp_path / "test.new" / "block_00000.npz").write_bytes(b"PK")
     assert train.write_blocks(of_first[1:2], folder) == 1
     ((logits, *_),) = train.read_blocks(folder)
     np.testing.assert_array_equal(logits, of_first[1][0])
@@ -178,25 +121,11 @@ def test_blocks_are_replaced_as_a_whole(tmp_path):
 
 def test_a_foreign_file_is_never_removed(tmp_path):
     of_first = [(logits[0], *rest) for logits, *rest in blocks()]
-    for name in ("test", "test.new", "test.old"):
-        foreign = tmp_path / name / "notes.txt"
-        foreign.parent.mkdir()
-        foreign.write_text("mine")
-        with pytest.raises(ValueError, match=r"holds notes.txt, which is no block of logits: move"):
-            train.write_blocks(of_first, tmp_path / "test")
-        assert foreign.read_text() == "mine"
-        foreign.unlink()
-        foreign.parent.rmdir()
-    (tmp_path / "test").write_text("a file")
-    with pytest.raises(NotADirectoryError, match="is a file: give a folder for the logits"):
+    foreign = tmp_path / "test" / "notes.txt"
+    foreign.parent.mkdir()
+    foreign.write_text("mine")
+    with pytest.raises(ValueError, match=r"holds notes.txt, which is no block of logits: move"):
         train.write_blocks(of_first, tmp_path / "test")
-
-
-def test_what_cannot_be_written_or_read(tmp_path):
-    large = [(np.full((2, 3), 1e6, np.float32), np.zeros(2, int), np.ones(2))]
-    with pytest.raises(ValueError, match="logits beyond the largest float16; write them as"):
-        train.write_blocks(large, tmp_path / "large", dtype="float16")
-    with pytest.raises(ValueError, match="dtype must be one of 'float16', 'float32', got 'int8'"):
-        train.write_blocks(large, tmp_path / "other", dtype="int8")
-    with pytest.raises(FileNotFoundError, match=r"has no files block_\*"):
-        next(train.read_blocks(tmp_path))
+    assert foreign.read_text() == "mine"
+    with pytest.raises(NotADirectoryError, match="is a file: give a folder for the logits"):
+        train.write_blocks(of_first, foreign)

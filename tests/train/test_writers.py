@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import train
 from calib_jax.train import log
-from tests.train.test_loop import PLAN, run, same
+from tests.train.test_loop import PLAN, run
 
 
 class Kept:
@@ -80,41 +80,3 @@ def test_tensorboard_and_wandb_receive_numbers_by_name(tmp_path, monkeypatch):
     assert calls[-1]["id"] == options["id"]
     train.wandb(tmp_path / "other", {})
     assert calls[-1]["id"] != options["id"]
-
-
-def test_only_steps_after_the_first_chunk_are_traced(tmp_path, monkeypatch):
-    traced, lines = [], []
-    monkeypatch.setattr("jax.profiler.start_trace", traced.append)
-    monkeypatch.setattr("jax.profiler.stop_trace", lambda: traced.append("end"))
-    trace = log.Trace(tmp_path, 5, lines.append)
-    sizes = []
-    for _ in range(5):
-        sizes.append(trace.begin(3))
-        trace.end(sizes[-1])
-    trace.close()
-    assert sizes == [3, 3, 2, 3, 3]
-    assert traced == [str(tmp_path), "end"]
-    (line,) = lines
-    assert line.startswith(f"profile: 5 steps in {tmp_path}; open it in Perfetto")
-    log.Trace(tmp_path, 5, lines.append).close()
-    assert lines[1] == "profile: no step was traced, because no step was left after compiling."
-
-
-@pytest.mark.parametrize(
-    ("writer", "package"), [("tensorboard", "tensorboardX"), ("wandb", "wandb")]
-)
-def test_a_writer_without_its_package_says_what_to_install(writer, package, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, package, None)
-    with pytest.raises(ModuleNotFoundError, match=rf"pip install 'calib_jax\[{writer}\]'"):
-        run(tmp_path, writers=[train.WRITERS[writer]])
-
-
-@pytest.mark.slow
-def test_a_traced_run_is_the_same_run(tmp_path):
-    plain = run(tmp_path / "plain")
-    traced = run(tmp_path / "traced", profile=3)
-    assert same(plain.state, traced.state)
-    (trace,) = (tmp_path / "traced" / "profile").rglob("*.xplane.pb")
-    assert trace.stat().st_size > 1000
-    log = (tmp_path / "traced" / "log.txt").read_text()
-    assert f"profile: 3 steps in {tmp_path / 'traced' / 'profile'}; open it" in log

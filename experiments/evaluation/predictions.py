@@ -1,5 +1,12 @@
-"""The labels of predictions in rows, with the example of each label if examples have several."""
+"""The predictions of a run in the form that reports need: rows of labels, without excluded classes.
 
+A config may exclude a class, such as the neutral class of the SST. While a network trains, metrics
+set the probability of this class to 0 and do not change the other probabilities, like the code
+released with Mukhoti et al. 2020. In a report the other probabilities are divided by their sum,
+because the NLL, temperatures and tests need probabilities that sum to 1.
+"""
+
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -43,3 +50,28 @@ def label_rows(logits: Any, labels: Any, weights: Any = None) -> LabelRows:
     kept = np.ones(labels.shape, bool) if weights is None else np.asarray(weights) > 0
     kept_weights = None if weights is None else np.asarray(weights)[kept]
     return LabelRows(np.asarray(logits)[kept], labels[kept], kept_weights, np.nonzero(kept)[0])
+
+
+def without_excluded(logits: Any, config: Mapping[str, Any] | None) -> Any:
+    """Return logits `[*batch, classes]` with -inf for the class that the config excludes.
+
+    >>> without_excluded(np.array([[1.0, 2.0, 3.0]]), {"excluded_class": 1})
+    array([[  1., -inf,   3.]])
+    """
+    number = None if config is None else config.get("excluded_class")
+    if number is None:
+        return logits
+    logits = np.array(logits)
+    logits[..., number] = -np.inf
+    return logits
+
+
+def on_excluded(config: Mapping[str, Any], class_names: Sequence[str]) -> list[str]:
+    """Describe the exclusion in one sentence; empty if the config excludes no class."""
+    number = config.get("excluded_class")
+    if number is None:
+        return []
+    return [
+        f"The class {class_names[number]} is excluded: the probabilities of the others are divided"
+        " by their sum."
+    ]

@@ -50,7 +50,7 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
             f"no out-of-distribution set is called {name!r}{nearest(name, known)}\nThere are"
             f" {', '.join(known)}, and import paths MODULE:NAME."
         )
-    _check_kinds(name, imports.factory("data set", name, data.catalogue()), options)
+    _check_kinds(name, imports.named("data set", name, data.catalogue()), options)
     other = building.data_set(name, options, data_dir)
     theirs, ours = (_kinds_of_inputs(part.test) for part in (other, dataset))
     if theirs != ours:

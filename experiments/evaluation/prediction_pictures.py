@@ -5,7 +5,10 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from calib_jax import data, plots, train
+from calib_jax import data, plots
+from experiments.evaluation.trained import Trained, predictions
+from experiments.reports import pages
+from experiments.running import building
 
 
 def numbers(chosen: Sequence[str], dataset: data.Dataset) -> np.ndarray:
@@ -24,21 +27,24 @@ def numbers(chosen: Sequence[str], dataset: data.Dataset) -> np.ndarray:
     return np.array([int(word) for word in chosen])
 
 
-def write(
-    dataset: data.Dataset, chosen: np.ndarray, predicted: train.Predicted, folder: pathlib.Path
+def draw(
+    experiment: building.Experiment, network: Trained, chosen: Sequence[str], batch_size: int
 ) -> list[pathlib.Path]:
-    """Write one PNG for each chosen image, and return the paths.
+    """Write one PNG for each chosen test image to report/pictures, and return the paths.
 
-    Args:
-      dataset: the data set.
-      chosen: the numbers of the test images.
-      predicted: the logits `[1, images, height, width, classes]` of a network for these images.
-      folder: the folder of the pictures.
+    A link in place of the folder is an error, so that no file outside the run is written.
     """
+    dataset, rows = experiment.dataset, numbers(chosen, experiment.dataset)
+    if not len(rows):
+        return []
+    predicted = predictions(
+        experiment, [network.state], data.subset(dataset.test, rows), batch_size
+    )
+    folder = network.folder / "report" / "pictures"
+    pages.check_no_links(folder.parent)
     folder.mkdir(parents=True, exist_ok=True)
-    images = np.asarray(dataset.test[chosen].inputs)
-    paths = [folder / f"test_{number}.png" for number in chosen.tolist()]
-    for place, (number, path) in enumerate(zip(chosen.tolist(), paths, strict=True)):
+    images, paths = np.asarray(dataset.test[rows].inputs), []
+    for place, number in enumerate(rows.tolist()):
         logits = np.asarray(predicted.logits[0][place], np.float64)
         scaled = np.exp(logits - logits.max(axis=-1, keepdims=True))
         figure = plots.segmentation(
@@ -50,5 +56,9 @@ def write(
             class_names=dataset.class_names,
             title=f"{dataset.name}, test image {number}",
         )
+        path = folder / f"test_{number}.png"
+        if path.is_symlink():
+            raise FileExistsError(f"{path} is a link: remove it.")
         plots.save(figure, path, dpi=150)
+        paths.append(path)
     return paths

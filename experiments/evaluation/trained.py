@@ -4,10 +4,14 @@ import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+import numpy as np
+
 from calib_jax import train
-from calib_jax.core.examples import Source
-from experiments.reports import evaluation_record
-from experiments.running import building, cli, finished, imports, initial, subword_files
+from calib_jax.core.examples import Examples, Source
+from experiments.evaluation import evaluation_record, finished
+from experiments.running import building, cli, imports, initial, subword_files
+
+Answers = dict[str, train.Predicted]  # the predictions of a network by part of the data
 
 
 class Trained(NamedTuple):
@@ -31,10 +35,6 @@ class Trained(NamedTuple):
         step = int(self.state.step)
         return evaluation_record.Evaluated(self.checkpoint or self.source, step)
 
-    def begin(self) -> None:
-        """Remove the marks and values of an evaluation of other weights."""
-        evaluation_record.begin(self.folder, self.weights)
-
     def record(self, parts: Iterable[str] = ()) -> dict[str, Any]:
         """Write and return the record of the weights that made the predictions."""
         record = evaluation_record.write(self.folder, self.weights, parts)
@@ -48,9 +48,18 @@ def restored(
     *,
     data_dir: str | None = None,
     allow_imports: bool = False,
+    experiment: building.Experiment | None = None,
 ) -> tuple[building.Experiment, list[Trained]]:
-    """Restore one checkpoint per seed, and build the experiment of the shared config."""
-    experiment: building.Experiment | None = None
+    """Restore one checkpoint per seed, and build the experiment of the shared config.
+
+    Args:
+      folders: the folder of each seed.
+      checkpoint: the name of the checkpoint; None chooses the last one, or the best where patience
+        ended the run.
+      data_dir: the folder of the data sets.
+      allow_imports: whether to import the code that the config names.
+      experiment: the experiment of the runs, if it is built already.
+    """
     trained: list[Trained] = []
     folders = list(folders)
     for folder in folders:
@@ -61,21 +70,19 @@ def restored(
             name = checkpoint or initial.chosen(checkpoints)
             step = initial.step_of(checkpoints, name)
             config = initial.config_of(checkpoints)
-            if experiment is not None:
-                same = train.differences(
-                    cli.plain(experiment.config), cli.plain(config), free=finished.SEED_KEYS
-                )
-                if same:
-                    raise ValueError(
-                        f"{trained[0].folder} and {folder} are seeds of different trainings"
-                        f" ({'; '.join(same[:3])}): train them alike, or evaluate them one by one."
-                    )
-            else:
+            if experiment is None:
                 imports.check_allowed(config, folder, allow_imports=allow_imports)
                 experiment = building.build(config, data_dir=data_dir)
-                identity = experiment.identity()
+            unlike = train.differences(
+                cli.plain(experiment.config), cli.plain(config), free=finished.SEED_KEYS
+            )
+            if unlike:
+                raise ValueError(
+                    f"{folders[0]} and {folder} are of different trainings"
+                    f" ({'; '.join(unlike[:3])}): train them alike, or evaluate them one by one."
+                )
             subword_files.check(folder, experiment.dataset.vocabulary)
-            _check_data(folder, checkpoints.about(step)["same"], identity)
+            _check_data(folder, checkpoints.about(step)["same"], experiment.identity())
             state = checkpoints.restore(experiment.template(), step, warn=initial.warn).state
         trained.append(Trained(folder, state, name))
     if experiment is None:
@@ -111,3 +118,38 @@ def predictions(
         # This machine may have fewer devices than the training machine.
         devices=train.local_devices()[: experiment.config.run.num_devices or None],
     )
+
+
+def write_predictions(
+    experiment: building.Experiment,
+    trained: Sequence[Trained],
+    sources: Mapping[str, Source],
+    batch_size: int = 0,
+    *,
+    unlabelled: Iterable[str] = (),
+) -> list[Answers]:
+    """Write the predictions of networks for several sources into their folders; return them.
+
+    The labels must be in range, except for those of the sources in `unlabelled`.
+    """
+    all_answers: list[Answers] = [{} for _ in trained]
+    for network in trained:
+        cli.refusing(evaluation_record.begin, network.folder, network.weights)
+    states = [network.state for network in trained]
+    for name, source in sources.items():
+        predicted = cli.failing(predictions, experiment, states, source, batch_size)
+        if name not in unlabelled:
+            cli.refusing(_check_labels, name, predicted, experiment.dataset.num_classes)
+        for network, answers, logits in zip(trained, all_answers, predicted.logits, strict=True):
+            answers[name] = predicted._replace(logits=logits)
+            options = (name, answers[name], network.weights)
+            cli.refusing(evaluation_record.keep, network.folder, *options)
+    return all_answers
+
+
+def _check_labels(name: str, predicted: train.Predicted, num_classes: int) -> None:
+    """Raise an error for a label of positive weight that is out of range."""
+    examples = Examples((), predicted.labels, predicted.weights)
+    index = np.arange(len(predicted.labels))
+    if label := train.label_out_of_range(name, examples, index, num_classes):
+        raise ValueError(f"{label}: mend its label, or give it weight 0 in its Examples.")

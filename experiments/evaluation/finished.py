@@ -15,8 +15,9 @@ import numpy as np
 from calib_jax import report, train
 from calib_jax.core.files import reading
 from calib_jax.train import log
-from experiments.reports import evaluation_record, excluded, streamed_scores, summary
-from experiments.reports.short_names import short_names
+from experiments.evaluation import evaluation_record, streamed_scores
+from experiments.evaluation.predictions import without_excluded
+from experiments.reports import summary
 from experiments.running import resuming, seed_folders
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
@@ -30,16 +31,19 @@ class Folder:
     """A given folder: a run, or a sweep.
 
     Attributes:
-      name: a short, unique name.
       given: the path as the user wrote it.
       runs: folders of trained networks, by loss and seed.
       sweep: whether the folder is a sweep.
     """
 
-    name: str
     given: str
     runs: dict[str, dict[int, pathlib.Path]]
-    sweep: bool
+    sweep: bool = False
+
+    @property
+    def is_single(self) -> bool:
+        """Whether the folder is one run."""
+        return [*self.runs.get(ALONE, {}).values()] == [pathlib.Path(self.given)]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -47,22 +51,78 @@ class Shared:
     """The runs that all folders share.
 
     Attributes:
-      folders: the folders; the first is the baseline.
+      folders: the given paths, by short and unique names; the first is the baseline.
       seeds: the shared seeds by loss.
       runs: the runs by loss and folder; in each run the folder's name replaces the loss.
       configs: the configs of the first seed, by loss and folder; None if unknown.
       notes: sentences about the runs that are not compared.
     """
 
-    folders: list[Folder]
+    folders: dict[str, str]
     seeds: dict[str, list[int]]
     runs: dict[str, list[summary.Run]]
     configs: dict[str, dict[str, dict[str, Any] | None]]
     notes: list[str]
 
 
-def folders_of(given: Sequence[str]) -> list[Folder]:
-    """Find the runs in the folders, and raise an error for a folder that cannot be compared."""
+def read(given: Sequence[str]) -> Shared:
+    """Read the runs that all folders share, and raise an error if they cannot be compared."""
+    folders = _folders(given)
+    seeds_of = _in_common([*folders.values()])
+    runs: dict[str, list[summary.Run]] = {loss: [] for loss in seeds_of}
+    configs: dict[str, dict[str, dict[str, Any] | None]] = {loss: {} for loss in seeds_of}
+    checkpoints: dict[str, set[str]] = {name: set() for name in folders}
+    earlier: dict[bool, tuple[pathlib.Path, summary.Run]] = {}  # the first with rows, and without
+    for loss, seeds in seeds_of.items():
+        for name, folder in folders.items():
+            paths = [folder.runs[loss][seed] for seed in seeds]
+            for seed, path in zip(seeds, paths, strict=True):
+                run = _run(name, seed, path)
+                earlier.setdefault(run.streamed is None, (path, run))
+                for other_path, other in earlier.values():
+                    if difference := _difference(other, run):
+                        raise ValueError(
+                            f"{other_path} and {path} {difference}: compare runs with the same test"
+                            " examples in the same order."
+                        )
+                runs[loss].append(run)
+                if record := evaluation_record.read(path):
+                    checkpoints[name].add(record.checkpoint)
+            configs[loss][name] = _config_of_seeds(paths)
+    notes = _left_out(folders, seeds_of)
+    if any(names - {"latest"} for names in checkpoints.values()):
+        named = [f"{name} {', '.join(sorted(of)) or 'unknown'}" for name, of in checkpoints.items()]
+        notes.append(f"Checkpoints: {'; '.join(named)}.")
+    given_of = {name: folder.given for name, folder in folders.items()}
+    return Shared(given_of, seeds_of, runs, configs, notes)
+
+
+# ------------------------------------------------------------------------------------------------
+# Folders.
+
+
+def short_names(folders: Sequence[str]) -> list[str]:
+    """Name each folder by the shortest end of its path that makes all names unique.
+
+    Drop the folder `runs` of a sweep, unless names are unique only with it.
+
+    >>> short_names(["/ours/runs/focal/1", "/theirs/runs/brier/1"])
+    ['focal/1', 'brier/1']
+    >>> short_names(["/ours/focal", "/ours/runs/focal"])
+    ['ours/focal', 'runs/focal']
+    """
+    paths = [[*pathlib.Path(folder).resolve().parts[1:]] for folder in folders]
+    kept = [[part for part in path if part != "runs"] for path in paths]
+    for parts_of in (kept, paths):
+        for length in range(1, max(map(len, parts_of)) + 1):
+            names = ["/".join(parts[-length:]) for parts in parts_of]
+            if len({*names}) == len(names):
+                return names
+    return names
+
+
+def _folders(given: Sequence[str]) -> dict[str, Folder]:
+    """Find the runs in the folders, by short names."""
     if len(given) < 2:
         raise ValueError(
             "give two folders or more, the baseline first: python -m experiments.compare DIR DIR."
@@ -71,102 +131,55 @@ def folders_of(given: Sequence[str]) -> list[Folder]:
     for place, path in enumerate(paths):
         if path in paths[:place]:
             raise ValueError(f"{given[place]} is given twice: compare it with another folder.")
-    folders = [_folder(name, of) for name, of in zip(short_names(given), given, strict=True)]
-    kinds = {folder.sweep: folder.given for folder in folders}
+    folders = dict(zip(short_names(given), map(_folder, given), strict=True))
+    kinds = {folder.sweep: folder.given for folder in folders.values()}
     if len(kinds) > 1:
         raise ValueError(
             f"{kinds[True]} is a sweep and {kinds[False]} a run: compare sweeps with sweeps, and"
             f" runs with runs, such as {kinds[True]}/runs/LOSS/SEED."
         )
-    if not all(map(_is_single, folders)):  # otherwise runs of any seeds are compared
-        folders = [_with_seed(folder) if _is_single(folder) else folder for folder in folders]
+    if all(folder.is_single for folder in folders.values()):  # of any seeds
+        return folders
+    for name, folder in folders.items():
+        if folder.is_single:
+            path = pathlib.Path(folder.given)
+            seed = (_config(path) or {}).get("seed", UNKNOWN_SEED)
+            folders[name] = dataclasses.replace(folder, runs={ALONE: {seed: path}})
     return folders
 
 
-def _is_single(folder: Folder) -> bool:
-    """Check that a folder is one run."""
-    return [*folder.runs.get(ALONE, {}).values()] == [pathlib.Path(folder.given)]
-
-
-def _with_seed(folder: Folder) -> Folder:
-    """Key a single run by the seed of its config."""
-    path = pathlib.Path(folder.given)
-    seed = (_config(path) or {}).get("seed", UNKNOWN_SEED)
-    return dataclasses.replace(folder, runs={ALONE: {seed: path}})
-
-
-def _folder(name: str, given: str) -> Folder:
+def _folder(given: str) -> Folder:
     path = pathlib.Path(given)
     if not path.is_dir():
         raise FileNotFoundError(f"there is no folder {given}.")
     if (path / "sweep.json").is_file():
-        runs: dict[str, dict[int, pathlib.Path]] = {}
-        for through in sorted(
-            path.glob("runs/*/*/result.json")
-        ):  # each run writes result.json last
-            run = through.parent
-            runs.setdefault(run.parent.name, {})[int(run.name)] = run
-        return Folder(name, given, runs, sweep=True)
+        losses = sorted(folder for folder in path.glob("runs/*") if _of_loss(folder))
+        return Folder(given, {loss.name: _of_loss(loss) for loss in losses}, sweep=True)
     if (path / "runs").is_dir():
         raise FileNotFoundError(
             f"{given} has no sweep.json, because its sweep is not complete: resume it by python -m"
             f" experiments.sweep --workdir={given} with the options of its start."
         )
-    alone = seed_folders.there(path) or _of_loss(path) or {0: path}
-    for run in alone.values():
-        _check_predictions(given, run)
-    return Folder(name, given, {ALONE: alone}, sweep=False)
+    runs = seed_folders.there(path) or _of_loss(path) or {0: path}
+    for run in runs.values():
+        if (run / "report" / streamed_scores.VALUES).is_file():
+            continue
+        for file in (TEST, VALIDATION):
+            if not (run / file).is_file():
+                trained = (run / "config.json").is_file()
+                what = "has" if trained else "is neither a run nor a sweep: it has"
+                first = "" if trained else "once a network is trained there, "
+                raise FileNotFoundError(
+                    f"{run} {what} no {file}; {first}python -m experiments.evaluate"
+                    f" --workdir={given} writes it."
+                )
+    return Folder(given, {ALONE: runs})
 
 
 def _of_loss(path: pathlib.Path) -> dict[int, pathlib.Path]:
-    """Find the finished seeds of one loss of a sweep, in SWEEP/runs/LOSS."""
-    through = (result.parent for result in path.glob("*/result.json"))
-    return {int(run.name): run for run in sorted(through) if run.name.isdecimal()}
-
-
-def _check_predictions(given: str, run: pathlib.Path) -> None:
-    """Raise an error if experiments.evaluate has not written results into the folder."""
-    if (run / "report" / streamed_scores.VALUES).is_file():
-        return
-    for file in (TEST, VALIDATION):
-        if not (run / file).is_file():
-            trained = (run / "config.json").is_file()
-            what = "has" if trained else "is neither a run nor a sweep: it has"
-            first = "" if trained else "once a network is trained there, "
-            raise FileNotFoundError(
-                f"{run} {what} no {file}; {first}python -m experiments.evaluate"
-                f" --workdir={given} writes it."
-            )
-
-
-def read(given: Sequence[str]) -> Shared:
-    """Read the runs that all folders share, and raise an error if they cannot be compared."""
-    folders = folders_of(given)
-    shared = Shared(folders, _in_common(folders), {}, {}, [])
-    first, first_with_rows = None, None
-    for loss, seeds in shared.seeds.items():
-        shared.runs[loss] = []
-        for folder in folders:
-            for seed in seeds:
-                path = folder.runs[loss][seed]
-                run = _read(folder.name, seed, path)
-                first = first or (path, run)
-                if not run.streamed:
-                    first_with_rows = first_with_rows or (path, run)
-                for other_path, other in filter(None, (first, first_with_rows)):
-                    if difference := _difference(other, run):
-                        raise ValueError(
-                            f"{other_path} and {path} {difference}: compare runs with the same test"
-                            " examples in the same order."
-                        )
-                shared.runs[loss].append(run)
-        shared.configs[loss] = {
-            folder.name: _config_of_seeds([folder.runs[loss][seed] for seed in seeds])
-            for folder in folders
-        }
-    shared.notes.extend(_left_out(folders, shared.seeds))
-    shared.notes.extend(_checkpoints(folders, shared.seeds))
-    return shared
+    """Find the finished seeds of one loss of a sweep; each writes result.json last."""
+    finished = (result.parent for result in path.glob("*/result.json"))
+    return {int(run.name): run for run in sorted(finished) if run.name.isdecimal()}
 
 
 def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
@@ -176,65 +189,48 @@ def _in_common(folders: Sequence[Folder]) -> dict[str, list[int]]:
         for loss in folders[0].runs
     }
     shared = {loss: seeds for loss, seeds in shared.items() if seeds}
-    if not shared and not folders[0].sweep:
-        described = ", ".join(f"{folder.given} has {_listed(folder)}" for folder in folders)
+    if shared:
+        return shared
+    if folders[0].sweep:
+        kind, has = "sweeps have no loss and", [" ".join(f.runs) or "no loss" for f in folders]
+        example = f"losses, such as {folders[0].given}/runs/LOSS"
+    else:
+        kind, has = "runs have no", [_listed(folder) for folder in folders]
         single = " ".join(str(next(iter(folder.runs[ALONE].values()))) for folder in folders)
-        raise ValueError(
-            f"the runs have no seed in common ({described}): compare single ones, such as {single}."
-        )
-    if not shared:
-        described = ", ".join(
-            f"{folder.given} has {' '.join(folder.runs) or 'no loss'}" for folder in folders
-        )
-        raise ValueError(
-            f"the sweeps have no loss and seed in common ({described}): compare losses, such as"
-            f" {folders[0].given}/runs/LOSS."
-        )
-    return shared
+        example = f"single ones, such as {single}"
+    described = ", ".join(f"{f.given} has {of}" for f, of in zip(folders, has, strict=True))
+    raise ValueError(f"the {kind} seed in common ({described}): compare {example}.")
 
 
 def _listed(folder: Folder) -> str:
     """Format the seeds of a folder of runs."""
     seeds = ", ".join(map(str, folder.runs[ALONE]))
-    if not _is_single(folder):
+    if not folder.is_single:
         return f"the seeds {seeds}"
-    return "one run of " + (
-        "unknown seed" if UNKNOWN_SEED in folder.runs[ALONE] else f"seed {seeds}"
-    )
+    unknown = UNKNOWN_SEED in folder.runs[ALONE]
+    return "one run of " + ("unknown seed" if unknown else f"seed {seeds}")
 
 
-def _left_out(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
+def _left_out(folders: Mapping[str, Folder], shared: Mapping[str, list[int]]) -> list[str]:
     """Describe the losses and seeds that are not compared, because another folder lacks them."""
     notes = []
-    for folder in folders:
+    for name, folder in folders.items():
         alone = {
-            loss: sorted(set(runs) - set(shared.get(loss, [])))
-            for loss, runs in folder.runs.items()
+            loss: sorted({*runs} - {*shared.get(loss, [])}) for loss, runs in folder.runs.items()
         }
         described = [
             f"{loss} {', '.join(map(str, seeds))}" for loss, seeds in alone.items() if seeds
         ]
         if described:
-            notes.append(
-                f"Seeds left out of {folder.name}, which not all have: {'; '.join(described)}."
-            )
+            notes.append(f"Seeds left out of {name}, which not all have: {'; '.join(described)}.")
     return notes
 
 
-def _checkpoints(folders: Sequence[Folder], shared: Mapping[str, list[int]]) -> list[str]:
-    """Name the evaluated weights of every folder, unless all folders used the last weights."""
-    named = {}
-    for folder in folders:
-        paths = [folder.runs[loss][seed] for loss, seeds in shared.items() for seed in seeds]
-        records = filter(None, map(evaluation_record.read, paths))
-        named[folder.name] = sorted({record.checkpoint for record in records})
-    if all(names in ([], ["latest"]) for names in named.values()):
-        return []
-    described = [f"{name} {', '.join(names) or 'unknown'}" for name, names in named.items()]
-    return [f"Checkpoints: {'; '.join(described)}."]
+# ------------------------------------------------------------------------------------------------
+# Runs.
 
 
-def _read(name: str, seed: int, path: pathlib.Path) -> summary.Run:
+def _run(name: str, seed: int, path: pathlib.Path) -> summary.Run:
     """Read a run; raise an error if it was trained on after its evaluation."""
     if stale := evaluation_record.stale(path):
         raise ValueError(
@@ -255,7 +251,7 @@ def read_run(
 
     def part(file: str) -> tuple[np.ndarray, ...]:
         logits, *others = report.read_predictions(str(folder / file)).weighted
-        return excluded.without(logits, config), *others
+        return without_excluded(logits, config), *others
 
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
 
@@ -286,9 +282,11 @@ def _config_of_seeds(paths: Sequence[pathlib.Path]) -> dict[str, Any] | None:
     """Read the config of several seeds; raise an error if the seeds have different configs."""
     configs = [_config(path) for path in paths]
     for path, config in zip(paths, configs, strict=True):
-        if config is None or configs[0] is None:
-            continue
-        if unlike := train.differences(configs[0], config, free=SEED_KEYS):
+        if (
+            config
+            and configs[0]
+            and (unlike := train.differences(configs[0], config, free=SEED_KEYS))
+        ):
             raise ValueError(
                 f"{paths[0]} and {path} are seeds of different trainings ({'; '.join(unlike[:3])}):"
                 " train them alike, or compare single runs."

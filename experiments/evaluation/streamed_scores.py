@@ -10,7 +10,7 @@ from __future__ import annotations
 import functools
 import json
 import pathlib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -21,7 +21,7 @@ from calib_jax.core.files import reading
 from calib_jax.report import render
 from calib_jax.report.chosen_metrics import chosen_metrics
 from calib_jax.train import log
-from experiments.reports import excluded
+from experiments.evaluation.predictions import on_excluded, without_excluded
 
 if TYPE_CHECKING:
     from experiments.running import building
@@ -198,7 +198,7 @@ def evaluate_network(
     logits: str,
     names: Sequence[str],
     calibrate: str,
-    batch_size: int,
+    batch_size: int = 0,
 ) -> Scores:
     """Evaluate a network on the test set without keeping its logits in memory.
 
@@ -209,8 +209,9 @@ def evaluate_network(
       logits: "none", or "float16" to write the logits of both sets in blocks.
       names: the names of metrics with scalar values.
       calibrate: the name of the calibrator; empty for none.
-      batch_size: the batch size.
+      batch_size: the batch size; 0 uses the batch size of training.
     """
+    batch_size = batch_size or experiment.plan.batch_size
     blocks_of = {}
     for part in _PARTS:
         source = getattr(experiment.dataset, part)
@@ -219,21 +220,20 @@ def evaluate_network(
             place = _place(folder, part)
             train.write_blocks(blocks_of[part](), place, dtype=logits)
             blocks_of[part] = functools.partial(train.read_blocks, place)
-        blocks_of[part] = functools.partial(_without, experiment.config, blocks_of[part])
+
+    def without_class(part: str) -> Iterator[tuple[Any, Any, Any]]:
+        for block, labels, weights in blocks_of[part]():
+            yield without_excluded(block, experiment.config), labels, weights
+
     scored = score(
-        blocks_of["test"],
+        functools.partial(without_class, "test"),
         names,
         num_bins=experiment.config.num_bins,
         calibrate=calibrate,
-        fit_on=blocks_of["validation"],
+        fit_on=functools.partial(without_class, "validation"),
     )
-    note = excluded.sentence(experiment.config, experiment.dataset.class_names)
-    return scored._replace(notes=[*[note] * bool(note), *scored.notes])
-
-
-def _without(config: Mapping[str, Any], blocks: Blocks) -> Iterator[tuple[Any, Any, Any]]:
-    for logits, labels, weights in blocks():
-        yield excluded.without(logits, config), labels, weights
+    notes = on_excluded(experiment.config, experiment.dataset.class_names)
+    return scored._replace(notes=[*notes, *scored.notes])
 
 
 def _blocks(

@@ -7,11 +7,9 @@ So every prediction file names its weights, and readers check that all files nam
 """
 
 import json
-import os
 import pathlib
 import re
-import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -19,13 +17,12 @@ import numpy as np
 from calib_jax import train
 from calib_jax.core.files import reading
 from calib_jax.train import log
-from experiments.reports import streamed_scores
+from experiments.evaluation import streamed_scores
+from experiments.reports import pages
 from experiments.running import provenance
 
 FILE = "evaluation.json"
 PLACES = ("report", "report_training")  # folders of reports
-WRITTEN = "written.json"  # lists the files of the reports in such a folder
-_REPORT_FILE = r"(pictures/)?[^/\\]+\.(md|html|json|csv|png|txt)"
 OF_SWEEP = "result.json"  # marks a run of a sweep as trained and evaluated
 _AGAIN = "evaluate the run again"
 
@@ -60,45 +57,7 @@ def begin(folder: pathlib.Path, weights: Evaluated) -> None:
         (folder / OF_SWEEP).unlink()
     streamed_scores.remove(folder)
     for place in PLACES:
-        for name in _written(folder / place):
-            (folder / place / name).unlink(missing_ok=True)
-        (folder / place / WRITTEN).unlink(missing_ok=True)
-
-
-def save_report(folder: pathlib.Path, save: Callable[[pathlib.Path], Sequence[str]]) -> list[str]:
-    """Write a report into a folder; return the names of its files.
-
-    Only files that an earlier report has written are replaced; a file of the user is an error.
-
-    Args:
-      folder: the folder of the report.
-      save: writes the files of the report into a given folder, and returns their names.
-    """
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    for place in (folder, folder / "pictures"):
-        if place.is_symlink():
-            raise FileExistsError(f"{place} is a link: replace it by a folder.")
-    with tempfile.TemporaryDirectory(dir=folder.parent, prefix=".report-") as temporary:
-        names = list(save(pathlib.Path(temporary)))
-        listed = _written(folder)
-        for name in names:
-            if os.path.lexists(folder / name) and name not in listed:
-                raise FileExistsError(
-                    f"{folder / name} is a file of yours: move it, and give the command again."
-                )
-        folder.mkdir(exist_ok=True)
-        record = {"files": sorted(listed | set(names))}
-        log.replace(folder / WRITTEN, json.dumps(record) + "\n")
-        for name in names:
-            (folder / name).parent.mkdir(parents=True, exist_ok=True)
-            (pathlib.Path(temporary) / name).replace(folder / name)
-    return names
-
-
-def _written(folder: pathlib.Path) -> set[str]:
-    """Return the names of the files of the reports in a folder."""
-    names = map(str, _mapping(folder / WRITTEN).get("files", ()))
-    return {name for name in names if re.fullmatch(_REPORT_FILE, name)}
+        pages.remove(folder / place)
 
 
 def keep(

@@ -13,7 +13,6 @@ import numpy as np
 
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train import log
-from experiments.reports import excluded
 from experiments.running import building, initial, seed_folders
 
 PLATFORMS = ("cpu", "cuda", "tpu")
@@ -74,7 +73,7 @@ def function(
         logits, *_ = experiment.task.forward(
             params, model_state, prepared, train=False, rng=None, weights=None
         )
-        number = excluded.class_of(experiment.config)
+        number = experiment.config.get("excluded_class")
         if number is not None:
             logits = logits.at[..., number].set(-jnp.inf)
         logits = apply(logits)

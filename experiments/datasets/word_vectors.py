@@ -13,7 +13,7 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core import checks
 from calib_jax.core.names import options_of
-from experiments.running.text_encoder import TextEncoder
+from experiments.datasets.text_encoder import TextEncoder
 
 _BATCH = 256
 

@@ -1,0 +1,1 @@
+"""Evaluate trained networks: their predictions, and the weights that made them."""
