@@ -10,7 +10,6 @@ A line of JSON is an example, a sample of lm-evaluation-harness, or a response o
 
 from __future__ import annotations
 
-import collections
 import csv
 import io
 import json
@@ -125,7 +124,7 @@ def _csv(how: Request) -> tuple[list[str], list[np.ndarray]]:
         text = io.TextIOWrapper(file, newline="", encoding="utf-8-sig")
         head = next((line for line in text if line.strip()), "")
         mark = separator(head)
-        _check_quotes(text, head, mark)
+        _check_rows(text, how, mark)
         options: dict[str, Any] = {"sep": mark, "header": None, "dtype": str, "index_col": False}
         options |= {"keep_default_na": False, "chunksize": _ROWS_AT_ONCE}
         names: list[str] = []
@@ -135,26 +134,24 @@ def _csv(how: Request) -> tuple[list[str], list[np.ndarray]]:
             chunk = chunk[~(chunk.isna() | (chunk == "")).all(axis=1)]
             if not names and len(chunk):
                 names, chunk = chunk.iloc[0].fillna("").tolist(), chunk.iloc[1:]
-            if np.any(short := chunk.isna().any(axis=1)):
-                row = chunk[short].iloc[0]
-                raise Unreadable(
-                    f"row {row.name} of {how.path} has {row.notna().sum()} fields, not"
-                    f" {len(names)}."
-                )
             columns = zip(names, chunk.to_numpy(object).T, strict=True)
             parts.append([_numbers(c) if not _is_text(n, chosen) else c for n, c in columns])
     return names, [np.concatenate(part) for part in zip(*parts, strict=True)]
 
 
-def _check_quotes(text: io.TextIOWrapper, head: str, mark: str) -> None:
-    """Raise an error for a quote that is never closed: pandas would join the lines after it."""
-    if '"' in head or any('"' in line for line in text):
-        text.seek(0)
-        rows = csv.reader(text, delimiter=mark, strict=True)
-        try:
-            collections.deque(rows, maxlen=0)
-        except csv.Error as error:
-            raise ValueError(f"line {rows.line_num}: {error}") from error
+def _check_rows(text: io.TextIOWrapper, how: Request, mark: str) -> None:
+    """Raise an error for rows of other lengths, which pandas fills up, and for an open quote."""
+    text.seek(0)
+    rows, width = csv.reader(text, delimiter=mark, strict=True), 0
+    try:
+        for row in rows:
+            width = width or len(row)
+            if len(row) != width and any(map(str.strip, row)):
+                raise Unreadable(
+                    f"line {rows.line_num} of {how.path} has {len(row)} fields, not {width}."
+                )
+    except csv.Error as error:
+        raise ValueError(f"line {rows.line_num}: {error}") from error
     text.seek(0)
 
 

@@ -1,6 +1,5 @@
 """Files of answers: stated confidences, scores, several models in one file."""
 
-import contextlib
 import json
 import zipfile
 
@@ -8,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, metrics, report
-from calib_jax.report.read import Unreadable, read_models
+from calib_jax.report.read import read_models
 
 QUICK = {"metrics": ["ece", "accuracy"], "resamples": 20}
 
@@ -164,20 +163,6 @@ def test_wrong_answers_at_confidence_1_are_named():
     assert "nll" not in {row.metric for row in scored.rows}
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"labels": [0, 1]}, "a Stated holds its labels"),
-        ({"compare": np.zeros((2, 3), np.float32)}, "logits need labels, or give a metrics.Stated"),
-        ({"per_class": True}, "per_class needs predictions of classes"),
-        ({"calibrate": "temperature", "cross_fit": 2}, "it calibrates classes"),
-    ],
-)
-def test_options_of_classes_are_refused(options, message):
-    with pytest.raises((TypeError, ValueError), match=message):
-        report.score(metrics.Stated([0.5, 0.7], [1, 0]), **options)
-
-
 def read(path):
     (model,) = read_models(str(path))
     return model, [*model.notes]
@@ -232,69 +217,6 @@ def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
     save()
     with pytest.raises(ValueError, match="no confidence: lm-evaluation-harness saves none for"):
         read(path)
-
-
-@pytest.mark.parametrize(
-    ("head", "cells", "message"),
-    [
-        ("confidence,correct", ["0.5", "1"], None),
-        ("confidence,correct", ["70 %", "yes"], None),
-        ("confidence,correct", ["7", "1"], r"7 to 7(.|\n)* name the column score"),
-        ("confidence,correct", ["-3", "1"], r"outside \[0, 1\]"),
-        ("confidence,correct", ["", "1"], "must hold finite numbers: row 1 has ''"),
-        ("confidence,correct", ['"0,7"', "1"], "row 1 has '0,7': write decimals with a point"),
-        ("confidence,correct", ["high", "1"], "must hold finite numbers: row 1 has 'high'"),
-        ("confidence,correct", ["0.5", "0.5"], "must hold 1 or 0, or true or false: row 1"),
-        ("confidence,answer", ["0.5", "1"], "has no column correct"),
-        ("correct,answer", ["1", "1"], "has no column confidence"),
-    ],
-)
-def test_what_is_no_answer_is_refused(tmp_path, head, cells, message):
-    path = write(tmp_path / "a.csv", head, *([cell] for cell in cells))
-    if message is None:
-        assert 0.5 <= read(path)[0].logits[0] <= 0.7
-        return
-    with pytest.raises(ValueError, match=message):
-        read(path)
-
-
-def test_files_of_classes_hold_no_answers(tmp_path):
-    for head in ("label,logit_0,logit_1", "label,probability_1,confidence", "label,cat,correct"):
-        path = write(tmp_path / "a.csv", head, [0], [0.5], [0.5])
-        with contextlib.suppress(Unreadable):
-            assert read(path)[0].of_classes
-
-
-@pytest.mark.parametrize(
-    ("head", "columns", "message"),
-    [
-        ("model,confidence,correct", ["ab", [0.5, 0.5], [1, 0]], "has no column question"),
-        (
-            "model,question,confidence,correct",
-            ["ab", "xy", [0.5, 0.5], [1, 0]],
-            "share no question",
-        ),
-        (
-            "model,question,probability,label",
-            ["ab", "xx", [0.5, 0.5], [1, 0]],
-            "a and b differ in the label of the same",
-        ),
-    ],
-)
-def test_models_that_cannot_be_paired_are_refused(tmp_path, head, columns, message):
-    file = write(tmp_path / "a.csv", head, *columns)
-    with pytest.raises(ValueError, match=message):
-        report.score_files(predictions=[file])
-
-
-@pytest.mark.slow
-def test_the_nll_is_left_out_by_default_only_where_it_is_infinite(too_sure):
-    for confidence, is_shown in ((too_sure[0], True), (np.round(too_sure[0]), False)):
-        # Weights above 1 have a note, too.
-        stated, weights = metrics.Stated(confidence, too_sure[1]), np.full(4000, 2)
-        scored = report.score(stated, weights=weights, num_resamples=20)
-        assert any("Some weights are larger than 1" in note for note in scored.notes)
-        assert ("nll" in {row.metric for row in scored.rows}) == is_shown
 
 
 def test_answers_that_are_all_wrong_at_confidence_1_have_a_report():
@@ -371,44 +293,6 @@ def test_logs_of_inspect(tmp_path, ending):
     model, notes = read(path)
     assert (model.kind, model.logits.tolist()) == ("score", [-0.75, -1.0, -0.75, -1.0, -0.75])
     assert notes[0] == f"{path}: the scorer match is read, and not other."
-
-
-@pytest.mark.parametrize(
-    ("more", "message"),
-    [
-        ({"scores": {"match": {"value": "P", "metadata": {"confidence": 1}}}}, "has 'P'"),
-        ({"scores": {"match": {"value": {"a": 1}, "metadata": {"confidence": 1}}}}, "has '{'a': 1"),
-        ({"scores": {"match": {"value": float("nan")}}}, "has no samples with a score"),
-        ({"scores": {"match": {"value": "C"}}, "output": {}}, "has no confidence(.|\n)*--logprobs"),
-    ],
-)
-def test_logs_of_inspect_without_answers_are_refused(tmp_path, more, message):
-    path = save_inspect(tmp_path / "log.json", *inspect_log(**more))
-    with pytest.raises(ValueError, match=message):
-        read(path)
-    save_inspect(path, {"eval": {}}, [])
-    with pytest.raises(ValueError, match="has no samples with a score"):
-        read(path)
-    path.write_text('{"settings": {}}')
-    with pytest.raises(ValueError, match="is no evaluation log of Inspect with samples"):
-        read(path)
-
-
-def test_an_archive_that_would_not_fit_is_refused_before_it_is_read(tmp_path):
-    header, samples = inspect_log()
-    path = save_inspect(tmp_path / "log.eval", header, samples)
-    whole = path.read_bytes()
-    place = whole.index(b"PK\x01\x02", whole.index(b"PK\x01\x02") + 1)  # of the first sample
-    path.write_bytes(whole[: place + 24] + b"\xff\xff\xff\x7f" + whole[place + 28 :])
-    with pytest.raises(ValueError, match="a member has 2,147,483,647 bytes, and at most"):
-        read(path)
-
-
-def test_a_quote_in_a_question_swallows_no_answers(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text('confidence,correct,question\n.5,1,"a\n.6,0,b\n.7,1,"c\n')
-    with pytest.raises(ValueError, match="a file of predictions: line 4: "):
-        read(path)
 
 
 @pytest.mark.parametrize("clusters", ["doc", "question"])

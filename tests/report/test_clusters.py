@@ -1,11 +1,10 @@
 """Scores of clustered examples: width of intervals, folds, parts, what the report says."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, inference, metrics, report
+from calib_jax import calibrators, report
 from calib_jax.report import calibrate
 
 FEW = {"metrics": ["nll"], "num_resamples": 50}
@@ -32,52 +31,6 @@ def test_equal_pixels_count_once():
     assert by_image == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
     assert by_pixel == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 16_000), rel=0.15)
     assert 16 < by_image / by_pixel < 24
-
-
-@pytest.fixture(scope="module")
-def clustered():
-    """Score 5 examples in each of 24 clusters, half of them in each group, two of weight 0."""
-    random = np.random.default_rng(0)
-    logits = random.standard_normal((120, 3)).astype(np.float32)
-    labels = random.integers(0, 3, 120)
-    number = random.permutation(np.repeat(np.arange(24), 5))
-    data = (labels, np.where(number < 2, 0, 1).astype(np.float32), number % 2)
-    names = np.char.add("text ", number.astype(str))
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("calib_jax.report.score.PER_CLASS", ("per_class_recall",))
-        scored = report.score(
-            logits,
-            labels,
-            weights=data[1],
-            groups=data[2],
-            clusters=names,
-            compare=-logits,
-            per_class=True,
-            **FEW,
-        )
-    return scored, (logits, *data, names)
-
-
-@pytest.mark.slow
-def test_every_interval_is_that_of_whole_clusters(clustered):
-    scored, (logits, labels, weights, groups, names) = clustered
-    (change,) = scored.changes
-    options = {"key": jax.random.key(0), "num_resamples": 50}  # of `score` by default
-    wanted = inference.paired_bootstrap(
-        metrics.nll, logits, -logits, labels, weights, clusters=names, **options
-    )
-    np.testing.assert_allclose([change.low, change.high], [wanted.low, wanted.high], rtol=1e-4)
-    odd = groups == 1
-    wanted = inference.estimates(
-        metrics.nll, logits[odd], labels[odd], weights[odd], clusters=names[odd], **options
-    )
-    by_key = {(p.part, p.metric, p.predictions): p for p in [*scored.groups, *scored.classes]}
-    part = by_key["1", "nll", "as given"]
-    np.testing.assert_allclose([part.low, part.high], [wanted.low, wanted.high], rtol=1e-4)
-    assert (part.examples, part.clusters) == (55, 11)
-    present = names[(labels == 2) & (weights > 0)]
-    part = by_key["2", "per_class_recall", "other"]
-    assert (part.examples, part.clusters) == (len(present), len(set(present)))
 
 
 def test_folds_contain_whole_clusters():

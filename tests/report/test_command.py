@@ -4,10 +4,8 @@ import inspect
 import json
 import pathlib
 import shlex
-import signal
 import subprocess
 import sys
-import time
 
 import jax
 import numpy as np
@@ -128,12 +126,6 @@ def test_a_calibrator_takes_its_options(tmp_path):
     assert jax.tree.map(np.shape, params) != jax.tree.map(np.shape, default)
 
 
-def test_metrics_after_spaces_are_no_files(capsys):
-    with pytest.raises(SystemExit):
-        command._parsed(["run.npz", "--metrics", "ece", "nll"])
-    assert "by commas, as in --metrics=ece,nll.\n" in capsys.readouterr().err
-
-
 def test_the_options_are_those_of_the_function():
     options = command._parsed([])
     known = {**inspect.signature(report.score).parameters}
@@ -247,53 +239,6 @@ def test_a_model_scores_the_same_as_arrays_and_as_printed_text(tmp_path):
     ) == pytest.approx(expected, rel=1e-4)
 
 
-def test_what_was_understood_is_printed_and_columns_carry_names(tmp_path):
-    (tmp_path / "a.csv").write_text("id,label,cat,dog\n7,dog,0.5,2.5\n8,cat,1.5,-1\n9,cat,2,1\n")
-    (tmp_path / "b.csv").write_text("label,logit_1,logit_2\n2,0.5,2\n1,2.5,-1\n1,0,1.5\n")
-    text = str(scored(f"--predictions={tmp_path / 'a.csv'}"))
-    assert "a.csv: the classes are cat = 0, dog = 1." in text
-    assert "a.csv: columns ignored: id." in text
-    again = f"{tmp_path / 'b.csv'} (again)"
-    assert list(
-        scored(
-            f"--predictions={tmp_path / 'b.csv'}",
-            f"--compare={tmp_path / 'b.csv'}",
-            "--first_label=1",
-        ).reliability
-    ) == [f"{tmp_path / 'b.csv'}", again]
-    np.savez(tmp_path / "b.npz", logits=[[0.5, 2], [2.5, -1], [0, 1.5]], labels=[2, 1, 1])
-    compared = (f"--predictions={tmp_path / 'b.csv'}", f"--compare={tmp_path / 'b.npz'}")
-    assert list(scored(*compared, "--first_label=1").reliability) == ["b.csv", "b.npz"]
-    assert list(scored(*compared, "--first_label=1", "--name=ours").reliability) == [
-        "ours",
-        "b.npz",
-    ]
-    assert list(
-        scored(*compared, "--first_label=1", "--name=ours", "--name=theirs").reliability
-    ) == ["ours", "theirs"]
-
-
-@pytest.mark.slow
-def test_whole_clusters_are_resampled(tmp_path):
-    data = sample()
-    photo = np.repeat(np.arange(40), 3)
-    np.savez(tmp_path / "run.npz", **data, photo=photo, clusters=photo // 2)
-    file = f"--predictions={tmp_path / 'run.npz'}"
-    wanted = {"metrics": ["nll"], "num_resamples": 20}
-    for argument, ids, number in (
-        ("--seed=0", photo // 2, 20),
-        ("--clusters=PHOTO", photo, 40),
-        ("--clusters=", None, None),
-    ):
-        result = scored(file, argument)
-        assert result.settings["clusters"] == number
-        (row,) = (row for row in result.rows if row.metric == "nll")
-        (other,) = report.score(data["logits"], data["labels"], clusters=ids, **wanted).rows
-        assert (row.low, row.high) == pytest.approx((other.low, other.high), rel=1e-5)
-    with pytest.raises(ValueError, match=r"run\.npz has no column or array called 'image'"):
-        scored(file, "--clusters=image")
-
-
 @pytest.mark.parametrize("option", [[], ["--average"]])
 @pytest.mark.parametrize("column", ["weight", "group", "cluster"])
 def test_columns_that_differ_between_files_are_refused(tmp_path, column, option):
@@ -370,19 +315,3 @@ def test_an_interrupt_ends_the_command_quietly(monkeypatch, capsys):
     monkeypatch.setattr(command, "score_files", interrupted)
     assert command.main(["run.npz", "--cache="]) == 130
     assert capsys.readouterr() == ("", "interrupted.\n")
-
-
-def test_an_interrupt_ends_the_command_quietly_during_its_imports_too(tmp_path):
-    start = """
-import sys
-from calib_jax.score_command import main
-print("ready", flush=True)
-sys.exit(main())"""
-    process = subprocess.Popen(
-        program(tmp_path, start), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True
-    )
-    assert process.stdout.readline() == "ready\n"
-    time.sleep(0.1)  # the imports take longer
-    process.send_signal(signal.SIGINT)
-    _, errors = process.communicate(timeout=60)
-    assert (process.returncode, errors) == (130, "interrupted.\n")

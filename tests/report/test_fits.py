@@ -99,16 +99,6 @@ def test_an_average_is_fitted_on_the_average_of_its_files(files):
     assert f"of {fits[0]}, {fits[1]}, T = " in str(result)
 
 
-def test_fits_by_name_belong_to_a_model():
-    logits, labels = sample(2, 0)
-    with pytest.raises(
-        ValueError, match="fit_on has 'b', and the predictions are called 'as given'"
-    ):
-        report.score(
-            logits, labels, calibrate="temperature", fit_on={"b": sample(2, 1)}, metrics=["nll"]
-        )
-
-
 @pytest.fixture(scope="module")
 def separable():
     """Score with a temperature fitted on examples that are all classified correctly."""
@@ -153,23 +143,3 @@ def test_every_page_says_that_a_fit_did_not_converge(separable, kind):
     assert "temperature (no_optimum)" in page
     assert kind == "text" or "the fit did not converge or is no optimum (no_optimum)" in page
     assert "No p-value for nll" not in page  # which has one where the fit converged
-
-
-@pytest.mark.parametrize("label", [3, -1, 255, 2**31, np.nan, 0.5])
-@pytest.mark.parametrize("place", ["scored", "fit_on"])
-def test_a_label_that_is_no_class_is_one_sentence(label, place):
-    logits, labels = sample(2, 0)
-    held, held_labels = sample(2, 1)
-    wrong = labels if place == "scored" else held_labels
-    wrong = wrong.astype(type(label)) if isinstance(label, float) else wrong
-    wrong[7] = label
-    given = {"scored": (wrong, held_labels), "fit_on": (labels, wrong)}[place]
-    kind, message = (
-        (TypeError, "labels .* must be integers, got float")
-        if isinstance(label, float)
-        else (ValueError, f"1 of 80 labels are not among the 3 classes, {label} is one")
-    )
-    with pytest.raises(kind, match=message):
-        report.score(
-            logits, given[0], calibrate="temperature", fit_on=(held, given[1]), metrics=["nll"]
-        )

@@ -5,14 +5,11 @@ import dataclasses
 import io
 import os
 
-import numpy as np
 import pytest
 
 from calib_jax.core import texts
-from calib_jax.core.texts import printable
 from calib_jax.report import render
 from calib_jax.report.figures import file_names, pictures
-from calib_jax.report.out_of_distribution import Detection, OutOfDistribution
 from tests.selection import first_case
 
 from .fabricated import scored
@@ -117,55 +114,3 @@ def test_names_that_are_long_or_differ_in_no_letter_have_figures_of_their_own():
         calibrators={name: {"predictions": "as given"} for name in calibrated},
     )
     assert len([name for name in pictures(made) if name.startswith("reliability_")]) == 3
-
-
-@hostile
-def test_a_report_of_other_inputs_is_escaped_and_stays_in_its_folder(name, tmp_path):
-    curve = type("Curve", (), {"false_positive_rate": np.linspace(0, 1, 5)})
-    curve.true_positive_rate = np.linspace(0, 1, 5)
-    name = f"../../{name}/x"
-    made = OutOfDistribution(
-        settings={
-            "inside": 10,
-            "outside": {name: 5},
-            "level": 0.9,
-            "resamples": 10,
-            "seed": 0,
-            "clusters": False,
-        },
-        rows=[
-            Detection(name, "as given", "entropy", metric, 0.5, 0.4, 0.6)
-            for metric in ("ood_auroc", "ood_aupr", "ood_fpr95")
-        ],
-        curves={(name, "as given", "entropy"): curve},
-        calibrator={},
-    )
-    check_text(str(made))
-    check_markdown(made._repr_markdown_())
-    folder = tmp_path / "a" / "b"
-    names = made.save(folder)
-    assert sorted(names) == sorted(os.listdir(folder))
-    assert os.listdir(tmp_path) == ["a"]
-    check_markdown((folder / "ood.md").read_text())
-    rows = list(csv.DictReader(io.StringIO((folder / "ood.csv").read_text())))
-    assert len(rows) == 3
-    assert all(row["outside"].isprintable() for row in rows)
-
-
-def test_names_and_numbers_of_common_reports_are_written_as_they_are():
-    for name in (
-        "cat",
-        "résumé",
-        "日本 語",
-        "a\u200db",
-        "n/a",
-        "R&D",
-        "p < .05",
-        "x > 3",
-        "snake_case",
-    ):
-        assert printable(name) == name
-        assert texts.in_markdown(name) == texts.in_markdown_cell(name) == name
-    for name in ("-1", "+2.5", "cat", "-inf"):
-        assert texts.in_csv({"part": name}) == {"part": name}
-    assert texts.in_markdown_cell("0.1 [0.0, 0.2] p = .004*") == "0.1 [0.0, 0.2] p = .004*"

@@ -3,7 +3,6 @@
 import io
 import json
 import struct
-import sys
 import zipfile
 
 import numpy as np
@@ -80,13 +79,6 @@ def test_clusters_have_their_name_or_a_chosen_one(tmp_path, spelling):
         refused(name, "clusters of .* cannot be its labels", clusters="label")
 
 
-def test_what_is_ignored_is_named(tmp_path):
-    contents = read.read_predictions(npz_file(tmp_path, features=np.ones(3), paths=np.ones(2)))
-    assert contents.notes == (f"{tmp_path / 'run.npz'}: columns ignored: features, paths.",)
-    contents = read.read_predictions(csv_file(tmp_path, "path,label,logit_0,split", "a,1,2.5,test"))
-    assert contents.notes == (f"{tmp_path / 'run.csv'}: columns ignored: path, split.",)
-
-
 def test_an_array_that_nobody_needs_is_not_read(tmp_path):
     name = npz_file(tmp_path)
     with zipfile.ZipFile(name, "a") as file:
@@ -119,15 +111,6 @@ def test_classes_may_be_named(tmp_path):
     others = csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2")
     refused(others, "must have columns label, logit_0")
     refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
-
-
-def test_columns_are_ordered_by_their_number(tmp_path):
-    head = ["label", *(f"logit_{k}" for k in reversed(range(11)))]
-    row = ["0", *(str(float(k)) for k in reversed(range(11)))]
-    contents = read.read_predictions(csv_file(tmp_path, ",".join(head), ",".join(row)))
-    np.testing.assert_array_equal(contents.logits, [np.arange(11.0)])
-    contents = read.read_predictions(csv_file(tmp_path, "1,label,0", "2.5,1,1.5"))
-    np.testing.assert_array_equal(contents.logits, [[1.5, 2.5]])
 
 
 def test_labels_may_run_from_one(tmp_path):
@@ -164,16 +147,6 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
     refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
     contents = read.read_predictions(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
     assert contents.labels.tolist() == [2, 0, 1, -1]
-
-
-def test_arrays_of_other_machines(tmp_path):
-    for kind in (">f4", ">f8", np.longdouble, np.float16):
-        name = npz_file(tmp_path, logits=LOGITS.astype(kind), labels=LABELS.astype(">i8"))
-        contents = read.read_predictions(name)
-        np.testing.assert_array_equal(contents.logits, LOGITS)
-        assert contents.logits.dtype.isnative
-        assert contents.logits.dtype.itemsize <= 8
-        np.testing.assert_array_equal(contents.labels, LABELS)
 
 
 def test_probabilities_are_read_where_they_are_named_or_wanted(tmp_path):
@@ -264,13 +237,6 @@ def test_columns_of_parquet(tmp_path):
     refused(write(label=[0, 2], logit_0=[1.0, 3], logit_1=[1.0, 2]), "label 2 .* 2 classes 0 to 1")
     path.write_bytes(path.read_bytes()[:-20])
     refused(path, "cannot be read as a file of predictions")
-
-
-def test_parquet_needs_pyarrow(tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pyarrow", None)
-    (tmp_path / "run.parquet").write_bytes(b"PAR1")
-    with pytest.raises(ImportError, match=r"run.parquet needs pyarrow: .* 'calib_jax\[parquet\]'"):
-        read.read_predictions(str(tmp_path / "run.parquet"))
 
 
 def choices(*values, **entries):
@@ -373,8 +339,3 @@ def test_names_of_classes_may_contain_other_separators(tmp_path, first, mark, ot
     if mark == "\t":  # tabs need no quotes
         path.write_text("\n".join(map(mark.join, cells)).replace('"', ""))
         assert read.read_predictions(str(path)).class_names == tuple(names)
-
-
-def test_a_column_without_a_name_is_called_so(tmp_path):
-    name = csv_file(tmp_path, ",label,logit_0,logit_1", "7,1,2.5,0")
-    assert read.read_predictions(name).notes[0].endswith("ignored: one without a name.")

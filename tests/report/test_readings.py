@@ -6,7 +6,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calib_jax import calibrators, inference, metrics, report
+from calib_jax import inference, metrics, report
 from calib_jax.report import predictions
 
 QUICK = {"metrics": ["ece", "signed_gap", "accuracy"], "num_resamples": 200}
@@ -175,26 +175,6 @@ def test_near_names_of_columns_are_taken_and_said(tmp_path):
     assert "ignored" not in notes
 
 
-def test_two_near_names_are_a_question(tmp_path):
-    path = tmp_path / "a.csv"
-    path.write_text("confidence,correct,question_id,question_no\n.5,1,a,b\n")
-    with pytest.raises(ValueError, match="question_id and question_no may both be the question"):
-        report.score_files(predictions=[str(path)])
-
-
-def test_near_names_of_classes_and_labels(tmp_path):
-    path = tmp_path / "a.csv"
-    rows = [
-        f"{'dog' if k % 3 else 'cat'},{1 - p:.4f},{p:.4f}" for k, p in enumerate([0.2, 0.7, 0.9])
-    ]
-    path.write_text("\n".join(["y_true,proba_cat,proba_dog", *rows]))
-    scored = report.score_files(
-        predictions=[str(path)], probabilities=True, metrics=["accuracy"], resamples=20
-    )
-    assert scored.value("accuracy") == 1
-    assert "read as label: y_true" in " ".join(scored.notes)
-
-
 def test_several_models_in_a_table_of_classes_are_compared_on_their_questions(tmp_path):
     path = tmp_path / "a.csv"
     rows = [f"{k % 2},{k},1,q{k},{m}" for k in range(4) for m in "ab"]
@@ -204,17 +184,6 @@ def test_several_models_in_a_table_of_classes_are_compared_on_their_questions(tm
     path.write_text("label,logit_0,logit_1,model_name\n0,1,0,a\n1,1,0,b\n")
     with pytest.raises(ValueError, match="a and b differ in the label of the same example"):
         report.score_files(predictions=[str(path)])
-
-
-def test_the_page_defines_the_metrics_of_answers():
-    from calib_jax.report import html_page, render
-
-    stated = metrics.Stated([0.5, 0.75, 0.25, 0.5], [1, 1, 0, 0])
-    scored = report.score(stated, metrics=["brier", "accuracy"], num_resamples=20)
-    page = html_page.render(render.as_page(scored, {})).partition("An example explains")[0]
-    assert "lies in [0, 1]" in page
-    assert "[0, 2]" not in page
-    assert "share of answers that are right" in page
 
 
 def overlapping(shared, scored=400, fitted=300, num_classes=3):
@@ -239,19 +208,6 @@ def test_scored_rows_among_the_fitted_are_counted_and_many_are_refused(num_class
     test, fit = overlapping(20, num_classes=num_classes)
     with pytest.raises(ValueError, match="20 of 400 scored examples are also among"):
         report.score(*test, fit_on=fit, **options)
-
-
-def test_all_scored_rows_and_one_more_are_no_other_examples(tmp_path):
-    random = np.random.default_rng(0)
-    logits, labels = random.standard_normal((301, 3)), random.integers(3, size=301)
-    for name, rows in (("test", 300), ("fit", 301)):
-        np.savez(tmp_path / f"{name}.npz", logits=logits[:rows], labels=labels[:rows])
-    with pytest.raises(ValueError, match=r"300 of 300 scored examples .*fit\.npz"):
-        report.score_files(
-            predictions=[str(tmp_path / "test.npz")],
-            calibrate="histogram",
-            fit_on=[str(tmp_path / "fit.npz")],
-        )
 
 
 def test_equal_numbers_by_chance_are_no_overlap():
@@ -291,22 +247,3 @@ def test_probabilities_of_sixteen_bits_are_probabilities(kind, num_classes):
     rows = predictions.probability_rows(p, weights=weights)
     expected = p[weights] / p[weights].sum(-1, keepdims=True)
     np.testing.assert_allclose(rows[weights], expected, rtol=1e-5)
-
-
-@pytest.mark.parametrize(
-    ("arrays", "message"),
-    [
-        ({"probs": np.full((30, 6), 1 / 6), "labels": np.zeros(20, int)}, "must have shape"),
-        ({"confidence": np.full(30, 0.5), "correct": np.zeros(20, int)}, "30 confidence, 20 corr"),
-    ],
-)
-def test_arrays_of_other_lengths_have_a_way_out(tmp_path, arrays, message):
-    np.savez(tmp_path / "a.npz", **arrays)
-    with pytest.raises(ValueError, match=message):
-        report.score_files(predictions=[str(tmp_path / "a.npz")])
-
-
-def test_calibrators_of_scores_still_refuse_their_own_answers():
-    scored = calibrators.Scored(np.arange(40.0), np.arange(40) % 3 > 0)
-    with pytest.raises(ValueError, match="40 of 40 scored answers"):
-        report.score(scored, calibrate="isotonic", fit_on=scored)

@@ -7,6 +7,7 @@ import pytest
 
 from calib_jax import report
 from calib_jax.report.read import read_models
+from tests.selection import every_case
 
 NUMBERS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0]])
 CHOICES = {"doc_id": 0, "filtered_resps": [[-1.0, "a"], [-2.0, "b"]]}
@@ -19,8 +20,9 @@ TABLES = {
     "other name": ("target_class,a\n1,2\n", "rename target_class to label"),
     "empty": ("", "no column label; it has none"),
     "no rows": ("label,logit_0,logit_1\n", "no examples, only a header"),
-    "short row": ("label,logit_0,logit_1\n0,1,2\n1,2\n", r"row 2 of .* has 2 fields, not 3"),
-    "long row": ("label,logit_0,logit_1\n0,1,2,3\n", "Expected 3 fields in line 2, saw 4"),
+    "short row": ("label,logit_0,logit_1\n0,1,2\n1,2\n", r"line 3 of .* has 2 fields, not 3"),
+    "short row of texts": ("confidence,correct,group\n.5,1,a\n.5,1\n", "line 3 of .* has 2 fields"),
+    "long row": ("label,logit_0,logit_1\n0,1,2,3\n", "line 2 of .* has 4 fields, not 3"),
     "text": ("label,logit_0,logit_1\n0,1,2\n1,x,2\n", "column logit_0 of .* row 2 has 'x'"),
     "underscore": ("label,logit_0,logit_1\n0,1_0,2\n", "row 1 has '1_0'"),
     "decimal comma": ("label;logit_0;logit_1\n0;1,5;2\n", "has '1,5': write decimals with a point"),
@@ -38,6 +40,13 @@ TABLES = {
     "from 1": ("label,logit_0,logit_1\n1,1,2\n2,1,2\n", "from 1 to 2: give --first_label=1"),
     "quote": ('label,logit_0,logit_1,group\n0,1,2,"a\n1,1,2,b\n', "unexpected end of data"),
     "separator": ("label|logit_0\n1|2\n", "separate columns by commas"),
+    "no outcome": ("confidence,answer\n.5,1\n", "has no column correct; .*1 where the"),
+    "no confidence": ("correct,answer\n1,1\n", "has no column confidence; .*or score"),
+    "grades": ("confidence,correct\n7,1\n", "7 to 7.* name the column score"),
+    "negative": ("confidence,correct\n-3,1\n", r"are outside \[0, 1\]"),
+    "half right": ("confidence,correct\n.5,.5\n", "1 or 0, or true or false: row 1 has '.5'"),
+    "empty cell": ("confidence,correct\n,1\n", "must hold finite numbers: row 1 has ''"),
+    "two near names": ("confidence,correct,question_id,question_no\n.5,1,a,b\n", "may both be"),
     "escapes": ("label,\x1b[2J,b\nx,1,2\n", r"\\x1b\[2J"),
 }
 LINES = {
@@ -49,12 +58,13 @@ LINES = {
         "none of its options: a, b",
     ),
     "no target": (json.dumps(CHOICES | {"target": "7"}), "which is none of its choices"),
+    "no scored sample": ('{"resps": [["4"]], "filtered_resps": ["4"]}', "has no exact_match"),
     "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of line 1 again"),
 }
 ARRAYS = {
     "rows": ({"labels": [0, 1]}, r"labels of .* must have shape \(3,\)"),
     "fractions": ({"labels": [0.5, 1, 2]}, "labels of .* must be integers"),
-    "names": ({"labels": ["a", "b", "a"]}, "which is no class: it must be a whole number"),
+    "names": ({"labels": ["a", "b", "a"]}, "no class: give numbers or class_names"),
     "integers": ({"logits": NUMBERS.astype(int)}, "must be floating point"),
     "pickle": ({"groups": np.array([{}] * 3)}, "pickled objects, which are never read"),
     "weights": ({"weights": np.ones((3, 2))}, r"weights of .* must have shape \(3,\)"),
@@ -65,6 +75,7 @@ KINDS = [
 ]
 
 
+@every_case
 @pytest.mark.parametrize(("ending", "content", "message"), KINDS, ids=[*TABLES, *LINES])
 def test_a_text_that_cannot_be_read(tmp_path, ending, content, message):
     path = tmp_path / f"run.{ending}"
@@ -72,6 +83,7 @@ def test_a_text_that_cannot_be_read(tmp_path, ending, content, message):
     refused(path, message)
 
 
+@every_case
 @pytest.mark.parametrize(("arrays", "message"), ARRAYS.values(), ids=ARRAYS)
 def test_arrays_that_do_not_fit(tmp_path, arrays, message):
     path = tmp_path / "run.npz"
@@ -88,6 +100,7 @@ def refused(path, message):
     assert text.replace("\n", "").isprintable()
 
 
+@every_case
 @pytest.mark.parametrize(
     ("value", "weights"), [(np.nan, [1, 1, 1]), (1, [1, -1, 1]), (1, [0, 0, 0])]
 )
@@ -99,6 +112,7 @@ def test_values_are_judged_when_they_are_scored(tmp_path, value, weights):
         report.score_files(predictions=[str(tmp_path / "run.npz")])
 
 
+@every_case
 @pytest.mark.parametrize("name", ["none.npz", "run.txt", "alone.npy", "folder.csv", "text.csv"])
 def test_files_that_are_none(tmp_path, name):
     (tmp_path / "folder.csv").mkdir()

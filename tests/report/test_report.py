@@ -12,7 +12,6 @@ import pytest
 
 from calib_jax import calibrators, inference, metrics, report
 from calib_jax.report import render
-from calib_jax.report.chosen_metrics import convention_of
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
 
@@ -88,60 +87,6 @@ def test_parts_are_scored_on_their_own_examples(full):
         )
         assert part.examples == np.sum(labels == k)
         assert part.value == pytest.approx(float(recalls[k]))
-
-
-def test_tables_say_the_numbers_and_the_conventions(full):
-    text = render.as_text(full, explained=True)
-    assert (
-        "200 examples in 3 classes; 90% intervals: noise bounds of binned calibration errors, else"
-        " percentiles of 50 resamples." in text
-    )
-    fitted = calibrators.temperature.fit(*sample(seed=1)).temperature
-    assert f"temperature fitted on 200 other examples, T = {float(fitted):.4g}." in text
-    assert "15 bins of equal width, (lo, hi]" in text
-    cut_by_mass = metrics.adaptive_debiased_rms_calibration_error
-    assert convention_of(cut_by_mass) == "15 bins of equal mass"
-    (ece,) = (r for r in full.rows if r.metric == "ece" and r.predictions == "as given")
-    bound = inference.noise_bound(metrics.ece, *sample(), key=jax.random.key(0), num_resamples=50)
-    np.testing.assert_allclose([ece.value, ece.low, ece.high], bound[:3], rtol=1e-5)
-    assert (ece.interval, ece.floor, ece.p_value) == ("noise bound", *bound[3:])
-    assert f"{ece.value:.4f} [{ece.low:.4f}, {ece.high:.4f}]" in text
-    assert f"{ece.floor:.4f} p <= .020" in text
-    assert ece.p_value == pytest.approx(1 / 51)  # the smallest of 50 draws
-    assert "Noise floor: the mean error of a perfectly calibrated model" in text
-    assert "squared_calibration_error: debiased" in text
-    # Metrics, noise floors, classes, groups, whether the temperature transfers.
-    assert full._repr_markdown_().count("\n|---") == 5
-    rows = list(csv.DictReader(io.StringIO(render.as_csv(full))))
-    tables_of = (full.rows, full.changes, full.classes, full.groups)
-    assert len(rows) == sum(map(len, tables_of))
-    (nll,) = (
-        r
-        for r in rows
-        if (r["table"], r["metric"], r["predictions"]) == ("metrics", "nll", "as given")
-    )
-    assert float(nll["value"]) == full.value("nll")
-    assert (nll["interval"], nll["floor"], nll["p_value"]) == ("percentile", "", "")
-    everything = json.loads(render.as_json(full))
-    assert everything["settings"]["examples"] == 200
-    assert everything["calibrator"]["params"]["state"]["name"] == "converged"
-    assert len(everything["reliability"]["as given"]["accuracy"]) == 15
-
-
-@pytest.mark.slow
-def test_an_accuracy_of_1_has_the_exact_end_of_its_interval():
-    labels = np.arange(60) % 3
-    logits = 4 * np.eye(3, dtype=np.float32)[labels] + sample(num_rows=60)[0] / 10
-    scored = report.score(logits, labels, metrics=["accuracy", "error", "nll"], num_resamples=50)
-    accuracy, error, nll = scored.rows
-    end = 0.05 ** (1 / 60)  # all 60 are right with a probability of 5 %
-    np.testing.assert_allclose([accuracy.low, accuracy.high], [end, 1], atol=1e-6)
-    np.testing.assert_allclose([error.low, error.high], [0, 1 - end], atol=1e-6)
-    assert nll.low < nll.value < nll.high
-    assert "1.0000 [1.0000, 1.0000]" not in str(scored)
-    assert "intervals" in report.pictures(scored)
-    one_wrong = report.score(logits, np.where(np.arange(60) == 0, 1, labels), metrics=["error"])
-    assert one_wrong.rows[0].low == 0 < one_wrong.rows[0].high
 
 
 def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
@@ -232,69 +177,6 @@ def test_binary_models_and_probabilities():
     assert np.isfinite(actual.value("nll"))
 
 
-def test_an_average_of_models():
-    one, two = sample(seed=0)[0], sample(seed=1)[0]
-    mean = jax.nn.softmax(report.average([jnp.asarray(one), jnp.asarray(two)]))
-    expected = (jax.nn.softmax(one) + jax.nn.softmax(two)) / 2
-    np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-7)
-    with pytest.raises(ValueError, match="predictions of one shape"):
-        report.average([jnp.asarray(one), jnp.asarray(two[:5])])
-
-
-def test_refusals():
-    logits, labels = sample(num_rows=30)
-    with pytest.raises(ValueError, match="never fitted on the examples that are scored"):
-        report.score(logits, labels, calibrate="temperature", **FEW)
-    with pytest.raises(
-        ValueError, match=r"cross_fit must lie in \[2, 30\], the number of examples, got 31"
-    ):
-        report.score(logits, labels, calibrate="temperature", cross_fit=31, **FEW)
-    with pytest.raises(ValueError, match="'temprature'; did you mean 'temperature'"):
-        report.score(logits, labels, calibrate="temprature", cross_fit=5, **FEW)
-    with pytest.raises(ValueError, match="did you mean 'ece'"):
-        report.score(logits, labels, metrics=["eec"])
-    with pytest.raises(TypeError, match="must be a list of names"):
-        report.score(logits, labels, metrics="ece")
-    with pytest.raises(ValueError, match=r"need labels of shape \(30,\), got \(29,\)"):
-        report.score(logits, labels[1:], **FEW)
-    for groups in (["a", "b", "c"], [["a", "b"]] * 30):
-        with pytest.raises(ValueError, match=r"groups must have shape \(30,\), one number"):
-            report.score(logits, labels, groups=groups, **FEW)
-    others = sample(num_rows=30, num_classes=5, seed=1)
-    with pytest.raises(ValueError, match=r"fit_on has 5 classes, .* to score have 3"):
-        report.score(logits, labels, calibrate="temperature", fit_on=others, **FEW)
-    with pytest.raises(ValueError, match="labels are not among the 2 classes, 2 is one"):
-        report.score(logits, labels, compare={"other": logits[:, :2]}, **FEW)
-    wider = np.concatenate([logits, logits[:, :1] - 9], axis=1)  # with a class that never occurs
-    scored = report.score(logits, labels, compare={"wider": wider}, **FEW)
-    assert scored.changes
-    assert any(note.startswith("wider has 4 classes") for note in scored.notes)
-    with pytest.raises(ValueError, match="per_class needs models of the same classes"):
-        report.score(logits, labels, compare={"wider": wider}, per_class=True, **FEW)
-    for useless in ({"fit_on": sample(seed=1)}, {"cross_fit": 5}, {"criterion": ["nll", "ece"]}):
-        (name,) = useless
-        with pytest.raises(ValueError, match=f"^{name} needs calibrate, the name"):
-            report.score(logits, labels, **useless, **FEW)
-    both = {"fit_on": sample(seed=1), "cross_fit": 5}
-    with pytest.raises(ValueError, match="give fit_on or cross_fit, not both"):
-        report.score(logits, labels, calibrate="temperature", **both, **FEW)
-    with pytest.raises(ValueError, match="method must be one of 'valid', 'percentile', 'basic'"):
-        report.score(logits, labels, method="bca", **FEW)
-    with pytest.raises(TypeError, match="a row of the report is one number, and per_class_ece is"):
-        report.score(logits, labels, metrics=["accuracy", "per_class_ece"])
-    bad = logits.copy()
-    bad[4] = np.inf
-    with pytest.raises(ValueError, match="1 of 30 rows have NaN or infinite logits"):
-        report.score(bad, labels, **FEW)
-    scored = report.score(logits, labels, **FEW)
-    with pytest.raises(
-        KeyError, match="no 'ece' of predictions 'platt'; it has that of 'as given'"
-    ):
-        scored.value("ece", "platt")
-    with pytest.raises(KeyError, match="no metric 'acc'; the nearest of its names: accuracy, "):
-        scored.value("acc")
-
-
 UNTESTED = ["ece", "adaptive_ece", "classwise_ece", "mce", "ks_error"]
 TESTED = ["accuracy", "nll", "aurc"]
 
@@ -350,67 +232,6 @@ def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated
                      "squared_calibration_error": False}  # fmt: skip
     legend = "* p < .05 against sharp on the same examples, after Holm's correction for all compar"
     assert legend in calibrated_pair.explanations[0]
-
-
-@pytest.fixture(scope="module")
-def contradicting_pair():
-    """Score two calibrated models with a bootstrap interval that excludes 0 beside a large p."""
-    random = np.random.default_rng(0)
-    vague = random.dirichlet([6.0] * 4, 2000)
-    sharp = np.maximum([random.dirichlet(0.4 * p) for p in vague], 1e-30)
-    labels = (random.random((2000, 1)) * sharp.sum(1, keepdims=True) > np.cumsum(sharp, 1)).sum(1)
-    data = [np.log(p).astype(np.float32) for p in (sharp, vague)] + [labels]
-    names = ["nll", "ece", "adaptive_ece", "rms_calibration_error", "classwise_ece"]
-
-    options = {"compare": data[1], "metrics": names, "num_resamples": 100}
-    valid, percentile = (
-        report.score(data[0], data[2], method=method, **options)
-        for method in ("valid", "percentile")
-    )
-    return valid, percentile, data
-
-
-@pytest.mark.slow
-def test_no_interval_excludes_0_beside_a_large_p(contradicting_pair):
-    valid, percentile, (sharp, vague, labels) = contradicting_pair
-    by_metric, bootstrap = ({c.metric: c for c in s.changes} for s in (valid, percentile))
-    kinds = {metric: change.interval for metric, change in by_metric.items()}
-    assert kinds == {
-        "nll": "percentile",
-        "ece": "noise bound",
-        "adaptive_ece": "noise bound",
-        "rms_calibration_error": "none",
-        "classwise_ece": "percentile",
-        "squared_calibration_error": "normal",
-    }
-    excluded = []
-    for name, equal_mass in (("ece", False), ("adaptive_ece", True)):
-        change, other = by_metric[name], bootstrap[name]
-        assert change.p_value is other.p_value is None
-        assert change.low <= 0 <= change.high
-        excluded.append(not other.low <= 0 <= other.high)
-        options = {"key": jax.random.key(0), "num_resamples": 100, "equal_mass": equal_mass}
-        wanted = inference.compare_ece(sharp, vague, labels, **options)
-        numbers = [change.value, change.low, change.high]
-        np.testing.assert_allclose(numbers, wanted[:3], rtol=1e-9)
-        assert f"{change.value:+.4f} [{change.low:+.4f}, {change.high:+.4f}] " in str(valid)
-    assert any(excluded)  # the bootstrap of this pair excludes 0
-    assert by_metric["squared_calibration_error"].p_value > 0.1
-    root = by_metric["rms_calibration_error"]
-    assert np.isnan([root.low, root.high]).all()
-    assert root.p_value is None
-
-
-def test_weights_that_are_no_counts_have_no_interval_of_a_calibration_error():
-    logits, labels = sample()
-    options = {"compare": 0.5 * logits, "metrics": ["nll", "ece"], "num_resamples": 50}
-    scored = report.score(logits, labels, weights=0.5 + np.arange(200) % 2 / 3, **options)
-    nll, ece = scored.changes
-    assert (nll.interval, ece.interval, ece.p_value) == ("percentile", "none", None)
-    assert np.isnan([ece.low, ece.high]).all()
-    text = render.as_text(scored, explained=True)
-    assert "No interval of the difference of ece" in text
-    assert "need weights that count" in text
 
 
 def test_several_predictions_are_corrected_by_holm():
@@ -487,39 +308,3 @@ def test_metrics_without_a_value_are_saved(tmp_path, others):
         figure = report.pictures(actual)["intervals"]
         assert [axes.get_xlabel() for axes in figure.axes] == ["nll"]
         assert "no finite value: lost (as given)" in figure.get_supxlabel()
-
-
-@pytest.mark.parametrize("counting", [1, 13])
-def test_fewer_examples_than_bins_are_scored(counting):
-    random = np.random.default_rng(0)
-    logits = random.standard_normal((20, 4)).astype(np.float32)
-    labels, weights = random.integers(0, 4, 20), np.arange(20) < counting
-    kind = {"metrics": ["adaptive_ece", "ece"], "num_resamples": 4}
-    some = report.score(logits, labels, weights=weights, **kind)
-    alone = report.score(logits[:counting], labels[:counting], **kind)
-    for name in kind["metrics"]:
-        assert some.value(name) == pytest.approx(alone.value(name), rel=1e-5)
-
-
-def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
-    logits, labels = sample(30)
-    order = np.random.default_rng(0).permutation(30)
-    padded = np.concatenate([logits, np.ones((2, 3), np.float32)]), np.append(labels, [255, -1])
-    for held_out in (
-        (logits, labels),
-        (logits.astype(np.float64), labels),
-        (logits[order], labels[order]),
-        (*padded, np.append(np.ones(30), [0, 0])),
-    ):
-        with pytest.raises(
-            ValueError, match="30 of 30 scored examples are also among the 30 of fit_on"
-        ):
-            report.score(logits, labels, calibrate="temperature", fit_on=held_out, **FEW)
-    p = np.asarray(jax.nn.softmax(logits))
-    options = {"calibrate": "temperature", "probabilities": True, **FEW}
-    with pytest.raises(
-        ValueError, match="30 of 30 scored examples are also among the 30 of fit_on"
-    ):
-        report.score(p, labels, fit_on=(p.round(6), labels), **options)
-    others = (logits, (labels + 1) % 3)  # other labels, so other examples
-    assert report.score(logits, labels, calibrate="temperature", fit_on=others, **FEW).calibrator
