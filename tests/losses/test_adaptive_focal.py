@@ -136,22 +136,3 @@ def test_released_update(distinct):
 
 TIED = np.tile(np.float32([2.0, 0.0]), (100, 1))
 TIED_LABELS = np.repeat([0, 1], [60, 40])
-
-
-@pytest.mark.parametrize("jitted", [False, True])
-def test_tied_examples_are_split_evenly_among_the_bins(jitted):
-    """Every bin of equal rows has their accuracy, and not the right ones in the upper bins."""
-    objective = losses.objective("adafocal", num_bins=4)
-    evidence = jax.jit(objective.evidence) if jitted else objective.evidence
-    confidence = 1 / (1 + np.exp(-2.0))
-    for labels in (TIED_LABELS, TIED_LABELS[::-1], np.resize([0, 0, 1, 0, 1], 100)):
-        state = objective.init(2)
-        rows = evidence(state, TIED, labels)
-        after = objective.update(state, rows, losses.Progress(1, 1, 2))
-        table = objective.table(after, rows)
-        np.testing.assert_allclose(table["accuracy"], [0.6] * 4, rtol=1e-5)
-        # During a warm-up the state stays, and the bins are those of the numbers all the same.
-        in_warm_up = objective.table(state, rows)
-        for end, edges in {"from": after.edges[:-1], "to": after.edges[1:]}.items():
-            np.testing.assert_array_equal(in_warm_up[end], edges)
-        np.testing.assert_allclose(after.gamma, [np.exp(confidence - 0.6)] * 4, rtol=1e-5)

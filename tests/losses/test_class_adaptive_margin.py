@@ -116,14 +116,3 @@ def test_updates_follow_the_validation(penalty):
         for actual, wanted in zip(state, expected, strict=True):
             np.testing.assert_allclose(actual, wanted, rtol=1e-9)
         np.testing.assert_array_equal(objective.table(state, evidence)["class"], range(4))
-
-
-def test_within_the_margin_multipliers_stay_at_their_minimum():
-    objective = losses.objective("class_adaptive_margin")
-    state = objective.init(3)
-    logits = np.array([[2.0, 0.0, 1.0]], np.float32)
-    after = objective.update(
-        state, objective.evidence(state, logits, np.array([0])), losses.Progress(1, 10, 20)
-    )
-    np.testing.assert_allclose(after.multiplier, state.multiplier)
-    np.testing.assert_array_equal(after.rho, state.rho)

@@ -13,7 +13,6 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax.core.probabilities import prepare
 
 from .members import (
     DEFAULTS,
@@ -164,24 +163,6 @@ def test_a_shift_of_all_logits_changes_nothing(member):
                 )
 
 
-@every_objective
-def test_labels_of_every_integer_type_are_the_same(member):
-    """Check it for numbers whose products with anything leave the narrow types."""
-    objective = member.objective
-    for num_classes, dtypes in ((127, ("int8", "uint8", "int64")), (1000, ("int16", "uint64"))):
-        logits = np.asarray(batch(8, num_classes)[0])
-        labels = num_classes - 1 - np.arange(8)
-        state = initial_state(objective, num_classes)
-        # Eager: a program for each type would be compiled for each objective.
-        expected = terms_and_gradient(objective, state, logits, jnp.asarray(labels, jnp.int32))
-        evidence = objective.evidence(state, logits, jnp.asarray(labels, jnp.int32))
-        for dtype in dtypes:
-            narrow = labels.astype(dtype)
-            results = terms_and_gradient(objective, state, logits, narrow)
-            chex.assert_trees_all_equal(results, expected)
-            chex.assert_trees_all_equal(objective.evidence(state, logits, narrow), evidence)
-
-
 @every_member
 def test_an_impossible_class_is_no_class(member):
     """Check that a class of logit -inf may as well be left out."""
@@ -226,25 +207,6 @@ def test_an_impossible_true_class_gives_the_limit(member):
 
 
 @every_member
-def test_evidence_of_nothing_changes_nothing(member):
-    """Check that an empty pass, or one of weight 0, leaves a state that can be used."""
-    objective = member.objective
-    state = trained_state(objective)
-    logits, labels, weights = batch()
-    by_the_clock = ("blend",) if objective.clock == "validation" else ()
-    for nothing in (
-        objective.evidence(state, logits[:0], labels[:0], weights[:0]),
-        objective.evidence(state, logits, labels, jnp.zeros_like(weights)),
-    ):
-        after = objective.update(state, nothing, PROGRESS)
-        assert all(np.all(np.isfinite(leaf)) for leaf in jax.tree.leaves(after))
-        if objective.clock == "epoch":
-            continue  # its state is a matter of the clock alone
-        kept = {name: getattr(state, name) for name in by_the_clock if hasattr(state, name)}
-        assert_close(after._replace(**kept) if kept else after, state)
-
-
-@every_member
 def test_classes_have_no_order(member):
     objective = member.objective
     logits, labels, weights = batch()
@@ -256,19 +218,6 @@ def test_classes_have_no_order(member):
         objective, state, logits[:, order], jnp.argsort(order)[labels], weights
     )
     assert_close(permuted, (value, gradient[:, order]))
-
-
-@every_member
-def test_examples_have_no_order(member):
-    objective = member.objective
-    logits, labels, weights = batch()
-    state = trained_state(objective)
-    order = jnp.asarray(np.random.default_rng(1).permutation(len(labels)))
-    terms = objective.value(state, logits, labels, weights)
-    assert_close(objective.value(state, logits[order], labels[order], weights[order]), terms[order])
-    value, gradient = value_and_gradient(objective, state, logits, labels, weights)
-    permuted = value_and_gradient(objective, state, logits[order], labels[order], weights[order])
-    assert_close(permuted, (value, gradient[order]))
 
 
 @every_member
@@ -479,16 +428,6 @@ def test_nan_logits_are_nan(member):
 
 
 @every_objective
-def test_within_jit_a_weight_that_is_none_makes_the_loss_nan(member):
-    objective, state = member.objective, trained_state(member.objective)
-    logits, labels, weights = batch()
-    of_weights = jax.jit(lambda weights: total(objective, state, logits, labels, weights))
-    assert jnp.isfinite(of_weights(weights))
-    for wrong in (-1.0, jnp.nan, jnp.inf, 1e38):
-        assert jnp.isnan(of_weights(weights.at[2].set(wrong)))
-
-
-@every_objective
 def test_within_jit_a_weight_that_is_none_makes_the_evidence_and_the_next_state_nan(member):
     """Check the state as well: an update that skips a NaN would hide it from all later losses."""
     objective, state = member.objective, trained_state(member.objective)
@@ -609,108 +548,3 @@ def test_second_derivatives(name):
             np.testing.assert_allclose(
                 along.reshape(-1), differences / (2 * step), rtol=1e-5, atol=1e-7
             )
-
-
-def test_gradient_weighting_is_an_implicit_loss():
-    r"""Check, for weights of p_y alone, the gradient of $-\int u(p)/p \, dp$, integrated."""
-    weights_of_p = {
-        "fl_gra": lambda p: (1 - p) ** 3,
-        "flsd53_gra": lambda p: (1 - p) ** np.where(p < 0.2, 5, 3),
-        "bsce_gra": lambda p: 4 * (1 - p) ** 2,
-    }
-    options = {"bsce_gra": {"beta": 1.0}}
-    with jax.enable_x64(True):
-        logits, labels, _ = batch(num_examples=6, num_classes=4, dtype=np.float64)
-        for name, u in weights_of_p.items():
-            objective = losses.objective(name, **options.get(name, {}))
-            _, gradient = value_and_gradient(objective, (), logits, labels)
-
-            def log_p(z, y):
-                return z[y] - np.log(np.exp(z).sum())
-
-            def difference(a, b, u=u):
-                # of the implicit loss: the integral between, over log p, where dp / p is even
-                grid = np.linspace(b, a, 101)
-                return np.trapezoid(u(np.exp(grid)), grid)
-
-            step = 1e-4
-            expected = np.zeros_like(logits)
-            for n, k in np.ndindex(*logits.shape):
-                shift = np.zeros(4)
-                shift[k] = step
-                z, y = np.asarray(logits[n]), int(labels[n])
-                change = difference(log_p(z - shift, y), log_p(z + shift, y))
-                expected[n, k] = change / (2 * step)
-            np.testing.assert_allclose(gradient, expected, rtol=1e-6, atol=1e-8)
-
-
-def test_the_custom_rule_is_the_only_one_at_work():
-    """Check that gradient weighting ignores even an uncertainty of every field of the view."""
-
-    def greedy(p):
-        fields = p.log_true + p.log_rest + p.log_others + p.share_squares
-        fields += p.share_entropy
-        return fields + jnp.sum(p.share * p.logits, -1)
-
-    logits, labels, _ = batch()
-    loss = lambda z: jnp.sum(  # noqa: E731
-        losses.weighted_cross_entropy(z, labels, greedy, weighting="gradient")
-    )
-    plain = jax.nn.softmax(logits) - jax.nn.one_hot(labels, 5)
-    assert_close(jax.grad(loss)(logits), greedy(prepare(logits, labels))[:, None] * plain, 1e-4)
-
-
-def test_an_uncertainty_written_without_care_has_finite_gradients():
-    rows, truth = EXTREMES["all at once"]
-    logits, labels = jnp.asarray(rows), jnp.asarray(truth)
-    careless = (
-        lambda p: p.rest**0.5,
-        lambda p: jnp.sqrt(p.rest) + p.true**0.1,
-        lambda p: (1 - p.true) ** 3,
-        lambda p: jnp.log(p.rest) ** 2,
-        lambda p: jnp.sum(jnp.sqrt(p.share), axis=-1),
-        lambda p: jnp.sum(jnp.exp(0.5 * p.log_share), axis=-1),
-    )
-    for uncertainty in careless:
-        loss = functools.partial(
-            losses.weighted_cross_entropy, uncertainty=uncertainty, weighting="loss"
-        )
-        gradient = jax.grad(lambda z: jnp.sum(loss(z, labels)))(logits)  # noqa: B023
-        assert jnp.all(jnp.isfinite(gradient)), gradient
-
-
-@every_objective
-def test_objectives_show_their_names_and_ask_for_their_state(member):
-    objective = member.objective
-    assert repr(objective).startswith(f"<objective {member.name}(")
-    logits, labels, weights = batch()
-    if initial_state(objective, 5) == ():
-        return
-    for function in (objective.value, objective.evidence):
-        with pytest.raises(TypeError, match=r"the objective has a state: call init\(num_classes\)"):
-            function((), logits, labels, weights)
-    with pytest.raises(
-        TypeError, match=r"update\(\) missing 2 required|missing a required argument"
-    ):
-        objective.update(initial_state(objective, 5))
-
-
-@pytest.mark.parametrize(
-    "member", [m for m in DEFAULTS if initial_state(m.objective, 5) != ()], ids=str
-)
-def test_the_state_does_not_widen_the_loss(member, x64):
-    """The state is in float64 there, and the logits are in float32."""
-    logits, labels, weights = batch()
-    state = initial_state(member.objective, 5)
-    terms = jax.eval_shape(member.objective.value, state, logits, labels, weights)
-    assert terms.dtype == np.float32
-
-
-@pytest.mark.parametrize(
-    "number", [np.float64(2), np.array(2.0), jnp.array(2)], ids=["np", "0-d", "int"]
-)
-def test_an_option_does_not_widen_the_loss(number, x64):
-    logits, labels, _ = batch()
-    with jax.numpy_dtype_promotion("strict"):
-        terms = jax.eval_shape(lambda z: losses.focal(z, labels, gamma=number), logits)
-    assert terms.dtype == np.float32

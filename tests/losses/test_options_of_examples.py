@@ -3,12 +3,9 @@
 The reference is `jax.vmap` over the examples, each with a number of its own.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from calib_jax import losses
 
@@ -85,42 +82,3 @@ FUNCTIONS = {
     "label_smoothing": ("alpha", [0, 0.05, 1]),
     "entropy_penalty": ("gamma", [1, 2, 3]),
 }
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_lists_of_numbers_are_taken(name):
-    option, numbers = FUNCTIONS[name]
-    loss = getattr(losses, name)
-    logits, labels = (part[:3] for part in examples(6, num_classes=3))
-    expected = [
-        loss(z, y, **{option: number}) for z, y, number in zip(logits, labels, numbers, strict=True)
-    ]
-    kinds = [labels]
-    kinds += [jax.nn.one_hot(labels, 3)] if getattr(loss, "soft_labels", False) else []
-    for y in kinds:
-        for given in (numbers, np.asarray(numbers, np.float64), jnp.asarray(numbers)):
-            values = loss(logits, y, **{option: given})
-            np.testing.assert_allclose(values, expected, rtol=1e-5)
-            images = loss(logits[None], y[None], **{option: np.asarray(given)[None]})
-            np.testing.assert_allclose(images[0], expected, rtol=1e-5)
-
-
-@pytest.mark.slow
-def test_soft_labels_that_are_no_corners_have_the_option_of_their_row(x64):
-    random = np.random.default_rng(0)
-    logits, soft = random.standard_normal((4, 4)), random.dirichlet(np.ones(4), size=4)
-    numbers = np.array([0.5, 1.0, 2.0, 3.5])
-    for loss in (
-        losses.focal,
-        functools.partial(losses.focal, weighting="gradient"),
-        losses.generalized_brier,
-        functools.partial(losses.generalized_brier, reading="sum"),
-    ):
-        expected = [loss(z, q, gamma=g) for z, q, g in zip(logits, soft, numbers, strict=True)]
-        np.testing.assert_allclose(loss(logits, soft, gamma=numbers), expected, rtol=1e-12)
-    norms = 1 + numbers
-    expected = [
-        losses.generalized_brier(z, q, beta=b) for z, q, b in zip(logits, soft, norms, strict=True)
-    ]
-    actual = losses.generalized_brier(logits, soft, beta=norms)
-    np.testing.assert_allclose(actual, expected, rtol=1e-12)

@@ -1,24 +1,23 @@
-"""Every objective has a reference, and every option of it is an option of the reference."""
+"""Every objective equals its reference, in value and gradient, with its options and defaults."""
 
 import importlib
 import inspect
-import pathlib
 
+import jax
+import jax.numpy as jnp
+import numpy as np
 import pytest
+import scipy.optimize
 
 from calib_jax import losses
 
+from . import checks, references
+from .reference import probabilities
 
-def references():
-    """Collect the references of every family, which stand in its test file."""
-    collected = {}
-    for file in sorted(pathlib.Path(__file__).parent.glob("test_*.py")):
-        if "\nREFERENCES = {" in file.read_text(encoding="utf-8"):
-            collected |= importlib.import_module(f".{file.stem}", __package__).REFERENCES
-    return collected
-
-
-REFERENCES = references()
+STATEFUL = ("adaptive_focal", "class_adaptive_margin", "class_counts", "recall", "scheduled_focal")
+REFERENCES = dict(references.REFERENCES)
+for file in STATEFUL:
+    REFERENCES |= importlib.import_module(f".test_{file}", __package__).REFERENCES
 
 # Options that do not change the value of a given state, only its updates.
 STEER_THE_STATE = {
@@ -42,3 +41,263 @@ def test_options_and_defaults_are_the_same(name):
         if option.name not in STEER_THE_STATE.get(name, ()):
             assert option.name in reference
             assert option.default == reference[option.name].default, option.name
+
+
+WEIGHTS = ("focal", "fl_gra", "inverse_focal")
+CASES = [
+    *((name, {}) for name in references.REFERENCES if name not in ("neighbour_margin", "soft_ece")),
+    *((name, {"gamma": gamma}) for name in WEIGHTS for gamma in (0.0, 0.5, 1.0, 5.0)),
+    *((name, {"weighting": "gradient"}) for name in ("focal", "inverse_focal", "flsd53")),
+    *(
+        (name, {"gamma": gamma, "beta": beta})
+        for name in ("bsce", "bsce_gra")
+        for gamma, beta in ((0.0, 2.0), (0.5, 1.0), (1.0, 3.0), (4.0, 2.0))
+    ),
+    *(("bsce", {"gamma": gamma, "reading": "sum"}) for gamma in (0.0, 1.5, 2.0)),
+    ("bsce_adaptive_gra", {"beta": 1.0, "gammas": (5.0, 3.0, 2.0)}),
+    *(
+        (name, {"runner_up": kind, "gamma": gamma})
+        for name in ("dual_focal", "dfl_gra")
+        for kind, gamma in (("below", 0.5), ("wrong", 1.0), ("second", 5.0))
+    ),
+    *(
+        ("dual_focal", {"runner_up": kind, "detach_runner_up": True, "gamma": 2.0})
+        for kind in ("below", "wrong", "second")
+    ),
+    *(
+        ("label_smoothing", {"alpha": alpha, "spread": spread})
+        for alpha, spread in ((0.0, "others"), (0.5, "others"), (0.1, "all"))
+    ),
+    *(
+        (name, {"scale": 0.3, "gamma": gamma})
+        for name in ("entropy_regularized", "focal_entropy_regularized")
+        for gamma in (1.0, 2.5)
+    ),
+    ("focal_entropy_regularized", {"focal_gamma": 1.0, "gamma": 1.0}),
+    *(
+        ("margin_smoothing", {"margin": 1.5, "alpha": 0.7, "class_reduction": reduction})
+        for reduction in ("mean", "sum")
+    ),
+    ("max_suppression", {"alpha": 2.0}),
+    ("logit_norm", {"tau": 1.0}),
+    ("dca", {"scale": 2.5}),
+    *(("mdca", {"scale": 3.0, "focal_gamma": gamma}) for gamma in (0.0, 1.0)),
+    ("esd", {"scale": 4.0}),
+    *(("mmce", {"scale": 0.5, "bandwidth": bandwidth}) for bandwidth in (0.1, 2.0)),
+    ("mmce_weighted", {"double_normalization": True, "bandwidth": 0.1}),
+    *((name, {"scale": 2.0, "cross_entropy_scale": 0.5}) for name in ("lovasz", "soft_iou")),
+    ("ohem", {"fraction": 0.25}),
+    ("bootstrapped", {"count": 3.0}),
+]
+
+
+@pytest.mark.parametrize(("name", "options"), CASES, ids=str)
+def test_value_and_gradient(name, options):
+    checks.check_objective(name, REFERENCES[name], **options)
+
+
+@pytest.mark.parametrize(
+    ("step", "rtol", "options"),
+    [
+        (1e-7, 1e-5, {"scale": 0.5, "cross_entropy_scale": 0.0}),
+        (1e-6, 1e-6, {"num_bins": 7, "rank_sharpness": 20.0, "bin_temperature": 0.05}),
+    ],
+)
+def test_soft_ece(step, rtol, options):
+    checks.check_objective("soft_ece", REFERENCES["soft_ece"], step=step, rtol=rtol, **options)
+
+
+@pytest.mark.parametrize("weighting", ["loss", "gradient"])
+def test_thresholds_of_flsd(weighting):
+    options = {"thresholds": (0.3, 0.7), "gammas": (4.0, 1.5, 0.0), "weighting": weighting}
+    run = lambda z, y: losses.flsd(z, y, **options)  # noqa: E731
+    checks.check(run, references.flsd, *checks.batch(32), **options)
+    # Two equal logits give p_y = 1/2 exactly, and a threshold belongs to the stage above.
+    value = losses.flsd(np.zeros((1, 2), np.float32), np.array([0]), gammas=(5.0, 3.0, 1.0))
+    np.testing.assert_allclose(value, 0.5 * np.log(2), rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((2, 4, 5), {}),
+        ((2, 4, 5), {"distance": "l2", "alpha": 0.5, "kernel_size": 5}),
+        ((1, 3, 2, 3), {"alpha": 1.0}),
+    ],
+)
+def test_neighbour_margin(shape, options):
+    random = np.random.default_rng(0)
+    logits, labels = random.standard_normal((*shape, 3)), random.integers(3, size=shape)
+    objective = losses.objective("neighbour_margin", **options)
+    checks.check(
+        lambda z, y: objective.value((), z, y, None),
+        references.neighbour_margin,
+        logits,
+        labels,
+        step=1e-6,
+        **options,
+    )
+    weights = np.where(np.arange(labels.size).reshape(shape) % 7 == 2, 0.0, 1.0)
+    void = np.where(weights == 0, 255, labels)
+    given = np.where(weights[..., None] == 0, np.nan, logits).astype(np.float32)
+    expected = references.neighbour_margin(logits, labels, weights=weights, **options) * weights
+    terms = objective.value((), given, void, weights)
+    np.testing.assert_allclose(terms, expected, rtol=1e-5, atol=1e-6)
+    gradient = jax.grad(lambda z: jnp.sum(objective.value((), z, void, weights)))(given)
+    assert np.isfinite(gradient).all()
+    assert not np.any(np.asarray(gradient)[weights == 0])
+
+
+# --------------------------------------------------------------------------------------------
+# Where float32 would round.
+
+
+def test_confidences_that_round_to_1_keep_their_order_in_esd():
+    random = np.random.default_rng(0)
+    logits = 40 * random.standard_normal((64, 3)).astype(np.float32)
+    labels = random.integers(3, size=64)
+    p = probabilities(logits.astype(float), labels)
+    order = np.max(logits, -1) - np.sort(logits, -1)[:, -2]
+    assert len(np.unique(p.top.astype(np.float32))) < 60 < len(np.unique(order))
+    expected = references.pairs(p.top, p.predicted == labels, order)
+    np.testing.assert_allclose(losses.esd_penalty(logits, labels), expected, rtol=1e-4)
+
+
+@pytest.mark.parametrize("bandwidth", [0.01, 1e-30])
+def test_a_narrow_kernel_and_ties_of_mmce(bandwidth):
+    """For equal rows the kernel is 1: the value is the square of the mean error."""
+    logits = jnp.tile(jnp.asarray([2.0, 0.0]), (100, 1))
+    labels = jnp.repeat(jnp.asarray([0, 1]), jnp.asarray([60, 40]), total_repeat_length=100)
+    confidence = 1 / (1 + np.exp(-2.0))
+    error = 0.6 - confidence
+    run = jax.value_and_grad(losses.mmce_penalty)
+    value, gradient = run(logits, labels, bandwidth=bandwidth)
+    np.testing.assert_allclose(value, error**2, rtol=1e-4)
+    slope = -2 * error / 100 * confidence * (1 - confidence)
+    np.testing.assert_allclose(gradient, np.tile([slope, -slope], (100, 1)), rtol=1e-4)
+
+
+@pytest.mark.parametrize("penalty", [losses.mmce_penalty, losses.mmce_weighted_penalty])
+def test_rounding_makes_no_squared_norm_negative(penalty):
+    random = np.random.default_rng(0)
+    for _ in range(10):
+        logits = 1e-6 * random.standard_normal((64, 2)).astype(np.float32)
+        value, gradient = jax.value_and_grad(penalty)(logits, random.integers(2, size=64))
+        assert value >= 0
+        assert np.isfinite(gradient).all()
+
+
+def test_a_factor_of_the_logits_does_not_change_logit_norm():
+    logits, labels = checks.batch(num_classes=4)
+    logits = logits.astype(np.float32)
+    expected = losses.logit_norm(logits, labels)
+    for factor in (1e-2, 1e4, 1e25):
+        actual = losses.logit_norm(np.float32(factor) * logits, labels)
+        np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-5)
+    wider = np.insert(logits, 4, -np.inf, axis=1)
+    np.testing.assert_allclose(losses.logit_norm(wider, labels), expected, rtol=1e-6)
+
+
+@pytest.mark.parametrize("spread", ["others", "all"])
+def test_huge_logits_do_not_overflow_in_label_smoothing(spread):
+    logits = jnp.array([[3e38, 0.0, -3e38]])
+    value = losses.label_smoothing(logits / 10, jnp.array([0]), alpha=0.3, spread=spread)
+    assert np.isfinite(value)
+    plain = losses.label_smoothing(jnp.array([[1.0, -jnp.inf]]), jnp.array([0]), alpha=0.0)
+    assert plain < 1e-30
+
+
+@pytest.mark.parametrize("name", ["mdca_penalty", "soft_iou_penalty"])
+def test_penalties_of_classes_at_the_extremes(name):
+    penalty, labels = getattr(losses, name), np.array([0, 1])
+    far = [np.tile(np.float32([gap, 0, 0, 0]), (2, 1)) for gap in (80, 120, 1e9)]
+    value, *others = (penalty(logits, labels) for logits in far)
+    np.testing.assert_allclose(value, {"mdca_penalty": 0.25, "soft_iou_penalty": 7 / 8}[name])
+    np.testing.assert_allclose(others, value, rtol=1e-6)
+    masked = np.where(np.arange(4) < 3, far[0], -np.inf)
+    np.testing.assert_allclose(penalty(masked, labels), penalty(far[0][:, :3], labels), rtol=1e-6)
+    # One row of weight 2^25, and many others that one float32 sum would lose.
+    random = np.random.default_rng(0)
+    labels = random.integers(3, size=2**17 + 7)
+    logits = random.standard_normal((len(labels), 3)) + 2 * np.eye(3)[labels]
+    weights = np.ones(len(labels))
+    weights[0] = 2**25
+    value = penalty(np.float32(logits), labels, np.float32(weights))
+    with jax.enable_x64(True):
+        np.testing.assert_allclose(value, penalty(logits, labels, weights), rtol=5e-5)
+
+
+# --------------------------------------------------------------------------------------------
+# Images.
+
+PER_IMAGE = {"lovasz_penalty": references.extension, "soft_iou_penalty": references.penalty}
+
+
+@pytest.mark.parametrize("name", PER_IMAGE)
+def test_per_image_is_the_mean_over_the_images_that_have_a_label(name):
+    logits, labels = checks.batch(18)
+    logits, labels = logits.reshape(3, 6, 5), labels.reshape(3, 6)
+    weights = np.ones((3, 6))
+    weights[1], weights[2, :2] = 0, 0
+    value = getattr(losses, name)(logits, labels, weights, per_image=True)
+    of_image = PER_IMAGE[name]
+    expected = (of_image(logits[0], labels[0]) + of_image(logits[2, 2:], labels[2, 2:])) / 2
+    np.testing.assert_allclose(value, expected, rtol=1e-5)
+
+
+def test_hard_predictions_give_the_mean_jaccard_loss():
+    """IoU 1/3, 1/2 and 0 by hand, of the classes 0, 1 and 2; class 3 does not occur."""
+    labels, predicted = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 1, 1, 0])
+    value = losses.lovasz_penalty(1e3 * np.eye(4)[predicted], labels)
+    np.testing.assert_allclose(value, 1 - (1 / 3 + 2 / 3 + 0) / 3, rtol=1e-6)
+
+
+def test_equal_losses_share_and_weights_are_copies():
+    """Losses log 2 three times and log 4 once: of 2 kept, the others have a third of one each."""
+    logits = np.array([[0.0, 0.0], [0.0, 0.0], [0.0, 0.0], [np.log(3.0), 0.0]])
+    objective = losses.objective("ohem", fraction=0.5)
+    terms = objective.value((), logits, [0, 1, 0, 1])
+    np.testing.assert_allclose(terms, [2 / 3 * np.log(2)] * 3 + [2 * np.log(4)], rtol=1e-6)
+    weighted = objective.value((), logits[[0, 3]], [0, 1], [3.0, 1.0])
+    np.testing.assert_allclose(weighted, terms[np.array([0, 3])], rtol=1e-6)
+    whole = losses.objective("ohem", fraction=1.0).value((), logits, [0, 1, 0, 1])
+    np.testing.assert_allclose(whole, losses.cross_entropy(logits, [0, 1, 0, 1]), rtol=1e-6)
+
+
+def test_bootstrapped_per_image():
+    """Check the mean over images, of which one has fewer pixels than are kept and one has none."""
+    logits, labels = checks.batch(18)
+    cross_entropy = probabilities(logits, labels).cross_entropy.reshape(3, 6)
+    logits, labels = logits.reshape(3, 6, 5), labels.reshape(3, 6)
+    weights = np.ones((3, 6), np.float32)
+    weights[1], weights[2, :4] = 0, 0
+    objective = losses.objective("bootstrapped", count=3, per_image=True)
+    expected = (np.sort(cross_entropy[0])[3:].mean() + cross_entropy[2, 4:].mean()) / 2
+    terms = objective.value((), logits, labels, weights)
+    np.testing.assert_allclose(np.sum(terms * weights) / 8, expected, rtol=1e-5)
+
+
+# --------------------------------------------------------------------------------------------
+# Functions beside the losses.
+
+
+def test_gamma_for_equalises_the_gradients():
+    """gamma_for(p) is the largest gamma whose focal gradient at p is that of cross-entropy."""
+    for p in (0.1, 0.2, 0.25, 0.4, 0.45):
+
+        def excess(gamma, p=p):
+            return (1 - p) ** gamma - gamma * p * (1 - p) ** (gamma - 1) * np.log(p) - 1
+
+        gamma = scipy.optimize.brentq(excess, 0.05, 100.0, xtol=1e-13, rtol=1e-13)
+        np.testing.assert_allclose(losses.gamma_for(p), gamma, rtol=1e-9)
+
+
+@pytest.mark.parametrize("gamma", [1.0, 3.0, 5.0])
+def test_gradient_ratio(gamma):
+    """The focal gradient over that of cross-entropy, from differences of the loss in p."""
+    p = np.linspace(0.05, 0.95, 19)
+    step = 1e-6 * p
+    values = [-((1 - q) ** gamma) * np.log(q) for q in (p + step, p - step)]
+    expected = -p * (values[0] - values[1]) / (2 * step)
+    ratio = losses.focal_gradient_ratio(p, gamma)
+    np.testing.assert_allclose(ratio, expected, rtol=1e-4, atol=1e-6)

@@ -6,7 +6,7 @@ import pytest
 from calib_jax import losses
 
 from . import checks
-from .test_focal import focal
+from .references import focal
 
 
 def flsc(logits, labels, *, gamma=5.0):

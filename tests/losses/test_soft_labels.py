@@ -5,12 +5,11 @@ import functools
 import jax
 import jax.numpy as jnp
 import numpy as np
-import optax
 import pytest
 
 import calib_jax
 from calib_jax import losses
-from tests.selection import first_case, some, some_of
+from tests.selection import some, some_of
 
 from . import checks
 
@@ -74,15 +73,6 @@ def test_value_and_gradient(name, x64):
     checks.assert_equal_the_reference(actual, PAIRS[name][1], LOGITS, SOFT, step=1e-5, rtol=1e-6)
 
 
-@pytest.mark.parametrize("name", PAIRS)
-def test_one_hot_labels_are_integer_labels(name, x64):
-    labels = np.array([0, 1, 2, 3, 0, 1])
-    for logits in (LOGITS, 20 * LOGITS):
-        of_hard, of_soft = (compiled(name)(logits, y) for y in (labels, np.eye(4)[labels]))
-        for hard, soft in zip(of_hard, of_soft, strict=True):
-            np.testing.assert_allclose(soft, hard, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.parametrize("function", ["focal", "generalized_brier"])
 def test_gradient_weighting_holds_the_weight(function, x64):
     logits, q = jnp.asarray(LOGITS), jnp.asarray(SOFT)
@@ -97,43 +87,6 @@ def test_gradient_weighting_holds_the_weight(function, x64):
     np.testing.assert_allclose(
         jax.grad(lambda z: ours(z, q).sum())(logits), jax.grad(plain)(logits), rtol=1e-9
     )
-
-
-@pytest.mark.parametrize("weighting", ["loss", "gradient"])
-@pytest.mark.parametrize("function", ["focal", "generalized_brier"])
-def test_second_derivatives_of_one_hot_labels_are_those_of_integer_labels(function, weighting, x64):
-    labels = jnp.asarray([0, 1, 2, 3, 0, 1])
-    loss = functools.partial(getattr(losses, function), gamma=3.0, weighting=weighting)
-    direction = jnp.asarray(np.random.default_rng(2).standard_normal(LOGITS.shape))
-
-    def second(labels):
-        gradient = jax.grad(lambda z: jnp.sum(loss(z, labels)))
-        return jax.grad(lambda z: jnp.vdot(gradient(z), direction))(jnp.asarray(LOGITS))
-
-    np.testing.assert_allclose(second(jax.nn.one_hot(labels, 4)), second(labels), rtol=1e-7)
-
-
-@pytest.mark.parametrize("gamma", [1.0, 2.0, 5.0])
-def test_focal_bounds_the_regularised_divergence(gamma, x64):
-    """Check focal >= KL(q || p) - gamma H(p), which is why it keeps the entropy up."""
-    random = np.random.default_rng(1)
-    for scale in (0.1, 1.0, 5.0):
-        logits = scale * random.standard_normal((500, 5))
-        q = random.dirichlet(np.full(5, 0.3), size=500)
-        log_p = log_softmax(logits)
-        entropy = -np.sum(np.exp(log_p) * log_p, axis=-1)
-        divergence = np.sum(np.where(q > 0, q * np.log(np.where(q > 0, q, 1)), 0), axis=-1)
-        divergence += cross_entropy(logits, q)
-        bound = divergence - gamma * entropy
-        assert np.all(losses.focal(jnp.asarray(logits), jnp.asarray(q), gamma=gamma) >= bound)
-
-
-def test_smoothing_over_all_classes_is_that_of_optax(x64):
-    labels = jnp.asarray([0, 1, 2, 3, 0, 1])
-    smoothed = optax.smooth_labels(jax.nn.one_hot(labels, 4), 0.1)
-    expected = optax.softmax_cross_entropy(jnp.asarray(LOGITS), smoothed)
-    ours = losses.label_smoothing(jnp.asarray(LOGITS), labels, alpha=0.1, spread="all")
-    np.testing.assert_allclose(ours, expected, rtol=1e-9)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
@@ -151,22 +104,6 @@ def test_finite_at_the_extremes(name, dtype):
         assert gradient.dtype == logits.dtype
         assert jnp.all(jnp.isfinite(terms)), terms
         assert jnp.all(jnp.isfinite(gradient)), gradient
-
-
-@pytest.mark.parametrize("name", ["cross_entropy", "brier", "focal", "generalized_brier"])
-def test_an_impossible_class_without_weight_is_no_class(name):
-    logits, soft = (part.astype(np.float32) for part in (LOGITS, SOFT))
-    wider, zero = np.insert(logits, 2, -np.inf, axis=1), np.insert(soft, 2, 0, axis=1)
-    values, gradient = compiled(name)(wider, zero)
-    expected, plain = compiled(name)(logits, soft)
-    np.testing.assert_allclose(values, expected, rtol=1e-5, atol=1e-6)
-    np.testing.assert_allclose(np.delete(gradient, 2, axis=1), plain, rtol=1e-4, atol=1e-6)
-    assert not np.any(gradient[:, 2])
-    # With weight on it the loss is infinite (Brier's is not), and no gradient is NaN.
-    half = np.insert(soft / 2, 2, 0.5, axis=1)
-    values, gradient = compiled(name)(wider, half)
-    assert np.all(np.isfinite(values)) if name == "brier" else np.all(values == np.inf)
-    assert np.all(np.isfinite(gradient))
 
 
 TAKE_SOFT_LABELS = [
@@ -233,48 +170,6 @@ def test_soft_labels_that_are_no_distribution_make_their_row_nan(name, case):
     assert np.all(np.isnan(gradient[bad]))
     np.testing.assert_array_equal(np.delete(values, bad), np.delete(expected, bad))
     np.testing.assert_array_equal(np.delete(gradient, bad, 0), np.delete(slopes, bad, 0))
-
-
-@functools.cache
-def jitted(name):
-    """Compile the values of a public function, and the gradient of their sum."""
-
-    def run(logits, labels):
-        values, pull_back = jax.vjp(lambda z: getattr(losses, name)(z, labels), logits)
-        return values, pull_back(jnp.ones_like(values))[0]
-
-    return jax.jit(run)
-
-
-@every_function
-def test_rows_of_weight_zero_may_have_any_soft_labels(name):
-    weights = np.float32([1, 1, 0, 1, 0, 1])
-    wrong, logits = with_row([7.0, np.nan, -1.0, np.inf]), np.asarray(LOGITS, np.float32)
-    loss = getattr(losses, name)
-    objective = losses.as_objective(loss) if not name.endswith("_penalty") else None
-    if objective is None:
-        of_wrong, of_right = (loss(logits, soft, weights) for soft in (wrong, with_row(SOFT[0])))
-    else:
-        of_wrong, of_right = (
-            objective.value((), logits, soft, weights) for soft in (wrong, with_row(SOFT[0]))
-        )
-        assert np.isnan(objective.value((), logits, wrong, np.ones(6))[2])
-    np.testing.assert_array_equal(of_wrong, of_right)
-
-
-@first_case
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-def test_soft_labels_may_be_rounded(dtype):
-    """Check softmax outputs and printed digits of many classes, eager and compiled."""
-    random = np.random.default_rng(5)
-    for num_classes in (3, 100, 1000):
-        logits = jnp.asarray(random.standard_normal((64, num_classes)), dtype)
-        soft = jax.nn.softmax(3 * logits)
-        printed = jnp.round(jax.nn.softmax(jnp.asarray(logits, jnp.float32)), 5)
-        smoothed = 0.9 * jax.nn.one_hot(jnp.arange(64) % num_classes, num_classes, dtype=dtype)
-        for labels in (soft, printed, smoothed + jnp.asarray(0.1 / num_classes, dtype)):
-            for loss in (losses.cross_entropy, jax.jit(losses.cross_entropy)):
-                assert np.all(np.isfinite(loss(logits, labels)))
 
 
 def test_soft_iou_takes_rows_of_zeros():
