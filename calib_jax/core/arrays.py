@@ -280,7 +280,7 @@ def masked(
     """Set rows of weight 0 to zeros, and soft labels that are no distribution to NaN."""
     if labels.ndim == logits.ndim:
         labels = _nan_unless_distributions(labels, weights, soft_labels)
-    return rows.present(logits, labels, weights)
+    return (logits, labels, None) if weights is None else rows.present(logits, labels, weights)
 
 
 def _nan_unless_distributions(

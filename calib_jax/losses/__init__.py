@@ -25,13 +25,19 @@ from calib_jax.losses.class_counts import LogitAdjustedState as LogitAdjustedSta
 from calib_jax.losses.class_counts import class_weights as class_weights
 from calib_jax.losses.cross_entropy import cross_entropy as cross_entropy
 from calib_jax.losses.cross_entropy import nll as nll
+from calib_jax.losses.focal import Probabilities as Probabilities
+from calib_jax.losses.focal import Uncertainty as Uncertainty
 from calib_jax.losses.focal import dual_focal as dual_focal
 from calib_jax.losses.focal import focal as focal
 from calib_jax.losses.focal import focal_gradient_ratio as focal_gradient_ratio
 from calib_jax.losses.focal import inverse_focal as inverse_focal
+from calib_jax.losses.focal import weighted_cross_entropy as weighted_cross_entropy
+from calib_jax.losses.gamma_schedules import MatchedFocal as MatchedFocal
 from calib_jax.losses.gamma_schedules import ScheduledGamma as ScheduledGamma
 from calib_jax.losses.gamma_schedules import flsd as flsd
 from calib_jax.losses.gamma_schedules import gamma_for as gamma_for
+from calib_jax.losses.gamma_schedules import matched_focal as matched_focal
+from calib_jax.losses.gamma_schedules import population_minimizer as population_minimizer
 from calib_jax.losses.gamma_schedules import scheduled_focal as scheduled_focal
 from calib_jax.losses.generalized_brier import (
     adaptive_generalized_brier as adaptive_generalized_brier,
@@ -48,9 +54,6 @@ from calib_jax.losses.objectives import Objective as Objective
 from calib_jax.losses.objectives import as_objective as as_objective
 from calib_jax.losses.objectives import make_objective as make_objective
 from calib_jax.losses.objectives import regularized as regularized
-from calib_jax.losses.population import MatchedFocal as MatchedFocal
-from calib_jax.losses.population import matched_focal as matched_focal
-from calib_jax.losses.population import population_minimizer as population_minimizer
 from calib_jax.losses.recall import RecallPrecisionState as RecallPrecisionState
 from calib_jax.losses.recall import RecallState as RecallState
 from calib_jax.losses.recall import recall as recall
@@ -63,9 +66,6 @@ from calib_jax.losses.smoothing import smooth as smooth
 from calib_jax.losses.table import OBJECTIVES as OBJECTIVES
 from calib_jax.losses.table import catalogue as catalogue
 from calib_jax.losses.table import objective as objective
-from calib_jax.losses.weighting import Probabilities as Probabilities
-from calib_jax.losses.weighting import Uncertainty as Uncertainty
-from calib_jax.losses.weighting import weighted_cross_entropy as weighted_cross_entropy
 
 
 def _advice(name: str) -> str:

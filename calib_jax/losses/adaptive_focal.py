@@ -21,8 +21,8 @@ from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
 from calib_jax.core.top_label import top_label
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
+from calib_jax.losses.focal import Uncertainty, Weighting, weigh_cross_entropy
 from calib_jax.losses.objectives import Objective, Progress, make_objective
-from calib_jax.losses.weighting import Uncertainty, Weighting, weigh_cross_entropy
 
 RULES = ("released", "slides")
 BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}

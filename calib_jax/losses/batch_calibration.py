@@ -25,9 +25,7 @@ from calib_jax.core.types import (
     Logits,
     Number,
     Numbers,
-    PerExample,
     Scalar,
-    Vector,
     Weights,
 )
 from calib_jax.losses.cross_entropy import with_top_label_penalty
@@ -131,7 +129,7 @@ def _mdca_of(
     return _mean_gap(gap, counted, weight, axis_name)
 
 
-def some_possible(logits: Logits, weight: Vector, mass: Array) -> Array:
+def some_possible(logits: Logits, weight: Array, mass: Array) -> Array:
     """Mark with 1 the classes that occur or are possible in some row of positive weight.
 
     A probability may round to 0 while the class is possible, so the logits are read where the
@@ -147,7 +145,7 @@ def some_possible(logits: Logits, weight: Vector, mass: Array) -> Array:
     return lax.cond(jnp.all(mass != 0), lambda: jnp.ones_like(mass), possible)
 
 
-def _mean_gap(gap: Array, counted: Array, weight: Vector, axis_name: AxisName) -> Scalar:
+def _mean_gap(gap: Array, counted: Array, weight: Array, axis_name: AxisName) -> Scalar:
     """Average the absolute gaps of the classes that count, over all devices."""
     gap, counted, count = total((gap, counted, jnp.sum(weight)), axis_name)
     mean = jnp.sum(jnp.abs(gap)) / jnp.maximum(jnp.sum(counted != 0, dtype=gap.dtype), 1)
@@ -160,9 +158,7 @@ def mdca(*, scale: Numbers = 1.0, focal_gamma: Numbers = 0.0) -> Objective:
     focal_loss = arrays.unchecked(focal)
     penalty = arrays.unchecked(mdca_penalty)
 
-    def value(
-        _: Any, logits: Logits, labels: AnyLabels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(_: Any, logits: Logits, labels: AnyLabels, weights: Any, *, axis_name: Any) -> Array:
         if labels.ndim == logits.ndim:
             terms = focal_loss(logits, labels, gamma=focal_gamma)
             extra = penalty(logits, labels, weights, axis_name=axis_name)
@@ -248,7 +244,7 @@ def _soft_ece_of(
     ahead = jax.nn.sigmoid(rank_sharpness * (p - jnp.exp(-top.loss)[..., None]))
     accuracy = jax.nn.relu(1.5 - jnp.sum(ahead, axis=-1))  # 2 - rank
 
-    def in_bins(values: PerExample) -> Float[Array, " bins"]:
+    def in_bins(values: Array) -> Float[Array, " bins"]:
         rows = membership * weigh(values, weights).reshape(1, -1)
         return jnp.sum(rows, axis=1)
 

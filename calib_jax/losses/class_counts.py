@@ -11,19 +11,9 @@ from jaxtyping import Float
 from calib_jax.core import arrays, checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.numerics import add_to_true_class, at_least_float32, of_classes, tempered
-from calib_jax.core.types import (
-    AnyLabels,
-    Array,
-    AxisName,
-    Labels,
-    Logits,
-    Number,
-    Numbers,
-    PerExample,
-)
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
+from calib_jax.losses.cross_entropy import of_true_class, unchecked_cross_entropy, weigh_classes
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts
-from calib_jax.losses.weighting import of_true_class, weigh_classes
 
 BALANCINGS = ("effective", "inverse", "median")
 
@@ -98,9 +88,7 @@ def class_weighted(
         counts = needed_counts("class_weighted", class_counts)
         return ClassWeightsState(class_weights(counts, balancing=balancing, volume=volume))
 
-    def value(
-        state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         each = state.weights
         return weigh_classes(each, logits, labels, weights, axis_name, normalized=normalized)
 

@@ -9,11 +9,14 @@ import jax
 import jax.numpy as jnp
 
 from calib_jax.core import arrays
-from calib_jax.core.numerics import at_least_float32, first_argmax, times, true_class
+from calib_jax.core.numerics import at_least_float32, first_argmax, times, true_class, widened
 from calib_jax.core.probabilities import cross_entropy_and_view
+from calib_jax.core.rows import weigh
+from calib_jax.core.statistics import total
 from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import (
     AnyLabels,
+    Array,
     AxisName,
     Labels,
     Logits,
@@ -21,6 +24,7 @@ from calib_jax.core.types import (
     PerClass,
     PerExample,
     Scalar,
+    Weights,
 )
 from calib_jax.losses.objectives import Objective, make_objective
 
@@ -91,12 +95,44 @@ def with_top_label_penalty(
       cross_entropy_scale: the factor of cross-entropy.
     """
 
-    def value(
-        _: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(_: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         top = cross_entropy_and_top_label(logits, labels)
         extra = penalty(top, weights, axis_name)
         losses = _times_scale(top.loss, cross_entropy_scale)
         return losses + arrays.per_example("scale", scale, top.loss) * extra
 
     return make_objective(value)
+
+
+def of_true_class(values: Array, labels: Labels) -> PerExample:
+    """Gather the value of each example's class; labels out of range are clipped."""
+    return values[jnp.clip(widened(labels), 0, len(values) - 1)]
+
+
+def weigh_classes(
+    class_weights: Array,
+    logits: Logits,
+    labels: Labels,
+    weights: Weights | None = None,
+    axis_name: AxisName = None,
+    *,
+    normalized: bool = False,
+) -> PerExample:
+    """Multiply cross-entropy by the weight of the true class.
+
+    Args:
+      class_weights: the weight of each class.
+      logits, labels, weights, axis_name: the examples, and the axis of the devices.
+      normalized: whether the factors are divided by their mean over the global batch.
+    """
+    arrays.classes_of_state(len(class_weights), logits)
+    losses = cross_entropy_and_view(logits, labels)[0]
+    factors = of_true_class(class_weights, labels).astype(losses.dtype)
+    return times(mean_one(factors, weights, axis_name) if normalized else factors, losses)
+
+
+def mean_one(factors: PerExample, weights: Weights | None, axis_name: AxisName) -> PerExample:
+    """Scale factors to a weighted mean of 1 over the global batch; keep factors that are all 0."""
+    count = weigh(jnp.ones_like(factors), weights)
+    size, mass = total((jnp.sum(count), jnp.sum(weigh(factors, weights))), axis_name)
+    return factors * size / jnp.where(mass > 0, mass, 1)

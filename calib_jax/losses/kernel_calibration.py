@@ -20,18 +20,7 @@ from calib_jax.core.numerics import constant_in_gradient, ordered_bits, times
 from calib_jax.core.rows import counted, weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
-from calib_jax.core.types import (
-    Array,
-    AxisName,
-    Labels,
-    Logits,
-    Number,
-    Numbers,
-    PerExample,
-    Scalar,
-    Vector,
-    Weights,
-)
+from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, Numbers, Scalar, Weights
 from calib_jax.losses.cross_entropy import with_top_label_penalty
 from calib_jax.losses.objectives import Objective, make_objective
 
@@ -146,7 +135,7 @@ def _mmce_weighted(
 
 def gathered(
     top: TopLabel, weights: Weights | None, axis_name: AxisName
-) -> tuple[Vector, Vector, Vector]:
+) -> tuple[Array, Array, Array]:
     """Gather the confidence, hit and weight of the examples of all devices."""
     weight = weigh(jnp.ones_like(top.hit), weights)
     rows = (top.confidence.reshape(-1), top.hit.reshape(-1), weight.reshape(-1))
@@ -154,7 +143,7 @@ def gathered(
     return confidence, hit, weight if weights is None else counted(weight)
 
 
-def _kernel_gram(confidence: Vector, columns: Array, bandwidth: Number) -> Array:
+def _kernel_gram(confidence: Array, columns: Array, bandwidth: Number) -> Array:
     r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$ by a sort.
 
     Examples of equal confidence are summed first: the kernel between them is 1 with slope 0, so
@@ -166,7 +155,7 @@ def _kernel_gram(confidence: Vector, columns: Array, bandwidth: Number) -> Array
     place = lax.stop_gradient(confidence)
     places, group = ranked(place)
 
-    def grouped(factor: Vector) -> Float[Array, "rows columns"]:
+    def grouped(factor: Array) -> Float[Array, "rows columns"]:
         return jax.ops.segment_sum(factor[:, None] * columns, group, len(group))
 
     def product(
@@ -184,7 +173,7 @@ def _kernel_gram(confidence: Vector, columns: Array, bandwidth: Number) -> Array
     return product(equal, equal) + across + across.T
 
 
-def ranked(values: Vector) -> tuple[Vector, Integer[Array, " rows"]]:
+def ranked(values: Array) -> tuple[Array, Integer[Array, " rows"]]:
     """Sort values that are not negative, and find where the value of each row comes first."""
     bits = ordered_bits(values)
     ascending = jnp.sort(bits)
@@ -228,9 +217,7 @@ def mmce_weighted(
 def mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
     """Cross-entropy times the batch's squared MMCE, which is a constant in the backward pass."""
 
-    def value(
-        _: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(_: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         top = cross_entropy_and_top_label(logits, labels)
         constant = constant_in_gradient(top)
         weight = _mmce(constant, weights, axis_name, bandwidth)
@@ -281,7 +268,7 @@ def _esd_of(top: TopLabel, weights: Weights | None, axis_name: AxisName) -> Scal
     place = -ordered_bits(gather(top.odds_against.reshape(-1), axis_name))
     group = jnp.searchsorted(jnp.sort(place), place, method="scan_unrolled")
 
-    def up_to(values: Vector) -> Vector:
+    def up_to(values: Array) -> Array:
         """Sum, for each row, the values of the rows whose confidence is at most its own."""
         return jnp.cumsum(jax.ops.segment_sum(values, group, len(group)))[group]
 

@@ -21,10 +21,14 @@ from calib_jax.core.numerics import (
 )
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, PerExample, Weights
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
+from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
+from calib_jax.losses.cross_entropy import (
+    mean_one,
+    of_true_class,
+    unchecked_cross_entropy,
+    weigh_classes,
+)
 from calib_jax.losses.objectives import Objective, Progress, make_objective
-from calib_jax.losses.weighting import mean_one, of_true_class, weigh_classes
 
 COUNTERS = ("recall", "released")
 
@@ -136,9 +140,7 @@ def recall_objective(
     """
     checks.one_of("counters", counters, COUNTERS)
 
-    def value(
-        state: RecallState, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         rates = state.miss_rate
         return weigh_classes(rates, logits, labels, weights, axis_name, normalized=normalized)
 
@@ -179,14 +181,7 @@ def recall_precision(
     """
     checks.one_of("counters", counters, COUNTERS)
 
-    def value(
-        state: RecallPrecisionState,
-        logits: Logits,
-        labels: Labels,
-        weights: Any,
-        *,
-        axis_name: AxisName,
-    ) -> PerExample:
+    def value(state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         arrays.classes_of_state(len(state.miss_rate), logits)
         cross_entropy = unchecked_cross_entropy(logits, labels)
         predicted = first_argmax(logits)

@@ -30,9 +30,7 @@ from calib_jax.core.types import (
     Logits,
     Number,
     Numbers,
-    PerExample,
     Scalar,
-    Vector,
     Weights,
 )
 from calib_jax.losses.batch_calibration import some_possible
@@ -75,7 +73,7 @@ def mean_over_images(
     return added / jnp.maximum(count, 1).astype(values.dtype)
 
 
-def _threshold_and_share(losses: Vector, weights: Vector, kept: Number) -> tuple[Array, Array]:
+def _threshold_and_share(losses: Array, weights: Array, kept: Number) -> tuple[Array, Array]:
     """Return the smallest loss that is kept, and the kept share of the examples with this loss.
 
     The hardest examples of total weight `kept` are kept. Examples of equal loss share the rest of
@@ -91,7 +89,7 @@ def _threshold_and_share(losses: Vector, weights: Vector, kept: Number) -> tuple
     return threshold, jnp.clip((kept - above) / jnp.where(equal > 0, equal, 1), 0, 1)
 
 
-def _largest_with_mass_above(losses: Vector, weights: Vector, kept: Number) -> Array:
+def _largest_with_mass_above(losses: Array, weights: Array, kept: Number) -> Array:
     """Find the largest loss such that the losses from it on have at least the weight `kept`.
 
     The bits of the result are found one by one, each by a sum, which takes a tenth of the time of
@@ -109,7 +107,7 @@ def _largest_with_mass_above(losses: Vector, weights: Vector, kept: Number) -> A
     return lax.bitcast_convert_type(found, losses.dtype)
 
 
-def _shares(losses: PerExample, threshold: Array, share: Array) -> PerExample:
+def _shares(losses: Array, threshold: Array, share: Array) -> Array:
     return jnp.where(losses > threshold, 1, jnp.where(losses == threshold, share, 0))
 
 
@@ -129,9 +127,7 @@ def ohem(*, fraction: Number = 0.7) -> Objective:
       every row of an image: as many as 0.7 times the images of the batch.
     """
 
-    def value(
-        _: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(_: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         cross_entropy = unchecked_cross_entropy(logits, labels)
         losses = lax.stop_gradient(cross_entropy)
         mass = weights_or_ones(weights, labels, losses.dtype)
@@ -157,9 +153,7 @@ def bootstrapped(*, count: Number = 512, per_image: bool = False) -> Objective:
       Segmentation, section 3.2. The released code of Tian et al. 2021 is per image.
     """
 
-    def value(
-        _: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: AxisName
-    ) -> PerExample:
+    def value(_: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
         cross_entropy = unchecked_cross_entropy(logits, labels)
         losses = lax.stop_gradient(cross_entropy)
         mass = weights_or_ones(weights, labels, losses.dtype)
@@ -181,7 +175,7 @@ def bootstrapped(*, count: Number = 512, per_image: bool = False) -> Objective:
     return make_objective(value)
 
 
-def _of_image(losses: PerExample, weights: PerExample, count: Number) -> PerExample:
+def _of_image(losses: Array, weights: Array, count: Number) -> Array:
     """Return factors whose weighted sum over an image is the mean of its hardest pixels."""
     kept = jnp.minimum(count, jnp.sum(weights))
     cut = _threshold_and_share(losses.reshape(-1), weights.reshape(-1), kept)
