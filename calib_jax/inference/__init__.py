@@ -12,13 +12,14 @@
     inference.rows_needed(logits, labels, ece=0.02)              how many labels are needed?
     inference.best_threshold, guaranteed_coverage                decisions with guarantees
 
-The folders hold resamples, bounds of noise, and comparisons of pairs of models.
+The classes of results stand in the files of the functions that return them.
 """
 
 from calib_jax.core import names as _names
-from calib_jax.inference.bounds.noise_bound import NoiseBound as NoiseBound
-from calib_jax.inference.bounds.noise_bound import has_noise_bound as has_noise_bound
-from calib_jax.inference.bounds.noise_bound import noise_bound as noise_bound
+from calib_jax.inference.bootstrap import bootstrap as bootstrap
+from calib_jax.inference.bootstrap import difference as difference
+from calib_jax.inference.bootstrap import interval as interval
+from calib_jax.inference.bootstrap import paired_bootstrap as paired_bootstrap
 from calib_jax.inference.calibration import calibration_test as calibration_test
 from calib_jax.inference.calibration import calibration_tests as calibration_tests
 from calib_jax.inference.ce2 import Value as Value
@@ -26,32 +27,29 @@ from calib_jax.inference.ce2 import ce2 as ce2
 from calib_jax.inference.ce2 import ce2_difference as ce2_difference
 from calib_jax.inference.ce2 import mean_over_seeds as mean_over_seeds
 from calib_jax.inference.ce2 import nested as nested
+from calib_jax.inference.compare_ece import compare_ece as compare_ece
+from calib_jax.inference.compare_metrics import BY_SQUARED_ERROR as BY_SQUARED_ERROR
+from calib_jax.inference.compare_metrics import MetricDifference as MetricDifference
+from calib_jax.inference.compare_metrics import compare_metrics as compare_metrics
 from calib_jax.inference.costs import best_threshold as best_threshold
 from calib_jax.inference.costs import decision_calibration as decision_calibration
+from calib_jax.inference.estimates import Estimate as Estimate
+from calib_jax.inference.estimates import estimates as estimates
 from calib_jax.inference.evaluation import Evaluation as Evaluation
-from calib_jax.inference.groups import PartError as PartError
+from calib_jax.inference.flips import flips as flips
+from calib_jax.inference.flips import mcnemar as mcnemar
 from calib_jax.inference.groups import class_errors as class_errors
 from calib_jax.inference.groups import group_errors as group_errors
 from calib_jax.inference.guarantees import guaranteed_coverage as guaranteed_coverage
+from calib_jax.inference.image_stream import ImageStream as ImageStream
+from calib_jax.inference.noise_bound import has_noise_bound as has_noise_bound
+from calib_jax.inference.noise_bound import noise_bound as noise_bound
 from calib_jax.inference.normal import holm as holm
 from calib_jax.inference.normal import paired_test as paired_test
-from calib_jax.inference.pairs.compare_calibration import compare_calibration as compare_calibration
-from calib_jax.inference.pairs.compare_ece import compare_ece as compare_ece
-from calib_jax.inference.pairs.compare_metrics import BY_SQUARED_ERROR as BY_SQUARED_ERROR
-from calib_jax.inference.pairs.compare_metrics import MetricDifference as MetricDifference
-from calib_jax.inference.pairs.compare_metrics import compare_metrics as compare_metrics
-from calib_jax.inference.pairs.flips import flips as flips
-from calib_jax.inference.pairs.flips import mcnemar as mcnemar
 from calib_jax.inference.planning import rows_needed as rows_needed
 from calib_jax.inference.predict_loss import predict_loss as predict_loss
 from calib_jax.inference.ranking import ranks as ranks
-from calib_jax.inference.resamples.bootstrap import Estimate as Estimate
-from calib_jax.inference.resamples.bootstrap import bootstrap as bootstrap
-from calib_jax.inference.resamples.bootstrap import difference as difference
-from calib_jax.inference.resamples.bootstrap import estimates as estimates
-from calib_jax.inference.resamples.bootstrap import interval as interval
-from calib_jax.inference.resamples.bootstrap import paired_bootstrap as paired_bootstrap
-from calib_jax.inference.resamples.image_stream import ImageStream as ImageStream
+from calib_jax.inference.squared_error import compare_calibration as compare_calibration
 from calib_jax.inference.squared_error import debiased_squared_error as debiased_squared_error
 
 _names.export(__name__)

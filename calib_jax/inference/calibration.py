@@ -35,9 +35,9 @@ from calib_jax.core.catalogue import Catalogue
 from calib_jax.core.names import check_options
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.bounds import null_draws
-from calib_jax.inference.bounds.noise_bound import BOUNDED, noise_bound
+from calib_jax.inference.draws import hits_in_chunks, p_of_draws
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
+from calib_jax.inference.noise_bound import BOUNDED, noise_bound
 from calib_jax.inference.normal import (
     LEAST_UNITS,
     Clusters,
@@ -45,7 +45,6 @@ from calib_jax.inference.normal import (
     clipped,
     flipped,
     p_of_z,
-    signs,
     sums_of,
     z_of,
 )
@@ -67,7 +66,6 @@ class CalibrationTest(NamedTuple):
 
 
 _TESTS: Catalogue[Callable[..., CalibrationTest]] = Catalogue("calibration test")
-register = _TESTS.register  # for tests in files of their own
 
 
 def calibration_test(
@@ -115,7 +113,7 @@ def calibration_tests() -> Mapping[str, Callable[..., CalibrationTest]]:
     return _TESTS
 
 
-def key_given(name: str, key: Any | None) -> Array:
+def _key_given(name: str, key: Any | None) -> Array:
     """Return the key of a test by draws; raise TypeError without one."""
     if key is None:
         raise TypeError(f"calibration_test({name!r}) draws outcomes: give key=jax.random.key(0).")
@@ -126,10 +124,6 @@ def key_given(name: str, key: Any | None) -> Array:
 def _hit_variance(confidence: Column) -> float:
     r"""Compute $\sum c (1 - c)$, the variance of the number of hits of a calibrated model."""
     return float(np.sum(confidence * (1 - confidence)))
-
-
-def _enough(confidence: Column) -> bool:
-    return _hit_variance(confidence) >= 1
 
 
 # --------------------------------------------------------------------------------------------
@@ -145,7 +139,7 @@ def _of_metric(
     **options: Any,
 ) -> CalibrationTest:
     """Test by a binned calibration error, against draws of a calibrated model."""
-    metric, key = named(name, **options), key_given(name, key)
+    metric, key = named(name, **options), _key_given(name, key)
     bound = noise_bound(metric, evaluation, key=key, num_resamples=num_resamples)
     return CalibrationTest(bound.value, bound.p_value)
 
@@ -167,33 +161,35 @@ def squared_error(
     The error has a skewed distribution, so a normal approximation would reject too often. It is NaN
     if no bin has two examples, or two clusters where clusters are given.
     """
-    key = key_given("squared_error", key)
+    key = _key_given("squared_error", key)
     bins = binned(evaluation, num_bins=num_bins)
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
     if bins.in_clusters is not None:
         totals = flipped(key, num_resamples, bins.in_clusters[0])
-        return _by_squared_error(bins, debiased_in_clusters(*bins.in_clusters, totals))
+        draws = debiased_in_clusters(*bins.in_clusters, totals)
+    else:
+        draws = _squared_errors(key, bins, num_resamples)
+    # In the mean, confident models differ from calibrated models by less than rounding.
+    num_rows = len(bins.residual)
+    return CalibrationTest(bins.value, p_of_draws(num_rows * bins.value, num_rows * draws))
+
+
+def _squared_errors(key: Array, bins: Binned, num_resamples: int) -> np.ndarray:
+    """Draw the debiased squared error of a calibrated model."""
+    num_bins = len(bins.size)
     # The sums of r and r^2 are linear in the hits: r^2 = c^2 + (1 - 2 c) a. The rows are
     # sorted, so that the draws do not depend on the order of the rows.
     order = in_order(bins.confidence, bins.residual)
     c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
-    hits = null_draws.hit_sums(
-        key, c, np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1), num_resamples
-    )
+    columns = np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1).astype(np.float32)
+    chunks = hits_in_chunks(key, c, num_resamples)
+    hits = np.concatenate([chunk.astype(np.float32) @ columns for chunk in chunks])
+    hits = hits.astype(np.float64)
     total = c @ members - hits[:, :num_bins]
     square = np.square(c) @ members + hits[:, num_bins:]
-    return _by_squared_error(bins, debiased(bins.size, total, square))
-
-
-def _by_squared_error(bins: Binned, draws: np.ndarray) -> CalibrationTest:
-    """Compare the sum of squares with its draws: a mean over many examples is as small as rounding.
-
-    In the mean, confident models differ from calibrated models by less than 1e-6.
-    """
-    num_rows = len(bins.residual)
-    p_value = null_draws.p_of_draws(num_rows * bins.value, num_rows * draws)
-    return CalibrationTest(bins.value, p_value)
+    draws: np.ndarray = debiased(bins.size, total, square)
+    return draws
 
 
 # --------------------------------------------------------------------------------------------
@@ -215,36 +211,20 @@ def kuiper(
     References:
       Arrieta-Ibarra et al., Metrics of calibration for probabilistic predictions, JMLR 2022.
     """
-    (confidence, hit), cluster = evaluation.top_label(), evaluation.cluster
+    if evaluation.cluster is not None:
+        key = _key_given("kuiper", key)
+        return _of_metric("ecce", evaluation, key=key, num_resamples=num_resamples)
+    confidence, hit = evaluation.top_label()
     order = np.argsort(confidence, kind="stable")
     confidence, hit = confidence[order], hit[order]
     last = np.append(confidence[1:] > confidence[:-1], True)
     path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
     statistic = float(np.ptp(path))
-    if cluster is not None:
-        draws = _ranges(
-            key_given("kuiper", key), hit - confidence, last, cluster[order], num_resamples
-        )
-        return CalibrationTest(statistic, null_draws.p_of_draws(statistic, draws))
-    if not _enough(confidence):
+    if _hit_variance(confidence) < 1:
         return CalibrationTest(statistic, math.nan)
     return CalibrationTest(
         statistic, _survival_of_range(statistic * len(hit) / math.sqrt(_hit_variance(confidence)))
     )
-
-
-def _ranges(
-    key: Array, steps: Column, last: np.ndarray, cluster: Clusters, num_resamples: int
-) -> np.ndarray:
-    """Draw ranges of the path whose steps have the random sign of their cluster."""
-    num_clusters = int(np.max(cluster)) + 1
-    draws_at_a_time = max(1, min(num_resamples, 2**22 // len(steps)))
-    ranges: list[float] = []
-    for number in range(-(-num_resamples // draws_at_a_time)):
-        xi = signs(jax.random.fold_in(key, number), draws_at_a_time, num_clusters)
-        paths = np.cumsum(xi[:, cluster] * steps, axis=1)[:, last] / len(steps)
-        ranges += list(np.maximum(paths.max(axis=1), 0) - np.minimum(paths.min(axis=1), 0))
-    return np.array(ranges[:num_resamples])
 
 
 def _survival_of_range(x: float) -> float:
@@ -309,7 +289,7 @@ def _normal(
         z = float(np.sum(scores)) / math.sqrt(float(np.sum(variance)))
     else:
         z = z_of(scores, cluster)
-    return CalibrationTest(z, p_of_z(z) if _enough(confidence) else math.nan)
+    return CalibrationTest(z, p_of_z(z) if _hit_variance(confidence) >= 1 else math.nan)
 
 
 @_TESTS.register("cox")
@@ -325,7 +305,7 @@ def cox(evaluation: Evaluation) -> CalibrationTest:
     """
     logits, labels, _, cluster = evaluation.copies
     log_odds, confidence, hit = (np.asarray(part, np.float64) for part in _log_odds(logits, labels))
-    if not _enough(confidence):
+    if _hit_variance(confidence) < 1:
         return CalibrationTest(math.nan, math.nan)
     spread = confidence * (1 - confidence)
     # Centered, so that the two scores are uncorrelated.

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.inference.residuals import Binned, moments
+from calib_jax.inference.residuals import Binned, in_bins, moments
 
 LEVEL = 0.9
 
@@ -227,19 +227,9 @@ def _binned(logits: Any, labels: Any, num_bins: int, adaptive: bool) -> list[Bin
         edges = np.quantile(of_seed, inner) if adaptive else inner.astype(np.float32)
         values = of_seed if adaptive else of_seed.astype(np.float32)
         numbers = np.searchsorted(edges, values, side="left")
-        result.append(_of_bins(of_seed, hits, numbers, num_bins))
+        columns = of_seed.astype(np.float64), hits.astype(np.float64)
+        result.append(in_bins(*columns, numbers, num_bins))
     return result
-
-
-def _of_bins(
-    confidence: Float[np.ndarray, " rows"], right: np.ndarray, number: np.ndarray, num_bins: int
-) -> Binned:
-    """Sum the residuals of one network in given bins."""
-    confidence = np.asarray(confidence, np.float64)
-    residual = confidence - right
-    columns = (np.ones_like(residual), residual, np.square(residual), confidence * (1 - confidence))
-    size, total, square, spread = (np.bincount(number, column, num_bins) for column in columns)
-    return Binned(confidence, residual, number, size, total, square, spread)
 
 
 def _top_label(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

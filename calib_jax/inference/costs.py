@@ -24,7 +24,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.bounds.null_draws import host_generator
+from calib_jax.inference.draws import host_generator
 from calib_jax.inference.evaluation import evaluated, of_classes
 from calib_jax.inference.normal import LEAST_UNITS, flipped, normal_test, sums_of
 from calib_jax.metrics.contract.predictions import Predictions

@@ -19,13 +19,14 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeVar, cast
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 from jaxtyping import Integer, Shaped
 
 from calib_jax.core import arrays, values
+from calib_jax.core.numerics import wide
 from calib_jax.core.rows import of_few_shapes, padded_size
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
@@ -34,7 +35,6 @@ from calib_jax.metrics.contract.metric import Metric, checked_values, members_of
 from calib_jax.metrics.contract.predictions import Predictions
 
 _MOST_ENTRIES = 2**28  # copied logits of 1 GB
-_Value = TypeVar("_Value")
 
 
 class TopLabel(NamedTuple):
@@ -125,19 +125,17 @@ class Evaluation:
         num_rows, num_classes = self.logits.shape
         return f"Evaluation({num_rows} rows, {num_classes} classes)"
 
-    def once(self, key: Hashable, compute: Callable[[], _Value]) -> _Value:
+    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
         """Return the value that is stored under a key; compute it on the first call."""
         if key not in self._derived:
             self._derived[key] = compute()
-        return cast(_Value, self._derived[key])
+        return self._derived[key]
 
     @functools.cached_property
-    def present(self) -> np.ndarray:
+    def present(self) -> Any:
         """`[rows]`, whether the weight of each row is positive."""
-        if self.weights is None:
-            return np.ones(len(self.labels), bool)
-        present: np.ndarray = np.asarray(self.weights) > 0
-        return present
+        weights = np.ones(len(self.labels)) if self.weights is None else self.weights
+        return np.asarray(weights) > 0
 
     @functools.cached_property
     def counts(self) -> bool:
@@ -151,30 +149,26 @@ class Evaluation:
         rows = np.arange(len(self.labels))
         logits, labels = self.logits, self.labels
         if self.weights is not None:
-            rows = np.repeat(rows, self._counts_of_rows())
+            weights = np.asarray(self.weights)
+            fractions, total = np.sum(weights != np.round(weights)), np.sum(weights, dtype=float)
+            if fractions:
+                raise ValueError(
+                    f"{self.name}: {fractions} of {weights.size} weights are not integers, but a"
+                    " test counts examples.\nUse weight 0 for absent examples and k for k copies."
+                )
+            if total * logits.shape[-1] > _MOST_ENTRIES:
+                raise ValueError(
+                    f"{self.name}: the weights count {total:,.0f} examples, too many to copy.\n"
+                    'Divide them by a common factor, or use method="percentile", which takes any'
+                    " weights."
+                )
+            rows = np.repeat(rows, weights.astype(np.int64))
             logits, labels = _taken((logits, labels), rows)
         cluster = None
         if self.clusters is not None:
             names, cluster = np.unique(self.clusters[rows], return_inverse=True)
             cluster = None if len(names) == len(cluster) else cluster
         return Copies(logits, labels, rows, cluster)
-
-    def _counts_of_rows(self) -> Integer[np.ndarray, " rows"]:
-        counts = np.asarray(self.weights)
-        fractions = np.sum(counts != np.round(counts))
-        if fractions:
-            raise ValueError(
-                f"{self.name}: {fractions} of {counts.size} weights are not integers, but a test"
-                " counts examples.\nUse weight 0 for absent examples and k for k copies."
-            )
-        total = np.sum(counts, dtype=np.float64)
-        if total * self.logits.shape[-1] > _MOST_ENTRIES:
-            raise ValueError(
-                f"{self.name}: the weights count {total:,.0f} examples, too many to copy.\nDivide"
-                ' them by a common factor, or use method="percentile", which takes weights of any'
-                " kind."
-            )
-        return counts.astype(np.int64)
 
     @property
     def cluster(self) -> Integer[np.ndarray, " examples"] | None:
@@ -189,7 +183,8 @@ class Evaluation:
             columns = of_few_shapes(function, self.copies.logits, self.copies.labels)
             return TopLabel(*(column.astype(np.float64) for column in columns))
 
-        return self.once(("top label", excluded_class), compute)
+        top_label: TopLabel = self.once(("top label", excluded_class), compute)
+        return top_label
 
     def values(self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]]) -> dict[str, Any]:
         """Compute metrics by name, as `metrics.values_of` does, each metric once."""
@@ -209,10 +204,11 @@ class Evaluation:
         """
         if not np.any(self.present[rows]):
             raise ValueError(f"{self.name}: a part needs a row of positive weight.")
-        weights = np.ones(len(rows), np.float32)
+        weights = np.ones(len(rows), wide(self.logits.dtype))
         weights = weights if self.weights is None else np.asarray(self.weights)[rows]
-        padding = (0, padded_size(len(rows)) - len(rows))
-        rows, weights = np.pad(rows, padding), np.pad(weights, padding)
+        size = min(padded_size(len(rows)), len(self.labels))
+        padding = (0, size - len(rows))
+        rows, weights = np.pad(rows, padding, mode="edge"), np.pad(weights, padding)
         clusters = None if self.clusters is None else self.clusters[rows]
         part = object.__new__(Evaluation)
         logits, labels = _taken((self.logits, self.labels), rows)

@@ -19,8 +19,9 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array
-from calib_jax.inference.bounds import null_draws
-from calib_jax.inference.bounds.bin_gaps import gaps_of_classes, members_of_top_label
+from calib_jax.inference.bin_gaps import memberships
+from calib_jax.inference.class_gaps import gaps_of_classes
+from calib_jax.inference.draws import hits_in_chunks, p_of_draws
 from calib_jax.inference.evaluation import evaluated, of_classes
 from calib_jax.inference.normal import flipped, holm
 from calib_jax.metrics.fixed_bins import ece
@@ -99,7 +100,7 @@ def group_errors(
     shape = evaluation.labels.shape if labels is None else np.shape(labels)
     of_row, cluster = group_ids("groups", groups, shape), evaluation.cluster
     names, group = np.unique(of_row[evaluation.copies.row], return_inverse=True)
-    (members,) = members_of_top_label([ece.with_options(num_bins=num_bins)], evaluation)
+    members = memberships(ece.with_options(num_bins=num_bins), evaluation)
     confidence, hit = evaluation.top_label()
     cell = group * num_bins + np.argmax(members, axis=1)
     order = np.lexsort((hit, confidence, cell))
@@ -118,7 +119,7 @@ def group_errors(
     if cluster is None:
         null = [
             errors(np.add.reduceat(confidence - hits, first, axis=1))
-            for hits in null_draws.hits_in_chunks(key, confidence, draws)
+            for hits in hits_in_chunks(key, confidence, draws)
         ]
     else:
         index = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(cell))))
@@ -219,9 +220,7 @@ def _parts(
     ranked: list[Float[np.ndarray, "draws parts"]],
 ) -> list[PartError]:
     draws = np.concatenate(ranked).T
-    p_values = [
-        null_draws.p_of_draws(value, column) for value, column in zip(error, draws, strict=True)
-    ]
+    p_values = [p_of_draws(value, column) for value, column in zip(error, draws, strict=True)]
     floor = np.mean(np.concatenate(null), axis=0)
     columns = (names, sizes, gap, error, floor, p_values, holm(p_values))
     return [

@@ -14,7 +14,8 @@ $$P\Bigl(\sum_b |d_b + e_b| > q\Bigr) \ge \mathrm{power}, \qquad
 computed from draws of normal noise. Its mean without an error, $\sum_b E|e_b|$, is the noise floor.
 
 *Two error rates that differ by y.* The paired difference of errors has the variance $s^2 = D -
-y^2$, for the share D of the rows that only one of two models predicts right: $n = k^2 s^2 / y^2$.
+y^2$, for the share D of the rows that only one of two models predicts right, at most y more than in
+the pilot: $n = k^2 s^2 / y^2$.
 
 *Two ECEs that differ by y.* Every confidence of model a is too high by y, and model b is
 calibrated. The debiased squared errors differ by $y^2$, with the variance $v / n + w / n^2$, where
@@ -169,7 +170,8 @@ def _for_errors(bins: list[Binned], difference: float, effect: float) -> int:
     hits = [np.round(of_model.confidence - of_model.residual) for of_model in bins]
     accuracy = float(np.mean(hits[0]))
     apart = float(np.mean(hits[0] != hits[1])) if len(hits) == 2 else 2 * accuracy * (1 - accuracy)
-    return math.ceil(effect**2 * (max(apart, difference) / difference**2 - 1))
+    # A difference adds examples that only one of the models predicts right.
+    return math.ceil(effect**2 * ((apart + difference) / difference**2 - 1))
 
 
 def _for_eces(bins: list[Binned], difference: float, effect: float) -> int:

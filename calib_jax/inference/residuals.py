@@ -41,7 +41,7 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 from jaxtyping import Float, Integer
 
-from calib_jax.inference.bounds.bin_gaps import members_of_top_label
+from calib_jax.inference.bin_gaps import memberships
 from calib_jax.inference.evaluation import Evaluation
 from calib_jax.inference.normal import LEAST_UNITS, Column, sums_of
 from calib_jax.metrics.fixed_bins import ece
@@ -140,20 +140,26 @@ def binned(evaluation: Evaluation, *, num_bins: int, excluded_class: int | None 
 
 
 def _binned(evaluation: Evaluation, num_bins: int, excluded_class: int | None) -> Binned:
-    metric = ece.with_options(num_bins=num_bins, excluded_class=excluded_class)
-    (members,) = members_of_top_label([metric], evaluation)
+    members = memberships(
+        ece.with_options(num_bins=num_bins, excluded_class=excluded_class), evaluation
+    )
     confidence, hit = evaluation.top_label(excluded_class)
-    cluster = evaluation.cluster
+    bins = in_bins(confidence, hit, np.argmax(members, axis=1), num_bins)
+    if evaluation.cluster is None:
+        return bins
+    joint = np.concatenate([members * bins.residual[:, None], members], axis=1)
+    sums, counts = np.split(sums_of(evaluation.cluster, joint), 2, axis=1)
+    return bins._replace(in_clusters=(sums, counts))
+
+
+def in_bins(
+    confidence: Column, hit: Column, number: Integer[np.ndarray, " rows"], num_bins: int
+) -> Binned:
+    """Sum the residuals of examples in given bins."""
     residual = confidence - hit
-    columns = (np.ones_like(hit), residual, np.square(residual), confidence * (1 - confidence))
-    count, total, square, spread = (column @ members for column in columns)
-    in_clusters = None
-    if cluster is not None:
-        joint = np.concatenate([members * residual[:, None], members], axis=1)
-        sums, counts = np.split(sums_of(cluster, joint), 2, axis=1)
-        in_clusters = sums, counts
-    bins = np.argmax(members, axis=1)
-    return Binned(confidence, residual, bins, count, total, square, spread, in_clusters)
+    columns = (np.ones_like(residual), residual, np.square(residual), confidence * (1 - confidence))
+    size, total, square, spread = (np.bincount(number, column, num_bins) for column in columns)
+    return Binned(confidence, residual, number, size, total, square, spread)
 
 
 def debiased(size: Bins, total: Any, square: Any) -> Any:

@@ -20,7 +20,7 @@ References:
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -69,7 +69,7 @@ def of_samples(
     return SeedInterval(*caveats.shown(np.mean(values), low, high, "examples" + WITH_SEEDS)[1:])
 
 
-def of_bounds(bounds: Sequence[inference.NoiseBound]) -> SeedInterval:
+def of_bounds(bounds: Sequence[Any]) -> SeedInterval:
     """Compute the interval of the mean of a binned calibration error.
 
     Args:

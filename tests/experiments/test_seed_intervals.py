@@ -4,12 +4,12 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from calib_jax import inference
+from calib_jax.inference.noise_bound import NoiseBound
 from experiments.reports import seed_intervals
 
 
 def bound(value, low, high, p_value=0.001):
-    return inference.NoiseBound(value, low, high, 0.0, p_value)
+    return NoiseBound(value, low, high, 0.0, p_value)
 
 
 def test_one_run_has_the_interval_of_its_examples():

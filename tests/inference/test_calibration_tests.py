@@ -4,10 +4,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import integrate, stats
+from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.calibration import _survival_of_range
 
 from .simulations import CONFIDENCE, HIT, golden, outcomes, simulated, softmax
 from .test_compare_calibration import pairs
@@ -22,34 +21,12 @@ def run(name, *data, num_resamples=100):
     return inference.calibration_test(name, *data, **options)
 
 
-def test_spiegelhalter_is_negative_for_an_overconfident_model():
-    """Unlike the usual Z, as its docstring states."""
-    logits = np.tile(np.float32([2.0, 0.0]), (100, 1))  # a confidence of 88 %
-    labels = (np.arange(100) < 40).astype(int)
-    confidence, hit = 1 / (1 + np.exp(-2.0)), labels == 0
-    usual = np.sum((hit - confidence) * (1 - 2 * confidence))
-    assert usual > 0 > run("spiegelhalter", logits, labels).statistic
-
-
 def test_golden_numbers():
     data = golden("a")
     kuiper = inference.calibration_test("kuiper", *data)
     assert round(kuiper.statistic, 6) == 0.108333
     assert round(kuiper.p_value, 6) == 0.917352
     assert round(inference.calibration_test("spiegelhalter", *data).statistic, 6) == -1.090315
-
-
-@pytest.mark.parametrize(("x", "survival"), [(1.5, 0.512941), (2, 0.181494), (2.5, 0.049673)])
-def test_range_of_a_brownian_motion(x, survival):
-    assert round(_survival_of_range(x), 6) == survival
-
-
-@pytest.mark.parametrize("x", [0.3, 0.5, 0.7, 1.0, 3.0])
-def test_both_series_of_the_range_agree(x):
-    """Compare with the series that converges for small x."""
-    h = np.arange(60) + 0.5
-    terms = (8 / x**2 + 2 / (h * np.pi) ** 2) * np.exp(-2 * (h * np.pi / x) ** 2)
-    assert _survival_of_range(x) == pytest.approx(1 - terms.sum(), abs=1e-6)
 
 
 @pytest.mark.parametrize("model", ["a", "b"])
@@ -124,43 +101,6 @@ def test_order_copies_and_absent_rows_change_nothing(name):
     np.testing.assert_allclose(run(name, absent, labels, counts), whole, rtol=1e-9)
 
 
-@pytest.mark.parametrize("name", ASYMPTOTIC)
-def test_no_p_value_without_information(name):
-    certain = jnp.tile(jnp.array([[100.0, 0.0]]), (60, 1))
-    assert np.isnan(run(name, certain, jnp.zeros(60, int)).p_value)
-    assert np.isnan(run(name, jnp.array([[2.0, 0.0]]), jnp.array([1])).p_value)
-
-
-def test_half_is_the_confidence_that_spiegelhalter_cannot_judge():
-    assert np.isnan(run("spiegelhalter", jnp.zeros((60, 2)), jnp.zeros(60, int))).all()
-    assert np.isnan(run("temperature", jnp.zeros((60, 2)), jnp.zeros(60, int))).all()
-    assert run("cox", jnp.zeros((60, 2)), jnp.zeros(60, int)).p_value < 1e-6
-
-
-def test_classes_of_probability_zero():
-    logits = jnp.tile(jnp.array([[1.5, 0.0, -jnp.inf]]), (20, 1))
-    labels = (jnp.arange(20) < 5).astype(int)
-    for name in ASYMPTOTIC:
-        without = run(name, logits[:, :2], labels)
-        np.testing.assert_allclose(run(name, logits, labels), without, rtol=1e-5)
-
-
-def test_bad_input():
-    logits, labels = golden("a")
-    with pytest.raises(ValueError, match="did you mean 'kuiper'"):
-        inference.calibration_test("kuipers", logits, labels)
-    with pytest.raises(TypeError, match="draws outcomes: give key"):
-        inference.calibration_test("ece", logits, labels)
-    with pytest.raises(TypeError, match="has no option 'num_bins'"):
-        inference.calibration_test("kuiper", logits, labels, num_bins=5)
-    with pytest.raises(TypeError, match="'ece' has no option 'bins'"):
-        inference.calibration_test("ece", logits, labels, key=KEY, bins=5)
-    with pytest.raises(ValueError, match="12 of 12 weights are not integers"):
-        inference.calibration_test("cox", logits, labels, np.linspace(0.3, 0.9, 12))
-    with pytest.raises(ValueError, match="need labels of shape"):
-        inference.calibration_test("cox", logits, np.ones((12, 2)) / 2)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [200, 1000])
 @pytest.mark.parametrize("num_classes", [2, 10])
@@ -181,17 +121,6 @@ def test_size_and_power(num_rows, num_classes, capsys):
         print(f"\nn={num_rows} K={num_classes}", *rates.values(), sep="\n  ")
     assert max(rates[1.0].values()) <= 0.083
     assert min(rates[1.5].values()) > max(rates[1.0].values())
-
-
-def test_survival_is_that_of_the_density():
-    """Integrate Feller's density of the range."""
-
-    def density(r):
-        k = np.arange(1, 200)
-        return 8 * np.sum((-1.0) ** (k - 1) * k**2 * stats.norm.pdf(k * r))
-
-    area, _ = integrate.quad(density, 1.2, 8)
-    assert _survival_of_range(1.2) == pytest.approx(area, abs=1e-8)
 
 
 def test_confident_models_are_tested_on_their_own_scale():

@@ -56,27 +56,6 @@ def test_values_are_means_of_all_pairs():
     assert (difference.seeds, difference.rows, difference.freedom) == (3, 60, 2)
 
 
-def test_logits_and_their_confidences_agree_with_the_library():
-    random = np.random.default_rng(3)
-    logits, labels = 2 * random.normal(size=(2, 300, 4)), random.integers(0, 4, 300)
-    p = np.exp(logits) / np.exp(logits).sum(axis=-1, keepdims=True)
-    by_logits = inference.ce2(logits, labels)
-    assert by_logits == pytest.approx(inference.ce2(p.max(-1), p.argmax(-1) == labels), rel=1e-9)
-    each = [inference.debiased_squared_error(one, labels).value for one in logits]
-    assert by_logits.value == pytest.approx(np.mean(each), rel=1e-5)
-    assert inference.ce2(logits[0], labels).value == pytest.approx(each[0], rel=1e-5)
-
-
-def test_one_seed_has_the_variance_of_a_comparison():
-    random = np.random.default_rng(4)
-    labels = random.integers(0, 3, 1000)
-    a, b = (2 * random.normal(size=(1000, 3)) for _ in range(2))
-    ours = inference.ce2_difference((b, labels), (a, labels))
-    other = inference.compare_calibration(a, b, labels)
-    assert (ours.value, *ours.interval()) == pytest.approx(other[:3], rel=1e-4)
-    assert ours.p_value() == pytest.approx(other.p_value, rel=1e-3)
-
-
 # ------------------------------------------------------------------------- intervals of seeds
 
 CASES = [(0.05, 1.0, 0.5), (0.0, 1.0, 1.0), (0.2, 0.5, 0.5), (0.0, 0.0, 1.0), (0.02, 2.0, 0.1)]
@@ -142,24 +121,3 @@ def test_the_p_value_is_where_the_interval_reaches_the_margin():
     assert Value(0.3, 0.1, 2).p_value() == pytest.approx(2 * scipy.stats.t(2).sf(3), rel=1e-6)
     assert Value(0.3).p_value() == 0
     assert np.isnan(Value(np.nan, 0.1).p_value())
-
-
-@pytest.mark.parametrize(
-    ("logits", "labels", "message"),
-    [
-        ([[0.5, 1.2]], [[1, 0]], r"1 of 2 are not, the first is 1\.2"),
-        ([[0.5, np.nan]], [[1, 0]], "1 of 2 are not, the first is nan"),
-        ([[0.5, 0.7]], [[3, 0]], "hits of 0 and 1"),
-        ([[1.0, 2.0, 3.0]], [0, 1], r"shapes \(1, 3\) and \(2,\)"),
-        ([[np.inf, 2.0, 3.0]], [0], "1 of 1 are not, the first is nan"),
-        (np.zeros((0, 3)), np.zeros(0, int), "needs examples"),
-    ],
-)
-def test_bad_input_is_refused_with_its_value(logits, labels, message):
-    with pytest.raises(ValueError, match=message):
-        inference.ce2(logits, labels)
-
-
-def test_other_seeds_or_examples_are_refused():
-    with pytest.raises(ValueError, match="first has 3 seeds of 60 examples and second has 2 of 60"):
-        inference.ce2_difference(drawn(), drawn(seeds=2))

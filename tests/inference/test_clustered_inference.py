@@ -4,14 +4,12 @@ import itertools
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference import normal as clusters
-from calib_jax.inference.bounds import bin_gaps
+from calib_jax.inference import bin_gaps
 from calib_jax.inference.residuals import binned, moments
 
 from .simulations import simulated, softmax
@@ -264,18 +262,6 @@ def test_order_and_absent_rows_change_nothing():
     np.testing.assert_allclose(absent, whole, rtol=1e-9, atol=1e-12)
 
 
-def test_copies_are_in_the_cluster_of_their_row():
-    logits, labels, cluster = data()
-    counts = np.where(np.arange(60) < 30, 2, 0)
-    copies = np.repeat(np.arange(60), counts)
-    np.testing.assert_allclose(
-        everything(logits, labels, counts, cluster),
-        everything(logits[copies], labels[copies], clusters=cluster[copies]),
-        rtol=1e-9,
-        atol=1e-12,
-    )
-
-
 def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
     """Twelve examples are right at confidence .95, as in 54 % of data sets of a calibrated model.
 
@@ -302,63 +288,6 @@ def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
     assert together.floor == pytest.approx(0.95 * 0.05 + 0.05 * 0.95, abs=0.02)
 
 
-def test_clusters_of_equal_examples_count_once():
-    """Check the width of an interval with 9 copies of each example, by cluster and by row."""
-    logits, labels, _ = simulated(np.random.default_rng(3), 60, 3)
-    copies = np.repeat(np.arange(60), 9)
-
-    def compared(rows, **options):
-        given = logits[rows], 2 * logits[rows], labels[rows]
-        return inference.compare_calibration(*given, num_bins=2, **options)
-
-    alone, grouped, by_row = (
-        compared(np.arange(60)),
-        compared(copies, clusters=copies),
-        compared(copies),
-    )
-    widths = [change.high - change.low for change in (alone, grouped, by_row)]
-    assert grouped.value == pytest.approx(alone.value, abs=1e-6)
-    assert widths[1] == pytest.approx(widths[0], rel=0.15)
-    assert widths[2] < 0.5 * widths[0]
-
-
-def test_blocks_of_clusters_are_all_clusters(monkeypatch):
-    logits, labels, cluster = data()
-    of = {name: FIVE[name] for name in ("ece", "classwise_ece")}
-    whole = inference.noise_bound(of, logits, labels, key=KEY, clusters=cluster)
-    for module in (bin_gaps, clusters):
-        monkeypatch.setattr(module, "CLUSTERS_AT_A_TIME", 5)
-    parts = inference.noise_bound(of, logits, labels, key=KEY, clusters=cluster)
-    for name in of:  # other draws of the same law
-        assert parts[name].value == whole[name].value
-        assert parts[name].high == pytest.approx(whole[name].high, rel=1e-12)
-        assert parts[name].floor == pytest.approx(whole[name].floor, rel=0.06)
-        assert parts[name].p_value == pytest.approx(whole[name].p_value, abs=0.07)
-
-
-def test_intervals_contain_their_point_and_agree_with_p():
-    for seed, size in enumerate((2, 5, 10)):
-        logits, labels, cluster = data(60 // size, size, seed)
-        for name, bound in inference.noise_bound(
-            FIVE, logits, labels, key=KEY, num_resamples=100, clusters=cluster
-        ).items():
-            assert 0 <= bound.low <= bound.value <= bound.high <= 1, name
-            assert bound.low == 0 or bound.p_value < 0.05, name
-
-
-def test_estimates_have_noise_bounds_of_clusters():
-    logits, labels, cluster = data()
-    estimate = inference.estimates(
-        FIVE["ece"], logits, labels, key=KEY, num_resamples=100, clusters=cluster
-    )
-    bound = inference.noise_bound(
-        FIVE["ece"], logits, labels, key=KEY, num_resamples=100, clusters=cluster
-    )
-    assert estimate.interval == "noise bound"
-    np.testing.assert_allclose(np.hstack(estimate[:3]), bound[:3], rtol=1e-5)
-    assert estimate[4:] == (bound.floor, bound.p_value)
-
-
 def test_few_clusters():
     """With one cluster nothing is known; below ten, no normal p-value is given."""
     logits, labels, cluster = data()
@@ -374,27 +303,6 @@ def test_few_clusters():
     assert np.isfinite(change.value)
     assert np.isnan(change[1:4]).all()
     assert np.isnan([change.error_a.low, change.error_a.high, change.error_a.root_low]).all()
-
-
-def test_equal_confidences_in_clusters():
-    logits = jnp.tile(jnp.log(jnp.array([[0.8, 0.2]])), (60, 1))
-    labels, cluster = (np.arange(60) % 5 == 0).astype(int), np.arange(60) // 4
-    labels[:9] = 1
-    score = (0.8 - (labels == 0)).reshape(15, 4).sum(1)
-    z = score.sum() / np.sqrt((score**2).sum())
-    for name in ("cox", "spiegelhalter", "temperature"):
-        actual = run(name, logits, labels, clusters=cluster)
-        assert actual.p_value == pytest.approx(2 * stats.norm.sf(abs(z)), rel=1e-3), name
-
-
-def test_refusals():
-    logits, labels, cluster = data()
-    with pytest.raises(ValueError, match=r"clusters must have shape \(60,\)"):
-        inference.compare_calibration(logits, logits, labels, clusters=cluster[1:])
-    with pytest.raises(TypeError, match="clusters must be integers or strings"):
-        inference.calibration_test("cox", logits, labels, clusters=cluster / 2)
-    with pytest.raises(TypeError, match=r"calibration_test\('kuiper'\) draws .*: give key"):
-        inference.calibration_test("kuiper", logits, labels, clusters=cluster)
 
 
 def correlated(random, num_classes, sharpness, correlation, num_clusters=100, size=10):

@@ -6,7 +6,7 @@ import pytest
 
 from calib_jax import inference, metrics
 
-from .test_bootstrap import resampled_counts, sample
+from .test_bootstrap import sample
 
 KEY = jax.random.key(5)
 NUM_CLUSTERS = 120
@@ -28,28 +28,6 @@ def clustered(correlation, seed):
     logits = np.tile(np.float32([2, 0]), (len(cluster), 1))
     order = random.permutation(len(cluster))  # clusters need not be contiguous
     return logits, np.where(hit, 0, 1)[order], weights[order], cluster[order]
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["integers", "strings"])
-def test_samples_are_the_metrics_of_the_drawn_clusters(kind):
-    logits, labels = sample(num_rows=120)
-    random = np.random.default_rng(1)
-    cluster, weights = random.integers(0, 10, 120), random.choice([0, 1, 2.5], 120)
-    weights[cluster == 3] = 0  # a cluster without weight is never drawn
-    ids = cluster * 7 - 2**40 if kind == "integers" else np.char.add("image ", cluster.astype(str))
-    several = {name: metrics.named(name) for name in ("nll", "adaptive_ece")}
-    samples = inference.bootstrap(
-        several, logits, labels, weights, key=KEY, num_resamples=4, clusters=ids
-    )
-    present = np.setdiff1d(np.arange(10), [3])
-    index = np.searchsorted(present, cluster)
-    drawn = resampled_counts(KEY, 9, 4)
-    for i, counts in enumerate(drawn):
-        weight = (weights * np.append(counts, 0)[index]).astype(np.float32)
-        for name, metric in several.items():
-            wanted = metric.value(metric.stat(logits, labels, weight))
-            np.testing.assert_allclose(samples[name][i], wanted, rtol=2e-5, err_msg=name)
 
 
 def test_clusters_of_one_example_are_the_examples():
@@ -114,19 +92,3 @@ def test_intervals_cover_at_their_nominal_rate(correlation):
             inside[kind] += bool(low <= ACCURACY <= high)
     assert 0.86 <= inside["clusters"] / 500 <= 0.94
     assert inside["rows"] / 500 < {0.0: 0.94, 0.5: 0.82, 1.0: 0.7}[correlation]
-
-
-def test_refusals():
-    logits, labels = sample(num_rows=6)
-    for clusters, error, sentence in (
-        (np.arange(5), ValueError, r"must have shape \(6,\), one for each example, got \(5,\)"),
-        (np.arange(6.0), TypeError, "clusters must be integers or strings, got float64"),
-        ([1, "a", None, 2, 3, 4], TypeError, "clusters must be integers or strings, got object"),
-    ):  # fmt: skip
-        with pytest.raises(error, match=sentence):
-            inference.bootstrap(metrics.nll, logits, labels, key=KEY, clusters=clusters)
-    with pytest.raises(ValueError, match="by_class needs clusters of one class each, but 1 of 2"):
-        inference.bootstrap(
-            metrics.nll, logits, [0, 0, 1, 2, 2, 2], key=KEY, by_class=True,
-            clusters=["a", "a", "a", "b", "b", "b"],
-        )  # fmt: skip

@@ -1,13 +1,12 @@
 """Decisions under costs: what they cost, whether that is what is stated, the best threshold."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from tests.metrics.laws import assert_laws, value_of
-from tests.metrics.reference import logits_of, sample, softmax
+from tests.metrics.laws import value_of
+from tests.metrics.reference import softmax
 
 from .simulations import simulated
 
@@ -65,44 +64,6 @@ def test_costs_are_those_of_a_loop(abstain_cost):
         np.testing.assert_allclose(cost.p_value, p_value, 1e-4)
         spread = max(of_decision[:, 3].sum(), np.square(gap - gap.mean()).sum()) / num**2
         np.testing.assert_allclose(cost.high - cost.low, 2 * 1.6448536 * np.sqrt(spread), 1e-5)
-
-
-def test_without_costs_they_are_errors():
-    logits, labels = sample()
-    error, confidence = (
-        value_of(m, logits, labels) for m in (metrics.error, metrics.mean_confidence)
-    )
-    np.testing.assert_allclose(value_of(metrics.expected_cost, logits, labels), error, rtol=1e-6)
-    np.testing.assert_allclose(value_of(metrics.stated_cost, logits, labels), 1 - confidence, 1e-5)
-
-
-def test_a_matrix_may_be_an_array():
-    for matrix in (np.array(COSTS), jnp.array(COSTS)):
-        assert metrics.expected_cost.with_options(costs=matrix) == metrics.named(
-            "expected_cost", costs=COSTS
-        )
-
-
-def test_a_calibrator_changes_the_cost_and_not_the_errors():
-    """Both are estimated and compared on the same resamples."""
-    logits, labels, _ = simulated(np.random.default_rng(0), 3000, 4, 2.0)
-    cost = metrics.named("expected_cost", abstain_cost=0.3)
-    change = inference.paired_bootstrap(
-        cost, logits, logits / 2, labels, key=KEY, num_resamples=100
-    )
-    assert change.value < 0
-    assert change.p_value < 0.05
-    stated = float(metrics.stated_cost(logits / 2, labels, abstain_cost=0.3))
-    assert stated == pytest.approx(float(cost(logits / 2, labels)), abs=0.02)
-    assert float(metrics.stated_cost(logits, labels, abstain_cost=0.3)) < stated - 0.03
-
-
-@pytest.mark.parametrize("metric", [metrics.expected_cost, metrics.stated_cost])
-def test_laws(metric):
-    logits, labels = sample(3)
-    num_classes = logits.shape[-1]
-    costs = tuple((0.0, 1.0 + k) for k in range(num_classes))
-    assert_laws(metric, logits, labels, costs=costs, abstain_cost=0.9)
 
 
 def test_the_test_keeps_its_size_and_the_interval_covers():
@@ -179,20 +140,6 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
 
 
 @pytest.mark.slow
-def test_clusters_of_equal_examples_have_wider_intervals():
-    """A set of 40,000 that is 200 examples, each 200 times: the noise is that of 200."""
-    logits, labels, _ = simulated(np.random.default_rng(2), 200, 2, 1.5)
-    options = {"key": KEY, "abstain_cost": 0.1}
-    alone = inference.best_threshold(logits, labels, **options)
-    many, of_many = np.repeat(logits, 200, axis=0), np.repeat(labels, 200)
-    together = inference.best_threshold(many, of_many, clusters=np.arange(40000) // 200, **options)
-    apart = inference.best_threshold(many, of_many, **options)
-    assert together.cost == pytest.approx(alone.cost)
-    assert together.high - together.low == pytest.approx(alone.high - alone.low, abs=0.05)
-    assert apart.high - apart.low < 0.5 * (alone.high - alone.low)
-
-
-@pytest.mark.slow
 def test_the_interval_contains_the_best_threshold():
     """Check 40 sets: answering pays where the probability of being right exceeds 0.9."""
     random, covered, width = np.random.default_rng(0), 0, 0.0
@@ -206,41 +153,6 @@ def test_the_interval_contains_the_best_threshold():
         width += (actual.high - actual.low) / 40
     assert covered >= 36
     assert width < 0.25
-
-
-def test_bad_input_is_refused():
-    logits, labels = logits_of([0.9, 0.8], 3), jnp.array([0, 1])
-    wrong_shape = "costs must have a row for each of the 3 classes .* got the shape"
-    for function in (
-        metrics.expected_cost,
-        inference.decision_calibration,
-        lambda *data, **options: inference.best_threshold(*data, key=KEY, **options),
-    ):
-        for costs in (np.zeros((2, 3)), np.zeros(3), np.zeros((3, 0))):
-            with pytest.raises(ValueError, match=wrong_shape):
-                function(logits, labels, costs=costs)
-        with pytest.raises(ValueError, match="costs must be finite"):
-            function(logits, labels, costs=np.full((3, 3), np.inf))
-        with pytest.raises(ValueError, match="abstain_cost must be a finite number"):
-            function(logits, labels, abstain_cost=float("nan"))
-    with pytest.raises(ValueError, match="needs two classes, got 3"):
-        inference.best_threshold(logits, labels, key=KEY)
-    with pytest.raises(ValueError, match="needs one decision for each of the 3 classes"):
-        inference.best_threshold(logits, labels, key=KEY, costs=np.zeros((3, 2)), abstain_cost=0.1)
-
-
-@pytest.mark.slow
-def test_default_costs_decide_for_the_top_label():
-    """Sums in float32 round, which must not choose among equal costs."""
-    logits = np.round(2 * np.random.default_rng(0).standard_normal((3000, 10))).astype(np.float32)
-    labels = logits.argmax(axis=1)
-    assert metrics.error(logits, labels) == 0
-    assert metrics.expected_cost(logits, labels) == 0
-    near = 0.01 * np.random.default_rng(1).standard_normal((2000, 1000)).astype(np.float32)
-    labels = near.argmax(axis=1)
-    assert metrics.expected_cost(near, labels) == metrics.error(near, labels)
-    sure = metrics.named("expected_cost", abstain_cost=0.1)
-    np.testing.assert_allclose(sure(near, labels), 0.1, rtol=1e-6)
 
 
 def test_rare_errors_have_no_p_value():
@@ -257,26 +169,3 @@ def test_rare_errors_have_no_p_value():
         np.tile(np.log([[0.9, 0.1]]), (20, 1)), np.ones(20, int)
     )
     assert enough[0].p_value < 1e-6  # 2 errors are expected of 20, and 20 seen
-
-
-def test_stated_confidences_have_no_decisions_of_classes():
-    stated = metrics.Stated(np.linspace(0.5, 0.9, 30), np.arange(30) % 2)
-    for name, function in {
-        "decision_calibration": inference.decision_calibration,
-        "best_threshold": lambda data: inference.best_threshold(data, key=KEY, abstain_cost=0.3),
-        "class_errors": lambda data: inference.class_errors(data, key=KEY),
-    }.items():
-        with pytest.raises(TypeError, match=f"{name} needs logits of classes"):
-            function(stated)
-
-
-@pytest.mark.parametrize("large", [1e3, 1e9])
-def test_a_large_cost_does_not_make_other_decisions_equal(large):
-    random = np.random.default_rng(0)
-    logits = random.normal(size=(500, 3)).astype(np.float32)
-    labels = random.integers(3, size=500)
-    costs = np.concatenate([np.full((3, 1), large), 1 - np.eye(3)], axis=1)
-    found = metrics.expected_cost(logits, labels, costs=costs)
-    assert float(found) == pytest.approx(np.mean(logits.argmax(axis=1) != labels), abs=1e-6)
-    with pytest.raises(ValueError, match="costs must be finite in float32, got NaN or larger"):
-        metrics.expected_cost(logits, labels, costs=costs * 1e38)

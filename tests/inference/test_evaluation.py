@@ -1,18 +1,14 @@
 """An `Evaluation` in place of logits: the same numbers, validated and computed once."""
 
-import dataclasses
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import inference, metrics, report
-from calib_jax.core import values as core_values
+from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
+from calib_jax.inference import bin_gaps
 from calib_jax.inference import evaluation as evaluation_file
-from calib_jax.inference.bounds import bin_gaps
-from tests import compilations
 
 KEY = jax.random.key(0)
 GENERATOR = np.random.default_rng(0)
@@ -73,14 +69,6 @@ def test_an_evaluation_gives_the_numbers_of_its_arrays(name):
             np.testing.assert_array_equal(actual, wanted)
 
 
-def test_functions_without_clusters_take_evaluations():
-    one, other = (inference.Evaluation(logits, LABELS, WEIGHTS) for logits in (LOGITS, OTHER))
-    for function in (inference.flips, inference.mcnemar):
-        assert function(one, other) == function(LOGITS, OTHER, LABELS, WEIGHTS)
-    of_arrays = inference.guaranteed_coverage(LOGITS, LABELS, WEIGHTS, risk=0.4)
-    assert inference.guaranteed_coverage(one, risk=0.4) == of_arrays
-
-
 def test_values_are_those_of_metrics_and_computed_once(monkeypatch):
     evaluation = evaluated()
     wanted = metrics.values_of(SEVERAL, LOGITS, LABELS, WEIGHTS)
@@ -100,78 +88,6 @@ def test_top_labels_count_copies():
     assert [len(np.unique(part)) for part in (copies.cluster, CLUSTERS[rows])] == [60, 60]
     single = evaluated(clusters=np.arange(240), weights=None)
     assert single.cluster is None  # clusters of one example are independent examples
-
-
-@pytest.mark.slow
-def test_a_part_is_the_evaluation_of_its_rows():
-    rows = np.flatnonzero(GROUPS == "a")
-    part = evaluated().part(rows)
-    wanted = inference.Evaluation(
-        LOGITS[rows], LABELS[rows], WEIGHTS[rows], clusters=CLUSTERS[rows]
-    )
-    for function in (
-        lambda each: inference.estimates(SEVERAL, each, **DRAWN),
-        inference.debiased_squared_error,
-        lambda each: each.values(SEVERAL),
-    ):
-        for one, other in zip(arrays_of(function(part)), arrays_of(function(wanted)), strict=True):
-            np.testing.assert_allclose(one, other, rtol=1e-5)
-    with pytest.raises(ValueError, match="a part needs a row of positive weight"):
-        evaluated().part(np.flatnonzero(WEIGHTS == 0))
-
-
-@pytest.mark.slow
-def test_the_values_are_validated_once(monkeypatch):
-    calls = []
-    refuse = core_values.refuse
-    monkeypatch.setattr(
-        core_values, "refuse", lambda *given, **options: calls.append(refuse(*given, **options))
-    )
-    evaluation = evaluated()
-    for name in ("noise_bound", "debiased_squared_error", "class_errors", "group_errors"):
-        ONE[name](evaluation)
-    assert len(calls) == 1
-    calls.clear()
-    report.score(LOGITS, LABELS, compare=OTHER, groups=GROUPS, metrics=["ece"], num_resamples=20)
-    assert len(calls) == 2  # one for each model
-
-
-def test_bad_evaluations_are_refused():
-    evaluation = evaluated()
-    with pytest.raises(TypeError, match="holds its labels, weights and clusters: leave out labels"):
-        inference.debiased_squared_error(evaluation, LABELS)
-    with pytest.raises(TypeError, match="logits need labels, or give a"):
-        inference.debiased_squared_error(LOGITS)
-    for field, value in (("labels", LABELS[::-1]), ("weights", None), ("clusters", CLUSTERS // 2)):
-        with pytest.raises(ValueError, match=f"the evaluations hold different {field}"):
-            inference.compare_calibration(evaluation, evaluated(OTHER, **{field: value}))
-    with pytest.raises(dataclasses.FrozenInstanceError):
-        evaluation.labels = LABELS
-    with pytest.raises(ValueError, match="Evaluation: 1 of 240 rows have NaN"):
-        inference.Evaluation(np.where(np.arange(240)[:, None] == 3, np.nan, LOGITS), LABELS)
-
-
-@pytest.mark.slow
-def test_groups_of_other_sizes_compile_nothing():
-    """Groups of a size between two powers of two share the programs of the larger power."""
-    rows = np.arange(6000)
-    whole = inference.Evaluation(LOGITS[rows % 240], LABELS[rows % 240])
-    several = SEVERAL | {"classwise_ece": metrics.classwise_ece}
-
-    def estimated(size):
-        estimates = inference.estimates(several, whole.part(rows[:size]), **DRAWN)
-        return {name: float(estimate.value) for name, estimate in estimates.items()}
-
-    with compilations.counted() as first:
-        estimated(5000)
-    with compilations.counted() as others:
-        of_groups = [estimated(size) for size in (4800, 5040, 5999)]
-    assert first[0] > 0
-    assert others[0] == 0
-    # 4,800 and 5,040 rows are the same 240 rows 20 and 21 times.
-    for values in of_groups[:2]:
-        for name, metric in several.items():
-            np.testing.assert_allclose(values[name], metric(LOGITS, LABELS), atol=1e-6)
 
 
 @pytest.mark.slow
@@ -204,17 +120,6 @@ def test_metrics_are_compared_by_the_method_that_is_valid_for_each():
     np.testing.assert_allclose(changes["nll"][1:3], ends, rtol=1e-4)
 
 
-def test_weights_that_are_no_counts_leave_calibration_errors_untested():
-    data = {"labels": LABELS, "weights": WEIGHTS / 3}
-    change = inference.compare_metrics(metrics.ece, LOGITS, OTHER, **data, **DRAWN)
-    assert (change.interval, change.p_value) == ("none", None)
-    by_bootstrap = inference.compare_metrics(
-        metrics.ece, LOGITS, OTHER, method="percentile", **data, **DRAWN
-    )
-    assert by_bootstrap.interval == "percentile"
-    assert by_bootstrap.p_value is None
-
-
 @pytest.mark.parametrize("num_bins", [1, 7, 10, 15, 20])
 def test_bins_on_the_host_are_those_of_the_device(num_bins):
     edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
@@ -222,5 +127,5 @@ def test_bins_on_the_host_are_those_of_the_device(num_bins):
     values = np.clip(np.concatenate([edges, *near, GENERATOR.random(99, np.float32)]), 0, 1)
     for name, rule in BINNING_RULES.items():
         wanted = np.asarray(rule(jnp.asarray(values), num_bins))
-        actual = bin_gaps._bin(values.astype(np.float64), num_bins, name)
+        actual = bin_gaps.bin_numbers(values.astype(np.float64), num_bins, name)
         np.testing.assert_array_equal(actual, wanted)

@@ -5,7 +5,6 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.inference.bounds import null_draws
 
 from .simulations import CONFIDENCE, gaps, golden, outcomes, simulated, softmax
 
@@ -96,49 +95,3 @@ def test_clusters_of_one_and_of_copies():
         assert in_clusters.error == pytest.approx(part.error)
         assert in_clusters.floor > 3 * as_rows.floor
         assert in_clusters.p_value > as_rows.p_value
-
-
-def test_bad_input():
-    logits, labels, groups = data(40)
-    with pytest.raises(ValueError, match=r"groups must have shape \(40,\)"):
-        inference.group_errors(logits, labels, groups[:3], key=KEY)
-    with pytest.raises(TypeError, match="integers, strings or booleans, got float"):
-        inference.group_errors(logits, labels, np.arange(40) / 2, key=KEY)
-    with pytest.raises(ValueError, match="weights are not integers"):
-        inference.class_errors(logits, labels, np.linspace(0.3, 0.9, 40), key=KEY)
-    with pytest.raises(ValueError, match="need labels of shape"):
-        inference.class_errors(logits, np.ones((40, 3)) / 3, key=KEY)
-    certain = np.tile([[200.0, 0.0]], (40, 1)).astype(np.float32)
-    (part,) = inference.group_errors(certain, np.zeros(40, int), np.zeros(40, int), key=KEY)
-    assert part.p_value == 1
-
-
-@pytest.mark.slow
-def test_size_of_holm(capsys):
-    """Check 400 calibrated sets: at most 5 % have a finding, within three standard errors."""
-    random, actual = np.random.default_rng(4), np.zeros(2)
-    for trial in range(400):
-        logits, labels, _ = simulated(random, 600, 3)
-        columns = {"a": random.integers(0, 4, 600)}
-        drawn = {"key": jax.random.key(trial), "num_resamples": 199}
-        tests = (
-            inference.group_errors(logits, labels, columns["a"], **drawn),
-            inference.class_errors(logits, labels, **drawn),
-        )
-        actual += [min(part.p_holm for part in parts) <= 0.05 for parts in tests]
-    with capsys.disabled():
-        print("\ngroups, classes: a finding in", actual / 400)
-    assert np.all(actual / 400 <= 0.083)
-
-
-def test_hits_occur_with_the_probability_of_the_confidence():
-    """Also next to 0 and 1, where 16 random bits alone would round it."""
-    confidence = np.array([0.0, 1e-4, 0.3, 1 - 1e-4, 1 - 2e-6, 1.0])
-    rows = np.repeat(confidence, 400)
-    hits = np.concatenate(list(null_draws.hits_in_chunks(KEY, rows, 2500)))
-    assert hits.shape == (2500, 2400)
-    mean = hits.reshape(2500, 6, 400).mean((0, 2))
-    deviation = np.sqrt(confidence * (1 - confidence) / 10**6)
-    assert np.all(np.abs(mean - confidence) <= 5 * deviation)
-    sums = null_draws.hit_sums(KEY, rows, np.eye(6).repeat(400, 0), 2500)
-    np.testing.assert_array_equal(sums, hits.reshape(2500, 6, 400).sum(2))

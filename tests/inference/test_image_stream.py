@@ -1,11 +1,11 @@
 """Metrics of pixels by image: pooled, averaged and with intervals, against NumPy."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
+from calib_jax.inference import resampling
 
 SEVERAL = {name: metrics.named(name) for name in ("ece", "mean_iou", "classwise_ece", "accuracy")}
 
@@ -51,7 +51,8 @@ def test_intervals_are_those_of_drawn_images(stream):
     actual = stream.estimates(**kind, method="percentile")
     valid = stream.estimates(**kind)
     logits, labels, weights = scenes()
-    index = np.asarray(jax.random.randint(key, (draws, 6), 0, 6))
+    (counts,) = resampling.resamples_on_host(key, 6, draws)
+    index = [np.repeat(np.arange(6), row.astype(int)) for row in counts]
     samples = [metrics.values_of(SEVERAL, logits[i], labels[i], weights[i]) for i in index]
     for name, estimate in actual.items():
         low, high = np.quantile([sample[name] for sample in samples], [0.1, 0.9])
@@ -62,35 +63,3 @@ def test_intervals_are_those_of_drawn_images(stream):
             assert np.all(np.isnan(valid[name].low))
         else:
             assert valid[name][1:] == estimate[1:]
-
-
-def test_the_interval_widens_with_the_dependence_within_images():
-    """Of images that are right or wrong as a whole, n pixels say no more than one."""
-    right = np.tile(np.arange(40) % 2, (50, 1)).T
-    logits = 3 * np.eye(2)[np.zeros((40, 50), int)].astype(np.float32)
-    stream = inference.ImageStream({"accuracy": metrics.accuracy})
-    stream.update(logits, 1 - right)
-    of_images = stream.estimates(key=jax.random.key(0))["accuracy"]
-    assert 0.2 < float(of_images.high - of_images.low) < 0.32  # 2 * 1.645 * .5 / sqrt(40) = .26
-
-
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda s: s.update(jnp.zeros((4, 3)), jnp.zeros(4, int)), "images need labels of shape"),
-        (
-            lambda s: s.update(np.zeros((2, 2, 3), np.float32), np.full((2, 2), 9)),
-            "4 of 4 labels are not among the 3 classes, 9 is one",
-        ),
-        (
-            lambda s: inference.ImageStream({"aurc": metrics.aurc}).update(
-                np.zeros((2, 2, 3), np.float32), np.zeros((2, 2), int)
-            ),
-            "aurc needs every pixel, and an ImageStream keeps sums over images: use Stream",
-        ),
-        (lambda s: s.compute(), "the stream is empty: add images before computing values"),
-    ],
-)
-def test_what_cannot_be_added_is_refused(call, message):
-    with pytest.raises(ValueError, match=message):
-        call(inference.ImageStream({"accuracy": metrics.accuracy}))

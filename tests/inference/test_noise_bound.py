@@ -6,10 +6,9 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference.bounds import bin_gaps, null_draws
+from calib_jax.inference import class_gaps
 from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
@@ -120,14 +119,6 @@ def test_values_are_those_of_the_metrics():
         assert bound.value == pytest.approx(float(values[name]), abs=2e-6), name
 
 
-def test_a_bound_does_not_depend_on_the_other_metrics():
-    logits, labels, _ = simulated(np.random.default_rng(0), 60, 3, 1.5)
-    together = inference.noise_bound(ALL, logits, labels, key=KEY, num_resamples=100)
-    for name, metric in ALL.items():
-        alone = inference.noise_bound(metric, logits, labels, key=KEY, num_resamples=100)
-        assert alone == pytest.approx(together[name], abs=1e-9), name
-
-
 @pytest.mark.parametrize("sharpness", [0.4, 1.0, 3.0])
 def test_intervals_contain_their_point_and_agree_with_p(sharpness):
     random = np.random.default_rng(1)
@@ -162,24 +153,6 @@ def test_order_copies_and_absent_rows_change_nothing():
         assert other == whole
 
 
-def test_combined_draws_have_the_variance_of_independent_ones(monkeypatch):
-    logits, labels, truth = simulated(np.random.default_rng(3), 2000, 2)
-    pair = {"ece": metrics.ece, "classes": metrics.classwise_ece}
-    exact = inference.noise_bound(pair, logits, labels, key=KEY)
-    monkeypatch.setattr(null_draws, "_OUTCOMES", 0)
-    combined = inference.noise_bound(pair, logits, labels, key=KEY)
-    confidence = truth.max(-1)
-    index = np.ceil(15 * confidence)
-    spreads = [np.sum((confidence * (1 - confidence))[index == b]) for b in range(1, 16)]
-    floor = np.sqrt(2 / np.pi) * np.sum(np.sqrt(spreads)) / 2000
-    assert combined["ece"].floor == pytest.approx(floor, 0.03)
-    for name in pair:
-        assert combined[name].floor == pytest.approx(exact[name].floor, rel=0.03)
-        assert combined[name].p_value == pytest.approx(exact[name].p_value, abs=0.08)
-        assert combined[name].high == exact[name].high
-        assert combined[name].floor != exact[name].floor
-
-
 def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
     logits = jnp.tile(jnp.array([[100.0, 0.0]]), (60, 1))
     right = inference.noise_bound(
@@ -194,64 +167,6 @@ def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
     assert wrong.p_value == pytest.approx(1 / 101)
     assert wrong.value == pytest.approx(0.05)
     assert wrong.low < 0.05 < wrong.high
-
-
-def test_equal_confidences_are_one_binomial():
-    """Check one bin against the binomial distribution, and shares of it in bins of equal mass."""
-    logits = jnp.tile(jnp.log(jnp.array([[0.8, 0.2]])), (60, 1))
-    labels = (jnp.arange(60) < 18).astype(int)
-    pair = {"ece": metrics.ece, "adaptive": metrics.adaptive_ece}
-    bounds = inference.noise_bound(pair, logits, labels, key=KEY, num_resamples=4000)
-    number = np.arange(61)
-    law = stats.binom(60, 0.8).pmf(number)
-    exact = law @ (abs(number - 48) >= 6)
-    for bound in bounds.values():
-        assert bound.value == pytest.approx(0.1, abs=1e-6)
-        assert bound.p_value == pytest.approx(exact, abs=4 * np.sqrt(exact / 4000))
-        assert bound.floor == pytest.approx(law @ abs(number - 48) / 60, rel=0.06)
-
-
-def test_fewer_rows_than_bins_and_one_certain_answer():
-    one = inference.noise_bound(metrics.ece, metrics.Stated([1.0], [True]), key=KEY)
-    assert one[:2] == (0, 0)
-    assert one.high == 1
-    assert one.p_value == 1
-    logits, labels, _ = simulated(np.random.default_rng(4), 3, 4)
-    bound = inference.noise_bound(metrics.ece, logits, labels, key=KEY)
-    assert bound.low <= bound.value <= bound.high
-
-
-def test_printed():
-    assert str(inference.NoiseBound(0.028, 0, 0.049, 0.027, 0.4)) == (
-        "2.8 % [0.0, 4.9], noise floor 2.7 %"
-    )
-
-
-def test_bad_input():
-    logits, labels = golden("a")
-    call = lambda *data, metric=metrics.ece, **options: inference.noise_bound(  # noqa: E731
-        metric, *data, **{"key": KEY, **options}
-    )
-    with pytest.raises(ValueError, match="does not take nll"):
-        call(logits, labels, metric=metrics.nll)
-    with pytest.raises(ValueError, match="without options of released code"):
-        call(logits, labels, metric=metrics.named("adaptive_ece", binning="released"))
-    with pytest.raises(ValueError, match="1 of 12 weights are not integers"):
-        call(logits, labels, np.array([1.5] + 11 * [1.0]))
-    with pytest.raises(ValueError, match="level must be"):
-        call(logits, labels, level=90)
-    with pytest.raises(
-        ValueError, match=r"num_resamples must be at least 20 at level 0\.9, got 10"
-    ):
-        call(logits, labels, num_resamples=10)
-    with pytest.raises(ValueError, match="there are no examples"):
-        call(logits[:0], labels[:0])
-    with pytest.raises(ValueError, match="need labels of shape"):
-        call(logits, np.ones((12, 2)) / 2)
-    with pytest.raises(ValueError, match="NaN or infinite logits"):
-        call(np.where(labels[:, None] == 1, np.nan, logits), labels)
-    with pytest.raises(TypeError, match="outside jit"):
-        jax.jit(lambda logits: call(logits, labels).value)(logits)
 
 
 @pytest.mark.slow
@@ -350,7 +265,7 @@ def test_the_rank_among_draws_is_as_fine_with_many_classes():
     label = np.where(random.random(num_rows) < confidence, label, (label + 1) % num_classes)
     options = {"key": KEY, "num_resamples": 100}
     evaluation, metric = inference.Evaluation(logits, label), metrics.classwise_ece
-    gaps = bin_gaps.gaps_of([metric], evaluation, **options)[bin_gaps.bins_of(metric)]
+    gaps = next(class_gaps.gaps_of_classes(metric, evaluation, draws_at_a_time=100, **options))
     value, draws = (np.sum(np.abs(sums), axis=-1) for sums in (gaps.gap, gaps.ranked))
     actual = inference.noise_bound(metric, evaluation, **options).p_value
     assert actual == (1 + np.sum(draws >= value - 1e-6)) / 101

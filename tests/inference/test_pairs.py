@@ -11,7 +11,6 @@ from calib_jax import inference, metrics
 from tests.selection import first_case
 
 from .simulations import simulated, softmax
-from .test_compare_calibration import of_different_sharpness
 
 KEY = jax.random.key(0)
 
@@ -42,19 +41,6 @@ def test_holm_against_its_steps(seed):
         rest = np.sort(p[~np.isnan(p)])
         wanted = max((len(rest) - j) * rest[j] for j in range(len(rest)) if rest[j] <= value)
         assert actual[index] == pytest.approx(min(1, wanted))
-
-
-def test_holm_of_none_and_of_one():
-    with pytest.raises(TypeError, match=r"got a dict: give .*values"):
-        inference.holm({"ece": 0.1, "nll": 0.2})
-    with pytest.raises(TypeError, match="holm: p_values must be numbers, got <U"):
-        inference.holm(["ece"])
-    assert inference.holm([]).shape == (0,)
-    assert inference.holm(0.03) == 0.03
-    assert np.isnan(inference.holm([np.nan, np.nan])).all()
-    for wrong in (-0.1, 1.1):
-        with pytest.raises(ValueError, match=r"p-values must lie in \[0, 1\]"):
-            inference.holm([0.5, wrong])
 
 
 # --------------------------------------------------------------------------------------------
@@ -160,39 +146,6 @@ def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
     np.testing.assert_allclose(actual[:3], ends_of_difference([of_a], [of_b]), atol=0.015)
 
 
-@pytest.mark.slow
-@pytest.mark.parametrize("equal_mass", [False, True])
-def test_laws_of_the_interval_of_an_ece_difference(equal_mass):
-    a, b, labels, cluster = data()
-    given = {"key": KEY, "num_resamples": 200, "num_bins": 5, "equal_mass": equal_mass}
-    actual = inference.compare_ece(a, b, labels, **given)
-    swapped = inference.compare_ece(b, a, labels, **given)
-    np.testing.assert_allclose(swapped[:3], [-actual.value, -actual.high, -actual.low], atol=1e-9)
-    assert actual.low <= actual.value <= actual.high
-    same = inference.compare_ece(a, a, labels, **given)
-    assert same.low <= same.value == 0 <= same.high
-    ids = np.char.add("row ", np.arange(100, 160).astype(str))
-    assert inference.compare_ece(a, b, labels, clusters=ids, **given) == actual
-    one = inference.compare_ece(a, b, labels, clusters=np.zeros(60, int), **given)
-    assert one[1:3] == (-1, 1)
-    copies = np.arange(60).repeat(4)
-    grouped = inference.compare_ece(a[copies], b[copies], labels[copies], clusters=copies, **given)
-    assert grouped.value == pytest.approx(actual.value, abs=1e-9)
-    assert grouped.high - grouped.low > 0.8 * (actual.high - actual.low)
-    rows = inference.compare_ece(a[copies], b[copies], labels[copies], **given)
-    assert rows.high - rows.low < 0.7 * (actual.high - actual.low)
-    order = np.argsort(cluster)
-    clustered = inference.compare_ece(a, b, labels, clusters=cluster, **given)
-    metric = (metrics.adaptive_ece if equal_mass else metrics.ece).with_options(num_bins=5)
-    both = {"key": KEY, "num_resamples": 200, "clusters": cluster}
-    by_name = inference.compare_metrics(metric, a, b, labels, **both)
-    np.testing.assert_allclose(by_name[:3], clustered[:3], rtol=1e-9)
-    permuted = inference.compare_ece(
-        a[order], b[order], labels[order], clusters=cluster[order], **given
-    )
-    np.testing.assert_allclose(permuted, clustered, atol=1e-9)
-
-
 # --------------------------------------------------------------------------------------------
 # Runs, laws of all, bad input.
 
@@ -216,24 +169,6 @@ def test_several_runs_have_the_mean_error():
         assert two.error_b.value == pytest.approx(mean, abs=1e-12)
     same = inference.compare_calibration([a, b], [b, a], labels)
     assert (same.value, same.p_value) == (0, 1)
-
-
-@pytest.mark.slow
-def test_several_runs_have_the_mean_ece():
-    a, b, labels, cluster = data()
-    c = a[:, ::-1]
-    for options in ({}, {"clusters": cluster}, {"equal_mass": True}):
-        given = {"key": KEY, "num_resamples": 200, "num_bins": 5, **options}
-        single = inference.compare_ece(a, b, labels, **given)
-        copies = inference.compare_ece([a, a, a], [b, b], labels, **given)
-        # Only the noise of bins that are equal in all resamples depends on the run.
-        np.testing.assert_allclose(copies, single, atol=0.02)
-        two = inference.compare_ece(a, [b, c], labels, **given)
-        other = inference.compare_ece(a, c, labels, **given)
-        assert two.value == pytest.approx((single.value + other.value) / 2, abs=1e-12)
-        assert two.ece_b == pytest.approx((single.ece_b + other.ece_b) / 2, abs=1e-12)
-        widths = [change.high - change.low for change in (single, other, two)]
-        assert widths[2] < max(widths[:2])
 
 
 def test_the_interval_of_several_runs_against_loops():
@@ -280,64 +215,6 @@ def test_absent_rows_change_nothing(grouped):
     np.testing.assert_allclose(every(*absent, clusters), whole, rtol=1e-9, atol=1e-12)
 
 
-def test_bad_input():
-    a, b, labels, cluster = data()
-    calls = {
-        "compare_calibration": inference.compare_calibration,
-        "compare_ece": lambda *given, **options: inference.compare_ece(*given, key=KEY, **options),
-        "flips": inference.flips,
-    }
-    for name, call in calls.items():
-        with pytest.raises(ValueError, match=rf"{name}: logits \(59, 3\) need labels"):
-            call(a, b[1:], labels)
-        with pytest.raises(ValueError, match="need labels of shape"):
-            call(a, b, softmax(a))
-        with pytest.raises(ValueError, match="60 of 60 weights are not integers"):
-            call(a, b, labels, np.linspace(0.3, 0.9, 60))
-        if name != "flips":
-            with pytest.raises(ValueError, match=r"clusters must have shape \(60,\)"):
-                call(a, b, labels, clusters=cluster[1:])
-            with pytest.raises(ValueError, match="level must"):
-                call(a, b, labels, level=1)
-
-
-def test_equal_confidences_and_one_class():
-    """Check that both give numbers: a model of one confidence is one bin."""
-    equal = np.tile(np.float32([2, 0, -1]), (60, 1))
-    _, b, labels, _ = data()
-    actual = inference.compare_calibration(equal, b, labels)
-    assert 0 < actual.p_value <= 1
-    assert inference.compare_calibration(equal, 2 * equal, labels).p_value < 1
-    only = np.zeros((60, 1), np.float32)
-    assert inference.compare_calibration(only, only, np.zeros(60, int))[:4] == (0, 0, 0, 1)
-    assert inference.mcnemar(only, only, np.zeros(60, int))[2:] == (1, 1)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("num_rows", [200, 1000])
-def test_size_of_two_calibrated_models_of_different_sharpness(num_rows, capsys):
-    """Check 400 sets: the tests keep 5 %, the ECE interval covers 0."""
-    random = np.random.default_rng(11)
-    names = ("squared", "McNemar, equal")
-    intervals = {"ECE covers 0": False, "adaptive ECE covers 0": True}
-    count = dict.fromkeys((*names, *intervals), 0)
-    for trial in range(400):
-        a, b, labels = of_different_sharpness(random, num_rows)
-        count["squared"] += inference.compare_calibration(a, b, labels).p_value <= 0.05
-        key = jax.random.key(trial)
-        for name, equal_mass in intervals.items():
-            options = {"num_resamples": 200, "equal_mass": equal_mass}
-            change = inference.compare_ece(a, b, labels, key=key, **options)
-            count[name] += change.low <= 0 <= change.high
-        noisy = [z + 0.5 * random.standard_normal(z.shape).astype(np.float32) for z in (b, b)]
-        count["McNemar, equal"] += inference.mcnemar(*noisy, labels).p_value <= 0.05
-    with capsys.disabled():
-        print(f"\nn={num_rows}", {name: value / 400 for name, value in count.items()})
-    assert count["squared"] <= 400 * 0.083
-    assert count["McNemar, equal"] <= 400 * 0.083
-    assert min(count[name] for name in intervals) >= 400 * 0.88
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [2, 10])
 @pytest.mark.parametrize("equal_mass", [False, True])
@@ -368,23 +245,3 @@ def test_coverage_of_the_ece_difference(num_classes, equal_mass, capsys):
                 f" covered {inside / 400}, above 0 {power / 400}"
             )
         assert inside >= 400 * 0.88
-
-
-def test_a_difference_of_eces_without_a_class_is_tested_without_it():
-    """The test is that of the answers among the other classes."""
-    random = np.random.default_rng(0)
-    logits = random.normal(0, 2, (2000, 3)).astype(np.float32) + np.float32([0, 1.5, 0])
-    p = softmax(logits)
-    labels = np.where(random.random(2000) < p[:, 0] / (p[:, 0] + p[:, 2]), 0, 2)
-
-    def answers(logits):
-        rest = softmax(logits)[:, [0, 2]]
-        return metrics.Stated(rest.max(axis=1), 2 * rest.argmax(axis=1) == labels)
-
-    kind = {"key": KEY, "num_resamples": 100}
-    ece = metrics.ece.with_options(excluded_class=1)
-    actual = inference.compare_metrics(ece, logits, logits / 2, labels, **kind)
-    stated = inference.compare_metrics(metrics.ece, answers(logits), answers(logits / 2), **kind)
-    all_classes = inference.compare_metrics(metrics.ece, logits, logits / 2, labels, **kind)
-    np.testing.assert_allclose(actual.p_value, stated.p_value, rtol=1e-4)
-    assert np.log(actual.p_value / all_classes.p_value) > 1

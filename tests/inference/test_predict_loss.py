@@ -1,7 +1,6 @@
 """Predictions of a loss from one network of cross-entropy."""
 
 import numpy as np
-import pytest
 
 from calib_jax import inference
 
@@ -38,12 +37,3 @@ def test_the_interval_of_the_temperature_is_that_of_repeated_samples():
         spread = np.std([value.value for value in values])
         stated = np.mean([value.deviation for value in values])
         assert 0.65 < stated / spread < 1.5
-
-
-def test_few_rows_warn_and_labels_are_needed():
-    with pytest.warns(UserWarning, match="few"):
-        inference.predict_loss(*network(150), "focal")
-    with pytest.raises(ValueError, match="labels"):
-        inference.predict_loss(network()[0], network()[1][:-1], "focal")
-    with pytest.raises(ValueError, match="no population minimiser"):
-        inference.predict_loss(*network(300), "adafocal")

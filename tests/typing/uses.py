@@ -17,6 +17,7 @@ import optax
 
 import calib_jax
 from calib_jax import calibrators, data, inference, losses, metrics, models, plots, report, train
+from calib_jax.inference.noise_bound import NoiseBound
 from calib_jax.metrics.fixed_bins import BrierParts
 
 logits = jnp.zeros((3, 2))
@@ -74,7 +75,7 @@ metrics.Stream({"ece": "ece"})  # type: ignore[dict-item]
 metrics.ece.valu(0)  # type: ignore[attr-defined]
 
 # Inference: one metric or several.
-assert_type(inference.noise_bound(metrics.ece, logits, labels, key=key), inference.NoiseBound)
+assert_type(inference.noise_bound(metrics.ece, logits, labels, key=key), NoiseBound)
 assert_type(inference.estimates(several, logits, labels, key=key), dict[str, inference.Estimate])
 assert_type(inference.estimates(metrics.nll, logits, labels, key=key), inference.Estimate)
 samples = inference.bootstrap(metrics.nll, logits, labels, key=key, num_resamples=10)

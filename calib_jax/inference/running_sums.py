@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Float, Integer
 
 from calib_jax.core.types import Array
-from calib_jax.inference.bounds.null_draws import hits_in_chunks
+from calib_jax.inference.draws import hits_in_chunks
 from calib_jax.inference.evaluation import Evaluation, in_order
 from calib_jax.inference.normal import Clusters, Column, signs
 
@@ -37,7 +37,7 @@ Paths = Float[np.ndarray, "draws points"]
 Draws = Float[np.ndarray, " draws"]
 Values = Callable[[Any], Any]
 
-SIZES: dict[str, Values] = {
+PATHS: dict[str, Values] = {
     "ecce": lambda path: np.ptp(path, axis=-1),
     "ks_error": lambda path: np.max(np.abs(path), axis=-1),
 }
@@ -69,7 +69,7 @@ def path_noise(
     order = in_order(confidence, hit)
     confidence, hit = confidence[order], hit[order]
     cluster = None if evaluation.cluster is None else evaluation.cluster[order]
-    residual, size = confidence - hit, SIZES[name]
+    residual, size = confidence - hit, PATHS[name]
     ends = np.flatnonzero(np.diff(confidence, append=np.inf))
     n = len(hit)
     path = _paths(residual[None], ends)[0]

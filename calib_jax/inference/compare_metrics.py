@@ -14,7 +14,6 @@ seeds.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -22,16 +21,11 @@ import jax
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array, PyTree
-from calib_jax.inference.evaluation import Evaluation, bytes_of, on_same_examples, runs_of
-from calib_jax.inference.pairs.compare_calibration import binned_for_pairs, difference_of_errors
-from calib_jax.inference.pairs.compare_ece import Excess, difference_of_eces, excesses_of, units_of
-from calib_jax.inference.resamples.bootstrap import (
-    INTERVALS,
-    bootstrap,
-    difference,
-    interpolation_error,
-)
+from calib_jax.core.types import PyTree
+from calib_jax.inference.bootstrap import INTERVALS, bootstrap, difference, interpolation_error
+from calib_jax.inference.compare_ece import difference_of_eces, excess_of
+from calib_jax.inference.evaluation import on_same_examples, runs_of
+from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 # These measure the gaps of the top label in bins, as the debiased squared error does.
@@ -129,7 +123,6 @@ def compare_metrics(
     values = [run.values(others) if others else {} for run in runs]
     draws: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
     samples = [bootstrap(resampled, run, **draws) if resampled else {} for run in runs]
-    eces = _excesses(tuple(dict.fromkeys(bounded)), runs, key, num_resamples)
 
     def changed(name: str, metric: Metric[..., Any]) -> MetricDifference:
         p_value: PyTree | None = None
@@ -138,7 +131,8 @@ def compare_metrics(
             bins = [binned_for_pairs(run, num_bins, excluded) for run in runs]
             p_value = difference_of_errors(bins[:cut], bins[cut:], level).p_value
         if metric in bounded:
-            of_runs = [run[metric] for run in eces]
+            places = enumerate(runs)
+            of_runs = [excess_of(metric, run, key, at, num_resamples) for at, run in places]
             change = difference_of_eces(of_runs[:cut], of_runs[cut:], level)
             return MetricDifference(*change[:3], "noise bound", p_value)
         a, b = (_mean([run[name] for run in part]) for part in (values[:cut], values[cut:]))
@@ -164,26 +158,3 @@ def _is_bounded(metric: Metric[..., Any]) -> bool:
     """Check whether `compare_ece` bounds the noise of a metric."""
     binning = dict(metric.options).get("binning", "mass")
     return metric.name in _BY_NOISE and binning == "mass"
-
-
-def _excesses(
-    bounded: tuple[Metric[..., Any], ...],
-    runs: Sequence[Evaluation],
-    key: Array,
-    num_resamples: int,
-) -> list[dict[Metric[..., Any], Excess]]:
-    """Bound the noise of the ECEs of every run, once for each run and its place."""
-
-    def compute(run: Evaluation, place: int) -> dict[Metric[..., Any], Excess]:
-        units = [units_of(metric, run) for metric in bounded]
-        return dict(zip(bounded, excesses_of(units, key, place, num_resamples), strict=True))
-
-    if not bounded:
-        return []
-    return [
-        run.once(
-            ("excesses", bounded, *bytes_of(key), place, num_resamples),
-            functools.partial(compute, run, place),
-        )
-        for place, run in enumerate(runs)
-    ]

@@ -26,15 +26,9 @@ from calib_jax.core.arrays import with_auto_axes
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.core.values import InvalidValues, refuse
-from calib_jax.inference.resamples.bootstrap import (
-    INTERVALS,
-    SHARES,
-    Estimate,
-    interval,
-    is_constant,
-    of_constant,
-    without_interval,
-)
+from calib_jax.inference.bootstrap import INTERVALS
+from calib_jax.inference.estimates import Estimate, of_samples, without_interval
+from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.metrics.contract.metric import (
     Members,
     Metric,
@@ -139,27 +133,20 @@ class ImageStream:
             "basic" for an interval of every metric, see `interval`.
         """
         checks.one_of("method", method, ("valid", *INTERVALS))
+        checks.level(level)
         checks.random_key(key)
         checks.whole("num_resamples", num_resamples)
         stats = self.stats
         num_images = len(jax.tree.leaves(stats)[0])
-        drawn = np.asarray(jax.random.randint(key, (num_resamples, num_images), 0, num_images))
-        counts = np.stack([np.bincount(row, minlength=num_images) for row in drawn])
+        counts = np.concatenate(resamples_on_host(key, num_images, num_resamples))
         sums = jax.tree.map(lambda leaf: np.tensordot(counts, leaf, axes=1), stats)
-        samples = _values_of_each(self._members, sums)
-        values = self.compute()
-        kind = "percentile" if method == "valid" else method
-        ends = interval(samples, level, method=kind, estimate=values)
-
-        def estimated(name: str, metric: Metric[..., Any]) -> Estimate:
-            if method == "valid" and metric.biased:
-                return without_interval(values[name])
-            estimate = Estimate(values[name], ends[name].low, ends[name].high, kind)
-            if method == "valid" and metric.name in SHARES and is_constant(estimate):
-                return of_constant(metric, values[name], num_images, level)
-            return estimate
-
-        return {name: estimated(name, metric) for name, metric in self.metrics.items()}
+        samples, values = _values_of_each(self._members, sums), self.compute()
+        return {
+            name: without_interval(values[name])
+            if method == "valid" and metric.biased
+            else of_samples(metric, values[name], samples[name], level, method, num_images)
+            for name, metric in self.metrics.items()
+        }
 
 
 @functools.partial(jax.jit, static_argnums=0)

@@ -37,7 +37,6 @@ References:
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import Any, NamedTuple
 
@@ -45,16 +44,15 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, Integer
 
-from calib_jax.core.binning import uniform_edges
 from calib_jax.core.types import Array
 
 _ENTRIES = 2**22  # random numbers drawn at a time
 # Statistics of equal data differ by the rounding of float32 sums, and ties must count.
 _SLACK = 1e-6
-_OUTCOMES = 2**22  # drawn at least, if so many are requested; labels of classes at a time
+_OUTCOMES = 2**22  # drawn at least, if so many are requested
 _VERSIONS = 63  # of a block at least
 _BLOCKS = 256
-_COUNTED = 2**17  # outcomes counted at a time, which stay in the processor's cache
+_DENSE = 2**23  # entries of a table up to which a dense product is faster than a sparse one
 
 
 def p_of_draws(value: float, draws: Float[np.ndarray, " draws"]) -> float:
@@ -62,16 +60,19 @@ def p_of_draws(value: float, draws: Float[np.ndarray, " draws"]) -> float:
     return float((1 + np.sum(draws >= value - _SLACK)) / (1 + len(draws)))
 
 
-def hit_sums(
-    key: Array,
-    confidence: Float[np.ndarray, " rows"],
-    design: Float[np.ndarray, "rows columns"],
-    num_resamples: int,
-) -> Float[np.ndarray, "draws columns"]:
-    """Draw hits from the confidences, and sum every column of the design over them."""
-    columns = design.astype(np.float32)
-    sums = [hits.astype(np.float32) @ columns for hits in _hits(key, confidence, num_resamples)]
-    return np.concatenate(sums).astype(np.float64)
+def host_generator(key: Array) -> np.random.Generator:
+    """Return a generator on the host, which takes an eighth of the time of `jax.random`."""
+    return np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
+
+
+def hits_in_chunks(
+    key: Array, confidence: Float[np.ndarray, " rows"], num_resamples: int
+) -> Iterator[Bool[np.ndarray, "draws rows"]]:
+    """Draw hits from the confidences, some draws at a time."""
+    generator = host_generator(key)
+    step = max(1, min(num_resamples, _ENTRIES // len(confidence)))
+    for start in range(0, num_resamples, step):
+        yield _hits(generator, confidence, min(step, num_resamples - start))
 
 
 def joint_hit_sums(
@@ -81,44 +82,21 @@ def joint_hit_sums(
     design: Float[np.ndarray, "rows columns"],
     num_resamples: int,
 ) -> Float[np.ndarray, "draws columns"]:
-    """Draw hits and sum them as `hit_sums`; the examples of a cluster share one random number.
+    """Draw hits and sum the design over them; the examples of a cluster share one random number.
 
     The hits of a cluster depend on each other as strongly as their confidences allow.
     """
     generator = host_generator(key)
     _, member = np.unique(cluster, return_inverse=True)
-    sums = np.empty((num_resamples, design.shape[1]))
-    chunk = max(1, _ENTRIES // len(confidence))
-    for start in range(0, num_resamples, chunk):
-        at = slice(start, min(start + chunk, num_resamples))
-        uniform = generator.random((at.stop - start, np.max(member) + 1))
-        sums[at] = (uniform[:, member] < confidence) @ design
-    return sums
-
-
-def hits_in_chunks(
-    key: Array, confidence: Float[np.ndarray, " rows"], num_resamples: int
-) -> Iterator[Float[np.ndarray, "draws rows"]]:
-    """Draw hits from the confidences, some draws at a time."""
-    for hits in _hits(key, confidence, num_resamples):
-        yield hits.astype(np.float64)
+    step = max(1, _ENTRIES // len(confidence))
+    sums = []
+    for start in range(0, num_resamples, step):
+        uniform = generator.random((min(step, num_resamples - start), np.max(member) + 1))
+        sums.append((uniform[:, member] < confidence) @ design)
+    return np.concatenate(sums)
 
 
 def _hits(
-    key: Array, confidence: Float[np.ndarray, " rows"], num_resamples: int
-) -> Iterator[Bool[np.ndarray, "draws rows"]]:
-    generator = host_generator(key)
-    chunk = max(1, min(num_resamples, _ENTRIES // len(confidence)))
-    for start in range(0, num_resamples, chunk):
-        yield draw_hits(generator, confidence, min(chunk, num_resamples - start))
-
-
-def host_generator(key: Array) -> np.random.Generator:
-    """Return a generator on the host, which takes an eighth of the time of `jax.random`."""
-    return np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
-
-
-def draw_hits(
     generator: np.random.Generator, confidence: Float[np.ndarray, " rows"], num_resamples: int
 ) -> Bool[np.ndarray, "draws rows"]:
     """Draw hits by 16 random bits each, and a further number on ties with the confidence's bits.
@@ -155,32 +133,51 @@ class _Plan(NamedTuple):
     """The blocks, and the version of every block in each draw.
 
     Attributes:
-      rows: the examples of every block; -1 after the last example.
+      blocks: the examples of every block.
       num_versions: number of versions drawn of each block.
       fresh: the version of every block in each draw, among 1 to `num_versions`.
       ranked: as `fresh`, but a share of 1 / (`num_versions` + 1) is version 0, the data.
     """
 
-    rows: Integer[np.ndarray, "blocks size"]
+    blocks: list[Integer[np.ndarray, " size"]]
     num_versions: int
     fresh: Integer[np.ndarray, "draws blocks"]
     ranked: Integer[np.ndarray, "draws blocks"]
+
+    def sums(self, table: Any, at: slice) -> Draws:
+        """Sum the rows `[blocks x (1 + versions), columns]` that some of the draws take."""
+        fresh, ranked = (self._selection(versions[at]) for versions in self[2:])
+        sums = fresh @ table, (ranked - fresh) @ table
+        first, change = (
+            np.asarray(part if isinstance(part, np.ndarray) else part.toarray(), np.float64)
+            for part in sums
+        )
+        return Draws(first, first + change)
+
+    def _selection(self, versions: Integer[np.ndarray, "draws blocks"]) -> Any:
+        from scipy.sparse import csr_array
+
+        num_draws, num_blocks = versions.shape
+        columns = versions + (1 + self.num_versions) * np.arange(num_blocks)
+        ends = num_blocks * np.arange(num_draws + 1)
+        shape = num_draws, num_blocks * (1 + self.num_versions)
+        ones = np.ones(columns.size, np.float32)
+        return csr_array((ones, columns.reshape(-1), ends), shape)
 
 
 def _plan(generator: np.random.Generator, num_rows: int, num_resamples: int) -> _Plan:
     num_versions = min(num_resamples, max(_VERSIONS, _OUTCOMES // num_rows))
     if num_versions == num_resamples:
         versions = np.arange(1, num_resamples + 1)[:, None]
-        return _Plan(np.arange(num_rows)[None], num_versions, versions, versions)
+        return _Plan([np.arange(num_rows)], num_versions, versions, versions)
     size = -(-num_rows // _BLOCKS)
-    num_blocks = -(-num_rows // size)
-    rows = np.full(num_blocks * size, -1)
     # Blocks of neighbors would depend on the labels, by which rows of equal confidence are sorted.
-    rows[:num_rows] = generator.permutation(num_rows)
-    shape = (num_resamples, num_blocks)
+    rows = generator.permutation(num_rows)
+    blocks = [rows[start : start + size] for start in range(0, num_rows, size)]
+    shape = (num_resamples, len(blocks))
     fresh = generator.integers(1, num_versions + 1, shape)
     of_data = generator.integers(0, num_versions + 1, shape) == 0
-    return _Plan(rows.reshape(-1, size), num_versions, fresh, np.where(of_data, 0, fresh))
+    return _Plan(blocks, num_versions, fresh, np.where(of_data, 0, fresh))
 
 
 def hit_draws(
@@ -193,15 +190,13 @@ def hit_draws(
     """Draw hits from the confidences, and sum every column of the design over them."""
     generator = host_generator(key)
     plan = _plan(generator, len(confidence), num_resamples)
-    sums = Draws(*(np.zeros((num_resamples, design.shape[1])) for _ in Draws._fields))
-    for block, fresh, ranked in zip(plan.rows, plan.fresh.T, plan.ranked.T, strict=True):
-        rows = block[block >= 0]
-        drawn = draw_hits(generator, confidence[rows], plan.num_versions)
+    design = design.astype(np.float32)
+    tables = []
+    for rows in plan.blocks:
+        drawn = _hits(generator, confidence[rows], plan.num_versions)
         versions = np.concatenate([hit[None, rows], drawn]).astype(np.float32)
-        table = versions @ design[rows].astype(np.float32)
-        sums.fresh[:] += table[fresh]
-        sums.ranked[:] += table[ranked]
-    return sums
+        tables.append(versions @ design[rows])
+    return plan.sums(np.concatenate(tables).astype(np.float64), slice(None))
 
 
 def class_draws(
@@ -210,7 +205,7 @@ def class_draws(
     order: Integer[np.ndarray, " rows"],
     labels: Integer[np.ndarray, " rows"],
     *,
-    num_bins: int,
+    edges: Float[np.ndarray, " edges"],
     num_resamples: int,
     draws_at_a_time: int,
     rest: int = -1,
@@ -222,94 +217,37 @@ def class_draws(
       p: probabilities.
       order: the order of the rows, in which they receive their random numbers.
       labels: the labels in this order.
-      num_bins: number of bins of equal width.
+      edges: the inner edges of the bins.
       num_resamples: number of draws.
       draws_at_a_time: number of draws in each result.
       rest: the class that receives 1 minus the sum of a row's probabilities.
     """
+    from scipy.sparse import csr_array
+
     generator = host_generator(key)
     plan = _plan(generator, len(p), num_resamples)
-    num_blocks, size = plan.rows.shape
-    step = max(1, _OUTCOMES // (plan.num_versions * size))
-    starts = range(0, num_blocks, step)
-    seed = int(generator.integers(2**63))
-
-    # Cache one group of blocks; several groups are drawn again, with the same values.
-    @functools.lru_cache(1)
-    def versions_of(start: int) -> Integer[np.ndarray, "versions blocks size"]:
-        generator = np.random.Generator(np.random.SFC64(np.array([seed, start])))
-        rows = plan.rows[start : start + step]
-        return _cells_of_versions(
-            generator, p, order, labels, rows, num_bins, plan.num_versions, rest
-        )
-
-    num_cells = p.shape[1] * num_bins
-    for first in range(0, num_resamples, draws_at_a_time):
-        at = slice(first, min(first + draws_at_a_time, num_resamples))
-        counts = Draws(*(np.zeros((at.stop - at.start, num_cells)) for _ in Draws._fields))
-        for start in starts:
-            blocks = slice(start, start + step)
-            _count(versions_of(start), plan.fresh[at, blocks], plan.ranked[at, blocks], counts)
-        yield counts
-
-
-def _cells_of_versions(
-    generator: np.random.Generator,
-    p: Float[np.ndarray, "rows classes"],
-    order: Integer[np.ndarray, " rows"],
-    labels: Integer[np.ndarray, " rows"],
-    rows: Integer[np.ndarray, "blocks size"],
-    num_bins: int,
-    num_versions: int,
-    rest: int,
-) -> Integer[np.ndarray, "versions blocks size"]:
-    """Draw the cells of all versions of some blocks; absent rows are in a cell after the last."""
-    num_classes = p.shape[1]
-    inner = uniform_edges(num_bins)[1:-1]
-    cells = np.full((1 + num_versions, *rows.shape), num_classes * num_bins)
-    for place, block in enumerate(rows):
-        block = block[block >= 0]
-        of_rows = p[order[block]]
-        index = np.arange(len(block))[:, None]
+    num_bins = len(edges) + 1
+    cells, sizes = [], []
+    for rows in plan.blocks:
+        of_rows = p[order[rows]]
+        index = np.arange(len(rows))[:, None]
         chances = of_rows.astype(np.float64)
         chances[:, rest] += np.maximum(1 - np.sum(chances, axis=1), 0)
         # Search the running sums of all rows at once, each row shifted by its index. The last
         # class takes the rest of the total after rounding.
         below = np.cumsum(chances, axis=1)[:, :-1] + index
-        shots = generator.random((len(block), num_versions)) + index
+        shots = generator.random((len(rows), plan.num_versions)) + index
         drawn = np.searchsorted(np.minimum(below, index + 1).reshape(-1), shots, side="right")
-        drawn = np.clip(drawn - index * (num_classes - 1), 0, num_classes - 1)
-        classes = np.concatenate([labels[block, None], drawn], axis=1)
+        drawn = np.clip(drawn - index * (p.shape[1] - 1), 0, p.shape[1] - 1)
+        classes = np.concatenate([labels[rows, None], drawn], axis=1)
         values = np.take_along_axis(of_rows, classes, axis=1).astype(np.float32)
-        bins = np.searchsorted(inner, values, side="left")  # as `bin_index` on the device
-        cells[:, place, : len(block)] = (classes * num_bins + bins).T
-    return cells
-
-
-def _count(
-    cells: Integer[np.ndarray, "versions blocks size"],
-    fresh: Integer[np.ndarray, "draws blocks"],
-    ranked: Integer[np.ndarray, "draws blocks"],
-    counts: Draws,
-) -> None:
-    """Add the numbers of outcomes per cell of the versions that every draw takes."""
-    _, num_blocks, size = cells.shape
-    num_cells = counts.fresh.shape[1]
-    step = max(1, _COUNTED // (num_blocks * size))
-    for start in range(0, len(fresh), step):
-        at = slice(start, min(start + step, len(fresh)))
-        offset = (num_cells + 1) * np.arange(at.stop - start)
-
-        def counted(draw: Any, version: Any, block: Any, offset: Any = offset) -> np.ndarray:
-            index = cells[version, block] + offset[draw][..., None]
-            totals = np.bincount(index.reshape(-1), minlength=len(offset) * (num_cells + 1))
-            return totals.reshape(len(offset), -1)[:, :-1]
-
-        every = np.arange(len(offset))[:, None]
-        of_draws = counted(every, fresh[at], np.arange(num_blocks)[None])
-        counts.fresh[at] += of_draws
-        draw, block = np.nonzero(fresh[at] != ranked[at])
-        counts.ranked[at] += of_draws
-        if len(draw):
-            counts.ranked[at] += counted(draw, ranked[at][draw, block], block)
-            counts.ranked[at] -= counted(draw, fresh[at][draw, block], block)
+        bins = np.searchsorted(edges, values, side="left")  # as `bin_index` on the device
+        cells.append((classes * num_bins + bins).T.astype(np.int32).reshape(-1))
+        sizes += [len(rows)] * (1 + plan.num_versions)
+    ends = np.append(0, np.cumsum(sizes))
+    ones = np.ones(ends[-1], np.float32)
+    table = csr_array((ones, np.concatenate(cells), ends), (len(sizes), p.shape[1] * num_bins))
+    if len(sizes) * table.shape[1] <= _DENSE:
+        table = table.toarray()
+    for start in range(0, num_resamples, draws_at_a_time):
+        yield plan.sums(table, slice(start, start + draws_at_a_time))

@@ -36,9 +36,11 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import checks
-from calib_jax.inference.bounds import null_draws, running_sums
-from calib_jax.inference.bounds.bin_gaps import BinGaps, Cells, Draws, bins_of, gaps_of
+from calib_jax.inference.bin_gaps import BinGaps, Cells, Draws, Key, bins_of, gaps_of_top_label
+from calib_jax.inference.class_gaps import gaps_of_classes
+from calib_jax.inference.draws import p_of_draws
 from calib_jax.inference.evaluation import Evaluation, evaluated
+from calib_jax.inference.running_sums import PATHS, path_noise
 from calib_jax.metrics.contract.metric import Metric, one_or_several
 
 _ENTRIES = 2**16  # of draws at a time
@@ -95,7 +97,7 @@ def noise_bound(
       key: PRNG key of the draws.
       level: the nominal coverage of the interval, a fraction.
       num_resamples: number of draws of a calibrated model's outcomes. With many examples, draws
-        share outcomes of blocks of examples; the p-value is exact, see `null_draws.py`.
+        share outcomes of blocks of examples; the p-value is exact, see `draws.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, except in bins of the top label in which a calibrated model has only some hits or
@@ -118,17 +120,28 @@ def noise_bound(
     checks.level(level)
     checks.whole("num_resamples", num_resamples, least_draws(level), f" at level {level}")
     for metric in metrics.values():
-        _check(metric)
+        if not has_noise_bound(metric):
+            raise ValueError(
+                f"noise_bound does not take {metric!r}.\n"
+                f"It takes {', '.join(BOUNDED)}, without options of released code."
+            )
     evaluation = evaluated("noise_bound", logits, labels, weights, clusters)
     options: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
-    binned = [metric for metric in metrics.values() if metric.name in _NORMS]
-    gaps = gaps_of(binned, evaluation, **options)
-    return {
-        name: _bound(metric, gaps[bins_of(metric)], level)
-        if metric.name in _NORMS
-        else _bound_of_path(metric, evaluation, level, **options)
-        for name, metric in metrics.items()
-    }
+    gaps: dict[Key, BinGaps] = {}
+    bounds: dict[str, NoiseBound] = {}
+    for name, metric in metrics.items():
+        if metric.name in PATHS:
+            bounds[name] = _bound_of_path(metric, evaluation, level, **options)
+            continue
+        bins = bins_of(metric)
+        if bins not in gaps and metric.name == "classwise_ece":
+            gaps[bins] = next(
+                gaps_of_classes(metric, evaluation, draws_at_a_time=num_resamples, **options)
+            )
+        elif bins not in gaps:
+            gaps[bins] = gaps_of_top_label(metric, evaluation, **options)
+        bounds[name] = _bound(metric, gaps[bins], level)
+    return bounds
 
 
 def least_draws(level: float) -> int:
@@ -141,14 +154,6 @@ def has_noise_bound(metric: Metric[..., Any]) -> bool:
     options = metric.defaults() | dict(metric.options)
     released = "released" in options.values() or options.get("zero_counts") is False
     return metric.name in BOUNDED and not released
-
-
-def _check(metric: Metric[..., Any]) -> None:
-    if not has_noise_bound(metric):
-        raise ValueError(
-            f"noise_bound does not take {metric!r}.\n"
-            f"It takes {', '.join(BOUNDED)}, without options of released code."
-        )
 
 
 # --------------------------------------------------------------------------------------------
@@ -190,7 +195,7 @@ _NORMS = {
 }
 
 
-BOUNDED = (*_NORMS, *running_sums.SIZES)
+BOUNDED = (*_NORMS, *PATHS)
 
 
 def _value(norm: _Norm, scale: Cells, gap: Any) -> Any:
@@ -257,7 +262,7 @@ def _bound(metric: Metric[..., Any], gaps: BinGaps, level: float) -> NoiseBound:
     value = float(_value(norm, scale, gaps.gap))
     # Sums over all classes are of the size of 1, as the slack of ties assumes.
     sums = gaps.num_classes * value, gaps.num_classes * _value(norm, scale, gaps.ranked)
-    p_value = null_draws.p_of_draws(*sums)
+    p_value = p_of_draws(*sums)
     upper = functools.partial(_upper_end, norm, scale, gaps, value)
     null = _value(norm, scale, gaps.null)
     return _of_draws(value, p_value, null, _excess(norm, scale, gaps), upper, level)
@@ -267,8 +272,8 @@ def _bound_of_path(
     metric: Metric[..., Any], evaluation: Evaluation, level: float, **options: Any
 ) -> NoiseBound:
     excluded = (metric.defaults() | dict(metric.options))["excluded_class"]
-    noise = running_sums.path_noise(metric.name, evaluation, excluded, **options)
-    p_value = null_draws.p_of_draws(noise.value, noise.null)
+    noise = path_noise(metric.name, evaluation, excluded, **options)
+    p_value = p_of_draws(noise.value, noise.null)
     upper = functools.partial(_wilson, noise.value, noise.moment, 1.0, noise.num_rows)
     # Draws of a calibrated model contain errors that are too rare to be in the data.
     excess = np.maximum(np.sort(noise.excess), np.sort(noise.null))

@@ -18,7 +18,6 @@ are the means of the runs' bounds.
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -28,15 +27,14 @@ from jaxtyping import Bool, Float
 
 from calib_jax.core import checks
 from calib_jax.core.types import Array
-from calib_jax.inference.bounds.bin_gaps import members_of_top_label, with_variance
-from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of
+from calib_jax.inference.bin_gaps import bins_of, memberships, with_variance
+from calib_jax.inference.evaluation import Evaluation, bytes_of, on_same_examples, runs_of
 from calib_jax.inference.normal import clipped, sums_of
-from calib_jax.inference.resamples import resampling
+from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.equal_mass import adaptive_ece
 from calib_jax.metrics.fixed_bins import ece
 
-_ENTRIES = 2**22  # multiplicities drawn at a time
 Bins = Float[np.ndarray, " bins"]
 Certain = Bool[np.ndarray, " bins"]
 Noise = Float[np.ndarray, "draws bins"]
@@ -59,25 +57,6 @@ class EceDifference(NamedTuple):
     high: float
     ece_a: float
     ece_b: float
-
-
-class Units(NamedTuple):
-    """The units that are resampled for one ECE: examples, or whole clusters.
-
-    Attributes:
-      sums: the sums of the residuals c - a of each unit in each bin.
-      size: number of examples of each unit.
-      gap: the measured gaps, divided by the number of all examples.
-      drawn: the variance of the resampled gaps.
-      variance: the variance of the gaps, the larger of the empirical variance and the variance of a
-        calibrated model.
-    """
-
-    sums: Float[np.ndarray, "units bins"]
-    size: Float[np.ndarray, " units"]
-    gap: Bins
-    drawn: Bins
-    variance: Bins
 
 
 class Excess(NamedTuple):
@@ -145,12 +124,7 @@ def compare_ece(
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
     runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
     runs = on_same_examples("compare_ece", [*runs_a, *runs_b], labels, weights, clusters)
-    units = [units_of(metric, run) for run in runs]
-    excesses = [
-        excess
-        for number, of_run in enumerate(units)
-        for excess in excesses_of([of_run], key, number, num_resamples)
-    ]
+    excesses = [excess_of(metric, run, key, place, num_resamples) for place, run in enumerate(runs)]
     return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
 
 
@@ -191,70 +165,46 @@ def _least(noise: Noise, sign: Bins, certain: Certain, other: Draws) -> Draws:
     return noise @ np.where(certain, sign, against)
 
 
-def units_of(metric: Metric[..., Any], evaluation: Evaluation) -> Units:
-    """Sum the residuals of the examples or clusters of an evaluation in the bins of a metric."""
-    (members,) = members_of_top_label([metric], evaluation)
-    confidence, hit = evaluation.top_label(dict(metric.options).get("excluded_class"))
-    cluster = evaluation.cluster
-    residual, num_rows = confidence - hit, len(hit)
-    sums, counts = members * residual[:, None], members
-    if cluster is not None:
-        sums, counts = np.split(sums_of(cluster, np.concatenate([sums, counts], axis=1)), 2, axis=1)
-    total, size = np.sum(sums, axis=0), np.sum(counts, axis=1)
-    in_bin = np.sum(counts, axis=0)
-    mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / num_rows
-    of_calibrated = (confidence * (1 - confidence)) @ np.square(members)
-    within = np.sum(np.square(sums - counts * mean), axis=0)
-    drawn = np.sum(np.square(sums - size[:, None] * gap), axis=0)
-    variance = np.maximum(of_calibrated, within)
-    return Units(sums, size, gap, drawn / num_rows**2, variance / num_rows**2)
-
-
-def excesses_of(
-    several: Sequence[Units], key: Array, number: int, num_resamples: int
-) -> list[Excess]:
-    """Bound the noise of several ECEs of one run.
+def excess_of(
+    metric: Metric[..., Any], evaluation: Evaluation, key: Array, place: int, num_resamples: int
+) -> Excess:
+    """Bound the noise of the ECE of one run, once.
 
     Args:
-      several: the units of all ECEs.
+      metric: `ece` or `adaptive_ece` with options.
+      evaluation: the run.
       key: the key of the resamples, the same for all runs that are compared.
-      number: the number of the run; the noise of bins that are equal in all resamples depends on
-        it.
+      place: the place of the run among them; the noise of bins that are equal in all resamples
+        depends on it.
       num_resamples: number of resamples.
     """
-    if len(several[0].size) < 2:
-        return [_excess(units, None) for units in several]
-    key_of_units, key_of_noise = jax.random.split(key)
-    key_of_run = jax.random.fold_in(key_of_noise, number)
-    noise = _noise(key_of_units, several, num_resamples)
-    ends = np.cumsum([len(units.gap) for units in several])
-    parts = np.split(noise, ends[:-1], axis=1)
-    return [
-        _excess(units, with_variance(part, units.drawn, units.variance, key_of_run))
-        for units, part in zip(several, parts, strict=True)
-    ]
+    arguments = metric, evaluation, key, place, num_resamples
+    name = ("excess", metric, *bytes_of(key), place, num_resamples)
+    return evaluation.once(name, lambda: _excess_of(*arguments))
 
 
-_multiplicities = jax.jit(
-    functools.partial(resampling.multiplicities, classes=None), static_argnums=1
-)
-
-
-def _noise(key: Array, several: Sequence[Units], num_resamples: int) -> Noise:
-    """Draw resampled gaps minus the gaps, side by side for all ECEs."""
-    sums = np.concatenate([units.sums for units in several], axis=1)
-    gaps = np.concatenate([units.gap for units in several])
-    size = several[0].size
-    per_key = resampling.PER_KEY
-    num_keys = max(1, min(-(-num_resamples // per_key), _ENTRIES // (per_key * len(size))))
-    drawn: list[Noise] = []
-    for number in range(-(-num_resamples // (per_key * num_keys))):
-        keys = jax.random.split(jax.random.fold_in(key, number), num_keys)
-        counts = np.asarray(_multiplicities(keys, len(size)), np.float64)
-        drawn.append((counts @ sums) / (counts @ size)[:, None] - gaps)
-    return np.concatenate(drawn)[:num_resamples]
-
-
-def _excess(units: Units, noise: Noise | None) -> Excess:
-    certain = np.abs(units.gap) > np.sqrt(np.log(np.sum(units.size)) * units.variance)
-    return Excess(float(np.sum(np.abs(units.gap))), noise, np.sign(units.gap), certain)
+def _excess_of(
+    metric: Metric[..., Any], evaluation: Evaluation, key: Array, place: int, num_resamples: int
+) -> Excess:
+    members = memberships(metric, evaluation)
+    confidence, hit = evaluation.top_label(bins_of(metric)[-1])
+    residual, num_rows = confidence - hit, len(hit)
+    # The units, examples or clusters: their sums of residuals and their numbers of examples.
+    sums, counts = members * residual[:, None], members
+    if evaluation.cluster is not None:
+        columns = np.concatenate([sums, counts], axis=1)
+        sums, counts = np.split(sums_of(evaluation.cluster, columns), 2, axis=1)
+    total, in_bin, size = np.sum(sums, axis=0), np.sum(counts, axis=0), np.sum(counts, axis=1)
+    mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / num_rows
+    of_calibrated = (confidence * (1 - confidence)) @ np.square(members)
+    observed = np.sum(np.square(sums - counts * mean), axis=0)
+    variance = np.maximum(of_calibrated, observed) / num_rows**2
+    certain = np.abs(gap) > np.sqrt(np.log(num_rows) * variance)
+    noise = None
+    if len(size) >= 2:
+        key_of_units, key_of_noise = jax.random.split(key)
+        chunks = resamples_on_host(key_of_units, len(size), num_resamples)
+        noise = np.concatenate([(c @ sums) / (c @ size)[:, None] - gap for c in chunks])
+        drawn = np.sum(np.square(sums - size[:, None] * gap), axis=0) / num_rows**2
+        noise = with_variance(noise, drawn, variance, jax.random.fold_in(key_of_noise, place))
+    return Excess(float(np.sum(np.abs(gap))), noise, np.sign(gap), certain)

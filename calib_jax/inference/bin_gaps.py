@@ -1,0 +1,228 @@
+r"""Gaps of bins of the top label, with their variances and draws of their noise.
+
+The gap of a bin is linear in the share of every example in it, for bins of equal width (one share
+of 1 per example) and of equal mass (an example at a boundary is split) alike. Bins are chosen from
+the probabilities alone, so draws of the labels leave them unchanged. All arrays are float64. Where
+examples depend on each other, draws flip the signs of the clusters' sums, which also give every
+variance.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import Float
+
+from calib_jax.core import checks
+from calib_jax.core.binning import BINNING_RULES, uniform_edges
+from calib_jax.core.types import Array
+from calib_jax.inference.draws import hit_draws, joint_hit_sums
+from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.normal import CLUSTERS_AT_A_TIME, Column, signs, sums_of
+from calib_jax.metrics.contract.metric import Metric
+from calib_jax.metrics.fixed_bins import confidence_bins
+
+_RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
+
+Cells = Float[np.ndarray, " cells"]
+Draws = Float[np.ndarray, "draws cells"]
+Memberships = Float[np.ndarray, "rows bins"]
+Blocks = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+Key = tuple[Any, ...]
+
+
+class BinGaps(NamedTuple):
+    """The sum of confidence minus hit over the examples of every bin, divided by n.
+
+    Attributes:
+      num_rows: n, the number of all examples.
+      gap: the measured gaps.
+      share: the share of the examples in each bin.
+      of_null: the variance of each gap of a calibrated model with independent examples.
+      variance: the variance of each gap, the larger of the empirical variance and the variance of
+        a calibrated model.
+      moment: mean square of the terms of each gap, divided by n; the larger of the same two values.
+      moment_of: computes this mean square, and the largest term, of a sum of gaps with the given
+        factors and, in clusters, the given signs; for independent examples, with any signs.
+      design: the design factor of each gap, the factor by which dependence within clusters
+        increases its moment.
+      null: draws of the gaps of a calibrated model.
+      ranked: draws among which the rank of the data gives the p-value, see `draws.py`.
+      noise: draws of the noise of this model's gaps.
+      num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
+    """
+
+    num_rows: int
+    gap: Cells
+    share: Cells
+    of_null: Cells
+    variance: Cells
+    moment: Cells
+    moment_of: Callable[[Cells, Cells], tuple[float, float]]
+    design: Cells | float = 1.0
+    null: Draws = np.zeros((0, 0))
+    ranked: Draws = np.zeros((0, 0))
+    noise: Draws = np.zeros((0, 0))
+    num_classes: int = 1
+
+
+def bins_of(metric: Metric[..., Any]) -> Key:
+    """Return the key of a metric's bins; metrics with equal keys share bins and draws."""
+    options = metric.defaults() | dict(metric.options)
+    return (metric.prepare, *map(options.get, ("num_bins", "edges", "excluded_class")))
+
+
+def bin_numbers(values: Column, num_bins: int, edges: str = "right") -> np.ndarray:
+    """Compute `BINNING_RULES[edges]` on the host, without a program for each length."""
+    if edges == "ceil":
+        return np.clip(np.ceil(num_bins * values - 1).astype(np.int64), 0, num_bins - 1)
+    inner = uniform_edges(num_bins)[1:-1]
+    values = values.astype(np.float32, copy=False)
+    return np.searchsorted(inner, values, side="left" if edges == "right" else "right")
+
+
+def memberships(metric: Metric[..., Any], evaluation: Evaluation) -> Memberships:
+    """Divide the examples into the bins of a metric of the top label."""
+    prepare, num_bins, edges, excluded = bins_of(metric)
+    confidence = evaluation.top_label(excluded).confidence
+    checks.num_bins(num_bins)
+    if prepare is confidence_bins:
+        checks.one_of("edges", edges, BINNING_RULES)
+        numbers = bin_numbers(confidence, num_bins, edges)
+        return (numbers[:, None] == np.arange(num_bins)[None]).astype(np.float64)
+    # Bins of n / B examples; equal confidences are divided alike.
+    _, group, sizes = np.unique(confidence, return_inverse=True, return_counts=True)
+    end = np.cumsum(sizes)
+    boundaries = len(confidence) * np.arange(num_bins + 1) / num_bins
+    low = np.maximum((end - sizes)[:, None], boundaries[None, :-1])
+    high = np.minimum(end[:, None], boundaries[None, 1:])
+    return (np.maximum(high - low, 0) / sizes[:, None])[group]
+
+
+def gaps_of_top_label(
+    metric: Metric[..., Any], evaluation: Evaluation, key: Array, num_resamples: int
+) -> BinGaps:
+    """Compute the gaps of the bins of a metric; metrics of one key have the same draws of hits."""
+    confidence, hit = evaluation.top_label(bins_of(metric)[-1])
+    order = in_order(confidence, hit)
+    members = memberships(metric, evaluation)[order]
+    confidence, hit = confidence[order], hit[order]
+    num_rows, squared = len(hit), np.square(members)
+    spread, residual = confidence * (1 - confidence), confidence - hit
+    gap, count = residual @ members, np.sum(members, axis=0)
+    mean = gap / np.where(count > 0, count, 1)
+    covariance = members.T @ (members * spread[:, None])
+    of_null, square_sum = np.diag(covariance), np.square(residual) @ squared
+    empirical = square_sum - 2 * mean * (residual @ squared)
+    empirical += np.square(mean) * np.sum(squared, axis=0)
+
+    def moment_of(factors: Cells, _: Cells) -> tuple[float, float]:
+        load = members @ factors
+        terms = np.square(load) @ np.stack([np.square(residual), spread], axis=1)
+        return float(np.max(terms)) / num_rows**2, float(np.max(load))
+
+    gaps = BinGaps(
+        num_rows=num_rows,
+        gap=gap / num_rows,
+        share=count / num_rows,
+        of_null=of_null / num_rows**2,
+        variance=np.maximum(of_null, empirical) / num_rows**2,
+        moment=np.maximum(of_null, square_sum) / num_rows**2,
+        moment_of=moment_of,
+    )
+    key_of_hits, key_of_noise = jax.random.split(key)
+    if evaluation.cluster is None:
+        draws = hit_draws(key_of_hits, confidence, hit, members, num_resamples)
+        null, ranked = ((confidence @ members - hits) / num_rows for hits in draws)
+        noise = _normal(key_of_noise, covariance / num_rows**2, gaps.variance, num_resamples)
+        return gaps._replace(null=null, ranked=ranked, noise=noise)
+    cluster = evaluation.cluster[order]
+    columns = np.concatenate([members * residual[:, None], members], axis=1)
+    sums, counts = np.split(sums_of(cluster, columns), 2, axis=1)
+
+    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        for start in range(0, len(sums), CLUSTERS_AT_A_TIME):
+            at = slice(start, start + CLUSTERS_AT_A_TIME)
+            yield sums[at], counts[at]
+
+    gaps = in_clusters(gaps, blocks, key, num_resamples)
+    # A calibrated model has only some hits or some misses in a rare bin. Most data sets then have
+    # no such outcome, and a gap that sign flips almost never reach: draw the outcomes.
+    rare = np.flatnonzero(of_null < _RARE)
+    rows = np.flatnonzero(np.any(members[:, rare] > 0, axis=1))
+    if len(rows):
+        design, of_rows = members[np.ix_(rows, rare)], confidence[rows]
+        key_of_outcomes = jax.random.fold_in(key_of_noise, 0)
+        hits = joint_hit_sums(key_of_outcomes, of_rows, cluster[rows], design, num_resamples)
+        gaps.null[:, rare] = (of_rows @ design - hits) / num_rows
+    return gaps
+
+
+def _normal(key: Array, covariance: np.ndarray, variance: Cells, num_resamples: int) -> Draws:
+    """Draw normal noise with the correlations of a covariance and other variances."""
+    deviation = np.sqrt(np.diag(covariance))
+    factor = np.sqrt(variance) / np.where(deviation > 0, deviation, 1)
+    alone = np.where(deviation > 0, 0, variance)  # bins without any noise in a calibrated model
+    values, vectors = np.linalg.eigh(covariance * np.outer(factor, factor) + np.diag(alone))
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    return np.asarray(jax.random.normal(key, (num_resamples, len(values)))) @ root.T
+
+
+def with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> Draws:
+    """Scale draws to other variances, which keeps the correlations between cells."""
+    scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
+    silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
+    if len(silent):
+        normal = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
+        scaled[:, silent] = normal * np.sqrt(wanted[silent])
+    return scaled
+
+
+def in_clusters(gaps: BinGaps, blocks: Blocks, key: Array, num_resamples: int) -> BinGaps:
+    """Add draws of clusters to gaps of independent examples, and replace their moments.
+
+    Args:
+      gaps: the gaps, without draws.
+      blocks: yields the sums of residuals and the numbers of examples of clusters, per cell.
+      key: the key of the signs.
+      num_resamples: number of draws.
+    """
+    key_of_signs, key_of_noise = jax.random.split(key)
+    n, mean = gaps.num_rows, gaps.gap / np.where(gaps.share > 0, gaps.share, 1)
+    null = np.zeros((num_resamples, len(mean)))
+    noise, variance, square_sum = np.zeros_like(null), np.zeros_like(mean), np.zeros_like(mean)
+    for number, (sums, counts) in enumerate(blocks()):
+        xi = signs(jax.random.fold_in(key_of_signs, number), num_resamples, len(sums))
+        centered = sums - counts * mean
+        null += xi @ sums / n
+        noise += xi @ centered / n
+        variance += np.sum(np.square(centered), axis=0) / n**2
+        square_sum += np.sum(np.square(sums), axis=0) / n**2
+    wanted = np.maximum(gaps.of_null, variance)
+    moment = np.maximum(gaps.of_null, square_sum)
+
+    def moment_of(factors: Cells, slopes: Cells) -> tuple[float, float]:
+        independent, largest = gaps.moment_of(factors, slopes)
+        loads = factors * slopes
+        clustered = sum(float(np.sum(np.square(sums @ loads))) for sums, _ in blocks()) / n**2
+        larger = float(np.maximum(independent, clustered))
+        return larger, largest * float(np.maximum(1, _ratio(clustered, independent)))
+
+    return gaps._replace(
+        variance=wanted,
+        moment=moment,
+        moment_of=moment_of,
+        design=np.maximum(1, _ratio(moment, gaps.moment)),
+        null=null,
+        ranked=null,
+        noise=with_variance(noise, variance, wanted, key_of_noise),
+    )
+
+
+def _ratio(numerator: Any, denominator: Any) -> Any:
+    """Divide, with 1 for 0 / 0."""
+    empty = np.equal(denominator, 0)
+    return np.where(empty, 1, numerator / np.where(empty, 1, denominator))

@@ -1,0 +1,409 @@
+r"""Bootstrap: how much a metric would vary between test sets of the same size.
+
+    samples = bootstrap(metrics.ece, logits, labels, key=jax.random.key(0))       [1000]
+    interval(samples, level=0.9)                                                  low, high
+    paired_bootstrap(metrics.ece, logits_a, logits_b, labels, key=key)            difference, p
+    bootstrap(metrics.ece, logits, labels, key=key, clusters=image_of_pixel)      whole images drawn
+
+Resampling only changes the weights of the examples. Softmax, binning and sorting are therefore
+computed once (`terms`), each resample is a row of multiplicities, one matrix product computes the
+sums of all metrics for a chunk of resamples, and the values of the metrics are mapped over them.
+
+Calibration errors are biased upwards: a sum of absolute values is never negative, so noise in a
+bin increases it, and resampling adds more noise. For a well calibrated model the resampled ECE is
+larger than the ECE, which is larger than the true error. The reported value is therefore always
+the metric of the data itself, never the mean of the samples.
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jaxtyping import Int, Integer
+
+from calib_jax.core import checks
+from calib_jax.core.arrays import as_array, as_numbers, gathered
+from calib_jax.core.numerics import wide
+from calib_jax.core.rows import padded_size
+from calib_jax.core.types import Array, Labels, Number, PyTree
+from calib_jax.inference.evaluation import Evaluation, bytes_of, evaluated, on_same_examples
+from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
+from calib_jax.metrics.contract.metric import Members, Metric, one_or_several, owners, terms_of
+from calib_jax.metrics.contract.predictions import terms_in_blocks
+from calib_jax.metrics.contract.terms import Kept, Terms
+
+INTERVALS = ("percentile", "basic")
+
+
+class Interval(NamedTuple):
+    """Lower and upper end of an interval, each with the shape of the metric's value."""
+
+    low: PyTree
+    high: PyTree
+
+
+class Difference(NamedTuple):
+    """The change of a metric from predictions a to predictions b.
+
+    Attributes:
+      value: metric of b minus metric of a.
+      low: lower end of its interval.
+      high: upper end of its interval.
+      p_value: two-sided, the smallest 1 - level at which the interval excludes 0. NaN differences
+        are dropped; NaN if none is left. For a `biased` metric (`ece` and every other plug-in
+        calibration error) it does not test calibration, because the less sharp of two
+        calibrated models has the larger error.
+      samples: resampled differences, with a leading axis of resamples.
+    """
+
+    value: PyTree
+    low: PyTree
+    high: PyTree
+    p_value: PyTree
+    samples: PyTree
+
+
+@checks.needs_key
+@one_or_several
+def bootstrap(
+    metrics: Mapping[str, Metric[..., Any]],
+    logits: Any,
+    labels: Any = None,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_resamples: int = 1000,
+    by_class: bool = False,
+    clusters: Any = None,
+    max_bytes: int = 2**28,
+) -> dict[str, Any]:
+    """Compute metrics on resampled data, with the same resamples for all of them.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`; resampled examples keep their weights, and weight 0 is never drawn.
+      key: PRNG key; it determines the resamples of a given number of examples.
+      num_resamples: number of resamples.
+      by_class: whether to keep the number of examples of every class.
+      clusters: `[*batch]`, the cluster of each example, such as the image of a pixel or the
+        document of a sentence, as integers or strings. Whole clusters are drawn instead of
+        examples, so their examples may depend on each other; `by_class` then keeps the number
+        of clusters of every class. Intervals need some 30 clusters or more.
+      max_bytes: approximate memory of the resamples in progress; it does not change the values.
+
+    Returns:
+      Samples of the metric's value with a leading axis; a dictionary by name for several metrics.
+      A sample is NaN if the metric is undefined on the drawn examples: `auroc` without two
+      classes, or the recall of a class that was not drawn. `interval` and `difference` drop
+      such samples.
+
+    >>> from calib_jax import metrics
+    >>> logits = jnp.tile(jnp.array([[2.0, 0.0], [0.0, 1.0]]), (50, 1))
+    >>> labels = jnp.tile(jnp.array([0, 0]), 50)
+    >>> samples = bootstrap(metrics.accuracy, logits, labels, key=jax.random.key(0))
+    >>> samples.shape
+    (1000,)
+    """
+    checks.random_key(key)
+    checks.whole("num_resamples", num_resamples)
+    checks.at_least("max_bytes", max_bytes, 1)
+    evaluation = evaluated("bootstrap", logits, labels, weights, clusters)
+    draws = ("samples", *bytes_of(key), num_resamples, by_class)
+    known: dict[Metric[..., Any], Any] = evaluation.once(draws, dict)
+    missing = {name: metric for name, metric in metrics.items() if metric not in known}
+    if missing:
+        options = (num_resamples, by_class, max_bytes)
+        samples = _resampled(tuple(missing.items()), evaluation, key, *options)
+        known.update({metric: samples[name] for name, metric in missing.items()})
+    return {name: known[metric] for name, metric in metrics.items()}
+
+
+def _resampled(
+    members: Members,
+    evaluation: Evaluation,
+    key: Array,
+    num_resamples: int,
+    by_class: bool,
+    max_bytes: int,
+) -> dict[str, Any]:
+    """Compute metrics on resamples of the rows of positive weight, which come first."""
+    kept = np.flatnonzero(evaluation.present)
+    if len(kept) < len(evaluation.labels):
+        evaluation = evaluation.part(kept)
+    logits, labels, weights = evaluation.logits, evaluation.labels, evaluation.weights
+    if weights is None:
+        weights = jax.device_put(np.ones(labels.shape, wide(logits.dtype)))
+    num_rows, number, cluster, classes = len(labels), len(kept), None, None
+    size = num_rows
+    if by_class:
+        classes = np.asarray(labels)[:number]
+    if evaluation.clusters is not None:
+        ids = evaluation.clusters[:number]
+        _, first, cluster = np.unique(ids, return_index=True, return_inverse=True)
+        if classes is not None:
+            classes = _classes_of_clusters(classes, first, cluster)
+        cluster = np.pad(cluster, (0, num_rows - number))
+        size = padded_size(len(first)) if number < num_rows else len(first)
+        number = len(first)
+    if classes is not None:  # padding is a class of its own
+        classes = np.pad(classes, (0, size - number), constant_values=logits.shape[-1])
+    terms = _terms(members, logits, labels)
+    entries = {name: large_entries(part) for name, part in terms.items()}
+    in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
+    most_keys = min(32, -(-num_resamples // PER_KEY))
+    keys_at_a_time = int(np.clip(max_bytes // (16 * in_progress), 1, most_keys))
+    num_chunks = -(-num_resamples // (PER_KEY * keys_at_a_time))
+    static = (members, size, num_chunks, keys_at_a_time)
+    samples = _samples(*static, terms, entries, weights, key, number, classes, cluster)
+    return jax.tree.map(lambda leaf: leaf[:num_resamples], samples)
+
+
+def _classes_of_clusters(
+    labels: Integer[np.ndarray, " rows"],
+    first: Int[np.ndarray, " clusters"],
+    cluster: Int[np.ndarray, " rows"],
+) -> Integer[np.ndarray, " clusters"]:
+    """Return the class of each cluster, whose examples must all have the same class."""
+    class_of_cluster = labels[first]
+    num_mixed = len(np.unique(cluster[labels != class_of_cluster[cluster]]))
+    if num_mixed:
+        raise ValueError(
+            f"by_class needs clusters of one class each, but {num_mixed} of {len(first)} contain"
+            " several. Leave out by_class."
+        )
+    return class_of_cluster
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
+    return terms_in_blocks(functools.partial(terms_of, members), logits, labels)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+def _samples(
+    members: Members,
+    size: int,
+    num_chunks: int,
+    keys_at_a_time: int,
+    terms: dict[str, Terms],
+    entries: dict[str, Entries],
+    weights: Array,
+    key: Array,
+    number: Any,
+    classes: Labels | None,
+    cluster: Any,
+) -> dict[str, PyTree]:
+    """Compute the metrics of all resamples, a chunk at a time."""
+    owner = owners(members)
+    parts = {name: prepared(part, weights, entries[name]) for name, part in terms.items()}
+    # Concatenate the columns of all metrics, so that each chunk needs one product.
+    matrix = jnp.concatenate([part.columns for part in parts.values()], axis=1)
+    cuts = np.cumsum([part.columns.shape[1] for part in parts.values()])[:-1]
+
+    def of_resample(resample: tuple[Array, Array]) -> dict[str, PyTree]:
+        counts, product = resample
+        sums = zip(parts, jnp.split(product, cuts), strict=True)
+        stats = {name: parts[name].stat(counts, of_part) for name, of_part in sums}
+        return {name: metric.finished(stats[owner[name]]) for name, metric in members}
+
+    # Metrics over all pairs of examples are large enough one resample at a time.
+    kept = [{*part.columns} for part in terms.values() if isinstance(part, Kept)]
+    pairs = any(columns.isdisjoint(("score", "scores")) for columns in kept)
+    of_few = functools.partial(jax.lax.map, of_resample) if pairs else jax.vmap(of_resample)
+
+    def of_chunk(_: None, numbers: Integer[Array, " keys"]) -> tuple[None, dict[str, PyTree]]:
+        counts = multiplicities(key, numbers, size, number, classes).astype(matrix.dtype)
+        counts = counts if cluster is None else counts[:, cluster]
+        product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
+        # A product of many resamples takes half the time; all other operations are fastest on few,
+        # which stay in the cache of a CPU.
+        shape = (PER_KEY, keys_at_a_time, -1)
+        values = jax.lax.map(of_few, (counts.reshape(shape), product.reshape(shape)))
+        return None, jax.tree.map(lambda leaf: leaf.reshape(len(counts), *leaf.shape[2:]), values)
+
+    numbers = jnp.arange(num_chunks * keys_at_a_time).reshape(num_chunks, keys_at_a_time)
+    values = jax.lax.scan(of_chunk, None, numbers)[1]
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), values)
+
+
+# --------------------------------------------------------------------------------------------
+# Intervals.
+
+
+def interval(
+    samples: Any, level: float = 0.9, *, method: str = "percentile", estimate: Any = None
+) -> Any:
+    r"""Compute the interval of resampled metric values.
+
+    With $q_\alpha$ the quantiles of the samples and $\alpha = (1 - \mathrm{level}) / 2$:
+    "percentile" is $[q_\alpha, q_{1-\alpha}]$; "basic" is
+    $[2 e - q_{1-\alpha}, 2 e - q_\alpha]$ around the estimate e, the metric of the data itself.
+    NaN samples (a class that was not drawn) are dropped; if no sample is left, both ends are NaN.
+    Infinite samples (the NLL when a true class of probability 0 was drawn) are kept.
+
+    Args:
+      samples: the result of `bootstrap`.
+      level: the nominal coverage, a fraction.
+      method: "percentile" or "basic".
+      estimate: the metric's value on the data itself; required by "basic".
+
+    >>> low, high = interval(jnp.arange(101.0), level=0.9)
+    >>> float(low), float(high)
+    (5.0, 95.0)
+    """
+    checks.level(level)
+    checks.one_of("method", method, INTERVALS)
+    if method == "basic" and estimate is None:
+        raise ValueError('method="basic" reflects around the estimate: give estimate=metric(...).')
+    if isinstance(samples, Mapping):
+        return {
+            name: interval(
+                sample, level, method=method, estimate=None if estimate is None else estimate[name]
+            )
+            for name, sample in samples.items()
+        }
+    caller = "interval", "samples"
+    samples = jax.tree.map(lambda leaf: gathered(*caller, as_numbers(*caller, leaf)), samples)
+    low, high = (
+        jax.tree.map(functools.partial(_quantile, at=at), samples)
+        for at in ((1 - level) / 2, (1 + level) / 2)
+    )
+    if method == "basic":
+        low, high = (
+            jax.tree.map(lambda e, q: 2 * as_array(e) - q, estimate, q) for q in (high, low)
+        )
+    return Interval(low, high)
+
+
+@jax.jit
+def _quantile(samples: Any, at: Number) -> Array:
+    if not np.shape(samples) or not len(samples):
+        raise ValueError(
+            "samples must be arrays with at least one entry along their first axis, got the shape"
+            f" {np.shape(samples)}: give np.asarray(samples) for a list."
+        )
+    linear, lower, higher = (
+        jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
+        for method in ("linear", "lower", "higher")
+    )
+    # Next to an infinite sample, linear interpolation computes inf x 0 = NaN.
+    return jnp.where(jnp.isnan(linear), jnp.where(lower == higher, lower, higher), linear)
+
+
+# --------------------------------------------------------------------------------------------
+# Two models.
+
+
+@checks.needs_key
+@one_or_several
+def paired_bootstrap(
+    metrics: Mapping[str, Metric[..., Any]],
+    logits_a: Any,
+    logits_b: Any,
+    labels: Any = None,
+    weights: Any = None,
+    *,
+    key: Any,
+    level: float = 0.9,
+    method: str = "percentile",
+    num_resamples: int = 1000,
+    by_class: bool = False,
+    clusters: Any = None,
+    max_bytes: int = 2**28,
+) -> dict[str, Difference]:
+    """Compare two sets of predictions for the same examples: two models, or before and after.
+
+    Both are evaluated on the same resamples, so their common variation (hard examples) cancels.
+    The interval of a difference is often much narrower than the two separate intervals suggest.
+
+    Args:
+      metrics: one metric, or several by name.
+      logits_a: `[*batch, classes]`.
+      logits_b: `[*batch, classes]`; the number of classes may differ.
+      labels: `[*batch]`.
+      weights: `[*batch]`.
+      key: see `bootstrap`.
+      level: the nominal coverage of the interval, a fraction.
+      method: "percentile" or "basic", see `interval`; the p-value uses the same method.
+      num_resamples: see `bootstrap`.
+      by_class: see `bootstrap`.
+      clusters: see `bootstrap`.
+      max_bytes: see `bootstrap`.
+    """
+    options: dict[str, Any] = {
+        "num_resamples": num_resamples,
+        "by_class": by_class,
+        "max_bytes": max_bytes,
+    }
+    models = on_same_examples("paired_bootstrap", (logits_a, logits_b), labels, weights, clusters)
+    # The same key draws the same resamples.
+    samples = [bootstrap(metrics, model, key=key, **options) for model in models]
+    values = [model.values(metrics) for model in models]
+    return {
+        name: difference(
+            *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
+            level=level,
+            method=method,
+            error=interpolation_error(metric, models[0]),
+        )
+        for name, metric in metrics.items()
+    }
+
+
+def interpolation_error(metric: Metric[..., Any], evaluation: Evaluation) -> float:
+    """Return the size up to which differences of a metric are errors of its interpolation."""
+    if not metric.interpolation_error:
+        return 0.0
+    weights = evaluation.weights
+    total = len(evaluation.labels) if weights is None else float(np.sum(np.asarray(weights)))
+    return metric.interpolation_error / max(total, 1.0) + 2e-6
+
+
+def difference(
+    a: tuple[PyTree, PyTree],
+    b: tuple[PyTree, PyTree],
+    *,
+    level: float = 0.9,
+    method: str = "percentile",
+    error: float = 0.0,
+) -> Difference:
+    """Compute the difference of a metric between two models resampled with the same key.
+
+    Args:
+      a: (value, samples) of the first model.
+      b: (value, samples) of the second model.
+      level: the nominal coverage of the interval, a fraction.
+      method: "percentile" or "basic", see `interval`; the p-value uses the same method.
+      error: the size up to which a difference counts as 0.
+    """
+
+    def change(first: Any, second: Any) -> Array:
+        minus = jnp.subtract(second, first)
+        return jnp.where(jnp.abs(minus) <= error, 0, minus) if error else minus
+
+    a, b = jax.tree.map(as_array, (a, b))
+    value, samples = (
+        jax.tree.map(change, first, second) for first, second in zip(a, b, strict=True)
+    )
+    low, high = interval(samples, level, method=method, estimate=value)
+    p_value = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
+    return Difference(value, low, high, p_value, samples)
+
+
+def _p_value(samples: Any, value: Any, method: str) -> Array:
+    samples = jnp.asarray(samples)
+    if method == "basic":
+        samples = 2 * value - samples
+    # A NaN sample is in neither tail, so exclude it from the total as well.
+    count = jnp.sum(~jnp.isnan(samples), axis=0)
+    # Count the data itself as one more resample, so that no p-value is 0.
+    tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
+    p_value = jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + count))
+    return jnp.where(count > 0, p_value, jnp.nan)

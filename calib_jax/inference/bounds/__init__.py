@@ -1,1 +1,0 @@
-"""The noise of calibration errors: variances and draws of a calibrated model."""

@@ -1,1 +1,0 @@
-"""Comparisons of two models on the same examples."""

@@ -1,1 +1,0 @@
-"""The bootstrap: resampled values of metrics, and their intervals."""

@@ -1,0 +1,284 @@
+r"""How often each example occurs in each resample of a bootstrap, and the statistics of resamples.
+
+Drawing n indices and gathering is slow. Drawing n independent Poisson(1) counts, by inverse CDF
+from 16 random bits each, is fast; their total varies, but the metrics divide by it. For resamples
+of exactly n examples, the counts are Poisson with a mean slightly below 1, and the few missing
+examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
+total, and they remain so when uniform draws are added.
+
+The 64 random bits of a key and a row are the counts of the row in four resamples. So the draws do
+not depend on how many resamples are drawn at a time.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+from jax.extend.random import threefry_2x32
+from jaxtyping import Float, Int, Integer, UInt32
+
+from calib_jax.core.binning import bin_index, class_sums, uniform_edges
+from calib_jax.core.numerics import is_true_class
+from calib_jax.core.statistics import Rows, Sums
+from calib_jax.core.types import Array, Labels, Vector
+from calib_jax.metrics.contract.ranked import Ranked, ScoredClasses, ranked_if_scored
+from calib_jax.metrics.contract.terms import ClassGaps, Columns, Kept, Terms
+
+PER_KEY = 4  # resamples
+_FEW_COLUMNS = 256  # so few columns are faster than sums over single entries
+_FEW_ENTRIES = 2**16  # summing these for 1,000 resamples is faster than compiling
+_FACTORIALS = np.array([math.factorial(count) for count in range(8)], np.float32)
+_ENTRIES = 2**22  # multiplicities drawn at a time on the host
+
+
+def multiplicities(
+    key: Array,
+    numbers: Integer[Array, " keys"],
+    size: int,
+    number: Any,
+    classes: Labels | None = None,
+) -> Float[Array, "resamples rows"]:
+    """Draw four resamples for each of the numbers, which are folded into the key.
+
+    Args:
+      key: PRNG key.
+      numbers: the numbers of the resamples, divided by four.
+      size: number of rows.
+      number: the first rows, which are drawn; the others are padding. It is an argument of the
+        compiled program, so that sets of several sizes share a program, and the draws of the first
+        rows are the same as without padding.
+      classes: if given, every class keeps its number of examples; padding is a separate class.
+    """
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
+    if classes is None:
+        draw = functools.partial(_of_key, size=size, number=number)
+    else:
+        draw = functools.partial(_within_classes, classes=classes)
+    return jax.vmap(draw)(keys).reshape(-1, size).astype(jnp.float32)
+
+
+def resamples_on_host(
+    key: Array, size: int, num_resamples: int
+) -> list[Float[np.ndarray, "resamples rows"]]:
+    """Draw the multiplicities of all resamples in chunks, in float64."""
+    num_keys = -(-num_resamples // PER_KEY)
+    step = max(1, min(num_keys, _ENTRIES // (PER_KEY * size)))
+    starts = np.arange(0, num_keys, step)
+    drawn = [_drawn(key, start + np.arange(step), size, size) for start in starts]
+    left = num_resamples - PER_KEY * starts
+    return [np.asarray(part, np.float64)[:most] for part, most in zip(drawn, left, strict=True)]
+
+
+_drawn = jax.jit(multiplicities, static_argnums=2)
+
+
+def _of_key(key: Array, size: int, number: Any) -> Int[Array, "four rows"]:
+    """Draw Poisson counts, exact to 1.5e-5, and add uniform draws up to the number of rows."""
+    words = _words(key, 0, size)
+    halves = jnp.concatenate([words >> 16, words & 0xFFFF]).astype(jnp.int32)
+    counts = jnp.zeros(halves.shape, jnp.int32)
+    for threshold in _thresholds(number):
+        counts += (halves >= threshold).astype(jnp.int32)
+    counts = jnp.where(jnp.arange(size, dtype=jnp.int32) < number, counts, 0)
+    expected = size * _mean(size)
+    most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
+
+    def filled(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
+        missing = number - jnp.sum(counts, dtype=counts.dtype)
+        added = (jnp.arange(most_missing, dtype=counts.dtype) < missing).astype(jnp.int32)
+        return counts.at[_below(number, bits)].add(added)
+
+    bits = jnp.concatenate([_words(key, stream, most_missing) for stream in (1, 2)])
+    return jax.vmap(filled)(counts, bits)
+
+
+def _words(key: Array, stream: int, size: int) -> UInt32[Array, "two rows"]:
+    """Draw two words of 32 random bits for each row; they do not depend on `size`.
+
+    `jax.random.bits` computes both words of a row and returns one of them.
+    """
+    words_of_key = jax.random.bits(jax.random.fold_in(key, stream), (2,), jnp.uint32)
+    rows = jnp.arange(size, dtype=jnp.uint32)
+    return threefry_2x32(words_of_key, jnp.concatenate([rows, rows])).reshape(2, size)
+
+
+def _mean(number: Any) -> Any:
+    """Return the mean of a row's Poisson count.
+
+    It is six standard deviations below 1, so that the total exceeds the number of rows once in 1e9
+    resamples.
+    """
+    return np.maximum(0.0, 1 - 6 / number**0.5)
+
+
+def _thresholds(number: Any) -> Int[Array, " 8"]:
+    """Return the inverse CDF of a Poisson count at 16 bits: count k from the first k values on."""
+    mean = jnp.maximum(0.0, 1 - 6 / jnp.sqrt(jnp.float32(number)))
+    chances = jnp.exp(-mean) * mean ** jnp.arange(8) / _FACTORIALS
+    return jnp.round(jnp.cumsum(chances) * 2**16).astype(jnp.int32)
+
+
+def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
+    """Compute floor(bits * bound / 2**32), a uniform integer, without a slow division.
+
+    It multiplies 16-bit halves, because 64-bit integers may be disabled.
+    """
+    high, low = bits >> 16, bits & 0xFFFF
+    bound = jnp.asarray(bound, jnp.uint32)
+    above, below = bound >> 16, bound & 0xFFFF
+    middle = ((high * below) & 0xFFFF) + ((low * above) & 0xFFFF) + ((low * below) >> 16)
+    product = high * above + ((high * below) >> 16) + ((low * above) >> 16) + (middle >> 16)
+    return product.astype(jnp.int32)
+
+
+def _within_classes(key: Array, classes: Labels) -> Float[Array, "four rows"]:
+    """Replace each example by a random example of its class."""
+    by_class = jnp.argsort(classes)
+    ordered = classes[by_class]
+    first = jnp.searchsorted(ordered, ordered, side="left")
+    size = jnp.searchsorted(ordered, ordered, side="right") - first
+
+    def draw(key: Array) -> Float[Array, " rows"]:
+        index = by_class[first + jax.random.randint(key, size.shape, 0, size)]
+        return jnp.zeros(index.shape, jnp.float32).at[index].add(1)
+
+    return jax.vmap(draw)(jax.random.split(key, PER_KEY))
+
+
+# --------------------------------------------------------------------------------------------
+# Statistics of resamples. Most are sums over the examples: one matrix product of the multiplicities
+# and the statistics of single examples computes them for many resamples. Others are computed from
+# the multiplicities of each resample: ranked examples keep their order, and many classes have few
+# large probabilities.
+
+
+class Prepared(NamedTuple):
+    """Terms of weighted examples, prepared for resamples.
+
+    Attributes:
+      columns: columns to sum in each resample; there may be none.
+      stat: computes the statistic of a resample from the multiplicities and the sums.
+    """
+
+    columns: Float[Array, "rows columns"]
+    stat: Callable[[Vector, Array], Any]
+
+
+class Entries(NamedTuple):
+    """Indices of the large probabilities, padded with column K."""
+
+    row: Integer[np.ndarray, " entries"]
+    column: Integer[np.ndarray, " entries"]
+
+
+def prepared(terms: Terms, weights: Vector, entries: Entries) -> Prepared:
+    """Prepare terms; `entries` are the `large_entries` of the same terms."""
+    none = jnp.zeros((len(weights), 0), weights.dtype)
+    if _is_linear(terms):
+        return _linear(terms, weights)
+    if isinstance(terms, ClassGaps):
+        return _gaps(terms, weights, entries)
+    if isinstance(terms, Kept) and "score" in terms.columns:
+        values = {name: column for name, column in terms.columns.items() if name != "score"}
+        ranked, order = Ranked.sort(terms.columns["score"], weights, values)
+        return Prepared(none, lambda c, _: ranked.reweighed(c[order] * ranked.weight))
+    if isinstance(terms, Kept) and "scores" in terms.columns:
+        classes = ScoredClasses.of(terms.weigh(weights)).sorted_once()
+        return Prepared(none, lambda c, _: classes.reweighed(c * classes.weight))
+    if isinstance(terms, Kept):
+        rows = terms.weigh(weights)
+        return Prepared(none, lambda c, _: Rows(rows.columns | {"weight": c * rows["weight"]}))
+    return Prepared(none, lambda c, _: ranked_if_scored(terms.weigh(c * weights)))
+
+
+def _is_linear(terms: Terms) -> bool:
+    """Check whether the statistic of the examples has few columns."""
+    if isinstance(terms, Columns):
+        if any(column.ndim > 1 for column in terms.values.values()):
+            return terms.cell is None
+        return len(terms.with_weight) * terms.num_cells <= _FEW_COLUMNS
+    if isinstance(terms, ClassGaps):
+        num_rows, num_classes = terms.p.shape
+        cells = num_classes * terms.num_bins
+        return cells <= _FEW_COLUMNS and cells * num_rows <= 2**24  # 64 MB
+    return False
+
+
+def _linear(terms: Terms, weights: Vector) -> Prepared:
+    """Compute the statistic of every single example, whose sum is the statistic of a resample."""
+
+    def of_row(row: Terms, weight: Array) -> Any:
+        return jax.tree.map(lambda leaf: leaf[None], row).weigh(weight[None])
+
+    leaves, structure = jax.tree.flatten(jax.vmap(of_row)(terms, weights))
+    columns = jnp.concatenate([leaf.reshape(len(weights), -1) for leaf in leaves], axis=1)
+    cuts = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
+    # Infinite losses become a power of two, because 0 x inf would be NaN in a resample that does
+    # not draw them; twice this number overflows.
+    large = 2.0 ** (int(jnp.finfo(columns.dtype).maxexp) - 1)
+
+    def stat(_: Vector, sums: Array) -> Any:
+        infinite = jnp.abs(sums) >= large / 2
+        parts = jnp.split(jnp.where(infinite, jnp.sign(sums) * jnp.inf, sums), cuts)
+        shaped = [part.reshape(leaf.shape[1:]) for part, leaf in zip(parts, leaves, strict=True)]
+        return jax.tree.unflatten(structure, shaped)
+
+    return Prepared(jnp.clip(columns, -large, large), stat)
+
+
+# --------------------------------------------------------------------------------------------
+# ClassGaps of many classes: most probabilities lie in the first bin, whose gap is the class's total
+# minus the other bins. A matrix product computes the totals; the few entries above 1/B are summed
+# one by one.
+
+
+def large_entries(terms: Terms) -> Entries:
+    """Find the probabilities above the first bin, on the host, where their number may vary.
+
+    The entries are padded, so that models of one shape share one compiled bootstrap whatever their
+    sharpness: to the largest possible number if that is small, else to 2, 4, 8 ... entries per
+    row. Most models have fewer than two.
+    """
+    if not isinstance(terms, ClassGaps) or _is_linear(terms):
+        return Entries(np.zeros(0, np.int32), np.zeros(0, np.int32))
+    num_rows, num_classes = terms.p.shape
+    row, column = np.nonzero(np.asarray(terms.p) > uniform_edges(terms.num_bins)[1])
+    # A row has at most B probabilities above 1/B.
+    upper_bound = num_rows * min(num_classes, terms.num_bins)
+    size = upper_bound if upper_bound <= _FEW_ENTRIES else 2 * num_rows
+    while size < len(row):
+        size *= 2
+    padding = (0, min(size, upper_bound) - len(row))
+    return Entries(
+        np.pad(row.astype(np.int32), padding),
+        np.pad(column.astype(np.int32), padding, constant_values=num_classes),
+    )
+
+
+def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> Prepared:
+    num_classes, num_bins = terms.p.shape[-1], terms.num_bins
+    occurs = is_true_class(terms.labels, num_classes)
+    if not terms.zero_counts:
+        occurs &= terms.p > 0
+    gap = weights[:, None] * (terms.p - occurs.astype(terms.p.dtype))
+    row, column = jnp.asarray(entries.row), jnp.asarray(entries.column)
+    inside = jnp.minimum(column, num_classes - 1)
+    # Column K has no cell, so `class_sums` drops the padding.
+    cell = num_bins * column + bin_index(terms.p[row, inside], uniform_edges(num_bins))
+    value = gap[row, inside]
+
+    def stat(counts: Vector, sums: Array) -> Sums:
+        large = class_sums(cell, counts[row] * value, num_classes * num_bins)
+        of_bins = large.reshape(num_classes, num_bins)
+        of_bins = of_bins.at[:, 0].set(sums - jnp.sum(of_bins[:, 1:], axis=-1))
+        return Sums(
+            {"gap": of_bins, "weight": class_sums(terms.labels, counts * weights, num_classes)}
+        )
+
+    return Prepared(gap, stat)
