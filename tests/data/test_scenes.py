@@ -5,6 +5,7 @@ import numpy as np
 
 from calib_jax import data
 from calib_jax.core.examples import Draw
+from calib_jax.data.images.scenes import window
 from calib_jax.data.sets.cityscapes import CLASSES
 from tests.data import tiny_scenes
 
@@ -74,6 +75,14 @@ def test_a_window_larger_than_the_scene_is_void_outside(folder):
     small = shown <= 6 * 12
     assert small.any()
     assert np.all(drawn.weights[small][:, 6:] == 0)
+
+
+def test_the_window_of_a_scaled_scene():
+    # The last place: rows 50 to 100 of the doubled 100 rows are rows 25 to 50 of the file.
+    last = window((50, 60), (50, 60), (50, 50), 2.0, (0.999, 0.999))
+    assert last == ((50, 50), (35.0, 25.0, 60.0, 50.0))
+    # Resized to half its size before all else.
+    assert window((50, 60), (25, 30), (25, 30), 1.0, (0.0, 0.0)) == ((25, 30), (0.0, 0.0, 60, 50))
 
 
 def test_the_parts_of_synthia(folder):

@@ -94,6 +94,16 @@ def test_small_resnet_by_hand(shortcut, norm):
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
 
 
+def test_the_stem_for_imagenet_by_hand():
+    network, x = models.resnet([1], False, "7x7", width=2), images(1, side=9)
+    variables = variables_of(network, x)
+    options = {"capture_intermediates": True, "mutable": ["intermediates"]}
+    _, seen = network.apply(variables, x, train=False, **options)
+    maps = convolved(np.asarray(x[0], float), variables["params"]["conv"]["kernel"], 2)
+    actual = seen["intermediates"]["conv"]["__call__"][0][0]
+    np.testing.assert_allclose(actual, maps, rtol=1e-4, atol=1e-4)
+
+
 @pytest.mark.parametrize("name", ["resnet18", "densenet40_bc"])
 def test_blocks_computed_again(name):
     """`remat` recomputes every block, with the same variables."""
