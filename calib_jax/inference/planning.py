@@ -80,7 +80,9 @@ def rows_needed(
     """Compute how many independent rows answer each of four questions, from the rows of a pilot.
 
     With fewer rows than computed, "no difference was found" says little. A pilot of some 200 rows
-    is enough. Rows in clusters, such as pixels, need more.
+    is enough. Rows in clusters, such as pixels, need more. In simulations at a power of 80 %, the
+    test of an ECE found it in 77 to 82 % of sets, tests of error rates in 81 to 87 %, and the test
+    of two ECEs in 78 to 88 %, but in 56 to 70 % where nearly certain models need below 3,000 rows.
 
     Args:
       logits: `[*batch, classes]`, the pilot.
@@ -104,7 +106,7 @@ def rows_needed(
     >>> logits = 2.0 * random.normal(size=(1000, 10))
     >>> labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
     >>> inference.rows_needed(logits, labels, ece=0.02, temperature=0.05)
-    RowsNeeded(ece=8696, error_difference=39056, ece_difference=21491, temperature=1133)
+    RowsNeeded(ece=8696, error_difference=39840, ece_difference=21491, temperature=1133)
     """
     asked = {
         "ece": ece,
