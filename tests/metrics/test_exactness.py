@@ -54,21 +54,6 @@ def test_ceil_is_arithmetic_in_double_precision(num_bins):
     np.testing.assert_array_equal(weight_per_bin(values, num_bins, "ceil"), expected)
 
 
-def test_edges_from_logits():
-    """Confidences that logits give exactly: 1/2 and 1/4, edges of 4 bins."""
-    logits = jnp.asarray([[0.0, 0.0, -200.0, -200.0], [0.0, 0.0, 0.0, 0.0]])
-    labels = jnp.asarray([0, 1])
-    confidence = Predictions(logits, labels).confidence
-    np.testing.assert_array_equal(confidence, [0.5, 0.25])
-    for edges, expected in (("right", [1, 1, 0, 0]), ("left", [0, 1, 1, 0])):
-        curve = value_of(metrics.reliability, logits, labels, num_bins=4, edges=edges)
-        np.testing.assert_array_equal(curve.weight, expected)
-    # |1/2 - 1| and |1/4 - 0|, alone in their bins or together in one.
-    assert value_of(metrics.ece, logits, labels, num_bins=4) == 0.375
-    assert value_of(metrics.ece, logits, labels, num_bins=2) == 0.125
-    assert value_of(metrics.mce, logits, labels, num_bins=4) == 0.5
-
-
 def test_probabilities_of_exactly_zero_and_one():
     logits = jnp.asarray([[200.0, 0.0], [200.0, 0.0], [0.0, 200.0], [0.0, 200.0]])
     labels = jnp.asarray([0, 1, 1, 1])

@@ -27,6 +27,7 @@ REFUSED = {
     "NaN": ((with_entry(LOGITS, (1, 0), np.nan), LABELS), "1 of 4 rows have NaN.*weight 0"),
     "infinite": ((with_entry(LOGITS, 3, -np.inf), LABELS), "1 of 4 rows have NaN or infinite"),
     "label": ((LOGITS, with_entry(LABELS, 1, 255)), "1 of 4 labels .* 3 classes, 255.*weight 0"),
+    "both": ((with_entry(LOGITS, 3, np.nan), with_entry(LABELS, 1, -1)), "1 of 4 rows have NaN"),
     "negative label": ((LOGITS, with_entry(LABELS, 3, -1)), "1 of 4 labels .* -1 is one"),
     "wide label": (
         (LOGITS, with_entry(LABELS, 3, 2**32 + 1)),
