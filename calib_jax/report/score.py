@@ -211,12 +211,8 @@ def score(
         )
     by_column = _group_columns(groups, one.labels)
     parts = _groups(several, evaluations, by_column, unsettled, interval)
-    has_rps = "ranked_probability_score" in metrics_package.catalogue()
-    if first.ordinal is not None and np.any(first.ordinal) and has_rps:
-        ordinal = {"ranked_probability_score": metrics_package.named("ranked_probability_score")}
-        mask = {"ordinal": np.where(first.ordinal, "yes", "no")}
-        ranked = _groups(ordinal, evaluations, mask, unsettled, interval)
-        parts += [part for part in ranked if part.part == "ordinal=yes"]
+    if first.ordinal is not None and np.any(first.ordinal):
+        parts += _ordinal(evaluations, first.ordinal, unsettled, interval)
     classes = []
     if per_class:
         if len({each.logits.shape[-1] for each in evaluations.values()}) > 1:
@@ -665,6 +661,26 @@ def _groups(
         dataclasses.replace(part, **none) if part.predictions in unsettled else part
         for part in parts
     ]
+
+
+def _ordinal(
+    models: Mapping[str, Evaluation],
+    ordinal: np.ndarray,
+    unsettled: Collection[str],
+    interval: Mapping[str, Any],
+) -> list[Part]:
+    """Estimate the ranked probability score of the rows whose options have an order."""
+    rows, parts = np.flatnonzero(ordinal), {}
+    for model, one in models.items():
+        logits = np.asarray(one.logits)[rows]
+        most = int(np.max(np.sum(logits > -np.inf, axis=1)))  # of K in 1 / (K - 1)
+        rest = (
+            None if each is None else np.asarray(each)[rows]
+            for each in (one.labels, one.weights, one.clusters)
+        )
+        parts[model] = _evaluation(logits[:, :most], *rest)
+    several = {"ranked_probability_score": metrics_package.named("ranked_probability_score")}
+    return _groups(several, parts, {"ordinal": np.full(len(rows), "yes")}, unsettled, interval)
 
 
 def _on_few_examples(
