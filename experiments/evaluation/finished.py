@@ -251,6 +251,12 @@ def read_run(
 
     def part(file: str) -> tuple[np.ndarray, ...]:
         logits, *others = report.read_predictions(str(folder / file)).weighted
+        wrong = np.isnan(logits) | np.isposinf(logits)
+        if count := int(wrong.any(axis=-1).sum()):
+            raise ValueError(
+                f"{count:,} examples of {folder / file} have NaN or infinite logits: compare"
+                " another checkpoint of this run."
+            )
         return without_excluded(logits, config), *others
 
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
