@@ -125,6 +125,13 @@ def test_a_loss_is_trained_once_and_after_its_predictions_alone(tmp_path, arrays
     assert settings.read(frozen) == {"sst2": "as it was"}
 
 
+def test_a_matched_gamma_is_negative_below_a_temperature_of_one():
+    (over, y), (under, _) = drawn(400, 4, t=1.5), drawn(400, 4, t=0.8)
+    (above, t), (below, other) = law.matched(np.stack([over[None], under[None]]), y)
+    assert above > 0 > below
+    assert [t, other] == pytest.approx([1, 1], abs=0.01)
+
+
 def test_a_record_states_what_was_trained(tmp_path, arrays):
     path = law.path_of(tmp_path, "sst2", "cross_entropy", "epoch")
     assert path.name == "sst2-cross_entropy-epoch.json"
