@@ -4,6 +4,7 @@ Criterion and formula are written here in NumPy, in float64, and share no code w
 """
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
@@ -169,6 +170,9 @@ def test_the_state_says_why_a_linear_fit_ended(kind):
     params = fit(apart, np.arange(80) % 3)
     assert params.state.name == "no_optimum"
     assert np.isfinite(params[0]).all()
+    flat = fit(np.full((80, 3), 3, np.float32), labels)
+    assert flat.state.name == "indistinct"
+    assert jnp.max(jnp.abs(flat[0])) <= 1  # no slope can be fitted
     state = fit(logits, labels, max_iterations=6).state
     assert state.name == "stopped"
     assert state.nll_after < state.nll_before

@@ -262,7 +262,9 @@ def _standardised(
     if ndim == 0:
         square, blank = jnp.mean(square), jnp.all(blank)
     deviation = jnp.where(blank, 1 / size, jnp.sqrt(square))
-    x = jnp.where(possible & (share > 0)[:, None], (x - mean[None]) / _by_class(deviation), 0)
+    # Rounding would give a constant column without a mean a huge slope.
+    kept = possible & (share > 0)[:, None] & ~_by_class(blank & (jnp.asarray(intercept_ridge) == 0))
+    x = jnp.where(kept, (x - mean[None]) / _by_class(deviation), 0)
     return x, size * mean, size * deviation, blank, jnp.any(each > 0, axis=0)
 
 
