@@ -150,7 +150,7 @@ def test_log_probabilities_have_no_energy(dtype):
     fit = {"calibrate": "temperature", "fit_on": (logits, labels)}
     assert not energies(report.out_of_distribution(inside, {"o": outside}, **fit, **FEW))
     for scores in (["energy"], ["entropy", "energy"]):
-        with pytest.raises(ValueError, match=r"score energy needs logits .* log-probabilities"):
+        with pytest.raises(ValueError, match=r"energy needs logits: .* log-probabilities"):
             report.out_of_distribution(inside, {"o": outside}, scores=scores, **FEW)
 
 
