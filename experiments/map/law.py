@@ -69,12 +69,6 @@ TRANSFER = (
     *(("focal_3", "epoch"), ("bsce_gra", "epoch")),
 )
 
-_DATA = flags.DEFINE_string("data", "", "Folder of experiments.map.law_data.")
-_OUT = flags.DEFINE_string("out", "", "Folder of the records and logits.")
-_STEP = flags.DEFINE_enum("step", "losses", ("baseline", "freeze", "losses", "transfer"), "Step.")
-_SETS = flags.DEFINE_list("sets", list(SETS), "Sets.")
-_LOSSES = flags.DEFINE_list("losses", list(LOSSES)[1:], "Losses of the step losses.")
-
 
 def matched(logits: np.ndarray, labels: np.ndarray) -> list[list[float]]:
     """Find gamma (negative for inverse focal loss) and predicted T for each weight decay."""
@@ -154,22 +148,23 @@ def record(
 
 def main(_: Any) -> None:
     """Carry out one step for the sets whose data exist."""
-    data, out = pathlib.Path(_DATA.value), pathlib.Path(_OUT.value)
+    step = flags.FLAGS.step
+    data, out = pathlib.Path(flags.FLAGS.data), pathlib.Path(flags.FLAGS.out)
     out.mkdir(parents=True, exist_ok=True)
-    sets = [name for name in _SETS.value if (data / f"{name}.npz").exists()]
-    if _STEP.value == "freeze":
+    sets = [name for name in flags.FLAGS.sets if (data / f"{name}.npz").exists()]
+    if step == "freeze":
         freeze(out, sets, data)
         return
-    frozen = {} if _STEP.value == "baseline" else read(FROZEN)
+    frozen = {} if step == "baseline" else read(FROZEN)
     wanted = {
         "baseline": [("cross_entropy", "")],
-        "losses": [(loss, "") for loss in _LOSSES.value],
+        "losses": [(loss, "") for loss in flags.FLAGS.losses],
         "transfer": list(TRANSFER),
-    }[_STEP.value]
+    }[step]
     for loss, variant in wanted:
         for name in sets:
             path = path_of(out, name, loss, variant)
-            if path.exists() or (_STEP.value != "baseline" and name not in frozen):
+            if path.exists() or (step != "baseline" and name not in frozen):
                 continue
             gammas = np.zeros(len(heads.WEIGHT_DECAYS))
             if loss == "matched":
@@ -184,4 +179,9 @@ def main(_: Any) -> None:
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("data", "", "Folder of experiments.map.law_data.")
+    flags.DEFINE_string("out", "", "Folder of the records and logits.")
+    flags.DEFINE_enum("step", "losses", ("baseline", "freeze", "losses", "transfer"), "Step.")
+    flags.DEFINE_list("sets", list(SETS), "Sets.")
+    flags.DEFINE_list("losses", list(LOSSES)[1:], "Losses of the step losses.")
     app.run(main)

@@ -9,15 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from calib_jax import losses
-from tests.losses import (
-    test_class_adaptive_margin,
-    test_dca,
-    test_esd,
-    test_logit_norm,
-    test_margin_smoothing,
-    test_mdca,
-    test_neighbour_margin,
-)
+from tests.losses import references, test_class_adaptive_margin
 from tests.losses.members import DEFAULTS, trained_state
 from tests.losses.reference import logsumexp, probabilities
 from tests.losses.test_laws import COUPLED
@@ -203,15 +195,10 @@ def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
 
 
 # The margins and the penalties of a batch, by the loops of their own tests.
-MARGINS = {
-    name: loop
-    for file in (test_class_adaptive_margin, test_logit_norm, test_margin_smoothing)
-    for name, loop in file.REFERENCES.items()
-}
-OF_BATCHES = {
-    name: f for file in (test_dca, test_esd, test_mdca) for name, f in file.REFERENCES.items()
-}
-LOOPS = MARGINS | OF_BATCHES
+OF_BATCHES = ("dca", "esd", "mdca")
+MARGINS = ("class_adaptive_margin", "logit_norm", "margin_smoothing", "max_suppression")
+ALL_LOOPS = references.REFERENCES | test_class_adaptive_margin.REFERENCES
+LOOPS = {name: ALL_LOOPS[name] for name in MARGINS + OF_BATCHES}
 FINITE = {"exponents": (-3, 3), "impossible": False, "absent": False, "tiny": False}
 
 
@@ -257,7 +244,7 @@ def TestNeighboursOfPixels(seed: int, exponent: int) -> None:
     shape = (2, 4, 5)
     logits = (random.standard_normal((*shape, 3)) * 10.0**exponent).astype(np.float32)
     labels, weights = random.integers(3, size=shape), random.integers(0, 2, shape)
-    wanted = test_neighbour_margin.neighbour_margin(logits.astype(float), labels, weights=weights)
+    wanted = references.neighbour_margin(logits.astype(float), labels, weights=weights)
     void = weights == 0
     logits[void], labels[void] = random.choice([np.nan, np.inf, -np.inf, 5]), 255
     actual = of_images()(logits, labels, weights.astype(np.float32))
