@@ -25,8 +25,8 @@ from calib_jax.report.predictions import same_examples as same_examples
 from calib_jax.report.read import read_predictions as read_predictions
 from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
-from calib_jax.report.records import Report as Report
 from calib_jax.report.records import Row as Row
+from calib_jax.report.render import Report as Report
 from calib_jax.report.score import score as score
 
 _names.export(__name__)

@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax import inference
 from calib_jax.core import texts
-from calib_jax.report.records import Change, Part, Report, Row, base_name
+from calib_jax.report.records import Change, Part, Results, Row, base_name
 
 SQUARED_ERROR = "squared_calibration_error"  # the metric of the rows with the valid test
 BY_SQUARED_ERROR = (
@@ -111,7 +111,7 @@ def least_p(metric: str, num_resamples: int) -> float:
     return 0.0 if base_name(metric) in asymptotic else 2 / (num_resamples + 1)
 
 
-def least_p_of_bound(report: Report) -> float:
+def least_p_of_bound(report: Results) -> float:
     """Return the smallest possible p-value of a noise bound, or an upper bound for few draws."""
     return min(1 / (report.settings["resamples"] + 1), (1 - report.settings["level"]) / 2)
 
@@ -227,7 +227,7 @@ def holm_of(p_value: float | None, p_holm: float | None, least: float = 0.0) -> 
     return p_of(p_holm, p_holm if p_value <= least * (1 + 1e-5) else 0.0)
 
 
-def warnings(report: Report) -> list[str]:
+def warnings(report: Results) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
     values: list[Row | Part] = [*report.rows, *report.classes, *report.groups]
     triples = [(e.value, e.low, e.high) for e in (*values, *report.changes, *report.pairs)]
@@ -249,7 +249,7 @@ def warnings(report: Report) -> list[str]:
     ]
 
 
-def explanations(report: Report) -> list[str]:
+def explanations(report: Results) -> list[str]:
     """List what the numbers of the tables mean."""
     parts, changes = [*report.classes, *report.groups], report.changes
     both = report.event and any(row.metric != base_name(row.metric) for row in report.rows)
@@ -272,7 +272,7 @@ def explanations(report: Report) -> list[str]:
     ]
 
 
-def on_record(report: Report, each: Row | Change | Part) -> list[str]:
+def on_record(report: Results, each: Row | Change | Part) -> list[str]:
     """List what a reader of a single number has to know."""
     names = {each.before, each.after} if isinstance(each, Change) else {each.predictions}
     state = {name: of for name, of in report.unsettled.items() if name in names}

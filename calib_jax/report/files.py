@@ -21,7 +21,8 @@ from calib_jax.report.predictions import (
     on_same_rows,
     shown,
 )
-from calib_jax.report.records import GIVEN, Report
+from calib_jax.report.records import GIVEN
+from calib_jax.report.render import Report
 from calib_jax.report.score import INTERVALS, score
 
 

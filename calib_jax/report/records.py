@@ -150,8 +150,8 @@ class Table:
 
 
 @dataclasses.dataclass(frozen=True)
-class Report:
-    """The results of `score`; prints as tables, and a notebook cell renders them.
+class Results:
+    """The numbers of a report.
 
     Attributes:
       settings: numbers of examples, clusters and classes, level, resamples, seed, versions.
@@ -183,36 +183,6 @@ class Report:
     tables: list[Table] = dataclasses.field(default_factory=list)
 
     __repr__ = short_repr
-
-    def __str__(self) -> str:
-        from calib_jax.report import render
-
-        return render.as_text(self)
-
-    def _repr_markdown_(self) -> str:
-        from calib_jax.report import render
-
-        return render.as_markdown(self)
-
-    @property
-    def answers(self) -> list[str]:
-        """A sentence for each model, and one for each comparison with the first model."""
-        from calib_jax.report import sentences
-
-        return sentences.answers(self)
-
-    @property
-    def explanations(self) -> list[str]:
-        """Explanations of the kinds of numbers in the tables, such as noise floors and p-values."""
-        from calib_jax.report import caveats
-
-        return caveats.explanations(self)
-
-    def save(self, folder: Any) -> list[str]:
-        """Save report.json, .csv, .md, .html and the figures; return the file names."""
-        from calib_jax.report import render
-
-        return render.save(self, folder)
 
     def label(self, metric: str) -> str:
         """Return the name of a metric in tables: the reading of two classes follows it."""

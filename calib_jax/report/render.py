@@ -17,7 +17,7 @@ from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats
 from calib_jax.report.caveats import NO_INTERVAL, is_alone, least_p, starred
 from calib_jax.report.predictions import counted
-from calib_jax.report.records import Change, Part, Report, Row, base_name
+from calib_jax.report.records import Change, Part, Results, Row, base_name
 from calib_jax.report.sentences import answers, shortened
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ _FACTS = {
 }
 
 
-def as_text(report: Report, *, explained: bool = False) -> str:
+def as_text(report: Results, *, explained: bool = False) -> str:
     """Format the answer and all tables as plain text.
 
     Args:
@@ -55,7 +55,7 @@ def as_text(report: Report, *, explained: bool = False) -> str:
     return "\n\n".join([head, one_line(headline(report)), *blocks, "\n".join(map(one_line, after))])
 
 
-def as_markdown(report: Report) -> str:
+def as_markdown(report: Results) -> str:
     """Format the answer and all tables as Markdown; notes and explanations are folded."""
     escaped = texts.in_markdown
     parts = ["  \n".join(map(escaped, [*report.headlines, *answers(report)]))]
@@ -72,7 +72,7 @@ def as_markdown(report: Report) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def as_model_card(report: Report) -> str:
+def as_model_card(report: Results) -> str:
     """Format a section of a model card: the Markdown, and the command that produced it."""
     command = report.settings.get("command")
     how = f" with {texts.in_markdown_code(command)}" if command else ""
@@ -80,7 +80,7 @@ def as_model_card(report: Report) -> str:
     return f"## Calibration\n\n{as_markdown(report)}\n\nMeasured by calib_jax {version}{how}."
 
 
-def as_csv(report: Report) -> str:
+def as_csv(report: Results) -> str:
     """Write one CSV line per value: table, part, metric, predictions, value and interval."""
     fields = ["table", "part", "metric", "predictions", "examples", "clusters"]
     fields += ["value", "low", "high", "p_value", "p_holm"]
@@ -102,7 +102,7 @@ def as_csv(report: Report) -> str:
     return csv_lines(map(texts.in_csv, rows), fields)
 
 
-def as_json(report: Report, *, files: Sequence[str] = ()) -> str:
+def as_json(report: Results, *, files: Sequence[str] = ()) -> str:
     """Write the whole report, with reliability tables, fits, and the names of its files."""
     event = report.event
     everything = {
@@ -132,7 +132,7 @@ def _lists(reliability: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
     }
 
 
-def save(report: Report, folder: Any) -> list[str]:
+def save(report: Results, folder: Any) -> list[str]:
     """Save report.json, .csv, .md, .html and the figures; return the file names.
 
     report.json lists them, and only files that it lists are replaced by the next report.
@@ -189,7 +189,7 @@ def write(
     return [*texts, *(f"{name}.png" for name in figures)]
 
 
-def as_page(report: Report, figures: Mapping[str, matplotlib.figure.Figure]) -> Any:
+def as_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure]) -> Any:
     """Collect the contents of the page: the tables and notes of report.md, and the figures."""
     from calib_jax.report import html_page
 
@@ -213,7 +213,7 @@ def as_page(report: Report, figures: Mapping[str, matplotlib.figure.Figure]) -> 
     )
 
 
-def headline(report: Report) -> str:
+def headline(report: Results) -> str:
     """Describe the examples, the intervals and the calibrator in a sentence or two."""
     settings = report.settings
     how = ["weighted"] * settings["weighted"]
@@ -245,7 +245,7 @@ def headline(report: Report) -> str:
     return line
 
 
-def titled(report: Report) -> list[tuple[str, Table]]:
+def titled(report: Results) -> list[tuple[str, Table]]:
     """Return all tables of metrics, each with a title."""
     tables = _metrics(report)
     if report.pairs:
@@ -262,7 +262,7 @@ def titled(report: Report) -> list[tuple[str, Table]]:
     return tables
 
 
-def _fits(report: Report) -> Table:
+def _fits(report: Results) -> Table:
     """List how each of several calibrators was fitted, and on which examples if they differ."""
     fits, heads = report.calibrators, shortened(report.calibrators)
     of_temperature = report.calibrator["name"] == "temperature"
@@ -277,7 +277,7 @@ def _fits(report: Report) -> Table:
     return table
 
 
-def _metrics(report: Report) -> list[tuple[str, Table]]:
+def _metrics(report: Results) -> list[tuple[str, Table]]:
     """List the values and their differences, in two tables if they are too wide for one."""
     rows: dict[str, dict[str, Row]] = {}
     for row in report.rows:
@@ -310,7 +310,7 @@ def _metrics(report: Report) -> list[tuple[str, Table]]:
     return [*tables, *[("Noise floors", floors)] * (len(floors) > 1)]
 
 
-def _pairs(report: Report) -> Table:
+def _pairs(report: Results) -> Table:
     """List the differences between models of which none is the first."""
     cells: dict[str, dict[str, str]] = {}
     for change in report.pairs:
@@ -321,7 +321,7 @@ def _pairs(report: Report) -> Table:
     return [["pairs", *heads], *([metric, *of.values()] for metric, of in cells.items())]
 
 
-def _with_state(report: Report, model: str, text: str) -> str:
+def _with_state(report: Results, model: str, text: str) -> str:
     """Append the state of a calibrator's fit if the fit did not converge."""
     state = report.unsettled.get(model)
     return f"{text} ({state})" if state else text
@@ -437,3 +437,27 @@ def aligned(table: Table, width: int | None = None) -> str:
         )
         for columns in blocks
     )
+
+
+class Report(Results):
+    """The results of `score`; prints as tables, and a notebook cell renders them."""
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def _repr_markdown_(self) -> str:
+        return as_markdown(self)
+
+    @property
+    def answers(self) -> list[str]:
+        """A sentence for each model, and one for each comparison with the first model."""
+        return answers(self)
+
+    @property
+    def explanations(self) -> list[str]:
+        """Explanations of the kinds of numbers in the tables, such as noise floors and p-values."""
+        return caveats.explanations(self)
+
+    def save(self, folder: Any) -> list[str]:
+        """Save report.json, .csv, .md, .html and the figures; return the file names."""
+        return save(self, folder)

@@ -36,7 +36,8 @@ from calib_jax.report.chosen_metrics import (
     no_row,
 )
 from calib_jax.report.predictions import Predictions, grid_of, notes_on
-from calib_jax.report.records import GIVEN, OTHER, Change, Event, Part, Report, Row, base_name
+from calib_jax.report.records import GIVEN, OTHER, Change, Event, Part, Row, base_name
+from calib_jax.report.render import Report
 
 INTERVALS = ("valid", "percentile", "basic")
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats
-from calib_jax.report.records import GIVEN, Change, Report, Row
+from calib_jax.report.records import GIVEN, Change, Results, Row
 
 # The calibration error of a sentence, and the metric of a comparison: the first that is there.
 ERRORS = ("ece", "adaptive_ece", "smooth_ece", "debiased_ece", "ks_error")
@@ -29,7 +29,7 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
     return short if len({*short.values()}) == len(short) else {name: name for name in short}
 
 
-def answers(report: Report) -> list[str]:
+def answers(report: Results) -> list[str]:
     """List a sentence for each model, and one for each comparison with the first model.
 
     Predictions after a calibrator belong to the sentence of their model.
@@ -57,13 +57,13 @@ def answers(report: Report) -> list[str]:
     return lines
 
 
-def _first_reading(report: Report, metric: str) -> str:
+def _first_reading(report: Results, metric: str) -> str:
     """Return the name of a metric as the report reads it first: of the event of two classes."""
     of_event = metric if report.event is None else report.event.of(metric)
     return of_event if any(row.metric == of_event for row in report.rows) else metric
 
 
-def _of_event(report: Report, name: str) -> str:
+def _of_event(report: Results, name: str) -> str:
     """Compare the stated probability of the event with how often it happens."""
     event = report.event
     if event is None:
@@ -74,7 +74,7 @@ def _of_event(report: Report, name: str) -> str:
     return f"P({event.name}): {_sentence(report, name, table, gap, words, errors)}"
 
 
-def _of_top_label(report: Report, name: str) -> str:
+def _of_top_label(report: Results, name: str) -> str:
     """Compare the confidence in the predictions with how often they are right."""
     table, gap = report.reliability[name], _row(report, "signed_gap", name)
     words = ("right", "as sure as right", "too sure", "not sure enough")
@@ -83,7 +83,7 @@ def _of_top_label(report: Report, name: str) -> str:
 
 
 def _sentence(
-    report: Report, name: str, bins: Any, gap: Row | None, words: Any, errors: Iterable[str]
+    report: Results, name: str, bins: Any, gap: Row | None, words: Any, errors: Iterable[str]
 ) -> str:
     """Describe the direction in which what is stated and what happens differ, beyond noise."""
     weight, confidence, accuracy = map(np.asarray, (bins.weight, bins.confidence, bins.accuracy))
@@ -113,7 +113,7 @@ def _sentence(
     return sentence + "."
 
 
-def _repair(report: Report, calibrated: str) -> str:
+def _repair(report: Results, calibrated: str) -> str:
     """Name the calibration error after a calibrator."""
     fit = report.calibrators[calibrated]
     what = fit["name"]
@@ -126,7 +126,7 @@ def _repair(report: Report, calibrated: str) -> str:
     return f"With {what}, {report.label(now.metric)} is {_points(now.value)} points." if now else ""
 
 
-def _gaps(report: Report, first: str, name: str, changes: dict[str, Change]) -> str:
+def _gaps(report: Results, first: str, name: str, changes: dict[str, Change]) -> str:
     """Compare the signed gaps of the event: of the second of two models against the first."""
     event = report.event
     change = changes.get(event.of("signed_gap")) if event else None
@@ -142,7 +142,7 @@ def _gaps(report: Report, first: str, name: str, changes: dict[str, Change]) -> 
     return f"{line} ({unshown}p {_p(report, change)})"
 
 
-def _difference(report: Report, change: Change) -> str:
+def _difference(report: Results, change: Change) -> str:
     size = f"{_points(abs(change.value))} points {'lower' if change.value < 0 else 'higher'}"
     metric = report.label(change.metric)
     if change.p_holm is not None:
@@ -157,12 +157,12 @@ def _difference(report: Report, change: Change) -> str:
     return f"{metric} {size} [{_points(near)}, {_points(far)}]"
 
 
-def _p(report: Report, change: Change) -> str:
+def _p(report: Results, change: Change) -> str:
     least = caveats.least_p(change.metric, report.settings["resamples"])
     return caveats.holm_of(change.p_value, change.p_holm, least)
 
 
-def _row(report: Report, metric: str, predictions: str) -> Row | None:
+def _row(report: Results, metric: str, predictions: str) -> Row | None:
     row = report.row(metric, predictions)
     return row if row and math.isfinite(row.value) else None
 

@@ -3,7 +3,8 @@
 import numpy as np
 
 from calib_jax import plots
-from calib_jax.report.records import Change, Part, Report, Row
+from calib_jax.report.records import Change, Part, Row
+from calib_jax.report.render import Report
 
 HOSTILE = "<script>alert('x')</script> & \"a\" `b` [c](http://example.com)"
 
