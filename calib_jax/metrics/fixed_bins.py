@@ -248,7 +248,11 @@ class MmceScript(NamedTuple):
 
 @arrays.takes_logits()
 def mmce_script(
-    probabilities: Array, labels: Array, *, inverse_temperature: float = 1.0, num_bins: int = 10
+    probabilities: Array,
+    labels: Array,
+    *,
+    inverse_temperature: float | Array = 1.0,
+    num_bins: int = 10,
 ) -> MmceScript:
     r"""Compute the results of MMCE's calibration script.
 

@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from calib_jax import report
+from calib_jax import plots, report
 from experiments.running import cli
 from tests.experiments.processes import ROOT, finish
 
@@ -44,15 +44,17 @@ def test_a_value_without_its_flag_gets_the_name_of_the_flag(tmp_path):
         assert output == (f"error: '{argument}' is not a flag; did you mean --{flag}={argument}?\n")
 
 
-@pytest.mark.parametrize("method", ["write_text", "write_bytes"])
-def test_a_full_disk_fails_the_run_and_is_no_mistake_of_the_request(tmp_path, monkeypatch, method):
+@pytest.mark.parametrize(("owner", "method"), [(pathlib.Path, "write_text"), (plots, "save")])
+def test_a_full_disk_fails_the_run_and_is_no_mistake_of_the_request(
+    tmp_path, monkeypatch, owner, method
+):
     logits = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
     scored = report.score(logits, np.arange(20) % 3, metrics=["accuracy"], num_resamples=4)
 
     def full(*args, **options):
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr(pathlib.Path, method, full)  # tables are texts, figures are bytes
+    monkeypatch.setattr(owner, method, full)
     with pytest.raises(cli.Failed, match=r"cannot be written to .* No space left on device\.$"):
         cli.refusing(scored.save, tmp_path)
 

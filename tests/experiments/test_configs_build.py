@@ -103,7 +103,7 @@ some_by_default = pytest.mark.parametrize("name", some(NAMES, QUICK))
 def test_the_network_of_every_config_takes_its_data_set(name):
     experiment = assembled(name)
     start = functools.partial(experiment.module.init_with_output, train=False)
-    logits, _ = jax.eval_shape(start, jax.random.key(0), experiment.inputs(2))
+    logits, _ = jax.eval_shape(start, jax.random.key(0), building.inputs_of(experiment.dataset, 2))
     assert logits.shape == (2, *logits.shape[1:-1], experiment.dataset.num_classes)
 
 

@@ -8,10 +8,16 @@ import numpy as np
 import pytest
 from ml_collections import ConfigDict
 
-from calib_jax import train
+from calib_jax import models, train
 from experiments.running import building
 from tests.experiments.test_building import config_of
 from tests.selection import first_case
+
+
+def residual(*, num_classes, dtype="float32", remat=False):
+    """A residual network of two blocks without batch norm, whose examples are independent."""
+    sizes = {"width": 8, "norm": "none", "num_classes": num_classes}
+    return models.resnet([1, 1], False, **sizes, dtype=dtype, remat=remat)
 
 
 def network(**changes):
@@ -45,7 +51,7 @@ def after_a_step(experiment):
     """The state after one step, and the logits of the first eight examples before it."""
     (step, batch), state = step_of(experiment), experiment.state()
     forward = jax.jit(lambda *args: experiment.task.forward(*args, train=False)[0])
-    logits = forward(state.params, state.model_state, experiment.inputs(8))
+    logits = forward(state.params, state.model_state, building.inputs_of(experiment.dataset, 8))
     return step(state, batch)[0], logits
 
 
