@@ -251,7 +251,7 @@ def test_top_level():
 
 @pytest.fixture
 def said_to_setup(monkeypatch):
-    """What setup.py tells setuptools."""
+    """The arguments of setup.py to setuptools."""
     told = {}
     monkeypatch.setattr(setuptools, "setup", lambda **options: told.update(options))
     runpy.run_path(str(ROOT / "setup.py"))

@@ -55,7 +55,7 @@ def subwords(folder):
     return folder / "subwords.txt"
 
 
-# What writes a file, and what reads it.
+# Each format: its writer and its reader.
 FORMATS = {
     "weights.npz": (lambda f: weights(f, "npz"), models.read_weights),
     "weights.safetensors": (lambda f: weights(f, "safetensors"), models.read_weights),
@@ -96,7 +96,7 @@ def test_arrays_of_objects_are_never_unpickled(tmp_path):
         models.read_weights(tmp_path / "w.npz")
 
 
-# What runs code that data holds, or reads objects by running code.
+# Functions that run code from data, or read objects by running code.
 MODULES = {"cloudpickle", "code", "dill", "joblib", "marshal", "pickle", "shelve", "yaml"}
 CALLS = {"__import__", "eval", "exec", "compile", "execfile"}
 ATTRIBUTES = {"os.system", "os.popen", "runpy.run_path", "torch.load", "pandas.read_pickle"}

@@ -139,8 +139,8 @@ class Resident:
     def _place(self, order: Order, accumulate: int = 1) -> PyTree:
         """Split the rows of batches between the devices of this process."""
         rows = local_rows(order, self._devices, accumulate)
-        dealt = [rows_of_devices(part, len(self._local), accumulate, 1) for part in rows]
-        return split(Order(*dealt), self._local)
+        shares = [rows_of_devices(part, len(self._local), accumulate, 1) for part in rows]
+        return split(Order(*shares), self._local)
 
 
 @functools.lru_cache(maxsize=8)  # a step that is evaluated again is not compiled again

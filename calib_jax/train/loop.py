@@ -138,7 +138,7 @@ def fit(
         else the outcome has `failed` or `stopped_by`.
     """
     # ---------------------------------------------------------------------------------------------
-    # What is trained, and by whom.
+    # The task, the plan and the devices.
     folder, environment = Path(folder), environment or {}
     check_run(state, task, plan)
     checks.at_least("profile", profile, 0)

@@ -198,7 +198,7 @@ def _arrays(tree: PyTree) -> PyTree:
 
 
 # ------------------------------------------------------------------------------------------------
-# What is trained, for how long, and what came out.
+# The task, its plan and its outcome.
 
 
 @names_options

@@ -1,4 +1,4 @@
-"""What every calibrator promises, whichever it is; a new one is found by the catalogue."""
+"""The laws of every calibrator; the catalogue finds a new one."""
 
 import functools
 import inspect

@@ -1,4 +1,4 @@
-"""What the data room refuses: missing, damaged and unfitting files, and options, each by name."""
+"""Refusals of the data room: missing, damaged and unfitting files, and options, each by name."""
 
 import contextlib
 import gzip

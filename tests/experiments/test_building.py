@@ -1,4 +1,4 @@
-"""What a config says reaches what is trained."""
+"""Every entry of a config reaches the training."""
 
 import dataclasses
 import errno

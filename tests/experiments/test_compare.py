@@ -68,7 +68,7 @@ def log_probs(logits):
 
 
 def per_example(metric, logits, labels):
-    """What each example adds to a mean, by the definition."""
+    """The share of each example in a mean, by the definition."""
     p, rows = np.exp(log_probs(logits)), np.arange(len(labels))
     return {
         "error": lambda: (logits.argmax(1) != labels).astype(float),

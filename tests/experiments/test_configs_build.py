@@ -33,7 +33,7 @@ class Images(NamedTuple):
     num_classes: int
 
 
-# What a network sees of the data sets that are read from files.
+# The inputs of a network from the data sets that are read from files.
 SHAPES = {
     "cifar10": Images(32, 10),
     "cifar100": Images(32, 100),

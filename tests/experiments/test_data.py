@@ -1,4 +1,4 @@
-"""What there is, where it lies, how to get the rest, and whether it is what was published."""
+"""The list of data sets: where they are, how to get them, and whether they are as published."""
 
 import re
 import tarfile

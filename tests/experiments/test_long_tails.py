@@ -1,4 +1,4 @@
-"""What the report of a long-tailed data set adds, and pictures of chosen images."""
+"""The rows that a long-tailed data set adds to a report, and pictures of chosen images."""
 
 import types
 

@@ -1,4 +1,4 @@
-"""What `experiments.data --show` prints, read back."""
+"""The output of `experiments.data --show`, read back."""
 
 from calib_jax import data
 from tests.experiments.processes import finish, refused

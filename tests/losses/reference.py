@@ -10,7 +10,7 @@ import numpy as np
 
 
 class Probabilities(NamedTuple):
-    """What the formulas of the losses are written in, for logits [N, K] and labels [N]."""
+    """Terms of the formulas of the losses, for logits [N, K] and labels [N]."""
 
     log: np.ndarray  # [N, K] log p_k
     all: np.ndarray  # [N, K] p_k

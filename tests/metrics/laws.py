@@ -1,4 +1,4 @@
-"""What every metric promises about rows and weights, for the tests of a family."""
+"""The laws of every metric about rows and weights, for the tests of a family."""
 
 import jax
 import jax.numpy as jnp

@@ -139,7 +139,7 @@ def test_before_and_after_stand_on_the_same_axes():
     assert titles[0].startswith("before\nECE 0.155\n")
     assert titles[1].startswith("after\nECE 0.020 [0.010, 0.030]\n")
     assert "n = 60" in titles[1]
-    # What both have stands in the legend once, what one has as well.
+    # The legend has each entry once, whether one diagram has it or both.
     entries = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(entries) == len(set(entries))
     assert {"gap: over-confident", "gap: under-confident"} <= set(entries)

@@ -151,7 +151,7 @@ def TestNumbersAreThoseOfNumPy(batch: Batch) -> None:
 
 @few_and_many(**sizes(), share=0.5)
 def TestMetricsStayInTheirRange(batch: Batch) -> None:
-    """What is a share lies in [0, 1], at every scale and with impossible classes."""
+    """Shares lie in [0, 1], at every scale and with impossible classes."""
     actual = of(batch)
     for name in ("accuracy", "error", "mean_confidence", "ece", "mce", "adaptive_ece"):
         assert -1e-6 <= actual[name] <= 1 + 1e-6, (name, actual[name])

@@ -119,7 +119,7 @@ def test_what_are_no_probabilities():
         predictions.as_logits(broken, probabilities=True)
     with pytest.raises(ValueError, match="60 rows need as many weights, got 3"):
         predictions.as_logits(p, probabilities=True, weights=np.ones(3))
-    # What has weight 0 may be anything.
+    # Rows of weight 0 may hold anything.
     logits = predictions.as_logits(broken, probabilities=True, weights=np.arange(60) != 3)
     np.testing.assert_allclose(np.delete(logits, 3, 0), np.log(np.delete(p, 3, 0)), rtol=1e-5)
 

@@ -1,4 +1,4 @@
-"""What people ask: rounded probabilities, rows with own options, thresholds, ranks, transfer."""
+"""Questions of users: rounded probabilities, rows with own options, thresholds, ranks, transfer."""
 
 import json
 

@@ -52,7 +52,7 @@ def special():
 
 
 def communicated():
-    """What each process gets of process 0, and of all."""
+    """The values that each process gets from process 0, and from all."""
     processes = Processes(train.all_devices())
     mine = special() if processes.leads else jax.tree.map(np.zeros_like, special())
     broadcast = processes.broadcast_tree(mine)

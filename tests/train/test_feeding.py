@@ -102,8 +102,8 @@ def test_batches_hold_the_same_examples_on_any_number_of_devices():
     eight = train.in_batches(numbers, 10, multiple=8)
     for a, wa, _, b, wb, _ in zip(*one, *eight, strict=True):
         assert a[wa > 0].tolist() == b[wb > 0].tolist()
-    dealt = pmap.rows_of_devices(np.arange(12), num_devices=2, accumulate=3, axis=0)
-    assert dealt.tolist() == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
+    shares = pmap.rows_of_devices(np.arange(12), num_devices=2, accumulate=3, axis=0)
+    assert shares.tolist() == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():

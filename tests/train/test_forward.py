@@ -1,4 +1,4 @@
-"""What a network is called with: keys only while training, and only if it takes them."""
+"""Arguments of a network: keys only while training, and only if it takes them."""
 
 import flax.linen as nn
 import flax.nnx as nnx

@@ -78,7 +78,7 @@ def same(one, other):
 
 
 # --------------------------------------------------------------------------------------------
-# What a run leaves.
+# The files of a run.
 
 
 def test_a_run_leaves_rows_and_checkpoints(tmp_path):
@@ -475,7 +475,7 @@ def test_another_commit_is_a_warning_that_names_both(tmp_path):
 
 
 # --------------------------------------------------------------------------------------------
-# What cannot be trained.
+# Refusals.
 
 
 def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):

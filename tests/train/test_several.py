@@ -21,7 +21,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def in_two(tmp_path_factory):
-    """What both processes leave."""
+    """The files of both processes."""
     folder = tmp_path_factory.mktemp("two")
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
@@ -44,7 +44,7 @@ def in_two(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def in_one(tmp_path_factory):
-    """What one process with two devices leaves, and its states."""
+    """The files of one process with two devices, and its states."""
     folder = tmp_path_factory.mktemp("one")
     with jax.enable_x64(True):
         return folder, several.trained(folder, train.local_devices(2))

@@ -1,4 +1,4 @@
-"""What one step computes: against NumPy, with padding, in parts, mixed, and by its keys."""
+"""One step of training: against NumPy, with padding, in parts, mixed, and by its keys."""
 
 import jax
 import jax.numpy as jnp

@@ -26,7 +26,7 @@ from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
 from calib_jax.core.values import Stated
 
-# What the calibrators of an event read, and which of them need probabilities.
+# The inputs of the calibrators of an event, and the names of those that need probabilities.
 WAYS = {
     **dict.fromkeys(("platt", "beta"), "odds"),
     **dict.fromkeys(("bbq", "histogram", "isotonic", "venn_abers"), "place"),
