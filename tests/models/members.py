@@ -54,8 +54,8 @@ PARAMETERS = {
     "resnet110_small": 1_727_962,
     "efficientnet_lite0": 4_652_008,
 }
-# What makes a network deep or wide, and what the laws need of it. A network with other such
-# attributes is tested as large as it is.
+# The attributes that make a network deep or wide, and those that the laws need. With other such
+# attributes a network is tested as large as it is.
 SMALLER = {
     "dropout": 0.3,
     "blocks": 1,
