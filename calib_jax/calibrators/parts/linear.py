@@ -110,7 +110,13 @@ def fit(
         penalty = jax.tree.map(lambda r, one: r * one, ridges, change)
         value = jnp.sum(weigh(losses_of(z, rows), share)) + fitting.dot(penalty, change)
         p = jnp.where(share[:, None] > 0, jax.nn.softmax(z), 0)
-        gradient = sums(share[:, None] * (p - true), x)
+        by_weight, by_intercept = sums(share[:, None] * (p - true), x)
+        # The scores of all classes may rise together: in this direction without curvature a step
+        # would make rounding huge.
+        by_intercept -= jnp.where(seen, jnp.mean(by_intercept, where=seen), 0)
+        if ndim == 2:
+            by_weight -= jnp.mean(by_weight, axis=0)
+        gradient = by_weight, by_intercept
         gradient = jax.tree.map(lambda one, r: one + 2 * r, gradient, penalty)
         return Local(value, gradient, curvature(p))
 

@@ -252,7 +252,8 @@ def values_of(
 
     A `Stated` in place of the logits holds its labels.
 
-    >>>     >>> from calib_jax import metrics
+    >>> import jax.numpy as jnp
+    >>> from calib_jax import metrics
     >>> logits = jnp.log(jnp.array([[0.9, 0.1], [0.8, 0.2], [0.4, 0.6]]))
     >>> values = metrics.values_of(
     ...     {"accuracy": metrics.accuracy, "ece": metrics.ece}, logits, jnp.array([0, 1, 1])
