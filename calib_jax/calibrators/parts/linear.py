@@ -114,8 +114,6 @@ def fit(
         # The scores of all classes may rise together: in this direction without curvature a step
         # would make rounding huge.
         by_intercept -= jnp.where(seen, jnp.mean(by_intercept, where=seen), 0)
-        if ndim == 2:
-            by_weight -= jnp.mean(by_weight, axis=0)
         gradient = by_weight, by_intercept
         gradient = jax.tree.map(lambda one, r: one + 2 * r, gradient, penalty)
         return Local(value, gradient, curvature(p))
