@@ -49,7 +49,7 @@ class Table(nn.Module):
 
 
 def word_vectors(tokens: Any, words: int, width: int, dtype: DType) -> Float[Array, "*batch width"]:
-    """Look up word numbers in the layer `embedding`, inside a compact method.
+    """Embed integer tokens with a layer named `embedding`; call it inside a compact method.
 
     Number 0 is padding, and its vector is always zero. The others are drawn from U(-0.05, 0.05).
     """

@@ -235,14 +235,14 @@ def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") ->
 
 
 def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> str:
-    """Say whether a few true classes of probability 0 decide a temperature; "" if they do not.
+    """Return a warning if a few true classes of probability 0 decide a temperature; else "".
 
-    They do if a floor of half the smallest step of the probabilities gives another temperature.
+    They decide it if a floor of half the smallest step of the probabilities changes it.
 
     Args:
       given: the examples of the fit.
       logits: their logits, along one batch axis.
-      floor: what smaller probabilities were raised to.
+      floor: the value to which smaller probabilities were raised.
     """
     zeros = at_floor(given, logits, floor)
     p = given.present

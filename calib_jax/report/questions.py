@@ -76,7 +76,7 @@ def thresholds(
 
 
 def more_rows(one: Evaluation, risk: float, level: float) -> str:
-    """Say how many times more examples like these would give a threshold."""
+    """Compute how many more examples like these would give a threshold."""
     if one.cluster is None:
         arrays = [np.asarray(each) for each in one.copies[:2]]
         times = 2
@@ -126,7 +126,7 @@ def ranks(models: Mapping[str, Evaluation], level: float) -> Table:
 
 
 def rows_needed(models: Mapping[str, Evaluation]) -> Table | None:
-    """Say how many examples would detect an ECE, a difference, and fit a temperature."""
+    """Compute the numbers of examples that detect an ECE or a difference, or fit a temperature."""
     first, *others = models.values()
     if not first.counts or first.cluster is not None or first.present.sum() < _LEAST_ROWS:
         return None

@@ -383,7 +383,7 @@ def _group(given: Predictions, per: str) -> np.ndarray:
 
 
 def _on_grid(prefix: str, given: Predictions, floor: float | None, used: Any) -> list[str]:
-    """Say first that probabilities are rounded, and what 0 is taken for."""
+    """Return a headline if probabilities are rounded, with the value that replaces 0."""
     step = grid_of(given.present) if given.kind == "probabilities" else None
     if step is None:
         return []

@@ -1,1 +1,1 @@
-"""Look into data sets, find their files, and compute vectors of their texts."""
+"""Inspect data sets, locate their files, and compute vectors of their texts."""

@@ -26,7 +26,7 @@ _OF_DIGITS = (
 
 
 class Network(NamedTuple):
-    """Where the runs of a network stand: the folder, and the ends of the names of its losses."""
+    """The folder of the runs of a network, and the suffix of its subfolders."""
 
     folder: pathlib.Path
     end: str = ""

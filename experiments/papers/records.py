@@ -1,8 +1,8 @@
 """Records of trainings, and the trainings of those that are missing.
 
-A record holds the logits of the validation and the test set in float16 with their labels, or, where
-no row needs a temperature, the doubt of every test example and whether it is right; and what its
-run was: config, commit, date.
+A record holds the logits of the validation and the test set in float16 with their labels. If no row
+needs a temperature, it holds the uncertainty score of every test example and whether the prediction
+is correct instead. Both kinds hold the config, the commit and the date of the run.
 
     RESULTS/runs/cifar10_resnet8/cross_entropy/1.npz
 """

@@ -149,7 +149,7 @@ def test_neighbour_margin(shape, options):
 
 
 # --------------------------------------------------------------------------------------------
-# Where float32 would round.
+# Inputs for which float32 rounds.
 
 
 def test_confidences_that_round_to_1_keep_their_order_in_esd():
