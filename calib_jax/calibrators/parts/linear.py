@@ -114,8 +114,7 @@ def fit(
         # The scores of all classes may rise together: in this direction without curvature a step
         # would make rounding huge.
         by_intercept -= jnp.where(seen, jnp.mean(by_intercept, where=seen), 0)
-        gradient = by_weight, by_intercept
-        gradient = jax.tree.map(lambda one, r: one + 2 * r, gradient, penalty)
+        gradient = by_weight + 2 * penalty[0], by_intercept + 2 * penalty[1]
         return Local(value, gradient, curvature(p))
 
     def curvature(p: Features) -> _Curvature:
