@@ -4,7 +4,6 @@ import ctypes
 import gc
 import itertools
 import os
-import pathlib
 
 import jax
 
@@ -27,14 +26,6 @@ def resident_bytes() -> float:
             return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
     except OSError:
         return 0
-
-
-def peak(*, reset: bool = False) -> float:
-    """Return the most memory that this process has held since the last reset."""
-    if reset:
-        pathlib.Path("/proc/self/clear_refs").write_text("5")
-    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
-    return 1024 * float(next(line.split()[1] for line in lines if line.startswith("VmHWM")))
 
 
 def mappings() -> int:

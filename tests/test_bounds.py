@@ -13,15 +13,11 @@ KEY = jax.random.key(0)
 MANY = 100_000_000
 
 
-def with_bins(catalogue):
-    """Names of the members of a catalogue that have bins."""
-    return [name for name in catalogue() if "num_bins" in catalogue()[name].defaults()]
-
-
-@pytest.mark.parametrize("name", with_bins(metrics.catalogue))
-def test_metrics_with_too_many_bins(name):
-    with pytest.raises(ValueError, match=r"num_bins must lie in \[1, 100000\], got 100000000"):
-        metrics.named(name, num_bins=MANY)(LOGITS, LABELS)
+def test_metrics_with_too_many_bins():
+    for name, metric in metrics.catalogue().items():
+        if "num_bins" in metric.defaults():
+            with pytest.raises(ValueError, match=r"num_bins must lie in \[1, 100000\], got 10{8}"):
+                metrics.named(name, num_bins=MANY)(LOGITS, LABELS)
 
 
 @pytest.mark.parametrize(

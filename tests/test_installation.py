@@ -95,12 +95,3 @@ def test_a_source_distribution_trains(distributions, tmp_path):
     run(sys.executable, *train, f"--workdir={tmp_path}", folder=content)
     assert (tmp_path / "config.json").exists()
     assert not (content / RECORDS).exists()
-
-
-@pytest.mark.slow
-def test_editors_follow_an_editable_installation(distributions):
-    """They read lines of .pth files, but not import hooks."""
-    *_, source, _ = distributions
-    with zipfile.ZipFile(build(source, "build_editable")) as archive:
-        (name,) = [name for name in archive.namelist() if name.endswith(".pth")]
-        assert Path(archive.read(name).decode().strip()) == source

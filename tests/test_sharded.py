@@ -7,7 +7,6 @@ import contextlib
 import dataclasses
 import functools
 import inspect
-import re
 
 import jax
 import jax.numpy as jnp
@@ -230,26 +229,6 @@ def test_terms_keep_the_sharding_of_the_labels():
         assert jax.typeof(gradient).sharding.spec[0] == "rows", name
 
 
-COLLECTIVE = re.compile(
-    r"= (\S+) (all-\w+|reduce-scatter|collective-\w+|ragged-all-to-all)(?:-start)?\("
-)
-
-
-def test_losses_of_sharded_rows_move_no_logits():
-    """Only scalars cross devices: the sum of the weights, which must be finite, and of the terms.
-
-    The search finds the collectives of a loss that sorts the confidences of a batch.
-    """
-    text = compiled_on_rows("uncoupled")[0].as_text()
-    assert {shape.partition("{")[0] for shape, _ in COLLECTIVE.findall(text)} <= {
-        "f32[]",
-        "f64[]",
-        "pred[]",
-    }
-    others = COLLECTIVE.findall(compiled_on_rows("coupled")[0].as_text())
-    assert any(f"[{NUM_ROWS}" in shape for shape, _ in others)
-
-
 def test_eager_calls_on_an_explicit_mesh():
     """A NumPy array beside a sharded one takes part, and a `Partial` carries sharded options."""
     logits, labels, weights = examples()
@@ -367,15 +346,3 @@ def test_calibrators_inside_jit(name):
     assert jax.typeof(calibrated).sharding.spec == P("rows", "classes")
     wanted = _fit_and_apply(calibrator)(*examples())
     assert_same(numbers([params, calibrated]), numbers(wanted))
-
-
-def test_arrays_of_other_processes_are_refused(monkeypatch):
-    logits, labels, _ = placed(mesh_of("Explicit"), "rows", examples())
-    monkeypatch.setattr(type(logits), "is_fully_addressable", False)
-    for refusing, name in (
-        (lambda: calibrators.temperature.fit(logits, labels), "temperature"),
-        (lambda: inference.noise_bound(metrics.ece, logits, labels, **KEY), "noise_bound"),
-        (lambda: inference.bootstrap(metrics.ece, logits, labels, **KEY), "bootstrap"),
-    ):
-        with pytest.raises(ValueError, match=rf"^{name}: the logits \(32, 6\) are spread over"):
-            refusing()

@@ -18,6 +18,7 @@ from tests.calibrators.members import (
     mean_nll,
     problem,
 )
+from tests.options import assert_recorded
 
 # They change confidences alone, or contain doing nothing and start from it.
 NEVER_WORSE = {
@@ -316,3 +317,7 @@ def test_parameters_of_another_calibrator_are_refused(name, tmp_path):
         calibrators.save(tmp_path / "other.npz", name, fitted(other))
     with pytest.raises(TypeError, match="these are tuple"):
         apply((), NEW)
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("calibrators")

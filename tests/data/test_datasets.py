@@ -8,6 +8,7 @@ import scipy.stats
 
 from calib_jax import data
 from calib_jax.core.examples import InMemory, Source, wrong_label
+from tests.options import assert_recorded
 
 PARTS = ("train", "validation", "test")
 
@@ -131,3 +132,7 @@ def test_who_knows_the_posterior_is_calibrated(options):
         error = np.mean(probabilities.argmax(axis=1) != labels)
         bayes = scipy.stats.norm.sf(np.hypot(1.5, 1.5))
         assert abs(error - bayes) < 5 * np.sqrt(bayes / 50_000)
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("data")

@@ -9,6 +9,7 @@ from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
 from calib_jax.inference import bin_gaps
 from calib_jax.inference import evaluation as evaluation_file
+from tests.options import assert_recorded
 
 KEY = jax.random.key(0)
 GENERATOR = np.random.default_rng(0)
@@ -129,3 +130,7 @@ def test_bins_on_the_host_are_those_of_the_device(num_bins):
         wanted = np.asarray(rule(jnp.asarray(values), num_bins))
         actual = bin_gaps.bin_numbers(values.astype(np.float64), num_bins, name)
         np.testing.assert_array_equal(actual, wanted)
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("inference")

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
+from tests.options import assert_recorded
 
 from .members import (
     DEFAULTS,
@@ -548,3 +549,7 @@ def test_second_derivatives(name):
             np.testing.assert_allclose(
                 along.reshape(-1), differences / (2 * step), rtol=1e-5, atol=1e-7
             )
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("losses")

@@ -16,6 +16,7 @@ from calib_jax import metrics
 from calib_jax.core.statistics import Joint, Rows
 from calib_jax.metrics import stream
 from calib_jax.metrics.contract import predictions
+from tests.options import assert_recorded
 from tests.selection import some, some_of
 
 from .laws import assert_same, value_of
@@ -408,3 +409,7 @@ def test_values_are_replicated_by_the_check_of_shard_map(num_classes, weighted, 
         return metrics.values_of_stats(CATALOGUE, stats)
 
     sharded(values).trace(*data[: 2 + weighted])
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("metrics")

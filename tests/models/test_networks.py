@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import models
+from tests.options import assert_recorded
 
 from .members import abstract, images, size, small, variables_of
 
@@ -148,3 +149,7 @@ def test_lenet5_by_hand(options, pool, activation):
     logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
     expected = lenet_by_hand(jax.device_get(variables["params"]), x[0], pool, activation)
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("models")

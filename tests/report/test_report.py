@@ -12,6 +12,7 @@ import pytest
 
 from calib_jax import calibrators, inference, metrics, report
 from calib_jax.report import render
+from tests.options import assert_recorded
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
 
@@ -308,3 +309,7 @@ def test_metrics_without_a_value_are_saved(tmp_path, others):
         figure = report.pictures(actual)["intervals"]
         assert [axes.get_xlabel() for axes in figure.axes] == ["nll"]
         assert "no finite value: lost (as given)" in figure.get_supxlabel()
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("report")

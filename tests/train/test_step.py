@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from calib_jax import losses, metrics, train
+from tests.options import assert_recorded
 from tests.selection import first_case
 from tests.train import tasks
 
@@ -240,3 +241,7 @@ def test_mixing_takes_soft_labels_or_both_losses(name, x64):
             for share, labels in ((0.75, one), (0.25, other))
         )
     assert float(measured["loss"]) == pytest.approx(float(wanted), rel=1e-9)
+
+
+def test_defaults_are_the_recorded_ones():
+    assert_recorded("train")
