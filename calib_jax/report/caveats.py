@@ -13,44 +13,7 @@ from calib_jax.core import texts
 from calib_jax.report.records import Change, Part, Results, Row, base_name
 
 SQUARED_ERROR = "squared_calibration_error"  # the metric of the rows with the valid test
-BY_SQUARED_ERROR = (
-    "p of ece, adaptive_ece and other top-label errors in bins: of the difference of debiased"
-    " squared errors (inference.compare_calibration). p of other metrics: paired bootstrap."
-)
-_TESTS = (
-    "squared_calibration_error: debiased, in bins of equal width; interval and p of"
-    " inference.compare_calibration: the test of which model is calibrated better. p of other"
-    " metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
-)
-_BOUNDS = "Interval of a difference of ece or adaptive_ece: bounds the noise of both errors, wide."
-_COUNTS = "p and interval of a difference of calibration errors need weights that count: 0, 1, 2."
-_NO_INTERVAL = "No interval of the difference of {names}: no valid one is known."
-_BOOTSTRAP = (
-    "Intervals of differences of {names} are bootstrap intervals, which can exclude 0 where the"
-    " models are equally well calibrated."
-)
-_NO_P = "No p-value for {names}: noise raises these errors, by more for the less sharp model."
-_CONSTANT = "No interval of {names}: all resamples have the same value."
-_BOOTSTRAPPED = (
-    "Intervals of {names} are bootstrap intervals: noise raises the value, and resampling raises it"
-    " again, so they can exclude the true value."
-)
-_FLOOR = (
-    "Noise floor: the mean error of a perfectly calibrated model with the same confidences. p"
-    " beside it: of the hypothesis that the model is calibrated. The lower end of the interval"
-    " is 0 unless this test rejects at {level} %."
-)
-_BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
-_HOLM = "p of a class or group: that it is calibrated, corrected for their number (Holm)."
-_PAIRS = "p of all pairs of models: after Holm's correction for all pairs of a metric."
-_READINGS = (
-    "Two classes have two readings. ({event}): the probability of {event} is the confidence of"
-    " the event, also below 1/2. (top label): the larger probability is the confidence, and right"
-    " means that this class is true. Claims of papers are about the top label."
-)
-_NAN = "nan: the metric has no value on these examples."
-NOISE_BOUND = "noise bound"
-NO_INTERVAL = "none"
+NOISE_BOUND, NO_INTERVAL = "noise bound", "none"
 STAR = 0.05
 ENOUGH_CLUSTERS = 30
 ENOUGH_EXAMPLES = 10
@@ -63,6 +26,36 @@ BY_CLASS = (
 BY_CORRECTNESS = (
     *("accuracy", "error", "top_k", "aurc", "augrc", "excess_aurc", "selective_accuracy"),
     *("risk_at_coverage", "coverage_at_risk", "signed_gap"),
+)
+_NO_P = "No p-value for {names}: noise raises these errors, by more for the less sharp model."
+_COUNTS = "p and interval of a difference of calibration errors need weights that count: 0, 1, 2."
+_NO_INTERVAL = "No interval of the difference of {names}: no valid one is known."
+_NAN = "nan: the metric has no value on these examples."
+_BANDS = "The bands of the reliability diagrams assume independent examples, not clusters."
+_HOLM = "p of a class or group: that it is calibrated, corrected for their number (Holm)."
+_PAIRS = "p of all pairs of models: after Holm's correction for all pairs of a metric."
+_BOOTSTRAPPED = (
+    "Intervals of {names} are bootstrap intervals: noise raises the value, and resampling raises it"
+    " again, so they can exclude the true value."
+)
+_TESTS = (
+    "squared_calibration_error: debiased, in bins of equal width; interval and p of"
+    " inference.compare_calibration: the test of which model is calibrated better. p of other"
+    " metrics: paired bootstrap. A score such as nll or brier is no test of calibration."
+)
+_BOUNDS = "Interval of a difference of {names}: bounds the noise of both errors, wide."
+_BOOTSTRAP = (
+    "Intervals of differences of {names} are bootstrap intervals, which can exclude 0 where the"
+    " models are equally well calibrated."
+)
+_FLOOR = (
+    "Noise floor: the mean error of a perfectly calibrated model with the same confidences; p: of"
+    " the hypothesis that the model is calibrated. The lower end of the interval is 0 unless this"
+    " test rejects."
+)
+_READINGS = (
+    "Two classes have two readings. ({names}): the probability of {names} is the confidence of the"
+    " event, also below 1/2. (top label): the larger probability is the confidence, as in papers."
 )
 
 
@@ -138,7 +131,7 @@ def _named(template: str, names: Iterable[str]) -> list[str]:
 
 def constant(names: Iterable[str]) -> list[str]:
     """Explain why these metrics have no interval; return an empty list if there are none."""
-    return _named(_CONSTANT, names)
+    return _named("No interval of {names}: all resamples have the same value.", names)
 
 
 def bootstrapped(names: Iterable[str]) -> list[str]:
@@ -154,23 +147,16 @@ def no_p(names: Iterable[str], *, counted: bool = False) -> list[str]:
       counted: whether the weights count examples, so that a squared error has a p-value.
     """
     names = list(names)
-    by_squared = any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
-    return _named(_NO_P, names) + [_COUNTS] * (by_squared and not counted)
-
-
-def on_intervals(kinds: Iterable[tuple[str, str]]) -> list[str]:
-    """Explain the intervals of differences of calibration errors, by metric and kind."""
-    tested = [(name, kind) for name, kind in kinds if base_name(name) in inference.BY_SQUARED_ERROR]
-    return [
-        *[_BOUNDS] * any(kind == NOISE_BOUND for _, kind in tested),
-        *_named(_BOOTSTRAP, (name for name, kind in tested if kind in ("percentile", "basic"))),
-        *no_interval(tested),
-    ]
+    return _named(_NO_P, names) + [_COUNTS] * (any(map(_is_binned, names)) and not counted)
 
 
 def no_interval(kinds: Iterable[tuple[str, str]]) -> list[str]:
     """Name the metrics whose difference has no valid interval; empty if there are none."""
     return _named(_NO_INTERVAL, (name for name, kind in kinds if kind == NO_INTERVAL))
+
+
+def _is_binned(metric: str) -> bool:
+    return base_name(metric) in inference.BY_SQUARED_ERROR
 
 
 def star(baseline: str, what: str) -> str:
@@ -229,56 +215,63 @@ def holm_of(p_value: float | None, p_holm: float | None, least: float = 0.0) -> 
 
 def warnings(report: Results) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
-    values: list[Row | Part] = [*report.rows, *report.classes, *report.groups]
+    parts, level = [*report.classes, *report.groups], report.settings["level"]
+    values: list[Row | Part] = [*report.rows, *parts]
     triples = [(e.value, e.low, e.high) for e in (*values, *report.changes, *report.pairs)]
-    level, resamples = report.settings["level"], report.settings["resamples"]
-    needed, clusters = math.ceil(round(2 / (1 - level), 6)), report.settings["clusters"]
-    counts = {"all examples": clusters}
-    for kind, parts in (("class", report.classes), ("group", report.groups)):
-        counts |= {f"{kind} {part.part}": part.clusters or 0 for part in parts}
-    on_clusters = "clusters ({}): such intervals are often too narrow."
-    few = f"{resamples:,} resamples are too few for {100 * level:g}% intervals: draw {needed:,}."
+    drawn, needed = report.settings["resamples"], math.ceil(round(2 / (1 - level), 6))
+    few = f"{drawn:,} resamples are too few for {100 * level:g}% intervals: draw {needed:,}."
+    clusters = {"all examples": report.settings["clusters"]}
+    clusters |= {part.part: part.clusters for part in parts}
+    counts = {name: number for name, number in clusters.items() if number is not None}
     return [
         *unsettled(report.unsettled),
         *report.notes,
-        *[few] * (resamples < needed),
-        *([] if clusters is None else [*fewer(counts, ENOUGH_CLUSTERS, on_clusters), _BANDS]),
+        *[few] * (drawn < needed),
+        *fewer(counts, ENOUGH_CLUSTERS, "clusters ({}): such intervals are often too narrow."),
+        *[_BANDS] * bool(counts),
         *texts.reasons(triples),
-        *constant(each.metric for each in values if is_alone(each) and each.floor is None),
+        *constant(each.metric for each in values if _is_constant(each)),
         *[_NAN] * any(math.isnan(value) for value, _, _ in triples),
     ]
 
 
 def explanations(report: Results) -> list[str]:
     """List what the numbers of the tables mean."""
-    parts, changes = [*report.classes, *report.groups], report.changes
-    both = report.event and any(row.metric != base_name(row.metric) for row in report.rows)
-    level = f"{50 * (1 - report.settings['level']):.3g}"
+    changes, binned = report.changes, [c for c in report.changes if _is_binned(c.metric)]
     tested = any(base_name(change.metric) == SQUARED_ERROR for change in changes)
-    untested = (
-        report.label(change.metric)
-        for change in changes
-        if change.p_value is None and not {change.before, change.after} & report.unsettled.keys()
-    )
+    untested = [report.label(c.metric) for c in changes if _is_untested(report, c)]
+    corrected = any(part.p_holm is not None for part in [*report.classes, *report.groups])
+    of_event = any(row.metric != base_name(row.metric) for row in report.rows)
     return [
         *[star(report.name, "comparisons")] * bool(changes),
         *[_TESTS] * tested,
-        *on_intervals((change.metric, change.interval) for change in changes),
+        *_named(_BOUNDS, (c.metric for c in binned if c.interval == NOISE_BOUND)),
+        *_named(_BOOTSTRAP, (c.metric for c in binned if c.interval in ("percentile", "basic"))),
+        *no_interval((change.metric, change.interval) for change in changes),
         *no_p(untested, counted=tested),
-        *[_FLOOR.format(level=level)] * any(row.floor is not None for row in report.rows),
-        *[_HOLM] * any(part.p_holm is not None for part in parts),
+        *[_FLOOR] * any(row.floor is not None for row in report.rows),
+        *[_HOLM] * corrected,
         *[_PAIRS] * bool(report.pairs),
-        *([_READINGS.format(event=report.event.name)] if report.event and both else []),
+        *_named(_READINGS, [report.event.name] if report.event and of_event else []),
     ]
 
 
 def on_record(report: Results, each: Row | Change | Part) -> list[str]:
     """List what a reader of a single number has to know."""
     names = {each.before, each.after} if isinstance(each, Change) else {each.predictions}
-    state = {name: of for name, of in report.unsettled.items() if name in names}
-    notes = [*texts.reasons([(each.value, each.low, each.high)]), *unsettled(state)]
-    if not isinstance(each, Change):
-        return notes + constant([each.metric] * (is_alone(each) and each.floor is None))
-    untested = each.p_value is None and not state
-    notes += no_p([each.metric] * untested, counted=True)
-    return notes + no_interval([(each.metric, each.interval)])
+    states = {name: of for name, of in report.unsettled.items() if name in names}
+    notes = [*texts.reasons([(each.value, each.low, each.high)]), *unsettled(states)]
+    if isinstance(each, Change):
+        untested = [each.metric] * _is_untested(report, each)
+        return notes + no_p(untested, counted=True) + no_interval([(each.metric, each.interval)])
+    return notes + constant([each.metric] * _is_constant(each))
+
+
+def _is_constant(each: Row | Part) -> bool:
+    """Check whether all resamples of a value are equal to it."""
+    return is_alone(each) and each.floor is None
+
+
+def _is_untested(report: Results, change: Change) -> bool:
+    """Check whether a difference has no p-value for another reason than the state of a fit."""
+    return change.p_value is None and not {change.before, change.after} & report.unsettled.keys()

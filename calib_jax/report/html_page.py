@@ -1,4 +1,4 @@
-"""A report as one HTML file: sortable tables, figures with values under the pointer, no network."""
+"""A page with tables, notes and figures as one HTML file: sortable, escaped, without network."""
 
 from __future__ import annotations
 
@@ -11,14 +11,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import calib_jax.metrics as metrics_package
-from calib_jax import plots
 from calib_jax.core.texts import printable
 from calib_jax.report.caveats import SQUARED_ERROR
+from calib_jax.report.records import Rows, Table
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-Table = list[list[str]]  # the first row is the header
 _MEANINGS = "What the numbers mean"
 # Metrics whose docstrings define them by classes.
 _OF_ANSWERS = {
@@ -27,19 +26,19 @@ _OF_ANSWERS = {
     "brier": "the mean of (confidence - correct)^2, where correct is 1 or 0; it lies in [0, 1].",
     "nll": "the mean of -log(confidence) of right and -log(1 - confidence) of wrong answers.",
 }
-_POINTS_TO_PIXELS = 96 / 72
+_PIXELS = 96  # of an inch
 _SMALLEST = 0.8  # share of the full size; on a narrower screen a figure scrolls
 
 
 @dataclasses.dataclass(frozen=True)
 class Page:
-    """The contents of a page, as plain text; `render` escapes it.
+    """The contents of a page, as plain text; each renderer escapes it.
 
     Attributes:
       title: heading of the page.
       head: paragraphs below the title, separated by empty lines.
       facts: numbers of examples, level, bins, versions and others, by name.
-      sections: tables by title.
+      sections: tables, each with its title and optionally a note.
       notes: what is special about the numbers, one line each.
       folded: what the numbers mean, one line each, shown after a click.
       answers: sentences above the head, in larger letters.
@@ -53,7 +52,7 @@ class Page:
     title: str
     head: str
     facts: Mapping[str, Any]
-    sections: Sequence[tuple[str, Table]]
+    sections: Sequence[tuple[str, Rows] | Table]
     notes: Sequence[str] = ()
     folded: Sequence[str] = ()
     answers: Sequence[str] = ()
@@ -66,11 +65,10 @@ class Page:
 
 def render(page: Page) -> str:
     """Return the page as one HTML file; equal pages give equal text."""
-    parts = [f"<h1>{_text(page.title)}</h1>"]
-    parts += [f'<p class="answer">{_text(answer)}</p>' for answer in page.answers]
-    parts += map(_paragraph, page.head.split("\n\n"))
-    parts += [_facts(page.facts), _links(page.links)]
-    titled = [(title, _table(rows)) for title, rows in page.sections]
+    from calib_jax import plots
+
+    tables = [Table(*section) for section in page.sections]
+    titled = [(title, _table(rows) + _paragraph(note)) for title, rows, note in tables]
     if page.figures:
         titled.append(("Figures", _figures(page.figures)))
     if page.notes or page.folded:
@@ -78,15 +76,23 @@ def render(page: Page) -> str:
         titled.append(("Notes", _notes(page.notes) + folded * bool(page.folded)))
     titled += [(title, f"<pre>{html.escape(text)}</pre>") for title, text in page.texts.items()]
     titled.append((_MEANINGS, _meanings(page.metrics, page.of_answers)))
-    entries = (f'<a href="#section-{k}">{_text(title)}</a>' for k, (title, _) in enumerate(titled))
-    parts.append(f"<nav>{' '.join(entries)}</nav>")
+    entries = [f'<a href="#section-{k}">{_text(title)}</a>' for k, (title, _) in enumerate(titled)]
+    parts = [
+        f"<h1>{_text(page.title)}</h1>",
+        *(f'<p class="answer">{_text(answer)}</p>' for answer in page.answers),
+        *map(_paragraph, page.head.split("\n\n")),
+        _facts(page.facts),
+        _links(page.links),
+        f"<nav>{' '.join(entries)}</nav>",
+    ]
     for k, (title, content) in enumerate(titled):
         parts.append(f'<section id="section-{k}">\n<h2>{_text(title)}</h2>\n{content}\n</section>')
     dark = " ".join(
         f"--c{color.lower().removeprefix('#')}: {other};"
         for color, other in plots.DARK_COLORS.items()
     )
-    template = string.Template(_resource("html_template.html"))
+    file = importlib.resources.files("calib_jax.report") / "html_template.html"
+    template = string.Template(file.read_text(encoding="utf-8"))
     body = "\n".join(filter(None, parts))
     # `html.escape` keeps control characters.
     return printable(template.substitute(title=html.escape(page.title), dark=dark, body=body))
@@ -122,17 +128,17 @@ def _fact(value: Any) -> str:
 
 
 def _links(links: Mapping[str, str]) -> str:
-    if not links:
-        return ""
     entries = ", ".join(
         f'<a href="{html.escape(target)}">{html.escape(title)}</a>'
         for title, target in links.items()
     )
-    return f"<p>More pages: {entries}.</p>"
+    return f"<p>More pages: {entries}.</p>" if links else ""
 
 
-def _table(rows: Table, *, words: bool = False) -> str:
+def _table(rows: Rows, *, words: bool = False) -> str:
     """Write a table whose headings sort it: of numbers, or of words, some between backticks."""
+    if not rows:
+        return ""
     write, kind = (_text, "words") if words else (html.escape, "numbers")
     head = "".join(
         f'<th scope="col"><button type="button">{write(cell)}</button></th>' for cell in rows[0]
@@ -150,18 +156,18 @@ def _table(rows: Table, *, words: bool = False) -> str:
 
 
 def _notes(lines: Sequence[str]) -> str:
-    if not lines:
-        return ""
     items = "\n".join(f"<li>{_text(line)}</li>" for line in lines)
-    return f'<ul class="notes">\n{items}\n</ul>'
+    return f'<ul class="notes">\n{items}\n</ul>' if lines else ""
 
 
 def _figures(figures: Mapping[str, matplotlib.figure.Figure]) -> str:
+    from calib_jax import plots
+
     parts = []
     for number, (name, figure) in enumerate(figures.items()):
         title = name.replace("_", " ")
         svg = plots.inline_svg(figure, f"figure-{number}", description=title)
-        width = 72 * _POINTS_TO_PIXELS * figure.get_size_inches()[0]
+        width = _PIXELS * figure.get_size_inches()[0]
         look = f"min-width: {_SMALLEST * width:.0f}px; max-width: {1.25 * width:.0f}px"
         svg = svg.replace("<svg ", f'<svg style="{look}" ', 1)
         parts.append(
@@ -186,16 +192,11 @@ def definition(name: str, of_answers: bool = False) -> str:
       of_answers: whether it is computed from answers, which have no classes.
     """
     if name == SQUARED_ERROR:
-        return "the debiased mean square of the gaps between stated probability and frequency;"
-        " a negative estimate is shown as 0."
+        return (
+            "the debiased mean square of the gaps between stated probability and frequency;"
+            " a negative estimate is shown as 0."
+        )
     if of_answers and name in _OF_ANSWERS:
         return _OF_ANSWERS[name]
-    try:
-        metric = metrics_package.named(name)
-    except (ValueError, LookupError, TypeError):
-        return ""
-    return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ")
-
-
-def _resource(name: str) -> str:
-    return (importlib.resources.files("calib_jax.report") / name).read_text(encoding="utf-8")
+    metric = metrics_package.catalogue().get(name)
+    return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ") if metric else ""

@@ -159,7 +159,7 @@ class OutOfDistribution:
         alone = caveats.constant(row.metric for row in self.rows if caveats.is_alone(row))
         return [*self.notes, *alone, *marked]
 
-    def _table(self) -> render.Table:
+    def _table(self) -> render.Rows:
         cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
         for row in self.rows:
             key = (row.outside, row.score, row.predictions)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import Any, NamedTuple, TypeAlias
 
 from calib_jax.core.names import closest, short_repr
 from calib_jax.report import calibrate
@@ -134,18 +134,20 @@ class Part:
     p_holm: float | None = None
 
 
-@dataclasses.dataclass(frozen=True)
-class Table:
-    """A table that answers a question, such as the ranks of models.
+Rows: TypeAlias = list[list[str]]  # the first row is the header
+
+
+class Table(NamedTuple):
+    """A table of a report, such as the ranks of models, as text.
 
     Attributes:
       title: the heading.
-      rows: texts; the first row is the header.
+      rows: the cells; without any, the note alone is the answer.
       note: what the numbers mean, one or two sentences.
     """
 
     title: str
-    rows: list[list[str]]
+    rows: Rows
     note: str = ""
 
 

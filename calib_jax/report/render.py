@@ -1,11 +1,11 @@
-"""Write a report as text, Markdown, CSV, JSON, and the folder with all of these and its page."""
+"""Write a report as text, Markdown, HTML, CSV, JSON, and the folder with all of these."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -15,24 +15,18 @@ from calib_jax.core.files import writing
 from calib_jax.core.texts import csv_lines, one_line, without_nan
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats
-from calib_jax.report.caveats import NO_INTERVAL, is_alone, least_p, starred
+from calib_jax.report.caveats import is_alone, least_p, starred
 from calib_jax.report.predictions import counted
-from calib_jax.report.records import Change, Part, Results, Row, base_name
+from calib_jax.report.records import Change, Part, Results, Row, Table, base_name
+from calib_jax.report.records import Rows as Rows
 from calib_jax.report.sentences import answers, shortened
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
-Table = list[list[str]]  # the first row is the header
-MODELS_IN_ONE_TABLE = 3
 TERMINAL = 100  # characters of a line
 _NOTES = 2  # below the tables of a terminal
-_FACTS = {
-    "predictions": "predictions",
-    "examples": "examples (n)",
-    **{name: name for name in ("clusters", "classes", "event", "bins", "resamples", "seed")},
-    **{name: name for name in ("command", "versions")},
-}
+_FACTS = ("predictions", "clusters", "classes", "event", "bins", "resamples", "seed")
 
 
 def as_text(report: Results, *, explained: bool = False) -> str:
@@ -42,29 +36,28 @@ def as_text(report: Results, *, explained: bool = False) -> str:
       report: the results.
       explained: whether all notes, and the explanations of the numbers, follow the tables.
     """
-    head = "\n".join(map(one_line, [*report.headlines, *answers(report)]))
-    blocks = [aligned(table, width=TERMINAL) for _, table in titled(report)]
-    for each in report.tables:
-        lines = [aligned(each.rows, width=TERMINAL), each.note] if each.rows else []
-        title = each.title if each.rows else f"{each.title}: {each.note}"
-        blocks.append("\n".join([one_line(title), *lines]))
+    blocks = ["\n".join(map(one_line, [*report.headlines, *answers(report)]))]
+    blocks.append(one_line(headline(report)))
+    for title, rows, note in tables(report):
+        lines = [one_line(title), aligned(rows, width=TERMINAL), one_line(note)]
+        block = "\n".join(filter(None, lines)) if rows else f"{lines[0]}: {lines[2]}"
+        blocks.append(block)
     notes, more = caveats.warnings(report), caveats.explanations(report)
     after = [*notes, *more] if explained else notes[:_NOTES]
     if left := len(notes) + len(more) - len(after):
         after.append(f"{counted(left, 'more note')}, and what the numbers mean: --notes.")
-    return "\n\n".join([head, one_line(headline(report)), *blocks, "\n".join(map(one_line, after))])
+    return "\n\n".join([*blocks, "\n".join(map(one_line, after))])
 
 
 def as_markdown(report: Results) -> str:
     """Format the answer and all tables as Markdown; notes and explanations are folded."""
     escaped = texts.in_markdown
     parts = ["  \n".join(map(escaped, [*report.headlines, *answers(report)]))]
-    parts += [escaped(headline(report)), *(in_markdown(table) for _, table in titled(report))]
-    for each in report.tables:
-        rows = [in_markdown(each.rows)] if each.rows else []
-        parts += [f"**{escaped(each.title)}**", *rows, escaped(each.note)]
+    parts.append(escaped(headline(report)))
+    for title, rows, note in tables(report):
+        parts += [f"**{escaped(title)}**", in_markdown(rows) if rows else "", escaped(note)]
     notes = caveats.warnings(report)
-    parts += [escaped(note) for note in notes[:_NOTES]]
+    parts += map(escaped, notes[:_NOTES])
     if folded := [*notes[_NOTES:], *caveats.explanations(report)]:
         items = "\n".join(f"- {escaped(line)}" for line in folded)
         title = "<summary>Notes, and what the numbers mean</summary>"
@@ -86,20 +79,22 @@ def as_csv(report: Results) -> str:
     fields += ["value", "low", "high", "p_value", "p_holm"]
     fields += ["interval", "floor", "convention", "note"]
     whole = {key: report.settings[key] for key in ("examples", "clusters")}
-    rows: list[dict[str, Any]] = []
-    for table, records in (
-        ("metrics", report.rows),
-        ("changes", [*report.changes, *report.pairs]),
-        ("classes", report.classes),
-        ("groups", report.groups),
-    ):
+    lines = []
+    for table, records in _records(report).items():
         for each in records:
-            cells = vars(each) if isinstance(each, Part) else whole | vars(each)
+            cells = {"table": table, **whole, **vars(each)}
             if isinstance(each, Change):
                 cells["predictions"] = f"{each.before} -> {each.after}"
-            note = " ".join(caveats.on_record(report, each))
-            rows.append({"table": table, "note": note, **cells})
-    return csv_lines(map(texts.in_csv, rows), fields)
+            cells["note"] = " ".join(caveats.on_record(report, each))
+            lines.append(texts.in_csv(cells))
+    return csv_lines(lines, fields)
+
+
+def _records(report: Results) -> dict[str, Sequence[Row | Change | Part]]:
+    """Return all numbers of a report, by the name of their table."""
+    changes = [*report.changes, *report.pairs]
+    parts = {"classes": report.classes, "groups": report.groups}
+    return {"metrics": report.rows, "changes": changes, **parts}
 
 
 def as_json(report: Results, *, files: Sequence[str] = ()) -> str:
@@ -107,15 +102,12 @@ def as_json(report: Results, *, files: Sequence[str] = ()) -> str:
     event = report.event
     everything = {
         "settings": report.settings,
-        "metrics": [vars(row) for row in report.rows],
-        "changes": [vars(change) for change in (*report.changes, *report.pairs)],
-        "classes": [vars(part) for part in report.classes],
-        "groups": [vars(part) for part in report.groups],
+        **{name: [*map(vars, records)] for name, records in _records(report).items()},
         "reliability": _lists(report.reliability),
         "event": event
         and {"class": event.place, "name": event.name, "reliability": _lists(event.reliability)},
         "headlines": report.headlines,
-        "tables": [vars(table) for table in report.tables],
+        "tables": [table._asdict() for table in report.tables],
         "calibrator": report.calibrator,
         **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
         "notes": [*caveats.warnings(report), *caveats.explanations(report)],
@@ -194,18 +186,15 @@ def as_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure]) ->
     from calib_jax.report import html_page
 
     settings = report.settings
-    facts = {name: settings[key] for key, name in _FACTS.items() if settings.get(key) is not None}
-    of_tables = [(each.title, each.rows) for each in report.tables if each.rows]
+    facts = {"examples (n)": settings["examples"], **{key: settings.get(key) for key in _FACTS}}
+    facts |= {key: settings.get(key) for key in ("command", "versions")}
     return html_page.Page(
         title="Calibration report",
         answers=[*report.headlines, *answers(report)],
         head=headline(report),
         facts={"level of the intervals": f"{100 * settings['level']:g}%", **facts},
-        sections=[*titled(report), *of_tables],
-        notes=[
-            *(f"{each.title}: {each.note}" for each in report.tables if each.note),
-            *caveats.warnings(report),
-        ],
+        sections=tables(report),
+        notes=caveats.warnings(report),
         folded=caveats.explanations(report),
         figures=figures,
         metrics=[base_name(r.metric) for r in report.rows] + [p.metric for p in report.classes],
@@ -215,116 +204,108 @@ def as_page(report: Results, figures: Mapping[str, matplotlib.figure.Figure]) ->
 
 def headline(report: Results) -> str:
     """Describe the examples, the intervals and the calibrator in a sentence or two."""
-    settings = report.settings
+    settings, fits = report.settings, report.calibrators
+    what = counted(settings["examples"], "example" if settings["classes"] else "answer")
     how = ["weighted"] * settings["weighted"]
     if settings["left_out"]:
         how.append(f"{settings['left_out']:,} of weight 0 left out")
-    weighted = f" ({', '.join(how)})" if how else ""
-    are_answers, parts = settings["classes"] is None, []
     if settings["clusters"] is not None:
-        parts.append(f"{counted(settings['clusters'], 'cluster')}; whole clusters are resampled")
-    if not are_answers:
-        parts.append(f"{settings['classes']} classes")
-    within = f" in {'. '.join(parts)}" if parts else ""
-    kinds = {row.interval for row in report.rows if row.interval not in (NO_INTERVAL, "normal")}
-    kind = f"{next(iter(kinds), 'percentile')} intervals"
-    if "noise bound" in kinds:
-        kind = "intervals: noise bounds of binned calibration errors, else percentiles"
-    what = counted(settings["examples"], "answer" if are_answers else "example")
-    line = (
-        f"{what}{weighted}{within};"
-        f" {100 * settings['level']:g}% {kind} of {settings['resamples']:,} resamples."
+        how.append(f"{counted(settings['clusters'], 'cluster')}, resampled as a whole")
+    what += f" ({', '.join(how)})" if how else ""
+    what += f" in {settings['classes']} classes" if settings["classes"] else ""
+    is_bound = any(row.interval == caveats.NOISE_BOUND for row in report.rows)
+    kind = "basic" if settings["interval"] == "basic" else "percentile"
+    kind = f"{kind} intervals, noise bounds of binned errors," if is_bound else f"{kind} intervals"
+    line = f"{what}; {100 * settings['level']:g}% {kind} of {settings['resamples']:,} resamples."
+    if len(fits) == 1:
+        return f"{line} {calibration.sentence(report.calibrator)}"
+    sources = list(dict.fromkeys(map(calibration.source, fits.values())))
+    return f"{line} The fits were made on {sources[0]}." if len(sources) == 1 else line
+
+
+# ------------------------------------------------------------------------------------------------
+# Tables.
+
+
+def tables(report: Results) -> list[Table]:
+    """Return all tables of a report; a section without rows is left out."""
+    changes, least = [*report.changes, *report.pairs], caveats.least_p_of_bound(report)
+    heads = shortened(row.predictions for row in report.rows)
+    for model, state in report.unsettled.items():
+        heads[model] += f" ({state})"
+    label = report.label
+    values = [(label(r.metric), heads[r.predictions], with_interval(r)) for r in report.rows]
+    bins: dict[str, dict[str, None]] = {}
+    for row in report.rows:
+        bins.setdefault(row.convention, {})[base_name(row.metric)] = None
+    note = ". ".join(
+        f"{', '.join(of)}: {convention}" for convention, of in bins.items() if convention
     )
-    if len(report.calibrators) > 1:
-        sources = list(dict.fromkeys(map(calibration.source, report.calibrators.values())))
-        what = "temperatures" if report.calibrator["name"] == "temperature" else "fits"
-        on = sources[0] if len(sources) == 1 else "the examples that their table names"
-        line += f" The {what} were fitted on {on}."
-    elif report.calibrator:
-        line += f" {calibration.sentence(report.calibrator)}"
-    return line
+    differences = [
+        (label(c.metric), f"{heads[c.after]} - {heads[c.before]}", _changed(report, c))
+        for c in changes
+    ]
+    floors = [
+        (label(r.metric), heads[r.predictions], _floor(r, least))
+        for r in report.rows
+        if r.floor is not None
+    ]
+    sections = [
+        _arranged("Metrics", "metric", values, note),
+        _arranged("Differences", "metric", differences),
+        _arranged("Noise floors", "noise floor", floors),
+        _fits(report),
+        _parts("Classes", "class", report.classes, least),
+        _parts("Groups", "group", report.groups, least),
+    ]
+    return [*(table for table in sections if len(table.rows) > 1), *report.tables]
 
 
-def titled(report: Results) -> list[tuple[str, Table]]:
-    """Return all tables of metrics, each with a title."""
-    tables = _metrics(report)
-    if report.pairs:
-        tables.append(("Other pairs", _pairs(report)))
-    if len(report.calibrators) > 1:
-        of_temperature = report.calibrator["name"] == "temperature"
-        tables.append(("Temperatures" if of_temperature else "Fits", _fits(report)))
-    for title, head, parts in (
-        ("Classes", "class", report.classes),
-        ("Groups", "group", report.groups),
-    ):
-        if parts:
-            tables.append((title, _parts(head, parts, caveats.least_p_of_bound(report))))
-    return tables
+def _arranged(
+    title: str, corner: str, cells: Iterable[tuple[str, str, str]], note: str = ""
+) -> Table:
+    """Arrange (first cell of a row, heading of a column, text) in a table."""
+    by_row: dict[str, dict[str, str]] = {}
+    for row, column, text in cells:
+        by_row.setdefault(row, {})[column] = text
+    columns = dict.fromkeys(column for of in by_row.values() for column in of)
+    rows = [[row, *(of.get(column, "") for column in columns)] for row, of in by_row.items()]
+    return Table(title, [[corner, *columns], *rows], note)
 
 
 def _fits(report: Results) -> Table:
     """List how each of several calibrators was fitted, and on which examples if they differ."""
-    fits, heads = report.calibrators, shortened(report.calibrators)
-    of_temperature = report.calibrator["name"] == "temperature"
-    several = len(set(map(calibration.source, fits.values()))) > 1
-    head = ["predictions", *["T", "minimizes"] * of_temperature, "fit", *["fitted on"] * several]
-    table = [head]
-    for name, fit in fits.items():
-        row = [heads[name]]
-        if of_temperature:
-            row += [calibration.temperature(fit), calibration.search(fit["criterion"])]
-        table.append([*row, calibration.states(fit), *[calibration.source(fit)] * several])
-    return table
+    fits = report.calibrators if len(report.calibrators) > 1 else {}
+    heads, columns = shortened(fits), {"fit": calibration.states}
+    if report.calibrator.get("name") == "temperature":
+        of_temperature = {
+            "T": calibration.temperature,
+            "minimizes": lambda fit: calibration.search(fit["criterion"]),
+        }
+        columns = {**of_temperature, **columns}
+    if len(set(map(calibration.source, fits.values()))) > 1:
+        columns["fitted on"] = calibration.source
+    cells = [
+        (heads[name], column, text_of(fit))
+        for name, fit in fits.items()
+        for column, text_of in columns.items()
+    ]
+    return _arranged("Temperatures" if "T" in columns else "Fits", "predictions", cells)
 
 
-def _metrics(report: Results) -> list[tuple[str, Table]]:
-    """List the values and their differences, in two tables if they are too wide for one."""
-    rows: dict[str, dict[str, Row]] = {}
-    for row in report.rows:
-        rows.setdefault(row.metric, {})[row.predictions] = row
-    changes = {(change.metric, change.after): change for change in report.changes}
-    heads = {
-        model: _with_state(report, model, head)
-        for model, head in shortened(row.predictions for row in report.rows).items()
-    }
-    first, *others = heads
-    least, resamples = caveats.least_p_of_bound(report), report.settings["resamples"]
-    values = [["metric", *heads.values()]]
-    differences = [[f"{heads[model]} - {heads[first]}" for model in others]]
-    bins, floors = [["bins"]], [["noise floor", *heads.values()]]
-    for metric, of in rows.items():
-        cells = [with_interval(of[model]) for model in heads]
-        if not others and (floor := _floor(of[first], least)):
-            cells = [f"{cells[0]}, noise floor {floor}"]
-        values.append([report.label(metric), *cells])
-        changed = {model: _changed(changes[metric, model], resamples) for model in others}
-        differences.append([_with_state(report, *change) for change in changed.items()])
-        bins.append([of[first].convention])
-        if others and all(row.floor is not None for row in of.values()):
-            floors.append([report.label(metric), *(_floor(row, least) for row in of.values())])
-    if len(heads) <= MODELS_IN_ONE_TABLE:
-        tables = [("Metrics", _beside(values, differences, bins))]
-    else:
-        tables = [("Metrics", _beside(values, bins))]
-        tables.append(("Differences", _beside([row[:1] for row in values], differences)))
-    return [*tables, *[("Noise floors", floors)] * (len(floors) > 1)]
-
-
-def _pairs(report: Results) -> Table:
-    """List the differences between models of which none is the first."""
-    cells: dict[str, dict[str, str]] = {}
-    for change in report.pairs:
-        pair = " - ".join(shortened([change.after, change.before]).values())
-        cell = _changed(change, report.settings["resamples"])
-        cells.setdefault(report.label(change.metric), {})[pair] = cell
-    heads = list(next(iter(cells.values())))
-    return [["pairs", *heads], *([metric, *of.values()] for metric, of in cells.items())]
-
-
-def _with_state(report: Results, model: str, text: str) -> str:
-    """Append the state of a calibrator's fit if the fit did not converge."""
-    state = report.unsettled.get(model)
-    return f"{text} ({state})" if state else text
+def _parts(title: str, corner: str, parts: Sequence[Part], least: float) -> Table:
+    """List the metrics of each class or group, with a line for each model."""
+    heads = shortened(part.predictions for part in parts)
+    columns = list(dict.fromkeys(part.metric for part in parts))
+    lines: dict[tuple[str, str], list[str]] = {}
+    counts = ["n", *["clusters"] * any(part.clusters is not None for part in parts)]
+    head = [corner, *counts, *["predictions"] * (len(heads) > 1)]
+    for part in parts:
+        sizes = [f"{size:,}" for size in (part.examples, part.clusters) if size is not None]
+        first = [part.part, *sizes, *[heads[part.predictions]] * (len(heads) > 1)]
+        line = lines.setdefault((part.part, part.predictions), first + [""] * len(columns))
+        line[len(head) + columns.index(part.metric)] = _with_p(part, least)
+    return Table(title, [[*head, *columns], *lines.values()])
 
 
 def _floor(row: Row, least: float) -> str:
@@ -333,31 +314,10 @@ def _floor(row: Row, least: float) -> str:
     return f"{row.floor:.4f} p {p_value}" if p_value else ""
 
 
-def _beside(*tables: Table) -> Table:
-    return [[cell for row in rows for cell in row] for rows in zip(*tables, strict=True)]
-
-
-def _parts(name: str, parts: list[Part], least: float) -> Table:
-    metrics = list(dict.fromkeys(part.metric for part in parts))
-    heads = shortened(part.predictions for part in parts)
-    by_cell = {(part.part, part.predictions, part.metric): part for part in parts}
-    clustered, several = parts[0].clusters is not None, len(heads) > 1
-    table = [[name, "n", *["clusters"] * clustered, *["predictions"] * several, *metrics]]
-    for part in {part.part: part for part in parts}.values():
-        sizes = [part.examples] if part.clusters is None else [part.examples, part.clusters]
-        for model, head in heads.items():
-            found = (by_cell.get((part.part, model, metric)) for metric in metrics)
-            cells = ["" if each is None else _with_p(each, least) for each in found]
-            counts = [f"{size:,}" for size in sizes]
-            table.append([part.part, *counts, *[head] * several, *cells])
-    return table
-
-
 def _with_p(part: Part, least: float) -> str:
     p_holm = caveats.holm_of(part.p_value, part.p_holm, least)
-    floor = ""
-    if is_alone(part) and part.floor is not None:
-        floor = f", noise floor {part.floor:.4f}"
+    alone = is_alone(part) and part.floor is not None
+    floor = f", noise floor {part.floor:.4f}" if alone else ""
     return with_interval(part) + floor + (f" p {p_holm}" if p_holm else "")
 
 
@@ -375,9 +335,9 @@ def with_interval(estimate: Any, *, sign: str = "") -> str:
     return f"{value}{texts.mark(*numbers)} [{low}, {high}]"
 
 
-def _changed(change: Change, num_resamples: int) -> str:
+def _changed(report: Results, change: Change) -> str:
     written = with_interval(change, sign="+")
-    least = least_p(change.metric, num_resamples)
+    least = least_p(change.metric, report.settings["resamples"])
     p_value = caveats.p_of(change.p_value, least)
     if not p_value:
         return written
@@ -387,7 +347,7 @@ def _changed(change: Change, num_resamples: int) -> str:
     return written + starred(change.p_holm)
 
 
-def in_markdown(table: Table, *, is_markup: bool = False) -> str:
+def in_markdown(table: Rows, *, is_markup: bool = False) -> str:
     """Format a table as Markdown.
 
     Args:
@@ -403,7 +363,7 @@ def in_markdown(table: Table, *, is_markup: bool = False) -> str:
     return "\n".join(lines)
 
 
-def aligned(table: Table, width: int | None = None) -> str:
+def aligned(table: Rows, width: int | None = None) -> str:
     """Format a table in aligned columns.
 
     Args:

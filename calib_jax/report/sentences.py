@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import Any
 
 import numpy as np
 
@@ -34,24 +33,22 @@ def answers(report: Results) -> list[str]:
 
     Predictions after a calibrator belong to the sentence of their model.
     """
-    called = shortened(report.models)
+    called, first = shortened(report.models), report.models[0]
     lines = []
     for name in report.models:
-        parts = [_of_event(report, name), _of_top_label(report, name)]
+        parts = [_reading(report, name, is_event) for is_event in (True, False)[not report.event :]]
         parts += [
             _repair(report, column)
             for column, fit in report.calibrated.items()
-            if fit.get("predictions", report.models[0]) == name
+            if fit.get("predictions", first) == name
         ]
         start = "" if name == GIVEN else f"{called[name]}: "
         lines.append(start + " ".join(filter(None, parts)))
-    first = report.models[0]
     for name in report.models[1:]:
         changes = {c.metric: c for c in report.changes if (c.before, c.after) == (first, name)}
-        found = [_gaps(report, first, name, changes)]
+        found = [_gaps(report, changes)]
         for metrics in (RISKS, [_first_reading(report, metric) for metric in ERRORS]):
-            change = next((changes[metric] for metric in metrics if metric in changes), None)
-            found.append("" if change is None else _difference(report, change))
+            found += [_difference(report, changes[m]) for m in metrics if m in changes][:1]
         if differences := "; ".join(filter(None, found)):
             lines.append(f"{called[name]} against {called[first]}: {differences}.")
     return lines
@@ -63,54 +60,51 @@ def _first_reading(report: Results, metric: str) -> str:
     return of_event if any(row.metric == of_event for row in report.rows) else metric
 
 
-def _of_event(report: Results, name: str) -> str:
-    """Compare the stated probability of the event with how often it happens."""
-    event = report.event
-    if event is None:
-        return ""
-    table, gap = event.reliability[name], _row(report, event.of("signed_gap"), name)
-    words = ("observed", "as observed", "too high", "too low")
-    errors = [event.of(metric) for metric in ERRORS]
-    return f"P({event.name}): {_sentence(report, name, table, gap, words, errors)}"
+def _reading(report: Results, name: str, is_event: bool) -> str:
+    """Describe the direction in which what is stated and what happens differ, beyond noise.
 
-
-def _of_top_label(report: Results, name: str) -> str:
-    """Compare the confidence in the predictions with how often they are right."""
-    table, gap = report.reliability[name], _row(report, "signed_gap", name)
-    words = ("right", "as sure as right", "too sure", "not sure enough")
-    start = "" if report.event is None else "Top label: "
-    return start + _sentence(report, name, table, gap, words, ERRORS)
-
-
-def _sentence(
-    report: Results, name: str, bins: Any, gap: Row | None, words: Any, errors: Iterable[str]
-) -> str:
-    """Describe the direction in which what is stated and what happens differ, beyond noise."""
+    Args:
+      report: the results.
+      name: the predictions.
+      is_event: whether the probability of the event is stated, or the confidence of the top label.
+    """
+    event, of_metric = report.event, _as_it_is
+    bins, start = report.reliability[name], "Top label: " if event else ""
+    happens, alike, over, under = ("right", "as sure as right", "too sure", "not sure enough")
+    if event and is_event:
+        bins, start, of_metric = event.reliability[name], f"P({event.name}): ", event.of
+        happens, alike, over, under = ("observed", "as observed", "too high", "too low")
     weight, confidence, accuracy = map(np.asarray, (bins.weight, bins.confidence, bins.accuracy))
     filled = weight > 0
     if not np.any(filled):
-        return "no examples."
+        return f"{start}no examples."
     stated, seen = (
         float(np.average(values[filled], weights=weight[filled]))
         for values in (confidence, accuracy)
     )
-    happens, alike, over, under = words
-    sentence = f"{100 * stated:.1f} % stated, {100 * seen:.1f} % {happens}: "
+    gap = _row(report, of_metric("signed_gap"), name)
     size = f"{_points(abs(stated - seen))} points"
     # Without errors, or without hits, all resamples repeat the accuracy: their narrow interval
     # of the gap is no evidence of a direction.
     rarer = round(report.settings["examples"] * min(seen, 1 - seen))
-    if gap is None or not _has_interval(gap) or rarer < caveats.ENOUGH_EXAMPLES:
-        sentence += f"{size} {'more' if stated > seen else 'less'} stated than {happens}"
+    if gap is None or not math.isfinite(gap.low) or rarer < caveats.ENOUGH_EXAMPLES:
+        verdict = f"{size} {'more' if stated > seen else 'less'} stated than {happens}"
     elif gap.low <= 0 <= gap.high:
-        sentence += f"{alike} on average (difference {_points(gap.value)} points {_interval(gap)})"
+        verdict = f"{alike} on average (difference {_points(gap.value)} points{_interval(gap)})"
     else:
         sign = 1 if gap.value > 0 else -1
-        sentence += f"{over if sign > 0 else under} by {size} {_interval(gap, sign)}"
-    if row := next(filter(None, (_row(report, metric, name) for metric in errors)), None):
-        sentence += f"; {report.label(row.metric)} {_points(row.value)} points"
-        sentence += f" {_interval(row)}" if _has_interval(row) else ""
-    return sentence + "."
+        verdict = f"{over if sign > 0 else under} by {size}{_interval(gap, sign)}"
+    rows = [_row(report, of_metric(metric), name) for metric in ERRORS]
+    errors = [
+        f"; {report.label(row.metric)} {_points(row.value)} points{_interval(row)}"
+        for row in filter(None, rows)
+    ]
+    shares = f"{100 * stated:.1f} % stated, {100 * seen:.1f} % {happens}"
+    return f"{start}{shares}: {verdict}{''.join(errors[:1])}."
+
+
+def _as_it_is(metric: str) -> str:
+    return metric
 
 
 def _repair(report: Results, calibrated: str) -> str:
@@ -126,13 +120,13 @@ def _repair(report: Results, calibrated: str) -> str:
     return f"With {what}, {report.label(now.metric)} is {_points(now.value)} points." if now else ""
 
 
-def _gaps(report: Results, first: str, name: str, changes: dict[str, Change]) -> str:
+def _gaps(report: Results, changes: dict[str, Change]) -> str:
     """Compare the signed gaps of the event: of the second of two models against the first."""
     event = report.event
     change = changes.get(event.of("signed_gap")) if event else None
     if event is None or change is None:
         return ""
-    before, after = (report.value(event.of("signed_gap"), model) for model in (first, name))
+    before, after = (report.value(change.metric, of) for of in (change.before, change.after))
     direction, sign = ("high", 1) if after > 0 else ("low", -1)
     line = f"P({event.name}) too {direction} by {_points(sign * after)} points against"
     line += f" {_points(sign * before)}"
@@ -144,16 +138,16 @@ def _gaps(report: Results, first: str, name: str, changes: dict[str, Change]) ->
 
 def _difference(report: Results, change: Change) -> str:
     size = f"{_points(abs(change.value))} points {'lower' if change.value < 0 else 'higher'}"
-    metric = report.label(change.metric)
+    metric, near, far = report.label(change.metric), *sorted((abs(change.low), abs(change.high)))
     if change.p_holm is not None:
         shown = size if change.p_holm < caveats.STAR else "not shown to differ"
         return f"{metric} {shown} (p {_p(report, change)})"
     if not math.isfinite(change.low):
         return f"{metric} {size}"
     if change.low <= 0 <= change.high:
-        ends = f"[{_points(change.low)}, {_points(change.high)}]"
-        return f"{metric} not shown to differ (difference {_points(change.value)} {ends})"
-    near, far = sorted((abs(change.low), abs(change.high)))
+        return (
+            f"{metric} not shown to differ (difference {_points(change.value)}{_interval(change)})"
+        )
     return f"{metric} {size} [{_points(near)}, {_points(far)}]"
 
 
@@ -167,13 +161,12 @@ def _row(report: Results, metric: str, predictions: str) -> Row | None:
     return row if row and math.isfinite(row.value) else None
 
 
-def _has_interval(row: Row) -> bool:
-    return math.isfinite(row.low) and math.isfinite(row.high)
-
-
-def _interval(row: Row, sign: int = 1) -> str:
-    low, high = sorted((sign * row.low, sign * row.high))
-    return f"[{_points(low)}, {_points(high)}]"
+def _interval(estimate: Row | Change, sign: int = 1) -> str:
+    """Format an interval in points after a space; "" without one."""
+    if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
+        return ""
+    low, high = sorted((sign * estimate.low, sign * estimate.high))
+    return f" [{_points(low)}, {_points(high)}]"
 
 
 def _points(value: float) -> str:

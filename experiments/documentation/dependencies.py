@@ -46,7 +46,7 @@ def licence(package: str) -> str:
     return declared if 0 < len(declared) <= 60 else ", ".join(classified) or "not declared"
 
 
-def rows() -> render.Table:
+def rows() -> render.Rows:
     """Return the head and one row for each dependency."""
     text = (ROOT / ".ci" / "constraints.txt").read_text(encoding="utf-8")
     passed = {

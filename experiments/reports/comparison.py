@@ -246,7 +246,7 @@ def _head(comparison: Comparison) -> str:
     )
 
 
-def _sections(comparison: Comparison) -> list[tuple[str, render.Table]]:
+def _sections(comparison: Comparison) -> list[tuple[str, render.Rows]]:
     sections = []
     for part in comparison.parts:
         seeds = f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"

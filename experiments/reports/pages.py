@@ -16,7 +16,7 @@ WRITTEN = "written.json"  # lists the files of the reports in a folder
 _REPORT_FILE = r"(pictures/)?[^/\\]+\.(md|html|json|csv|png|txt)"
 
 
-def as_text(head: str, sections: Iterable[tuple[str, render.Table]], notes: Iterable[str]) -> str:
+def as_text(head: str, sections: Iterable[tuple[str, render.Rows]], notes: Iterable[str]) -> str:
     """Format titled tables between a head and notes for a terminal."""
     line = texts.one_line
     shown = [
@@ -34,7 +34,7 @@ def as_markdown(page: html_page.Page, pictures: str = "") -> str:
     """
     escaped = texts.in_markdown
     parts = [f"# {escaped(page.title)}", *map(escaped, page.head.split("\n\n"))]
-    for title, table in page.sections:
+    for title, table, *_ in page.sections:
         parts += [f"## {escaped(title)}", render.in_markdown(table)]
     parts += map(escaped, page.notes)
     parts += [f"![{name}]({pictures}{name}.png)" for name in page.figures]

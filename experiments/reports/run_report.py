@@ -149,7 +149,7 @@ def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:
     return render.in_markdown(_seeds_table(folders))
 
 
-def _seeds_table(folders: Mapping[int, pathlib.Path]) -> render.Table:
+def _seeds_table(folders: Mapping[int, pathlib.Path]) -> render.Rows:
     last = {seed: log.read_rows(folder / log.ROWS)[-1] for seed, folder in folders.items()}
     first = next(iter(last.values()))
     keys = [f"{part}_{key}" for part in SETS for key in PANELS.values() if f"{part}_{key}" in first]
@@ -242,7 +242,7 @@ def _recipe(folder: pathlib.Path, last: Mapping[str, Any]) -> tuple[str, str]:
     return f"{config['data']['name']}, {config['model']['name']}, {loss['name']}", recipe
 
 
-def _last(row: Mapping[str, Any]) -> render.Table:
+def _last(row: Mapping[str, Any]) -> render.Rows:
     """Return the last row as a table with one line per data set."""
     panels = {
         title: key

@@ -115,7 +115,7 @@ def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
 # Tables.
 
 
-def sections(summary: Summary) -> list[tuple[str, render.Table]]:
+def sections(summary: Summary) -> list[tuple[str, render.Rows]]:
     """Return titled tables: as trained, after the temperatures side by side, and differences."""
     cells = {(cell.loss, cell.phase, cell.metric): cell for cell in summary.cells}
     losses = list(dict.fromkeys(cell.loss for cell in summary.cells))
@@ -158,7 +158,7 @@ def short_number(number: float) -> str:
     return text.replace("0.", ".", 1) if abs(number) < 1 else text
 
 
-def _differences(summary: Summary) -> render.Table:
+def _differences(summary: Summary) -> render.Rows:
     """Return a table of the differences to the baseline with their intervals and tests."""
     least = {name: caveats.least_p(name, summary.num_resamples) for name in (SQUARED, *SHOWN)}
     rows: dict[str, dict[str, str]] = {}
