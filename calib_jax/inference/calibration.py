@@ -48,7 +48,7 @@ from calib_jax.inference.normal import (
     sums_of,
     z_of,
 )
-from calib_jax.inference.residuals import Binned, binned, debiased, debiased_in_clusters
+from calib_jax.inference.squared_error import Binned, binned, debiased, debiased_in_clusters
 from calib_jax.metrics.contract.metric import named
 from calib_jax.metrics.contract.predictions import Predictions
 

@@ -19,10 +19,9 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array
-from calib_jax.inference.bin_gaps import memberships
-from calib_jax.inference.class_gaps import gaps_of_classes
 from calib_jax.inference.draws import hits_in_chunks, p_of_draws
 from calib_jax.inference.evaluation import evaluated, of_classes
+from calib_jax.inference.gaps import gaps_of_classes, memberships
 from calib_jax.inference.normal import flipped, holm
 from calib_jax.metrics.fixed_bins import ece
 from calib_jax.metrics.reliability import classwise_ece

@@ -27,7 +27,7 @@ from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.core.values import InvalidValues, refuse
 from calib_jax.inference.bootstrap import INTERVALS
-from calib_jax.inference.estimates import Estimate, of_samples, without_interval
+from calib_jax.inference.noise_bound import Estimate, of_samples, without_interval
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.metrics.contract.metric import (
     Members,

@@ -9,8 +9,8 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from calib_jax.inference import bin_gaps
-from calib_jax.inference.residuals import binned, moments
+from calib_jax.inference import gaps as bin_gaps
+from calib_jax.inference.squared_error import binned, moments
 
 from .simulations import simulated, softmax
 

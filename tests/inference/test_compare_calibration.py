@@ -8,7 +8,7 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference
-from calib_jax.inference.residuals import binned, moments
+from calib_jax.inference.squared_error import binned, moments
 
 from .simulations import CONFIDENCE, HIT, golden, simulated, softmax
 

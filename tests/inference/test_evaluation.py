@@ -7,8 +7,8 @@ import pytest
 
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.inference import bin_gaps
 from calib_jax.inference import evaluation as evaluation_file
+from calib_jax.inference import gaps as bin_gaps
 from tests.options import assert_recorded
 
 KEY = jax.random.key(0)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.inference import class_gaps
+from calib_jax.inference import gaps as class_gaps
 from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
