@@ -11,7 +11,6 @@ example like the labels, those per class like the logits, and everything else is
 
 import functools
 import inspect
-import math
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Literal, ParamSpec, TypeAlias, TypeVar, cast
 
@@ -32,7 +31,6 @@ _Value = TypeVar("_Value")
 # Whether a function takes soft labels; "or_zeros": a row may also be 0 for every class.
 TakesSoft: TypeAlias = bool | Literal["or_zeros"]
 
-_KEYWORD = inspect.Parameter.KEYWORD_ONLY
 _REPLICATED = PartitionSpec()
 _TOLERANCE = 1e-3  # of the sum of soft labels, for printed digits
 
@@ -60,8 +58,8 @@ def as_array(value: Any) -> Any:
             "an array has masked values: leave these examples out, or give them weight 0 and fill"
             " the values, array.filled(0)."
         )
-    for method in ("detach", "resolve_neg"):  # PyTorch, whose DLPack export drops a lazy sign
-        value = getattr(value, method)() if hasattr(value, method) else value
+    if hasattr(value, "detach"):  # PyTorch converts no tensor that has a gradient
+        value = value.detach()
     try:
         array = np.asarray(value)
     except (TypeError, RuntimeError):  # bfloat16 of PyTorch, or an array of a GPU
@@ -69,8 +67,6 @@ def as_array(value: Any) -> Any:
         return given.astype(jax.dtypes.canonicalize_dtype(given.dtype))
     if array.dtype == object:
         return np.array(array.tolist())
-    if array.dtype == np.longdouble != np.float64:
-        return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 
@@ -89,14 +85,12 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
         if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values)):
             return jnp.asarray(values)
         array = np.asarray(values)
-        if np.issubdtype(array.dtype, np.bool_) or jnp.issubdtype(array.dtype, np.number):
+        if array.dtype.kind in "bui" or jnp.issubdtype(array.dtype, jnp.floating):
             return array
         given = f"{array.dtype}" if array.ndim else short(values)
     except ValueError:
         given = f"lists of different lengths in a {type(values).__name__}"
-    caller = f"{name}: " if name else ""
-    hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
-    raise TypeError(f"{caller}{what} must be numbers{hint}, got {given}.")
+    raise TypeError(f"{name}: {what} must be real numbers, got {given}.".removeprefix(": "))
 
 
 def as_labels(labels: Any) -> Array:
@@ -141,8 +135,6 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             f" {logits.shape}."
         )
     batch = logits.shape[:-1]
-    if soft_labels and labels.shape == logits.shape and not is_integer and labels.dtype != bool:
-        return logits, labels
     if labels.shape == batch and is_integer:
         return logits, labels
     if labels.shape == batch:
@@ -150,19 +142,24 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             f"{name}: labels {labels.shape} must be integers, got {labels.dtype}: cast numbers of"
             " classes, labels.astype(int)."
         )
-    hint, error, given = "", ValueError, f"got {labels.shape}"
-    if soft_labels and labels.ndim == logits.ndim and (is_integer or labels.dtype == bool):
-        error, given = TypeError, f"but the labels {labels.shape} are {labels.dtype}"  # type: ignore[assignment]
-        hint = ": one-hot labels must be floating point, labels.astype(float)"
-    if logits.ndim == 1:
+    if soft_labels and labels.shape == logits.shape:
+        if jnp.issubdtype(labels.dtype, jnp.floating):
+            return logits, labels
+        raise TypeError(
+            f"{name}: logits {logits.shape} need labels of shape {batch}, but the labels"
+            f" {labels.shape} are {labels.dtype}: one-hot labels must be floating point,"
+            " labels.astype(float)."
+        )
+    hint = ""
+    if logits.ndim == 1 or logits.shape[-1] == 1:
         hint = ": binary logits need two classes, calib_jax.binary(logits)"
-    elif logits.shape[-1] == 1:
-        hint = ": binary logits need two classes, calib_jax.binary(logits[..., 0])"
     elif logits.ndim > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):
         hint = ": the classes are the last axis, jnp.moveaxis(logits, 1, -1)"
     elif labels.shape == (*batch, 1):
         hint = ": drop the last axis, labels[..., 0]"
-    raise error(f"{name}: logits {logits.shape} need labels of shape {batch}, {given}{hint}.")
+    raise ValueError(
+        f"{name}: logits {logits.shape} need labels of shape {batch}, got {labels.shape}{hint}."
+    )
 
 
 def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
@@ -175,13 +172,11 @@ def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
             f"weights must have shape {logits.shape[:-1]}, one for each example, got"
             f" {weights.shape}."
         )
-    if jnp.issubdtype(weights.dtype, jnp.complexfloating):
-        raise TypeError(f"weights must be real numbers, got {weights.dtype}.")
     return numerics.at_least_float32(weights)
 
 
 def takes_logits(
-    *, soft_labels: TakesSoft = False, least_examples: int = 0, constants: tuple[str, ...] = ()
+    *, soft_labels: TakesSoft = False, constants: tuple[str, ...] = ()
 ) -> Callable[
     [Callable[Concatenate[Any, Any, _Options], _Value]], FunctionOfArrays[_Options, _Value]
 ]:
@@ -195,7 +190,6 @@ def takes_logits(
     Args:
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
         a row of soft labels may also be 0 for every class.
-      least_examples: the examples that a function of a whole batch needs.
       constants: options whose floats are constants of the program, too.
     """
 
@@ -203,8 +197,8 @@ def takes_logits(
         function: Callable[Concatenate[Any, Any, _Options], _Value],
     ) -> FunctionOfArrays[_Options, _Value]:
         name = function.__name__
-        parameters = inspect.signature(function).parameters
-        known = [*parameters][2:]
+        signature = inspect.signature(function)
+        known = [*signature.parameters][2:]
 
         def program(
             logits: Any, labels: Any, weights: Any, more: Any, fixed: tuple[tuple[str, Any], ...]
@@ -216,29 +210,15 @@ def takes_logits(
 
         compiled = jax.jit(program, static_argnames="fixed", inline=True)
 
-        def positional(args: tuple[Any, ...]) -> dict[str, Any]:
-            names = [key for key in known if parameters[key].kind is not _KEYWORD]
-            if len(args) > len(names):
-                raise TypeError(
-                    f"{name} takes {2 + len(names)} positional arguments, got {2 + len(args)}:"
-                    " options are keywords."
-                )
-            return dict(zip(names, args, strict=False))
-
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
-            for option in options.keys() - known:
-                known_options(name, known, [option])
+            if options.keys() - known:
+                known_options(name, known, options)
             if args:
-                options |= positional(args)
+                given = signature.bind(logits, labels, *args, **options)
+                options = dict([*given.arguments.items()][2:])
             weights = options.pop("weights", None)
             logits, labels, weights = door(name, logits, labels, weights, soft_labels)
-            number = math.prod(logits.shape[:-1])
-            if 0 < number < least_examples and options.get("axis_name") is None:
-                raise ValueError(
-                    f"{name} compares means over a batch of at least {least_examples} examples, got"
-                    f" {number}: give a larger batch, or the axis_name of the devices."
-                )
             fixed, more = [], {}
             for option, value in options.items():
                 if _is_constant(value) or (option in constants and isinstance(value, float)):
@@ -426,28 +406,11 @@ def with_auto_axes(
     return jax.tree.map(leaving, results)
 
 
-def gathered(name: str, what: str, values: Any) -> Any:
-    """Gather an array that is spread over devices; return anything else unchanged.
-
-    Args:
-      name: the name of the caller, for the error message.
-      what: a description of the values, for the error message.
-      values: an array, which inside `jit` is replicated.
-    """
+def gathered(values: Any) -> Any:
+    """Gather an array that is spread over devices, inside `jit` too; return others unchanged."""
     if isinstance(values, jax.core.Tracer):
         sharding = _explicit_sharding(values)
         return values if sharding is None else reshard(values, sharding.update(spec=_REPLICATED))
     if not isinstance(values, jax.Array) or len(values.sharding.device_set) == 1:
         return values
-    refuse_part(name, what, values)
-    return jnp.asarray(np.asarray(values))
-
-
-def refuse_part(name: str, what: str, values: Any) -> None:
-    """Raise an error for an array of which this process holds only a part."""
-    if not (getattr(values, "is_fully_addressable", True) or values.is_fully_replicated):
-        raise ValueError(
-            f"{name}: the {what} {values.shape} are spread over processes, and this process holds"
-            " only a part of them. Gather them first:\n"
-            f"jax.experimental.multihost_utils.process_allgather({what}, tiled=True)."
-        )
+    return jnp.asarray(np.asarray(values))  # JAX raises for arrays of several processes

@@ -377,27 +377,6 @@ def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:
     return log_p, jnp.where(dominant, log_others, jnp.log1p(-others_p))
 
 
-def implicit_root(function: Callable[[Array], Array], root: Array) -> Array:
-    r"""Return the root of a function, with the derivative of the implicit function theorem.
-
-    The derivative of a bisection by automatic differentiation is 0. The root $t(x)$ of
-    $f(t, x) = 0$ has the derivative $-f_x / f_t$.
-
-    Args:
-      function: f of t, which closes over x.
-      root: the value of t where f is 0, which is returned.
-
-    >>> def square_root(x): return implicit_root(lambda t: t**2 - x, jnp.sqrt(lax.stop_gradient(x)))
-    >>> jax.value_and_grad(square_root)(4.0)
-    (Array(2., dtype=float32, weak_type=True), Array(0.25, dtype=float32, weak_type=True))
-    """
-    root = lax.stop_gradient(root)
-    value, slope = jax.jvp(function, (root,), (jnp.ones_like(root),))
-    slope = lax.stop_gradient(slope)
-    step = value / jnp.where(slope == 0, 1, slope)
-    return root - (step - lax.stop_gradient(step))
-
-
 def argsort(values: Float[Array, "*batch n"]) -> Integer[Array, "*batch n"]:
     """Compute what `jnp.argsort` computes along the last axis, on a CPU in half of its time.
 

@@ -1,4 +1,4 @@
-"""Weights, handled here for the whole library, and the number of rows of a program.
+"""Weights, handled here for the whole library.
 
 A weight can be a padding mask, an ignore mask of pixels, a resampling count or an importance.
 A row of weight 0 is absent, even if its label is 255 or -1 or its logits are NaN:
@@ -15,14 +15,12 @@ Weights count copies of an example, see `counted`.
 
 import functools
 import math
-from collections.abc import Callable
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.types import Array, Labels, Logits, PerExample, PyTree, SoftLabels, Weights
+from calib_jax.core.types import Array, Labels, Logits, PerExample, SoftLabels, Weights
 
 # Products of weights and losses must not overflow either.
 LARGEST_TOTAL = 1e30
@@ -91,39 +89,6 @@ def thinned(
         return logits, labels, weights
     grid = (slice(None), *(slice((min(step, size) - 1) // 2, None, step) for size in sizes))
     return logits[grid], labels[grid], None if weights is None else weights[grid]
-
-
-def padded_size(number: int) -> int:
-    """Return the padded size for a number of rows, so that few programs are compiled.
-
-    Small sets are padded up to fourfold, because compiling takes longer than computing there.
-
-    >>> [padded_size(number) for number in (3, 257, 1024, 5000, 9000)]
-    [256, 1024, 1024, 8192, 16384]
-    """
-    size = 256
-    while size < number:
-        size *= 4 if size < 4096 else 2
-    return size
-
-
-def of_few_shapes(function: Callable[..., PyTree], logits: Logits, labels: Labels) -> PyTree:
-    """Apply a compiled function of every row on its own, in padded blocks of few sizes.
-
-    Returns:
-      NumPy arrays with a leading axis of rows.
-    """
-    number = len(labels)
-    size = min(padded_size(number), 4096)
-    arrays = np.asarray(logits), np.asarray(labels)
-
-    def of_block(start: int) -> PyTree:
-        block = [array[start : start + size] for array in arrays]
-        padding = (0, size - len(block[1]))
-        return function(*(np.pad(part, (padding, *[(0, 0)] * (part.ndim - 1))) for part in block))
-
-    blocks = [of_block(start) for start in range(0, max(1, number), size)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:number], *blocks)
 
 
 def weigh(values: PerExample, weights: Weights | None) -> PerExample:

@@ -24,15 +24,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Real
 
 from calib_jax.core import numerics, rows
-from calib_jax.core.arrays import (
-    as_array,
-    as_labels,
-    as_numbers,
-    batch_of,
-    concrete,
-    gathered,
-    weights_for,
-)
+from calib_jax.core.arrays import as_array, as_labels, as_numbers, batch_of, gathered, weights_for
 from calib_jax.core.names import short_repr
 from calib_jax.core.types import Array, ArrayLike, Labels, Logits, Weights
 
@@ -51,8 +43,8 @@ class InvalidValues(NamedTuple):
     a_wrong_label: Real[Array, ""]
     wrong_weight: Real[Array, ""]
     weight: Real[Array, ""]
-    alike: Real[Array, ""] | int = 0
-    judged: Real[Array, ""] | int = 0
+    alike: Real[Array, ""]
+    judged: Real[Array, ""]
 
 
 def judge(name: str, logits: Logits, labels: Labels, weights: Weights | None) -> None:
@@ -63,27 +55,23 @@ def judge(name: str, logits: Logits, labels: Labels, weights: Weights | None) ->
 def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:
     """Count the rows with invalid values; rows of weight 0 may hold anything."""
     labels = as_labels(labels)
-    counts = jnp.ones(labels.shape, bool) if weights is None else weights != 0
+    weights = jnp.ones(labels.shape) if weights is None else weights
+    counts = weights != 0
     wrong = ~numerics.valid(labels, num_classes_of(logits.shape)) & counts
-    alike, judged = jnp.array(0), jnp.array(0)
+    alike: Any = 0, 0
     if is_stated(logits):
         odd = ~((logits[..., 0] >= 0) & (logits[..., 0] <= 1))
     else:
         odd = not_finite(logits)
-        alike, judged = _count_alike(logits, counts)
-    if weights is None:
-        return InvalidValues(
-            *(jnp.sum(odd), jnp.sum(wrong), labels[jnp.argmax(wrong)], jnp.array(0)),
-            *(jnp.array(1.0), alike, judged),
-        )
+        alike = _count_alike(logits, counts)
     return InvalidValues(
         not_finite=jnp.sum(odd & counts),
         wrong_label=jnp.sum(wrong),
         a_wrong_label=labels[jnp.argmax(wrong)],
         wrong_weight=jnp.sum(~((weights >= 0) & (weights < jnp.inf))),
         weight=jnp.sum(weights),
-        alike=alike,
-        judged=judged,
+        alike=jnp.asarray(alike[0]),
+        judged=jnp.asarray(alike[1]),
     )
 
 
@@ -127,17 +115,12 @@ def refuse(
             f"{name}: {counts.wrong_weight} of {num_rows} weights are negative, infinite or NaN;"
             " use weight 0 for examples that do not count."
         )
-    if counts.weight > rows.LARGEST_TOTAL:
-        raise ValueError(
-            f"{name}: the weights sum to {counts.weight:.3g}, and sums of float32 end soon after:"
-            " divide them all by the largest."
-        )
     if not (counts.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
     if counts.not_finite and shape[-1] == 1:
         raise ValueError(
-            f"{name}: {counts.not_finite} of {num_rows} rows of the one column are outside [0, 1],"
-            " but one column states confidences; calib_jax.binary(score) converts one logit."
+            f"{name}: {counts.not_finite} of {num_rows} confidences are outside [0, 1]: divide"
+            " percent by 100; calib_jax.binary(score) converts the one logit of a binary model."
         )
     if counts.not_finite:
         raise ValueError(
@@ -151,11 +134,6 @@ def refuse(
             " examples weight 0."
         )
     refuse_alike(name, int(counts.alike), int(counts.judged))
-
-
-def refuse_labels(name: str, labels: np.ndarray, weights: Weights | None, num_classes: int) -> None:
-    """Raise an error for labels out of range; rows of weight 0 may have any label."""
-    judge(name, jnp.zeros((*labels.shape, num_classes)), jnp.asarray(labels), weights)
 
 
 # --------------------------------------------------------------------------------------------
@@ -242,10 +220,7 @@ def flat_rows(
     they may stay sharded.
     """
     if not stays_sharded:
-        logits, labels, weights = (
-            gathered(name, what, values)
-            for what, values in (("logits", logits), ("labels", labels), ("weights", weights))
-        )
+        logits, labels, weights = map(gathered, (logits, labels, weights))
     logits, labels = batch_of(name, logits, labels, soft_labels=False)
     weights = weights_for(logits, weights)
     if labels.size == 0:
@@ -258,7 +233,7 @@ def flat_rows(
 
 def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate the clusters of examples of this shape; return them along one axis."""
-    ids = np.asarray(as_array(gathered("", "clusters", clusters)))
+    ids = np.asarray(as_array(gathered(clusters)))
     if ids.shape != shape:
         raise ValueError(
             f"clusters must have shape {shape}, one for each example, got {ids.shape}."
@@ -314,25 +289,9 @@ class Stated:
                 f"{name}: confidence and correct need one value for each answer, got the shapes"
                 f" {confidence.shape} and {correct.shape}."
             )
-        if concrete(confidence, correct):
-            _refuse_stated(name, np.asarray(confidence), np.asarray(correct))
-        return numerics.at_least_float32(confidence)[..., None], correct.astype(jnp.int32)
-
-
-def _refuse_stated(name: str, confidence: np.ndarray, correct: np.ndarray) -> None:
-    outside = ~((confidence >= 0) & (confidence <= 1))
-    if np.any(outside):
-        one = confidence[outside].flat[0]
-        hint = ": divide percent by 100" if np.all((confidence >= 0) & (confidence <= 100)) else ""
-        raise ValueError(
-            f"{name}: {np.sum(outside)} of {confidence.size} confidences are outside [0, 1],"
-            f" {one:g} is one{hint}."
-        )
-    neither = (correct != 0) & (correct != 1)
-    if np.any(neither):
-        raise ValueError(
-            f"{name}: correct must be True or False, 1 or 0, got {correct[neither].flat[0]:g}."
-        )
+        labels = correct.astype(jnp.int32)
+        labels = jnp.where(labels == correct, labels, -1)  # 0.5 is no answer, and out of range
+        return numerics.at_least_float32(confidence)[..., None], labels
 
 
 def rows_of(name: str, logits: Any, labels: Any) -> tuple[Any, Any]:

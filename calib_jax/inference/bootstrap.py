@@ -29,9 +29,14 @@ from jaxtyping import Int, Integer
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array, as_numbers, gathered
 from calib_jax.core.numerics import wide
-from calib_jax.core.rows import padded_size
 from calib_jax.core.types import Array, Labels, Number, PyTree
-from calib_jax.inference.evaluation import Evaluation, bytes_of, evaluated, on_same_examples
+from calib_jax.inference.evaluation import (
+    Evaluation,
+    bytes_of,
+    evaluated,
+    on_same_examples,
+    padded_size,
+)
 from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
 from calib_jax.metrics.contract.metric import Members, Metric, one_or_several, owners, terms_of
 from calib_jax.metrics.contract.predictions import terms_in_blocks
@@ -270,7 +275,7 @@ def interval(
             for name, sample in samples.items()
         }
     caller = "interval", "samples"
-    samples = jax.tree.map(lambda leaf: gathered(*caller, as_numbers(*caller, leaf)), samples)
+    samples = jax.tree.map(lambda leaf: gathered(as_numbers(*caller, leaf)), samples)
     low, high = (
         jax.tree.map(functools.partial(_quantile, at=at), samples)
         for at in ((1 - level) / 2, (1 + level) / 2)

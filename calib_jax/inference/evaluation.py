@@ -27,8 +27,7 @@ from jaxtyping import Integer, Shaped
 
 from calib_jax.core import arrays, values
 from calib_jax.core.numerics import wide
-from calib_jax.core.rows import of_few_shapes, padded_size
-from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.normal import Column
 from calib_jax.metrics.contract.metric import Metric, checked_values, members_of
@@ -320,3 +319,36 @@ def _top_label(
 ) -> tuple[Array, Array]:
     view = Predictions(logits, labels).without(excluded_class)
     return view.confidence, view.hit
+
+
+def padded_size(number: int) -> int:
+    """Return the padded size for a number of rows, so that few programs are compiled.
+
+    Small sets are padded up to fourfold, because compiling takes longer than computing there.
+
+    >>> [padded_size(number) for number in (3, 257, 1024, 5000, 9000)]
+    [256, 1024, 1024, 8192, 16384]
+    """
+    size = 256
+    while size < number:
+        size *= 4 if size < 4096 else 2
+    return size
+
+
+def of_few_shapes(function: Callable[..., PyTree], logits: Logits, labels: Labels) -> PyTree:
+    """Apply a compiled function of every row on its own, in padded blocks of few sizes.
+
+    Returns:
+      NumPy arrays with a leading axis of rows.
+    """
+    number = len(labels)
+    size = min(padded_size(number), 4096)
+    arrays = np.asarray(logits), np.asarray(labels)
+
+    def of_block(start: int) -> PyTree:
+        block = [array[start : start + size] for array in arrays]
+        padding = (0, size - len(block[1]))
+        return function(*(np.pad(part, (padding, *[(0, 0)] * (part.ndim - 1))) for part in block))
+
+    blocks = [of_block(start) for start in range(0, max(1, number), size)]
+    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:number], *blocks)

@@ -20,10 +20,9 @@ from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
 from calib_jax.core.binning import BINNING_RULES, uniform_edges
-from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.inference.draws import class_draws, hit_draws, joint_hit_sums
-from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.evaluation import Evaluation, in_order, of_few_shapes
 from calib_jax.inference.normal import CLUSTERS_AT_A_TIME, Clusters, Column, signs, sums_of
 from calib_jax.metrics.contract.metric import Metric
 from calib_jax.metrics.contract.predictions import Predictions

@@ -54,11 +54,16 @@ import jax
 import numpy as np
 
 from calib_jax.core import checks, population
-from calib_jax.core.rows import of_few_shapes
 from calib_jax.core.types import Array, Labels, Logits
 from calib_jax.core.values import is_stated
 from calib_jax.inference.ce2 import influence_on_temperature
-from calib_jax.inference.evaluation import Evaluation, evaluated, independent, on_same_examples
+from calib_jax.inference.evaluation import (
+    Evaluation,
+    evaluated,
+    independent,
+    of_few_shapes,
+    on_same_examples,
+)
 from calib_jax.inference.normal import Column, holm, paired_test
 from calib_jax.inference.squared_error import Binned, binned, share, shared
 from calib_jax.metrics.averages import brier, nll

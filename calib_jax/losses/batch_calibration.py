@@ -33,7 +33,7 @@ from calib_jax.losses.focal import focal, focal_uncertainty
 from calib_jax.losses.objectives import Objective, make_objective
 
 
-@arrays.takes_logits(least_examples=2)
+@arrays.takes_logits()
 def dca_penalty(
     logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:
@@ -76,7 +76,7 @@ def dca(*, scale: Numbers = 1.0) -> Objective:
     return with_top_label_penalty(_dca_of, scale)
 
 
-@arrays.takes_logits(soft_labels=True, least_examples=2)
+@arrays.takes_logits(soft_labels=True)
 def mdca_penalty(
     logits: Logits, labels: AnyLabels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:

@@ -226,7 +226,7 @@ def mmce_gra(*, bandwidth: Number = 0.4) -> Objective:
     return make_objective(value)
 
 
-@arrays.takes_logits(least_examples=3)
+@arrays.takes_logits()
 def esd_penalty(
     logits: Logits, labels: Labels, weights: Weights | None = None, *, axis_name: AxisName = None
 ) -> Scalar:

@@ -31,7 +31,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core.numerics import implicit_root, true_class
+from calib_jax.core.numerics import true_class
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerExample, Scalar
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
@@ -285,3 +285,24 @@ def calibration_brier(logits: Logits, labels: Labels = None, weights: Weights = 
     >>> round(float(metrics.calibration_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
     0.060
     """
+
+
+def implicit_root(function: Callable[[Array], Array], root: Array) -> Array:
+    r"""Return the root of a function, with the derivative of the implicit function theorem.
+
+    The derivative of a bisection by automatic differentiation is 0. The root $t(x)$ of
+    $f(t, x) = 0$ has the derivative $-f_x / f_t$.
+
+    Args:
+      function: f of t, which closes over x.
+      root: the value of t where f is 0, which is returned.
+
+    >>> def square_root(x): return implicit_root(lambda t: t**2 - x, jnp.sqrt(lax.stop_gradient(x)))
+    >>> jax.value_and_grad(square_root)(4.0)
+    (Array(2., dtype=float32, weak_type=True), Array(0.25, dtype=float32, weak_type=True))
+    """
+    root = lax.stop_gradient(root)
+    value, slope = jax.jvp(function, (root,), (jnp.ones_like(root),))
+    slope = lax.stop_gradient(slope)
+    step = value / jnp.where(slope == 0, 1, slope)
+    return root - (step - lax.stop_gradient(step))

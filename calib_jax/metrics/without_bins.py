@@ -10,7 +10,7 @@ from jax.scipy.special import gammaln
 from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.numerics import implicit_root, is_true_class, log_probabilities, true_class
+from calib_jax.core.numerics import is_true_class, log_probabilities, true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Number, Scalar, Vector
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
@@ -18,6 +18,7 @@ from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.ranked import Ranked, points
 from calib_jax.metrics.contract.terms import Columns, Kept, ratio
 from calib_jax.metrics.equal_mass import confidences
+from calib_jax.metrics.refinement import implicit_root
 
 
 def _path(ranked: Ranked) -> Vector:

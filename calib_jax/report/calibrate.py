@@ -14,7 +14,6 @@ import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
 from calib_jax.core import checks, import_paths, rows, values
 from calib_jax.core.types import Array, Labels, Logits, Weights
-from calib_jax.core.values import refuse_labels
 from calib_jax.metrics import Stated
 from calib_jax.report.predictions import (
     Predictions,
@@ -159,7 +158,7 @@ def held_out(
             f" {num_classes}: a calibrator is fitted on predictions of the same model."
         )
     logits, labels, weights = values.flat_rows("fit_on", logits, labels, weights)
-    refuse_labels("fit_on", np.asarray(labels), weights, num_classes)
+    values.judge("fit_on", jnp.zeros((len(labels), num_classes)), labels, weights)
     return logits, labels, weights
 
 

@@ -50,7 +50,7 @@ KINDS = {
     "objects": lambda array: Column(array.astype(object)),
     "tensor": lambda array: Tensor(jnp.asarray(array)),
     "big-endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
-    "wide": lambda array: array.astype(np.longdouble if array.dtype.kind == "f" else np.uint64),
+    "wide": lambda array: array.astype(np.float64 if array.dtype.kind == "f" else np.uint64),
     "without a masked value": np.ma.masked_array,
 }
 
@@ -87,11 +87,11 @@ def test_labels_are_widened_or_clipped(dtype):
 @pytest.mark.parametrize(
     ("given", "message"),
     [
-        (None, "logits must be numbers, got"),
-        ("text", "logits must be numbers, got"),
-        ([[1.0], [2.0, 3.0]], "logits must be numbers, got lists of different lengths"),
-        (np.array([["a"]]), "logits must be numbers, got <U1"),
-        (metrics.ece, "logits must be numbers, got"),
+        (None, "logits must be real numbers, got"),
+        ("text", "logits must be real numbers, got"),
+        ([[1.0], [2.0, 3.0]], "logits must be real numbers, got lists of different lengths"),
+        (np.array([["a"]]), "logits must be real numbers, got <U1"),
+        (metrics.ece, "logits must be real numbers, got"),
     ],
 )
 def test_anything_else_is_refused(given, message):

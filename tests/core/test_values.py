@@ -37,7 +37,6 @@ BAD = {
     "probabilities": ((P, LABELS), "all 40 rows of the logits look like probabilities"),
     "negative weight": ((LOGITS, LABELS, with_entry(np.ones(40), 1, -1)), "1 of 40 weights are"),
     "NaN weight": ((LOGITS, LABELS, with_entry(np.ones(40), 1, np.nan)), "1 of 40 weights are"),
-    "large weights": ((LOGITS, LABELS, np.full(40, 1e30)), "the weights sum to 4e"),
     "no weight": ((LOGITS, LABELS, np.zeros(40)), "all 40 weights are 0"),
     "too few weights": ((LOGITS, LABELS, np.ones(39)), r"weights must have shape \(40,\)"),
     "empty": ((LOGITS[:0], LABELS[:0]), r"there are no examples, .* shape \(0,\)"),
@@ -119,9 +118,9 @@ def test_logits_minus_1_are_the_way_out():
 @pytest.mark.parametrize(
     ("confidence", "correct", "message"),
     [
-        ([0.5, 1.5], [1, 0], "1 of 2 confidences are outside .* 1.5 is one: divide percent"),
+        ([0.5, 1.5], [1, 0], "1 of 2 confidences are outside .*: divide percent"),
         ([0.5, np.nan], [1, 0], "1 of 2 confidences are outside"),
-        ([0.5, 0.5], [1, 2], "correct must be True or False, 1 or 0, got 2"),
+        ([0.5, 0.5], [1, 2], "1 of 2 labels are not among the 2 classes, 2 is one"),
         ([0.5, 0.5], [1], "need one value for each answer"),
     ],
 )

@@ -41,10 +41,6 @@ BAD = {
         lambda: losses.mmce_penalty(LOGITS, LABELS, np.ones(5)),
         r"weights must have shape \(4,\)",
     ),
-    "too few examples": (
-        lambda: losses.dca_penalty(LOGITS[:1], LABELS[:1]),
-        "dca_penalty compares means over a batch of at least 2 examples, got 1",
-    ),
     "pixels without images": (
         lambda: losses.neighbour_margin_penalty(LOGITS, LABELS),
         r"labels of shape \[images, height, width\].*got \(4,\)",
@@ -64,7 +60,7 @@ BAD = {
     "unknown objective": (lambda: losses.objective("flsd35"), "did you mean 'flsd53'"),
     "option by position": (
         lambda: losses.focal(LOGITS, LABELS, 3.0),
-        r"^focal takes 2 positional arguments, got 3: options are keywords\.$",
+        "too many positional arguments",
     ),
     "an objective is no function": (
         lambda: losses.bsce_gra,

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.calibrators.parts import event
 from calib_jax.calibrators.parts.event import OfProbability, OfScore, Scored
 from calib_jax.core import arrays, numerics, values
-from calib_jax.core.arrays import as_numbers, concrete, gathered, refuse_part, with_auto_axes
+from calib_jax.core.arrays import as_numbers, concrete, gathered, with_auto_axes
 from calib_jax.core.numerics import valid, widened
 from calib_jax.core.rows import present, weigh
 from calib_jax.core.types import Array, Logits, Scalar, Vector
@@ -166,10 +166,12 @@ def given(
     kind, of_score = type(logits), isinstance(logits, Scored)
     if labels is not None:
         raise TypeError(f"{name}: a {kind.__name__} holds its labels: leave out labels.")
-    parts = [gathered(name, "answers", part) for part in vars(logits).values()]
+    parts = [gathered(part) for part in vars(logits).values()]
     column, correct = kind(*parts).columns(name)
-    weights = arrays.weights_for(column, gathered(name, "weights", weights))
+    weights = arrays.weights_for(column, gathered(weights))
     given = column[..., 0]
+    if not of_score:
+        _checked(name, column, correct, weights, True)
     event.refuse_one_outcome(name, correct, weights)
     by_place = of_score and event.WAYS[name] == "place"
     scores = event.sorted_scores(given, weights) if by_place else None
@@ -254,7 +256,6 @@ def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
     if not concrete(logits):
         wrong = wrong | _with_impossible(logits) if name in MIX_CLASSES else wrong
         return jnp.where(wrong[..., None], jnp.nan, logits)
-    refuse_part(name, "logits", logits)
     if np.any(wrong):
         raise ValueError(
             f"{name}: {np.sum(wrong)} of {wrong.size} rows have NaN or infinite logits (-inf beside"

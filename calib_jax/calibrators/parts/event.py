@@ -24,7 +24,7 @@ from calib_jax.core.arrays import as_numbers, concrete
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
-from calib_jax.core.values import Stated
+from calib_jax.core.values import Stated, judge
 
 # The inputs of the calibrators of an event, and the names of those that need probabilities.
 WAYS = {
@@ -128,7 +128,7 @@ def values_of(name: str, params: OfEvent, values: Any) -> Array:
     if isinstance(params, OfScore):
         refuse_infinite(name, values)
     elif concrete(values):
-        Stated(values.reshape(-1), jnp.zeros(values.size)).columns(name)  # refuses 1.5, -1, NaN
+        judge(name, values.reshape(-1, 1), jnp.zeros(values.size, int), None)
     return at_least_float32(values)
 
 
@@ -169,9 +169,7 @@ def mean_nll(confidence: Array, correct: Array, weights: Array | None) -> Scalar
 
 
 def refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> None:
-    """Raise an error for answers that are all right or all wrong, or none at all."""
-    if correct.size == 0:
-        raise ValueError(f"{name}: there are no answers.")
+    """Raise an error for answers that are all right or all wrong."""
     if not concrete(correct, weights):
         return
     counts = np.asarray(correct)[... if weights is None else np.asarray(weights) > 0]
