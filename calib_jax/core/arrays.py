@@ -142,15 +142,11 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             f"{name}: labels {labels.shape} must be integers, got {labels.dtype}: cast numbers of"
             " classes, labels.astype(int)."
         )
+    hint = ""
     if soft_labels and labels.shape == logits.shape:
         if jnp.issubdtype(labels.dtype, jnp.floating):
             return logits, labels
-        raise TypeError(
-            f"{name}: logits {logits.shape} need labels of shape {batch}, but the labels"
-            f" {labels.shape} are {labels.dtype}: one-hot labels must be floating point,"
-            " labels.astype(float)."
-        )
-    hint = ""
+        hint = ": one-hot labels must be floating point, labels.astype(float)"
     if logits.ndim == 1 or logits.shape[-1] == 1:
         hint = ": binary logits need two classes, calib_jax.binary(logits)"
     elif logits.ndim > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):

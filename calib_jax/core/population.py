@@ -15,21 +15,24 @@ References:
   and Kull 2024, Improving Calibration by Relating Focal Loss, Temperature Scaling, and Properness.
 """
 
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.names import nearest
 
-_Parts = tuple[np.ndarray, np.ndarray | float]
-_Step = Callable[[np.ndarray, np.ndarray], _Parts]  # q and p to p g and c
+_Step = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | float]]
+# For q: u, its derivative by q_y, and the function of a [rows, classes] that computes for each k
+# the sum of a_y du_y/dq_k over y other than k; None if u_y depends on q_y alone.
+_Across = Callable[[np.ndarray], np.ndarray]
+_Uncertainty = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, _Across | None]]
 
 _LEAST = 1e-300
 _STEPS, _STEADY, _EXACT = 300, 100, 1e-10
 _LARGEST_INVERSE = 2.0  # beyond, p_k / l'(q_k) of inverse focal loss is not increasing in q_k
-PROPER = ("cross_entropy", "brier", "mmce", "mmce_weighted", "mdca", "dca", "esd")
+_PROPER = ("cross_entropy", "brier", "mmce", "mmce_weighted", "mdca", "dca", "esd")
 _REASONS = {
     "adafocal": "its gamma follows the calibration on validation data during training",
     "class_adaptive_margin": "its weights follow the validation data during training",
@@ -41,32 +44,18 @@ _REASONS = {
 def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     """Compute the minimiser or the stationary point of the expected loss; see `losses`."""
     p = np.asarray(p, np.float64)
-    if p.ndim < 1 or p.shape[-1] < 2 or not np.all((p >= 0) & (p <= 1)):
+    is_distribution = p.ndim and np.all(p >= 0) and np.allclose(p.sum(axis=-1), 1, atol=1e-4)
+    if not is_distribution:
         raise ValueError(
-            f"p must be class probabilities [*batch, classes], got an array of shape {p.shape}."
+            "p must be class probabilities [*batch, classes] with sum 1 over the last axis, got an"
+            f" array of shape {p.shape}."
         )
-    if not np.allclose(p.sum(axis=-1), 1, atol=1e-4):
-        raise ValueError("p must be class probabilities with sum 1 over the last axis.")
-    if loss not in _MINIMIZERS:
-        reason = _REASONS.get(loss)
-        if reason:
-            raise ValueError(f"{loss} has no population minimiser: {reason}.")
-        raise ValueError(
-            f"{loss!r} has no known population minimiser{nearest(loss, tuple(_MINIMIZERS))}"
-            f" Losses that have one: {', '.join(sorted(_MINIMIZERS))}."
-        )
+    if loss in _REASONS:
+        raise ValueError(f"{loss} has no population minimiser: {_REASONS[loss]}.")
+    checks.one_of("loss with a population minimiser", loss, _MINIMIZERS)
     p = np.maximum(p, _LEAST)
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
-    try:
-        q = _MINIMIZERS[loss](rows, **options)
-    except TypeError as error:
-        raise TypeError(f"population minimiser of {loss}: {error}") from None
-    return np.asarray(q).reshape(p.shape)
-
-
-def names() -> tuple[str, ...]:
-    """Return the names of the losses that have a population minimiser."""
-    return tuple(sorted(_MINIMIZERS))
+    return np.asarray(_MINIMIZERS[loss](rows, **options)).reshape(p.shape)
 
 
 def _solve(p: np.ndarray, step: _Step, power: float) -> np.ndarray:
@@ -108,29 +97,18 @@ def _normalized(numerator: np.ndarray, shift: np.ndarray | float) -> np.ndarray:
     return numerator / (value + shift)
 
 
-def _gradient(weighting: str) -> bool:
+def _weighted(p: np.ndarray, uncertainty: _Uncertainty, power: float, weighting: str) -> np.ndarray:
+    """Solve for cross-entropy times an uncertainty score u, which "gradient" makes a constant."""
     checks.one_of("weighting", weighting, ("loss", "gradient"))
-    return weighting == "gradient"
 
+    def step(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray | float]:
+        u, slope, across = uncertainty(q)
+        if weighting == "gradient":
+            return p * u, 0.0
+        surprise = -p * np.log(np.maximum(q, _LEAST))
+        return p * u - q * surprise * slope, 0.0 if across is None else across(surprise)
 
-def _focal(p: np.ndarray, *, gamma: float = 3.0, weighting: str = "loss") -> np.ndarray:
-    return _powers_of_rest(p, lambda q: np.full_like(q, gamma), gamma, weighting)
-
-
-def _powers_of_rest(
-    p: np.ndarray, gamma_of: Callable[[np.ndarray], np.ndarray], largest: float, weighting: str
-) -> np.ndarray:
-    """Solve for the weight (1 - q_y)^gamma(q_y), whose gamma is a constant in the gradient."""
-    of_gradient = _gradient(weighting)
-
-    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
-        gamma, rest = gamma_of(q), _rest(q)
-        weight = rest**gamma
-        if not of_gradient:
-            weight = weight - gamma * q * rest ** (gamma - 1) * np.log(np.maximum(q, _LEAST))
-        return p * weight, 0.0
-
-    return _solve(p, step, largest)
+    return _solve(p, step, power)
 
 
 def _rest(q: np.ndarray) -> np.ndarray:
@@ -143,17 +121,8 @@ def _rest(q: np.ndarray) -> np.ndarray:
     return np.maximum(rest, _LEAST)
 
 
-def _inverse_focal(p: np.ndarray, *, gamma: float = 1.0, weighting: str = "loss") -> np.ndarray:
-    checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
-    of_gradient = _gradient(weighting)
-
-    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
-        weight = (1 + q) ** gamma
-        if not of_gradient:
-            weight = weight * (1 + gamma * q * np.log(np.maximum(q, _LEAST)) / (1 + q))
-        return p * weight, 0.0
-
-    return _solve(p, step, 0.0)
+def _focal(p: np.ndarray, *, gamma: float = 3.0, weighting: str = "loss") -> np.ndarray:
+    return _flsd(p, thresholds=(), gammas=(gamma,), weighting=weighting)
 
 
 def _flsd(
@@ -163,36 +132,46 @@ def _flsd(
     gammas: Sequence[float] = (5.0, 3.0, 3.0),
     weighting: str = "loss",
 ) -> np.ndarray:
-    gamma_of = _steps(thresholds, gammas)
-    return _powers_of_rest(p, gamma_of, max(gammas), weighting)
+    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
+        gamma, rest = _gamma_of(q, thresholds, gammas), _rest(q)
+        return rest**gamma, -gamma * rest ** (gamma - 1), None
+
+    return _weighted(p, uncertainty, max(gammas), weighting)
 
 
-def _steps(
-    thresholds: Sequence[float], gammas: Sequence[float]
-) -> Callable[[np.ndarray], np.ndarray]:
+def _gamma_of(q: np.ndarray, thresholds: Sequence[float], gammas: Sequence[float]) -> np.ndarray:
     checks.ascending("thresholds", thresholds)
-    return lambda q: np.asarray(gammas, np.float64)[np.searchsorted(thresholds, q, side="right")]
+    return np.asarray(gammas, np.float64)[np.searchsorted(thresholds, q, side="right")]
+
+
+def _inverse_focal(p: np.ndarray, *, gamma: float = 1.0, weighting: str = "loss") -> np.ndarray:
+    checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
+
+    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
+        return (1 + q) ** gamma, gamma * (1 + q) ** (gamma - 1), None
+
+    return _weighted(p, uncertainty, 0.0, weighting)
 
 
 def _dual_focal(
     p: np.ndarray, *, gamma: float = 5.0, runner_up: str = "below", weighting: str = "loss"
 ) -> np.ndarray:
     checks.one_of("runner_up of a population minimiser", runner_up, ("below",))
-    of_gradient = _gradient(weighting)
 
-    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
+    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Across]:
         order = np.argsort(-q, axis=-1, kind="stable")
-        sorted_q, sorted_p, rest = (np.take_along_axis(a, order, -1) for a in (q, p, _rest(q)))
-        base = rest + np.pad(sorted_q[:, 1:], ((0, 0), (0, 1)))
-        numerator, shift = sorted_p * base**gamma, np.zeros_like(q)
-        if not of_gradient:
-            of_base = -gamma * sorted_p * base ** (gamma - 1) * np.log(sorted_q)
-            numerator = numerator + sorted_q * of_base
-            shift[:, 1:] = of_base[:, :-1]
-        back = np.argsort(order, axis=-1)
-        return np.take_along_axis(numerator, back, -1), np.take_along_axis(shift, back, -1)
+        more, less = order[:, :-1], order[:, 1:]  # neighbours in the order of q
 
-    return _solve(p, step, gamma)
+        def moved(values: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+            beside = np.zeros_like(values)
+            np.put_along_axis(beside, target, np.take_along_axis(values, source, -1), axis=-1)
+            return beside
+
+        base = _rest(q) + moved(q, less, more)
+        slope = gamma * base ** (gamma - 1)
+        return base**gamma, -slope, lambda a: moved(a * slope, more, less)
+
+    return _weighted(p, uncertainty, gamma, weighting)
 
 
 def _generalized_brier(
@@ -204,9 +183,9 @@ def _generalized_brier(
     weighting: str = "gradient",
 ) -> np.ndarray:
     checks.one_of("reading", reading, ("norm", "sum"))
-    if reading == "sum":  # the sum of powers is the norm with beta = gamma
-        beta = gamma
-    return _distances(p, lambda q: np.full_like(q, gamma), gamma, beta, weighting)
+    beta = gamma if reading == "sum" else beta  # the sum of powers is the norm with beta = gamma
+    fixed: Any = {"thresholds": (), "gammas": (gamma,)}
+    return _adaptive_generalized_brier(p, **fixed, beta=beta, weighting=weighting)
 
 
 def _adaptive_generalized_brier(
@@ -217,33 +196,23 @@ def _adaptive_generalized_brier(
     beta: float = 2.0,
     weighting: str = "gradient",
 ) -> np.ndarray:
-    return _distances(p, _steps(thresholds, gammas), max(gammas), beta, weighting)
-
-
-def _distances(
-    p: np.ndarray,
-    gamma_of: Callable[[np.ndarray], np.ndarray],
-    largest: float,
-    beta: float,
-    weighting: str,
-) -> np.ndarray:
     r"""Solve for the weight $d_y^{\gamma / \beta}$, $d_y = \sum_k |1_{k = y} - q_k|^\beta$."""
     checks.at_least("beta", beta, 1, " to be a norm")
-    of_gradient = _gradient(weighting)
 
-    def step(q: np.ndarray, p: np.ndarray) -> _Parts:
-        gamma, rest, powers = gamma_of(q), _rest(q), q**beta
-        distance = rest**beta + _rest(powers / powers.sum(-1, keepdims=True)) * powers.sum(
-            -1, keepdims=True
-        )
-        weight = distance ** (gamma / beta)
-        if of_gradient:
-            return p * weight, 0.0
-        part = -gamma * p * np.log(q) * weight / distance
-        others = part.sum(axis=-1, keepdims=True) - part
-        return p * weight + q * part * rest ** (beta - 1), q ** (beta - 1) * others
+    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Across]:
+        gamma, rest, powers = _gamma_of(q, thresholds, gammas), _rest(q), q**beta
+        total = powers.sum(axis=-1, keepdims=True)
+        distance = rest**beta + _rest(powers / total) * total
+        u = distance ** (gamma / beta)
+        of_power = gamma * u / distance
 
-    return _solve(p, step, largest)
+        def across(a: np.ndarray) -> np.ndarray:
+            parts = a * of_power
+            return q ** (beta - 1) * (parts.sum(axis=-1, keepdims=True) - parts)
+
+        return u, -of_power * rest ** (beta - 1), across
+
+    return _weighted(p, uncertainty, max(gammas), weighting)
 
 
 def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "others") -> np.ndarray:
@@ -303,32 +272,27 @@ def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.
     return q / q.sum(axis=-1, keepdims=True)
 
 
-def _with(function: Callable[..., np.ndarray], **fixed: Any) -> Callable[..., np.ndarray]:
-    return lambda p, **options: function(p, **{**fixed, **options})
-
-
 def _same(p: np.ndarray, **options: Any) -> np.ndarray:
     """Return p, the minimiser of a proper loss, or of one with a penalty that is 0 at p."""
     return p
 
 
-_FLSD53: dict[str, Any] = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
 _MINIMIZERS: Mapping[str, Callable[..., np.ndarray]] = {
-    **dict.fromkeys(PROPER, _same),
+    **dict.fromkeys(_PROPER, _same),
     "focal": _focal,
-    "fl_gra": _with(_focal, weighting="gradient"),
+    "fl_gra": functools.partial(_focal, weighting="gradient"),
     "inverse_focal": _inverse_focal,
     "flsd53": _flsd,
-    "flsd532": _with(_flsd, gammas=(5.0, 3.0, 2.0)),
-    "flsd53_gra": _with(_flsd, weighting="gradient"),
+    "flsd532": functools.partial(_flsd, gammas=(5.0, 3.0, 2.0)),
+    "flsd53_gra": functools.partial(_flsd, weighting="gradient"),
     "dual_focal": _dual_focal,
-    "dfl_gra": _with(_dual_focal, weighting="gradient"),
-    "bsce": _with(_generalized_brier, weighting="loss"),
+    "dfl_gra": functools.partial(_dual_focal, weighting="gradient"),
+    "bsce": functools.partial(_generalized_brier, weighting="loss"),
     "bsce_gra": _generalized_brier,
     "bsce_adaptive_gra": _adaptive_generalized_brier,
     "label_smoothing": _label_smoothing,
     "margin_smoothing": _margin_smoothing,
-    "max_suppression": _with(_margin_smoothing, margin=0.0),
+    "max_suppression": functools.partial(_margin_smoothing, margin=0.0),
     "entropy_regularized": _entropy_regularized,
 }
 
