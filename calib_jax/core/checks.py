@@ -1,4 +1,4 @@
-"""Checks of options, run once at trace time: numbers, seeds, keys and names of choices."""
+"""Checks of options, run once at trace time: numbers, seeds, keys, names; and catalogues."""
 
 import functools
 from collections.abc import Callable, Collection
@@ -9,10 +9,12 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core.arrays import concrete as concrete
-from calib_jax.core.names import closest, short
+from calib_jax.core.names import check_options, short
 from calib_jax.core.names import nearest as nearest
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
+_Member = TypeVar("_Member")
+_Entry = TypeVar("_Entry")
 
 
 def random_key(key: Any) -> None:
@@ -115,16 +117,56 @@ def same_length(**named: Any) -> None:
 
 
 def one_of(name: str, value: Any, choices: Collection[str]) -> None:
-    """Validate that a name is among the choices; the error lists all, or the nearest of many."""
+    """Validate that a name is among the choices; the error names the nearest, or all of a few."""
     if isinstance(value, str) and value in choices:
         return
     hint = nearest(value, choices) if isinstance(value, str) else "."
-    if len(choices) <= 10:
-        listed = ", ".join(map(repr, choices))
-        raise ValueError(f"{name} must be one of {listed}, got {short(value)}{hint}")
-    if not isinstance(value, str):
-        raise TypeError(f"the name of the {name} must be a string, got {short(value)}.")
-    if hint == ".":
-        near = closest(value, choices, n=5, cutoff=0)
-        hint = f"; the closest of {len(choices)} are {', '.join(map(repr, near))}."
-    raise ValueError(f"no {name} is called {short(value)}{hint}")
+    if len(choices) > 10:
+        raise ValueError(f"no {name} is called {short(value)}{hint}")
+    listed = ", ".join(map(repr, choices))
+    raise ValueError(f"{name} must be one of {listed}, got {short(value)}{hint}")
+
+
+class Catalogue(dict[str, _Member]):
+    """A table from names to members; an error for an unknown name suggests the nearest name.
+
+    >>> pets = Catalogue("pet")
+    >>> @pets.register("cat")
+    ... def cat(*, lives=9): return lives
+    >>> pets.make("cat", lives=7)
+    7
+    >>> pets
+    Catalogue(pet: cat)
+    >>> pets.make("cta")
+    Traceback (most recent call last):
+    ValueError: pet must be one of 'cat', got 'cta'; did you mean 'cat'?
+    """
+
+    def __init__(self, kind: str) -> None:
+        """Create an empty catalogue; `kind` is the word for a member in error messages."""
+        super().__init__()
+        self.kind = kind
+
+    def register(self, name: str) -> Callable[[_Entry], _Entry]:
+        """Register a member under a name; raise ValueError if the name is taken."""
+
+        def enter(member: _Entry) -> _Entry:
+            if name in self:
+                raise ValueError(f"the {self.kind} {name!r} exists already: choose another name.")
+            self[name] = cast(_Member, member)
+            return member
+
+        return enter
+
+    def make(self, name: str, /, **options: Any) -> Any:
+        """Validate the options and call the factory registered under `name` with them."""
+        factory: Any = self[name]
+        check_options(name, factory, options)
+        return factory(**options)
+
+    def __missing__(self, name: Any) -> Any:
+        """Raise ValueError for a name without a member."""
+        one_of(self.kind, name, self)
+
+    def __repr__(self) -> str:
+        return f"Catalogue({self.kind}: {', '.join(self)})"

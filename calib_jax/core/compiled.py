@@ -9,17 +9,12 @@ import jax
 _LEAST_SECONDS = 0.1
 
 
-def user_folder() -> pathlib.Path:
-    """Return the folder of compiled programs in the user's cache folder."""
-    above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-    return pathlib.Path(above) / "calib_jax" / "compiled"
-
-
 def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | None:
     """Store compiled programs in a folder, and reuse the programs already stored there.
 
     Args:
-      folder: by default JAX's configured folder, or else `user_folder`. "" stores nothing.
+      folder: by default JAX's configured folder, or else one in the user's cache folder.
+        "" stores nothing.
 
     Returns:
       the folder in use; None if nothing is stored, including when the folder cannot be written.
@@ -31,7 +26,9 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
         jax.config.update("jax_compilation_cache_dir", None)
         return None
     try:
-        folder = user_folder() if folder is None else pathlib.Path(folder)
+        above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        folder = pathlib.Path(above, "calib_jax", "compiled") if folder is None else folder
+        folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
         return None

@@ -8,7 +8,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.examples import Examples, Source, weighted_labels
 from calib_jax.core.types import PyTree
 from calib_jax.data.text.subwords import Subwords

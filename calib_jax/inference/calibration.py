@@ -31,7 +31,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import check_options
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array, Labels, Logits
@@ -100,7 +100,6 @@ def calibration_test(
     >>> inference.calibration_test("spiegelhalter", logits, labels).p_value < 1e-6
     True
     """
-    _TESTS.check_name(name)
     test = _TESTS[name]
     if name not in BOUNDED:  # the options of a metric are checked by the metric
         check_options(name, test, options)

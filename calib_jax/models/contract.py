@@ -28,7 +28,7 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.core import checks
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.types import Array, PyTree
 from calib_jax.models.initializers import recipe
 

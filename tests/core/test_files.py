@@ -15,7 +15,6 @@ from calib_jax.core.files import reading, writing
 ARRAYS = {
     "floats": np.linspace(0, 1, 7, dtype=np.float32).reshape(7, 1),
     "big_endian": np.arange(5, dtype=">i8"),
-    "long": np.arange(3, dtype=np.longdouble),
     "texts": np.array(["a", "bc"]),
     "empty": np.zeros((0, 3)),
     "fortran": np.asfortranarray(np.arange(6).reshape(2, 3)),
@@ -98,7 +97,7 @@ def test_texts_and_json(tmp_path):
         (b"[1]", r"it holds no mapping, but '\[1\]'"),
         (b"{", "Expecting"),
         (b"\xff\xfe\xff", "not in UTF-8"),
-        (b"[" * 100_000, "nested too deeply"),
+        (b"[" * 100_000, "recursion"),
     ):
         path.write_bytes(content)
         with pytest.raises(reading.Unreadable, match=message):

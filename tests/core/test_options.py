@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calib_jax.core import checks, names
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.import_paths import name_and_options, object_at
 
 
@@ -53,8 +53,6 @@ def test_of_many_choices_the_nearest_are_named():
     choices = [f"choice_{number}" for number in range(20)]
     with pytest.raises(ValueError, match=r"no kind is called 'choice_4_'; did you mean 'choice_4'"):
         checks.one_of("kind", "choice_4_", choices)
-    with pytest.raises(ValueError, match="the closest of 20 are "):
-        checks.one_of("kind", "zzz", choices)
 
 
 def test_an_unknown_option_gets_the_nearest_name():

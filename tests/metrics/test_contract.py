@@ -7,7 +7,7 @@ import jax.numpy as jnp
 import pytest
 
 from calib_jax import metrics
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import options_of
 from calib_jax.metrics.contract import metric as contract
 from calib_jax.metrics.fixed_bins import BrierParts

@@ -17,15 +17,12 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Integer, jaxtyped
 
-from calib_jax.calibrators.parts import event
-from calib_jax.calibrators.parts.contract import Code, State
+from calib_jax.calibrators.parts.contract import State
 from calib_jax.calibrators.parts.event import OfProbability, OfScore
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.files import reading, writing
 from calib_jax.core.names import check_options
-from calib_jax.core.types import Array
 
 _Calibrator = TypeVar("_Calibrator")
 
@@ -46,7 +43,7 @@ def register(name: str) -> Callable[[_Calibrator], _Calibrator]:
 
     It has `Params`, a NamedTuple of arrays, `fit(logits, labels, weights=None) -> Params`, and
     `apply(params, logits) -> logits`. `save`, `load` and reports then take its name. `load` also
-    needs a field `state: State` in `Params`, and shapes in the annotations of the others.
+    needs a field `state: State` in `Params`.
 
     >>> import jax.numpy as jnp
     >>> from typing import NamedTuple
@@ -91,7 +88,6 @@ def named(name: str, **options: Any) -> Calibrator:
     Traceback (most recent call last):
     ValueError: no calibrator is called 'temprature'; did you mean 'temperature'?
     """
-    _CATALOGUE.check_name(name)
     member = _CATALOGUE[name]
     if not options:
         return member
@@ -132,61 +128,22 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
 def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     """Load a file written by `save`: return the calibrator's name and its parameters."""
     with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
-        name, of_event = _described(file[_ABOUT])
+        about = json.loads(str(file[_ABOUT]))
+        name, event = about["name"], about.get("event")
+        if about["format"] != FORMAT or name not in _CATALOGUE:
+            raise ValueError(
+                f"it holds {name!r} in format {about['format']}; known are"
+                f" {', '.join(_CATALOGUE)} in format {FORMAT}"
+            )
         kind = _CATALOGUE[name].Params
-        hints = {field: hint for field, hint in kind.__annotations__.items() if field != "state"}
-        hints |= {f"state/{field}": hint for field, hint in State.__annotations__.items()}
-        if of_event == "score" and event.WAYS[name] == "place":
-            hints[_SCORES] = Float[Array, " scores"]
-        odd = sorted({*hints, _ABOUT} ^ set(file.names))
+        fields = [field for field in kind._fields if field != "state"]
+        state_fields = [f"state/{field}" for field in State._fields]
+        odd = sorted({*fields, *state_fields} ^ {*file.names} - {_ABOUT, _SCORES})
         if odd:
             raise ValueError(f"it does not hold what {name} needs: {', '.join(odd)} differ")
-        arrays = {field: file[field] for field in hints}
-        _check(arrays, hints)
-        leaves = {field: jnp.asarray(array) for field, array in arrays.items()}
-        scores = leaves.pop(_SCORES, None)
-        if scores is not None and jnp.any(scores[..., 1:] < scores[..., :-1]):
-            raise ValueError("the scores are not sorted")
-        state = State(*(leaves.pop(f"state/{field}") for field in State._fields))
-        params = kind(**leaves, state=state)
-    if of_event == "score":
-        return name, OfScore(params, scores)
-    return name, OfProbability(params) if of_event else params
-
-
-def _described(about: np.ndarray) -> tuple[str, str]:
-    """Read from the JSON text the calibrator's name, and which event it calibrates, or ""."""
-    description = json.loads(str(about)) if about.dtype.kind == "U" and about.ndim == 0 else None
-    if not (isinstance(description, dict) and isinstance(description.get("name"), str)):
-        raise ValueError(f"{_ABOUT} does not hold a name")
-    name, of_event = description["name"], description.get("event", "")
-    if description.get("format") != FORMAT or name not in _CATALOGUE:
-        raise ValueError(
-            f"it holds {name!r} in format {description.get('format')}; known are"
-            f" {', '.join(_CATALOGUE)} in format {FORMAT}"
-        )
-    if of_event not in ("", "probability", "score") or (of_event and name not in event.WAYS):
-        raise ValueError(f"{name} does not calibrate {of_event!r}")
-    return name, of_event
-
-
-def _check(arrays: Mapping[str, np.ndarray], hints: Mapping[str, Any]) -> None:
-    """Check shapes and dtypes against the annotations, and that parameters are finite.
-
-    Stacked fits have leading axes, the same for all arrays.
-    """
-    code = arrays["state/code"]
-    usable = code != Code.UNUSABLE
-    with jaxtyped("context"):
-        # A size such as bins+1 can be compared after bins is known.
-        for field, hint in sorted(hints.items(), key=lambda item: "+" in item[1].dim_str):
-            array = arrays[field]
-            if array.dtype.kind not in ("iu" if hint.dtype is Integer else "f"):
-                raise ValueError(f"{field} is of {array.dtype}")
-            stacked = array.size and array.shape[: code.ndim] == code.shape
-            if not (stacked and isinstance(jnp.asarray(array[(0,) * code.ndim]), hint)):
-                raise ValueError(f"{field} has shape {array.shape}, and not [{hint.dim_str}]")
-            if not field.startswith("state/") and not np.isfinite(array[usable]).all():
-                raise ValueError(f"{field} is not finite")
-    if not np.all((code >= min(Code)) & (code <= max(Code))):
-        raise ValueError(f"{code.max()} is no state")
+        parts = {field: jnp.asarray(file[field]) for field in file.names if field != _ABOUT}
+    state = State(*(parts[field] for field in state_fields))
+    params = kind(**{field: parts[field] for field in fields}, state=state)
+    if event == "score":
+        return name, OfScore(params, parts.get(_SCORES))
+    return name, OfProbability(params) if event else params

@@ -73,10 +73,6 @@ def _reason(error: BaseException) -> str:
     """Summarise an exception in a few words, for the middle of a sentence."""
     if isinstance(error, UnicodeDecodeError):
         return "it is not in UTF-8"
-    if isinstance(error, RecursionError):
-        return "it is nested too deeply"
-    if isinstance(error, MemoryError):
-        return "it asks for more memory than there is"
     text = (isinstance(error, OSError) and error.strerror) or str(error)
     if "allow_pickle" in text or "Python objects" in text:
         return "it is damaged, or holds pickled objects, which are never read"

@@ -39,7 +39,7 @@ import jax
 import numpy as np
 
 from calib_jax.core import arrays, values
-from calib_jax.core.catalogue import Catalogue
+from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import known_options, short
 from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
@@ -382,5 +382,4 @@ def named(name: str, **options: Any) -> AnyMetric:
     """
     if name == "ace":
         raise ValueError(ACE)
-    _CATALOGUE.check_name(name)
     return _CATALOGUE[name].with_options(**options)
