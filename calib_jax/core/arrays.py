@@ -90,7 +90,8 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
         given = f"{array.dtype}" if array.ndim else short(values)
     except ValueError:
         given = f"lists of different lengths in a {type(values).__name__}"
-    raise TypeError(f"{name}: {what} must be real numbers, got {given}.".removeprefix(": "))
+    hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
+    raise TypeError(f"{name}: {what} must be real numbers{hint}, got {given}.".removeprefix(": "))
 
 
 def as_labels(labels: Any) -> Array:

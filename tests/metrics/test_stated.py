@@ -101,7 +101,7 @@ def test_wrong_answers_are_refused():
     stated = metrics.Stated([0.5, 0.2], [1, 0])
     with pytest.raises(ValueError, match=r"2 of 2 confidences are outside .* percent by 100"):
         metrics.ece(metrics.Stated([87.0, 12.0], [1, 0]))
-    with pytest.raises(ValueError, match="correct must be True or False, 1 or 0, got 2"):
+    with pytest.raises(ValueError, match="1 of 2 labels are not among the 2 classes, 2 is one"):
         metrics.ece(metrics.Stated([0.5, 0.2], [1, 2]))
     with pytest.raises(ValueError, match="one value for each answer"):
         metrics.ece(metrics.Stated([0.5, 0.2], [1]))
