@@ -113,5 +113,5 @@ def test_wrong_answers_are_refused():
         metrics.ece(stated, excluded_class=1)
     with pytest.raises(TypeError):
         losses.focal(stated, np.array([0, 1]))
-    with pytest.raises(ValueError, match="one column states confidences"):
+    with pytest.raises(ValueError, match="converts the one logit of a binary model"):
         metrics.ece(np.array([[2.0], [-3.0]]), np.array([0, 1]))
