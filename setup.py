@@ -113,6 +113,8 @@ setup(
         # Calibrators as estimators: calib_jax.calibrators.scikit_learn.
         "sklearn": SKLEARN,
         "tensorboard": ["tensorboardX>=2.6.2"],
+        # Compilers of accelerators, without the devices: experiments.benchmarks.topologies.
+        "topologies": ["jax-cuda13-plugin", "libtpu"],
         # Word pieces of a BERT, and subwords of translations.
         "text": TEXT,
         "wandb": ["wandb>=0.19.10"],

@@ -121,9 +121,16 @@ def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch class
 
 
 def true_class(rows: Float[Array, "*batch classes"], labels: Labels) -> PerExample:
-    """Gather each row's entry at its label; labels out of range are clipped."""
-    index = jnp.clip(widened(labels), 0, rows.shape[-1] - 1)[..., None]
-    return jnp.take_along_axis(rows, index, axis=-1)[..., 0]
+    """Select each row's entry at its label; labels out of range are clipped.
+
+    A CPU gathers it. An accelerator sums over a mask, which fuses with the computation of the rows;
+    a gather would transpose them on a TPU.
+    """
+    index = jnp.clip(widened(labels), 0, rows.shape[-1] - 1)
+    if jax.default_backend() == "cpu":
+        return jnp.take_along_axis(rows, index[..., None], axis=-1)[..., 0]
+    marked = jnp.where(is_true_class(index, rows.shape[-1]), rows, jnp.zeros((), rows.dtype))
+    return jnp.sum(marked, axis=-1, dtype=rows.dtype)
 
 
 def with_true_class(

@@ -59,13 +59,14 @@ class OurLoop:
             variables, objective, tx, CLASSES, 0, class_counts=np.full(CLASSES, batch_size)
         )
         step = train.make_train_step(train.linen(module), objective, tx, reduction="sum")
-        self._step = jax.jit(step, donate_argnums=0)
-        self._batch = train.Batch(inputs, labels, jnp.ones(batch_size), jnp.arange(batch_size))
+        self.step = step
+        self._jitted = jax.jit(step, donate_argnums=0)
+        self.batch = train.Batch(inputs, labels, jnp.ones(batch_size), jnp.arange(batch_size))
 
     def __call__(self) -> None:
         """Do the steps, and wait."""
         for _ in range(self.steps):
-            self.state, _ = self._step(self.state, self._batch)
+            self.state, _ = self._jitted(self.state, self.batch)
         jax.block_until_ready(self.state.params)
 
 

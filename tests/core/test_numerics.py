@@ -80,6 +80,24 @@ def test_entries_at_the_true_class(monkeypatch, backend, adding, shape, scalar):
     np.testing.assert_allclose(to_values, picked.sum() if scalar else picked, rtol=1e-6)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_the_entry_at_the_true_class_is_the_same_by_a_gather_and_by_a_mask(monkeypatch, dtype):
+    rows = np.random.default_rng(0).normal(0, 9, (6, 5)).astype(np.float32)
+    rows[0, 1:3], rows[1, 4] = (np.nan, np.inf), -np.inf
+    rows, labels = jnp.asarray(rows).astype(dtype), jnp.array([0, 4, -1, 5, 255, 2])
+    found = []
+    for backend in ("cpu", "tpu"):
+        monkeypatch.setattr(jax, "default_backend", lambda name=backend: name)
+        found.append(numerics.true_class(rows, labels))
+        if dtype == "float32":
+            of_sum = lambda z: jnp.sum(numerics.true_class(z, labels)[1:] ** 2)  # noqa: E731
+            found.append(jax.grad(of_sum)(rows))
+    middle = len(found) // 2
+    for gathered, masked in zip(found[:middle], found[middle:], strict=True):
+        assert masked.dtype == gathered.dtype
+        np.testing.assert_array_equal(masked, gathered)
+
+
 @pytest.mark.parametrize("write", [numerics.with_true_class, numerics.add_to_true_class])
 def test_a_label_out_of_range_stays_in_its_row(write):
     rows = np.arange(12.0, dtype=np.float32).reshape(3, 4)

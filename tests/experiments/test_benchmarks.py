@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import models
-from experiments.benchmarks import coverage, timing, training
+from experiments.benchmarks import coverage, timing, topologies, training
 from tests.experiments import processes
 
 
@@ -148,3 +148,26 @@ def test_a_command_prints_its_rows_and_writes_them(name, tmp_path):
 )
 def test_a_wrong_flag_is_refused(name, flag, message):
     assert message in processes.finish(f"benchmarks.{name}", flag, code=2)
+
+
+def test_kernels_of_a_compiled_program_are_counted():
+    program = """
+%fused (a: f32[4]) -> f32[4] {
+  %a = f32[4]{0} parameter(0)
+  ROOT %e = f32[4]{0} exponential(%a)
+}
+
+%body (b: (f32[4])) -> (f32[4]) {
+  %b = (f32[4]{0}) parameter(0)
+  %c = f32[4]{0} get-tuple-element(%b), index=0
+  %d = f32[4]{0} copy(%c)
+  ROOT %t = (f32[4]{0}) tuple(%d)
+}
+
+ENTRY %main (x: f32[4]) -> f32[4] {
+  %x = f32[4]{0} parameter(0)
+  %f = f32[4]{0} fusion(%x), kind=kLoop, calls=%fused
+  ROOT %w = (f32[4]{0}) while(%f), condition=%other, body=%body
+}
+"""
+    assert topologies.counted(program) == {"kernels": 2, "copies": 1}

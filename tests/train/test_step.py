@@ -113,9 +113,11 @@ def test_padding_changes_nothing(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
 @pytest.mark.parametrize("name", ["cross_entropy", "recall"])
-def test_a_batch_without_a_label_leaves_everything_where_it_is(name, x64):
+def test_a_batch_without_a_label_leaves_everything_where_it_is(monkeypatch, name, backend, x64):
     """Momentum, Adam's moments, weight decay and averages too: nothing was seen to learn from."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
     objective = losses.objective(name)
     tx = optax.chain(optax.add_decayed_weights(1e-2), optax.trace(0.9), optax.adam(1e-2))
     batch = batch_of(tasks.examples(12))
