@@ -553,3 +553,13 @@ def test_second_derivatives(name):
 
 def test_defaults_are_the_recorded_ones():
     assert_recorded("losses")
+
+
+def test_a_batch_of_weight_zero_is_worth_nothing():
+    logits, labels, _ = batch()
+    for member in DEFAULTS:
+        objective = member.objective
+        state = initial_state(objective, 5)
+        evidence = objective.evidence(state, logits, labels, jnp.zeros(16))
+        assert jax.tree.all(jax.tree.map(lambda leaf: jnp.all(jnp.isfinite(leaf)), evidence))
+        assert not jnp.any(objective.value(state, logits, labels, jnp.zeros(16))), member
