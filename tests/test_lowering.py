@@ -68,29 +68,21 @@ def step_of(name):
 
 
 @pytest.mark.parametrize("name", some(losses.catalogue(), QUICK_LOSSES))
-def test_every_loss_lowers(name):
+def test_every_loss_lowers_and_takes_64_bits(name):
     step, state, shape = step_of(name)
     for dtype in DTYPES:
         lowered(step, state, *batch(dtype, shape))
-
-
-@pytest.mark.parametrize("name", some(losses.catalogue(), QUICK_LOSSES))
-def test_every_loss_takes_64_bits(name):
     with jax.enable_x64(True):
         step, state, shape = step_of(name)
     traced_with_64_bits(functools.partial(step, state), shape)
 
 
 @pytest.mark.parametrize("name", some(metrics.catalogue(), QUICK_METRICS))
-def test_every_metric_lowers(name):
+def test_every_metric_lowers_and_takes_64_bits(name):
     metric = metrics.named(name)
     for dtype in DTYPES:
         lowered(lambda *data: metric.value(metric.stat(*data)), *batch(dtype))
-
-
-@pytest.mark.parametrize("name", some(metrics.catalogue(), QUICK_METRICS))
-def test_every_metric_takes_64_bits(name):
-    traced_with_64_bits(metrics.named(name))
+    traced_with_64_bits(metric)
 
 
 @pytest.mark.parametrize("name", some(calibrators.catalogue(), {"temperature"}))

@@ -101,33 +101,6 @@ def _of_evidence(name):
     return run
 
 
-def _of_loss(function):
-    """Call a public loss with the arguments that its signature asks for."""
-    parameters = inspect.signature(function).parameters
-    of_images = function.__name__.removesuffix("_penalty") in OF_IMAGES
-
-    def run(*data):
-        logits, labels, weights = _as_images(*data) if of_images else data
-        arguments = {}
-        if "weights" in parameters:
-            arguments["weights"] = weights
-        if "state" in parameters:
-            arguments["state"] = losses.objective(function.__name__).init(NUM_CLASSES, COUNTS)
-        if "uncertainty" in parameters:
-            arguments |= {"uncertainty": lambda p: p.rest, "weighting": "loss"}
-
-        def total(logits):
-            if "calibrated_logits" in parameters:
-                arguments["calibrated_logits"] = logits / 2
-            values = function(logits, labels, **arguments)
-            return jnp.sum(values), values
-
-        (_, values), gradient = jax.value_and_grad(total, has_aux=True)(logits)
-        return values, gradient
-
-    return run
-
-
 def _is_coupled(name):
     """Check whether an objective communicates between devices: its program names their axis."""
     objective = losses.objective(name)
@@ -149,12 +122,6 @@ def uncoupled():
 def coupled():
     names = [name for name in losses.catalogue() if name not in uncoupled()]
     return {name: _of_objective(name) for name in names}
-
-
-@functools.cache
-def functions():
-    public = [getattr(losses, name) for name in losses.__all__]
-    return {f.__name__: _of_loss(f) for f in public if hasattr(f, "unchecked")}
 
 
 @functools.cache
@@ -184,7 +151,6 @@ KINDS = {
     "uncoupled": uncoupled,
     "coupled": coupled,
     "metrics": of_metrics,
-    "functions": functions,
     "evidence": evidence,
     "statistics": of_statistics,
 }
@@ -199,34 +165,24 @@ def on_one_device(kind, dtype=np.float32):
 # Losses and metrics.
 
 
-@functools.cache
-def compiled_on_rows(kind):
-    data = placed(mesh_of("Explicit"), "rows", examples())
-    return jax.jit(together(KINDS[kind]())).lower(*data).compile(), data
-
-
 @pytest.mark.parametrize("kind", some(KINDS, by_default=1))
 def test_rows_of_an_explicit_mesh(kind):
-    program, data = compiled_on_rows(kind)
-    assert_same(jax.device_get(program(*data)), on_one_device(kind))
+    """Terms and gradients of losses keep the sharding of the rows, with `jit` and without."""
+    data = placed(mesh_of("Explicit"), "rows", examples())
+    outcomes = jax.jit(together(KINDS[kind]()))(*data)
+    assert_same(jax.device_get(outcomes), on_one_device(kind))
+    if kind == "uncoupled":
+        outcomes["eager"] = (losses.focal(*data[:2]), data[0])
+        for name, arrays in outcomes.items():
+            assert {jax.typeof(each).sharding.spec[0] for each in arrays} == {"rows"}, name
 
 
-@pytest.mark.parametrize("kind", ["functions", "evidence", "statistics"])
+@pytest.mark.parametrize("kind", ["evidence", "statistics"])
 def test_every_member_can_be_traced(kind):
     """Tracing is enough to find an operation that an Explicit mesh refuses."""
     data = placed(mesh_of("Explicit"), "both", examples())
     shapes = jax.eval_shape(together(KINDS[kind]()), *data)
     assert set(shapes) == set(KINDS[kind]())
-
-
-def test_terms_keep_the_sharding_of_the_labels():
-    """The gradient has the sharding of the logits; and the same without `jit`."""
-    program, data = compiled_on_rows("uncoupled")
-    outcomes = {**program(*data), "eager": (losses.focal(*data[:2]), data[0])}
-    assert len(outcomes) > 20
-    for name, (terms, gradient) in outcomes.items():
-        assert jax.typeof(terms).sharding.spec[0] == "rows", name
-        assert jax.typeof(gradient).sharding.spec[0] == "rows", name
 
 
 def test_eager_calls_on_an_explicit_mesh():

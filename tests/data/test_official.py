@@ -57,6 +57,22 @@ def test_cifar100_takes_the_fine_label_in_every_form(folder):
     assert (dataset.class_names[0], dataset.class_names[99]) == ("apple", "worm")
 
 
+@pytest.mark.parametrize(
+    ("name", "first", "classes"),
+    [
+        ("cifar10", (6, 9, 9, 4, 1, 1, 2, 7, 8, 3), 10),
+        ("cifar100", (19, 29, 0, 11, 1, 86, 90, 28, 23, 31), 100),
+    ],
+)
+def test_the_authors_order_is_known_by_its_first_labels(folder, name, first, classes):
+    for last in (first[-1], 5):
+        parts = {part: tiny.examples(part, classes=classes) for part in tiny.SIZES}
+        parts["train"][1][:10] = (*first[:-1], last)
+        tiny.tfds_images(folder / str(last), name, parts)
+        description = data.named(name, data_dir=str(folder / str(last))).description
+        assert ("on the original order of the images" in description) == (last == first[-1])
+
+
 def test_the_slip_of_cifar100_is_what_the_released_code_computes(folder):
     tiny.cifar100(folder)
     dataset = data.cifar100(data_dir=str(folder), test_normalization="imagenet")

@@ -104,3 +104,10 @@ def test_a_class_without_examples():
     gradient = jax.grad(lambda z: objective.value(state, z, labels, None).sum())(logits)
     np.testing.assert_allclose(gradient, [[-0.25, 0, 0.25]], atol=1e-6)
     assert objective.value(state, logits, jnp.array([1]), None) == np.inf
+
+
+@pytest.mark.parametrize("balancing", ["effective", "inverse", "median"])
+def test_a_class_without_examples_has_weight_zero(balancing):
+    counts = [90, 0, 10, 3]
+    actual = losses.class_weights(counts, balancing=balancing)
+    np.testing.assert_allclose(actual, weights_of(counts, balancing), rtol=1e-4)

@@ -184,3 +184,21 @@ def test_every_metric_of_these_files_has_a_reference():
     elsewhere = {name for name in ours if "debiased" in name}  # test_debiased.py
     assert ours - elsewhere == MEMBERS.keys()
     assert {metrics.named(name).__module__.rpartition(".")[2] for name in ours} == set(FAMILIES)
+
+
+@pytest.mark.parametrize("abstain_cost", [None, 0.4])
+@pytest.mark.parametrize("costs", [None, ((0, 1, 4), (2, 0, 1), (5, 2, -1), (1, 1.5, 2))])
+def test_costs_of_decisions(costs, abstain_cost):
+    logits, labels, weights = sample()
+    matrix = np.array(1 - np.eye(4) if costs is None else costs)
+    if abstain_cost is not None:
+        matrix = np.hstack([matrix, np.full((4, 1), abstain_cost)])
+    expected = reference.softmax(np.asarray(logits, np.float64)) @ matrix
+    decision = expected.argmin(axis=1)
+    options = {"costs": costs, "abstain_cost": abstain_cost}
+    for metric, wanted in (
+        (metrics.expected_cost, matrix[labels, decision]),
+        (metrics.stated_cost, expected.min(axis=1)),
+    ):
+        actual = metric(logits, labels, weights, **options)
+        np.testing.assert_allclose(actual, np.average(wanted, weights=weights), rtol=1e-5)
