@@ -22,21 +22,21 @@ samples that ended in an error, are left out.
 from __future__ import annotations
 
 import json
-import math
 import pathlib
-import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
-from calib_jax.report.harness import total_log_probability
+from calib_jax.report.harness import total
 from calib_jax.report.predictions import counted, listed, shown
 
-_BYTES = 1 << 28  # of a member of an archive
-_ARCHIVE_BYTES = 1 << 32  # of all samples of an archive, of which one at a time is in memory
 _HEADERS = ("header.json", "_journal/start.json")
 _CORRECT = {"C": 1, "I": 0, "N": 0}
+_ADVICE = (
+    "run the task with --logprobs, or let the scorer put a number `confidence` into the metadata of"
+    " its score"
+)
 
 
 def answers(path: pathlib.Path, log: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[str]]:
@@ -46,91 +46,54 @@ def answers(path: pathlib.Path, log: Mapping[str, Any]) -> tuple[list[dict[str, 
       path: the path of the log, for messages.
       log: its content; `samples` may be an iterator.
     """
-    if not isinstance(log.get("eval"), Mapping) or isinstance(log.get("samples"), str | None):
+    if not isinstance(log.get("eval"), Mapping) or "samples" not in log:
         raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
-    model = _inside(log, "eval", "model")
+    model = log["eval"].get("model", "")
     rows: list[dict[str, Any]] = []
     scorers: list[str] = []
-    number = 0
+    left = 0
     for number, sample in enumerate(log["samples"], start=1):
-        scores = _inside(sample, "scores")
-        if not isinstance(scores, Mapping) or not scores:
-            continue
+        scores = sample.get("scores") or {}
         scorers = scorers or list(scores)
-        score = scores.get(scorers[0])
-        value = _inside(score, "value")
-        if value is None or (isinstance(value, float) and math.isnan(value)):  # not scored
+        value = scores[scorers[0]]["value"] if scores else None
+        if value is None or value != value:  # NaN
+            left += 1
             continue
-        question = _inside(sample, "id")
+        question = sample.get("id", number)
         where = f"sample {shown(str(question))} of {path}"
-        rows.append(
-            {
-                **_number(sample, score, where),
-                "correct": _CORRECT.get(value, value) if isinstance(value, str) else value,
-                "question": number if question is None else question,
-                "model": model if isinstance(model, str) else "",
-            }
-        )
+        with reading.guard(where, "an answer with a confidence", _ADVICE, library=True):
+            row = _number(sample, scores[scorers[0]])
+        value = _CORRECT.get(value, value) if isinstance(value, str) else value
+        rows.append(row | {"correct": value, "question": question, "model": model})
     if not rows:
         raise Unreadable(f"{path} has no samples with a score.")
-    if len({next(iter(row)) for row in rows}) > 1:
-        raise Unreadable(f"{path} has a confidence in some samples only: give one to each.")
     notes = []
     if len(scorers) > 1:
         first, *others = map(shown, scorers)
         notes.append(f"{path}: the scorer {first} is read, and not {listed(others)}.")
-    if left := number - len(rows):
+    if left:
         notes.append(f"{path}: {counted(left, 'sample')} without a score left out.")
     return rows, notes
 
 
-def _number(sample: Any, score: Any, where: str) -> dict[str, Any]:
+def _number(sample: Mapping[str, Any], score: Mapping[str, Any]) -> dict[str, Any]:
     """Return the confidence or the score of an answer, by column."""
-    confidence = _inside(score, "metadata", "confidence")
+    confidence = (score.get("metadata") or {}).get("confidence")
     if confidence is not None:
         return {"confidence": confidence}
-    tokens = _inside(sample, "output", "choices", 0, "logprobs", "content")
-    if isinstance(tokens, list) and tokens:
-        values = [_inside(token, "logprob") for token in tokens]
-        return {"score": total_log_probability(values, "logprobs", where)}
-    raise Unreadable(
-        f"{where} has no confidence.\nRun the task with --logprobs, or let the scorer put a"
-        " number `confidence` into the metadata of its score."
-    )
-
-
-def _inside(value: Any, *path: str | int) -> Any:
-    """Follow keys and indices into JSON; None where one of them is missing."""
-    for key in path:
-        if isinstance(value, Mapping):
-            value = value.get(key)
-        elif isinstance(value, list) and isinstance(key, int) and key < len(value):
-            value = value[key]
-        else:
-            return None
-    return value
+    tokens = sample["output"]["choices"][0]["logprobs"]["content"]
+    return {"score": total([token["logprob"] for token in tokens])}
 
 
 def archived(path: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:
     """Read the answers of an archive, one member after the other, within bounds of their sizes."""
     with reading.opened(path, "an evaluation log of Inspect") as file:
-        archive = zipfile.ZipFile(file)
-        members = {member.filename: member for member in archive.infolist()}
-        header = next((members[name] for name in _HEADERS if name in members), None)
-        samples = [m for n, m in members.items() if n.startswith("samples/") and n[-5:] == ".json"]
-        if header is None or not samples:
+        archive = reading.archive(file)
+        names = archive.namelist()
+        header = [name for name in _HEADERS if name in names]
+        samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+        if not header or not samples:
             raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
-        if sum(member.file_size for member in samples) > _ARCHIVE_BYTES:
-            raise ValueError(f"its samples have more than {_ARCHIVE_BYTES:,} bytes")
-        head = _member(archive, header)
-        parsed: Iterator[Any] = (_member(archive, member) for member in samples)
-        return answers(path, {"eval": _inside(head, "eval"), "samples": parsed})
-
-
-def _member(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Any:
-    """Parse the JSON of a member."""
-    if member.file_size > _BYTES:
-        raise ValueError(
-            f"a member has {member.file_size:,} bytes, and at most {_BYTES:,} are read"
-        )
-    return json.loads(archive.read(member))
+        head = json.loads(archive.read(header[0]))
+        parsed = (json.loads(archive.read(name)) for name in samples)
+        return answers(path, {"eval": head["eval"], "samples": parsed})

@@ -1,4 +1,4 @@
-"""Read files of predictions without executing any of their content: which reader, and the checks.
+"""Read files of predictions without executing any of their content: which reader, for which name.
 
 run.npz                       arrays logits, labels and optionally groups, clusters, weights, ...
 logits.npy with labels.npy    both paths are given: LOGITS.npy,LABELS.npy
@@ -22,8 +22,9 @@ import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable as Unreadable
-from calib_jax.report.columns import Request, interpreted
+from calib_jax.report.columns import interpreted
 from calib_jax.report.predictions import Predictions, listed
+from calib_jax.report.roles import Request
 
 KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
@@ -63,80 +64,24 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
     paths = [pathlib.Path(part) for part in name.split(",")]
     endings = [path.suffix.lower() for path in paths]
     how = Request(paths[0], **options)
-    if endings == [".npy"]:
-        raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
-    if endings != [".npy", ".npy"] and endings not in ([each] for each in (*_ENDINGS, ".json")):
-        raise Unreadable(
-            f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, be a log of Inspect that"
-            " ends in .eval or .json, or be LOGITS.npy,LABELS.npy."
-        )
     with reading.guard(paths[0], KIND, library=True):
-        if endings[0] == ".npz":
+        if endings == [".npz"]:
             with reading.npz(paths[0], KIND) as arrays:
-                models = interpreted(arrays.names, arrays.__getitem__, how)
-        elif endings[0] == ".npy":
-            logits, labels = (reading.npy(path, KIND) for path in paths)
-            kind = "probabilities" if how.probabilities else "logits"
-            models = [Predictions(logits, labels, kind=kind)]
-        else:
+                return interpreted(arrays.names, lambda place: arrays[arrays.names[place]], how)
+        if endings == [".npy", ".npy"]:
+            names = ["probabilities" if how.probabilities else "logits", "labels"]
+            how = how._replace(clusters=None, per=None)
+            return interpreted(names, lambda place: reading.npy(paths[place], KIND), how)
+        if len(endings) == 1 and endings[0] in (*_ENDINGS, ".json"):
             from calib_jax.report import tables
 
-            models = tables.read(how)
-        return [checked(name, each, how.first_label) for each in models]
-
-
-def checked(name: str, contents: Predictions, first_label: int) -> Predictions:
-    """Validate shapes, dtypes and values; count labels from 0."""
-    logits, labels, weights = contents[:3]
-    if logits.dtype.kind != "f" or logits.ndim == 0:
-        what = f"{logits.dtype} of shape {logits.shape}"
-        raise Unreadable(f"the logits of {name} must be floating point, one row each, got {what}.")
-    batch = logits.shape if logits.ndim == 1 else logits.shape[:-1]
-    groups = contents.groups if isinstance(contents.groups, dict) else {"groups": contents.groups}
-    others = {"labels": labels, "weights": weights, "clusters": contents.clusters, **groups}
-    for key, values in (others | {"questions": contents.questions}).items():
-        if values is not None and values.shape != batch:
-            raise Unreadable(
-                f"the {key} of {name} must have shape {batch}, one for each example, got"
-                f" {values.shape}."
-            )
-    if not contents.of_classes or contents.ordinal is not None:
-        return contents
-    num_classes = 2 if logits.ndim == 1 or logits.shape[-1] == 1 else logits.shape[-1]
-    present = np.ones(batch, bool) if weights is None else weights > 0
-    # One column of logits belongs to class 1, and does not name the other class.
-    names = contents.class_names
-    if len(names) not in (0, 1, num_classes):
-        raise Unreadable(f"{name} has {len(names)} class names and {num_classes} classes.")
-    named = names if len(names) == num_classes else ()
-    of_one = names[0] if len(names) == 1 else ""
-    labels = _from_zero(name, labels, present, num_classes, first_label)
-    return contents._replace(labels=labels, class_names=named, name_of_one=of_one)
-
-
-def _from_zero(
-    name: str, labels: np.ndarray, present: np.ndarray, num_classes: int, first: int
-) -> np.ndarray:
-    """Count labels from 0; raise an error for a label out of range, compared in its own dtype."""
-    if labels.dtype.kind == "b" and num_classes == 2:
-        labels = labels.astype(np.int64) + first
-    is_whole = labels.dtype.kind == "f" and np.all(
-        np.isfinite(labels) & (labels == np.rint(labels))
+            return tables.read(how)
+    if endings == [".npy"]:
+        raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
+    raise Unreadable(
+        f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, be a log of Inspect that ends in"
+        " .eval or .json, or be LOGITS.npy,LABELS.npy."
     )
-    if labels.dtype.kind not in "iu" and not is_whole:
-        raise Unreadable(f"the labels of {name} must be integers, got {labels.dtype}.")
-    inside = (labels >= first) & (labels < first + num_classes)
-    wrong = np.flatnonzero(present & ~inside)
-    if wrong.size:
-        used, hint = labels[present], "Give ignored examples weight 0."
-        if first == 0 and used.min() >= 1 and used.max() == num_classes:
-            hint = f"The labels run from {int(used.min())} to {num_classes}: give --first_label=1."
-        raise Unreadable(
-            f"label {int(labels.flat[wrong[0]])} of {name} (example {wrong[0]:,}, counted from 0)"
-            f" is not among the {num_classes} classes {first} to {first + num_classes - 1}.\n{hint}"
-        )
-    safe = np.where(inside, labels, first).astype(np.int64) - first
-    return np.where(inside, safe, -1)
 
 
 def costs(name: str | None) -> np.ndarray | None:

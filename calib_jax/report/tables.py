@@ -10,26 +10,26 @@ A line of JSON is an example, a sample of lm-evaluation-harness, or a response o
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
 import json
 import math
 import os
-from collections.abc import Collection, Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO
 
 import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
 from calib_jax.report import harness, inspect_logs
-from calib_jax.report.columns import Request, interpreted, near_role, role_of
+from calib_jax.report.columns import interpreted
 from calib_jax.report.predictions import Predictions
+from calib_jax.report.roles import TEXTS, Request, find_roles, near_role, objects, role_of
 
 KIND = "a file of predictions"
-_LINE_BYTES = 1 << 25
-_ROWS_AT_ONCE = 10_000
-_TEXTS = ("labels", "correct", "groups", "clusters", "questions", "models", "types", "options")
+_LONGEST_CELL = 1 << 25
 _SEPARATORS = ("\t", ";", ",")  # in the order of preference
 
 
@@ -37,49 +37,42 @@ def read(how: Request) -> list[Predictions]:
     """Read a table by the ending of its name."""
     ending = how.path.suffix.lower()
     if ending in (".csv", ".tsv"):
-        names, columns = _csv(how)
-        return interpreted(names, dict(zip(names, columns, strict=False)).__getitem__, how)
+        return _csv(how)
     if ending == ".parquet":
         return _parquet(how)
-    rows: list[Any]
     notes: list[str] = []
     if ending == ".eval":
         rows, notes = inspect_logs.archived(how.path)
     elif ending == ".jsonl":
         rows = list(_lines(how))
     else:
-        value = json.loads(reading.text(how.path, KIND, at_most=1 << 28))
-        of_inspect = isinstance(value, Mapping)
-        rows, notes = inspect_logs.answers(how.path, value) if of_inspect else (value, [])
+        rows = json.loads(reading.text(how.path, KIND, at_most=1 << 28))
+        if isinstance(rows, Mapping):
+            rows, notes = inspect_logs.answers(how.path, rows)
     if not rows or not all(isinstance(row, Mapping) for row in rows):
         raise Unreadable(f"{how.path} has no samples: give one JSON object for each.")
     if harness.is_logged(rows[0]):
-        made, rows, notes = harness.read(how, rows)
-        if made is not None:
-            return [made]
-    rows = [inner for number, row in enumerate(rows, 1) for inner in _expanded(row, number)]
+        rows, notes = harness.examples(how, rows)
+    else:
+        rows = [inner for number, row in enumerate(rows, 1) for inner in _expanded(row, number)]
     names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    models = interpreted(names, lambda name: _column([row.get(name) for row in rows]), how)
+    models = interpreted(names, lambda k: column([row.get(names[k]) for row in rows]), how)
     return [models[0]._replace(notes=(*notes, *models[0].notes)), *models[1:]]
 
 
-def _column(values: list[Any]) -> np.ndarray:
+def column(values: list[Any]) -> np.ndarray:
     """Make an array of numbers, or of objects, because an array of text pads every cell."""
     if all(type(value) is float for value in values):
         return np.array(values, np.float64)
     if values and all(isinstance(v, list) and len(v) == len(values[0]) for v in values):
         return np.array(values)
-    array = np.empty(len(values), object)
-    array[:] = values
-    return array
+    return objects(values)
 
 
-def _expanded(row: Mapping[str, Any], number: int) -> Iterator[Mapping[str, Any]]:
+def _expanded(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """Yield a row, or a row for each typed answer of a decision model."""
     answers = row.get("answers")
-    if not isinstance(answers, Mapping) or not all(
-        isinstance(answer, Mapping) for answer in answers.values()
-    ):
+    if not isinstance(answers, Mapping):
         yield row
         return
     labels = row.get("labels") or row.get("label") or {}
@@ -95,76 +88,57 @@ def _expanded(row: Mapping[str, Any], number: int) -> Iterator[Mapping[str, Any]
         }
 
 
+@contextlib.contextmanager
+def _opened(how: Request) -> Iterator[BinaryIO]:
+    """Open a text of which every byte becomes memory."""
+    with reading.opened(how.path, KIND) as file:
+        if os.fstat(file.fileno()).st_size > reading.free_memory():
+            raise MemoryError
+        yield file
+
+
 def _lines(how: Request) -> Iterator[Any]:
     """Parse the lines of a file of JSON objects."""
-    with reading.opened(how.path, KIND) as file:
-        number = 0
-        while line := file.readline(_LINE_BYTES):
-            number += 1
-            if len(line) == _LINE_BYTES:
-                raise ValueError(f"line {number} has more than {_LINE_BYTES:,} bytes")
-            try:
+    with _opened(how) as file:
+        for number, line in enumerate(file, start=1):
+            with reading.guard(f"line {number} of {how.path}", "a JSON object", "mend the line"):
                 value = json.loads(line) if line.strip() else None
-            except json.JSONDecodeError as error:
-                why = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
-                raise Unreadable(f"line {number} of {how.path} is no JSON object: {why}.") from None
             if value is not None:
                 yield value
 
 
-def _csv(how: Request) -> tuple[list[str], list[np.ndarray]]:
-    """Read a table in parts, columns without a role of texts as numbers if they are numbers."""
+def _csv(how: Request) -> list[Predictions]:
+    """Read a table; columns of no text are numbers if all of their cells are."""
     import pandas
 
-    chosen = {role_of(how.clusters or "clusters"), *_TEXTS}
-    csv.field_size_limit(_LINE_BYTES)
-    with reading.opened(how.path, KIND) as file:
-        if os.fstat(file.fileno()).st_size > reading.free_memory():
-            raise MemoryError
+    csv.field_size_limit(_LONGEST_CELL)
+    with _opened(how) as file:
         text = io.TextIOWrapper(file, newline="", encoding="utf-8-sig")
-        head = next((line for line in text if line.strip()), "")
-        mark = separator(head)
-        _check_rows(text, how, mark)
-        options: dict[str, Any] = {"sep": mark, "header": None, "dtype": str, "index_col": False}
-        options |= {"keep_default_na": False, "chunksize": _ROWS_AT_ONCE}
-        names: list[str] = []
-        parts: list[list[np.ndarray]] = []
-        for chunk in pandas.read_csv(text, **options) if head else ():
-            chunk = chunk.apply(lambda column: column.str.strip())
-            chunk = chunk[~(chunk.isna() | (chunk == "")).all(axis=1)]
-            if not names and len(chunk):
-                names, chunk = chunk.iloc[0].fillna("").tolist(), chunk.iloc[1:]
-            columns = zip(names, chunk.to_numpy(object).T, strict=True)
-            parts.append([_numbers(c) if not _is_text(n, chosen) else c for n, c in columns])
-    return names, [np.concatenate(part) for part in zip(*parts, strict=True)]
+        mark = separator(next((line for line in text if line.strip()), ""))
+        text.seek(0)
+        names = _header(text, how, mark)
+        roles = find_roles(names, how)
+        kinds = dict.fromkeys((roles[role] for role in TEXTS if role in roles), str)
+        options: dict[str, Any] = {"dtype": kinds, "keep_default_na": False, "low_memory": False}
+        text.seek(0)
+        table = pandas.read_csv(
+            text, sep=mark, header=0, names=range(len(names)), index_col=False, **options
+        )
+    table = table[(table != "").any(axis=1)]
+    return interpreted(names, lambda place: table[place].to_numpy(), how)
 
 
-def _check_rows(text: io.TextIOWrapper, how: Request, mark: str) -> None:
-    """Raise an error for rows of other lengths, which pandas fills up, and for an open quote."""
-    text.seek(0)
-    rows, width = csv.reader(text, delimiter=mark, strict=True), 0
-    try:
-        for row in rows:
-            width = width or len(row)
-            if len(row) != width and any(map(str.strip, row)):
-                raise Unreadable(
-                    f"line {rows.line_num} of {how.path} has {len(row)} fields, not {width}."
-                )
-    except csv.Error as error:
-        raise ValueError(f"line {rows.line_num}: {error}") from error
-    text.seek(0)
-
-
-def _is_text(name: str, roles: Collection[str]) -> bool:
-    return role_of(name) in roles or near_role(name) in roles
-
-
-def _numbers(cells: np.ndarray) -> np.ndarray:
-    """Convert texts to numbers if all of them are; Python reads 1_0 as 10."""
-    try:
-        return cells if any("_" in cell for cell in cells) else cells.astype(np.float64)
-    except ValueError:
-        return cells
+def _header(text: io.TextIOWrapper, how: Request, mark: str) -> list[str]:
+    """Return the names; raise an error for rows of other lengths, which pandas would fill up."""
+    names: list[str] = []
+    rows = csv.reader(text, delimiter=mark, strict=True)
+    for row in rows:
+        names = names or [name.strip() for name in row]
+        if len(row) != len(names) and any(map(str.strip, row)):
+            raise Unreadable(
+                f"line {rows.line_num} of {how.path} has {len(row)} fields, not {len(names)}."
+            )
+    return names
 
 
 def separator(head: str) -> str:
@@ -184,6 +158,7 @@ def separator(head: str) -> str:
 def _parquet(how: Request) -> list[Predictions]:
     """Read the columns of a Parquet file that are needed."""
     try:
+        import pyarrow
         from pyarrow import parquet
     except ImportError as error:
         raise ImportError(
@@ -191,20 +166,14 @@ def _parquet(how: Request) -> list[Predictions]:
         ) from error
     with reading.opened(how.path, KIND) as opened:
         file = parquet.ParquetFile(opened, page_checksum_verification=True)
-        rows = file.metadata.num_rows
         sizes = (file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups))
         if math.fsum(sizes) > reading.free_memory():
             raise MemoryError
 
-        def get(name: str) -> np.ndarray:
-            column = file.read(columns=[name]).column(0)
-            if len(column) != rows:  # in a damaged file
-                raise ValueError(f"{name} has {len(column):,} of {rows:,} values")
-            plain = column.type.to_pandas_dtype() not in (np.object_, np.bool_)
-            return (
-                column.to_numpy()
-                if plain and not column.null_count
-                else _column(column.to_pylist())
-            )
+        def get(place: int) -> np.ndarray:
+            cells = file.read(columns=[file.schema_arrow.names[place]]).column(0)
+            is_plain = pyarrow.types.is_floating(cells.type) or pyarrow.types.is_integer(cells.type)
+            plain = is_plain and not cells.null_count
+            return cells.to_numpy() if plain else column(cells.to_pylist())
 
         return interpreted(file.schema_arrow.names, get, how)

@@ -215,7 +215,9 @@ def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
     save(confidence=0.5)
     assert read(path)[0].kind == "confidence"
     save()
-    with pytest.raises(ValueError, match="no confidence: lm-evaluation-harness saves none for"):
+    with pytest.raises(
+        ValueError, match="no confidence, which lm-evaluation-harness does not save"
+    ):
         read(path)
 
 

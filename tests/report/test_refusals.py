@@ -13,12 +13,9 @@ NUMBERS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0]])
 CHOICES = {"doc_id": 0, "filtered_resps": [[-1.0, "a"], [-2.0, "b"]]}
 # The content of a table and of a line of JSON, and what the sentence says.
 TABLES = {
-    "no label": (
-        "logit_0,logit_1\n1,2\n",
-        "no column label; it has logit_0, logit_1: add the labels",
-    ),
+    "no label": ("logit_0,logit_1\n1,2\n", "no column label; it has logit_0, logit_1: add label"),
     "other name": ("target_class,a\n1,2\n", "rename target_class to label"),
-    "empty": ("", "no column label; it has none"),
+    "empty": ("", "No columns to parse"),
     "no rows": ("label,logit_0,logit_1\n", "no examples, only a header"),
     "short row": ("label,logit_0,logit_1\n0,1,2\n1,2\n", r"line 3 of .* has 2 fields, not 3"),
     "short row of texts": ("confidence,correct,group\n.5,1,a\n.5,1\n", "line 3 of .* has 2 fields"),
@@ -26,17 +23,20 @@ TABLES = {
     "text": ("label,logit_0,logit_1\n0,1,2\n1,x,2\n", "column logit_0 of .* row 2 has 'x'"),
     "underscore": ("label,logit_0,logit_1\n0,1_0,2\n", "row 1 has '1_0'"),
     "decimal comma": ("label;logit_0;logit_1\n0;1,5;2\n", "has '1,5': write decimals with a point"),
-    "unknown class": ("label,logit_cat,logit_dog\nfish,1,2\n", "'fish' in row 1, .* no class"),
+    "unknown class": (
+        "label,logit_cat,logit_dog\nfish,1,2\n",
+        "label fish of .*example 0, .* none of cat, dog",
+    ),
     "bare classes": ("label,cat,dog\n1,1,2\n", "must have columns label, logit_0, logit_1"),
     "duplicate": ("label,logit_0,logit_0\n0,1,2\n", "two columns 'logit_0': keep one"),
-    "two labels": ("label,Labels,logit_0\n0,0,1\n", "which mean the same: keep one"),
+    "two labels": ("label,Labels,logit_0\n0,0,1\n", "may both be the label: keep one"),
     "gap": ("label,logit_0,logit_2\n0,1,2\n", "number all classes from 0"),
     "only class 0": ("label,probability_0\n0,1\n", "number all classes from 0"),
     "label": (
         "label,logit_0,logit_1\n0,1,2\n7,1,2\n",
         r"label 7 of .*example 1, .* 2 classes 0 to 1",
     ),
-    "beyond 64 bits": (f"label,logit_0,logit_1\n{10**30},1,2\n", "in row 1, which is no class"),
+    "beyond 64 bits": (f"label,logit_0,logit_1\n{10**30},1,2\n", "label 10+ of .*example 0"),
     "from 1": ("label,logit_0,logit_1\n1,1,2\n2,1,2\n", "from 1 to 2: give --first_label=1"),
     "quote": ('label,logit_0,logit_1,group\n0,1,2,"a\n1,1,2,b\n', "unexpected end of data"),
     "separator": ("label|logit_0\n1|2\n", "separate columns by commas"),
@@ -50,21 +50,21 @@ TABLES = {
     "escapes": ("label,\x1b[2J,b\nx,1,2\n", r"\\x1b\[2J"),
 }
 LINES = {
-    "no JSON": ('{"label": 0', "line 1 of .* is no JSON object: Expecting"),
+    "no JSON": ('{"label": 0', "line 1 of .* a JSON object: Expecting"),
     "no object": ("[1]", "give one JSON object for each"),
     "one option": ('{"probabilities": {"a": 1}, "label": "a"}', "give two numbers or more"),
     "no option": (
         '{"probabilities": {"a": 0.5, "b": 0.5}, "label": "c"}',
         "none of its options: a, b",
     ),
-    "no target": (json.dumps(CHOICES | {"target": "7"}), "which is none of its choices"),
+    "no target": (json.dumps(CHOICES | {"target": "7"}), "is none of its choices"),
     "no scored sample": ('{"resps": [["4"]], "filtered_resps": ["4"]}', "has no exact_match"),
     "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of line 1 again"),
 }
 ARRAYS = {
     "rows": ({"labels": [0, 1]}, r"labels of .* must have shape \(3,\)"),
-    "fractions": ({"labels": [0.5, 1, 2]}, "labels of .* must be integers"),
-    "names": ({"labels": ["a", "b", "a"]}, "no class: give numbers or class_names"),
+    "fractions": ({"labels": [0.5, 1, 2]}, "label 0.5 of .*example 0"),
+    "names": ({"labels": ["a", "b", "a"]}, "label a of .*none of the 3 classes 0 to 2"),
     "integers": ({"logits": NUMBERS.astype(int)}, "must be floating point"),
     "pickle": ({"groups": np.array([{}] * 3)}, "pickled objects, which are never read"),
     "weights": ({"weights": np.ones((3, 2))}, r"weights of .* must have shape \(3,\)"),

@@ -23,6 +23,8 @@ from calib_jax.core.arrays import as_array
 PathLike = str | os.PathLike[str]
 
 ANEW = "get this file anew"
+# An archive of more bytes than this may expand so many times; zeros expand 1,000 times.
+_EXPANDED, _MOST_TIMES = 1 << 30, 200
 # OverflowError is an ArithmeticError, KeyError a LookupError; NotImplementedError (an unknown
 # compression) and RecursionError (nested brackets) are RuntimeErrors, as is an encrypted member.
 _DAMAGE = (
@@ -127,6 +129,7 @@ class Npz:
     """
 
     def __init__(self, file: BinaryIO) -> None:
+        archive(file)
         self._stored = np.lib.npyio.NpzFile(file, allow_pickle=False)
         self.names = tuple(self._stored.files)
 
@@ -134,14 +137,22 @@ class Npz:
         """Read an array."""
         if name not in self.names:
             raise ValueError(f"it has no array {name!r}; it has {', '.join(self.names) or 'none'}")
-        archive: Any = self._stored.zip
-        size = sum(member.file_size for member in archive.infolist())
-        if size > free_memory():
-            raise ValueError(f"its arrays need {size:,} bytes, more than this machine has")
         array = self._stored[name]
         if not isinstance(array, np.ndarray):
             raise ValueError(f"{name} is no array")
         return np.asarray(as_array(array))
+
+
+def archive(file: BinaryIO) -> zipfile.ZipFile:
+    """Open a zip archive; raise an error for one that would fill the memory, or was made to."""
+    opened_archive = zipfile.ZipFile(file)
+    members = opened_archive.infolist()
+    size, stored = (
+        sum(getattr(m, name) for m in members) for name in ("file_size", "compress_size")
+    )
+    if size > min(free_memory(), max(_EXPANDED, _MOST_TIMES * stored)):
+        raise ValueError(f"its {stored:,} bytes expand to {size:,}, more than are read")
+    return opened_archive
 
 
 def free_memory() -> float:
