@@ -27,9 +27,9 @@ import numpy as np
 from jaxtyping import Int, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.arrays import as_array, as_numbers, gathered
+from calib_jax.core.arrays import as_numbers, gathered
 from calib_jax.core.numerics import wide
-from calib_jax.core.types import Array, Labels, Number, PyTree
+from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.inference.evaluation import (
     Evaluation,
     bytes_of,
@@ -274,32 +274,39 @@ def interval(
             )
             for name, sample in samples.items()
         }
-    caller = "interval", "samples"
-    samples = jax.tree.map(lambda leaf: gathered(as_numbers(*caller, leaf)), samples)
+    samples = jax.tree.map(_on_host, samples)
     low, high = (
         jax.tree.map(functools.partial(_quantile, at=at), samples)
         for at in ((1 - level) / 2, (1 + level) / 2)
     )
     if method == "basic":
-        low, high = (
-            jax.tree.map(lambda e, q: 2 * as_array(e) - q, estimate, q) for q in (high, low)
-        )
-    return Interval(low, high)
+        estimate = jax.tree.map(_on_host, estimate)
+        low, high = (jax.tree.map(lambda e, q: 2 * e - q, estimate, q) for q in (high, low))
+    return Interval(*jax.device_put((low, high)))
 
 
-@jax.jit
-def _quantile(samples: Any, at: Number) -> Array:
-    if not np.shape(samples) or not len(samples):
+def _on_host(values: Any) -> np.ndarray:
+    """Return numbers as a NumPy array: programs of so few numbers take longer to compile."""
+    return np.asarray(gathered(as_numbers("interval", "samples", values)))
+
+
+def _quantile(samples: np.ndarray, at: float) -> np.ndarray:
+    """Interpolate the quantile of the samples that are not NaN; NaN if there are none."""
+    if not samples.ndim or not len(samples):
         raise ValueError(
             "samples must be arrays with at least one entry along their first axis, got the shape"
-            f" {np.shape(samples)}: give np.asarray(samples) for a list."
+            f" {samples.shape}: give np.asarray(samples) for a list."
         )
-    linear, lower, higher = (
-        jnp.nanquantile(jnp.asarray(samples), at, axis=0, method=method)
-        for method in ("linear", "lower", "higher")
+    ordered = np.sort(samples, axis=0)  # NaN comes last
+    place = at * np.maximum(np.sum(~np.isnan(ordered), axis=0) - 1, 0)
+    below, above = (
+        np.take_along_axis(ordered, end.astype(int)[None], axis=0)[0]
+        for end in (np.floor(place), np.ceil(place))
     )
-    # Next to an infinite sample, linear interpolation computes inf x 0 = NaN.
-    return jnp.where(jnp.isnan(linear), jnp.where(lower == higher, lower, higher), linear)
+    share = place - np.floor(place)
+    with np.errstate(invalid="ignore"):  # inf x 0, which is not selected
+        between = np.where(below == above, below, below * (1 - share) + above * share)
+    return between.astype(wide(samples.dtype))
 
 
 # --------------------------------------------------------------------------------------------
@@ -388,27 +395,27 @@ def difference(
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
       error: the size up to which a difference counts as 0.
     """
+    a, b = jax.tree.map(_on_host, (a, b))
 
-    def change(first: Any, second: Any) -> Array:
-        minus = jnp.subtract(second, first)
-        return jnp.where(jnp.abs(minus) <= error, 0, minus) if error else minus
+    def change(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+        with np.errstate(invalid="ignore"):
+            minus = np.subtract(second, first)
+        return np.where(np.abs(minus) <= error, 0, minus) if error else minus
 
-    a, b = jax.tree.map(as_array, (a, b))
     value, samples = (
         jax.tree.map(change, first, second) for first, second in zip(a, b, strict=True)
     )
     low, high = interval(samples, level, method=method, estimate=value)
     p_value = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
-    return Difference(value, low, high, p_value, samples)
+    return Difference(*jax.device_put((value, low, high, p_value, samples)))
 
 
-def _p_value(samples: Any, value: Any, method: str) -> Array:
-    samples = jnp.asarray(samples)
+def _p_value(samples: np.ndarray, value: np.ndarray, method: str) -> np.ndarray:
     if method == "basic":
         samples = 2 * value - samples
     # A NaN sample is in neither tail, so exclude it from the total as well.
-    count = jnp.sum(~jnp.isnan(samples), axis=0)
+    count = np.sum(~np.isnan(samples), axis=0)
     # Count the data itself as one more resample, so that no p-value is 0.
-    tail = [1 + jnp.sum(side, axis=0) for side in (samples <= 0, samples >= 0)]
-    p_value = jnp.minimum(1.0, 2 * jnp.minimum(*tail) / (1 + count))
-    return jnp.where(count > 0, p_value, jnp.nan)
+    fewer = 1 + np.minimum(np.sum(samples <= 0, axis=0), np.sum(samples >= 0, axis=0))
+    p_value = np.minimum(1.0, 2 * fewer / (1 + count))
+    return np.where(count > 0, p_value, np.nan).astype(np.float32)

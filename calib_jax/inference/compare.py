@@ -136,13 +136,9 @@ def compare_metrics(
     checks.random_key(key)
     checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
-    runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
-    models = [*runs_a, *runs_b]
-    runs = on_same_examples("compare_metrics", models, labels, weights, clusters)
-    cut = len(runs_a)
+    runs, cut = _runs("compare_metrics", logits_a, logits_b, labels, weights, clusters)
     valid, kind = method == "valid", "percentile" if method == "valid" else method
-    bounded = [metric for metric in metrics.values() if _is_bounded(metric)]
-    bounded = bounded if valid and runs[0].counts else []
+    bounded = [m for m in metrics.values() if valid and runs[0].counts and _is_bounded(m)]
     others = {name: metric for name, metric in metrics.items() if metric not in bounded}
     resampled = {
         name: metric
@@ -152,6 +148,7 @@ def compare_metrics(
     values = [run.values(others) if others else {} for run in runs]
     draws: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
     samples = [bootstrap(resampled, run, **draws) if resampled else {} for run in runs]
+    excesses = _excesses(bounded, runs, **draws)
 
     def changed(name: str, metric: Metric[..., Any]) -> MetricDifference:
         p_value: PyTree | None = None
@@ -160,9 +157,7 @@ def compare_metrics(
             bins = [binned_for_pairs(run, num_bins, excluded) for run in runs]
             p_value = difference_of_errors(bins[:cut], bins[cut:], level).p_value
         if metric in bounded:
-            places = enumerate(runs)
-            of_runs = [excess_of(metric, run, key, at, num_resamples) for at, run in places]
-            change = difference_of_eces(of_runs[:cut], of_runs[cut:], level)
+            change = _difference_of_eces(excesses[metric], cut, level)
             return MetricDifference(*change[:3], "noise bound", p_value)
         a, b = (_mean([run[name] for run in part]) for part in (values[:cut], values[cut:]))
         if name not in resampled:
@@ -218,15 +213,22 @@ class Excess(NamedTuple):
 
     Attributes:
       value: the ECE.
-      noise: draws of the noise of every gap; None with fewer than two units, which show no noise.
       sign: the sign of every gap.
       certain: whether a gap is so far from 0 that its sign is the sign of the true gap.
+      variance: the variance of the noise of every gap.
+      sums: the sum of the residuals of each unit, an example or a cluster, in every bin, minus the
+        mean of as many examples.
+      size: the number of examples of each unit.
+      noise: draws of the noise; None with fewer than two units, which show no noise.
     """
 
     value: float
-    noise: Noise | None
     sign: Bins
     certain: Certain
+    variance: Bins
+    sums: Float[np.ndarray, "units bins"]
+    size: Float[np.ndarray, " units"]
+    noise: Noise | None = None
 
 
 @checks.needs_key
@@ -276,16 +278,22 @@ def compare_ece(
     checks.level(level)
     checks.whole("num_resamples", num_resamples)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
+    runs, cut = _runs("compare_ece", logits_a, logits_b, labels, weights, clusters)
+    excesses = _excesses([metric], runs, key, num_resamples)
+    return _difference_of_eces(excesses[metric], cut, level)
+
+
+def _runs(
+    name: str, logits_a: Any, logits_b: Any, labels: Any, weights: Any, clusters: Any
+) -> tuple[list[Evaluation], int]:
+    """Return the runs of both models, and the number of those of the first."""
     runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
-    runs = on_same_examples("compare_ece", [*runs_a, *runs_b], labels, weights, clusters)
-    excesses = [excess_of(metric, run, key, place, num_resamples) for place, run in enumerate(runs)]
-    return difference_of_eces(excesses[: len(runs_a)], excesses[len(runs_a) :], level)
+    return on_same_examples(name, [*runs_a, *runs_b], labels, weights, clusters), len(runs_a)
 
 
-def difference_of_eces(
-    runs_a: Sequence[Excess], runs_b: Sequence[Excess], level: float
-) -> EceDifference:
-    """Compare the mean ECEs of the runs of two models, whose draws resample the same units."""
+def _difference_of_eces(runs: Sequence[Excess], cut: int, level: float) -> EceDifference:
+    """Compare the mean ECEs of the first runs, up to `cut`, and of the others."""
+    runs_a, runs_b = runs[:cut], runs[cut:]
     ece_a, ece_b = (float(np.mean([run.value for run in runs])) for runs in (runs_a, runs_b))
     value, low, high = ece_b - ece_a, -1.0, 1.0
     if runs_a[0].noise is not None:
@@ -300,7 +308,7 @@ def difference_of_eces(
 def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Noise, Bins, Certain]:
     """Concatenate the bins of runs, whose mean ECE is the sum of all sizes over the runs."""
     noise = np.concatenate([np.asarray(run.noise) / len(runs) for run in runs], axis=1)
-    sign, certain = (np.concatenate(part) for part in list(zip(*runs, strict=True))[2:])
+    sign, certain = (np.concatenate(part) for part in list(zip(*runs, strict=True))[1:3])
     return noise, sign, certain
 
 
@@ -319,49 +327,57 @@ def _least(noise: Noise, sign: Bins, certain: Certain, other: Draws) -> Draws:
     return noise @ np.where(certain, sign, against)
 
 
-def excess_of(
-    metric: Metric[..., Any], evaluation: Evaluation, key: Array, place: int, num_resamples: int
-) -> Excess:
-    """Bound the noise of the ECE of one run, once.
+def _excesses(
+    metrics: Sequence[Metric[..., Any]], runs: Sequence[Evaluation], key: Array, num_resamples: int
+) -> dict[Metric[..., Any], list[Excess]]:
+    """Bound the noise of the ECEs of every run, once; all runs resample the same units.
 
     Args:
-      metric: `ece` or `adaptive_ece` with options.
-      evaluation: the run.
-      key: the key of the resamples, the same for all runs that are compared.
-      place: the place of the run among them; the noise of bins that are equal in all resamples
-        depends on it.
+      metrics: `ece` or `adaptive_ece` with options.
+      runs: the runs. The noise of bins that are equal in all resamples depends on the place of a
+        run among them.
+      key: the key of the resamples.
       num_resamples: number of resamples.
     """
-    arguments = metric, evaluation, key, place, num_resamples
-    name = ("excess", metric, *bytes_of(key), place, num_resamples)
-    return evaluation.once(name, lambda: _excess_of(*arguments))
+    known = [
+        run.once(("excesses", *bytes_of(key), place, num_resamples), dict)
+        for place, run in enumerate(runs)
+    ]
+    missing = [(at, metric) for at in range(len(runs)) for metric in metrics]
+    missing = [(at, metric) for at, metric in missing if metric not in known[at]]
+    found = [_without_noise(metric, runs[at]) for at, metric in missing]
+    if found and len(found[0].size) >= 2:
+        key_of_units, key_of_noise = jax.random.split(key)
+        columns = np.concatenate([found[0].size[:, None], *(each.sums for each in found)], axis=1)
+        chunks = resamples_on_host(key_of_units, len(columns), num_resamples)
+        totals = np.concatenate([chunk @ columns for chunk in chunks])
+        cuts = np.cumsum([1, *(len(each.sign) for each in found)])[:-1]
+        size, *drawn = np.split(totals, cuts, axis=1)
+        for number, ((at, _), noise, one) in enumerate(zip(missing, drawn, found, strict=True)):
+            observed = np.sum(np.square(one.sums), axis=0) / np.sum(one.size) ** 2
+            of_run = jax.random.fold_in(key_of_noise, at)
+            noise = with_variance(noise / size, observed, one.variance, of_run)
+            found[number] = one._replace(noise=noise)
+    for (at, metric), one in zip(missing, found, strict=True):
+        known[at][metric] = one
+    return {metric: [of_run[metric] for of_run in known] for metric in metrics}
 
 
-def _excess_of(
-    metric: Metric[..., Any], evaluation: Evaluation, key: Array, place: int, num_resamples: int
-) -> Excess:
+def _without_noise(metric: Metric[..., Any], evaluation: Evaluation) -> Excess:
     members = memberships(metric, evaluation)
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
-    residual, num_rows = confidence - hit, len(hit)
-    # The units, examples or clusters: their sums of residuals and their numbers of examples.
-    sums, counts = members * residual[:, None], members
+    sums, counts = members * (confidence - hit)[:, None], members
     if evaluation.cluster is not None:
         columns = np.concatenate([sums, counts], axis=1)
         sums, counts = np.split(sums_of(evaluation.cluster, columns), 2, axis=1)
     total, in_bin, size = np.sum(sums, axis=0), np.sum(counts, axis=0), np.sum(counts, axis=1)
-    mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / num_rows
+    mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / len(hit)
     of_calibrated = (confidence * (1 - confidence)) @ np.square(members)
     observed = np.sum(np.square(sums - counts * mean), axis=0)
-    variance = np.maximum(of_calibrated, observed) / num_rows**2
-    certain = np.abs(gap) > np.sqrt(np.log(num_rows) * variance)
-    noise = None
-    if len(size) >= 2:
-        key_of_units, key_of_noise = jax.random.split(key)
-        chunks = resamples_on_host(key_of_units, len(size), num_resamples)
-        noise = np.concatenate([(c @ sums) / (c @ size)[:, None] - gap for c in chunks])
-        drawn = np.sum(np.square(sums - size[:, None] * gap), axis=0) / num_rows**2
-        noise = with_variance(noise, drawn, variance, jax.random.fold_in(key_of_noise, place))
-    return Excess(float(np.sum(np.abs(gap))), noise, np.sign(gap), certain)
+    variance = np.maximum(of_calibrated, observed) / len(hit) ** 2
+    certain = np.abs(gap) > np.sqrt(np.log(len(hit)) * variance)
+    value = float(np.sum(np.abs(gap)))
+    return Excess(value, np.sign(gap), certain, variance, sums - size[:, None] * gap, size)
 
 
 class Flips(NamedTuple):

@@ -25,6 +25,7 @@ from jaxtyping import Float, Int, Integer, UInt32
 
 from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
+from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, Vector
 from calib_jax.metrics.contract.ranked import Ranked, ScoredClasses, ranked_if_scored
@@ -180,10 +181,10 @@ class Entries(NamedTuple):
 def prepared(terms: Terms, weights: Vector, entries: Entries) -> Prepared:
     """Prepare terms; `entries` are the `large_entries` of the same terms."""
     none = jnp.zeros((len(weights), 0), weights.dtype)
-    if _is_linear(terms):
-        return _linear(terms, weights)
     if isinstance(terms, ClassGaps):
         return _gaps(terms, weights, entries)
+    if isinstance(terms, Columns) and _has_few_columns(terms):
+        return _linear(_statistics_of_rows(terms, weights))
     if isinstance(terms, Kept) and "score" in terms.columns:
         values = {name: column for name, column in terms.columns.items() if name != "score"}
         ranked, order = Ranked.sort(terms.columns["score"], weights, values)
@@ -197,27 +198,29 @@ def prepared(terms: Terms, weights: Vector, entries: Entries) -> Prepared:
     return Prepared(none, lambda c, _: ranked_if_scored(terms.weigh(c * weights)))
 
 
-def _is_linear(terms: Terms) -> bool:
+def _has_few_columns(terms: Columns) -> bool:
     """Check whether the statistic of the examples has few columns."""
-    if isinstance(terms, Columns):
-        if any(column.ndim > 1 for column in terms.values.values()):
-            return terms.cell is None
-        return len(terms.with_weight) * terms.num_cells <= _FEW_COLUMNS
-    if isinstance(terms, ClassGaps):
-        num_rows, num_classes = terms.p.shape
-        cells = num_classes * terms.num_bins
-        return cells <= _FEW_COLUMNS and cells * num_rows <= 2**24  # 64 MB
-    return False
+    return terms.cell is None or len(terms.with_weight) * terms.num_cells <= _FEW_COLUMNS
 
 
-def _linear(terms: Terms, weights: Vector) -> Prepared:
-    """Compute the statistic of every single example, whose sum is the statistic of a resample."""
+def _statistics_of_rows(terms: Columns, weights: Vector) -> Sums:
+    """Compute the statistic of every single example, with a leading axis of examples."""
 
-    def of_row(row: Terms, weight: Array) -> Any:
-        return jax.tree.map(lambda leaf: leaf[None], row).weigh(weight[None])
+    def of_rows(column: Array) -> Array:
+        each = weights.reshape(-1, *[1] * (column.ndim - 1))
+        column = weigh(column, jnp.broadcast_to(each, column.shape))
+        if terms.cell is None:
+            return column
+        inside = terms.cell[:, None] == jnp.arange(terms.num_cells)
+        return jnp.where(inside, column[:, None], 0)
 
-    leaves, structure = jax.tree.flatten(jax.vmap(of_row)(terms, weights))
-    columns = jnp.concatenate([leaf.reshape(len(weights), -1) for leaf in leaves], axis=1)
+    return Sums({name: of_rows(column) for name, column in terms.with_weight.items()})
+
+
+def _linear(of_rows: Sums) -> Prepared:
+    """Prepare the statistics of single examples, whose sum is the statistic of a resample."""
+    leaves, structure = jax.tree.flatten(of_rows)
+    columns = jnp.concatenate([leaf.reshape(len(leaf), -1) for leaf in leaves], axis=1)
     cuts = np.cumsum([leaf[0].size for leaf in leaves])[:-1]
     # Infinite losses become a power of two, because 0 x inf would be NaN in a resample that does
     # not draw them; twice this number overflows.
@@ -245,7 +248,7 @@ def large_entries(terms: Terms) -> Entries:
     sharpness: to the largest possible number if that is small, else to 2, 4, 8 ... entries per
     row. Most models have fewer than two.
     """
-    if not isinstance(terms, ClassGaps) or _is_linear(terms):
+    if not isinstance(terms, ClassGaps) or _has_few_cells(terms):
         return Entries(np.zeros(0, np.int32), np.zeros(0, np.int32))
     num_rows, num_classes = terms.p.shape
     row, column = np.nonzero(np.asarray(terms.p) > uniform_edges(terms.num_bins)[1])
@@ -261,16 +264,25 @@ def large_entries(terms: Terms) -> Entries:
     )
 
 
+def _has_few_cells(terms: ClassGaps) -> bool:
+    num_rows, num_classes = terms.p.shape
+    cells = num_classes * terms.num_bins
+    return cells <= _FEW_COLUMNS and cells * num_rows <= 2**24  # 64 MB
+
+
 def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> Prepared:
     num_classes, num_bins = terms.p.shape[-1], terms.num_bins
-    occurs = is_true_class(terms.labels, num_classes)
-    if not terms.zero_counts:
-        occurs &= terms.p > 0
+    true, edges = is_true_class(terms.labels, num_classes), uniform_edges(num_bins)
+    occurs = true if terms.zero_counts else true & (terms.p > 0)
     gap = weights[:, None] * (terms.p - occurs.astype(terms.p.dtype))
+    if _has_few_cells(terms):
+        inside = bin_index(terms.p, edges)[..., None] == jnp.arange(num_bins)
+        weight = jnp.where(true, weights[:, None], 0)
+        return _linear(Sums({"gap": jnp.where(inside, gap[..., None], 0), "weight": weight}))
     row, column = jnp.asarray(entries.row), jnp.asarray(entries.column)
     inside = jnp.minimum(column, num_classes - 1)
     # Column K has no cell, so `class_sums` drops the padding.
-    cell = num_bins * column + bin_index(terms.p[row, inside], uniform_edges(num_bins))
+    cell = num_bins * column + bin_index(terms.p[row, inside], edges)
     value = gap[row, inside]
 
     def stat(counts: Vector, sums: Array) -> Sums:

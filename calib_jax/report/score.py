@@ -198,9 +198,9 @@ def score(
     one = next(iter(evaluations.values()))
     views, event = _views(several, evaluations, names, positive, first.ordinal is None)
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
-    without_bound = {k: m for k, m in several.items() if not inference.has_noise_bound(m)}
+    plain = {k: m for k, m in several.items() if m.name not in inference.BY_SQUARED_ERROR}
     for each in evaluations.values():  # one program computes the values of all tables
-        each.values(without_bound | {curve.name: curve})
+        each.values(plain | {curve.name: curve})
     # First, because differences resample all metrics that intervals resample, and more.
     compared = list(models)[1:] if all_pairs else []
     changes, pairs, errors = _differences(views, compared, unsettled, num_bins=num_bins, **interval)
