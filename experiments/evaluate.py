@@ -58,7 +58,7 @@ from experiments.evaluation import evaluation_record, prediction_pictures, scori
 from experiments.evaluation.predictions import on_excluded, without_excluded
 from experiments.evaluation.trained import Trained, restored, write_predictions
 from experiments.reports import pages, run_report, summary, summary_text
-from experiments.running import building, cli, imports, provenance, seed_folders
+from experiments.running import building, cli, imports, provenance, training
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
@@ -86,7 +86,7 @@ def main() -> int:
         raise cli.Refused("give --workdir=FOLDER of the run.")
     cli.use_compilation_cache()
     folder, source = pathlib.Path(_WORKDIR.value), building.INIT_FROM.value
-    several = seed_folders.there(folder)
+    several = training.there(folder)
     # Validate before predicting.
     cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
     if bool(source) != bool(_CONFIG.value):
@@ -98,12 +98,12 @@ def main() -> int:
             raise cli.Refused("--checkpoint applies to --workdir: give --init_from=RUN:CHECKPOINT.")
         if (folder / "checkpoints").exists() or several:
             raise cli.Refused(f"{folder} holds a run with other weights: choose a new --workdir.")
-        cli.refusing(seed_folders.named, _WORKDIR.value)
+        cli.refusing(training.named, _WORKDIR.value)
         _CONFIG.value.init_from = source
         data_dir = building.DATA_DIR.value
         experiment = cli.refusing(building.build, _CONFIG.value, data_dir=data_dir)
         state = jax.device_get(cli.refusing(experiment.state, anew=False))
-        cli.refusing(seed_folders.prepare, folder)
+        cli.refusing(training.prepare, folder)
         trained = [Trained(folder, state, source=source)]
     else:
         experiment, trained = cli.refusing(

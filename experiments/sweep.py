@@ -45,7 +45,7 @@ from calib_jax.train import checkpoint, log
 from experiments.evaluation import evaluation_record, streamed_scores, trained
 from experiments.evaluation.predictions import on_excluded
 from experiments.reports import pages, summary, summary_text
-from experiments.running import building, cli, imports, provenance, seed_folders, training
+from experiments.running import building, cli, imports, provenance, training
 from experiments.running.members import Member, members
 
 _CONFIG = imports.define_config(
@@ -82,12 +82,12 @@ def main() -> int:
     cli.refusing(summary.phases_of, _CRITERION.value)
     if _LOGITS.value != "keep" and _CRITERION.value != ["nll"]:
         raise cli.Refused("--criterion needs --logits=keep: over a stream it is the NLL.")
-    folder = cli.refusing(seed_folders.named, _WORKDIR.value)
-    if (folder / "checkpoints").exists() or seed_folders.there(folder):
+    folder = cli.refusing(training.named, _WORKDIR.value)
+    if (folder / "checkpoints").exists() or training.there(folder):
         raise cli.Refused(f"{folder} holds a run, and no sweep: choose another folder.")
     options = (folder, file, losses, _SEEDS.value, _CHECKPOINT.value)
     requested = cli.refusing(members, *options)
-    cli.refusing(seed_folders.prepare, folder)
+    cli.refusing(training.prepare, folder)
     cli.use_compilation_cache()  # losses share equal programs, and a resumed sweep reuses them
     with contextlib.ExitStack() as stack:
         cli.failing(stack.enter_context, train.only_one(folder))

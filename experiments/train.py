@@ -44,18 +44,7 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax import train
 from calib_jax.core import checks
-from experiments.evaluation import best_checkpoints
-from experiments.evaluation.trained import predictions
-from experiments.reports import run_report
-from experiments.running import (
-    building,
-    cli,
-    imports,
-    processes,
-    provenance,
-    seed_folders,
-    training,
-)
+from experiments.running import building, cli, imports, processes, provenance, training
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
@@ -73,7 +62,7 @@ def main() -> int:
         raise cli.Refused("give --config=FILE, such as --config=configs/digits.py:adafocal.")
     if _WORKDIR.value is None:
         raise cli.Refused("give --workdir=FOLDER for the run.")
-    workdir = cli.refusing(seed_folders.named, _WORKDIR.value)
+    workdir = cli.refusing(training.named, _WORKDIR.value)
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
     with processes.begin(_same_in_all(config)):
@@ -103,9 +92,9 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     given = config_flags.get_override_values(flags.FLAGS["config"])
     for note in building.unused(config, given) if jax.process_index() == 0 else []:
         cli.say_step(f"note: {note}.")
-    folders = cli.refusing(seed_folders.of_config, workdir, config)
+    folders = cli.refusing(training.of_config, workdir, config)
     if jax.process_index() == 0:  # other processes need no folder
-        cli.refusing(seed_folders.prepare, workdir)
+        cli.refusing(training.prepare, workdir)
     trained = training.fit(
         experiment,
         folders,
@@ -130,6 +119,8 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
         if len(folders) == 1:
             _say_more(experiment, *folders.values(), *outcomes.values())
         else:
+            from experiments.reports import run_report
+
             cli.say(f"\n{run_report.of_seeds(folders)}\n")
         data_dir = building.DATA_DIR.value
         more = f" --data_dir={shlex.quote(data_dir)}" if data_dir else ""
@@ -142,6 +133,9 @@ def _focal_notes(
     experiment: building.Experiment, outcomes: Mapping[int, train.Outcome]
 ) -> dict[int, list[str]]:
     """State for each seed of cross-entropy which focal loss would calibrate the network."""
+    from experiments.evaluation.trained import predictions
+    from experiments.reports import run_report
+
     source = experiment.dataset.validation
     if experiment.config.loss.name != "cross_entropy" or jax.process_count() > 1 or not outcomes:
         return {}
@@ -162,6 +156,8 @@ def _report(
     notes: Mapping[int, list[str]],
 ) -> None:
     """Write the page of every finished run, and one page for all seeds."""
+    from experiments.reports import run_report  # loads the figures, which the loop does not need
+
     described = experiment.dataset.description
     shown = tuple(experiment.config.run.show_epochs)
     for seed, folder in folders.items():
@@ -178,6 +174,8 @@ def _report(
 def _say_more(
     experiment: building.Experiment, folder: pathlib.Path, outcome: train.Outcome
 ) -> None:
+    from experiments.evaluation import best_checkpoints
+
     table = train.last_table(folder)
     if table:
         cli.say(f"\nthe state of the loss after its last update:\n{table}")

@@ -266,7 +266,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           step: the step, which names the checkpoint.
           remove: steps whose checkpoints are removed then.
         """
-        leaves = _leaves(state)
+        leaves = _leaves(jax.tree.map(np.asarray, state))
         items = self._args.Composite(
             state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
             about=self._args.JsonSave({**about, "step": step}),
@@ -302,8 +302,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           step: the step of the checkpoint; None restores the newest readable one.
           warn: called with a message for each checkpoint that cannot be read and is skipped.
         """
-        step, about, leaves = self._restored(step, warn)
-        return Saved(_as_template(template, leaves, self.folder / str(step)), about)
+        step, about, state = self._restored(step, warn)
+        return Saved(_as_template(template, _leaves(state), self.folder / str(step)), about)
 
     def variables(
         self, step: int | None = None, *, warn: Callable[[str], None] = warnings.warn
@@ -316,17 +316,12 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         Returns:
           `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
         """
-        _, _, leaves = self._restored(step, warn)
-        averaged = any(path[0] == "average" for path in leaves)
-        params = ("average", "0") if averaged else ("params",)
-        others = ("average", "1") if averaged else ("model_state",)
-        variables = {}
-        for path, leaf in leaves.items():
-            if path[: len(params)] == params:
-                variables["params", *path[len(params) :]] = leaf
-            elif path[: len(others)] == others:
-                variables[path[len(others) :]] = leaf
-        return traverse_util.unflatten_dict(variables)
+        _, _, state = self._restored(step, warn)
+        if "average" in state:
+            params, others = state["average"]["0"], state["average"].get("1", {})
+        else:
+            params, others = state["params"], state.get("model_state", {})
+        return {"params": params, **others}
 
     def about(self, step: int | None = None) -> dict[str, Any]:
         """Read `about` from a checkpoint, by default the newest one in which it is readable."""
@@ -360,7 +355,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def _restored(
         self, step: int | None, warn: Callable[[str], None]
-    ) -> tuple[int, dict[str, Any], Mapping[tuple[str, ...], np.ndarray]]:
+    ) -> tuple[int, dict[str, Any], dict[str, Any]]:
         """Read one checkpoint, or the newest readable one; raise `NoCheckpoint` if there is none.
 
         A damaged checkpoint that is skipped is renamed to STEP.damaged, unless in read-only mode.
@@ -377,8 +372,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             try:
                 about = self._about(candidate)
                 state = self._manager.restore(candidate, args=items)["state"]
-                flat = traverse_util.flatten_dict(state)
-                return candidate, about, {path: np.asarray(leaf) for path, leaf in flat.items()}
+                return candidate, about, jax.tree.map(np.asarray, state)
             except AnotherConfig:
                 raise
             except Exception as error:
@@ -422,10 +416,10 @@ class _Policy:
         return [checkpoint.step not in self.removed for checkpoint in checkpoints]
 
 
-def _leaves(tree: PyTree) -> dict[tuple[str, ...], np.ndarray]:
-    """Return the arrays of a tree by path."""
+def _leaves(tree: PyTree) -> dict[tuple[str, ...], Any]:
+    """Return the leaves of a tree by path."""
     return {
-        tuple(jax.tree_util.keystr((key,), simple=True) for key in path): np.asarray(leaf)
+        tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
         for path, leaf in jax.tree.leaves_with_path(tree)
     }
 
@@ -438,10 +432,7 @@ def _as_template(
     def kind(leaf: Any) -> str:
         return "nothing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
-    expected = {
-        tuple(jax.tree_util.keystr((key,), simple=True) for key in path): leaf
-        for path, leaf in jax.tree.leaves_with_path(template)
-    }
+    expected = _leaves(template)
     for path in sorted(expected.keys() | leaves.keys()):
         there, here = kind(leaves.get(path)), kind(expected.get(path))
         if there != here:

@@ -28,16 +28,8 @@ from calib_jax.core import checks
 from calib_jax.core.examples import Draw, Examples, InMemory, RandomViews, Source, read
 from calib_jax.core.statistics import Joint, merged, merged_scan
 from calib_jax.core.types import PyTree
-from calib_jax.train.ordering import Order, in_batches, of_process, with_weights
-from calib_jax.train.pmap import (
-    Devices,
-    data_parallel,
-    first,
-    of_this_process,
-    replicate,
-    rows_of_devices,
-    split,
-)
+from calib_jax.train.ordering import Order, in_batches, with_weights
+from calib_jax.train.pmap import Devices, data_parallel, first, of_this_process, replicate, split
 from calib_jax.train.state import Batch, TrainState
 
 Step: TypeAlias = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
@@ -75,11 +67,26 @@ def one_pass(source: Source, num_devices: int, batch_size: int) -> Order:
     return in_batches(np.arange(len(source)), size, multiple=num_devices)
 
 
-def local_rows(order: Order, devices: Devices, accumulate: int = 1) -> Order:
-    """Select the rows for the devices of this process."""
-    local, everywhere = len(of_this_process(devices)), len(devices)
-    process = devices.index(of_this_process(devices)[0]) // local
-    return of_process(order, process, everywhere // local, accumulate=accumulate)
+def shares(order: Order, devices: Devices, accumulate: int = 1) -> Order:
+    """Split the rows of batches between the devices, `[devices of this process, steps, rows]`.
+
+    The rows of a batch are its microbatches in sequence, and each microbatch is split between the
+    devices. So a microbatch holds the same examples for any number of devices.
+
+    Args:
+      order: the order of global batches, made with the number of all devices as `multiple`.
+      devices: the devices of all processes.
+      accumulate: the number of microbatches in a batch, as in `in_batches`.
+    """
+    local = of_this_process(devices)
+    places = [place for place, device in enumerate(devices) if device in local]
+    shape = order.num_steps, accumulate, len(devices), -1
+
+    def share(part: np.ndarray) -> np.ndarray:
+        by_device = np.moveaxis(part.reshape(shape), 2, 0)[places]
+        return by_device.reshape(len(places), order.num_steps, -1)
+
+    return Order(*map(share, order))
 
 
 # ------------------------------------------------------------------------------------------------
@@ -137,10 +144,8 @@ class Resident:
         return lambda state: first(run(state, self._examples, order))
 
     def _place(self, order: Order, accumulate: int = 1) -> PyTree:
-        """Split the rows of batches between the devices of this process."""
-        rows = local_rows(order, self._devices, accumulate)
-        shares = [rows_of_devices(part, len(self._local), accumulate, 1) for part in rows]
-        return split(Order(*shares), self._local)
+        """Place the rows of batches on the devices of this process."""
+        return split(shares(order, self._devices, accumulate), self._local)
 
 
 @functools.lru_cache(maxsize=8)  # a step that is evaluated again is not compiled again
@@ -235,14 +240,11 @@ class Streamed:
     def _batches(
         self, order: Order, draw: Draw | None, accumulate: int = 1
     ) -> Generator[Batch, None, None]:
-        return batches(
-            self._source,
-            local_rows(order, self._devices, accumulate),
-            of_this_process(self._devices),
-            accumulate=accumulate,
-            draw=draw,
-            threads=self._threads,
-        )
+        # The rows of this process, device by device.
+        parts = shares(order, self._devices, accumulate)
+        rows = Order(*(part.swapaxes(0, 1).reshape(order.num_steps, -1) for part in parts))
+        local = of_this_process(self._devices)
+        return batches(self._source, rows, local, draw=draw, threads=self._threads)
 
 
 @functools.lru_cache(maxsize=8)  # a step that is evaluated again is not compiled again
@@ -277,18 +279,32 @@ def ahead(begin: Callable[[Any], Any], items: Iterable[Any], count: int) -> Iter
     yield from begun
 
 
+def in_threads(
+    work: Callable[[int], Any], num_steps: int, *, threads: int, count: int, name: str
+) -> Iterator[Any]:
+    """Yield `work(0)`, `work(1)`, ... in order, each begun in a thread `count` steps ahead.
+
+    An exception in a thread is raised here. All threads end with the generator.
+    """
+    pool = ThreadPoolExecutor(threads, thread_name_prefix=name)
+    end = weakref.finalize(work, pool.shutdown, cancel_futures=True)  # also runs at process exit
+    try:
+        for begun in ahead(lambda step: pool.submit(work, step), range(num_steps), count):
+            yield begun.result()
+    finally:
+        end()
+
+
 def batches(
-    source: Source,
-    order: Order,
-    devices: Devices,
-    *,
-    accumulate: int = 1,
-    draw: Draw | None = None,
-    threads: int = 1,
+    source: Source, order: Order, devices: Devices, *, draw: Draw | None = None, threads: int = 1
 ) -> Generator[Batch, None, None]:
     """Place batches on the devices in a thread, ahead of the caller.
 
-    An exception in a thread is raised here. All threads end with the generator.
+    Args:
+      source: the examples.
+      order: the rows of this process, device by device.
+      devices: the devices of this process.
+      draw, threads: as in `read_ahead`.
     """
     examples = read_ahead(source, order, draw=draw, threads=threads)
     keys = order.keys(len(source))
@@ -298,18 +314,14 @@ def batches(
         inputs, labels, label_weights = next(examples)
         weights = with_weights(order.weights[step], label_weights)
         batch = Batch(inputs, np.asarray(labels), weights, keys[step])
-        deal = lambda leaf: rows_of_devices(leaf, len(devices), accumulate, 0)  # noqa: E731
+        deal = lambda leaf: leaf.reshape(len(devices), -1, *leaf.shape[1:])  # noqa: E731
         with jax.enable_x64(double):
             return split(jax.tree.map(deal, batch), devices)
 
-    pool = ThreadPoolExecutor(1, thread_name_prefix="batches")
-    end = weakref.finalize(place, pool.shutdown, cancel_futures=True)  # also runs at process exit
-    steps = range(order.num_steps)
     try:
-        for placed in ahead(lambda step: pool.submit(place, step), steps, BATCHES_AHEAD):
-            yield placed.result()
+        steps = order.num_steps
+        yield from in_threads(place, steps, threads=1, count=BATCHES_AHEAD, name="batches")
     finally:
-        end()
         examples.close()
 
 
@@ -338,11 +350,4 @@ def read_ahead(
         joined: Examples = jax.tree.map(lambda *of: np.concatenate(of)[places], *parts)
         return joined
 
-    pool = ThreadPoolExecutor(threads, thread_name_prefix="reading")
-    end = weakref.finalize(batch, pool.shutdown, cancel_futures=True)  # also runs at process exit
-    steps = range(order.num_steps)
-    try:
-        for read_batch in ahead(lambda step: pool.submit(batch, step), steps, threads):
-            yield read_batch.result()
-    finally:
-        end()
+    yield from in_threads(batch, order.num_steps, threads=threads, count=threads, name="reading")

@@ -31,8 +31,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol, TypeAlias, runtime_checkable
 
-import jax
-
 from calib_jax.core.texts import csv_lines, printable, without_nan
 from calib_jax.train.checkpoint import writing
 
@@ -97,23 +95,33 @@ def read_rows(path: Path) -> list[Row]:
 
 
 class Log:
-    """The log files of a run, and its lines on the console.
+    """The log files of a run, and its lines and progress bar on the console.
 
     Args:
       folder: the folder of the run.
-      console: the console to print to.
       writers: receivers of the rows besides the files.
       prefix: the start of printed lines, such as "seed 3: ".
+      quiet: print nothing; log.txt is still written.
+      bar_steps: the number of steps of the progress bar, which only a terminal shows; 0 for none.
     """
 
     def __init__(
-        self, folder: Path, console: Console, writers: Sequence[Writer] = (), prefix: str = ""
+        self,
+        folder: Path,
+        writers: Sequence[Writer] = (),
+        *,
+        prefix: str = "",
+        quiet: bool = False,
+        bar_steps: int = 0,
     ) -> None:
-        self._folder = folder
-        self._console = console
-        self._writers = writers
-        self._prefix = prefix
+        self._folder, self._writers = folder, writers
+        self._prefix, self._quiet = prefix, quiet
         self._columns: list[str] = []  # of metrics.csv
+        self._bar: Any = None
+        if bar_steps and not quiet and sys.stderr.isatty():
+            from tqdm import tqdm
+
+            self._bar = tqdm(total=bar_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def restore(self, rows: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> None:
         """Write the files of rows from the rows of a checkpoint; without rows, remove them."""
@@ -153,18 +161,33 @@ class Log:
             writer.write(row["step"], row)
 
     def say(self, text: str) -> None:
-        """Print a line, and append it to log.txt."""
+        """Print a line and flush, and append it to log.txt."""
         self.note(text)
-        self._console.print(self._prefix + text)
+        if self._quiet:
+            return
+        with writing(Path("standard output")):
+            line = printable(self._prefix + text)
+            if self._bar is not None:
+                self._bar.write(line)
+            else:
+                print(line, flush=True)
 
     def note(self, text: str) -> None:
         """Append a line to log.txt without printing it."""
         append(self._folder / SPOKEN, text + "\n")
 
+    def advance(self, step: int, loss: float) -> None:
+        """Set the progress bar to the number of steps done."""
+        if self._bar is not None:
+            self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
+            self._bar.update(step - self._bar.n)
+
     def close(self) -> None:
-        """Close the writers."""
+        """Close the writers and the progress bar, which stays visible."""
         for writer in self._writers:
             writer.close()
+        if self._bar is not None:
+            self._bar.close()
 
 
 def _columns_of(rows: Sequence[Row]) -> list[str]:
@@ -228,89 +251,6 @@ def last_table(folder: Path | str) -> str:
     """Format the newest table of the objective's state in a folder; "" if there is none."""
     rows = read_rows(Path(folder) / LOSS_STATE)
     return table_text({k: v for k, v in rows[-1].items() if k != "step"}) if rows else ""
-
-
-class Console:
-    """Console output: lines, and a progress bar on a terminal.
-
-    Args:
-      total_steps: the total number of steps of the run.
-      progress: whether to show a progress bar; only lines are printed outside a terminal.
-      quiet: print nothing.
-    """
-
-    def __init__(self, total_steps: int, *, progress: bool = True, quiet: bool = False) -> None:
-        self._quiet = quiet
-        self._bar: Any = None
-        if progress and not quiet and sys.stderr.isatty():
-            from tqdm import tqdm
-
-            self._bar = tqdm(total=total_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
-
-    def print(self, text: str) -> None:
-        """Print a line and flush."""
-        if self._quiet:
-            return
-        text = printable(text)
-        with writing(Path("standard output")):
-            if self._bar is not None:
-                self._bar.write(text)
-            else:
-                print(text, flush=True)
-
-    def advance(self, step: int, loss: float) -> None:
-        """Set the progress bar to the number of steps done."""
-        if self._bar is not None:
-            self._bar.set_postfix(loss=f"{loss:.4g}", refresh=False)
-            self._bar.update(step - self._bar.n)
-
-    def close(self) -> None:
-        """Close the progress bar and leave it visible."""
-        if self._bar is not None:
-            self._bar.close()
-
-
-class Trace:
-    """A trace of some steps by the JAX profiler, after the chunk that compiles.
-
-    Args:
-      folder: the folder of the trace.
-      steps: the number of steps to trace; 0 traces nothing.
-      say: prints and logs a line.
-    """
-
-    def __init__(self, folder: Path, steps: int, say: Callable[[str], None]) -> None:
-        self._folder, self._say = folder, say
-        self._wanted = self._left = steps
-        self._state = "compiling" if steps else "ended"
-
-    def begin(self, steps: int) -> int:
-        """Begin the trace if it is due; return how many of the next steps to run."""
-        if self._state == "ready":
-            jax.profiler.start_trace(str(self._folder))
-            self._state = "tracing"
-        return min(steps, self._left) if self._state == "tracing" else steps
-
-    def end(self, steps: int) -> None:
-        """End a chunk of steps whose results are there."""
-        if self._state == "compiling":
-            self._state = "ready"
-        elif self._state == "tracing":
-            self._left -= steps
-            if self._left <= 0:
-                self.close()
-
-    def close(self) -> None:
-        """End the trace and print its location."""
-        if self._state == "tracing":
-            jax.profiler.stop_trace()
-            self._say(
-                f"profile: {self._wanted - self._left} steps in {self._folder}; open it in Perfetto"
-                f" (https://ui.perfetto.dev) or by tensorboard --logdir={self._folder}."
-            )
-        elif self._state != "ended":
-            self._say("profile: no step was traced, because no step was left after compiling.")
-        self._state = "ended"
 
 
 # ------------------------------------------------------------------------------------------------

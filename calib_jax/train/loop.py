@@ -21,7 +21,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -35,7 +35,7 @@ from calib_jax.core.types import PyTree
 from calib_jax.train import checkpoint
 from calib_jax.train.checkpoint import CHECKPOINTS, AnotherConfig, Checkpoints, Free, identity_of
 from calib_jax.train.forward import EDGES
-from calib_jax.train.log import GRADIENT_NORMS, LOSS_STATE, Console, Log, MakeWriter, Row, Trace
+from calib_jax.train.log import GRADIENT_NORMS, LOSS_STATE, Log, MakeWriter, Row
 from calib_jax.train.pmap import Devices, Processes, canonical, first, of_this_process, replicate
 from calib_jax.train.programs import Measured, Programs
 from calib_jax.train.state import Outcome, Plan, Task, TrainState, check_run, not_finite, values_of
@@ -43,7 +43,9 @@ from calib_jax.train.state import Outcome, Plan, Task, TrainState, check_run, no
 # The target length of a chunk, after which signals are handled, in seconds. Each call of a program
 # allocates its memory: 70 ms for a small ResNet on a CPU, so chunks of one second would cost 7 %.
 CHUNK_SECONDS = 8.0
-SHARE_OF_SAVING = 0.1  # the largest share of the time of a run that its checkpoints take
+# A checkpoint is written if less than this share of the time since the one before is its cost.
+SHARE_OF_SAVING = 0.1
+COST_OF_SAVING = 0.1  # the assumed cost of the first checkpoint, in seconds
 OF_STEPS = ("batch_size", "accumulate", "drop_last", "average")  # plan fields that change each step
 
 
@@ -132,8 +134,8 @@ def fit(
       progress: whether to show a progress bar on a terminal.
       writers: functions that open receivers of the logged rows, such as `train.tensorboard` and
         `train.wandb`.
-      profile: the number of steps to trace with the JAX profiler, after the steps that compile; the
-        trace is in the folder `profile` of the run.
+      profile: the largest number of steps to trace with the JAX profiler, in one epoch, after the
+        steps that compile; the trace is in the folder `profile` of the run.
       check: raise `NonFinite` for a loss that is not finite, and end the program after a signal;
         else the outcome has `failed` or `stopped_by`.
     """
@@ -158,10 +160,6 @@ def fit(
     )
     with contextlib.ExitStack() as stack:
         stopping = stack.enter_context(recorded_signals())
-        quiet = quiet or not processes.leads
-        console = Console(programs.total_steps, progress=progress, quiet=quiet)
-        stack.callback(console.close)
-        prefix = f"{name}: " if name else ""
 
         # -----------------------------------------------------------------------------------------
         # Restore or begin. Process 0 alone has files.
@@ -173,12 +171,16 @@ def fit(
             checkpoint.check_ours(folder)
             stack.enter_context(checkpoint.only_one(folder))
             checkpoints = stack.enter_context(Checkpoints(folder / CHECKPOINTS))
-            opened = [make(folder, record.config) for make in writers]
-            log = Log(folder, console, opened, prefix)
+            log = Log(
+                folder,
+                [make(folder, record.config) for make in writers],
+                prefix=f"{name}: " if name else "",
+                quiet=quiet,
+                bar_steps=programs.total_steps if progress else 0,
+            )
             stack.callback(log.close)
-            files = Files(checkpoints, log)
-            host, record = _resumed(files, host, record, plan, programs, free)
-            files.begin(record)
+            host, record = _resumed(checkpoints, log, host, record, programs, free)
+            files = Files(checkpoints, log, record, programs)
             if not record.done:
                 log.describe(record.config, {"step": record.step, **environment})
             return json.dumps(dataclasses.asdict(record)).encode()
@@ -193,15 +195,12 @@ def fit(
                 )
             return Outcome(host, record.step, True, None, True, record.best)
         placed = replicate(host, local)
-        say = files.log.say if files else console.print
-        trace = Trace(folder / "profile", profile if files else 0, say)
-        stack.callback(trace.close)
         if files:
-            stack.callback(files.close)  # also if a chunk raises
+            stack.push(files)  # writes what is in memory, also if a chunk raises
 
         # -----------------------------------------------------------------------------------------
         # Train in chunks, until the run ends, fails or is stopped.
-        size, steps, seconds, last_save, failed = 1, 0, 0.0, time.monotonic(), ""
+        size, steps, seconds, chunks, failed = 1, 0, 0.0, 0, ""
         while not (record.done or failed):
             seconds, received = processes.largest(seconds, float(stopping.signal or 0))
             if received:
@@ -212,21 +211,27 @@ def fit(
                 size = max(1, int(min(wanted, 64 * size)))
 
             # One chunk of steps. Meanwhile the last checkpoint and its row are written.
-            step = record.step
-            steps = trace.begin(min(size, programs.next_stop(step) - step))
+            step, chunks = record.step, chunks + 1
+            steps = min(size, programs.next_stop(step) - step)
+            tracing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
+            if profile and chunks == 2:
+                steps = min(steps, profile)
+                tracing = _traced(folder, steps, files.log.say) if files else tracing
             began = time.monotonic()
-            placed, read = programs.run(placed, plan.seed, step, step + steps)
-            if files:
-                files.flush()
-            measured = read()
+            with tracing:
+                placed, read = programs.run(placed, plan.seed, step, step + steps)
+                if files:
+                    files.flush()
+                measured = read()
             seconds = time.monotonic() - began
-            trace.end(steps)
             failed = _failure(programs, placed, plan.seed, step, measured)
             if failed:
                 break
             _add(record, measured, seconds)
             record.step = step = step + steps
-            console.advance(step, float(measured["loss"][-1] / max(measured["weight"][-1], 1)))
+            if files:
+                loss = float(measured["loss"][-1] / max(measured["weight"][-1], 1))
+                files.log.advance(step, loss)
 
             # The end of an epoch ticks the clock "epoch".
             if step % programs.epoch_steps == 0:
@@ -243,23 +248,22 @@ def fit(
                 if files and record.done and step < programs.total_steps:
                     files.log.say(_impatient(record, plan))
 
-            # Save the state and the record, if saving has taken less than a tenth of the time.
+            # Save the state and the record, if the last checkpoint is paid for.
             every = plan.checkpoint_every_epochs, plan.keep_every_epochs
             regular = any(n and step % (n * programs.epoch_steps) == 0 for n in every)
-            late = time.monotonic() - last_save > 60 * plan.checkpoint_every_minutes
-            if files and (late or better or regular) and not record.done:
-                files.keep(first(placed), record, plan, programs.epoch_steps)
-                if late or files.is_due():
-                    files.save(record, wait=False)
-                    last_save = time.monotonic()
+            if files and not record.done and (better or regular or files.is_late()):
+                files.keep(first(placed))
+                if files.is_due():
+                    files.save()
 
         # -----------------------------------------------------------------------------------------
         # The end: the last checkpoint, also of a run that was stopped.
         host = first(placed)
         if files and not failed:
-            files.keep(host, record, plan, programs.epoch_steps)
+            files.keep(host)
         if files:
-            files.save(record)
+            files.save()
+            files.flush()
             if failed:
                 failed = files.failed(failed)
             elif not record.done:
@@ -287,11 +291,15 @@ def _identity(task: Task, plan: Plan) -> dict[str, Any]:
 
 
 def _resumed(
-    files: Files, template: PyTree, record: Record, plan: Plan, programs: Programs, free: Free
+    checkpoints: Checkpoints,
+    log: Log,
+    template: PyTree,
+    record: Record,
+    programs: Programs,
+    free: Free,
 ) -> tuple[PyTree, Record]:
     """Restore the newest readable checkpoint and its record; else return the given ones."""
-    checkpoints, log = files.checkpoints, files.log
-    folder = checkpoints.folder.parent
+    folder, plan = checkpoints.folder.parent, programs.plan
     if not checkpoints.steps:
         return template, record
     about = checkpoints.about()
@@ -409,15 +417,15 @@ def _failure(
     """Describe a loss, gradient or state that is not finite; "" if there is none."""
     if failure := programs.failure(seed, step, measured):
         return failure
-    if programs.is_finite(placed):
-        return ""
     where = not_finite(first(values_of(placed)))
+    if not where:
+        return ""
     after = step + len(measured["loss"])
     return f"the state is not finite after {after} steps (first {where}): lower the learning rate"
 
 
-class Files:
-    """The files of a run, in process 0: checkpoints and logs.
+class Files(contextlib.AbstractContextManager["Files"]):
+    """The files of a run, in process 0: checkpoints and logs; a `with` block ends with a save.
 
     A state that is to be kept waits in memory until it is due: saving takes at most a tenth of the
     time of a run. After a kill the run goes on from the newest checkpoint on disk, with the same
@@ -425,74 +433,74 @@ class Files:
 
     Args:
       checkpoints: the checkpoints.
-      log: the log.
+      log: the log, whose files are written from the record.
+      record: the restored or new record, which the loop changes.
+      programs: the programs, with the plan that says which checkpoints to keep.
     """
 
-    def __init__(self, checkpoints: Checkpoints, log: Log) -> None:
+    def __init__(
+        self, checkpoints: Checkpoints, log: Log, record: Record, programs: Programs
+    ) -> None:
         self.checkpoints, self.log = checkpoints, log
+        self._record, self._plan = record, programs.plan
+        self._every = programs.plan.keep_every_epochs * programs.epoch_steps
         self._states: dict[int, tuple[PyTree, dict[str, Any]]] = {}  # in memory, by step
         self._lasting: set[int] = set()  # steps of the best and of regular checkpoints
-        self._newest = 1
-        self._record: Record | None = None
-        self._logged, self._broken = 0, False
-        self._began, self._spent = time.monotonic(), 0.0
+        self._logged = len(record.rows)
+        self._saved_at, self._cost = time.monotonic(), COST_OF_SAVING
+        log.restore(record.rows, record.tables)
 
-    def begin(self, record: Record) -> None:
-        """Write the logs from a restored or a new record."""
-        self._record, self._logged = record, len(record.rows)
-        self.log.restore(record.rows, record.tables)
-
-    def keep(self, host: PyTree, record: Record, plan: Plan, epoch_steps: int) -> None:
+    def keep(self, host: PyTree) -> None:
         """Keep a state in memory; it replaces states that are neither the best nor regular."""
-        every = plan.keep_every_epochs * epoch_steps
-        self._newest = plan.keep
+        record = self._record
         self._lasting = {int(best["step"]) for best in record.best.values()}
-        if every:
+        if self._every:
             steps = {*record.saved, *self._states, record.step}
-            self._lasting |= {step for step in steps if step % every == 0}
+            self._lasting |= {step for step in steps if step % self._every == 0}
         lasting = {step: state for step, state in self._states.items() if step in self._lasting}
         self._states = {**lasting, record.step: (host, dataclasses.asdict(record))}
 
-    def is_due(self) -> bool:
-        """Check whether saving has taken less than a tenth of the time."""
-        return self._spent <= SHARE_OF_SAVING * (time.monotonic() - self._began)
+    def is_late(self) -> bool:
+        """Check whether the last checkpoint is older than the plan allows."""
+        return time.monotonic() - self._saved_at > 60 * self._plan.checkpoint_every_minutes
 
-    def save(self, record: Record, *, wait: bool = True) -> None:
-        """Write the states in memory; without `wait` the last one is written in the background."""
-        began = time.monotonic()
+    def is_due(self) -> bool:
+        """Check whether the last checkpoint is late, or its cost is a small share of its age."""
+        age = time.monotonic() - self._saved_at
+        return self.is_late() or self._cost <= SHARE_OF_SAVING * age
+
+    def save(self) -> None:
+        """Write the states in memory; the last one is written in the background until `flush`."""
+        began, record = time.monotonic(), self._record
         for step, (host, about) in sorted(self._states.items()):
-            with self._once():
-                self.checkpoints.wait()
-                there = self.checkpoints.steps
-                if step in there:
-                    continue
-                record.saved = [*(saved for saved in record.saved if saved in there), step]
-                about["saved"] = record.saved
-                keep = {*record.saved[-self._newest :], *self._lasting}
-                self.checkpoints.save(host, about, step, remove=set(record.saved) - keep)
+            self.checkpoints.wait()
+            there = self.checkpoints.steps
+            if step in there:
+                continue
+            record.saved = [*(saved for saved in record.saved if saved in there), step]
+            about["saved"] = record.saved
+            keep = {*record.saved[-self._plan.keep :], *self._lasting}
+            self.checkpoints.save(host, about, step, remove=set(record.saved) - keep)
         self._states = {}
-        self._spent += time.monotonic() - began
-        if wait:
-            self.flush()
+        self._saved_at = time.monotonic()
+        self._cost = self._saved_at - began
 
     def flush(self) -> None:
         """Wait for the checkpoint in progress, and log the row of the last evaluation."""
         record, began = self._record, time.monotonic()
-        if self._broken or record is None:
-            return
-        with self._once():
-            self.checkpoints.wait()
-            self._spent += time.monotonic() - began
-            if self._logged < len(record.rows):
-                self._logged, step = len(record.rows), record.rows[-1]["step"]
-                newest = {name: rows[-1] for name, rows in record.tables.items()}
-                tables = {name: row for name, row in newest.items() if row["step"] == step}
-                self.log.write(record.rows, tables)
+        self.checkpoints.wait()
+        self._cost += time.monotonic() - began
+        if self._logged < len(record.rows):
+            self._logged, step = len(record.rows), record.rows[-1]["step"]
+            newest = {name: rows[-1] for name, rows in record.tables.items()}
+            tables = {name: row for name, row in newest.items() if row["step"] == step}
+            self.log.write(record.rows, tables)
 
-    def close(self) -> None:
-        """Write what is in memory, also after an error elsewhere."""
-        if self._record is not None and not self._broken:
-            self.save(self._record)
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        """Write what is in memory, unless a write has failed."""
+        if not isinstance(error, OSError):
+            self.save()
+            self.flush()
 
     def failed(self, problem: str) -> str:
         """Log a problem with the place of the newest checkpoint, and return the line."""
@@ -503,14 +511,17 @@ class Files:
         self.log.note(line)
         return line
 
-    @contextlib.contextmanager
-    def _once(self) -> Iterator[None]:
-        """After an error nothing more is written."""
-        try:
-            yield
-        except BaseException:
-            self._broken = True
-            raise
+
+@contextlib.contextmanager
+def _traced(folder: Path, steps: int, say: Callable[[str], None]) -> Iterator[None]:
+    """Trace the steps of a block by the JAX profiler, and print the location of the trace."""
+    place = folder / "profile"
+    with jax.profiler.trace(str(place)):
+        yield
+    say(
+        f"profile: {steps} steps in {place}; open it in Perfetto (https://ui.perfetto.dev) or by"
+        f" tensorboard --logdir={place}."
+    )
 
 
 # ------------------------------------------------------------------------------------------------
@@ -543,9 +554,6 @@ class Interruption:
         if self.signal == signal.SIGINT == number:
             if hasattr(sys, "ps1"):  # an interactive session
                 raise KeyboardInterrupt
-            for stream in (sys.stdout, sys.stderr):
-                with contextlib.suppress(Exception):  # the signal may have interrupted a write
-                    stream.flush()
             os._exit(128 + signal.SIGINT)
         self.signal = number
 

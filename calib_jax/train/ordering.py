@@ -119,31 +119,6 @@ def with_weights(padding: Any, weights: Any) -> Any:
     return rows * weights.astype(padding.dtype)
 
 
-def of_process(order: Order, process: int, num_processes: int, *, accumulate: int = 1) -> Order:
-    """Select the rows of an order that one process reads.
-
-    Devices are numbered process by process, and every process has the same number of devices. The
-    rows of each microbatch are split between the devices, so a process reads one block of every
-    microbatch. Each device gets the same rows as from the global order.
-
-    Args:
-      order: the order of global batches, made with the number of all devices as `multiple`.
-      process: the index of the process, from 0.
-      num_processes: the number of processes.
-      accumulate: the number of microbatches in a batch, as in `in_batches`.
-
-    >>> order = in_batches(np.arange(8), 8, multiple=2, accumulate=2)
-    >>> [of_process(order, process, 2, accumulate=2).examples.tolist() for process in (0, 1)]
-    [[[0, 1, 4, 5]], [[2, 3, 6, 7]]]
-    """
-
-    def share(leaf: np.ndarray) -> np.ndarray:
-        parts = leaf.reshape(order.num_steps, accumulate, num_processes, -1)
-        return parts[:, :, process].reshape(order.num_steps, -1)
-
-    return Order(*map(share, order))
-
-
 def shuffled(num_examples: int, seed: int, epoch: int) -> np.ndarray:
     """Permute the examples for one epoch."""
     return np.random.default_rng([seed, epoch]).permutation(num_examples)

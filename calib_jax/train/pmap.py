@@ -123,19 +123,6 @@ def canonical(leaf: Any) -> np.ndarray:
     return host.astype(dtype, copy=False)
 
 
-def rows_of_devices(array: np.ndarray, num_devices: int, accumulate: int, axis: int) -> np.ndarray:
-    """Split the rows of global batches between the devices, as a new leading axis.
-
-    The rows of a batch are its microbatches in sequence, and each microbatch is split between the
-    devices. So a microbatch holds the same examples for any number of devices.
-    """
-    shape = array.shape
-    rows = shape[axis] // (num_devices * accumulate)
-    array = array.reshape(*shape[:axis], accumulate, num_devices, rows, *shape[axis + 1 :])
-    array = np.moveaxis(array, axis + 1, 0)
-    return array.reshape(num_devices, *shape[:axis], accumulate * rows, *shape[axis + 1 :])
-
-
 def first(tree: PyTree) -> PyTree:
     """Copy the first device's values to the host.
 

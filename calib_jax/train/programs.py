@@ -19,8 +19,8 @@ from calib_jax.core.types import Progress, PyTree
 from calib_jax.train.feeds import RunSteps, feed
 from calib_jax.train.forward import HEAD, with_classes
 from calib_jax.train.ordering import Order, in_batches, steps_per_epoch
-from calib_jax.train.pmap import Devices, all_devices, axis_of, data_parallel, first
-from calib_jax.train.state import Plan, Task, all_finite
+from calib_jax.train.pmap import Devices, all_devices, axis_of, first
+from calib_jax.train.state import Plan, Task
 from calib_jax.train.step import make_eval_step, make_train_step, same_kind
 
 _AT_ONCE = 256  # examples per read when searching for a label
@@ -116,7 +116,6 @@ class Programs:
             size = plan.eval_batch_size or plan.batch_size
             self._evaluations[name] = of_source.evaluation(step, size)
         self.update = jax.jit(same_kind(task.objective.update))
-        self._all_finite = data_parallel(all_finite, self.devices)
         self._values_of = jax.jit(
             lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
         )
@@ -182,10 +181,6 @@ class Programs:
         steps = self._warm_up_steps if self.is_warm_up(step) else self._steps
         order = self.order(seed, epoch)
         return steps(state, order, Draw(seed, epoch), start, start + stop - step)
-
-    def is_finite(self, state: PyTree) -> bool:
-        """Return whether the parameters and the statistics of the network are finite."""
-        return bool(first(self._all_finite(state)))
 
     # --------------------------------------------------------------------------------------------
     # Evaluation.

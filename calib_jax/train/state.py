@@ -130,16 +130,6 @@ def not_finite(values: PyTree) -> str:
     return ""
 
 
-def all_finite(state: TrainState) -> Array:
-    """Return whether the parameters, the model state and their averages are finite."""
-    flag = jnp.ones((), bool)
-    for leaf in jax.tree.leaves(values_of(state)):
-        if jnp.issubdtype(leaf.dtype, jnp.inexact):
-            # The largest magnitude is NaN if any value is; XLA reduces it faster than `all`.
-            flag &= jnp.isfinite(jnp.abs(leaf).max(initial=0))
-    return flag
-
-
 def create(
     variables: PyTree,
     objective: Any,

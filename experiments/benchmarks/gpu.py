@@ -58,7 +58,7 @@ def train(config: Any, folder: pathlib.Path) -> tuple[dict[str, Any], dict[str, 
     """Train a network; return logits and labels of the validation and the test set."""
     experiment = building.build(config, data_dir=building.DATA_DIR.value)
     folder.mkdir(parents=True)
-    (outcome,) = running.fit(experiment, {config.seed: folder}, quiet=True, progress=False)
+    (outcome,) = running.fit(experiment, {config.seed: folder}, quiet=True)
     if outcome.failed or outcome.stopped_by:
         raise cli.Failed(outcome.failed or "the training was stopped.")
     logits, labels = {}, {}

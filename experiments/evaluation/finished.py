@@ -18,11 +18,11 @@ from calib_jax.train import log
 from experiments.evaluation import evaluation_record, streamed_scores
 from experiments.evaluation.predictions import without_excluded
 from experiments.reports import summary
-from experiments.running import resuming, seed_folders
+from experiments.running import training
 
 TEST, VALIDATION = "predictions_test.npz", "predictions_validation.npz"
 UNKNOWN_SEED = -1
-SEED_KEYS = (*resuming.MEASURED, "seed", "num_seeds", "best")  # keys in which seeds may differ
+SEED_KEYS = (*training.MEASURED, "seed", "num_seeds", "best")  # keys in which seeds may differ
 ALONE = ""  # replaces the loss if each folder is one run, because runs may differ in their loss
 
 
@@ -160,7 +160,7 @@ def _folder(given: str) -> Folder:
             f"{given} has no sweep.json, because its sweep is not complete: resume it by python -m"
             f" experiments.sweep --workdir={given} with the options of its start."
         )
-    runs = seed_folders.there(path) or _of_loss(path) or {0: path}
+    runs = training.there(path) or _of_loss(path) or {0: path}
     for run in runs.values():
         if (run / "report" / streamed_scores.VALUES).is_file():
             continue

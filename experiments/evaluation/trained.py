@@ -9,7 +9,7 @@ import numpy as np
 from calib_jax import train
 from calib_jax.core.examples import Examples, Source
 from experiments.evaluation import evaluation_record, finished
-from experiments.running import building, cli, imports, initial, subword_files
+from experiments.running import building, cli, imports, initial, training
 
 Answers = dict[str, train.Predicted]  # the predictions of a network by part of the data
 
@@ -81,7 +81,7 @@ def restored(
                     f"{folders[0]} and {folder} are of different trainings"
                     f" ({'; '.join(unlike[:3])}): train them alike, or evaluate them one by one."
                 )
-            subword_files.check(folder, experiment.dataset.vocabulary)
+            training.check_subwords(folder, experiment.dataset.vocabulary)
             _check_data(folder, checkpoints.about(step)["same"], experiment.identity())
             state = checkpoints.restore(experiment.template(), step, warn=initial.warn).state
         trained.append(Trained(folder, state, name))

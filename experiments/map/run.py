@@ -51,7 +51,7 @@ def train_setting(
     folders = {seed: folder / f"seed_{seed}" for seed in setting.seeds}
     for of_seed in folders.values():
         of_seed.mkdir(parents=True, exist_ok=True)
-    outcomes = training.fit(experiment, folders, quiet=True, progress=False)
+    outcomes = training.fit(experiment, folders, quiet=True)
     for outcome in outcomes:
         if outcome.stopped_by:
             return {}, outcome.stopped_by

@@ -21,7 +21,7 @@ from calib_jax.core import checks
 from calib_jax.core.examples import as_stored, weighted_labels
 from calib_jax.core.names import check_options, options_of
 from calib_jax.data.formats import files
-from experiments.running import imports, initial
+from experiments.running import imports
 
 INIT_FROM = flags.DEFINE_string(
     "init_from",
@@ -72,6 +72,10 @@ class Experiment(NamedTuple):
         """
         seed = self.config.seed if seed is None else seed
         variables = self.init(jax.random.key(seed))
+        if self.dataset.embedding is None and not self.config.init_from:
+            return self._created(variables, seed)
+        from experiments.running import initial
+
         if self.dataset.embedding is not None:
             variables = initial.with_embedding(variables, self.dataset.embedding)
         if self.config.init_from and given:

@@ -14,7 +14,7 @@ from calib_jax.core.files import reading
 from calib_jax.train import checkpoint, log
 from experiments.evaluation import evaluation_record, finished
 from experiments.reports import summary
-from experiments.running import building, cli, imports, initial, resuming
+from experiments.running import building, cli, imports, initial, training
 
 
 class Member(NamedTuple):
@@ -59,7 +59,7 @@ class Member(NamedTuple):
         """Raise an error if the folder holds a finished run that cannot go on with this config."""
         before = self.result().get("config", self.config)
         rows = log.read_rows(self.folder / log.ROWS)
-        step, free = rows[-1]["step"] if rows else 0, resuming.free(self.experiment)
+        step, free = rows[-1]["step"] if rows else 0, training.free(self.experiment)
         if keys := checkpoint.forbidden(before, self.config, step, free):
             raise ValueError(
                 f"{self.folder} holds a run of a sweep of another config"
@@ -79,7 +79,7 @@ class Member(NamedTuple):
           logits: "keep" if the table needs the predictions.
           criteria: the criteria of the temperatures.
         """
-        result, free = self.result(), resuming.MEASURED
+        result, free = self.result(), training.MEASURED
         if not result or result.get("asked", "") != self.asked:
             return False
         if train.differences(result["config"], self.config, free=free):

@@ -1,14 +1,39 @@
-"""Train the seeds of an experiment in their folders, or resume them: for train, sweep and map."""
+"""Train the seeds of an experiment in their folders, or resume them: for train, sweep and map.
 
+Several seeds have the folders DIR/seed_1, DIR/seed_2, ..., each with its own run. These keys of the
+config may change when a run resumes, because the steps do not depend on them:
+
+    always                          run, metrics, num_bins, evaluate_test, patience, patience_for
+    best                            if the remaining metrics keep their direction
+    num_epochs, schedule            if the learning rates of all steps done stay the same, and the
+                                    loss does not depend on the number of epochs
+
+So --config.num_epochs prolongs a finished run if the rate is constant or drops at milestones, and
+milestones that are not reached may move. A run with any other change cannot resume.
+"""
+
+import contextlib
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+import re
+import stat
+import tempfile
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import jax
+import jax.numpy as jnp
+import numpy as np
+from ml_collections import ConfigDict
 
-from calib_jax import train
-from experiments.running import building, cli, provenance, resuming, subword_files
+from calib_jax import data, losses, train
+from calib_jax.core.types import Progress
+from experiments.running import building, cli, provenance
+
+MEASURED = ("run", "metrics", "num_bins", "evaluate_test")
+ENDING = ("patience", "patience_for")
+LENGTH = ("num_epochs", "schedule")
+SUBWORDS = "subwords.txt"  # translation does not need the data set
 
 
 def fit(
@@ -17,7 +42,6 @@ def fit(
     *,
     environment: Mapping[str, Any] | None = None,
     quiet: bool = False,
-    progress: bool = True,
     writers: Sequence[train.MakeWriter] = (),
     profile: int = 0,
 ) -> list[train.Outcome]:
@@ -30,7 +54,7 @@ def fit(
       experiment: the experiment.
       folders: the folder of each seed.
       environment: about the machine and the versions; by default `provenance.describe`.
-      quiet, progress, writers, profile: as in `train.fit`.
+      quiet, writers, profile: as in `train.fit`.
     """
     devices = cli.refusing(building.devices, experiment.config)
     environment = provenance.describe() if environment is None else environment
@@ -45,8 +69,8 @@ def fit(
         programs = programs or cli.failing(
             cli.refusing, train.Programs, experiment.task, experiment.plan, devices
         )
-        if jax.process_index() == 0 and experiment.dataset.vocabulary is not None:
-            cli.failing(_keep_subwords, folder, experiment)
+        if jax.process_index() == 0:
+            cli.failing(_keep_subwords, folder, experiment.dataset.vocabulary)
         outcome = cli.failing(
             train.fit,
             folder,
@@ -54,13 +78,12 @@ def fit(
             experiment.task,
             dataclasses.replace(experiment.plan, seed=seed),
             config=config,
-            free=resuming.free(experiment),
+            free=free(experiment),
             same=experiment.identity(),
             environment=environment,
             programs=programs,
             name=f"seed {seed}" if len(folders) > 1 else "",
             quiet=quiet,
-            progress=progress,
             writers=writers,
             profile=profile,
             check=False,
@@ -74,8 +97,179 @@ def fit(
     return outcomes
 
 
-def _keep_subwords(folder: pathlib.Path, experiment: building.Experiment) -> None:
-    """Write the subwords of a translation into the folder of its run, once it is ours."""
+# ------------------------------------------------------------------------------------------------
+# The folders of seeds.
+
+
+def named(workdir: str | None) -> pathlib.Path:
+    """Return the path of --workdir; raise an error for a file or a folder of other programs."""
+    if not (workdir or "").strip():
+        raise ValueError("--workdir is empty: give --workdir=FOLDER, where the run is kept.")
+    folder = pathlib.Path(str(workdir))
+    try:
+        is_file = not stat.S_ISDIR(folder.stat().st_mode)
+    except FileNotFoundError:
+        is_file = False
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise ValueError(f"--workdir={workdir} cannot be used: {why}.") from error
+    if is_file:
+        raise NotADirectoryError(f"--workdir={workdir} is a file: choose a folder.")
+    train.check_ours(folder)
+    return folder
+
+
+def prepare(folder: pathlib.Path) -> None:
+    """Create the folder of a run or a sweep, and mark it; raise an error if it is not writable."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryFile(dir=folder):
+            pass
+        with contextlib.suppress(train.InUse), train.only_one(folder):  # marks the folder
+            pass
+    except OSError as error:
+        raise ValueError(
+            f"--workdir={folder} cannot be written to: {error.strerror}; choose another folder."
+        ) from error
+
+
+def of_config(workdir: str | pathlib.Path, config: ConfigDict) -> dict[int, pathlib.Path]:
+    """Return the folder of every seed of a config; a single seed uses `workdir` itself."""
+    folder = pathlib.Path(workdir)
+    seeds_there = there(folder)
+    if (folder / "runs").is_dir():
+        raise ValueError(
+            f"{folder} holds a sweep: choose another folder, or resume it with experiments.sweep."
+        )
+    if config.num_seeds == 1:
+        if seeds_there:
+            first, count = min(seeds_there), max(seeds_there) - min(seeds_there) + 1
+            raise ValueError(
+                f"{folder} holds the seeds {', '.join(map(str, seeds_there))}: resume them with"
+                f" --config.seed={first} --config.num_seeds={count}, or choose another folder."
+            )
+        return {config.seed: folder}
+    if (folder / "checkpoints").exists():
+        raise ValueError(
+            f"{folder} holds a run of one seed: choose another folder for {config.num_seeds}."
+        )
+    seeds = range(config.seed, config.seed + config.num_seeds)
+    return {seed: folder / f"seed_{seed}" for seed in seeds}
+
+
+def there(workdir: str | pathlib.Path) -> dict[int, pathlib.Path]:
+    """Find the seed folders in a folder; the folder of a single run has none."""
+    folders = {
+        int(match[1]): path
+        for path in pathlib.Path(workdir).glob("seed_*")
+        if path.is_dir() and (match := re.fullmatch(r"seed_(\d+)", path.name))
+    }
+    return dict(sorted(folders.items()))
+
+
+# ------------------------------------------------------------------------------------------------
+# The keys that may change.
+
+
+def free(experiment: building.Experiment) -> Callable[..., Collection[str]]:
+    """Build the function that returns the keys that may change, for `train.fit`."""
+    epoch_steps = experiment.epoch_steps
+
+    def keys(before: dict[str, Any], now: dict[str, Any], step: int) -> list[str]:
+        chosen = [*MEASURED, *ENDING]
+        if _same_directions(before["best"], now["best"]):
+            chosen.append("best")
+        if _same_steps(experiment, before, now, step, epoch_steps):
+            chosen += LENGTH
+        return chosen
+
+    return keys
+
+
+def _same_directions(before: dict[str, str], now: dict[str, str]) -> bool:
+    return all(before[name] == now[name] for name in before.keys() & now.keys())
+
+
+def _same_steps(
+    experiment: building.Experiment,
+    before: dict[str, Any],
+    now: dict[str, Any],
+    step: int,
+    epoch_steps: int,
+) -> bool:
+    """Check that the steps done would be the same under another length and schedule."""
+    if all(before[key] == now[key] for key in LENGTH):
+        return True
+    objective = experiment.task.objective
+    if before["num_epochs"] != now["num_epochs"]:
+        if now["num_epochs"] * epoch_steps < step:
+            return False
+        if depends_on_length(objective, experiment.dataset.num_classes):
+            return False
+        # A run is evaluated at its end, and this evaluation may update the loss state.
+        every = now["eval_every_steps"] or epoch_steps
+        if objective.clock == "validation" and step % every:
+            return False
+    done = np.arange(step)
+    first, second = (
+        np.asarray(building.learning_rate(ConfigDict(config), epoch_steps)(done))
+        for config in (before, now)
+    )
+    return bool(np.all(first == second))
+
+
+def depends_on_length(objective: losses.Objective, num_classes: int) -> bool:
+    """Check by tracing whether the updates of an objective use the number of epochs."""
+    if objective.clock == "never":
+        return False
+
+    def updated(num_epochs: Any) -> Any:
+        batch = jnp.zeros((2, num_classes)), jnp.zeros(2, int), jnp.ones(2)
+        state = objective.init(num_classes, np.ones(num_classes))
+        stat = objective.evidence(state, *batch)
+        return objective.update(state, stat, Progress(1, 1, num_epochs))
+
+    traced = jax.make_jaxpr(updated)(10)
+    (length,) = traced.jaxpr.invars
+    return any(length is used for equation in traced.jaxpr.eqns for used in equation.invars)
+
+
+# ------------------------------------------------------------------------------------------------
+# The subwords of a translation.
+
+
+def _keep_subwords(folder: pathlib.Path, vocabulary: Any) -> None:
+    """Save the subwords of a translation in the folder of its run, once it is ours."""
+    if not isinstance(vocabulary, data.Subwords):
+        return
     train.check_ours(folder)
     with train.only_one(folder):
-        subword_files.keep(folder, experiment.dataset.vocabulary)
+        if (folder / SUBWORDS).exists():
+            check_subwords(folder, vocabulary)
+        else:
+            vocabulary.write(folder / SUBWORDS)
+
+
+def check_subwords(folder: pathlib.Path, vocabulary: Any) -> None:
+    """Raise an error if the folder of a run has other subwords than the data set."""
+    if not isinstance(vocabulary, data.Subwords) or not (folder / SUBWORDS).exists():
+        return
+    if data.Subwords.read(folder / SUBWORDS) != vocabulary:
+        raise ValueError(
+            f"{folder / SUBWORDS} holds other subwords than the data set: it is from another run,"
+            " or the data have changed.\nChoose another folder, or give the data set this file by"
+            " --config.data.options.subwords."
+        )
+
+
+def read_subwords(folder: pathlib.Path, num_classes: int) -> data.Subwords:
+    """Read the subwords of a run; their number must be the network's `num_classes`."""
+    if not (folder / SUBWORDS).exists():
+        raise ValueError(f"{folder} has no {SUBWORDS}: it holds no run of a translation.")
+    subwords = data.Subwords.read(folder / SUBWORDS)
+    if len(subwords) != num_classes:
+        raise ValueError(
+            f"{folder / SUBWORDS} has {len(subwords):,} subwords and the network {num_classes:,}:"
+            " the file is of another run."
+        )
+    return subwords

@@ -13,7 +13,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, models
 from calib_jax.core.examples import Source
-from experiments.running import building, imports, initial, seed_folders, subword_files
+from experiments.running import building, imports, initial, training
 
 _MULTIPLE = 16  # lengths are rounded up to a multiple, so that few programs are compiled
 
@@ -125,7 +125,7 @@ def restored(
       checkpoint: as for `experiments.evaluate`.
       allow_imports: whether to import code that the config names.
     """
-    if several := seed_folders.there(folder):
+    if several := training.there(folder):
         first = next(iter(several.values()))
         raise ValueError(f"{folder} holds several seeds: give one of them, such as {first}.")
     with initial.opened(folder) as checkpoints:
@@ -140,7 +140,7 @@ def restored(
             " translate."
         )
     num_classes = len(variables["params"]["table"]["embedding"])
-    subwords = subword_files.read(folder, num_classes)
+    subwords = training.read_subwords(folder, num_classes)
     return Translator(network.clone(num_classes=num_classes), variables, subwords, config, name)
 
 
@@ -160,5 +160,5 @@ def check_same_data(translators: Mapping[str, Translator]) -> None:
             raise ValueError(
                 f"{name} and {first} translate other data, or have other subwords: compare runs of"
                 " one data set and direction, and train one of them with"
-                f" --config.data.options.subwords={first}/{subword_files.NAME}."
+                f" --config.data.options.subwords={first}/{training.SUBWORDS}."
             )

@@ -27,7 +27,7 @@ from absl import flags
 from calib_jax import data, report
 from calib_jax.calibrators import temperature
 from experiments.evaluation.finished import short_names
-from experiments.running import building, cli, provenance, subword_files
+from experiments.running import building, cli, provenance, training
 from experiments.translation import bleu, networks
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
@@ -118,7 +118,7 @@ def main(given: list[str]) -> int:
         dataset = cli.refusing(
             building.data_set, of_data.name, of_data.options, building.DATA_DIR.value
         )
-        cli.refusing(subword_files.check, pathlib.Path(folder), dataset.vocabulary)
+        cli.refusing(training.check_subwords, pathlib.Path(folder), dataset.vocabulary)
         sources, references = dataset.texts["test"]
         results[name] = cli.refusing(scored, translator, dataset, sources)
     values = cli.refusing(values_of, results, references)

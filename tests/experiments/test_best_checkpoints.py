@@ -2,11 +2,7 @@
 
 import re
 
-import pytest
-
-from calib_jax.train import log as logs
 from experiments.evaluation import best_checkpoints
-from tests.experiments.processes import finish
 
 COUNT = 1000  # the interval of the best error, .100, ends at .120
 DIRECTIONS = {"error": "min", "nll": "min", "ece": "min"}
@@ -59,12 +55,6 @@ def test_an_ece_within_noise_of_the_best_error_is_offered_but_not_recommended():
     assert not any("best_ece" in line for line in lines)
 
 
-def test_a_best_nll_with_a_clearly_higher_error_names_the_lower_one():
-    lines = described(log((0.2, 0.3, 0.1), (0.1, 0.5, 0.2)))
-    assert "where the error is 0.2000; evaluate it with --checkpoint=best_nll" in lines[0]
-    assert lines[0].endswith("The best error, 0.1000 of epoch 2, is lower by more than noise.")
-
-
 def test_a_checkpoint_that_is_asked_for_has_its_error_beside():
     assert best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 10, COUNT) == (
         "best_ece is of epoch 1, with a validation error of 0.9000; the best error is 0.1000 of"
@@ -79,20 +69,3 @@ def test_a_checkpoint_that_is_asked_for_has_its_error_beside():
         assert best_checkpoints.remark(AT_CHANCE_FIRST, name, step, COUNT) == ""
     unknown = best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 10)
     assert re.search("0.9000; .* 0.1000 of epoch 3[.]$", unknown)
-
-
-@pytest.mark.slow
-def test_training_and_evaluation_print_the_error_beside_the_ece(tmp_path):
-    """A small learning rate: the first networks are near chance and have the lowest ECE."""
-    slow = ("--config.num_epochs=6", "--config.optimizer.learning_rate=0.01")
-    output = finish("train", "--config=configs/digits.py", f"--workdir={tmp_path}", *slow)
-    rows = logs.read_rows(tmp_path / "metrics.jsonl")
-    chosen = min(rows, key=lambda row: row["validation_ece"])
-    lowest = min(row["validation_error"] for row in rows)
-    assert chosen["validation_error"] > lowest + 0.2  # else the test tests nothing
-    assert "evaluate it with --checkpoint=best_nll" in output
-    assert "best_ece" not in output
-    arguments = (f"--workdir={tmp_path}", "--checkpoint=best_ece", "--resamples=20")
-    output = finish("evaluate", *arguments)
-    beside = f"error of {chosen['validation_error']:.4f}; the best error is {lowest:.4f} of epoch"
-    assert beside in output

@@ -1,14 +1,13 @@
 """Every entry of a config reaches the training."""
 
 import dataclasses
-import errno
 import importlib
 
 import numpy as np
 import pytest
 
 from calib_jax import data
-from experiments.running import building, initial, seed_folders
+from experiments.running import building, initial
 
 
 def config_of(name, loss="cross_entropy"):
@@ -75,14 +74,6 @@ def test_class_counts_reach_the_loss_and_labels_the_order():
         building.assemble(config, blind)
 
 
-@pytest.mark.parametrize("loss", ["adafocal", "logit_adjusted"])
-def test_a_warm_up_loss_must_have_no_state(loss):
-    config = config_of("digits", loss)
-    config.warm_up_loss = config.loss
-    with pytest.raises(ValueError, match="warm_up_loss must have no state"):
-        building.build(config)
-
-
 def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkeypatch, tmp_path):
     monkeypatch.setenv("CALIB_JAX_DATA_DIR", str(tmp_path))  # which has none
     config = config_of("cifar10_lenet5")
@@ -97,32 +88,10 @@ def test_a_data_folder_reaches_the_data_sets_that_have_files(tiny_folder, monkey
     ("change", "message"),
     [
         ({"num_bins": 0}, "num_bins must be at least 1, got 0"),
-        ({"num_bins": 10**8}, "num_bins must lie in"),
         ({"seed": 2**32}, r"seed must be less than 2\^32, got 4294967296"),
-        ({"seed": -1}, "seed must be at least 0, got -1"),
-        (
-            {"seed": 2**32 - 1, "num_seeds": 2},
-            r"seed, the last of 2 seeds, must be less than 2\^32, got 4294967296",
-        ),
         ({"optimizer.learning_rate": float("inf")}, "optimizer.learning_rate must be a finite"),
-        ({"schedule.milestones": (2.0, float("nan"))}, "milestones.1 must be a finite number"),
-        (
-            {"loss.reduction": "average"},
-            "reduction must be one of 'sum', 'mean', 'examples', got 'average'",
-        ),
-        (
-            {"run.show_epochs": (1, "last")},
-            "show_epochs must be numbers, such as 1,10,20, got 1, last",
-        ),
-        ({"accumulate": 51}, "accumulate=51 makes more parts than a batch has examples, 50"),
-        (
-            {"num_epochs": 2, "warm_up_epochs": 2},
-            "warm_up_epochs=2 leaves none of num_epochs=2 for the loss itself: give fewer",
-        ),
-        (
-            {"num_epochs": 2, "warm_up_epochs": 5},
-            "warm_up_epochs=5 leaves none of num_epochs=2 for the loss itself: give fewer",
-        ),
+        ({"loss.reduction": "average"}, "reduction must be one of 'sum', 'mean', 'examples'"),
+        ({"warm_up_epochs": 60}, "warm_up_epochs=60 leaves none of num_epochs=60"),
     ],
 )
 def test_what_cannot_be_trained_is_refused_before_anything_is_written(change, message):
@@ -139,37 +108,6 @@ def test_weights_to_begin_with_are_asked_for_only_at_the_beginning():
     with pytest.raises(FileNotFoundError, match="nowhere"):
         experiment.state(2)
     assert int(experiment.state(2, given=False).step) == 0
-
-
-def test_workdirs_that_cannot_be_used_are_refused(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("")
-    (tmp_path / "loop").symlink_to("loop")
-    (tmp_path / "sweep" / "runs").mkdir(parents=True)
-    (tmp_path / "run" / "checkpoints").mkdir(parents=True)
-    for name, message in {
-        "": "--workdir is empty: give --workdir=FOLDER",
-        " ": "--workdir is empty",
-        str(tmp_path / "file"): r"file is a file: choose a folder",
-        str(tmp_path / "file" / "x"): r"x cannot be used: Not a directory",
-        str(tmp_path / "loop"): r"loop cannot be used: Too many levels of symbolic links",
-        "x" * 300: r"cannot be used: File name too long",
-    }.items():
-        with pytest.raises((ValueError, NotADirectoryError), match=message):
-            seed_folders.named(name)
-    config = config_of("digits")
-    with pytest.raises(ValueError, match=r"sweep holds a sweep: choose another folder"):
-        seed_folders.of_config(tmp_path / "sweep", config)
-    new = seed_folders.named(str(tmp_path / "above" / "new"))
-    assert not new.parent.exists()
-    seed_folders.prepare(new)
-    assert [path.name for path in new.iterdir()] == [".lock"]
-
-    def read_only(**options):
-        raise OSError(errno.EROFS, "Read-only file system")
-
-    monkeypatch.setattr(seed_folders.tempfile, "TemporaryFile", read_only)
-    with pytest.raises(ValueError, match=r"new cannot be written to: Read-only file system; ch"):
-        seed_folders.prepare(new)
 
 
 class About:

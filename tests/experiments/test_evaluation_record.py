@@ -49,14 +49,6 @@ def test_only_listed_files_of_other_weights_are_removed_and_after_the_new_ones(f
     assert (folder / MINE).read_text() == "mine"
 
 
-def test_more_sets_of_the_same_weights_are_added(folder):
-    evaluate(folder, LATEST, "validation", "test", "svhn")
-    kept = {f"predictions_{part}.npz" for part in ("validation", "test", "training", "svhn")}
-    assert kept < names(folder)
-    evaluate(folder, BEST, "validation")
-    assert names(folder) == {"predictions_validation.npz"}
-
-
 def test_only_reports_that_the_record_lists_are_removed_or_replaced(folder):
     """A user's own report.md and its pictures stay."""
     place = folder / "report"

@@ -66,19 +66,3 @@ def test_a_file_of_flags_gives_the_config_of_the_flags(monkeypatch, write):
     listed = (write("losses", "--losses=focal,brier"), f"--config={FILE}")
     swept = parsed(monkeypatch, *listed, overrides, losses="losses")
     assert swept == expected
-
-
-@pytest.mark.filterwarnings("ignore:.*load_module:DeprecationWarning")  # of ml_collections
-def test_the_later_flag_wins(monkeypatch, write):
-    monkeypatch.chdir(ROOT)
-    config, three = f"--config={FILE}", "--config.num_epochs=3"
-    seven = write("seven", "--config.num_epochs=7", "--config.model.name=lenet5")
-    assert parsed(monkeypatch, config, seven, three)["num_epochs"] == 3
-    assert parsed(monkeypatch, config, three, seven)["num_epochs"] == 7
-    outer = write("outer", three, seven, "--config.model.name=mlp")
-    assert parsed(monkeypatch, config, outer)["num_epochs"] == 7
-    assert parsed(monkeypatch, config, outer)["model"]["name"] == "mlp"
-    assert parsed(monkeypatch, config, outer, "--config.model.name=resnet20")["model"] == {
-        "name": "resnet20",
-        "options": {},
-    }

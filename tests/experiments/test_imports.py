@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from absl import flags
 
-from calib_jax import calibrators, losses, metrics
+from calib_jax import calibrators, metrics
 from experiments.running import building, cli, imports
 from tests.experiments.processes import finish, refused
 from tests.experiments.test_building import config_of
@@ -136,14 +136,6 @@ def test_members_are_built_from_the_current_folder(package):
     assert float(chosen["percent_wrong"](logits, labels)) == 50.0
 
 
-def test_a_loss_has_the_options_of_its_signature(package):
-    logits, labels = jnp.array([[1.0, 0.0]]), jnp.array([0])
-    (value,) = imports.loss("own:factory", {"gamma": 3.0}).value((), logits, labels, None)
-    np.testing.assert_allclose(value, losses.focal(logits, labels, gamma=3.0)[0], rtol=1e-6)
-    with pytest.raises(TypeError, match=r"no option 'pwer'.*did you mean 'power'"):
-        imports.loss("own:certainty", {"pwer": 1.0})
-
-
 def parsed(monkeypatch, *arguments):
     values = flags.FlagValues()
     imports.define_config("", values)
@@ -204,24 +196,6 @@ def test_flags_add_the_keys_of_optimizers_and_schedules_that_the_config_lacks(mo
         building.optimizer(config, 0.1)
     nesterov = parsed(monkeypatch, f"--config={file}", "--config.optimizer.nesterov")
     assert nesterov.optimizer.nesterov is True
-
-
-@pytest.mark.parametrize(
-    ("path", "message"),
-    [
-        ("absent.part:loss", "the module absent.part of the loss cannot be imported from /"),
-        ("own:certanty", "the module own has no 'certanty'; did you mean 'certainty'"),
-        ("own:number", "the loss own:number must be callable, got a value of type int"),
-        ("own:odd", r"own:odd must be a function of \(logits, labels\)"),
-        ("own:fewer", "own:fewer must be or return a value of type Objective, got .*Dataset"),
-        ("broken:loss", "the module broken of the loss cannot be imported .* ModuleNotFoundError"),
-        ("typo:loss", "the module typo of the loss cannot be imported .* SyntaxError"),
-    ],
-)
-def test_what_cannot_be_imported_is_one_sentence(package, path, message):
-    with pytest.raises(ValueError, match=message) as caught:
-        imports.loss(path, {})
-    assert "\n" not in str(caught.value)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax import losses, train
 from calib_jax.train import log
-from experiments.running import building, cli, resuming, training
+from experiments.running import building, cli, training
 from tests.experiments.test_building import config_of
 
 
@@ -102,13 +102,13 @@ def test_the_length_is_free_where_the_steps_done_do_not_depend_on_it(before, now
     before = dict(before)
     loss = before.pop("loss", "cross_entropy")
     old, new = small(loss, **before), small(loss, **before | now)
-    keys = resuming.free(building.build(new))(cli.plain(old), cli.plain(new), step)
+    keys = training.free(building.build(new))(cli.plain(old), cli.plain(new), step)
     assert bool(train.differences(cli.plain(old), cli.plain(new), free=keys)) != may
 
 
 def test_the_losses_that_depend_on_the_length():
     """All others have the same state after the first epochs of a short and of a long run."""
     depends = {
-        name for name in losses.catalogue() if resuming.depends_on_length(losses.objective(name), 5)
+        name for name in losses.catalogue() if training.depends_on_length(losses.objective(name), 5)
     }
     assert depends == {"flsc531", "flsc532"}

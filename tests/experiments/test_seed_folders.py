@@ -4,7 +4,7 @@ import shutil
 
 import pytest
 
-from experiments.running import seed_folders
+from experiments.running import training
 from tests.train.test_loop import run as fit
 
 OF_OTHERS = {
@@ -24,7 +24,7 @@ def test_a_folder_of_another_program_is_refused(tmp_path, name):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text("{}")
     with pytest.raises(ValueError, match="holds files that belong to no run, such as"):
-        seed_folders.named(str(tmp_path))
+        training.named(str(tmp_path))
 
 
 @pytest.mark.slow
@@ -34,4 +34,4 @@ def test_folders_of_runs_are_ours_also_as_copies_and_with_more_files(tmp_path):
     shutil.copytree(tmp_path / "run", copy, ignore=shutil.ignore_patterns(".*"))
     for folder in (tmp_path / "run", copy):
         (folder / "notes.txt").write_text("mine")
-        assert seed_folders.named(str(folder)) == folder
+        assert training.named(str(folder)) == folder

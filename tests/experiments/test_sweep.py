@@ -9,7 +9,7 @@ import scipy.special
 
 from calib_jax.train import log as logs
 from calib_jax.train import only_one
-from tests.experiments.processes import finish, refused, start, stop_after
+from tests.experiments.processes import finish, start, stop_after
 
 TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
 
@@ -27,18 +27,6 @@ def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
     assert {cell["loss"] for cell in record["cells"]} == {"cross_entropy", "adafocal"}
     for name in ("report.md", "sweep.csv", "reliability.png", "curves.png", "intervals.png"):
         assert (tmp_path / name).exists()
-
-
-@pytest.mark.slow
-def test_a_sweep_trains_what_is_missing(tmp_path):
-    finish("sweep", *sweep(tmp_path, "--config.num_epochs=2"))
-    # One more seed of one loss: the rest is done.
-    more = sweep(tmp_path, "--config.num_epochs=2", "--seeds=2", losses="adafocal")
-    output = finish("sweep", *more)
-    assert "1 of 2 runs are done already" in output
-    assert "1/1  adafocal seed 2" in output
-    output = refused("sweep", *sweep(tmp_path, "--config.batch_size=25"))
-    assert "a sweep of another config (batch_size: 50 before, 25 now)" in output
 
 
 @pytest.mark.slow

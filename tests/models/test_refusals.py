@@ -23,33 +23,11 @@ OPTIONS = [
     (lambda: models.named("resnet2"), r"did you mean 'resnet\d+'"),
     (lambda: models.named("mlp", hiden=(3,)), "did you mean 'hidden'"),
     (lambda: models.named("linear", axis_name="d"), "no option 'axis_name'"),
-    (lambda: models.named("resnet50", blocks=3), "no option 'blocks'"),
     (lambda: models.linear(num_classes=0), "num_classes must be at least 1"),
-    (lambda: models.linear(num_classes=2.5), "num_classes must be an integer, got 2.5"),
     (lambda: models.linear(dtype="int32"), "dtype must be floating.*int32"),
-    (lambda: models.linear(dtype=None), "dtype must be floating.*None"),
-    (lambda: models.mlp(hidden=32), "widths of the hidden layers, got 32"),
-    (lambda: models.mlp(hidden=(3, 0)), "hidden must be at least 1.*got 0"),
-    (lambda: models.mlp(init="he"), "init must be one of.*'he'"),
-    (lambda: models.lenet5(pool="mean"), "pool must be one of.*'mean'"),
-    (lambda: models.lenet5(activation="elu"), "activation.*did you mean 'relu'"),
     (lambda: models.resnet20(shortcut="b"), "shortcut must be one of.*'b'"),
-    (lambda: models.resnet8(width=0), "width must be at least 1, got 0"),
-    (lambda: models.resnet18(norm="layer"), "norm must be one of.*'layer'"),
-    (lambda: models.resnet([]), "blocks must name at least one stage"),
-    (lambda: models.resnet([1], False, "5x5"), "stem must be one of.*'5x5'"),
-    (lambda: models.densenet([6], 0), "growth must be at least 1, got 0"),
-    (lambda: models.resnet21, "no 'resnet21'; did you mean"),
-    (lambda: models.deeplab(()), "blocks must not be empty"),
     (lambda: models.deeplab((1,), output_stride=32), "output_stride must be 8 or 16, got 32"),
-    (lambda: models.deeplab((1,), resizing="align"), "did you mean 'align_corners'"),
-    (lambda: models.deeplab((1,), rates=(6, 0)), "rates must be at least 1, got 0"),
     (lambda: SMALL_BERT(heads=3), "heads must divide width, got 3 and 4"),
-    (lambda: SMALL_BERT(pool="last"), "pool must be one of 'first', 'mean', got 'last'"),
-    (lambda: SMALL_BERT(head_dropout=1.0), "head_dropout must be at least 0 and less than 1"),
-    (lambda: SMALL_BERT(epsilon=0), "epsilon must be greater than 0"),
-    (lambda: TRANSFORMER(norm="last"), "norm must be one of 'post', 'pre', got 'last'"),
-    (lambda: TRANSFORMER(heads=3), "heads must divide width, got 3 and 4"),
     (lambda: models.tree_lstm(excluded_class=3), r"excluded_class must lie in \[0, 2\], got 3"),
 ]
 
@@ -65,24 +43,13 @@ FLOATS = np.zeros((2, 8, 8, 3), np.float32)
 INPUTS = [
     (models.resnet20, np.zeros((2, 8, 8, 3), np.uint8), None, "floating point, got uint8"),
     (models.resnet20, FLOATS[0], None, r"\[batch, height.*got \(8, 8, 3\)"),
-    (models.resnet20, FLOATS[:, :0], None, r"got \(2, 0, 8, 3\)"),
-    (models.resnet20, FLOATS, np.ones(2), "mask must be boolean"),
     (models.resnet20, FLOATS, np.ones(3, bool), r"\(2,\).*\(3,\)"),
     (models.resnet20, {"image": 1}, None, r"inputs must be one array, got .* \['image'\]"),
     (functools.partial(models.linear, dtype="float64"), FLOATS, None, "jax_enable_x64"),
-    (models.densenet40_bc, FLOATS[:, :3, :3], None, r"3 blocks .* images of 4 x 4 .*\(2, 3, 3, 3"),
-    (models.densenet121_imagenet, np.zeros((1, 28, 28, 3), "f4"), None, "images of 29 x 29 or mo"),
-    (models.global_pooling_cnn, np.ones(30, int), None, r"\[batch, length\], got \(30,\)"),
     (models.global_pooling_cnn, np.ones((2, 20), int), None, "at least 21 words"),
-    (models.tree_lstm, 1, None, "a dictionary of 'words' and 'children', got int"),
-    (SMALL_BERT, TOKENS["tokens"], None, "a dictionary of 'tokens' .* got ndarray"),
     (SMALL_BERT, {"ids": TOKENS["tokens"]}, None, r"got \['ids'\]"),
     (SMALL_BERT, {"tokens": np.ones((2, 5))}, None, "tokens must be integers, got float"),
-    (SMALL_BERT, {"tokens": np.ones(5, int)}, None, r"tokens must have shape .* got \(5,\)"),
-    (SMALL_BERT, TOKENS | {"types": np.ones((2, 2), int)}, None, r"types must .* got \(2, 2\)"),
     (SMALL_BERT, {"tokens": np.ones((1, 8), int)}, None, "at most 7 tokens, got 8"),
-    (SMALL_BERT, TOKENS, np.ones(3, bool), r"mask must be .* \(2,\), got .* \(3,\)"),
-    (TRANSFORMER, {"source": PAIR["source"]}, None, r"'source' and 'target', got \['source'\]"),
     (TRANSFORMER, PAIR | {"target": PAIR["target"][:1]}, None, r"target must .* got \(1, 4\)"),
 ]
 
@@ -106,13 +73,8 @@ def test_training_without_keys_is_refused():
 
 TRANSLATIONS = [
     ({"network": models.linear()}, r"one of models\.transformer, got Perceptron"),
-    ({"source": np.ones(5, int)}, r"integers \[rows, length\], got int64 \(5,\)|int32"),
     ({"source": np.ones((3, 17), int)}, r"the length of source must lie in \[1, 8\], got 17"),
-    ({"source": np.ones((0, 5), int)}, "rows must be at least 1, got 0"),
-    ({"length": 17}, r"length must lie in \[1, 8\], got 17"),
-    ({"beam": 0}, "beam must be at least 1, got 0"),
     ({"temperature": 0.0}, "temperature must be greater than 0, got 0.0"),
-    ({"length_penalty": -1.0}, "length_penalty must be at least 0, got -1.0"),
 ]
 
 
@@ -131,10 +93,7 @@ def tiny():
 
 TENSORS = [
     (lambda t: t.pop("bn1.bias"), r"no ResNet: 1 missing: bn1.bias \(2,\)\.$"),
-    (lambda t: t.update(extra=np.ones(3)), r"1 left over: extra \(3,\)\.$"),
     (lambda t: t.update({"fc.weight": t["fc.weight"].T}), r"float32 \(4, 3\) instead of \(3, 4\)"),
-    (lambda t: t.update({"fc.bias": t["fc.bias"].astype(str)}), r"fc.bias is <U32 \(3,\) instead"),
-    (lambda t: t.clear(), r"32 missing: bn1.running_mean \(2,\), .*, \.\.\.\.$"),
 ]
 
 
@@ -159,11 +118,6 @@ def test_variables_of_another_network_are_named():
 
 CONFIGS = [
     ({"model_type": "roberta"}, "model_type must be 'bert', got 'roberta'"),
-    ({"hidden_act": "relu"}, "hidden_act must be 'gelu', got 'relu'"),
-    ({"hidden_size": "4"}, "hidden_size must be int, got '4'"),
-    ({"layer_norm_eps": None}, "layer_norm_eps must be int or float, got None"),
-    ({"num_attention_heads": 3}, "heads must divide width, got 3 and 4"),
-    ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000, and the weights have 1 layer"),
     ({"id": 1}, r"classifier.weight is float32 \(3, 4\) instead of \(9, 4\)"),
 ]
 

@@ -9,7 +9,7 @@ import pytest
 
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
-from calib_jax.train import feeds, pmap
+from calib_jax.train import feeds
 from tests.data import tiny_imagenet2012
 from tests.train import tasks
 
@@ -102,8 +102,9 @@ def test_batches_hold_the_same_examples_on_any_number_of_devices():
     eight = train.in_batches(numbers, 10, multiple=8)
     for a, wa, _, b, wb, _ in zip(*one, *eight, strict=True):
         assert a[wa > 0].tolist() == b[wb > 0].tolist()
-    shares = pmap.rows_of_devices(np.arange(12), num_devices=2, accumulate=3, axis=0)
-    assert shares.tolist() == [[0, 1, 4, 5, 8, 9], [2, 3, 6, 7, 10, 11]]
+    parts = train.in_batches(np.arange(12), 12, multiple=2, accumulate=3)
+    shares = feeds.shares(parts, train.local_devices(2), accumulate=3)
+    assert shares.examples.tolist() == [[[0, 1, 4, 5, 8, 9]], [[2, 3, 6, 7, 10, 11]]]
 
 
 def test_epochs_and_seeds_have_orders_of_their_own():

@@ -12,7 +12,15 @@ from calib_jax import train
 from calib_jax.train import checkpoint, log
 from calib_jax.train.checkpoint import CHECKPOINTS, Checkpoints
 from tests.train import tasks
-from tests.train.test_loop import OBJECTIVE, PLAN, rows_in, run, same, steps_in
+from tests.train.test_loop import (
+    OBJECTIVE,
+    PLAN,
+    every_checkpoint,  # noqa: F401 (a fixture of every test)
+    rows_in,
+    run,
+    same,
+    steps_in,
+)
 
 LONGER = dataclasses.replace(PLAN, num_epochs=4)
 ABOUT = {"config": {"rate": 0.1}}
