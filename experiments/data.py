@@ -18,7 +18,7 @@ each word. The data set's option `vectors` reads it.
 from absl import flags
 
 from experiments.datasets import files as data_files
-from experiments.datasets import shown_examples, word_vectors
+from experiments.datasets import word_vectors
 from experiments.running import building, cli
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
@@ -60,7 +60,7 @@ def main() -> int:
         print(cli.refusing(data_files.listed, data_dir))
         return 0
     if _SHOW.value is not None:
-        print(cli.refusing(shown_examples.shown, _SHOW.value, _EXAMPLE.value, data_dir))
+        print(cli.refusing(data_files.shown, _SHOW.value, _EXAMPLE.value, data_dir))
         return 0
     if _PREPARE.value is not None:
         lines = data_files.prepare(_PREPARE.value, data_dir, _UNCHECKED.value)

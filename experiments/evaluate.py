@@ -55,7 +55,7 @@ from calib_jax.report import calibrate
 from calib_jax.train import checkpoint, log
 from experiments.datasets import ood_sets
 from experiments.evaluation import evaluation_record, prediction_pictures, scoring, streamed_scores
-from experiments.evaluation.predictions import on_excluded, without_excluded
+from experiments.evaluation.scoring import on_excluded, without_excluded
 from experiments.evaluation.trained import Trained, restored, write_predictions
 from experiments.reports import pages, run_report, summary, summary_text
 from experiments.running import building, cli, imports, provenance, training

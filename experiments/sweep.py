@@ -43,7 +43,7 @@ from tqdm import tqdm
 from calib_jax import train
 from calib_jax.train import checkpoint, log
 from experiments.evaluation import evaluation_record, streamed_scores, trained
-from experiments.evaluation.predictions import on_excluded
+from experiments.evaluation.scoring import on_excluded
 from experiments.reports import pages, summary, summary_text
 from experiments.running import building, cli, imports, provenance, training
 from experiments.running.members import Member, members

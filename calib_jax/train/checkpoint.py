@@ -302,7 +302,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           step: the step of the checkpoint; None restores the newest readable one.
           warn: called with a message for each checkpoint that cannot be read and is skipped.
         """
-        step, about, state = self._restored(step, warn)
+        step, (about, state) = self._newest(step, self._whole, self._set_aside(warn))
         return Saved(_as_template(template, _leaves(state), self.folder / str(step)), about)
 
     def variables(
@@ -316,7 +316,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         Returns:
           `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
         """
-        _, _, state = self._restored(step, warn)
+        _, (_, state) = self._newest(step, self._whole, self._set_aside(warn))
         if "average" in state:
             params, others = state["average"]["0"], state["average"].get("1", {})
         else:
@@ -325,15 +325,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
 
     def about(self, step: int | None = None) -> dict[str, Any]:
         """Read `about` from a checkpoint, by default the newest one in which it is readable."""
-        steps = self.steps
-        for candidate in reversed(steps) if step is None else [step]:
-            try:
-                return self._about(candidate)
-            except AnotherConfig:
-                raise
-            except Exception:
-                continue
-        raise self._none_readable(len(steps))
+        return self._newest(step, self._about, lambda place, error: None)[1]
 
     def close(self) -> None:
         """Stop the writer threads."""
@@ -353,12 +345,22 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             )
         return about
 
-    def _restored(
-        self, step: int | None, warn: Callable[[str], None]
-    ) -> tuple[int, dict[str, Any], dict[str, Any]]:
-        """Read one checkpoint, or the newest readable one; raise `NoCheckpoint` if there is none.
+    def _whole(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
+        """Read `about` and the arrays of a checkpoint."""
+        about = self._about(step)
+        items = self._args.Composite(state=self._args.StandardRestore())
+        state = self._manager.restore(step, args=items)["state"]
+        return about, jax.tree.map(np.asarray, state)
 
-        A damaged checkpoint that is skipped is renamed to STEP.damaged, unless in read-only mode.
+    def _newest(
+        self, step: int | None, read: Callable[[int], Any], skip: Callable[[Path, Exception], None]
+    ) -> tuple[int, Any]:
+        """Return the step and the content of one checkpoint, or of the newest readable one.
+
+        Args:
+          step: the step; None tries all, from the newest on.
+          read: reads the content of the checkpoint of a step.
+          skip: called with the folder and the error of each checkpoint that cannot be read.
         """
         steps = self.steps
         if step is not None and step not in steps:
@@ -366,32 +368,34 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             raise NoCheckpoint(
                 f"there is no checkpoint {step} in {self.folder}; it has {existing}."
             )
-        items = self._args.Composite(state=self._args.StandardRestore())
         for candidate in reversed(steps) if step is None else [step]:
             place = self.folder / str(candidate)
             try:
-                about = self._about(candidate)
-                state = self._manager.restore(candidate, args=items)["state"]
-                return candidate, about, jax.tree.map(np.asarray, state)
+                return candidate, read(candidate)
             except AnotherConfig:
                 raise
             except Exception as error:
                 if step is not None:
                     raise NoCheckpoint(f"{place} is damaged: {_first_line(error)}") from error
-                warn(f"{place} is damaged and skipped: {_first_line(error)}")
-                if not self._read_only:
-                    with writing(place):
-                        place.rename(_unused(place.with_name(f"{place.name}.damaged")))
-                    self._manager.reload()
-        raise self._none_readable(len(steps))
-
-    def _none_readable(self, count: int) -> NoCheckpoint:
-        if count == 0:
-            return NoCheckpoint(f"there is no checkpoint in {self.folder}.")
-        return NoCheckpoint(
-            f"none of the {count} checkpoints in {self.folder} can be read: move the folder away"
-            " to begin anew."
+                skip(place, error)
+        if not steps:
+            raise NoCheckpoint(f"there is no checkpoint in {self.folder}.")
+        raise NoCheckpoint(
+            f"none of the {len(steps)} checkpoints in {self.folder} can be read: move the folder"
+            " away to begin anew."
         )
+
+    def _set_aside(self, warn: Callable[[str], None]) -> Callable[[Path, Exception], None]:
+        """Warn of a damaged checkpoint, and rename it to STEP.damaged, unless in read-only mode."""
+
+        def skip(place: Path, error: Exception) -> None:
+            warn(f"{place} is damaged and skipped: {_first_line(error)}")
+            if not self._read_only:
+                with writing(place):
+                    place.rename(_unused(place.with_name(f"{place.name}.damaged")))
+                self._manager.reload()
+
+        return skip
 
     @contextlib.contextmanager
     def _saving_errors(self) -> Iterator[None]:

@@ -159,7 +159,7 @@ def fit(
         patience_for=plan.patience_for,
     )
     with contextlib.ExitStack() as stack:
-        stopping = stack.enter_context(recorded_signals())
+        stopping = stack.enter_context(Interruption())
 
         # -----------------------------------------------------------------------------------------
         # Restore or begin. Process 0 alone has files.
@@ -528,12 +528,12 @@ def _traced(folder: Path, steps: int, say: Callable[[str], None]) -> Iterator[No
 # Signals.
 
 
-class Interruption:
-    """Ctrl-C and SIGTERM are recorded; the loop saves the state and stops.
+class Interruption(contextlib.AbstractContextManager["Interruption"]):
+    """Record Ctrl-C and SIGTERM in a `with` block; the loop saves the state and stops.
 
     The handler does not raise, because an exception would unwind through running threads of JAX and
     orbax and can crash the interpreter. A second Ctrl-C ends the process at once; saved checkpoints
-    stay whole.
+    stay whole. Outside the main thread nothing is recorded.
 
     Attributes:
       signal: the signal that was received, if any.
@@ -541,6 +541,10 @@ class Interruption:
 
     def __init__(self) -> None:
         self.signal: int | None = None
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self.record)
 
     @property
     def name(self) -> str:
@@ -557,17 +561,6 @@ class Interruption:
             os._exit(128 + signal.SIGINT)
         self.signal = number
 
-
-@contextlib.contextmanager
-def recorded_signals() -> Iterator[Interruption]:
-    """Record Ctrl-C and SIGTERM instead of exiting; do nothing outside the main thread."""
-    interruption = Interruption()
-    before: dict[int, Any] = {}
-    if threading.current_thread() is threading.main_thread():
-        for number in (signal.SIGINT, signal.SIGTERM):
-            before[number] = signal.signal(number, interruption.record)
-    try:
-        yield interruption
-    finally:
-        for caught, handler in before.items():
-            signal.signal(caught, handler)
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -194,8 +194,12 @@ class Programs:
         for name, of_set in stats.items():
             if float(of_set["wrong_labels"]["count"]) > 0:
                 check_labels(name, self.task.evaluated[name], self.task.num_classes)
-            if float(of_set["logits"]["count"]) == 0:
-                _check_outputs(name, self.task.evaluated[name])
+            outputs = of_set["logits"]
+            if float(outputs["count"]) == 0 and float(outputs["present"]) >= _LEAST_ROWS:
+                raise ValueError(
+                    f"all outputs of the network on the {name} set look like probabilities: none is"
+                    " negative, and they sum to 1. Leave out its softmax: losses take logits."
+                )
             values = jax.device_get(self._values_of(of_set["metrics"]))
             for metric in self.task.metrics:
                 row |= _numbers(f"{name}_{metric}", values[metric])
@@ -257,27 +261,10 @@ def _numbers(name: str, value: Any) -> dict[str, float]:
 
 def check_labels(name: str, source: Source, num_classes: int) -> None:
     """Raise an error for the first out-of-range label of positive weight in a source."""
-    for index, examples in _in_pieces(source):
-        if label := label_out_of_range(name, examples, index, num_classes):
-            raise ValueError(f"{label}: mend its label, or give it weight 0 in Examples.")
-
-
-def _check_outputs(name: str, source: Source) -> None:
-    """Raise an error for outputs that all look like probabilities, if enough rows have weight."""
-    count = 0
-    for _, (_, labels, weights) in _in_pieces(source):
-        count += np.size(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
-        if count >= _LEAST_ROWS:
-            raise ValueError(
-                f"all outputs of the network on the {name} set look like probabilities: none is"
-                " negative, and they sum to 1. Leave out its softmax: losses take logits."
-            )
-
-
-def _in_pieces(source: Source) -> Iterator[tuple[np.ndarray, Examples]]:
     for start in range(0, len(source), _AT_ONCE):
         index = np.arange(start, min(start + _AT_ONCE, len(source)))
-        yield index, source[index]
+        if label := label_out_of_range(name, source[index], index, num_classes):
+            raise ValueError(f"{label}: mend its label, or give it weight 0 in Examples.")
 
 
 def label_out_of_range(

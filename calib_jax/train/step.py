@@ -289,7 +289,7 @@ def make_eval_step(
     Returns:
       The step. It returns a `Joint` with the keys `"metrics"` (a `Joint` by metric name),
       `"evidence"`, `"last_layer"`, `"wrong_labels"`, which counts labels out of range, and
-      `"logits"`, which counts outputs that cannot be probabilities.
+      `"logits"`, which counts labels of positive weight, and outputs that cannot be probabilities.
     """
     check_parts(forward, metrics)
 
@@ -322,7 +322,9 @@ def make_eval_step(
             "evidence": evidence,
             "last_layer": norms,
             "wrong_labels": Sums({"count": _number(wrong)}),
-            "logits": Sums({"count": _number(present & ~like_probabilities)}),
+            "logits": Sums(
+                {"count": _number(present & ~like_probabilities), "present": _number(present)}
+            ),
         }
         return Joint(statistics).all_reduce(axis_name)
 

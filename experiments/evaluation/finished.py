@@ -16,7 +16,7 @@ from calib_jax import report, train
 from calib_jax.core.files import reading
 from calib_jax.train import log
 from experiments.evaluation import evaluation_record, streamed_scores
-from experiments.evaluation.predictions import without_excluded
+from experiments.evaluation.scoring import without_excluded
 from experiments.reports import summary
 from experiments.running import training
 

@@ -21,7 +21,7 @@ from calib_jax.core.files import reading
 from calib_jax.report import render
 from calib_jax.report.chosen_metrics import chosen_metrics
 from calib_jax.train import log
-from experiments.evaluation.predictions import on_excluded, without_excluded
+from experiments.evaluation.scoring import on_excluded, without_excluded
 
 if TYPE_CHECKING:
     from experiments.running import building

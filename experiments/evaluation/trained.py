@@ -9,9 +9,8 @@ import numpy as np
 from calib_jax import train
 from calib_jax.core.examples import Examples, Source
 from experiments.evaluation import evaluation_record, finished
+from experiments.evaluation.scoring import Answers
 from experiments.running import building, cli, imports, initial, training
-
-Answers = dict[str, train.Predicted]  # the predictions of a network by part of the data
 
 
 class Trained(NamedTuple):

@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.special
 
 from calib_jax import train
-from experiments import export
+from experiments import exporting
 from experiments.evaluation import trained
 from tests.experiments.processes import environment, finish
 from tests.experiments.test_train import CONFIG, DIAGNOSED, SHORT
@@ -85,18 +85,18 @@ def test_what_cannot_be_exported_is_refused_at_once(folder, tmp_path, monkeypatc
     assert output == f"error: {tmp_path}/there exists: remove it, or give another --out=FILE.\n"
     out = tmp_path / "new"
     with pytest.raises(ValueError, match="there is no run in"):
-        export.check_request(tmp_path, out, None)
+        exporting.check_request(tmp_path, out, None)
     with pytest.raises(FileNotFoundError, match=r"there is no folder .*none: create it"):
-        export.check_request(folder, tmp_path / "none" / "file", None)
+        exporting.check_request(folder, tmp_path / "none" / "file", None)
     (tmp_path / "seed_3").mkdir()
     with pytest.raises(ValueError, match=r"several seeds: export one, --workdir=.*seed_3\."):
-        export.check_request(tmp_path, out, None)
+        exporting.check_request(tmp_path, out, None)
     unfinished = {"done": False}
     with monkeypatch.context() as patch:
         patch.setattr(train.Checkpoints, "about", lambda self: unfinished)
         with pytest.raises(ValueError, match=r"is not finished: .*give --checkpoint=latest\."):
-            export.check_request(folder, out, None)
-        export.check_request(folder, out, "latest")
+            exporting.check_request(folder, out, None)
+        exporting.check_request(folder, out, "latest")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"needs flatbuffers: pip install 'calib_jax\[export\]'"):
-        export.check_request(folder, out, None)
+        exporting.check_request(folder, out, None)

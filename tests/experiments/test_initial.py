@@ -77,25 +77,3 @@ def test_a_released_network_with_our_classes_or_others(name, tmp_path):
         result["params"]["conv"]["kernel"], theirs["params"]["conv"]["kernel"]
     )
     assert result["params"]["head"]["kernel"].shape == (2, 6)
-
-
-BERT = {"words": 9, "width": 4, "depth": 1, "heads": 2, "mlp_width": 8, "places": 6}
-
-
-def test_refusals(run, tmp_path, capsys):
-    folder, _ = run
-    network, random = variables_of(3, hidden=(9,))
-    with pytest.raises(ValueError, match=r"another network: params/head/kernel is \(6, 3\)"):
-        initial.variables(str(folder), network, random)
-    assert not capsys.readouterr().err
-    with pytest.raises(ValueError, match="no checkpoint 'best_ece'; this run has latest, best_nll"):
-        initial.variables(f"{folder}:best_ece", network, random)
-    with pytest.raises(LookupError, match="there is no checkpoint 8"):
-        initial.variables(f"{folder}:8", network, random)
-    with pytest.raises(FileNotFoundError, match="neither a file nor a run called"):
-        initial.variables(str(tmp_path / "nothing"), network, random)
-    with pytest.raises(ValueError, match=r"has no folder checkpoints\.$"):
-        initial.opened(tmp_path)
-    (tmp_path / "sweep" / "runs" / "focal" / "1" / "checkpoints").mkdir(parents=True)
-    with pytest.raises(ValueError, match=r"folders such as .*sweep/runs/focal/1\.$"):
-        initial.opened(tmp_path / "sweep")

@@ -30,21 +30,6 @@ def test_there_are_six_and_the_readme_lists_them():
 
 
 @every_notebook
-def test_it_is_a_valid_file_of_version_4(name):
-    notebook = execute.read(name)
-    assert notebook.keys() == {"cells", "metadata", "nbformat", "nbformat_minor"}
-    assert (notebook["nbformat"], notebook["nbformat_minor"]) == (4, 5)
-    identities = [cell["id"] for cell in notebook["cells"]]
-    assert len(set(identities)) == len(identities)
-    for cell in notebook["cells"]:
-        common = {"cell_type", "id", "metadata", "source"}
-        code = {"execution_count", "outputs"} if cell["cell_type"] == "code" else set()
-        assert cell.keys() == common | code
-        assert cell["cell_type"] in ("code", "markdown")
-        assert all(isinstance(line, str) for line in cell["source"])
-
-
-@every_notebook
 def test_its_first_cells_are_those_of_the_address(name):
     notebook = execute.read(name)
     tags = [setup_cells.tag_of(cell) for cell in code_cells(name)[:2]]

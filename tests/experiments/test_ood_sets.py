@@ -37,26 +37,3 @@ def test_a_set_of_the_users_own_by_import_path(tmp_path, monkeypatch):
         ood_sets.named(["own_sets:min"], digits, None)
     with pytest.raises(TypeError, match="did you mean 'seed'"):
         ood_sets.named(["own_sets:mine:sed=3"], digits, None)
-
-
-@pytest.mark.parametrize(
-    ("asked", "message"),
-    [
-        (
-            "svnh",
-            r"no out-of-distribution set is called 'svnh'; did you mean 'svhn'\?\nThere are gauss",
-        ),
-        ("gaussians", r"compared with digits: its inputs are float32 of shape \(2,\), not uint8"),
-        ("gaussian_noise:3", "must look like NAME or NAME:key=value"),
-        ("gaussian_noise:severity=9", "severity must lie in"),
-        ("gaussian_noise:severty=3", "did you mean 'severity'"),
-        ("gaussian_noise:severity=2.5", "severity of gaussian_noise must be a whole number, got 2"),
-        ("gaussian_noise:seed=-1", "seed must be at least 0"),
-        ("digits:seed=fog", "seed of digits must be a whole number, got 'fog'"),
-    ],
-)
-def test_refusals(asked, message):
-    with pytest.raises((ValueError, TypeError), match=message):
-        ood_sets.named([asked], data.named("digits"), None)
-    with pytest.raises(ValueError, match="needs images, and a value for white; gaussians has none"):
-        ood_sets.named(["gaussian_noise"], data.named("gaussians"), None)

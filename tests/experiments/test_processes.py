@@ -6,7 +6,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments.running import cli, processes
+from experiments.running import processes
 
 HERE = "127.0.0.1:9"
 
@@ -31,23 +31,6 @@ def starts_with(monkeypatch):
     with flagsaver.flagsaver():
         flags.FLAGS.mark_as_parsed()
         yield begin
-
-
-@pytest.mark.parametrize(
-    ("values", "words"),
-    [
-        ({"coordinator": HERE}, "without --num_processes and --process_id: give all three"),
-        ({"num_processes": 2}, "--num_processes=2 without --coordinator and --process_id"),
-        ({"coordinator": HERE, "process_id": 0}, "without --num_processes"),
-        ({"process_id": 0, "num_processes": 1}, "without --coordinator"),
-        ({"coordinator": HERE, "num_processes": 0, "process_id": 0}, "--num_processes=0"),
-        ({"coordinator": HERE, "num_processes": 2, "process_id": 2}, "--process_id=2"),
-        ({"coordinator": HERE, "num_processes": 2, "process_id": -1}, "--process_id=-1"),
-    ],
-)
-def test_flags_that_do_not_fit(starts_with, values, words):
-    with pytest.raises(cli.Refused, match=words):
-        starts_with(**values)
 
 
 SLURM = {

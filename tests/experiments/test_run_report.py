@@ -27,14 +27,6 @@ def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path
     assert "| mean ± sd |  | 0.2500 ± 0.0000 |" in page
 
 
-def test_a_report_of_the_user_stays(tmp_path):
-    folders = {1: leave(tmp_path / "seed_1")}
-    (tmp_path / "report.md").write_text("mine")
-    with pytest.raises(FileExistsError, match=r"report\.md is a file of yours: move it"):
-        run_report.write_seeds(tmp_path, folders, "One seed.")
-    assert (tmp_path / "report.md").read_text() == "mine"
-
-
 @pytest.mark.parametrize(
     ("scale", "said"),
     [

@@ -35,39 +35,6 @@ def test_keys_are_for_training(training):
     np.testing.assert_array_equal(logits(Plain()), x)
 
 
-class Averaged(nn.Module):
-    @nn.compact
-    def __call__(self, x, *, train):
-        return nn.BatchNorm(use_running_average=not train)(x)
-
-
-class Demanding(nn.Module):
-    def __call__(self, x, context, *, train):
-        return x
-
-
-class Idle(nn.Module):
-    def __call__(self):
-        return 0
-
-
-def test_calls_that_cannot_be_made_are_named():
-    with pytest.raises(TypeError, match=r"Demanding.__call__ must .* it also has 'context'"):
-        train.linen(Demanding())
-    with pytest.raises(TypeError, match=r"Idle.__call__ must take one input, .* it takes nothing"):
-        train.linen(Idle())
-    x = jnp.ones((3, 2))
-    variables = dict(train.init_variables(Averaged(), jax.random.key(0), x))
-    params = variables.pop("params")
-    evaluated, *_ = train.linen(Averaged())(params, variables, x, train=False)
-    np.testing.assert_allclose(evaluated, x, rtol=1e-4)
-    message = r"(?s)Averaged has running statistics, .* the parameter mask, .*models.BatchNorm\("
-    with pytest.raises(TypeError, match=message) as raised:
-        train.linen(Averaged())(params, variables, x, train=True)
-    # The form of Flax's mask depends on the axes: mask[:, None] is silently wrong for images.
-    assert "None]" not in str(raised.value)
-
-
 class Normalized(nnx.Module):
     def __init__(self, num_classes=2, *, rngs):
         self.layers = nnx.List([nnx.Linear(2, 4, use_bias=False, rngs=rngs)])
@@ -136,13 +103,3 @@ def test_every_seed_has_its_own_nnx_module():
     state = {"state": first["state"]}
     logits, *_ = factory.forward()(first["params"], state, jnp.ones((5, 2)), train=False)
     assert logits.shape == (5, 3)
-
-
-def test_a_module_of_the_other_kind_is_refused_with_its_door():
-    of_linen, of_nnx = nn.Dense(2), nnx.Linear(3, 2, rngs=nnx.Rngs(0))
-    with pytest.raises(TypeError, match=r"linen takes a linen module, got Linear: .*train.nnx"):
-        train.linen(of_nnx)
-    with pytest.raises(TypeError, match=r"init_variables takes a linen module, got Linear"):
-        train.init_variables(of_nnx, jax.random.key(0), jnp.ones((1, 3)))
-    with pytest.raises(TypeError, match=r"nnx takes an nnx module, got Dense: .*train.linen"):
-        train.nnx(of_linen)
