@@ -212,10 +212,10 @@ def fit(
 
             # One chunk of steps. Meanwhile the last checkpoint and its row are written.
             step, chunks = record.step, chunks + 1
-            steps = min(size, programs.next_stop(step) - step)
             tracing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
-            if profile and chunks == 2:
-                steps = min(steps, profile)
+            is_traced = bool(profile) and chunks == 2
+            steps = min(profile if is_traced else size, programs.next_stop(step) - step)
+            if is_traced:
                 tracing = _traced(folder, steps, files.log.say) if files else tracing
             began = time.monotonic()
             with tracing:
