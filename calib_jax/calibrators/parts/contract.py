@@ -9,12 +9,13 @@ Outside `jit`, unusable examples (NaN logits, wrong labels, no weight) raise an 
 
 A logit of -inf marks an impossible class: its probability is 0 and stays 0. If it is the true
 class, the NLL of the row is infinite for all parameters, so the fit ignores the row. Calibrators
-that mix classes raise an error for such logits.
+that mix classes cannot be fitted to such logits, and give NaN for them.
 
 Calibrators of two classes also take an event, a pair of confidences and correctness: see `event`.
 """
 
 import enum
+import functools
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
@@ -136,7 +137,14 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
         raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
     data = _checked(name, logits, labels, weights, False)
     if name in MIX_CLASSES and concrete(*data):
-        _refuse_impossible(name, data.logits, data.weights)
+        marked = np.asarray(_with_impossible(data.logits))
+        marked = marked if data.weights is None else marked & (np.asarray(data.weights) != 0)
+        if marked.any():
+            raise ValueError(
+                f"{name}: {marked.sum()} of {marked.size} rows have a logit of -inf, a class of"
+                f" probability 0, and {name} mixes classes.\nUse one that keeps them apart, such as"
+                " vector or temperature, or remove the class."
+            )
     return data
 
 
@@ -172,7 +180,6 @@ def given(
     given = column[..., 0]
     if not of_score:
         _checked(name, column, correct, weights, True)
-    event.refuse_one_outcome(name, correct, weights)
     by_place = of_score and event.WAYS[name] == "place"
     scores = event.sorted_scores(given, weights) if by_place else None
     rows = event.logits_of(name, given, scores, of_score=of_score)
@@ -186,23 +193,9 @@ def given(
     return _checked(name, rows, correct, weights, True), marked
 
 
-_not_finite = jax.jit(values.not_finite)
-
-
 def _with_impossible(logits: Logits) -> Bool[Array, "*batch"]:
     """Mark rows with an impossible class."""
     return jnp.any(logits == -jnp.inf, axis=-1)
-
-
-def _refuse_impossible(name: str, logits: Logits, weights: Any = None) -> None:
-    marked = np.asarray(_with_impossible(logits))
-    marked = marked if weights is None else marked & (np.asarray(weights) != 0)
-    if marked.any():
-        raise ValueError(
-            f"{name}: {marked.sum()} of {marked.size} rows have a logit of -inf, a class of"
-            f" probability 0, and {name} mixes classes.\nUse a calibrator that keeps them apart,"
-            " such as vector or temperature, or remove the class."
-        )
 
 
 def losses_of(logits: Logits, rows: FitRows) -> Vector:
@@ -241,8 +234,8 @@ def name_of(kind: Any) -> str:
 def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
     """Convert logits to an array and validate it against the parameters.
 
-    Invalid rows (NaN, +inf, all -inf) raise an error outside `jit` and become NaN inside. Logits
-    that look like probabilities are accepted: `fit` has checked all rows of the data of the fit.
+    Invalid rows (NaN, +inf, all -inf) become NaN. Logits that look like probabilities are accepted:
+    `fit` has checked all rows of the data of the fit.
     """
     logits = as_numbers(name, "logits", logits)
     logits, _ = arrays.batch_of(name, logits, np.zeros(np.shape(logits)[:-1], int), False)
@@ -251,19 +244,14 @@ def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
             f"{name}: it was fitted on {num_classes} classes and the logits {logits.shape} have"
             f" {logits.shape[-1]}."
         )
-    logits = numerics.at_least_float32(logits)
-    wrong = _not_finite(logits)
-    if not concrete(logits):
-        wrong = wrong | _with_impossible(logits) if name in MIX_CLASSES else wrong
-        return jnp.where(wrong[..., None], jnp.nan, logits)
-    if np.any(wrong):
-        raise ValueError(
-            f"{name}: {np.sum(wrong)} of {wrong.size} rows have NaN or infinite logits (-inf beside"
-            " finite ones is fine); find their cause, or leave them out."
-        )
-    if name in MIX_CLASSES:
-        _refuse_impossible(name, logits)
-    return logits
+    return _nan_unless_valid(numerics.at_least_float32(logits), mixes_classes=name in MIX_CLASSES)
+
+
+@functools.partial(jax.jit, static_argnames="mixes_classes")
+def _nan_unless_valid(logits: Logits, *, mixes_classes: bool) -> Logits:
+    wrong = values.not_finite(logits)
+    wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
+    return jnp.where(wrong[..., None], jnp.nan, logits)
 
 
 def applied(kind: type, function: Callable[[Any, Array], Array], params: Any, logits: Any) -> Any:

@@ -65,15 +65,8 @@ class Scored:
           name: the name of the caller, for error messages.
         """
         score = jnp.asarray(as_numbers(name, "score", self.score))
-        correct = jnp.asarray(as_numbers(name, "correct", self.correct))
-        if score.shape != correct.shape or score.ndim == 0:
-            raise ValueError(
-                f"{name}: score and correct need one value for each answer, got the shapes"
-                f" {score.shape} and {correct.shape}."
-            )
         refuse_infinite(name, score)
-        _, labels = Stated(jnp.zeros(correct.shape), correct).columns(name)
-        return at_least_float32(score)[..., None], labels
+        return Stated(score, self.correct).columns(name)
 
 
 jax.tree_util.register_dataclass(Scored)
@@ -168,19 +161,6 @@ def mean_nll(confidence: Array, correct: Array, weights: Array | None) -> Scalar
     return jnp.sum(weigh(losses, weights)) / total
 
 
-def refuse_one_outcome(name: str, correct: Array, weights: Array | None) -> None:
-    """Raise an error for answers that are all right or all wrong."""
-    if not concrete(correct, weights):
-        return
-    counts = np.asarray(correct)[... if weights is None else np.asarray(weights) > 0]
-    for outcome, word in ((0, "right"), (1, "wrong")):
-        if counts.size and np.all(counts == outcome):
-            raise ValueError(
-                f"{name}: none of {counts.size} answers is {word}, so there is nothing to fit:"
-                " give right and wrong answers."
-            )
-
-
 def refuse_infinite(name: str, score: Array) -> None:
     """Raise an error for scores that are NaN or infinite."""
     if concrete(score):
@@ -194,11 +174,9 @@ def refuse_infinite(name: str, score: Array) -> None:
 
 def refuse_kind(name: str, answers: Any) -> None:
     """Raise an error for answers that a calibrator does not take."""
-    scored = isinstance(answers, Scored)
-    names = [other for other in sorted(WAYS) if not (scored and other in OF_PROBABILITIES)]
-    if name in names:
-        return
-    why = "needs probabilities, a metrics.Stated"
-    if name not in WAYS:
-        why = f"calibrates classes, and a {type(answers).__name__} has none"
-    raise TypeError(f"{name}: it {why}: use {', '.join(names[:-1])} or {names[-1]}.")
+    no_scores = OF_PROBABILITIES if isinstance(answers, Scored) else ()
+    names = [other for other in sorted(WAYS) if other not in no_scores]
+    if name not in names:
+        raise TypeError(
+            f"{name}: it does not calibrate a {type(answers).__name__}: use {', '.join(names)}."
+        )
