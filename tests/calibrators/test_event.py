@@ -14,7 +14,6 @@ from tests.selection import first_case
 
 STATED = ["bbq", "beta", "histogram", "isotonic", "platt", "venn_abers"]
 SCORED = ["histogram", "isotonic", "platt", "venn_abers"]
-BY_PLACE = sorted(set(SCORED) - {"platt"})
 of_stated = pytest.mark.parametrize("name", STATED)
 
 

@@ -153,27 +153,6 @@ def test_a_degenerate_fit_ends_in_a_named_state(name, case):
             np.testing.assert_allclose(p[0], np.bincount(labels) / 80, atol=BASE_RATES[name])
 
 
-@members
-def test_what_cannot_be_fitted_is_refused(name):
-    fit = calibrators.named(name).fit
-    logits, labels = problem()
-    odd = np.where(np.arange(80)[:, None] < 2, np.float32(np.nan), logits)
-    with pytest.raises(ValueError, match=f"{name}: 2 of 80 rows have NaN or infinite logits"):
-        fit(odd, labels)
-    with pytest.raises(ValueError, match=r"1 of 80 labels are not among the 3 classes, 255 is one"):
-        fit(logits, np.where(np.arange(80) == 5, 255, labels))
-    with pytest.raises(ValueError, match="all 80 weights are 0"):
-        fit(logits, labels, np.zeros(80))
-    with pytest.raises(ValueError, match=r"need labels of shape \(80,\), got \(79,\)"):
-        fit(logits, labels[1:])
-    with pytest.raises(TypeError, match="must be floating point, got int"):
-        fit(labels, logits)
-    with pytest.raises(ValueError, match=r"one class leaves .* calib_jax.binary\(logits"):
-        fit(logits[:, :1], np.zeros(80, int))
-    with pytest.raises(ValueError, match="there are no examples"):
-        fit(logits[:0], labels[:0])
-
-
 @costly
 def test_many_models_at_once_are_a_loop_and_inside_jit_bad_ones_are_nan(name):
     logits, labels = problem()

@@ -58,19 +58,6 @@ def test_the_grid_minimises_what_it_is_given():
     assert (float(never.temperature), never.state.name) == (1.0, "no_optimum")
 
 
-def test_a_grid_that_is_none_is_refused():
-    logits, labels = problem()
-    for options, message in (
-        ({"step": 0}, "step must be greater than 0, got 0"),
-        ({"start": 0}, "start must be greater than 0, got 0"),
-        ({"start": 2, "stop": 1}, "stop must be at least 2, as is start, got 1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            temperature.fit_grid(logits, labels, **options)
-    with pytest.raises(ValueError, match="max_iterations must be at least 1, got 0"):
-        temperature.fit(logits, labels, max_iterations=0)
-
-
 def test_a_criterion_is_a_function_to_one_number():
     logits = 2 * np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
     labels = np.arange(20) % 3

@@ -10,12 +10,6 @@ import pytest
 
 from calib_jax.core import binning
 
-# Compiled: eager, each operation would be compiled for each shape.
-FUNCTIONS = (binning.equal_mass_bins, binning.whole_example_bins)
-either = pytest.mark.parametrize(
-    "bins", [jax.jit(function, static_argnums=3) for function in FUNCTIONS], ids=["mass", "whole"]
-)
-
 
 def slow_index(value, edges, left_closed=False):
     """Return the first bin (lo, hi] that holds a value; those beyond the ends go to the end."""
@@ -59,26 +53,10 @@ def sample(num_examples=200, seed=0, levels=None):
     return confidence.astype(np.float32), hit, weight
 
 
-def slow_bin_sums(confidence, hit, weight, num_bins):
-    """Return weight, confidence and hits [3, bins], one example at a time."""
-    edges = binning.uniform_edges(num_bins)
-    sums = np.zeros((3, num_bins))
-    for c, h, w in zip(confidence, hit, weight, strict=True):
-        sums[:, slow_index(c, edges)] += np.float64(w) * np.array([1.0, c, h])
-    return sums
-
-
 def test_the_gap_of_an_empty_bin_has_no_gradient():
     empty = jnp.zeros(2)
     gradient = jax.grad(lambda c: jnp.sum(binning.BinSums(empty, c, empty).gap))(empty)
     np.testing.assert_array_equal(gradient, empty)
-
-
-def test_class_sums():
-    labels = np.asarray([[0, 2, 2], [-1, 3, 255]])
-    values = np.asarray([[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]], np.float32)
-    actual = binning.class_sums(jnp.asarray(labels), jnp.asarray(values), 3)
-    np.testing.assert_array_equal(actual, [1.0, 0.0, 6.0])
 
 
 def exact_mass_bins(confidence, hit, weight, num_bins):
@@ -135,14 +113,6 @@ def test_equal_mass_bins(case, num_bins, x64):
     np.testing.assert_array_equal(edges, expected_edges)
 
 
-@pytest.mark.parametrize("num_bins", [3, 15])
-def test_equal_mass_bins_in_float32(num_bins):
-    confidence, hit, weight = sample(1000, seed=8, levels=50)
-    sums, _ = jax.jit(binning.equal_mass_bins, static_argnums=3)(confidence, hit, weight, num_bins)
-    expected, _ = exact_mass_bins(confidence, hit, weight, num_bins)
-    np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-4)
-
-
 def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
     confidence, hit, weight = np.float32([[0.1, 0.2, 0.3], [0, 1, 1], [4, 4, 1e-7]])
     _, edges = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 2)
@@ -164,22 +134,6 @@ def test_equal_mass_bins_do_not_depend_on_the_order():
             jax.tree.leaves(bins(*columns, 15)), jax.tree.leaves(expected), strict=True
         ):
             np.testing.assert_array_equal(a, b)
-
-
-@either
-def test_weight_k_is_k_copies(bins):
-    random = np.random.default_rng(10)
-    confidence, hit, _ = sample(40, seed=10, levels=12)
-    copies = random.integers(0, 4, size=40)
-    weighted = bins(*map(jnp.asarray, (confidence, hit, copies.astype(np.float32))), 7)
-    repeated = bins(
-        jnp.asarray(np.repeat(confidence, copies)),
-        jnp.asarray(np.repeat(hit, copies)),
-        jnp.ones(copies.sum()),
-        7,
-    )
-    for a, b in zip(jax.tree.leaves(weighted), jax.tree.leaves(repeated), strict=True):
-        np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
 def slow_whole_bins(confidence, hit, weight, num_bins):

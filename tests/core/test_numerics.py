@@ -109,24 +109,6 @@ def test_a_label_out_of_range_stays_in_its_row(write):
     np.testing.assert_array_equal(picked, [0.0, 7.0, 11.0])
 
 
-@pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.int32])
-def test_labels_of_any_width(dtype):
-    labels = jnp.asarray([3, 0, 99], dtype)
-    rows = jnp.zeros((3, 100))
-    expected = where_in_numpy(np.zeros((3, 100)), np.asarray([3, 0, 99]), 1.0, adding=False)
-    np.testing.assert_array_equal(numerics.with_true_class(rows, labels, 1.0), expected)
-    np.testing.assert_array_equal(numerics.is_true_class(labels, 100), expected == 1)
-
-
-def test_max_where_shares_its_gradient_among_equals():
-    rows = jnp.asarray([[1.0, 5.0, 3.0], [4.0, 4.0, 4.0], [1.0, 2.0, 3.0], [4.0, 4.0, 4.0]])
-    mask = jnp.asarray([[1, 0, 1], [1, 1, 0], [0, 0, 0], [1, 1, 1]], bool)
-    _, back = jax.vjp(lambda rows: numerics.max_where(rows, mask), rows)
-    (gradient,) = back(jnp.asarray([2.0, 3.0, 5.0, 6.0]))
-    expected = [[0, 0, 2.0], [1.5, 1.5, 0], [0, 0, 0], [2.0, 2.0, 2.0]]
-    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
-
-
 def test_max_where_agrees_with_jnp_max():
     random = np.random.default_rng(2)
     rows = jnp.asarray(random.integers(4, size=(50, 6)), jnp.float32)

@@ -1,6 +1,5 @@
 """Checks of options, names of choices, and catalogues."""
 
-import jax
 import numpy as np
 import pytest
 
@@ -34,19 +33,6 @@ from calib_jax.core.import_paths import name_and_options, object_at
 def test_a_wrong_option_is_refused(call, error, message):
     with pytest.raises(error, match=message):
         call()
-
-
-def test_right_options_pass():
-    checks.at_least("size", 1, 1)
-    checks.above("rate", [0.1, 2.0], 0)
-    checks.between("p", 1.0, 0, 1)
-    checks.whole("n", np.int64(3))
-    checks.seed(2**32 - 1)
-    checks.level(0.95)
-    checks.ascending("steps", [1, 2])
-    checks.one_of("mode", "loss", ["loss"])
-    checks.random_key(jax.random.key(0))
-    jax.jit(lambda size: checks.at_least("size", size, 1))(0)  # a traced number is unknown
 
 
 def test_of_many_choices_the_nearest_are_named():

@@ -5,8 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax.core.probabilities import cross_entropy_and_view, prepare
-from calib_jax.core.top_label import top_label
+from calib_jax.core.probabilities import prepare
 
 PER_EXAMPLE = (
     *("log_true", "log_rest", "log_others", "share_squares", "share_entropy"),
@@ -121,19 +120,6 @@ def test_beyond_what_a_float_can_say(transform):
     assert np.isfinite(transform(jax.grad(total))(logits)).all()
 
 
-def test_an_impossible_class_has_a_gradient_of_zero():
-    logits, possible = jnp.asarray([[1.0, -jnp.inf, 0.5, -2.0]]), jnp.asarray([0, 2, 3])
-
-    def loss(z):
-        view = prepare(z, jnp.asarray([0]))
-        return 100 * sum(jnp.sum(getattr(view, field)) for field in PER_EXAMPLE)
-
-    gradient = jax.grad(loss)(logits)
-    assert gradient[0, 1] == 0
-    expected = jax.grad(loss)(logits[:, possible])
-    np.testing.assert_allclose(gradient[:, possible], expected, rtol=1e-5)
-
-
 def numerical_gradient(function, logits, step=1e-5):
     """Return central differences of a scalar function of logits."""
     gradient = np.zeros_like(logits)
@@ -166,54 +152,3 @@ def test_gradient_of_every_field(field, num_classes, x64):
     actual = jax.grad(of_the_view)(jnp.asarray(logits))
     expected = numerical_gradient(of_the_reference, logits)
     np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-8)
-
-
-def test_a_constant_view_leaves_the_gradient_of_cross_entropy():
-    logits, labels = jnp.asarray([[1.0, 2.0, 0.0]]), jnp.asarray([1])
-
-    def loss(z):
-        cross_entropy, view = cross_entropy_and_view(z, labels)
-        view = jax.lax.stop_gradient(view)
-        fields = [jnp.sum(getattr(view, name)) for name in (*PER_EXAMPLE, *PER_CLASS[:2], "logits")]
-        return cross_entropy[0] + sum(fields)
-
-    gradient = jax.grad(loss)(logits)
-    expected = np.exp([[1.0, 2.0, 0.0]]) / np.exp([1.0, 2.0, 0.0]).sum() - [[0, 1, 0]]
-    np.testing.assert_allclose(gradient, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
-def test_half_precision_is_wide_inside_and_narrow_outside(dtype):
-    logits, labels = jnp.asarray([[8.0, -3.0, 1.5]], dtype), jnp.asarray([0])
-    wide = prepare(logits.astype(jnp.float32), labels)
-    for name in FIELDS:
-        field = getattr(prepare(logits, labels), name)
-        assert field.dtype == jnp.float32
-        np.testing.assert_array_equal(field, getattr(wide, name))
-    assert jax.grad(lambda z: prepare(z, labels).rest[0])(logits).dtype == dtype
-
-
-@pytest.mark.parametrize("label", [-1, 3, 255])
-def test_a_label_out_of_range_is_nan(label):
-    logits = jnp.asarray([[1.0, 2.0, 0.0], [1.0, 2.0, 0.0]])
-    view = prepare(logits, jnp.asarray([1, label]))
-    for name in ("log_true", "log_rest", "true", "rest"):
-        np.testing.assert_array_equal(np.isnan(getattr(view, name)), [False, True])
-    assert not view.correct[1]
-
-
-def flops(function, *arguments):
-    return jax.jit(function).lower(*arguments).compile().cost_analysis()["flops"]
-
-
-def test_top_label_agrees_with_the_softmax():
-    random = np.random.default_rng(4)
-    logits = 3 * random.standard_normal((2, 20, 5)).astype(np.float32)
-    labels = random.integers(5, size=(2, 20))
-    confidence, hit = top_label(jnp.asarray(logits), jnp.asarray(labels))
-    p = np.exp(logits.astype(np.float64))
-    np.testing.assert_allclose(confidence, (p / p.sum(-1, keepdims=True)).max(-1), rtol=1e-6)
-    np.testing.assert_array_equal(hit, logits.argmax(-1) == labels)
-    wrong = top_label(jnp.asarray(logits), jnp.asarray(labels).at[0, 0].set(5))
-    assert np.isnan([wrong[0][0, 0], wrong[1][0, 0]]).all()
-    assert np.isfinite(np.asarray(wrong)).sum() == 2 * 39

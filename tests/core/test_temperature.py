@@ -83,34 +83,6 @@ def test_scaled_logits_have_a_scaled_temperature(x64):
     np.testing.assert_allclose(offset.temperature, one.temperature, rtol=1e-9)
 
 
-def test_the_calibrated_stay_as_they_are(x64):
-    logits, labels, weights = problem(5)
-    first = fit_nll(*map(jnp.asarray, (logits, labels, weights))).temperature
-    again = fit_nll(jnp.asarray(logits) / first, jnp.asarray(labels), jnp.asarray(weights))
-    np.testing.assert_allclose(again.temperature, 1.0, rtol=1e-8)
-    np.testing.assert_allclose(again.nll_after, again.nll_before, rtol=1e-12)
-
-
-def test_absent_rows_and_copies():
-    logits, labels, _ = problem(3)
-    logits = logits.astype(np.float32)
-    copies = np.arange(400) % 4
-    index = np.repeat(np.arange(400), copies)
-    expected = fit_nll(jnp.asarray(logits[index]), jnp.asarray(labels[index]))
-    logits[copies == 0] = np.nan
-    labels = np.where(copies == 0, 255, labels)
-    for shape in ((400,), (20, 20)):
-        actual = fit_nll(
-            jnp.asarray(logits.reshape(*shape, -1)),
-            jnp.asarray(labels.reshape(shape)),
-            jnp.asarray(copies.reshape(shape), jnp.float32),
-        )
-        np.testing.assert_allclose(actual.temperature, expected.temperature, rtol=1e-4)
-        np.testing.assert_allclose(actual.nll_after, expected.nll_after, rtol=1e-5)
-    large = fit_nll(jnp.asarray(logits), jnp.asarray(labels), jnp.asarray(1e4 * copies))
-    np.testing.assert_allclose(large.temperature, expected.temperature, rtol=1e-4)
-
-
 def test_a_fit_that_was_cut_short_did_not_converge():
     logits, labels, _ = problem(3)
     logits = logits.astype(np.float32)
@@ -225,20 +197,6 @@ def test_half_precision_is_fitted_in_float32(dtype):
     expected = best_temperature(narrow.astype(jnp.float32), labels, weights)
     assert actual.temperature.dtype == jnp.float32
     np.testing.assert_allclose(actual.temperature, expected, rtol=1e-4)
-
-
-@pytest.mark.parametrize("seed", range(8))
-def test_it_is_never_worse_than_doing_nothing(seed):
-    """Check it on logits and labels that know nothing of each other, of all sizes."""
-    random = np.random.default_rng(seed)
-    logits = 10.0 ** random.integers(-3, 5) * random.standard_normal((8, 3))
-    labels = random.integers(3, size=8)
-    actual = fit_nll(jnp.asarray(logits, jnp.float32), jnp.asarray(labels))
-    assert finite(actual)
-    assert actual.temperature > 0
-    assert actual.nll_after <= actual.nll_before
-    after = mean_nll(logits.astype(np.float32), labels, None, float(actual.temperature))
-    np.testing.assert_allclose(actual.nll_after, after, rtol=1e-3, atol=1e-6)
 
 
 def test_the_first_strict_minimum_of_the_grid_wins():

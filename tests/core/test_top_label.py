@@ -5,7 +5,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, metrics
+from calib_jax import losses
 from calib_jax.core.numerics import top_confidence
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.top_label import top_label
@@ -66,53 +66,3 @@ def test_the_gradient_is_exact_where_the_confidence_is_almost_one():
     expected = -p * p[:, :1]
     expected[:, 0] = p[:, 0] * p[:, 1:].sum(-1)
     np.testing.assert_allclose(gradient, expected, rtol=1e-5)
-
-
-def test_second_derivatives_of_it(x64):
-    logits = jnp.asarray(np.random.default_rng(2).standard_normal((4, 3)))
-    slope = jax.grad(lambda z: jnp.sum(top_confidence(z) ** 2))
-    direction = jnp.asarray(np.random.default_rng(3).standard_normal((4, 3)))
-    along = jax.grad(lambda z: jnp.vdot(slope(z), direction))(logits)
-    step = 1e-6
-    expected = (slope(logits + step * direction) - slope(logits - step * direction)) / (2 * step)
-    np.testing.assert_allclose(along, expected, rtol=1e-6, atol=1e-8)
-
-
-@pytest.mark.parametrize("wrong", [-1, 3, 255])
-def test_a_label_out_of_range_is_nan_also_in_the_gradient(wrong):
-    logits, labels = jnp.asarray([[2.0, 0.0, 0.0]] * 3), jnp.asarray([0, wrong, 1])
-    confidence, hit = top_label(logits, labels)
-    np.testing.assert_array_equal(np.isnan(confidence), [False, True, False])
-    np.testing.assert_array_equal(hit, [1, np.nan, 0])
-    gradient = jax.grad(lambda z: jnp.sum(top_label(z, labels)[0]))(logits)
-    np.testing.assert_array_equal(np.isnan(gradient[:, 0]), [False, True, False])
-
-
-def confidences_of(tree, num_rows):
-    """Collect the columns of confidences that a statistic keeps, one value per row."""
-    names = ("'confidence'", "'score'")
-    return [
-        leaf
-        for path, leaf in jax.tree_util.tree_flatten_with_path(tree)[0]
-        if jax.tree_util.keystr(path).endswith(tuple(f"[{name}]" for name in names))
-        and np.shape(leaf) == (num_rows,)
-    ]
-
-
-def statistics():
-    """Return the functions of logits and labels whose result keeps the confidence of every row."""
-    functions = {
-        # Those of a score of the example's, whose label says which set it is of, keep none.
-        name: lambda z, y, metric=metric: metric.stat(z, y)
-        for name, metric in metrics.catalogue().items()
-        if not name.startswith("ood_")
-    }
-    for name in losses.catalogue():
-        if losses.objective(name).clock == "validation":
-            functions[name] = lambda z, y, name=name: evidence(name, z, y)
-    shapes = jnp.zeros((103, 3)), jnp.zeros(103, int)
-    return {
-        name: function
-        for name, function in functions.items()
-        if confidences_of(jax.eval_shape(function, *shapes), 103)
-    }

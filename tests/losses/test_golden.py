@@ -485,30 +485,3 @@ def test_every_recorded_case_runs_or_is_excluded():
     assert EXCLUDED.keys() <= set(ids)
     families = {case.family for case in cases() if case.kind in ("loss", "segmentation_loss")}
     assert families == LOSSES.keys()
-
-
-def test_counts():
-    run = [case for case in cases() if case.id not in EXCLUDED]
-    kinds = collections.Counter(case.kind for case in run)
-    repositories = collections.Counter(case.repository for case in run)
-    print(dict(kinds), dict(repositories))
-    assert kinds == {
-        "loss": 623,
-        "segmentation_loss": 57,
-        "adafocal_rule": 1,
-        "adafocal_sequence": 2,
-        "function": 1,
-    }
-    assert repositories == {
-        "Jinxu-Lin/BSCE-GRA@main": 290,
-        "torrvision/focal_calibration@main": 207,
-        "torrvision/focal_calibration@nlp": 88,
-        "PotatoTian/recall-semseg@main": 51,
-        "mdca-loss/MDCA-Calibration@main": 16,
-        "by-liu/MbLS@main": 11,
-        "3mcloud/adafocal@main": 9,
-        "hee-suk-yoon/ESD@main": 6,
-        "Project-MONAI/MONAI@dev": 6,
-    }
-    assert len(EXCLUDED) == 2
-    assert sum(case.reference_nonfinite for case in run) == 4

@@ -71,14 +71,3 @@ def test_an_option_of_each_example_is_that_of_its_row(member):
             alone, together = run(numbers, logits, labels)
             for kind in together:
                 assert_close(kind, alone)
-
-
-FUNCTIONS = {
-    "focal": ("gamma", [1, 2, 3]),
-    "inverse_focal": ("gamma", [1, 2, 3]),
-    "dual_focal": ("gamma", [1, 2, 3]),
-    "generalized_brier": ("beta", [1, 2, 3]),
-    "adaptive_generalized_brier": ("beta", [1, 2, 3]),
-    "label_smoothing": ("alpha", [0, 0.05, 1]),
-    "entropy_penalty": ("gamma", [1, 2, 3]),
-}

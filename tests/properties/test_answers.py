@@ -92,8 +92,3 @@ def TestScoresHaveNoScale(seed: int, rows: int) -> None:
 
 # --------------------------------------------------------------------------------------------
 # Files.
-
-# Any text but surrogates, which no file holds, and NUL, which NumPy drops at the end of a text.
-TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=9)
-NAMED = TEXT.map(str.strip)
-RIGHT = st.sampled_from((True, False))

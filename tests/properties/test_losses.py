@@ -8,11 +8,8 @@ import numpy as np
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from calib_jax import losses
-from tests.losses import references, test_class_adaptive_margin
 from tests.losses.members import DEFAULTS, trained_state
-from tests.losses.reference import logsumexp, probabilities
-from tests.losses.test_laws import COUPLED
+from tests.losses.reference import logsumexp
 
 from .cases import Batch, batches, few_and_many
 
@@ -144,21 +141,6 @@ def TestRowsHaveNoOrderAndNoOrigin(name: str, batch: Batch) -> None:
         np.testing.assert_array_equal(actual, wanted)
 
 
-@few_and_many(**sizes(exponents=(-3, 6), impossible=False), share=0.5)
-def TestAWrongLabelIsNaN(name: str, batch: Batch) -> None:
-    """A label out of range makes its row NaN, and leaves the rows of others alone."""
-    present = np.flatnonzero(batch.weights > 0)
-    classes = batch.logits.shape[1]
-    good, _ = of(name, batch)
-    for wrong in (-1, classes, 2**31 - 1):
-        labels = batch.labels.astype(np.int32)
-        labels[present[0]] = wrong
-        terms, _ = of(name, batch._replace(labels=labels))
-        assert np.isnan(terms[present[0]])
-        if name not in COUPLED:
-            np.testing.assert_array_equal(np.delete(terms, present[0]), np.delete(good, present[0]))
-
-
 def reference(name, batch):
     """Compute terms in float64 from the formulas of four losses."""
     rows = np.arange(len(batch.labels))
@@ -192,63 +174,3 @@ def TestShortFormulasInDoublePrecision(name: str, batch: Batch) -> None:
         wanted = reference(name, batch)
     actual, _ = of(name, batch)
     np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
-
-
-# The margins and the penalties of a batch, by the loops of their own tests.
-OF_BATCHES = ("dca", "esd", "mdca")
-MARGINS = ("class_adaptive_margin", "logit_norm", "margin_smoothing", "max_suppression")
-ALL_LOOPS = references.REFERENCES | test_class_adaptive_margin.REFERENCES
-LOOPS = {name: ALL_LOOPS[name] for name in MARGINS + OF_BATCHES}
-FINITE = {"exponents": (-3, 3), "impossible": False, "absent": False, "tiny": False}
-
-
-@few_and_many(
-    chosen(FEW_SHAPES, names=("class_adaptive_margin", "esd", "max_suppression"), **FINITE)
-    | {"dtype": st.just("int32")},
-    chosen(((6, 4), (3, 20), (9, 2)), names=tuple(LOOPS), **FINITE) | {"dtype": st.just("int32")},
-)
-def TestMarginsAndPenaltiesInDoublePrecision(name: str, batch: Batch, dtype: str) -> None:
-    """Values are those of loops in float64, in batches of any content."""
-    if name in OF_BATCHES:  # the loops of these know no weights
-        batch = batch._replace(weights=np.ones_like(batch.weights))
-    batch = batch._replace(labels=batch.labels.astype(dtype))
-    top = np.sort(probabilities(batch.logits, batch.labels).all, axis=1)[:, ::-1]
-    near = np.diff(np.sort(top[:, 0]))
-    assume(name not in OF_BATCHES or np.all(top[:, 0] - top[:, 1] > 1e-5))  # a tie has no order
-    assume(name != "esd" or np.all((near > 1e-5) | (np.ptp(batch.logits, axis=0).max() == 0)))
-    # MDCA leaves out a class without examples whose probabilities underflow in float32.
-    absent = set(range(batch.logits.shape[1])) - set(batch.labels.tolist())
-    largest_p = probabilities(batch.logits, batch.labels).all.max(axis=0)
-    assume(name != "mdca" or all(largest_p[k] > 1e-30 for k in absent))
-    options = {}
-    if name == "class_adaptive_margin":
-        options["multiplier"] = np.float64(state_of(name, batch).multiplier)
-    wanted = LOOPS[name](batch.logits.astype(np.float64), batch.labels, **options)
-    actual, _ = of(name, batch)
-    largest = np.abs(batch.logits).max() + 1
-    np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=2e-6 * largest)
-
-
-@functools.cache
-def of_images():
-    return jax.jit(functools.partial(losses.objective("neighbour_margin").value, ()))
-
-
-@few_and_many(
-    {"seed": st.integers(0, 2**32 - 1), "exponent": st.integers(-3, 6)},
-    {"seed": st.integers(0, 2**32 - 1), "exponent": st.integers(-3, 6)},
-)
-def TestNeighboursOfPixels(seed: int, exponent: int) -> None:
-    """Shares of windows are those of loops; pixels of weight 0, of any content, are in no share."""
-    random = np.random.default_rng(seed)
-    shape = (2, 4, 5)
-    logits = (random.standard_normal((*shape, 3)) * 10.0**exponent).astype(np.float32)
-    labels, weights = random.integers(3, size=shape), random.integers(0, 2, shape)
-    wanted = references.neighbour_margin(logits.astype(float), labels, weights=weights)
-    void = weights == 0
-    logits[void], labels[void] = random.choice([np.nan, np.inf, -np.inf, 5]), 255
-    actual = of_images()(logits, labels, weights.astype(np.float32))
-    np.testing.assert_allclose(
-        np.asarray(actual)[~void], wanted[~void], rtol=1e-4, atol=1e-5 * 10.0**exponent
-    )
-    assert not np.any(np.asarray(actual)[void])
