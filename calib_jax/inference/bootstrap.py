@@ -397,7 +397,7 @@ def difference(
     """
     a, b = jax.tree.map(_on_host, (a, b))
 
-    def change(first: np.ndarray, second: np.ndarray) -> np.ndarray:
+    def change(first: np.ndarray, second: np.ndarray) -> Any:
         with np.errstate(invalid="ignore"):
             minus = np.subtract(second, first)
         return np.where(np.abs(minus) <= error, 0, minus) if error else minus
@@ -410,7 +410,7 @@ def difference(
     return Difference(*jax.device_put((value, low, high, p_value, samples)))
 
 
-def _p_value(samples: np.ndarray, value: np.ndarray, method: str) -> np.ndarray:
+def _p_value(samples: np.ndarray, value: Any, method: str) -> np.ndarray:
     if method == "basic":
         samples = 2 * value - samples
     # A NaN sample is in neither tail, so exclude it from the total as well.

@@ -211,8 +211,9 @@ def _statistics_of_rows(terms: Columns, weights: Vector) -> Sums:
         column = weigh(column, jnp.broadcast_to(each, column.shape))
         if terms.cell is None:
             return column
-        inside = terms.cell[:, None] == jnp.arange(terms.num_cells)
-        return jnp.where(inside, column[:, None], 0)
+        inside = jax.nn.one_hot(terms.cell, terms.num_cells, dtype=bool)
+        spread = jnp.where(inside, column[..., None], 0)
+        return jnp.sum(spread, axis=tuple(range(1, column.ndim)))
 
     return Sums({name: of_rows(column) for name, column in terms.with_weight.items()})
 
@@ -276,7 +277,7 @@ def _gaps(terms: ClassGaps, weights: Vector, entries: Entries) -> Prepared:
     occurs = true if terms.zero_counts else true & (terms.p > 0)
     gap = weights[:, None] * (terms.p - occurs.astype(terms.p.dtype))
     if _has_few_cells(terms):
-        inside = bin_index(terms.p, edges)[..., None] == jnp.arange(num_bins)
+        inside = jax.nn.one_hot(bin_index(terms.p, edges), num_bins, dtype=bool)
         weight = jnp.where(true, weights[:, None], 0)
         return _linear(Sums({"gap": jnp.where(inside, gap[..., None], 0), "weight": weight}))
     row, column = jnp.asarray(entries.row), jnp.asarray(entries.column)
