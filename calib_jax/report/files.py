@@ -151,12 +151,6 @@ def _read(
                     each, first, probabilities=each.kind == "probabilities", **how_named
                 )
             models.append(each._replace(model=each.model or name, file=file))
-    called = [each.model for each in models if each.model]
-    if again := [name for k, name in enumerate(called) if name in called[:k]]:
-        raise ValueError(
-            f"the model {shown(again[0])} is in two files: put its answers into one file, or name"
-            " the models apart."
-        )
     return models
 
 
@@ -169,10 +163,9 @@ def _named(
             f"--name is given {len(chosen)} times, and there are {len(models)} to name."
         )
     names = [*chosen, *(each.model for each in models[len(chosen) :])]
+    calibration.check_distinct(names)
     alone = len(models) == 1 and not chosen and models[0].questions is None
-    return (
-        [GIVEN] if alone and not called.get(models[0].file) else [each or GIVEN for each in names]
-    )
+    return [GIVEN] if alone and not called.get(models[0].file) else names
 
 
 def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | None, list[str]]:
@@ -197,10 +190,7 @@ def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | N
 
 def _codes(ids: np.ndarray) -> np.ndarray:
     """Number names, of which an array would pad every cell to the longest."""
-    if ids.dtype != object:
-        return ids
-    number = {name: k for k, name in enumerate(sorted({*ids.reshape(-1).tolist()}))}
-    return np.array([number[name] for name in ids.reshape(-1)]).reshape(ids.shape)
+    return np.unique(ids, return_inverse=True)[1].reshape(ids.shape) if ids.dtype == object else ids
 
 
 def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dict[str, Predictions]:
@@ -224,11 +214,9 @@ def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dic
             *fits[number:],
         ]
     if len(fits) not in (0, 1, len(names)):
-        ways = ["once, for the first model", f"{len(names)} times, once for each in their order"]
         raise ValueError(
-            f"--fit_on is given {len(fits)} times, and there"
-            f" {'is 1 model' if len(names) == 1 else f'are {len(names)} models'}.\nGive it"
-            f" {' or '.join(ways[: min(len(names), 2)])}."
+            f"--fit_on is given {counted(len(fits), 'time')}, and {counted(len(names), 'model')}"
+            " scored.\nGive it once, for the first model, or once for each model in their order."
         )
     return dict(zip(names, fits, strict=False))
 
@@ -240,11 +228,8 @@ def _names(files: Sequence[str], called: Mapping[str, str]) -> list[str]:
     (['ours', 'y'], ['a/x.npz', 'b/x.npz'])
     """
     paths = [pathlib.Path(file.split(",")[0]) for file in files]
-    models = [called.get(file, "") for file in files]
     for short in ([path.stem for path in paths], [path.name for path in paths], list(files)):
-        names = [model or name for model, name in zip(models, short, strict=True)]
+        names = [called.get(file) or name for file, name in zip(files, short, strict=True)]
         if len({*names}) == len(names):
-            return names
-    return [
-        f"{name} (again)" if name in names[:number] else name for number, name in enumerate(names)
-    ]
+            break
+    return [f"{name} (again)" if name in names[:k] else name for k, name in enumerate(names)]

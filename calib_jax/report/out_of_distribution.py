@@ -80,9 +80,9 @@ class OutOfDistribution:
     def value(self, outside: str, score: str, metric: str, predictions: str = GIVEN) -> float:
         """Return the value of one metric."""
         wanted = (outside, predictions, score, metric)
-        for row in self.rows:
-            if (row.outside, row.predictions, row.score, row.metric) == wanted:
-                return row.value
+        found = (r for r in self.rows if (r.outside, r.predictions, r.score, r.metric) == wanted)
+        if row := next(found, None):
+            return row.value
         raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
 
     def __str__(self) -> str:
@@ -120,6 +120,9 @@ class OutOfDistribution:
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
+        figures, settings = {}, self.settings
+        names = file_names(settings["outside"])
+        titles = {key: literal(f"{key[2]}, {key[1]}") for key in self.curves}
         areas = {
             (row.outside, row.predictions, row.score): row.value
             if caveats.is_alone(row)
@@ -127,17 +130,15 @@ class OutOfDistribution:
             for row in self.rows
             if row.metric == "ood_auroc"
         }
-        figures, names = {}, file_names(self.settings["outside"])
-        for outside, size in self.settings["outside"].items():
+        for outside, size in settings["outside"].items():
             curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
-            title = {key: literal(f"{key[2]}, {key[1]}") for key in curves}
             figures[f"roc_{names[outside]}"] = plots.roc(
-                {title[key]: curve.false_positive_rate for key, curve in curves.items()},
-                {title[key]: curve.true_positive_rate for key, curve in curves.items()},
-                auroc={title[key]: areas[key] for key in curves},
+                {titles[key]: curve.false_positive_rate for key, curve in curves.items()},
+                {titles[key]: curve.true_positive_rate for key, curve in curves.items()},
+                auroc={titles[key]: areas[key] for key in curves},
                 title=f"{literal(outside)} (n = {size:,}) against the test set"
-                f" (n = {self.settings['inside']:,})",
-                level=self.settings["level"],
+                f" (n = {settings['inside']:,})",
+                level=settings["level"],
                 width=5.2,
             )
         return figures
@@ -159,15 +160,12 @@ class OutOfDistribution:
         alone = caveats.constant(row.metric for row in self.rows if caveats.is_alone(row))
         return [*self.notes, *alone, *marked]
 
-    def _table(self) -> render.Rows:
-        cells: dict[tuple[str, str, str], dict[str, Detection]] = {}
-        for row in self.rows:
+    def _table(self) -> list[list[str]]:
+        table: dict[tuple[str, str, str], list[str]] = {}
+        for row in self.rows:  # those of one set, score and predictions are in the order of METRICS
             key = (row.outside, row.score, row.predictions)
-            cells.setdefault(key, {})[row.metric] = row
-        table = [["out of distribution", "score", "predictions", *METRICS]]
-        for key, by_metric in cells.items():
-            table.append([*key, *(render.with_interval(by_metric[metric]) for metric in METRICS)])
-        return table
+            table.setdefault(key, [*key]).append(render.with_interval(row))
+        return [["out of distribution", "score", "predictions", *METRICS], *table.values()]
 
 
 def out_of_distribution(
@@ -285,10 +283,8 @@ def _check_options(
     calibration.check_request(calibrate, fit_on, None, criterion)
     if calibrate is not None and fit_on is None:
         raise ValueError("out_of_distribution: calibrate needs other examples: give fit_on.")
-    is_pair = isinstance(clusters, tuple | list) and len(clusters) == 2
-    if clusters is not None and not (
-        is_pair and isinstance(clusters[1], Mapping) and {*outside} <= {*clusters[1]}
-    ):
+    of_outside = clusters[1] if isinstance(clusters, tuple | list) and len(clusters) == 2 else None
+    if clusters is not None and not {*outside} <= {*(of_outside or ())}:
         raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
 
 

@@ -6,6 +6,7 @@ number for each answer, a confidence or a score, with whether the answer is righ
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -28,6 +29,7 @@ FLOOR = 1e-38
 _ROUNDED = 1e-5
 # Sums of a softmax that was computed in bfloat16 or float16 differ from 1 by less than this.
 _OF_16_BITS = 2**-7
+_FAR = 1e4  # an offset of logits that costs digits in single precision
 _GRIDS = (0.1, 0.01, 0.001, 0.0001)
 _ENOUGH_ROWS = 20  # of which all entries lie on a grid by rounding, and not by chance
 
@@ -80,13 +82,11 @@ class Predictions(NamedTuple):
 
     def rows(self, rows: Any) -> Predictions:
         """Select examples by a mask or by indices."""
-        names = ("logits", "labels", "weights", "clusters", "questions", "ordinal")
-        kept = {name: getattr(self, name) for name in names}
-        kept = {name: values[rows] for name, values in kept.items() if values is not None}
+        names = ("logits", "labels", "weights", "groups", "clusters", "questions", "ordinal")
+        columns = {name: getattr(self, name) for name in names}
+        kept = {name: column[rows] for name, column in columns.items() if hasattr(column, "shape")}
         if isinstance(self.groups, dict):
             kept["groups"] = {name: column[rows] for name, column in self.groups.items()}
-        elif self.groups is not None:
-            kept["groups"] = self.groups[rows]
         return self._replace(**kept)
 
     @property
@@ -107,21 +107,17 @@ class Predictions(NamedTuple):
 
     def values(self, floor: float | None = None, name: str = "score") -> Any:
         """Return what metrics and calibrators read: logits, a `Stated` or a `Scored`."""
-        if self.of_classes:
-            rows, given = self.logits, self.kind == "probabilities"
-            options: dict[str, Any] = {
-                "probabilities": given,
-                "weights": self.weights,
-                "name": name,
-            }
-            if self.ordinal is None:
-                return as_logits(rows, floor=self.floor(floor), **options)
-            absent = np.isnan(rows)
-            rows = np.where(absent, 0 if given else -np.inf, rows)
-            return jnp.where(absent, -jnp.inf, as_logits(rows, floor=self.floor(floor), **options))
-        kind = metrics.Stated if self.kind == "confidence" else calibrators.Scored
-        column, correct = kind(self.logits, self.labels).columns(name)
-        return kind(column.reshape(-1), correct.reshape(-1))
+        if not self.of_classes:
+            kind = metrics.Stated if self.kind == "confidence" else calibrators.Scored
+            column, correct = kind(self.logits, self.labels).columns(name)
+            return kind(column.reshape(-1), correct.reshape(-1))
+        how: dict[str, Any] = {"probabilities": self.kind == "probabilities", "name": name}
+        how |= {"floor": self.floor(floor), "weights": self.weights}
+        if self.ordinal is None:
+            return as_logits(self.logits, **how)
+        absent = np.isnan(self.logits)
+        rows = np.where(absent, 0 if how["probabilities"] else -np.inf, self.logits)
+        return jnp.where(absent, -jnp.inf, as_logits(rows, **how))
 
 
 def listed(names: Sequence[str], most: int = 20) -> str:
@@ -178,26 +174,23 @@ def as_logits(
         with np.errstate(divide="ignore"):
             return jnp.asarray(np.maximum(np.log(rows), np.log(floor)), jnp.float32)
     predictions = _floating(predictions)
-    one_column = predictions.ndim == 1 or predictions.shape[-1] == 1
-    if not one_column and isinstance(predictions, np.ndarray) and predictions.dtype == np.float64:
-        # Single precision would round logits with a large offset to equal numbers.
-        large = np.nan_to_num(predictions, nan=0, posinf=0, neginf=0)
-        if np.abs(large).max() > 1e4:
-            with np.errstate(invalid="ignore"):
-                predictions = predictions - predictions.max(axis=-1, keepdims=True)
-    predictions = jnp.asarray(predictions)
-    if not one_column:
-        refuse_probabilities(name, predictions, weights)
-        return predictions
-    column = predictions.reshape(-1)
-    present = np.asarray(column) if weights is None else np.asarray(column)[np.ravel(weights) > 0]
+    if predictions.ndim > 1 and predictions.shape[-1] > 1:
+        if isinstance(predictions, np.ndarray) and predictions.dtype == np.float64:
+            # Single precision would round logits with a large offset to equal numbers.
+            offset = predictions.max(axis=-1, keepdims=True)
+            far = np.isfinite(offset) & (np.abs(offset) > _FAR)
+            predictions = predictions - np.where(far, offset, 0)
+        refuse_probabilities(name, jnp.asarray(predictions), weights)
+        return jnp.asarray(predictions)
+    column = np.asarray(predictions).reshape(-1)
+    present = column if weights is None else column[np.ravel(weights) > 0]
     if len(present) >= LEAST_ROWS and np.all((present >= 0) & (present <= 1)):
         raise ValueError(
             f"{name}: all {len(present)} values of the one column lie in [0, 1], so they may be"
             " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
             " z, give the two columns -1 and z - 1."
         )
-    return binary(column)
+    return binary(jnp.asarray(column))
 
 
 def grid_of(numbers: Any) -> float | None:
@@ -209,8 +202,7 @@ def grid_of(numbers: Any) -> float | None:
     p = np.asarray(as_array(numbers), np.float64)
     if len(p) < _ENOUGH_ROWS or np.all((p == 0) | (p == 1)):
         return None
-    units = ((step, p / step) for step in _GRIDS)
-    return next((s for s, u in units if np.all(np.abs(u - np.round(u)) < 2e-3)), None)
+    return next((step for step in _GRIDS if np.all(_on_grid(p, step))), None)
 
 
 def probability_rows(predictions: Any, *, weights: Any = None, name: str = "score") -> np.ndarray:
@@ -223,10 +215,9 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
       name: name of the caller, for error messages.
     """
     p = np.asarray(_floating(predictions))
-    p = p.reshape(-1) if p.ndim == 1 or p.shape[-1] == 1 else p
-    one_column = p.ndim == 1
+    one_column = p.ndim == 1 or p.shape[-1] == 1
     if one_column:
-        p = np.stack([1 - p, p], axis=-1)
+        p = np.stack([1 - p.reshape(-1), p.reshape(-1)], axis=-1)
     rows = p.reshape(-1, p.shape[-1])
     counts = np.full(len(rows), True) if weights is None else np.asarray(weights).reshape(-1) > 0
     if len(counts) != len(rows):
@@ -235,24 +226,30 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     sums = present.sum(axis=-1, dtype=np.float64)
     tolerance = np.full(len(present), _OF_16_BITS)
     for step in reversed(_GRIDS):  # every entry may be off by half a step
-        near = np.all(np.abs(present / step - np.round(present / step)) < 2e-3, axis=-1)
-        tolerance[near] = np.maximum(_OF_16_BITS, min(0.5, p.shape[-1] * step / 2))
+        on_grid = np.all(_on_grid(present, step), axis=-1)
+        tolerance[on_grid] = np.maximum(_OF_16_BITS, min(0.5, p.shape[-1] * step / 2))
     right = np.all((present >= 0) & (present <= 1 + tolerance[:, None]), axis=-1)
     right &= np.abs(sums - 1) <= tolerance
     if not np.all(right):
         values = present[np.argmin(right)][int(one_column) :]
-        hint = "logarithms, or logits: leave probabilities out" if values.min() < 0 else ""
+        hint = ""
+        if values.min() < 0:
+            hint = " These are logarithms, or logits: leave probabilities out."
         if abs(values.sum() - 100) < 1 or (one_column and 2 < values[0] <= 100):
-            hint = "percentages: divide them by 100"
+            hint = " These are percentages: divide them by 100."
         raise ValueError(
             f"{name}: probabilities must not be negative and must sum to 1 in every row, and"
             f" {', '.join(f'{value:.4g}' for value in values[:6])} have the sum {values.sum():.4g}."
-            + f" These are {hint}."
-            * bool(hint)
+            f"{hint}"
         )
     result = np.full(rows.shape, 1 / rows.shape[-1], present.dtype)
     result[counts] = present / present.sum(axis=-1, keepdims=True)
     return result.reshape(p.shape)
+
+
+def _on_grid(p: np.ndarray, step: float) -> np.ndarray:
+    """Mark the numbers that are multiples of a step, up to the rounding of single precision."""
+    return np.abs(p / step - np.round(p / step)) < 2e-3
 
 
 def _floating(predictions: Any) -> Any:
@@ -368,34 +365,27 @@ def match_classes(
     >>> matched.logits, matched.labels
     (array([[3. , 0.5]]), array([0]))
     """
-    names, wanted = _class_names(contents), _class_names(baseline)
-    if bool(names) != bool(wanted):
+    names, wanted = _class_names(contents, baseline), _class_names(baseline, contents)
+    if names == wanted:
+        return contents
+    if not names or not wanted:
         named, unnamed = (name, baseline_name) if names else (baseline_name, name)
         note = f"{unnamed} does not name its classes, and {named} does: matched by position."
         return contents._replace(notes=(*contents.notes, note))
-    if names and wanted:
-        names, wanted = _completed(names, wanted), _completed(wanted, names)
-    if names == wanted:
-        return contents
-    for these, those, owner, other in (
-        (names, wanted, name, baseline_name),
-        (wanted, names, baseline_name, name),
-    ):
-        strange = next((each for each in these if each not in those), None)
-        again = next((each for k, each in enumerate(these) if each in these[:k]), None)
-        if strange is not None:
-            what = f"the class {shown(strange) or 'without a name'}, which {other} does not have"
-        elif again is not None:
-            what = f"two classes {shown(again)}"
-        else:
-            continue
+    strange = [each for each in names if each not in {*wanted}]
+    missing = [each for each in wanted if each not in {*names}]
+    again = [each for each, number in collections.Counter(names).items() if number > 1]
+    if strange or missing or again:
+        owner, other = (name, baseline_name) if strange or not missing else (baseline_name, name)
+        what = f"two classes {shown(next(iter(again), ''))}"
+        if strange or missing:
+            what = f"the class {shown((strange or missing)[0])}, which {other} does not have"
         raise Unreadable(f"{owner} has {what}: give predictions of the same classes and names.")
     order = np.array([names.index(each) for each in wanted])
     logits, labels = contents.logits, contents.labels
     if logits.ndim == 1 or logits.shape[-1] == 1:
         column = logits.reshape(-1)
-        other_column = 1 - column if probabilities else np.zeros_like(column)
-        logits = np.stack([other_column, column], axis=-1)
+        logits = np.stack([1 - column if probabilities else np.zeros_like(column), column], axis=-1)
     inside = labels >= 0  # labels of weight 0 that are out of range are -1
     labels = np.where(inside, np.argsort(order)[np.where(inside, labels, 0)], labels)
     note = (
@@ -406,18 +396,12 @@ def match_classes(
     )
 
 
-def _class_names(contents: Predictions) -> tuple[str, ...]:
-    """Name the classes; a single column names only class 1, and class 0 is then ''."""
-    if not contents.class_names and contents.name_of_one:
-        return ("", contents.name_of_one)
-    return contents.class_names
-
-
-def _completed(names: tuple[str, ...], others: Sequence[str]) -> tuple[str, ...]:
-    """Name the unnamed class of two by elimination, from the classes of the other file."""
-    if names[0] or len(others) != 2 or names[1] not in others:
-        return names
-    return (next(other for other in others if other != names[1]), names[1])
+def _class_names(contents: Predictions, other: Predictions) -> tuple[str, ...]:
+    """Name the classes; a single column names class 1, and the other file its other class."""
+    if contents.class_names or not contents.name_of_one:
+        return contents.class_names
+    others = {*other.class_names} - {contents.name_of_one}
+    return (others.pop() if len(others) == 1 else "", contents.name_of_one)
 
 
 def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[list[Any], list[str]]:
@@ -438,52 +422,54 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
                 f"{shown(models[asked.index(False)].model)} has no column question: several models"
                 " are compared on the questions that they share."
             )
-        rows = [_rows_by_question(each) for each in models]
-        shared = [question for question in rows[0] if all(question in of for of in rows[1:])]
+        rows = [_numbered_answers(each.questions) for each in models]
+        shared = [answer for answer in rows[0] if all(answer in of for of in rows[1:])]
         if not shared:
             names = listed([each.model for each in models], 5)
             raise Unreadable(f"the models {names} share no question: compare the same questions.")
-        counts = {question: min(len(of[question]) for of in rows) for question in shared}
-        kept = [np.concatenate([of[q][:n] for q, n in counts.items()]) for of in rows]
+        place = {q: k for k, q in enumerate(dict.fromkeys(question for question, _ in shared))}
+        shared.sort(key=lambda answer: place[answer[0]])
+        kept = [np.array([of[answer] for answer in shared]) for of in rows]
         paired = [each.rows(places) for each, places in zip(models, kept, strict=True)]
-        fewer = zip(models, kept, strict=True)
-        left = {each.model: len(each.labels) - len(places) for each, places in fewer}
-        if any(left.values()):
-            listing = ", ".join(
-                f"{number:,} of {model}" for model, number in left.items() if number
-            )
+        left = [
+            f"{len(each.labels) - len(shared):,} of {each.model}"
+            for each in models
+            if len(each.labels) > len(shared)
+        ]
+        if left:
             notes.append(
-                f"Compared on the {counted(len(shared), 'question')} that all models share: answers"
-                f" left out: {listing}."
+                f"Compared on the {counted(len(place), 'question')} that all models share: answers"
+                f" left out: {', '.join(left)}."
             )
     for other in paired[1:]:
         for column in [*["labels"] * first.of_classes, *used]:
             if not _are_equal(getattr(paired[0], column), getattr(other, column)):
-                name = column.removesuffix("s")
                 raise Unreadable(
-                    f"{first.model} and {other.model} differ in the {name} of the same example:"
-                    " compare and average the same examples in the same order."
+                    f"{first.model} and {other.model} differ in the {column.removesuffix('s')} of"
+                    " the same example: compare and average the same examples in the same order."
                 )
     return paired, notes
 
 
-def _rows_by_question(given: Predictions) -> dict[str, list[int]]:
-    rows: dict[str, list[int]] = {}
-    for row, question in enumerate(given.questions):  # type: ignore[arg-type]
-        rows.setdefault(question, []).append(row)
+def _numbered_answers(questions: Any) -> dict[tuple[Any, int], int]:
+    """Return the row of each answer, by its question and its number among those of the question."""
+    numbers: collections.Counter[Any] = collections.Counter()
+    rows = {}
+    for row, question in enumerate(questions.tolist()):
+        rows[question, numbers[question]] = row
+        numbers[question] += 1
     return rows
 
 
 def _are_equal(one: Any, other: Any) -> bool:
     """Compare two columns; ids that are numbers in one file can be text in a table."""
-    if one is None or other is None:
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(one[k], other[k]) for k in one)
+    if one is None or other is None or isinstance(one, dict) or isinstance(other, dict):
         return one is other
-    if isinstance(one, dict) or isinstance(other, dict):
-        alike = isinstance(one, dict) and isinstance(other, dict) and one.keys() == other.keys()
-        return alike and all(_are_equal(one[name], other[name]) for name in one)
-    if one.dtype.kind != other.dtype.kind:
-        one, other = one.astype(str), other.astype(str)
-    return np.array_equal(one, other)
+    if np.array_equal(one, other) or one.dtype.kind == other.dtype.kind:
+        return np.array_equal(one, other)
+    return [*map(str, one.ravel().tolist())] == [*map(str, other.ravel().tolist())]
 
 
 def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:

@@ -118,11 +118,6 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
     Returns:
       the argument of `read_predictions` for each model, in alphabetic order.
     """
-    of_runs = {"environment.jsonl": "training: give its predictions_test.npz"}
-    of_runs["sweep.csv"] = "sweep: its report.md has the scores of all losses"
-    for file, what in of_runs.items():
-        if (folder / file).is_file():
-            raise Unreadable(f"{folder} is the folder of a {what}.")
     models = _files_in(folder)
     for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
         files = _files_in(inner)

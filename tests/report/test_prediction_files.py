@@ -1,6 +1,5 @@
 """Files of predictions: what is taken under which name, and what is refused in one sentence."""
 
-import io
 import json
 import struct
 import zipfile
@@ -8,6 +7,7 @@ import zipfile
 import numpy as np
 import pytest
 
+from calib_jax.core.files import reading
 from calib_jax.report import read
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
@@ -23,13 +23,6 @@ def csv_file(folder, *lines):
 def npz_file(folder, **arrays):
     np.savez(folder / "run.npz", **{"logits": LOGITS, "labels": LABELS, **arrays})
     return str(folder / "run.npz")
-
-
-def with_row(number, value):
-    """Return the logits with one value in all columns of a row."""
-    logits = LOGITS.copy()
-    logits[number] = value
-    return logits
 
 
 def refused(name, message, **options):
@@ -163,44 +156,32 @@ def test_probabilities_are_read_where_they_are_named_or_wanted(tmp_path):
     assert read.read_predictions(name, probabilities=True).logits.tolist() == [[0.75]]
 
 
-def header(shape, dtype="<f8", version=1, length=None):
+def header(shape):
     """Write the header of an .npy file by hand."""
-    text = f"{{'descr': '{dtype}', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    size = struct.pack("<H" if version == 1 else "<I", len(text) if length is None else length)
-    return b"\x93NUMPY" + bytes([version, 0]) + size + text
+    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
+    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
 
 
-def saved(array):
-    file = io.BytesIO()
-    np.save(file, array)
-    return file.getvalue()
+BROKEN = {"giant": header((10**12,)), "negative": header((-4, 3)), "nested": header("(" * 5000)}
 
 
-BROKEN_HEADERS = {
-    "giant": header((10**12,)) + bytes(32),
-    "beyond_64_bits": header((2**70,)) + bytes(32),
-    "negative": header((-4, 3)) + bytes(32),
-    "long": header((4, 3), version=2, length=2**31) + bytes(96),
-    "nested": header("(" * 5000) + bytes(32),
-    "no_dtype": header((4, 3), dtype="<q9") + bytes(96),
-    "empty": b"",
-    "cut": saved(LOGITS)[:-5],
-    "more": saved(LOGITS) + bytes(8),
-    "version": header((4, 3), version=9) + bytes(96),
-}
-
-
-@pytest.mark.parametrize("kind", BROKEN_HEADERS)
+@pytest.mark.parametrize("kind", BROKEN)
 def test_headers_that_lie(tmp_path, kind):
     path = tmp_path / "run.npz"
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("logits.npy", BROKEN_HEADERS[kind])
-        file.writestr("labels.npy", saved(LABELS))
-    refused(path, "cannot be read as a file of predictions")
-    (tmp_path / "logits.npy").write_bytes(BROKEN_HEADERS[kind])
+        file.writestr("logits.npy", BROKEN[kind] + bytes(32))
     np.save(tmp_path / "labels.npy", LABELS)
-    pair = f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}"
-    refused(pair, "cannot be read as a file of predictions")
+    with zipfile.ZipFile(path, "a") as file:
+        file.write(tmp_path / "labels.npy", "labels.npy")
+    refused(path, "cannot be read as a file of predictions")
+    (tmp_path / "logits.npy").write_bytes(BROKEN[kind] + bytes(32))
+    refused(f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}", "cannot be read as a file")
+
+
+def test_an_archive_that_expands_a_thousand_times_is_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(reading, "_EXPANDED", 10**6)
+    np.savez_compressed(tmp_path / "run.npz", logits=np.zeros((10**5, 3)), labels=np.zeros(10**5))
+    refused(tmp_path / "run.npz", "expand to 3,200,")
 
 
 def test_columns_of_parquet(tmp_path):
@@ -223,14 +204,17 @@ def test_columns_of_parquet(tmp_path):
     ignored, classes = contents.notes
     assert classes.endswith("the classes are dog = 0, cat = 1, bird = 2.")
     assert ignored.endswith("columns ignored: id, note.")
-    contents = read.read_predictions(
-        write(logits=LOGITS.tolist(), labels=LABELS + 1, weight=[1.0, 2, 0, 1], text=["x"] * 4),
-        first_label=1,
-    )
+    columns = {"logits": LOGITS.tolist(), "labels": LABELS + 1, "weight": [1.0, 2, 0, 1]}
+    contents = read.read_predictions(write(**columns), first_label=1)
     np.testing.assert_array_equal(contents.logits, LOGITS)
     assert contents.labels.tolist() == LABELS.tolist()
     assert contents.weights.tolist() == [1, 2, 0, 1]
-    assert contents.notes == (f"{path}: columns ignored: text.",)
+    options = [{"a": 0.25, "b": 0.75}, {"a": 0.2, "b": 0.3, "c": 0.5}]
+    contents = read.read_predictions(write(probabilities=options, label=["b", "c"]))
+    np.testing.assert_array_equal(contents.logits, [[0.25, 0.75, np.nan], [0.2, 0.3, 0.5]])
+    assert contents.labels.tolist() == [1, 2]
+    words = pyarrow.array(names).dictionary_encode()
+    assert read.read_predictions(write(label=words, **by_class)).labels.tolist() == [2, 0, 2, 1]
     refused(write(logits=[[1.0, 2], None], labels=[0, 1]), "row 2 of .* has logits 'None'")
     refused(write(label=[0, 1], logit_0=[1.0, None], logit_1=[1.0, 2]), "logit_0 .* row 2 has ''")
     refused(write(label=[0, 2], logit_0=[1.0, 3], logit_1=[1.0, 2]), "label 2 .* 2 classes 0 to 1")
@@ -272,15 +256,6 @@ def test_samples_of_lm_evaluation_harness(tmp_path):
     assert filters.endswith("the filter none is read, and not other.")
 
 
-def test_the_folder_of_a_training_names_its_predictions(tmp_path):
-    (tmp_path / "environment.jsonl").write_text("{}\n")
-    with pytest.raises(ValueError, match=r"is the folder of a training: give its predictions_test"):
-        read.models_in(tmp_path)
-    (tmp_path / "environment.jsonl").rename(tmp_path / "sweep.csv")
-    with pytest.raises(ValueError, match=r"is the folder of a sweep: its report.md has the scores"):
-        read.models_in(tmp_path)
-
-
 def test_a_file_and_a_folder_of_one_name_are_two_models(tmp_path):
     (tmp_path / "a").mkdir()
     for name in ("a.npz", "b.npz", "a/other.npz"):
@@ -315,15 +290,6 @@ def test_a_single_column_with_a_name_is_that_of_the_second_class(tmp_path):
         assert contents.labels.tolist() == [1, int(labels[1] == "cat")]
         assert contents.notes == (f"{name}: the only column is that of the class cat = 1.",)
     refused(csv_file(tmp_path, "label,logit_cat", "dog,2.5"), "label dog of .*none of cat")
-
-
-@pytest.mark.parametrize("mark", ["\t", ";", ","])
-@pytest.mark.parametrize("ending", ["csv", "tsv"])
-def test_tabs_and_semicolons_separate_columns_too(tmp_path, mark, ending):
-    path = tmp_path / f"run.{ending}"
-    path.write_text("\nlabel,logit_0,logit_1\n1,2.5,0\n".replace(",", mark))
-    contents = read.read_predictions(str(path))
-    assert (contents.logits.tolist(), contents.labels.tolist()) == ([[2.5, 0]], [1])
 
 
 @pytest.mark.parametrize(("mark", "other"), ["\t,", ";,", ",;", ",\t", ";\t"])
