@@ -190,16 +190,9 @@ def test_tables_arrays_and_json_lines_hold_the_same_answers(tmp_path):
 def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
     """The first filter is read; the sum of the log-probabilities of the tokens is the score."""
     path = tmp_path / "samples_gsm8k.jsonl"
+    line = {"target": "4", "resps": [["It is 4"]], "filtered_resps": ["4"]}
     lines = [
-        {
-            "doc_id": k,
-            "target": "4",
-            "resps": [["It is 4"]],
-            "filtered_resps": ["4"],
-            "filter": kind,
-            "metrics": ["exact_match"],
-            "exact_match": float(k == 0 or kind == "flexible-extract"),
-        }
+        line | {"doc_id": k, "filter": kind, "exact_match": float(k == 0 or kind != "strict-match")}
         for k in range(2)
         for kind in ("strict-match", "flexible-extract")
     ]
@@ -221,44 +214,15 @@ def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
         read(path)
 
 
-def test_answers_that_are_all_wrong_at_confidence_1_have_a_report():
-    scored = report.score(metrics.Stated(np.ones(20), np.zeros(20)), num_resamples=20)
-    (note,) = (note for note in scored.notes if "NLL" in note)
-    assert note.startswith("20 of 20 answers are wrong at confidence 1")
-    assert "Without" not in note
-    assert scored.value("ece") == 1
-
-
 def inspect_log(**more):
     """Return a log of Inspect: two epochs of three questions, of which one sample failed."""
     values = {(1, 1): "C", (1, 2): "I", (2, 1): 1.0, (2, 2): False, (3, 1): "N"}
-    samples = [
-        {
-            "id": number,
-            "epoch": epoch,
-            "input": "2 + 2 =",
-            "target": "4",
-            "scores": {
-                "match": {"value": value, "answer": "4", "metadata": {"confidence": number / 4}}
-            },
-            "output": {
-                "model": "gpt",
-                "choices": [
-                    {
-                        "message": {"role": "assistant", "content": "4"},
-                        "logprobs": {
-                            "content": [
-                                {"token": "4", "logprob": -0.5, "top_logprobs": []},
-                                {"token": ".", "logprob": -0.25 * epoch, "top_logprobs": []},
-                            ]
-                        },
-                    }
-                ],
-            },
-        }
-        | more
-        for (number, epoch), value in values.items()
-    ]
+    samples = []
+    for (number, epoch), value in values.items():
+        score = {"value": value, "metadata": {"confidence": number / 4}}
+        tokens = {"content": [{"logprob": -0.5}, {"logprob": -0.25 * epoch}]}
+        sample = {"id": number, "epoch": epoch, "scores": {"match": score}}
+        samples.append(sample | {"output": {"choices": [{"logprobs": tokens}]}} | more)
     failed = {"id": 3, "epoch": 2, "output": {"choices": []}, "error": {"message": "timeout"}}
     header = {"version": 2, "status": "success", "eval": {"task": "sums", "model": "openai/gpt"}}
     return header, [*samples, failed]
@@ -297,8 +261,7 @@ def test_logs_of_inspect(tmp_path, ending):
     assert notes[0] == f"{path}: the scorer match is read, and not other."
 
 
-@pytest.mark.parametrize("clusters", ["doc", "question"])
-def test_clusters_that_are_no_column_are_refused(tmp_path, clusters):
+def test_clusters_that_are_no_column_are_refused(tmp_path):
     path = write(tmp_path / "a.csv", "confidence,correct,document", [0.5, 0.6], [1, 0], "xy")
-    with pytest.raises(ValueError, match=f"a.csv has no column or array called '{clusters}'"):
-        report.score_files(predictions=[path], clusters=clusters, **QUICK)
+    with pytest.raises(ValueError, match=r"a\.csv has no column or array called 'doc'"):
+        report.score_files(predictions=[path], clusters="doc", **QUICK)
