@@ -215,8 +215,8 @@ def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dic
         ]
     if len(fits) not in (0, 1, len(names)):
         raise ValueError(
-            f"--fit_on is given {counted(len(fits), 'time')}, and {counted(len(names), 'model')}"
-            " scored.\nGive it once, for the first model, or once for each model in their order."
+            f"--fit_on is given {counted(len(fits), 'time')}, for {counted(len(names), 'model')}."
+            "\nGive it once, for the first model, or once for each model in their order."
         )
     return dict(zip(names, fits, strict=False))
 

@@ -73,9 +73,9 @@ def test_one_file_is_that_of_the_first_model_and_the_report_says_so(files):
 
 def test_another_number_of_files_is_refused(files):
     three = [files["val_a"], files["val_b"], files["val_a"]]
-    with pytest.raises(ValueError, match="given 3 times, and there are 2 models"):
+    with pytest.raises(ValueError, match="given 3 times, for 2 models"):
         scored([files["a"]], three, compare=[files["b"]])
-    with pytest.raises(ValueError, match="given 2 times, and there is 1 model"):
+    with pytest.raises(ValueError, match="given 2 times, for 1 model"):
         scored([files["a"]], three[:2])
 
 
