@@ -25,7 +25,7 @@ def write(path, logits, labels, names=NAMES, *, text=False):
     if path.suffix == ".npz":
         np.savez(path, logits=logits, labels=values, class_names=names)
         return str(path)
-    rows = [",".join(map(str, row)) for row in zip(values, *logits.T, strict=True)]
+    rows = [",".join(map(str, row)) for row in zip(values, *logits.T[: len(names)], strict=True)]
     path.write_text("\n".join([",".join(["label", *(f"logit_{k}" for k in names)]), *rows]) + "\n")
     return str(path)
 
