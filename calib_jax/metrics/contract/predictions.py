@@ -8,6 +8,7 @@ uses it, and sums over blocks keep more digits than one long float32 sum.
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Callable
 from typing import Any
 
@@ -161,7 +162,11 @@ TermsOf = Callable[[Predictions], dict[str, Terms]]
 def stats_in_blocks(
     terms_of: TermsOf, logits: Logits, labels: Labels, weights: Weights | None
 ) -> tuple[Joint, Sums]:
-    """Compute the statistic of every term, and the number of non-finite rows as "rows"."""
+    """Compute the statistic of every term, and the number of non-finite rows as "rows".
+
+    If there are several devices, a block has rows of all of up to 64 equal parts, so that rows that
+    are sharded over the devices stay where they are.
+    """
     num_rows, size = len(logits), _block_rows(*logits.shape)
 
     def weighed(rows: tuple[Any, Any, Any], fresh: Array | None) -> tuple[Joint, Sums]:
@@ -175,16 +180,27 @@ def stats_in_blocks(
 
     if size == num_rows:
         return weighed((logits, labels, weights), None)
+    num_parts = math.gcd(num_rows, 64) if jax.device_count() > 1 else 1
+    of_part = num_rows // num_parts
+    width = max(1, size // num_parts)
+
+    def in_parts(array: Array) -> Array:
+        return array if num_parts == 1 else array.reshape(num_parts, of_part, *array.shape[1:])
 
     def of_block(index: Array) -> tuple[Joint, Sums]:
-        # The last block ends at the last row; rows of the previous block get weight 0.
-        start = jnp.minimum(index * size, num_rows - size)
-        rows = jax.tree.map(
-            lambda array: lax.dynamic_slice_in_dim(array, start, size), (logits, labels, weights)
-        )
-        return weighed(rows, start + jnp.arange(size) >= index * size if num_rows % size else None)
+        # The last block ends at the end of the parts; rows of the block before get weight 0.
+        start = jnp.minimum(index * width, of_part - width)
 
-    return merged_scan(of_block, jnp.arange(-(-num_rows // size)))
+        def rows_of(array: Array) -> Array:
+            axis = 0 if num_parts == 1 else 1
+            block = lax.dynamic_slice_in_dim(in_parts(array), start, width, axis)
+            return block.reshape(num_parts * width, *array.shape[1:])
+
+        fresh = jnp.tile(start + jnp.arange(width) >= index * width, num_parts)
+        rows = jax.tree.map(rows_of, (logits, labels, weights))
+        return weighed(rows, fresh if of_part % width else None)
+
+    return merged_scan(of_block, jnp.arange(-(-of_part // width)))
 
 
 def terms_in_blocks(terms_of: TermsOf, logits: Logits, labels: Labels) -> dict[str, Terms]:
