@@ -6,8 +6,12 @@ from typing import Any
 
 import pytest
 
-# Folders in which every case runs by default that is not marked as slow.
+# Folders and files in which every case runs by default that is not marked as slow.
 WHOLE = {"tests", "models", "data", "properties"}
+WHOLE |= {"test_arrays", "test_binning", "test_numerics", "test_probabilities", "test_rows"}
+WHOLE |= {"test_class_counts", "test_population", "test_recall", "test_references"}
+WHOLE |= {"test_exactness", "test_ranked", "test_ranking", "test_selective", "test_without_bins"}
+WHOLE |= {"test_binned", "test_event", "test_minima", "test_step", "test_venn_abers"}
 Choice = Collection[Any] | Callable[[Any], bool] | int
 
 
@@ -51,12 +55,15 @@ def first_case(test: Callable[..., None]) -> Callable[..., None]:
 def mark_many_cases(items: Iterable[pytest.Item]) -> None:
     """Mark the cases of each test as slow, except the first and, without `first_case`, the last.
 
-    Skip the folders of `WHOLE`, tests whose cases are marked by hand, and tests of refusals, where
-    each case is another mistake.
+    Skip what `WHOLE` names, tests whose cases are marked by hand, and tests of refusals, where each
+    case is another mistake.
     """
     groups: dict[str, list[pytest.Item]] = {}
     for item in items:
-        if isinstance(item, pytest.Function) and item.path.parent.name not in WHOLE:
+        if (
+            isinstance(item, pytest.Function)
+            and not {item.path.parent.name, item.path.stem} & WHOLE
+        ):
             groups.setdefault(item.nodeid.partition("[")[0], []).append(item)
     for cases in groups.values():
         test = cases[0].function
