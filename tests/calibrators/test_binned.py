@@ -100,6 +100,7 @@ def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
 @pytest.mark.parametrize("bins", ["width", "mass"])
 def test_histogram_is_a_slow_loop(bins, num_classes, x64):
     logits, labels, weights = rounded_problem(num_classes)
+    weights /= 1000  # of which no bin holds as much as 1
     params = histogram.fit(logits, labels, weights, num_bins=10, bins=bins)
     actual = np.asarray(histogram.answers(params, jnp.asarray(logits))).T
     frequency = np.asarray(params.frequency)
@@ -117,7 +118,7 @@ def test_histogram_is_a_slow_loop(bins, num_classes, x64):
             np.testing.assert_allclose(edges, np.linspace(0, 1, 11), rtol=1e-7)
         elif num_classes > 2:  # no ties: every bin has a tenth of the weight, to half an example
             mass = np.bincount(index, weights)
-            np.testing.assert_allclose(mass, weights.sum() / 10, atol=3)
+            np.testing.assert_allclose(mass, weights.sum() / 10, atol=3e-3)
 
 
 @BOTH

@@ -1,6 +1,7 @@
 """The binning convention, against slow loops over bins and exact fractions."""
 
 import itertools
+import math
 from fractions import Fraction
 
 import jax
@@ -40,6 +41,15 @@ def test_every_edge_has_its_bin(num_bins):
     ends = jnp.asarray([0.0, 1.0])
     np.testing.assert_array_equal(binning.bin_index(ends, edges), [0, num_bins - 1])
     np.testing.assert_array_equal(binning.left_closed_bin_index(ends, edges), [0, num_bins - 1])
+
+
+@pytest.mark.parametrize("num_bins", [1, 10, 15, 49])
+def test_the_ceiling_is_that_of_exact_fractions(num_bins, x64):
+    values = edge_values(binning.uniform_edges(num_bins)).clip(0, 1)
+    expected = [max(math.ceil(num_bins * Fraction(float(v))) - 1, 0) for v in values]
+    for dtype in (np.float32, np.float64):
+        rule = binning.BINNING_RULES["ceil"]
+        np.testing.assert_array_equal(rule(jnp.asarray(values, dtype), num_bins), expected)
 
 
 def sample(num_examples=200, seed=0, levels=None):
@@ -173,3 +183,12 @@ def test_sums_of_runs_and_of_classes_lose_no_rows(num_rows):
     np.testing.assert_allclose(sums, expected, rtol=2e-5)
     sums = binning.class_sums(jnp.asarray(run), jnp.asarray(weight), int(run[-1]) + 1)
     np.testing.assert_allclose(sums, expected[: run[-1] + 1], rtol=2e-5)
+
+
+@pytest.mark.parametrize("length", [1, 700])
+def test_sums_over_runs_of_many_rows(length):
+    values = np.random.default_rng(0).random(10_000).astype(np.float32)
+    run = np.arange(10_000) // length
+    expected = np.bincount(run, values, 10_000)
+    actual = binning.run_sums(jnp.asarray(run, jnp.int32), jnp.asarray(values))
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)

@@ -11,7 +11,7 @@ import scipy.optimize
 import scipy.special
 
 from calib_jax import metrics
-from calib_jax.core.temperature import accumulated_grid, fit_grid, fit_nll
+from calib_jax.core.temperature import accumulated_grid, fit_grid, fit_nll, scaled
 from tests.selection import some
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "temperature.npz"
@@ -179,6 +179,16 @@ def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
 
 def finite(actual):
     return all(np.isfinite(value) for value in actual)
+
+
+def test_an_impossible_class_is_no_class():
+    random = np.random.default_rng(0)
+    logits = random.normal(size=(40, 3)).astype(np.float32)
+    beside = np.hstack([logits, np.full((40, 1), -np.inf, np.float32)])
+    for labels in (separable(logits, random), drawn(logits, random), logits.argmin(axis=1)):
+        actual, expected = (fit(np.float32)(each, labels) for each in (beside, logits))
+        np.testing.assert_allclose(actual, expected, rtol=1e-4)
+    np.testing.assert_array_equal(scaled(jnp.array([-jnp.inf, 3.0]), jnp.inf), [-np.inf, 0])
 
 
 @pytest.mark.parametrize("logits", [np.zeros((6, 3)), np.full((6, 3), 1e4), np.ones((6, 1))])

@@ -8,7 +8,7 @@ import pytest
 from calib_jax import losses
 from calib_jax.core.numerics import top_confidence
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.top_label import top_label
+from calib_jax.core.top_label import cross_entropy_and_top_label, top_label
 from calib_jax.metrics import Predictions
 
 CONFIDENCES = {
@@ -66,3 +66,29 @@ def test_the_gradient_is_exact_where_the_confidence_is_almost_one():
     expected = -p * p[:, :1]
     expected[:, 0] = p[:, 0] * p[:, 1:].sum(-1)
     np.testing.assert_allclose(gradient, expected, rtol=1e-5)
+
+
+def test_gradients_are_those_of_the_formulas(x64):
+    random = np.random.default_rng(0)
+    logits, factors = random.normal(size=(2, 6, 4))
+    logits = jnp.asarray(logits)
+    labels = jnp.array([0, 1, 2, 3, *logits[4:].argmax(axis=1)])
+
+    def ours(z):
+        found = cross_entropy_and_top_label(z, labels)
+        return found.loss, found.confidence, found.gaps
+
+    def plain(z):
+        log_p = jax.nn.log_softmax(z)
+        loss = -log_p[jnp.arange(6), labels]
+        return loss, jnp.exp(jnp.max(log_p, axis=1)), jnp.max(z, axis=1, keepdims=True) - z
+
+    values, pull = jax.vjp(ours, logits)
+    expected, expected_pull = jax.vjp(plain, logits)
+    np.testing.assert_allclose(np.hstack([*values[:2]]), np.hstack([*expected[:2]]), rtol=1e-12)
+    np.testing.assert_allclose(values[2], expected[2], atol=1e-12)
+    for given in (factors, 0 * factors):
+        cotangents = factors[:, 0], factors[:, 1], given
+        np.testing.assert_allclose(
+            pull(cotangents)[0], expected_pull(cotangents)[0], rtol=1e-10, atol=1e-12
+        )

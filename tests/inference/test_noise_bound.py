@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 from calib_jax import inference, metrics
 from calib_jax.inference import gaps as class_gaps
@@ -253,6 +254,36 @@ def test_an_excluded_class_has_no_place():
     np.testing.assert_allclose(first.value, second.value, rtol=1e-5)
     np.testing.assert_allclose(first.floor, second.floor, rtol=0.05)
     assert abs(first.p_value - second.p_value) < 0.1
+
+
+def test_the_moments_of_every_class_and_bin_are_those_of_numpy():
+    random = np.random.default_rng(0)
+    logits = 2 * random.standard_normal((300, 3)).astype(np.float32)
+    labels = (logits / 2 + random.gumbel(size=logits.shape)).argmax(axis=1)
+    p = scipy.special.softmax(logits.astype(np.float64), axis=1)
+    cell = 5 * np.arange(3) + np.ceil(5 * p - 1).astype(int)
+    residual = p - np.eye(3)[labels]
+
+    def by_cell(values):
+        return np.bincount(cell.ravel(), values.ravel(), 15)
+
+    count, gap, square = by_cell(np.ones((300, 3))), by_cell(residual), by_cell(residual**2)
+    of_null = by_cell(p * (1 - p))
+    expected = {
+        "share": count / 300,
+        "gap": gap / 300,
+        "of_null": of_null / 300**2,
+        "variance": np.maximum(of_null, square - gap**2 / np.maximum(count, 1)) / 300**2,
+        "moment": np.maximum(of_null, square) / 300**2,
+    }
+    metric = metrics.classwise_ece.with_options(num_bins=5)
+    actual = next(
+        class_gaps.gaps_of_classes(metric, inference.Evaluation(logits, labels), KEY, 9, 9)
+    )
+    for name, values in expected.items():
+        np.testing.assert_allclose(
+            getattr(actual, name), values, rtol=1e-4, atol=1e-9, err_msg=name
+        )
 
 
 def test_the_rank_among_draws_is_as_fine_with_many_classes():
