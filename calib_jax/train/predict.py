@@ -54,12 +54,6 @@ class Predicted(NamedTuple):
         """The arrays of a prediction file by name; without weights if there are none."""
         return {name: leaf for name, leaf in self._asdict().items() if leaf is not None}
 
-    @property
-    def present(self) -> np.ndarray:
-        """The logits whose labels have positive weight, `[rows, classes]`."""
-        rows: np.ndarray = self.logits.reshape(-1, self.logits.shape[-1])
-        return rows if self.weights is None else rows[self.weights.reshape(-1) > 0]
-
 
 def predict(
     forward: Forward,

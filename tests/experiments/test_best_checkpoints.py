@@ -46,15 +46,6 @@ def test_a_network_at_chance_is_not_recommended_for_its_ece():
     assert "best_ece" not in ece
 
 
-def test_an_ece_within_noise_of_the_best_error_is_offered_but_not_recommended():
-    lines = described(log((0.119, 0.4, 0.02), (0.10, 0.35, 0.05)))
-    assert sum("evaluate it with" in line for line in lines) == 1
-    assert "evaluate it with --checkpoint=best_nll" in lines[0]
-    assert any("(--checkpoint=best_ece)" in line for line in lines)
-    lines = described(log((0.121, 0.4, 0.02), (0.10, 0.35, 0.05)))
-    assert not any("best_ece" in line for line in lines)
-
-
 def test_a_checkpoint_that_is_asked_for_has_its_error_beside():
     assert best_checkpoints.remark(AT_CHANCE_FIRST, "best_ece", 10, COUNT) == (
         "best_ece is of epoch 1, with a validation error of 0.9000; the best error is 0.1000 of"

@@ -198,23 +198,6 @@ def test_flags_add_the_keys_of_optimizers_and_schedules_that_the_config_lacks(mo
     assert nesterov.optimizer.nesterov is True
 
 
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        ({"loss.name": "own:mean"}, r"own:mean must return one value for each example, .* \(\)"),
-        ({"model.name": "own:fewer"}, "'own:fewer' has no option 'num_classes'"),
-        ({"metrics": ("own:mean",)}, "own:mean must be or return a value of type Metric"),
-        ({"data.name": "own:factory"}, "own:factory must be or return a value of type Dataset"),
-    ],
-)
-def test_members_of_another_kind_are_refused(package, change, message):
-    config = config_of("digits")
-    config.model.options, config.data.options = {}, {}
-    config.update_from_flattened_dict(change)
-    with pytest.raises((ValueError, TypeError), match=message):
-        building.build(config)
-
-
 @pytest.mark.parametrize("key", PATHS)
 def test_code_that_a_folder_names_is_not_imported_unasked(package, key):
     config = config_of("digits")
