@@ -4,18 +4,11 @@ import gzip
 import os
 import pickle
 
-import jax
-import jaxtyping
 import numpy as np
 import pytest
-from PIL import Image
 
 from calib_jax import data
-from calib_jax.core.examples import InMemory
 from tests.data import tiny, tiny_imagenet2012, tiny_scenes
-
-PIXELS = np.zeros((30, 4, 5, 3), np.uint8)
-LABELS = np.arange(30) % 3
 
 
 def cut(content):
@@ -117,53 +110,6 @@ def test_a_damaged_image_of_a_stream_is_named(folder):
     bad.write_bytes(cut(bad.read_bytes()))
     with pytest.raises(ValueError, match=f"{bad.name} cannot be read as an image"):
         test[np.arange(12)]
-
-
-def rows(*examples):
-    return lambda: data.arrays_of(list(examples))
-
-
-def of_arrays(labels=LABELS, inputs=PIXELS, **options):
-    return lambda: data.from_arrays(inputs, labels, **options)
-
-
-def of_csv(text):
-    def load(folder):
-        (tiny.own_images(folder) / "a.csv").write_text(text)
-        return data.from_folder(str(folder / "own_images"), csv_file="a.csv")
-
-    return load
-
-
-def of_set(name, **options):
-    def load(folder):
-        WRITERS[name](folder)
-        return data.named(name, data_dir=str(folder), **options)
-
-    return load
-
-
-KEY = jax.random.key(0)
-GREY = Image.new("L", (3, 2))
-REFUSED = [
-    (lambda: data.named("digit"), "no data set is called 'digit'; did you mean 'digits'"),
-    (lambda: data.split(10, validation=1.5), r"validation must lie in \[0, 1\], got 1.5"),
-    (lambda: data.subset(InMemory(LABELS, LABELS), np.array([30])), "has 30 examples, got the ind"),
-    (of_arrays(LABELS + 1), "the class '0' has 0 examples, .* number the labels from 0"),
-    (of_arrays(inputs=np.zeros((30, 3, 8, 8), np.uint8)), "np.moveaxis.* puts the channels last"),
-    (of_arrays(class_names=["a", "b"]), "the label 2 of example 2 must be one of the 2 classes"),
-    (of_csv("file,label\ncat/0.png,a\ncat/0.png,b\n"), r"row 2 .*0.png again \(row 1\): list each"),
-    (of_set("cifar10", source="folder"), "source must be one of 'tfds', 'official', got 'folder'"),
-    (of_set("cityscapes", held_out=["ulmm"]), "held_out must be one of .*did you mean 'ulm'"),
-]
-
-
-@pytest.mark.parametrize(("make", "message"), REFUSED)
-def test_bad_arguments_are_named(folder, monkeypatch, make, message):
-    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
-    arguments = (folder,) if make.__code__.co_argcount else ()
-    with pytest.raises((ValueError, TypeError, FileNotFoundError), match=message):
-        make(*arguments)
 
 
 def test_the_package_of_pieces_is_named_if_it_is_missing(monkeypatch):

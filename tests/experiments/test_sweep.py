@@ -90,27 +90,6 @@ def test_a_stopped_sweep_goes_on(tmp_path):
     assert rows == list(range(1, 301))
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        (["--losses=cross_entropy,focl"], "no config for a loss 'focl'; did you mean"),
-        (["--losses=focal,brier", "--config.loss.options.gamma=3"], "has no option 'gamma'"),
-        (["--losses=brier", "--config.num_seeds=3"], "takes --seeds, and not --config.num_seeds"),
-        (["--losses=brier", "--baseline=focal"], "--baseline names focal, not among"),
-        (["--losses=brier", "--checkpoint=best_nl"], "--checkpoint must be one of 'latest'"),
-        ([], "give --config=FILE, --workdir=FOLDER and --losses=NAME,NAME"),
-    ],
-)
-def test_mistakes_are_found_before_anything_is_trained(tmp_path, arguments, message):
-    folder = tmp_path / "sweep"
-    output = finish(
-        "sweep", "--config=configs/digits.py", f"--workdir={folder}", *arguments, code=2
-    )
-    assert output.startswith("error: ")
-    assert message in output
-    assert not folder.exists()
-
-
 @pytest.mark.slow
 def test_failed_runs_are_named_and_the_others_are_in_the_table(tmp_path):
     """Cross-entropy diverges, brier saturates, and focal cannot save its checkpoints."""
