@@ -125,7 +125,12 @@ def _csv(how: Request) -> list[Predictions]:
             text, sep=mark, header=0, names=range(len(names)), index_col=False, **options
         )
     table = table[(table != "").any(axis=1)]
-    return interpreted(names, lambda place: table[place].to_numpy(), how)
+
+    def get(place: int) -> np.ndarray:
+        cells = table[place].to_numpy()
+        return cells if cells.dtype == object else cells.astype(np.float64)
+
+    return interpreted(names, get, how)
 
 
 def _header(text: io.TextIOWrapper, how: Request, mark: str) -> list[str]:

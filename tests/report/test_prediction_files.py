@@ -9,6 +9,7 @@ import pytest
 
 from calib_jax.core.files import reading
 from calib_jax.report import read
+from tests.selection import every_case
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
 LABELS = np.array([2, 0, 1, 1])
@@ -78,49 +79,69 @@ def test_an_array_that_nobody_needs_is_not_read(tmp_path):
     assert len(read.read_predictions(name).labels) == 4
 
 
-def test_classes_may_be_named(tmp_path):
-    lines = ["id,cat,label,dog,bird,path", "7,0.5,dog,1.5,-2,a", "8,2.5,cat,0,1e-3,b"]
-    contents = read.read_predictions(csv_file(tmp_path, *lines))
-    np.testing.assert_array_equal(contents.logits, [[0.5, 1.5], [2.5, 0]])
-    assert contents.labels.tolist() == [1, 0]
-    ignored, classes, without_label = contents.notes
-    assert classes.endswith("the classes are cat = 0, dog = 1.")
-    assert "no label is bird: not scored. If all columns of numbers are classes" in without_label
-    assert ignored.endswith("columns ignored: id, path.")
-    # A prefix says which columns are meant; then labels may also be their numbers.
-    for labels in (["dog", "cat"], ["1", "0.0"]):
-        lines = ["year,logit_cat,label,logit_dog", f"1,0.5,{labels[0]},1.5", f"9,2,{labels[1]},0"]
-        contents = read.read_predictions(csv_file(tmp_path, *lines))
-        np.testing.assert_array_equal(contents.logits, [[0.5, 1.5], [2, 0]])
-        assert contents.labels.tolist() == [1, 0]
-    # A column that counts the lines is no class, whatever its name.
-    lines = ["number,cat,label,dog", "7,0.5,dog,1.5", "8,2.5,cat,0"]
-    assert read.read_predictions(csv_file(tmp_path, *lines)).logits.shape == (2, 2)
-    refused(
-        csv_file(tmp_path, "label,logit_cat,logit_dog", "fish,1,2"),
-        "label fish of .*none of cat, dog",
-    )
-    others = csv_file(tmp_path, "pred_a,target,pred_b", "1,0,2")
-    refused(others, "must have columns label, logit_0")
-    refused(csv_file(tmp_path, "label,cat,dog", "1,1,2"), "must have columns label, logit_0")
+ALL = {"probabilities": True}
+FROM_1 = {"first_label": 1}
+# The content of a table, how it is read, the numbers, the labels, and the end of the first note.
+TABLES = {
+    "names": ("label,cat,dog\ndog,0.5,2\ncat,1,0", {}, [[0.5, 2], [1, 0]], [1, 0], "dog = 1."),
+    "not scored": (
+        "id,cat,label,dog,n\n7,1,cat,2,7\n8,2,dog,3,5",
+        {},
+        [[1, 2], [2, 3]],
+        [0, 1],
+        "id.",
+    ),
+    "prefix": ("n,logit_a,label,logit_b\n1,0.5,b,2\n9,2,a,0", {}, [[0.5, 2], [2, 0]], [1, 0], "n."),
+    "numbers": (
+        "label,logit_a,logit_b\n1,0.5,2\n0.0,2,0",
+        {},
+        [[0.5, 2], [2, 0]],
+        [1, 0],
+        "b = 1.",
+    ),
+    "from 1": ("label,logit_1,logit_2\n1,0.5,2\n2,2,0", FROM_1, [[0.5, 2], [2, 0]], [0, 1], ""),
+    "names from 1": ("label,a,b\nb,0.5,2\na,2,0", FROM_1, [[0.5, 2], [2, 0]], [1, 0], "b = 2."),
+    "logit": ("label,logit\n1,2.5\n0,1", {}, [2.5, 1], [1, 0], ""),
+    "probability": ("label,Probability\n1,0.75\n0,0.25", {}, [0.75, 0.25], [1, 0], ""),
+    "class 1": ("label,probability_1\n1,0.75\n0,0.25", {}, [[0.75], [0.25]], [1, 0], ""),
+    "class 2": ("label,probability_2\n2,0.75\n1,1", FROM_1, [[0.75], [1]], [1, 0], ""),
+    "one name": ("label,logit_cat\ncat,2.5\ncat,1", {}, [[2.5], [1]], [1, 1], "class cat = 1."),
+    "one number": ("label,logit_cat\n1,2.5\n0,1", {}, [[2.5], [1]], [1, 0], "class cat = 1."),
+    "logits": ("label,logit_0,prob_1\n1,2.5,0.75", {}, [[2.5]], [1], "ignored: prob_1."),
+    "wanted": ("label,logit_0,prob_1\n1,2.5,0.75", ALL, [[0.75]], [1], "ignored: logit_0."),
+    "percent": ("label,probability\n1,75\n0,30", {}, [0.75, 0.3], [1, 0], "divided by 100."),
+    "signs": ("label,probability\n1,75%\n0,0.5%", {}, [0.75, 0.005], [1, 0], ""),
+    "tabs": ("\nlabel\tlogit_0\tlogit_1\n1\t2.5\t0\n\t\t", {}, [[2.5, 0]], [1], ""),
+}
 
 
-def test_labels_may_run_from_one(tmp_path):
+@every_case
+@pytest.mark.parametrize(
+    ("content", "how", "numbers", "labels", "note"), TABLES.values(), ids=TABLES
+)
+def test_a_table_means(tmp_path, content, how, numbers, labels, note):
+    contents = read.read_predictions(csv_file(tmp_path, content), **how)
+    assert contents.logits.tolist() == numbers
+    assert contents.labels.tolist() == labels
+    assert bool(contents.notes) == bool(note)
+    assert not note or contents.notes[0].endswith(note)
+
+
+def test_probabilities_are_read_where_they_are_named_or_wanted(tmp_path):
+    both = {"logits": LOGITS, "probabilities": np.full((4, 3), 1 / 3)}
+    assert read.read_predictions(npz_file(tmp_path, **both)).kind == "logits"
+    wanted = read.read_predictions(npz_file(tmp_path, **both), probabilities=True)
+    assert (wanted.kind, wanted.logits.max()) == ("probabilities", 1 / 3)
+    name = csv_file(tmp_path, "label,probability", "1,0.75")
+    assert read.read_predictions(name).kind == "probabilities"
+
+
+def test_labels_of_arrays_may_run_from_one(tmp_path):
     for kind in (np.uint8, np.int64, np.float32):
         name = npz_file(tmp_path, labels=(LABELS + 1).astype(kind))
         refused(name, "labels run from 1 to 3: give --first_label=1")
         assert read.read_predictions(name, first_label=1).labels.tolist() == LABELS.tolist()
     refused(npz_file(tmp_path), r"label 0 .*\(example 1, .*classes 1 to 3", first_label=1)
-    lines = ["label,logit_1,logit_2", "1,0.5,1.5", "2,2.5,0"]
-    assert read.read_predictions(csv_file(tmp_path, *lines), first_label=1).labels.tolist() == [
-        0,
-        1,
-    ]
-    lines = ["label,cat,dog", "dog,0.5,1.5", "cat,2.5,0"]
-    assert read.read_predictions(csv_file(tmp_path, *lines), first_label=1).labels.tolist() == [
-        1,
-        0,
-    ]
 
 
 @pytest.mark.parametrize(
@@ -139,21 +160,6 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
     refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
     contents = read.read_predictions(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
     assert contents.labels.tolist() == [2, 0, 1, -1]
-
-
-def test_probabilities_are_read_where_they_are_named_or_wanted(tmp_path):
-    p = np.full((4, 3), 1 / 3)
-    np.savez(tmp_path / "p.npz", probabilities=p, labels=LABELS)
-    np.savez(tmp_path / "z.npz", logits=p, probabilities=p[::-1], labels=LABELS)
-    assert read.read_predictions(str(tmp_path / "p.npz")).kind == "probabilities"
-    assert read.read_predictions(str(tmp_path / "z.npz")).kind == "logits"
-    wanted = read.read_predictions(str(tmp_path / "z.npz"), probabilities=True)
-    assert wanted.kind == "probabilities"
-    name = csv_file(tmp_path, "label,logit_0,probability_1", "1,2.5,0.75")
-    contents = read.read_predictions(name)
-    assert contents.logits.tolist() == [[2.5]]
-    assert contents.notes[0].endswith("columns ignored: probability_1.")
-    assert read.read_predictions(name, probabilities=True).logits.tolist() == [[0.75]]
 
 
 def header(shape):
@@ -266,30 +272,6 @@ def test_a_file_and_a_folder_of_one_name_are_two_models(tmp_path):
         "b": str(tmp_path / "b.npz"),
         "a/other": str(tmp_path / "a" / "other.npz"),
     }
-
-
-def test_a_single_column_is_that_of_class_1(tmp_path):
-    for head in ("probability", "probability_1", "Probability"):
-        name = csv_file(tmp_path, f"label,{head}", "1,0.75", "0,0.25")
-        contents = read.read_predictions(name)
-        assert contents.kind == "probabilities"
-        assert contents.logits.reshape(-1).tolist() == [0.75, 0.25]
-    name = csv_file(tmp_path, "label,logit", "1,2.5")
-    assert read.read_predictions(name).logits.reshape(-1).tolist() == [2.5]
-    name = csv_file(tmp_path, "label,probability_2", "2,0.75")
-    contents = read.read_predictions(name, probabilities=True, first_label=1)
-    assert contents.labels.tolist() == [1]
-    name = csv_file(tmp_path, "label,probability_1", "2,0.75")
-    refused(name, "number all classes", probabilities=True, first_label=1)
-
-
-def test_a_single_column_with_a_name_is_that_of_the_second_class(tmp_path):
-    for labels in (("1", "0"), ("cat", "cat")):
-        name = csv_file(tmp_path, "label,logit_cat", *(f"{label},2.5" for label in labels))
-        contents = read.read_predictions(name)
-        assert contents.labels.tolist() == [1, int(labels[1] == "cat")]
-        assert contents.notes == (f"{name}: the only column is that of the class cat = 1.",)
-    refused(csv_file(tmp_path, "label,logit_cat", "dog,2.5"), "label dog of .*none of cat")
 
 
 @pytest.mark.parametrize(("mark", "other"), ["\t,", ";,", ",;", ",\t", ";\t"])

@@ -32,6 +32,8 @@ TABLES = {
     "two labels": ("label,Labels,logit_0\n0,0,1\n", "may both be the label: keep one"),
     "gap": ("label,logit_0,logit_2\n0,1,2\n", "number all classes from 0"),
     "only class 0": ("label,probability_0\n0,1\n", "number all classes from 0"),
+    "other columns": ("pred_a,target,pred_b\n1,0,2\n", "must have columns label, logit_0"),
+    "one name": ("label,logit_cat\ndog,2.5\n", "label dog of .*none of cat"),
     "label": (
         "label,logit_0,logit_1\n0,1,2\n7,1,2\n",
         r"label 7 of .*example 1, .* 2 classes 0 to 1",
