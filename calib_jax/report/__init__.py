@@ -8,8 +8,6 @@ This is the only subpackage that imports others: metrics, inference, calibrators
 """
 
 from calib_jax.core import names as _names
-from calib_jax.report.chosen_metrics import ANSWER_METRICS as ANSWER_METRICS
-from calib_jax.report.chosen_metrics import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.figures import pictures as pictures
 from calib_jax.report.files import score_files as score_files
 from calib_jax.report.out_of_distribution import Detection as Detection
@@ -27,6 +25,8 @@ from calib_jax.report.records import Change as Change
 from calib_jax.report.records import Part as Part
 from calib_jax.report.records import Row as Row
 from calib_jax.report.render import Report as Report
+from calib_jax.report.score import ANSWER_METRICS as ANSWER_METRICS
+from calib_jax.report.score import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.score import score as score
 
 _names.export(__name__)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeAlias
 
 import jax.numpy as jnp
@@ -62,25 +62,14 @@ def check_request(
     calibrate: str | None, fit_on: Any, cross_fit: int | None, criterion: str | Sequence[str]
 ) -> None:
     """Raise an error for options of a calibrator that would have no effect."""
-    if calibrate is None:
-        criteria = [criterion] if isinstance(criterion, str) else list(criterion)
-        options = {
-            "fit_on": fit_on is not None,
-            "cross_fit": cross_fit is not None,
-            "criterion": criteria != [EXACT],
-        }
-        if given := [name for name, is_given in options.items() if is_given]:
-            raise ValueError(f"{' and '.join(given)} needs calibrate, the name of a calibrator.")
-    elif not isinstance(calibrate, str):
+    is_exact = criterion == EXACT or list(criterion) == [EXACT]
+    options = {"fit_on": fit_on is None, "cross_fit": cross_fit is None, "criterion": is_exact}
+    given = [name for name, is_left_out in options.items() if not is_left_out]
+    if calibrate is None and given:
+        raise ValueError(f"{' and '.join(given)} needs calibrate, the name of a calibrator.")
+    if not isinstance(calibrate, str | None):
         raise TypeError(f"calibrate must be the name of a calibrator, got {calibrate!r}.")
-    elif fit_on is not None and not all(
-        map(_is_evidence, fit_on.values() if isinstance(fit_on, Mapping) else [fit_on])
-    ):
-        raise TypeError(
-            "fit_on must be (logits, labels) or (logits, labels, weights), or a mapping from names"
-            " of predictions to these."
-        )
-    elif fit_on is not None and cross_fit is not None:
+    if fit_on is not None and cross_fit is not None:
         raise ValueError("give fit_on or cross_fit, not both: they are two ways to fit.")
 
 
@@ -120,31 +109,22 @@ def columns_of(
     """
     if calibrate is None:
         return {}
-    criteria = columns(calibrate, criterion)
-    fitted_models = list(fit_on or models)
-    if strange := [model for model in fitted_models if model not in models]:
+    criteria, fitted_models = columns(calibrate, criterion), list(fit_on or models)
+    is_other = set(fitted_models) != set(models) if of_scores else set(fitted_models) - set(models)
+    if is_other:
         raise ValueError(
-            f"score: fit_on has {', '.join(map(repr, strange))}, and the predictions are called"
-            f" {', '.join(map(repr, models))}: use these names."
+            f"score: fit_on has {', '.join(map(repr, fitted_models))}, and the predictions are"
+            f" called {', '.join(map(repr, models))}: use these names; scores need all of them."
         )
     if of_scores:
-        if missing := [model for model in models if model not in fitted_models]:
-            raise ValueError(
-                f"score: fit_on is missing for {', '.join(missing)}: give one per model."
-            )
         return {model: {model: EXACT} for model in models}
-    alone = fitted_models == [models[0]]
+    ending = "" if fitted_models == [models[0]] else " of {}"
     named_columns = {
-        model: {f"{name}{'' if alone else f' of {model}'}": by for name, by in criteria.items()}
+        model: {name + ending.format(model): by for name, by in criteria.items()}
         for model in fitted_models
     }
     check_distinct([*models, *(column for each in named_columns.values() for column in each)])
     return named_columns
-
-
-def _is_evidence(fit_on: Any) -> bool:
-    answers = isinstance(fit_on, Stated | calibrators.Scored | Predictions)
-    return answers or (isinstance(fit_on, tuple | list) and len(fit_on) in (2, 3))
 
 
 def held_out(
@@ -169,20 +149,19 @@ def _values_of(rows: Any) -> Array:
     return jnp.asarray(rows.confidence if isinstance(rows, Stated) else rows)
 
 
-def evidence(given: Predictions, floor: float | None, kind: str, values: Any) -> Evidence:
+def evidence(scored: Predictions, given: Predictions, floor: float | None, values: Any) -> Evidence:
     """Return the examples of a fit: logits, labels and weights, or answers, None and weights.
 
     Args:
-      given: the examples.
+      scored: the examples that are calibrated.
+      given: the examples of the fit.
       floor: what smaller probabilities are raised to.
-      kind: the kind of the numbers that are calibrated.
-      values: the numbers that are calibrated.
+      values: the logits, confidences or scores of the scored examples.
     """
-    if given.of_classes != (kind in ("logits", "probabilities")) or (
-        not given.of_classes and given.kind != kind
-    ):
+    kinds = ["classes" if each.of_classes else each.kind for each in (scored, given)]
+    if kinds[0] != kinds[1]:
         raise TypeError(
-            f"score: fit_on must be numbers of the same kind, {kind}, and it has {given.kind}; of"
+            f"score: fit_on must be numbers of the same kind, {kinds[0]}, and it has {kinds[1]}; of"
             " answers it is a Stated or a Scored, or with weights (answers, None, weights)."
         )
     if not given.of_classes:
@@ -195,29 +174,17 @@ def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") ->
     """Count the scored examples that a calibrator would be fitted on; "" without any.
 
     Raise an error if they are more than `MOST_SHARED` of the scored or the fitted examples. Files
-    may number their questions from 1 each: a number is the same question only beside the same
-    answer.
+    may number their questions from 1 each, so numbers of questions are not compared.
     """
-    asked = [each.questions for each in (scored, given) if each.questions is not None]
-    kind = "example" if scored.of_classes else "answer"
-    if len(asked) == 2:
-        kind, sets = "question", [{*map(str, each.tolist())} for each in asked]
-        if all(question.isdecimal() for names in sets for question in names):
-            triples = [
-                {*zip(map(str, each.questions), map(str, each.logits), each.labels, strict=True)}
-                for each in (scored, given)
-                if each.questions is not None
-            ]
-            number = len({question for question, *_ in triples[0] & triples[1]})
-        else:
-            number = len(sets[0] & sets[1])
-        sizes = [len(names) for names in sets]
+    kind, both = "example" if scored.of_classes else "answer", (scored, given)
+    asked = [{*map(str, each.questions)} for each in both if each.questions is not None]
+    if len(asked) == 2 and not all(map(str.isdecimal, asked[0] | asked[1])):
+        kind, number, sizes = "question", len(asked[0] & asked[1]), [*map(len, asked)]
     else:
-        rows = [(each.logits, each.labels, each.weights) for each in (scored, given)]
-        number = shared_rows(*rows)
+        number = shared_rows(*((each.logits, each.labels, each.weights) for each in both))
         sizes = [
-            np.size(labels) if weights is None else int(np.sum(np.asarray(weights) > 0))
-            for _, labels, weights in rows
+            np.size(each.labels if each.weights is None else np.flatnonzero(each.weights > 0))
+            for each in both
         ]
     if not number:
         return ""
@@ -243,19 +210,17 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
       logits: their logits, along one batch axis.
       floor: the value to which smaller probabilities were raised.
     """
-    zeros = at_floor(given, logits, floor)
-    p = given.present
+    zeros, p = at_floor(given, logits, floor), given.present
     if given.kind != "probabilities" or not np.any(zeros) or not np.any(p > 0):
         return ""
-    step = grid_of(p)
-    other = step / 2 if step else float(np.min(p[p > 0])) / 2
+    other = (grid_of(p) or float(np.min(p[p > 0]))) / 2
     if floor is None or floor >= other:
         return ""
-    weights = None if given.weights is None else jnp.ravel(given.weights)
-    again = given.values(min(other, 0.1)).reshape(logits.shape)
+    labels, weights = np.ravel(given.labels), given.weights
+    weights = None if weights is None else jnp.ravel(weights)
     found, with_other = (
-        float(calibrators.temperature.fit(z, np.ravel(given.labels), weights).temperature)
-        for z in (logits, again)
+        float(calibrators.temperature.fit(z, labels, weights).temperature)
+        for z in (logits, given.values(min(other, 0.1)).reshape(logits.shape))
     )
     if 1 / 1.25 < found / with_other < 1.25:
         return ""
@@ -287,48 +252,51 @@ def calibrated(
     if labels is not None:
         # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
         logits, *_ = rows.present(logits, labels, weights)
-    values = _values_of(logits)
     apply, fit = named(name).apply, fit_of(name, criterion)
     if groups is not None:
         if name != "temperature" or criterion != EXACT:
             raise ValueError("per is for calibrate=temperature by the NLL: leave it out.")
-        of_temperature = calibrators.temperature
-        apply = functools.partial(of_temperature.apply_by_group, groups=groups[0])
-        fit = functools.partial(of_temperature.fit_by_group, groups=groups[1])
+        of_groups = calibrators.temperature
+        apply = functools.partial(of_groups.apply_by_group, groups=groups[0])
+        fit = functools.partial(of_groups.fit_by_group, groups=groups[1])
     if fit_on is not None:
         params = fit(*fit_on[:2], weights=fit_on[2])
         return apply(params, logits), _described(name, criterion, _others(fit_on), _plain(params))
+    values = _values_of(logits)
+    fold = _folds_of(len(values), cross_fit, clusters, seed)
+    result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
+    all_params = []
+    for i in range(int(fold.max()) + 1):
+        # Select the other folds by weight, so that all fits have one shape and compile once.
+        kept = jnp.asarray(fold != i, jnp.float32)
+        params = fit(logits, labels, weights=kept if weights is None else kept * weights)
+        all_params.append(_plain(params))
+        scored = (fold == i).reshape(-1, *[1] * (values.ndim - 1))
+        result = jnp.where(scored, apply(params, values), result)
+    whole = "" if clusters is None else " of whole clusters"
+    fitted_on = f"the rest of the examples, in {cross_fit} folds{whole}"
+    described = _described(name, criterion, fitted_on, all_params)
+    return Stated(result, logits.correct) if labels is None else result, described
+
+
+def _folds_of(num_rows: int, cross_fit: int | None, clusters: Any, seed: int) -> np.ndarray:
+    """Return the fold of each row; the rows of a cluster have one fold."""
     if cross_fit is None:
         raise ValueError(
             "a calibrator is never fitted on the examples that are scored.\nGive fit_on (other"
             " examples), or cross_fit=5 to fit on all folds but the scored one."
         )
-    unit = np.arange(len(values))
+    what, unit = "examples", np.arange(num_rows)
     if clusters is not None:
-        unit = np.unique(clusters, return_inverse=True)[1].reshape(-1)
-    num_units = int(unit.max()) + 1
+        what, unit = "clusters", np.unique(clusters, return_inverse=True)[1].reshape(-1)
     checks.whole("cross_fit", cross_fit, 2)
-    if not 2 <= cross_fit <= num_units:
-        what = "examples" if clusters is None else "clusters"
+    most = int(unit.max()) + 1
+    if cross_fit > most:
         raise ValueError(
-            f"cross_fit must lie in [2, {num_units}], the number of {what}, got {cross_fit}."
+            f"cross_fit must lie in [2, {most}], the number of {what}, got {cross_fit}."
         )
-    fold = np.random.default_rng(seed).permutation(num_units)[unit] % cross_fit
-    result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
-    all_params = []
-    for i in range(cross_fit):
-        # Select the other folds by weight, so that all fits have one shape and compile once.
-        fold_weights = jnp.asarray(fold != i, jnp.float32)
-        kept = fold_weights if weights is None else fold_weights * weights
-        params = fit(logits, labels, weights=kept)
-        all_params.append(_plain(params))
-        scored = (fold_weights == 0).reshape(-1, *[1] * (values.ndim - 1))
-        result = jnp.where(scored, apply(params, values), result)
-    fitted_on = f"the rest of the examples, in {cross_fit} folds"
-    if clusters is not None:
-        fitted_on += " of whole clusters"
-    described = _described(name, criterion, fitted_on, all_params)
-    return Stated(result, logits.correct) if labels is None else result, described
+    fold: np.ndarray = np.random.default_rng(seed).permutation(most)[unit] % cross_fit
+    return fold
 
 
 def fitted(
@@ -362,9 +330,8 @@ def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
         )
     for each in criteria:
         fit_of(name, each)
-    if len(criteria) == 1:
-        return {name: criteria[0]}
-    return {f"T by {each}": each for each in criteria}
+    alone = len(criteria) == 1
+    return {name if alone else f"T by {each}": each for each in criteria}
 
 
 def sentence(calibrator: dict[str, Any]) -> str:
@@ -378,14 +345,12 @@ def sentence(calibrator: dict[str, Any]) -> str:
     >>> sentence({**fit, "criterion": "ece", "file": "val.csv"})
     'temperature fitted on 9 others of val.csv by ece on 0.1, 0.2, ..., 10, T = 1.5.'
     """
-    described = f"{calibrator['name']} fitted on {source(calibrator)}"
-    state = unsettled(calibrator)
-    ended = f" ({state})" if state else ""
-    if calibrator["name"] != "temperature":
-        return f"{described}{ended}."
-    criterion = calibrator["criterion"]
-    how = "" if criterion == EXACT else f" by {search(criterion)}"
-    return f"{described}{how}, T = {temperature(calibrator)}{ended}."
+    described, state = f"{calibrator['name']} fitted on {source(calibrator)}", unsettled(calibrator)
+    if calibrator["name"] == "temperature":
+        if calibrator["criterion"] != EXACT:
+            described += f" by {search(calibrator['criterion'])}"
+        described += f", T = {temperature(calibrator)}"
+    return f"{described} ({state})." if state else f"{described}."
 
 
 def source(calibrator: dict[str, Any]) -> str:
@@ -413,7 +378,7 @@ def unsettled(calibrator: dict[str, Any]) -> str:
     >>> unsettled({"name": "temperature", "params": [fold, fold]})
     'no_optimum'
     """
-    zeros = ["decided by zeros"] if calibrator.get("decided_by") else []
+    zeros = ["decided by zeros"] * bool(calibrator.get("decided_by"))
     return not_converged([*zeros, *_ends(calibrator)])
 
 

@@ -46,10 +46,9 @@ from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled, texts
 from calib_jax.core.names import nearest
 from calib_jax.report import render
-from calib_jax.report.chosen_metrics import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS
 from calib_jax.report.files import score_files
 from calib_jax.report.predictions import FLOOR
-from calib_jax.report.score import versions
+from calib_jax.report.score import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS, versions
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
@@ -71,13 +70,11 @@ class _Parser(argparse.ArgumentParser):
 
 
 def _whole_number(text: str, least: int = 0) -> int:
-    try:
-        value = int(text)
-    except ValueError:
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number") from None
-    if value < least:
-        raise argparse.ArgumentTypeError(f"it must be at least {least}, got {value}")
-    return value
+    if not text.removeprefix("-").isdecimal():
+        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
+    if int(text) < least:
+        raise argparse.ArgumentTypeError(f"it must be at least {least}, got {text}")
+    return int(text)
 
 
 def _separated(text: str) -> list[str]:
@@ -92,24 +89,20 @@ _TEXT: dict[str, Any] = {"metavar": "TEXT"}
 _LIST: dict[str, Any] = {"metavar": "TEXT,...", "type": _separated}
 _FILES: dict[str, Any] = {"metavar": "TEXT", "action": "extend", "nargs": 1}
 _NUMBER: dict[str, Any] = {"metavar": "X", "type": float}
-_SWITCH: dict[str, Any] = {"action": "store_true"}
+_SWITCH: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
 # Name, how it is parsed, the default, and its help.
 _OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
     ("out", _TEXT, None, "Folder for report.json, .csv, .md, .html and figures."),
     ("markdown", _SWITCH, False, "Print a section for a model card."),
     ("notes", _SWITCH, False, "Also print all notes, and what the numbers mean."),
-    ("cache", _TEXT, None, "Folder of compiled programs, which make the next call faster; by"
-     " default calib_jax/compiled in the user's cache folder. Empty keeps none."),
-    ("predictions", _FILES, [], "File of predictions to score, or a folder with a file for each"
-     " model. The first of several is the baseline of the others."),
+    ("cache", _TEXT, None, "Folder of compiled programs, by default in the user's; empty: none."),
+    ("predictions", _FILES, [], "File to score, or a folder of them; the first is the baseline."),
     ("average", _SWITCH, False, "Average the probabilities of several files."),
-    ("calibrate", _TEXT, None, "Calibrator: its name, such as temperature, or an import path"
-     " MODULE:NAME; options follow, as in histogram:num_bins=20."),
+    ("calibrate", _TEXT, None, "Calibrator: NAME, NAME:option=value or a path MODULE:NAME."),
     ("fit_on", _FILES, [], "File of other predictions of the same model to fit it on. Repeat it for"
      " several models, in their order; a single one is that of the first model."),
     ("cross_fit", _of_at_least(0), None, "Number of folds, instead of --fit_on."),
-    ("per", _TEXT, None, "Column or array of groups: each has a temperature of its own, drawn"
-     " towards the common one."),
+    ("per", _TEXT, None, "Column of groups, each with a temperature drawn towards the common one."),
     ("criterion", _LIST, ["nll"], "What a temperature minimizes: nll; METRIC on the papers' grid"
      " 0.1, 0.2, ..., 10; or METRIC:STEP on another one. Several are shown side by side."),
     ("compare", _FILES, [], "File of other predictions of the same examples."),
@@ -119,13 +112,11 @@ _OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
     ("abstain_cost", _NUMBER, None, "Cost of an example left undecided."),
     ("threshold_for", _TEXT, None, "accuracy:0.95, error:0.05, or precision:0.9 of the event of two"
      " classes: adds the confidence above which predictions keep it, with a guarantee."),
-    ("predict_losses", _SWITCH, False,
-     "Add the predicted calibration if trained with other losses."),
+    ("predict_losses", _SWITCH, False, "Add the calibration expected after other losses."),
     ("per_class", _SWITCH, False, "Add a table per class."),
     ("per_group", _SWITCH, True, "Add a table per group if the file has groups."),
-    ("clusters", _TEXT, None, "Column or array of clusters, which are resampled as a whole; by"
-     " default the one called clusters or, if labels have several axes, the first axis. Empty"
-     " resamples labels."),
+    ("clusters", _TEXT, None, "Column of clusters, resampled as a whole; by default the one called"
+     " clusters, or the first axis of labels of several. Empty resamples labels."),
     ("level", _NUMBER, 0.9, "Nominal coverage of the intervals, a fraction."),
     ("interval", _TEXT, "valid", "valid: noise bounds of binned calibration errors, percentiles of"
      " other metrics; percentile or basic: bootstrap intervals of all metrics."),
@@ -133,10 +124,9 @@ _OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
     ("resamples", _of_at_least(20), 1000, "Number of bootstrap resamples, at least 20."),
     ("seed", _of_at_least(0), 0, "Seed of the bootstrap and of the folds."),
     ("probabilities", _SWITCH, False, "The files hold probabilities."),
-    ("floor", _NUMBER, None, "Smaller probabilities are raised to this, so that the NLL is finite;"
-     f" by default half a step of rounded ones, else {FLOOR:g}."),
-    ("positive", {"metavar": "NAME"}, None, "For two classes, the class whose probability is the"
-     " event that the report reads first; by default the second class."),
+    ("floor", _NUMBER, None, "Smaller probabilities are raised to this; by default half a step of"
+     f" rounded ones, else {FLOOR:g}."),
+    ("positive", _TEXT, None, "Of two classes, the event; by default the second class."),
     ("first_label", _of_at_least(0), 0, "The label of the first class; 1 if labels count from 1."),
     ("name", _FILES, [], "Name of the predictions; further ones name those of --compare."),
 )  # fmt: skip
@@ -152,12 +142,9 @@ def _parser(program: str) -> _Parser:
     )
     for name, how, default, explanation in _OPTIONS:
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
-        shown = f" (default: {default})" if default else ""
+        shown = f" (default: {default})" if default and how is not _SWITCH else ""
         text = (explanation + shown).replace("%", "%%")
         parser.add_argument(*names, dest=name, default=default, help=text, **how)
-        if how is _SWITCH:  # --no-draw and --nodraw are accepted for --draw
-            negated = {f"{no}{word[2:]}": None for no in ("--no", "--no-") for word in names}
-            parser.add_argument(*negated, dest=name, action="store_false", help=argparse.SUPPRESS)
     version = f"{program} {versions()['calib_jax']}"
     parser.add_argument("--version", action="version", version=version)
     parser.add_argument("files", nargs="*", metavar="PREDICTIONS", help="As --predictions.")
@@ -169,10 +156,7 @@ def _epilog() -> str:
     lists = {
         "metrics": {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS},
         "calibrators": calibrators.catalogue(),
-        "formats": {
-            *(".npz", "LOGITS.npy,LABELS.npy", ".csv", ".tsv"),
-            *(".parquet", ".jsonl", ".eval", ".json"),
-        },
+        "formats": [".npz", ".npy", ".csv", ".tsv", ".parquet", ".jsonl", ".eval", ".json"],
     }
     how: dict[str, Any] = {"subsequent_indent": "  ", "break_on_hyphens": False}
     lines = [f"{kind}: {', '.join(sorted(names))}" for kind, names in lists.items()]
@@ -185,20 +169,21 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     >>> _parsed(["a.npz", "--per_group=false", "--fit-on=b.npz"])["per_group"]
     False
     """
-    parser = _parser(program)
-    known = vars(parser.parse_args([]))
+    parser, known = _parser(program), {name: default for name, _, default, _ in _OPTIONS}
     switches = "|".join(name for name, default in known.items() if isinstance(default, bool))
-    spelled = re.compile(rf"--({switches})=(?:(true|1)|false|0)", re.IGNORECASE)
+    spelled = re.compile(rf"--(no)?({switches})(?:=(true|1|false|0))?", re.IGNORECASE)
 
     def short(argument: str) -> str:
-        """Return --draw for --draw=true, and --nodraw for --draw=false."""
-        match = spelled.fullmatch(argument)
-        return f"--{'' if match[2] else 'no'}{match[1].lower()}" if match else argument
+        """Return --draw for --draw=true, and --no-draw for --draw=false or --nodraw."""
+        if not (match := spelled.fullmatch(argument)):
+            return argument
+        no, name, value = (each and each.lower() for each in match.groups())
+        return f"--{'no-' if no or value in ('false', '0') else ''}{name}"
 
     parsed, unknown = parser.parse_known_intermixed_args(list(map(short, arguments)))
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
-        parser.error(f"there is no option --{name}{nearest(name, known.keys() - {'files'})}")
+        parser.error(f"there is no option --{name}{nearest(name, known)}")
     options = vars(parsed)
     files = options.pop("files")
     if names := [file for file in files if file in metrics_package.catalogue()]:
@@ -222,8 +207,6 @@ def _run(
     started = time.perf_counter()
     if out and pathlib.Path(out).is_file():
         raise ValueError(f"--out={out} is a file: give a folder for the report.")
-    if out:
-        _refuse_input(out, [*options["predictions"], *options["compare"], *options["fit_on"]])
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
@@ -238,16 +221,6 @@ def _run(
         f" {kept if folder else 'compiled programs are not kept'}.",
         file=sys.stderr,
     )
-
-
-def _refuse_input(out: str, files: Sequence[str]) -> None:
-    """Raise an error if the report would replace a file that is scored."""
-    folder = pathlib.Path(out).resolve()
-    for path in map(pathlib.Path, files):
-        if path.resolve().parent == folder and path.stem == "report":
-            raise ValueError(
-                f"--out={out} would replace its input {path}: give another folder for the report."
-            )
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:

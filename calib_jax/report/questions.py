@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
-import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import inference, metrics
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
-from calib_jax.report.records import Event, Table
+from calib_jax.report.records import Rows, Table
+
+if TYPE_CHECKING:
+    from calib_jax.report.score import Scoring
 
 # Losses of the table "trained with another loss", from underconfident to overconfident networks.
 _LOSSES = (
@@ -42,100 +44,152 @@ def threshold_request(text: str) -> tuple[str, float]:
     return kind, share if kind == "error" else 1 - share
 
 
-def thresholds(
-    models: Mapping[str, Evaluation], groups: Mapping[str, np.ndarray], request: str, level: float
-) -> Table:
-    """Find the threshold above which the error rate is guaranteed, of each model and group.
-
-    Args:
-      models: the predictions whose confidences were not fitted on these examples.
-      groups: the examples of each group.
-      request: see `threshold_request`.
-      level: the probability of the guarantee.
-    """
-    _, risk = threshold_request(request)
+def thresholds(scoring: Scoring) -> Table | None:
+    """Find the threshold above which the error rate is guaranteed, of each model and group."""
+    request, level = scoring.threshold_for, scoring.interval["level"]
+    if request is None:
+        return None
+    kind, risk = threshold_request(request)
+    event, models = scoring.event, scoring.models
+    if kind == "precision":
+        if event is None:
+            raise ValueError("threshold_for=precision is of an event: it needs two classes.")
+        models = scoring.views[event.of("")].models
+    replaced = {fit["predictions"] for name, fit in scoring.fits.items()} - scoring.fits.keys()
     rows = [["threshold for", "predictions", "answer above", "answered", "wrong among these"]]
-    for part, mask in {"all": None, **groups}.items():
+    for part, mask in {"all": None, **scoring.masks}.items():
         for model, whole in models.items():
-            if mask is not None and not np.any(whole.present & mask):
+            if model in replaced or not np.any(
+                whole.present if mask is None else whole.present & mask
+            ):
                 continue
             one = whole if mask is None else whole.part(np.flatnonzero(mask))
             found = inference.guaranteed_coverage(one, risk=risk, level=level)
-            cells = ["none", "0.0 %", more_rows(one, risk, level)]
-            if not math.isnan(found.threshold):
-                cells = [f"{found.threshold:.4f}", f"{100 * found.coverage:.1f} %"]
-                cells.append(f"{100 * found.risk:.1f} %")
+            cells = [f"{found.threshold:.4f}", _percent(found.coverage), _percent(found.risk)]
+            if math.isnan(found.threshold):
+                cells = ["none", "0.0 %", more_rows(one, risk, level)]
             rows.append([part, model, *cells])
-    return Table(
-        f"Threshold for {request}",
-        rows,
+    note = (
         f"With a probability of {100 * level:g} %, at most {100 * risk:g} % of further predictions"
         " with a confidence strictly above the threshold are wrong"
-        " (inference.guaranteed_coverage); of each line alone.",
+        " (inference.guaranteed_coverage); of each line alone."
     )
+    return Table(f"Threshold for {request}", rows, note)
 
 
 def more_rows(one: Evaluation, risk: float, level: float) -> str:
     """Compute how many more examples like these would give a threshold."""
-    if one.cluster is None:
-        arrays = [np.asarray(each) for each in one.copies[:2]]
-        times = 2
-        while times <= _MOST_TIMES and len(arrays[1]) * times <= 10**6:
-            logits, labels = (np.concatenate([each] * times) for each in arrays)
-            found = inference.guaranteed_coverage(
-                *((Stated(logits[:, 0], labels), None) if is_stated(logits) else (logits, labels)),
-                risk=risk,
-                level=level,
-            )
-            if not math.isnan(found.threshold):
-                return f"{(times - 1) * len(arrays[1]):,} more rows like these would be needed"
-            times *= 2
+    logits, labels = (np.asarray(each) for each in one.copies[:2])
+    times = 2
+    while one.cluster is None and times <= _MOST_TIMES and len(labels) * times <= 10**6:
+        rows, hits = (np.concatenate([each] * times) for each in (logits, labels))
+        given = (Stated(rows[:, 0], hits), None) if is_stated(rows) else (rows, hits)
+        found = inference.guaranteed_coverage(*given, risk=risk, level=level)
+        if not math.isnan(found.threshold):
+            return f"{(times - 1) * len(labels):,} more rows like these would be needed"
+        times *= 2
     return "no threshold holds, also with many more rows"
 
 
-def ranks(models: Mapping[str, Evaluation], level: float) -> Table:
+def ranks(scoring: Scoring) -> Table | None:
     """Order three models or more by the NLL, with ties, and the two parts of the NLL."""
-    score, given = "nll", dict(models)
+    models, level = _given(scoring), scoring.interval["level"]
+    first = next(iter(models.values()), None)
+    if first is None or len(models) < 3 or not first.counts:
+        return None
+    score = "nll"
     try:
-        found = inference.ranks(given, score=score, level=level)
+        found = inference.ranks(models, score=score, level=level)
     except ValueError:  # an infinite NLL
         score = "brier"
-        found = inference.ranks(given, score=score, level=level)
-    parts = {}
-    if score == "nll" and not is_stated(next(iter(models.values())).logits):
-        both = {name: metrics.named(name) for name in ("calibration_nll", "refinement_nll")}
-        parts = {model: each.values(both) for model, each in models.items()}
-    rows = [
-        ["rank", "model", score, *(("calibration", "refinement") if parts else ()), "tied with"]
-    ]
+        found = inference.ranks(models, score=score, level=level)
+    parts: dict[str, Any] = {}
+    if score == "nll" and not is_stated(first.logits):
+        parts = {name: metrics.named(name) for name in ("calibration_nll", "refinement_nll")}
+    rows = [["rank", "model", score, *(name.removesuffix("_nll") for name in parts), "tied with"]]
     for each in found:
-        span = (
-            f"{each.best_rank}"
-            if each.best_rank == each.worst_rank
-            else (f"{each.best_rank} to {each.worst_rank}")
-        )
-        cells = [f"{each.mean:.4f} [{each.low:.4f}, {each.high:.4f}]"]
-        cells += [f"{float(value):.4f}" for value in parts.get(each.name, {}).values()]
-        rows.append([span, each.name, *cells, ", ".join(each.tied_with)])
-    return Table(
-        "Ranks",
-        rows,
+        worst = f" to {each.worst_rank}" if each.worst_rank != each.best_rank else ""
+        values = models[each.name].values(parts).values() if parts else ()
+        cells = [_interval(each.mean, each.low, each.high), *(f"{float(v):.4f}" for v in values)]
+        rows.append([f"{each.best_rank}{worst}", each.name, *cells, ", ".join(each.tied_with)])
+    note = (
         f"Best first, by the {score}. Tied: the paired tests of all pairs, after Holm's correction,"
-        " do not tell the two apart at 5 %.",
+        " do not tell the two apart at 5 %."
     )
+    return Table("Ranks", rows, note)
 
 
-def rows_needed(models: Mapping[str, Evaluation]) -> Table | None:
+def transfer(scoring: Scoring) -> Table | None:
+    """Compare the temperature of the fitted examples with that of the scored ones."""
+    rows = [["model", "T of the fitted set", "T of the scored set", "NLL after T", "best NLL"]]
+    notes = []
+    for model, given in scoring.held_out.items():
+        if given.of_classes and given.weights is None and _given(scoring)[model].counts:
+            compared = _transferred(
+                scoring.models[model], given.values(scoring.floor), given.labels
+            )
+            rows += [[model, *each[:-1]] for each in compared]
+            notes += [each[-1] for each in compared]
+    several = len(notes) > 1
+    lines = [f"{row[0]}: {n}" if several else n for row, n in zip(rows[1:], notes, strict=True)]
+    return Table("Does the temperature transfer?", rows, " ".join(lines)) if notes else None
+
+
+def _transferred(test: Evaluation, logits: Any, labels: Any) -> Rows:
+    """Return both temperatures, the NLL after the fitted one, the best NLL and the verdict."""
+    fitted_rows = np.asarray(logits, np.float64).reshape(-1, test.logits.shape[-1])
+    sets = [fitted_rows, np.asarray(test.copies.logits, np.float64)]
+    if min(map(len, sets)) < _LEAST_ROWS or not all(np.isfinite(each).all() for each in sets):
+        return []
+    try:
+        fitted, own = (
+            inference.predict_loss(rows, np.ravel(y), "cross_entropy").cross_entropy
+            for rows, y in zip(sets, (labels, test.copies.labels), strict=True)
+        )
+    except ValueError:  # no optimum
+        return []
+    after = float(metrics.nll((sets[1] / fitted.value).astype(np.float32), test.copies.labels))
+    best = float(test.values(metrics.named("refinement_nll"))["refinement_nll"])
+    gap = math.log(fitted.value / own.value)
+    noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
+    verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
+    temperatures = [f"{each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in (fitted, own)]
+    verdict = f"The fitted temperature costs {after - best:.3f} nats here: {verdict}."
+    return [[*temperatures, f"{after:.4f}", f"{best:.4f}", verdict]]
+
+
+def predicted_losses(scoring: Scoring) -> Table | None:
+    """Predict T, gap and root-CE2 of each network if it were trained with other losses."""
+    if not scoring.predict_losses:
+        return None
+    rows = [["model", "trained with", "T", "stated - right", "root CE2"]]
+    for model, one in _given(scoring).items():
+        for loss in _LOSSES:
+            found = inference.predict_loss(one.copies.logits, one.copies.labels, loss)
+            t, gap, root = found.temperature, found.gap, found.root_ce2
+            cells = [f"{t.value:.2f} [{t.low:.2f}, {t.high:.2f}]"]
+            ends = [f"{100 * end:+.1f}" for end in (gap.value, gap.low, gap.high)]
+            cells.append(f"{ends[0]} [{ends[1]}, {ends[2]}] points")
+            ends = [f"{100 * end:.1f}" for end in root]
+            rows.append([model, loss, *cells, f"{ends[0]} [{ends[1]}, {ends[2]}] points"])
+    note = (
+        "If the network was trained with cross-entropy, and over-fits as much with the other loss"
+        " (inference.predict_loss)."
+    )
+    return Table("Trained with another loss", rows, note)
+
+
+def rows_needed(scoring: Scoring) -> Table | None:
     """Compute the numbers of examples that detect an ECE or a difference, or fit a temperature."""
-    first, *others = models.values()
-    if not first.counts or first.cluster is not None or first.present.sum() < _LEAST_ROWS:
+    first, *others = _given(scoring).values() or [None]
+    if first is None or not first.counts or first.cluster is not None:
+        return None
+    if first.present.sum() < _LEAST_ROWS:
         return None
     finite = bool(np.isfinite(np.asarray(first.logits)).all())
-    how: dict[str, Any] = {
-        "other": others[0] if others else None,
-        "temperature": 0.05 if finite else None,
-    }
-    needed = inference.rows_needed(first, **how)
+    needed = inference.rows_needed(
+        first, other=others[0] if others else None, temperature=0.05 if finite else None
+    )
     asked = {
         "detect an ECE of 2 points": needed.ece,
         "tell error rates 1 point apart": needed.error_difference,
@@ -146,106 +200,25 @@ def rows_needed(models: Mapping[str, Evaluation]) -> Table | None:
     return Table("Examples needed", [], f"{', '.join(found)} (power 80 %, by these examples).")
 
 
-def transfer(model: str, test: Evaluation, logits: Any, labels: Any) -> Table | None:
-    """Compare the temperature of the fitted examples with that of the scored ones.
-
-    Args:
-      model: the name of the model.
-      test: the scored examples.
-      logits: the logits of the fitted examples.
-      labels: their labels.
-    """
-    sets = [np.asarray(each, np.float64) for each in (logits, test.copies.logits)]
-    if min(map(len, sets)) < _LEAST_ROWS or not all(np.isfinite(each).all() for each in sets):
-        return None
-    try:
-        fitted, own = (
-            inference.predict_loss(rows, np.asarray(y), "cross_entropy").cross_entropy
-            for rows, y in zip(sets, (labels, test.copies.labels), strict=True)
-        )
-    except ValueError:  # no optimum
-        return None
-    after = float(metrics.nll(jnp.asarray(sets[1] / fitted.value, jnp.float32), test.copies.labels))
-    best = float(test.values(metrics.named("refinement_nll"))["refinement_nll"])
-    gap = math.log(fitted.value / own.value)
-    noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
-    verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
-    numbers = [f"{each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in (fitted, own)]
-    return Table(
-        "Does the temperature transfer?",
-        [
-            ["model", "T of the fitted set", "T of the scored set", "NLL after T", "best NLL"],
-            [model, *numbers, f"{after:.4f}", f"{best:.4f}"],
-        ],
-        f"The fitted temperature costs {after - best:.3f} nats here: {verdict}.",
-    )
+def _given(scoring: Scoring) -> dict[str, Evaluation]:
+    """Return the models before calibration; a score has none."""
+    return {name: one for name, one in scoring.models.items() if name in scoring.records}
 
 
-def predicted_losses(model: str, one: Evaluation) -> Table:
-    """Predict T, gap and root-CE2 of the network if it were trained with other losses."""
-    rows = [["trained with", "T", "stated - right", "root CE2"]]
-    for loss in _LOSSES:
-        found = inference.predict_loss(one.copies.logits, one.copies.labels, loss)
-        t, gap, root = found.temperature, found.gap, found.root_ce2
-        rows.append(
-            [
-                loss,
-                f"{t.value:.2f} [{t.low:.2f}, {t.high:.2f}]",
-                f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] points",
-                f"{100 * root[0]:.1f} [{100 * root[1]:.1f}, {100 * root[2]:.1f}] points",
-            ]
-        )
-    note = (
-        f"If {model} was trained with cross-entropy, and over-fits as much with the other loss"
-        " (inference.predict_loss)."
-    )
-    return Table("Trained with another loss", rows, note)
+def _interval(value: float, low: float, high: float) -> str:
+    return f"{value:.4f} [{low:.4f}, {high:.4f}]"
 
 
-def tables(
-    models: Mapping[str, Evaluation],
-    every: Mapping[str, Evaluation],
-    fits: Mapping[str, Any],
-    *,
-    event: Event | None,
-    of_event: Mapping[str, Evaluation],
-    evidence: Mapping[str, tuple[Any, Any]],
-    groups: Mapping[str, np.ndarray],
-    threshold_for: str | None,
-    predict_losses: bool,
-    level: float,
-) -> list[Table]:
-    """Answer the questions that were asked, and those that the models allow.
+def _percent(share: float) -> str:
+    return f"{100 * share:.1f} %"
 
-    Args:
-      models: the models before calibration.
-      every: the models and their columns after calibration.
-      fits: the fit of each column after calibration.
-      event: the event of two classes.
-      of_event: the probabilities of the event, by the names of `every`.
-      evidence: logits and labels of the fitted examples of each model.
-      groups: the examples of each group.
-      threshold_for: see `threshold_request`; None is not asked.
-      predict_losses: whether the predictions of other losses are asked.
-      level: the level of the intervals.
-    """
-    found: list[Table | None] = []
-    if threshold_for is not None:
-        precise = threshold_request(threshold_for)[0] == "precision"
-        if precise and event is None:
-            raise ValueError("threshold_for=precision is of an event: it needs two classes.")
-        chosen = of_event if precise else every
-        replaced = {fit["predictions"] for name, fit in fits.items() if fit["predictions"] != name}
-        chosen = {name: each for name, each in chosen.items() if name not in replaced}
-        found.append(thresholds(chosen, groups, threshold_for, level))
-    if len(models) > 2 and next(iter(models.values())).counts:
-        found.append(ranks(models, level))
-    found += [
-        transfer(model, models[model], *given)
-        for model, given in evidence.items()
-        if models[model].counts
-    ]
-    if predict_losses:
-        found += [predicted_losses(model, each) for model, each in models.items()]
-    found.append(rows_needed(models))
+
+QUESTIONS: tuple[Callable[[Scoring], Table | None], ...] = (
+    *(thresholds, ranks, transfer, predicted_losses, rows_needed),
+)
+
+
+def answered(scoring: Scoring) -> list[Table]:
+    """Answer the questions that were asked, and those that the models allow."""
+    found = [question(scoring) for question in QUESTIONS]
     return [table for table in found if table is not None]

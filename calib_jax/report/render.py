@@ -15,11 +15,10 @@ from calib_jax.core.files import writing
 from calib_jax.core.texts import csv_lines, one_line, without_nan
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats
-from calib_jax.report.caveats import is_alone, least_p, starred
+from calib_jax.report.caveats import answers, is_alone, least_p, shortened, starred
 from calib_jax.report.predictions import counted
 from calib_jax.report.records import Change, Part, Results, Row, Table, base_name
 from calib_jax.report.records import Rows as Rows
-from calib_jax.report.sentences import answers, shortened
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -39,9 +38,9 @@ def as_text(report: Results, *, explained: bool = False) -> str:
     blocks = ["\n".join(map(one_line, [*report.headlines, *answers(report)]))]
     blocks.append(one_line(headline(report)))
     for title, rows, note in tables(report):
-        lines = [one_line(title), aligned(rows, width=TERMINAL), one_line(note)]
-        block = "\n".join(filter(None, lines)) if rows else f"{lines[0]}: {lines[2]}"
-        blocks.append(block)
+        lines = [*map(one_line, _heading(title, rows)), aligned(rows, width=TERMINAL)]
+        lines = [*lines, one_line(note)] if rows else [one_line(f"{title}: {note}")]
+        blocks.append("\n".join(filter(None, lines)))
     notes, more = caveats.warnings(report), caveats.explanations(report)
     after = [*notes, *more] if explained else notes[:_NOTES]
     if left := len(notes) + len(more) - len(after):
@@ -55,7 +54,8 @@ def as_markdown(report: Results) -> str:
     parts = ["  \n".join(map(escaped, [*report.headlines, *answers(report)]))]
     parts.append(escaped(headline(report)))
     for title, rows, note in tables(report):
-        parts += [f"**{escaped(title)}**", in_markdown(rows) if rows else "", escaped(note)]
+        parts += [f"**{escaped(each)}**" for each in _heading(title, rows)]
+        parts += [in_markdown(rows) if rows else "", escaped(note)]
     notes = caveats.warnings(report)
     parts += map(escaped, notes[:_NOTES])
     if folded := [*notes[_NOTES:], *caveats.explanations(report)]:
@@ -63,6 +63,11 @@ def as_markdown(report: Results) -> str:
         title = "<summary>Notes, and what the numbers mean</summary>"
         parts.append(f"<details>{title}\n\n{items}\n\n</details>")
     return "\n\n".join(filter(None, parts))
+
+
+def _heading(title: str, rows: Rows) -> list[str]:
+    """Return the title of a table, unless the corner of the table has it."""
+    return [] if rows and rows[0][0] == title.lower() else [title]
 
 
 def as_model_card(report: Results) -> str:
@@ -85,7 +90,7 @@ def as_csv(report: Results) -> str:
             cells = {"table": table, **whole, **vars(each)}
             if isinstance(each, Change):
                 cells["predictions"] = f"{each.before} -> {each.after}"
-            cells["note"] = " ".join(caveats.on_record(report, each))
+            cells["note"] = " ".join(texts.reasons([(each.value, each.low, each.high)]))
             lines.append(texts.in_csv(cells))
     return csv_lines(lines, fields)
 
@@ -217,10 +222,7 @@ def headline(report: Results) -> str:
     kind = "basic" if settings["interval"] == "basic" else "percentile"
     kind = f"{kind} intervals, noise bounds of binned errors," if is_bound else f"{kind} intervals"
     line = f"{what}; {100 * settings['level']:g}% {kind} of {settings['resamples']:,} resamples."
-    if len(fits) == 1:
-        return f"{line} {calibration.sentence(report.calibrator)}"
-    sources = list(dict.fromkeys(map(calibration.source, fits.values())))
-    return f"{line} The fits were made on {sources[0]}." if len(sources) == 1 else line
+    return f"{line} {calibration.sentence(report.calibrator)}" if len(fits) == 1 else line
 
 
 # ------------------------------------------------------------------------------------------------
@@ -233,27 +235,21 @@ def tables(report: Results) -> list[Table]:
     heads = shortened(row.predictions for row in report.rows)
     for model, state in report.unsettled.items():
         heads[model] += f" ({state})"
-    label = report.label
-    values = [(label(r.metric), heads[r.predictions], with_interval(r)) for r in report.rows]
     bins: dict[str, dict[str, None]] = {}
     for row in report.rows:
         bins.setdefault(row.convention, {})[base_name(row.metric)] = None
-    note = ". ".join(
-        f"{', '.join(of)}: {convention}" for convention, of in bins.items() if convention
-    )
+    conventions = [f"{', '.join(of)}: {each}" for each, of in bins.items() if each]
+    values = [((report.label(r.metric),), heads[r.predictions], r) for r in report.rows]
     differences = [
-        (label(c.metric), f"{heads[c.after]} - {heads[c.before]}", _changed(report, c))
+        ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _changed(report, c))
         for c in changes
     ]
-    floors = [
-        (label(r.metric), heads[r.predictions], _floor(r, least))
-        for r in report.rows
-        if r.floor is not None
-    ]
+    floors = [(row, head, _floor(r, least)) for row, head, r in values if r.floor is not None]
+    shown = [(row, head, with_interval(r)) for row, head, r in values]
     sections = [
-        _arranged("Metrics", "metric", values, note),
-        _arranged("Differences", "metric", differences),
-        _arranged("Noise floors", "noise floor", floors),
+        _arranged("Metrics", ["metrics"], shown, ". ".join(conventions)),
+        _arranged("Differences", ["differences"], differences),
+        _arranged("Noise floors", ["noise floors"], floors),
         _fits(report),
         _parts("Classes", "class", report.classes, least),
         _parts("Groups", "group", report.groups, least),
@@ -262,50 +258,42 @@ def tables(report: Results) -> list[Table]:
 
 
 def _arranged(
-    title: str, corner: str, cells: Iterable[tuple[str, str, str]], note: str = ""
+    title: str,
+    head: Sequence[str],
+    cells: Iterable[tuple[tuple[str, ...], str, str]],
+    note: str = "",
 ) -> Table:
-    """Arrange (first cell of a row, heading of a column, text) in a table."""
-    by_row: dict[str, dict[str, str]] = {}
+    """Arrange (the first cells of a row, the heading of a column, a text) in a table."""
+    by_row: dict[tuple[str, ...], dict[str, str]] = {}
     for row, column, text in cells:
         by_row.setdefault(row, {})[column] = text
     columns = dict.fromkeys(column for of in by_row.values() for column in of)
-    rows = [[row, *(of.get(column, "") for column in columns)] for row, of in by_row.items()]
-    return Table(title, [[corner, *columns], *rows], note)
+    rows = [[*row, *(of.get(column, "") for column in columns)] for row, of in by_row.items()]
+    return Table(title, [[*head, *columns], *rows], note)
 
 
 def _fits(report: Results) -> Table:
-    """List how each of several calibrators was fitted, and on which examples if they differ."""
+    """List how each of several calibrators was fitted, and on which examples."""
     fits = report.calibrators if len(report.calibrators) > 1 else {}
-    heads, columns = shortened(fits), {"fit": calibration.states}
-    if report.calibrator.get("name") == "temperature":
-        of_temperature = {
-            "T": calibration.temperature,
-            "minimizes": lambda fit: calibration.search(fit["criterion"]),
-        }
-        columns = {**of_temperature, **columns}
-    if len(set(map(calibration.source, fits.values()))) > 1:
-        columns["fitted on"] = calibration.source
-    cells = [
-        (heads[name], column, text_of(fit))
-        for name, fit in fits.items()
-        for column, text_of in columns.items()
-    ]
-    return _arranged("Temperatures" if "T" in columns else "Fits", "predictions", cells)
+    heads, cells = shortened(fits), []
+    for name, fit in fits.items():
+        texts_of = {"fit": calibration.states(fit), "fitted on": calibration.source(fit)}
+        if fit["name"] == "temperature":
+            criterion = calibration.search(fit["criterion"])
+            texts_of |= {"T": calibration.temperature(fit), "minimizes": criterion}
+        cells += [((heads[name],), column, text) for column, text in texts_of.items()]
+    return _arranged("Fits", ["predictions"], cells)
 
 
 def _parts(title: str, corner: str, parts: Sequence[Part], least: float) -> Table:
     """List the metrics of each class or group, with a line for each model."""
     heads = shortened(part.predictions for part in parts)
-    columns = list(dict.fromkeys(part.metric for part in parts))
-    lines: dict[tuple[str, str], list[str]] = {}
-    counts = ["n", *["clusters"] * any(part.clusters is not None for part in parts)]
-    head = [corner, *counts, *["predictions"] * (len(heads) > 1)]
+    cells = []
     for part in parts:
-        sizes = [f"{size:,}" for size in (part.examples, part.clusters) if size is not None]
-        first = [part.part, *sizes, *[heads[part.predictions]] * (len(heads) > 1)]
-        line = lines.setdefault((part.part, part.predictions), first + [""] * len(columns))
-        line[len(head) + columns.index(part.metric)] = _with_p(part, least)
-    return Table(title, [[*head, *columns], *lines.values()])
+        clusters = "" if part.clusters is None else f" in {counted(part.clusters, 'cluster')}"
+        row = (part.part, f"{part.examples:,}{clusters}", heads[part.predictions])
+        cells.append((row, part.metric, _with_p(part, least)))
+    return _arranged(title, [corner, "n", "predictions"], cells)
 
 
 def _floor(row: Row, least: float) -> str:

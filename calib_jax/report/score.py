@@ -4,42 +4,59 @@ from __future__ import annotations
 
 import collections
 import dataclasses
-import importlib.metadata
+import importlib
 import itertools
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
+import jaxlib
 import numpy as np
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators, inference
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array, as_numbers
+from calib_jax.core.names import options_of
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric, Stated
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, questions
 from calib_jax.report.caveats import SQUARED_ERROR
-from calib_jax.report.chosen_metrics import (
-    ANSWER_METRICS,
-    DEFAULT_METRICS,
-    OF_EVENT,
-    OPTION_METRICS,
-    PER_CLASS,
-    Metrics,
-    chosen_metrics,
-    convention_of,
-    metrics_of_rows,
-    no_row,
-)
 from calib_jax.report.predictions import Predictions, grid_of, notes_on
 from calib_jax.report.records import GIVEN, OTHER, Change, Event, Part, Row, base_name
 from calib_jax.report.render import Report
 
 INTERVALS = ("valid", "percentile", "basic")
+DEFAULT_METRICS = (
+    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "signed_gap", "aurc"),
+)
+# Without `classwise_ece` and `mce`: answers have no classes, and few of them share a bin.
+ANSWER_METRICS = (
+    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "signed_gap", "confidence_auroc", "aurc"),
+)
+# Of rows with options of their own, which are no classes.
+OPTION_METRICS = tuple(name for name in DEFAULT_METRICS if name != "classwise_ece")
+# Metrics of the top label that differ for the event "class 1" of two classes.
+OF_EVENT = (
+    *("ece", "adaptive_ece", "mce", "adaptive_mce", "average_calibration_error", "signed_gap"),
+    *("ks_error", "ecce"),
+    *("smooth_ece", "overconfidence", "underconfidence", "rms_calibration_error"),
+    *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
+)
+PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
+# Metrics of more than one number, which are no row of a report.
+SEVERAL_NUMBERS = (
+    *PER_CLASS,
+    *("per_class_iou", "reliability", "adaptive_reliability", "classwise_reliability"),
+    *("brier_decomposition", "by_correctness", "confident_set", "confusion_counts"),
+)
+# Metrics of two data sets, see `out_of_distribution`.
+OF_TWO_SETS = ("ood_auroc", "ood_aupr", "ood_fpr95", "ood_roc_curve")
+
+Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
 
 
 class View(NamedTuple):
@@ -47,6 +64,66 @@ class View(NamedTuple):
 
     metrics: Metrics
     models: dict[str, Evaluation]
+
+
+@dataclasses.dataclass
+class Scoring:
+    """What is scored, and how; every table of a report is computed from it.
+
+    Attributes:
+      records: the predictions of each model, as given.
+      held_out: the other examples of each model that its calibrator is fitted on.
+      floor: what smaller probabilities are raised to, or None.
+      interval: key, number of resamples, level and method of the intervals.
+      num_bins: number of bins of every metric that has bins.
+      models: each model, followed by its columns after calibration.
+      fits: the description of the fit of each column after calibration.
+      class_names: a name for each class.
+      notes: what was changed before scoring.
+      headlines: what a reader has to see before any number.
+      views: the readings, by the text behind the names of their metrics.
+      event: the event of two classes.
+      masks: the examples of each group.
+      threshold_for: the request of a threshold, or None.
+      predict_losses: whether the calibration after other losses is predicted.
+    """
+
+    records: dict[str, Predictions]
+    held_out: dict[str, Predictions]
+    floor: float | None
+    interval: dict[str, Any]
+    num_bins: int
+    threshold_for: str | None
+    predict_losses: bool
+    models: dict[str, Evaluation] = dataclasses.field(default_factory=dict)
+    fits: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
+    class_names: list[str] = dataclasses.field(default_factory=list)
+    notes: list[str] = dataclasses.field(default_factory=list)
+    headlines: list[str] = dataclasses.field(default_factory=list)
+    views: dict[str, View] = dataclasses.field(default_factory=dict)
+    event: Event | None = None
+    masks: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+    @property
+    def first(self) -> Predictions:
+        """The first model, as given."""
+        return next(iter(self.records.values()))
+
+    @property
+    def unsettled(self) -> set[str]:
+        """The columns after a fit that did not converge; they have no p-value."""
+        return {column for column, fit in self.fits.items() if calibration.unsettled(fit)}
+
+    def estimates(self, metrics: Metrics, one: Evaluation) -> dict[str, tuple[Any, ...]]:
+        """Return value, low, high, kind of interval, noise floor and p-value of each metric."""
+        found = inference.estimates(metrics, one, **self.interval)
+        for name, each in found.items():
+            if not hasattr(each.value, "shape") or each.value.shape:
+                raise no_row(name)
+        return {
+            name: (*caveats.shown(*each[:3], each.interval), each.floor, each.p_value)
+            for name, each in found.items()
+        }
 
 
 def score(
@@ -148,107 +225,67 @@ def score(
         others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
     calibration.check_distinct([name, *others])
     calibration.check_request(calibrate, fit_on, cross_fit, criterion)
-    fit_on = fit_on if fit_on is None or isinstance(fit_on, Mapping) else {name: fit_on}
-    kind = "probabilities" if probabilities else "logits"
-    called = tuple(class_names or ())
-    models = {
-        model: _record(kind, values, labels, weights, groups, clusters, called)
-        for model, values in {name: logits, **others}.items()
-    }
-    held_out = {
-        model: _record(kind, *(each if type(each) in (tuple, list) else (each,)))
-        for model, each in (fit_on or {}).items()
-    }
-    headlines = [
-        calibration.on_shared(models[model], each, each.file or "fit_on")
-        for model, each in held_out.items()
-        if model in models
-    ]
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
-    if models[name].kind == "score" and calibrate and name == GIVEN:
-        # A score has no column before its calibrator.
-        models, held_out = (
-            {str(calibrate) if model == name else model: each for model, each in of.items()}
-            for of in (models, held_out)
-        )
-    first = next(iter(models.values()))
-    if len({each.kind if not each.of_classes else "logits" for each in models.values()}) > 1:
-        raise TypeError("score: answers are compared with answers of the same kind, all Stated.")
+    kind, called = "probabilities" if probabilities else "logits", tuple(class_names or ())
+    found = [
+        _record(kind, each, labels, weights, groups, clusters, called)
+        for each in (logits, *others.values())
+    ]
+    names = [name, *others]
+    if found[0].kind == "score" and calibrate and name == GIVEN:
+        names[0] = calibrate  # a score has no column before its calibrator
+    records = dict(zip(names, found, strict=True))
+    if not isinstance(fit_on, Mapping):
+        fit_on = {} if fit_on is None else {name: fit_on}
+    held_out = {
+        names[0] if model == name else model: _evidence(kind, each)
+        for model, each in fit_on.items()
+    }
+    how: dict[str, Any] = {"key": jax.random.key(seed), "num_resamples": num_resamples}
+    how |= {"level": level, "method": method}
+    scoring = Scoring(records, held_out, floor, how, num_bins, threshold_for, predict_losses)
+    for model, given in held_out.items():
+        if model in records:
+            where = given.file or "fit_on"
+            scoring.headlines.append(calibration.on_shared(records[model], given, where))
+    first = scoring.first
     of_classes: dict[str, Any] = {"costs": costs, "abstain_cost": abstain_cost}
     of_classes |= {"per_class": per_class or None, "predict_losses": predict_losses or None}
     if not first.of_classes and (wrong := [k for k, v in of_classes.items() if v is not None]):
         raise ValueError(f"score: {', '.join(wrong)} needs predictions of classes: leave it out.")
-    how = (calibrate, cross_fit, criterion, seed, per)
-    evaluations, fits, names, notes, more = _evaluated(models, held_out, how, floor)
+    _evaluate(scoring, calibrate, cross_fit, criterion, seed, per)
     if metrics is None:
         metrics = DEFAULT_METRICS if first.ordinal is None else OPTION_METRICS
         if not first.of_classes:
-            infinite = any(note.endswith("NLL is left out.") for note in notes)
+            infinite = any(note.endswith("NLL is left out.") for note in scoring.notes)
             metrics = [each for each in ANSWER_METRICS if each != "nll" or not infinite]
     several = metrics_of_rows(metrics, num_bins, costs, abstain_cost)
-    interval: dict[str, Any] = {
-        "key": jax.random.key(seed),
-        "num_resamples": num_resamples,
-        "level": level,
-        "method": method,
-    }
-    unsettled = {column for column, fit in fits.items() if calibration.unsettled(fit)}
-    one = next(iter(evaluations.values()))
-    views, event = _views(several, evaluations, names, positive, first.ordinal is None)
+    _add_views(scoring, several, positive)
+    one = next(iter(scoring.models.values()))
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     plain = {k: m for k, m in several.items() if m.name not in inference.BY_SQUARED_ERROR}
-    for each in evaluations.values():  # one program computes the values of all tables
+    for each in scoring.models.values():  # one program computes the values of all tables
         each.values(plain | {curve.name: curve})
     # First, because differences resample all metrics that intervals resample, and more.
-    compared = list(models)[1:] if all_pairs else []
-    changes, pairs, errors = _differences(views, compared, unsettled, num_bins=num_bins, **interval)
-    rows = _rows(views, unsettled, interval) + errors
-    if event is not None:
-        of_event = views[event.of("")].models
-        event.reliability.update(
-            {m: each.values(curve)[curve.name] for m, each in of_event.items()}
-        )
-    by_column = _group_columns(groups, one.labels)
-    parts = _groups(several, evaluations, by_column, unsettled, interval)
-    if first.ordinal is not None and np.any(first.ordinal):
-        parts += _ordinal(evaluations, first.ordinal, unsettled, interval)
-    classes = []
-    if per_class:
-        if len({each.logits.shape[-1] for each in evaluations.values()}) > 1:
-            raise ValueError("per_class needs models of the same classes: leave out per_class.")
-        classes = _classes(evaluations, names, unsettled, interval, num_bins)
-    resampled = [row.metric for row in rows if row.interval in ("percentile", "basic")]
-    resampled += PER_CLASS if per_class else ()
-    raised = [name for name in resampled if (m := several.get(base_name(name))) and m.biased]
-    raised += ["per_class_ece"] * any(
-        part.metric == "per_class_ece" and np.isfinite(part.low) for part in classes
-    )
-    few = _on_few_examples(resampled, evaluations, names)
-    answered = questions.tables(
-        {name: evaluations[name] for name in models},
-        evaluations,
-        fits,
-        event=event,
-        of_event=views[event.of("")].models if event else {},
-        evidence={
-            model: (np.asarray(fit.values(floor)).reshape(-1, one.logits.shape[-1]), fit.labels)
-            for model, fit in held_out.items()
-            if fit.of_classes and fit.weights is None
-        },
-        groups=dict(_groups_of(by_column)),
-        threshold_for=threshold_for,
-        predict_losses=predict_losses,
-        level=level,
-    )
+    changes, pairs, errors = _differences(scoring, [*records][1:] if all_pairs else [])
+    rows = _rows(scoring) + errors
+    if scoring.event is not None:
+        of_event = scoring.views[scoring.event.of("")].models
+        tables = {model: each.values(curve)[curve.name] for model, each in of_event.items()}
+        scoring.event.reliability.update(tables)
+    scoring.masks = _masks(groups, one.labels)
+    parts = _groups(scoring, several, scoring.models, scoring.masks) + _ordinal(scoring)
+    classes = _classes(scoring) if per_class else []
+    scoring.notes += _on_bootstrap(scoring, several, rows, classes)
     return Report(
         settings={
             "examples": int(np.sum(one.present)),
             "left_out": int(np.sum(~one.present)),
             "clusters": num_clusters_of(one),
             "classes": int(one.logits.shape[-1]) if first.of_classes else None,
-            "event": None if event is None else event.name,
+            "event": None if scoring.event is None else scoring.event.name,
             "weighted": first.weights is not None,
             "level": level,
             "interval": method,
@@ -262,12 +299,12 @@ def score(
         pairs=pairs,
         classes=classes,
         groups=parts,
-        reliability={model: each.values(curve)[curve.name] for model, each in evaluations.items()},
-        calibrators=fits,
-        notes=notes + few + caveats.bootstrapped(raised),
-        event=event,
-        headlines=[line for line in dict.fromkeys([*headlines, *more]) if line],
-        tables=answered,
+        reliability={m: each.values(curve)[curve.name] for m, each in scoring.models.items()},
+        calibrators=scoring.fits,
+        notes=scoring.notes,
+        event=scoring.event,
+        headlines=list(dict.fromkeys(filter(None, scoring.headlines))),
+        tables=questions.answered(scoring),
     )
 
 
@@ -296,78 +333,86 @@ def _record(
     return Predictions(*arrays, groups, clusters, class_names, kind=kind)
 
 
-def _evaluated(
-    models: Mapping[str, Predictions],
-    fit_on: Mapping[str, Predictions],
-    how: tuple[str | None, int | None, Any, int, str | None],
-    floor: float | None,
-) -> tuple[dict[str, Evaluation], dict[str, Any], list[str], list[str], list[str]]:
-    """Validate the models and calibrate them.
+def _evidence(kind: str, given: Any) -> Predictions:
+    """Make a record of the examples of a fit."""
+    if isinstance(given, Stated | calibrators.Scored | Predictions):
+        return _record(kind, given)
+    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
+        raise TypeError(
+            "fit_on must be (logits, labels) or (logits, labels, weights), or a mapping from names"
+            " of predictions to these."
+        )
+    return _record(kind, *given)
 
-    Returns:
-      each model by name, followed by its columns after calibration; the description of the fit of
-      each column; a name for each class; and notes and headlines.
-    """
-    calibrate, cross_fit, criterion, seed, per = how
-    first, notes, headlines = next(iter(models.values())), list[str](), list[str]()
-    of_scores, class_names = first.kind == "score", list[str]()
+
+def _evaluate(
+    scoring: Scoring,
+    calibrate: str | None,
+    cross_fit: int | None,
+    criterion: str | Sequence[str],
+    seed: int,
+    per: str | None,
+) -> None:
+    """Validate the models and calibrate them; add evaluations, fits, class names and notes."""
+    records, floor, first = scoring.records, scoring.floor, scoring.first
+    of_scores = first.kind == "score"
+    if len({"logits" if each.of_classes else each.kind for each in records.values()}) > 1:
+        raise TypeError("score: answers are compared with answers of the same kind, all Stated.")
     if of_scores and calibrate is None:
         raise ValueError(
             "score: a score is no probability: give calibrate, such as isotonic or platt, with"
             " cross_fit=5 or fit_on."
         )
-    columns = calibration.columns_of(list(models), calibrate, fit_on, criterion, of_scores)
-    evaluations: dict[str, Evaluation] = {}
-    fits: dict[str, dict[str, Any]] = {}
-    for model, record in models.items():
+    columns = calibration.columns_of(
+        list(records), calibrate, scoring.held_out, criterion, of_scores
+    )
+    notes, headlines = dict[str, list[str]](), dict[str, list[str]]()
+    for model, record in records.items():
         values, labels = record.values(floor), record.labels if record.of_classes else None
         weights, ids = record.weights, record.clusters
-        prefix = "" if record is first and (record.of_classes or len(models) == 1) else f"{model}: "
         if not of_scores:
             one = Evaluation(values, labels, weights, clusters=ids, name=record.file or "score")
-            evaluations[model] = one
+            scoring.models[model] = one
             weights, ids = one.weights, one.clusters
             values, labels = (one.logits, one.labels) if record.of_classes else (values, None)
         if record.of_classes:
-            used = record.floor(floor)
-            headlines += _on_grid(prefix, record, floor, used)
-            notes += [prefix + note for note in notes_on(record, values, used)]
-            class_names = class_names or _distinct(record.class_names, values.shape[-1])
-            if values.shape[-1] != len(class_names):
-                notes.append(f"{model} has {values.shape[-1]} classes: do not compare averages.")
-        examples = None
-        if other := fit_on.get(model):
-            examples = calibration.evidence(other, floor, record.kind, values)
-        by_group = None
-        if per is not None:
-            by_group = (_group(record, per), _group(other or record, per))
+            used, names = record.floor(floor), _distinct(record.class_names, values.shape[-1])
+            scoring.class_names = scoring.class_names or names
+            headlines.setdefault(_on_grid(record, floor, used), []).append(model)
+            found = notes_on(record, values, used)
+            if len(names) != len(scoring.class_names):
+                found.append(f"{len(names)} classes: do not compare averages.")
+        else:
+            found = [] if of_scores else _on_certain(scoring.models[model])
+        for note in found:
+            notes.setdefault(note, []).append(model)
+        other = scoring.held_out.get(model)
+        examples = other and calibration.evidence(record, other, floor, values)
+        by_group = None if per is None else (_group(record, per), _group(other or record, per))
         for column, by in columns.get(model, {}).items():
-            predicted, fit = calibration.calibrated(
-                str(calibrate),
-                values,
-                labels,
-                weights,
-                examples,
-                cross_fit,
-                by,
-                seed,
-                ids,
-                by_group,
-            )
-            fits[column] = fit | {"predictions": column if of_scores else model}
-            fits[column] |= {"file": other.file} if other and other.file else {}
+            arguments = values, labels, weights, examples, cross_fit, by, seed, ids, by_group
+            predicted, fit = calibration.calibrated(str(calibrate), *arguments)
+            fit["predictions"] = column if of_scores else model
+            if other and other.file:
+                fit["file"] = other.file
             if record.of_classes:
                 of_fit = (other, examples[0]) if other and examples else (record, values)
-                decided = calibration.decided_by_zeros(*of_fit, of_fit[0].floor(floor))
-                fits[column] |= {"decided_by": decided} if decided else {}
-                headlines += [f"{column}: {decided}"] if decided else []
-            evaluations[column] = _evaluation(predicted, labels, weights, ids)
-    certain = {model: evaluations[model] for model in models} if not first.of_classes else {}
-    notes = _on_certain(certain) + notes
-    one = next(iter(evaluations.values()))
+                if decided := calibration.decided_by_zeros(*of_fit, of_fit[0].floor(floor)):
+                    fit["decided_by"] = decided
+                    scoring.headlines.append(f"{column}: {decided}")
+            scoring.fits[column] = fit
+            scoring.models[column] = _evaluation(predicted, labels, weights, ids)
+    scoring.headlines = [*_once(headlines, records), *scoring.headlines]
+    scoring.notes += _once(notes, records)
+    one = next(iter(scoring.models.values()))
     if one.weights is not None and one.counts and np.max(one.weights) > 1:
-        notes.append("Some weights are larger than 1: noise bounds take them for copies.")
-    return evaluations, fits, class_names, notes, [line for line in headlines if line]
+        scoring.notes.append("Some weights are larger than 1: noise bounds take them for copies.")
+
+
+def _once(sentences: Mapping[str, Sequence[str]], models: Collection[str]) -> list[str]:
+    """Write each sentence once, after the models of which it holds if there are several models."""
+    alone = len(models) == 1
+    return [line if alone else f"{', '.join(of)}: {line}" for line, of in sentences.items() if line]
 
 
 def _evaluation(values: Any, labels: Any, weights: Any, clusters: Any) -> Evaluation:
@@ -382,35 +427,33 @@ def _group(given: Predictions, per: str) -> np.ndarray:
     return np.array([*map(str, np.ravel(groups[per]).tolist())])
 
 
-def _on_grid(prefix: str, given: Predictions, floor: float | None, used: Any) -> list[str]:
-    """Return a headline if probabilities are rounded, with the value that replaces 0."""
+def _on_grid(given: Predictions, floor: float | None, used: float | None) -> str:
+    """Say that probabilities are rounded, with the value that replaces 0; "" if they are not."""
     step = grid_of(given.present) if given.kind == "probabilities" else None
     if step is None:
-        return []
-    zeros = int(np.sum(given.present == 0))
-    read = f"; {zeros:,} of them are 0, read as {used:.3g}" if zeros else ""
-    why = " (half a step; --floor sets another value)" if zeros and floor is None else ""
-    if zeros and floor is not None and floor < step / 2:
+        return ""
+    said = f"The probabilities are rounded to {step:g}"
+    if not np.any(given.present == 0):
+        return f"{said}."
+    why = " (half a step; --floor sets another value)" if floor is None else ""
+    if floor is not None and floor < step / 2:
         why = f", below half a step: --floor={step / 2:g} is what rounding allows"
-    return [f"{prefix}The probabilities are rounded to {step:g}{read}{why}."]
+    return f"{said}; 0 is read as {used:.3g}{why}."
 
 
-def _on_certain(models: Mapping[str, Evaluation]) -> list[str]:
+def _on_certain(one: Evaluation) -> list[str]:
     """Report answers that are wrong at confidence 1, or right at 0: their NLL is infinite."""
-    notes = []
-    for model, one in models.items():
-        confidence, correct = np.asarray(one.logits)[:, 0], np.asarray(one.labels)
-        impossible = (np.where(correct == 1, confidence, 1 - confidence) == 0) & one.present
-        if number := int(np.sum(impossible)):
-            note = f"{number:,} of {len(correct):,} answers are wrong at confidence 1 or right at 0"
-            note = f"{model}: {note}" if len(models) > 1 else note
-            others = np.where(impossible, 0, 1 if one.weights is None else one.weights)
-            if np.any(others > 0):
-                stated, kept = Stated(confidence, correct), jnp.asarray(others, jnp.float32)
-                note += ", so NLL is infinite. Without these it is"
-                note += f" {float(metrics_package.nll(stated, weights=kept)):.4f}"
-            notes.append(f"{note}. By default such an NLL is left out.")
-    return notes
+    confidence, correct = np.asarray(one.logits)[:, 0], np.asarray(one.labels)
+    impossible = (np.where(correct == 1, confidence, 1 - confidence) == 0) & one.present
+    number = int(np.sum(impossible))
+    if not number:
+        return []
+    note = f"{number:,} of {len(correct):,} answers are wrong at confidence 1 or right at 0"
+    others = np.where(impossible, 0, 1 if one.weights is None else one.weights).astype(np.float32)
+    if np.any(others > 0):
+        without = float(metrics_package.nll(Stated(confidence, correct), weights=others))
+        note += f", so NLL is infinite. Without these it is {without:.4f}"
+    return [f"{note}. By default such an NLL is left out."]
 
 
 def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
@@ -429,39 +472,30 @@ def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
     return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(class_names)]
 
 
-def _views(
-    several: Metrics,
-    models: dict[str, Evaluation],
-    class_names: Sequence[str],
-    positive: Any,
-    of_classes: bool,
-) -> tuple[dict[str, View], Event | None]:
-    """Return the views of a report, by the text behind the names of their metrics, and the event.
+def _add_views(scoring: Scoring, several: Metrics, positive: Any) -> None:
+    """Add the views of a report, and the event of two classes.
 
     Args:
+      scoring: the models, which are read as given and, of two classes, as the event.
       several: the metrics.
-      models: the models.
-      class_names: the names of the classes; empty for answers.
       positive: the class of two whose probability is the event, by name or number, or None.
-      of_classes: whether the columns are classes, the same in every row.
     """
-    of_given = {"": View(several, models)}
-    predictions = [each.logits for each in models.values()]
-    if not of_classes or any(is_stated(each) or each.shape[-1] != 2 for each in predictions):
+    scoring.views[""], names = View(several, scoring.models), scoring.class_names
+    predictions = [each.logits for each in scoring.models.values()]
+    is_binary = all(not is_stated(each) and each.shape[-1] == 2 for each in predictions)
+    if not is_binary or scoring.first.ordinal is not None:
         if positive is not None:
             raise ValueError(f"score: positive is for two classes: leave out {positive!r}.")
-        return of_given, None
-    numbers = {"0": 0, "1": 1} | {name: k for k, name in enumerate(class_names)}
+        return
+    numbers = {"0": 0, "1": 1} | {name: k for k, name in enumerate(names)}
     place = 1 if positive is None else numbers.get(str(positive), -1)
     if place < 0:
-        raise ValueError(
-            f"score: positive must be one of {', '.join(class_names)}, got {positive!r}."
-        )
-    named = class_names[place]
-    event = Event(place, f"class {named}" if named == str(place) else named, {})
+        raise ValueError(f"score: positive must be one of {', '.join(names)}, got {positive!r}.")
+    called = f"class {place}" if names[place] == str(place) else names[place]
+    event = scoring.event = Event(place, called, {})
     chosen = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
-    of_class = {model: _of_class(each, place) for model, each in models.items()}
-    return of_given | {event.of(""): View(chosen, of_class)}, event
+    of_class = {model: _of_class(each, place) for model, each in scoring.models.items()}
+    scoring.views[event.of("")] = View(chosen, of_class)
 
 
 def _of_class(one: Evaluation, place: int) -> Evaluation:
@@ -482,7 +516,7 @@ def _rows_of(given: Mapping[str, View]) -> Iterator[tuple[str, str]]:
 
 
 def _differences(
-    given: Mapping[str, View], others: Sequence[str], unsettled: Collection[str], **options: Any
+    scoring: Scoring, others: Sequence[str]
 ) -> tuple[list[Change], list[Change], list[Row]]:
     """Compare all models with the first, and those of `others` with each other.
 
@@ -491,42 +525,40 @@ def _differences(
     test has rows of its own: the debiased squared errors.
 
     Args:
-      given: the views of the report.
+      scoring: the models.
       others: models that are compared with each other.
-      unsettled: models without p-values.
-      **options: see `inference.compare_metrics`.
 
     Returns:
       the differences from the first model, those of other pairs, and the squared errors.
     """
-    first, *rest = given[""].models
+    first, *rest = scoring.models
     pairs = [(first, model) for model in rest] + list(itertools.combinations(others, 2))
+    how = {**scoring.interval, "num_bins": scoring.num_bins}
     found = {
         name: [
-            inference.compare_metrics(view.metrics, *(view.models[of] for of in pair), **options)
-            for pair in pairs
+            inference.compare_metrics(v.metrics, *(v.models[m] for m in p), **how) for p in pairs
         ]
-        for name, view in given.items()
-        if view.metrics
+        for name, v in scoring.views.items()
+        if v.metrics
     }
     changes = [
-        _change(label + name, pair, differing[label], unsettled)
-        for label, name in _rows_of(given)
+        _change(scoring, label + name, pair, differing[label])
+        for label, name in _rows_of(scoring.views)
         for pair, differing in zip(pairs, found[name], strict=True)
     ]
     errors: dict[tuple[str, str], Row] = {}
-    for name, view in reversed([*given.items()]):
+    binned = f"{scoring.num_bins} bins of equal width, (lo, hi]"
+    bins = {key: how[key] for key in ("num_bins", "level")}
+    for name, view in reversed([*scoring.views.items()]):
         tested = {metric.name for metric in view.metrics.values()} & {*inference.BY_SQUARED_ERROR}
-        if not pairs or not tested or not all(each.counts for each in view.models.values()):
+        if not tested or not all(each.counts for each in view.models.values()):
             continue  # weights must be counts
         label = SQUARED_ERROR + name
-        how = {key: options[key] for key in ("num_bins", "level")}
         for pair in pairs:
-            compared = inference.compare_calibration(*(view.models[of] for of in pair), **how)
+            compared = inference.compare_calibration(*(view.models[of] for of in pair), **bins)
             difference = inference.MetricDifference(*compared[:3], "normal", compared.p_value)
-            changes.append(_change(label, pair, difference, unsettled))
+            changes.append(_change(scoring, label, pair, difference))
             for of, error in zip(pair, compared[4:], strict=True):
-                binned = f"{options['num_bins']} bins of equal width, (lo, hi]"
                 numbers = max(error.value, 0.0), error.low, error.high
                 errors[label, of] = Row(label, of, *numbers, binned, "normal")
     changes = _adjusted(changes, [change.metric for change in changes])
@@ -542,79 +574,65 @@ def _adjusted(records: list[Any], columns: Sequence[Any]) -> list[Any]:
     ]
 
 
-def _change(metric: str, pair: tuple[str, str], found: Any, unsettled: Collection[str]) -> Change:
+def _change(scoring: Scoring, metric: str, pair: tuple[str, str], found: Any) -> Change:
     value, low, high = map(float, found[:3])
-    p_value = None
-    is_tested = found.p_value is not None and base_name(metric) not in inference.BY_SQUARED_ERROR
-    if is_tested and not set(pair) & set(unsettled):
-        p_value = float(found.p_value)
+    untested = base_name(metric) in inference.BY_SQUARED_ERROR or scoring.unsettled & {*pair}
+    p_value = None if found.p_value is None or untested else float(found.p_value)
     return Change(metric, *pair, value, low, high, p_value, interval=found.interval)
 
 
-def _rows(
-    given: Mapping[str, View], unsettled: Collection[str], interval: Mapping[str, Any]
-) -> list[Row]:
+def _rows(scoring: Scoring) -> list[Row]:
     """Estimate the metrics of all models in all views."""
+    several = scoring.views[""].metrics
     found = {
-        name: {
-            model: inference.estimates(view.metrics, each, **interval)
-            for model, each in view.models.items()
-        }
-        for name, view in given.items()
+        name: {model: scoring.estimates(view.metrics, one) for model, one in view.models.items()}
+        for name, view in scoring.views.items()
         if view.metrics
     }
-    several = given[""].metrics
-    for label, estimate in next(iter(found[""].values())).items():
-        if not hasattr(estimate.value, "shape") or estimate.value.shape:
-            raise no_row(label)
-    listed = []
-    for label, name in _rows_of(given):
+    rows = []
+    for label, name in _rows_of(scoring.views):
         for model, by_label in found[name].items():
-            estimate = by_label[label]
-            value, low, high, kind = caveats.shown(*estimate[:3], estimate.interval)
-            tested = estimate.floor, None if model in unsettled else estimate.p_value
+            value, low, high, kind, floor, p_value = by_label[label]
+            p_value = None if model in scoring.unsettled else p_value
             described = convention_of(several[label]), kind
-            listed.append(Row(label + name, model, value, low, high, *described, *tested))
-    return listed
+            rows.append(Row(label + name, model, value, low, high, *described, floor, p_value))
+    return rows
 
 
-def _classes(
-    models: Mapping[str, Evaluation],
-    class_names: Sequence[str],
-    unsettled: Collection[str],
-    interval: Mapping[str, Any],
-    num_bins: int,
-) -> list[Part]:
+def _classes(scoring: Scoring) -> list[Part]:
     """Estimate recall, precision and calibration error of every class."""
-    several = chosen_metrics(PER_CLASS, num_bins)
-    parts = []
-    for model, one in models.items():
-        estimates = inference.estimates(several, one, **interval)
+    if len({each.logits.shape[-1] for each in scoring.models.values()}) > 1:
+        raise ValueError("per_class needs models of the same classes: leave out per_class.")
+    several, how, parts = chosen_metrics(PER_CLASS, scoring.num_bins), scoring.interval, []
+    for model, one in scoring.models.items():
+        estimates = inference.estimates(several, one, **how)
         tests = []
-        if interval["method"] == "valid" and one.counts:
+        if how["method"] == "valid" and one.counts:
             num_rows, num_classes = one.logits.shape
-            draws = max(interval["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
-            how = {"key": interval["key"], "num_bins": num_bins, "num_resamples": draws}
-            tests = inference.class_errors(one, **how)
-        for k, class_name in enumerate(class_names):
+            draws = max(how["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
+            options = {"num_bins": scoring.num_bins, "num_resamples": draws}
+            tests = inference.class_errors(one, key=how["key"], **options)
+        for k, class_name in enumerate(scoring.class_names):
             rows = one.present & (np.asarray(one.labels) == k)
             sizes = int(rows.sum()), num_clusters_of(one, rows)
             for name, estimate in estimates.items():
                 value, low, high = (end[k] for end in estimate[:3])
-                numbers = caveats.shown(value, low, high, estimate.interval)[:3]
-                tested: tuple[float | None, ...] = (None, None, None)
+                value, low, high, _ = caveats.shown(value, low, high, estimate.interval)
+                part = Part(class_name, sizes[0], name, model, value, low, high, sizes[1])
                 if tests and name == "per_class_ece":
                     # Resampling adds noise, so no bootstrap interval of this error is valid.
-                    numbers, tested = (numbers[0], np.nan, np.nan), tests[k][-3:]
-                    tested = tested if model not in unsettled else (tested[0], None, None)
-                parts.append(Part(class_name, sizes[0], name, model, *numbers, sizes[1], *tested))
+                    floor, *tested = tests[k][-3:]
+                    p_value, p_holm = (None, None) if model in scoring.unsettled else tested
+                    ends: dict[str, Any] = {"low": np.nan, "high": np.nan, "floor": floor}
+                    part = dataclasses.replace(part, **ends, p_value=p_value, p_holm=p_holm)
+                parts.append(part)
     return parts
 
 
-def _group_columns(groups: Any, labels: Any) -> dict[str, np.ndarray]:
-    """Return the columns of groups by name; a single column is unnamed."""
+def _masks(groups: Any, labels: Any) -> dict[str, np.ndarray]:
+    """Return the examples of every group; a column of floats beside others has no groups."""
     several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
-    found = {}
+    masks = {}
     for name, column in groups.items() if several else [("", groups)] * (groups is not None):
         values = np.asarray(as_array(column))
         if values.shape != labels.shape or values.dtype.kind == "V":
@@ -622,57 +640,47 @@ def _group_columns(groups: Any, labels: Any) -> dict[str, np.ndarray]:
                 f"score: {name or 'groups'} must have shape {labels.shape}, one number or text for"
                 f" each example, got {values.shape} of {values.dtype}."
             )
-        if values.dtype.kind not in "biufU" or (not name and values.dtype.kind == "f"):
+        if name and values.dtype.kind == "f":
+            continue
+        if values.dtype.kind not in "biuU":
             values = np.array([*map(str, values.tolist()), None], object)[:-1]
-        found[name] = values
-    return found
-
-
-def _groups_of(by_column: Mapping[str, np.ndarray]) -> Iterator[tuple[str, np.ndarray]]:
-    """Yield the name and the mask of every group; columns of floats have none."""
-    for name, column in by_column.items():
-        values = [] if column.dtype.kind == "f" else sorted({*column.tolist()})
-        for value in values:
-            yield f"{name}={value}" if name else str(value), column == value
+        for value in sorted({*values.tolist()}):
+            masks[f"{name}={value}" if name else str(value)] = values == value
+    return masks
 
 
 def _groups(
+    scoring: Scoring,
     several: Metrics,
     models: Mapping[str, Evaluation],
-    by_column: Mapping[str, np.ndarray],
-    unsettled: Collection[str],
-    interval: Mapping[str, Any],
+    masks: Mapping[str, np.ndarray],
 ) -> list[Part]:
     """Estimate the metrics in every group."""
     parts = []
-    for group, mask in _groups_of(by_column):
+    for group, mask in masks.items():
         for model, one in models.items():
             count = int(np.sum(one.present & mask))
             if not count:
                 continue
             part = one.part(np.flatnonzero(mask))
-            num_clusters = num_clusters_of(part)
-            for name, estimate in inference.estimates(several, part, **interval).items():
-                numbers = caveats.shown(*estimate[:3], estimate.interval)[:3]
-                tested = (num_clusters, estimate.floor, estimate.p_value)
-                parts.append(Part(group, count, name, model, *numbers, *tested))
+            for name, found in scoring.estimates(several, part).items():
+                numbers = *found[:3], num_clusters_of(part), *found[4:]
+                parts.append(Part(group, count, name, model, *numbers))
     parts = _adjusted(parts, [(part.metric, part.predictions) for part in parts])
     none: dict[str, Any] = {"p_value": None, "p_holm": None}
     return [
-        dataclasses.replace(part, **none) if part.predictions in unsettled else part
+        dataclasses.replace(part, **none) if part.predictions in scoring.unsettled else part
         for part in parts
     ]
 
 
-def _ordinal(
-    models: Mapping[str, Evaluation],
-    ordinal: np.ndarray,
-    unsettled: Collection[str],
-    interval: Mapping[str, Any],
-) -> list[Part]:
+def _ordinal(scoring: Scoring) -> list[Part]:
     """Estimate the ranked probability score of the rows whose options have an order."""
-    rows, parts = np.flatnonzero(ordinal), {}
-    for model, one in models.items():
+    rows = np.flatnonzero(False if scoring.first.ordinal is None else scoring.first.ordinal)
+    if not len(rows):
+        return []
+    parts = {}
+    for model, one in scoring.models.items():
         logits = np.asarray(one.logits)[rows]
         most = int(np.max(np.sum(logits > -np.inf, axis=1)))  # of K in 1 / (K - 1)
         rest = (
@@ -681,28 +689,97 @@ def _ordinal(
         )
         parts[model] = _evaluation(logits[:, :most], *rest)
     several = {"ranked_probability_score": metrics_package.named("ranked_probability_score")}
-    return _groups(several, parts, {"ordinal": np.full(len(rows), "yes")}, unsettled, interval)
+    return _groups(scoring, several, parts, {"ordinal=yes": np.full(len(rows), True)})
 
 
-def _on_few_examples(
-    shown: Sequence[str], models: Mapping[str, Evaluation], class_names: Sequence[str]
+def _on_bootstrap(
+    scoring: Scoring, several: Metrics, rows: Sequence[Row], classes: Sequence[Part]
 ) -> list[str]:
-    """Warn of metrics with a bootstrap interval that depend on very few examples."""
-    one = next(iter(models.values()))
-    counts = np.bincount(np.asarray(one.labels)[one.present], minlength=len(class_names))
+    """Warn of bootstrap intervals of metrics that depend on few examples, or that noise raises."""
+    shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
+    raised = [name for name in shown if (m := several.get(base_name(name))) and m.biased]
+    by_class = [part for part in classes if part.metric == "per_class_ece"]
+    raised += ["per_class_ece"] * any(np.isfinite(part.low) for part in by_class)
+    shown += PER_CLASS if classes else ()
+    one = next(iter(scoring.models.values()))
+    counts = np.bincount(np.asarray(one.labels)[one.present], minlength=len(scoring.class_names))
     # A metric leaves out classes without examples.
-    of_classes = {f"class {k}": int(n) for k, n in zip(class_names, counts, strict=False) if n}
+    named = zip(scoring.class_names, counts, strict=False)
+    of_classes = {f"class {name}": int(count) for name, count in named if count}
     of_hits: dict[str, int] = {}
-    for model, each in models.items():
-        logits, labels = np.asarray(each.logits), np.asarray(each.labels)
-        predicted = np.ones_like(labels) if is_stated(logits) else np.argmax(logits, axis=-1)
-        hit = np.equal(predicted, labels)[each.present]
+    for model, each in scoring.models.items():
+        logits = np.asarray(each.logits)
+        predicted = 1 if is_stated(logits) else np.argmax(logits, axis=-1)
+        hit = np.equal(predicted, each.labels)[each.present]
         of_hits[f"wrong predictions of {model}"] = int(np.sum(~hit))
         of_hits[f"right predictions of {model}"] = int(np.sum(hit))
     return [
         *caveats.few_examples(of_classes, [name for name in shown if name in caveats.BY_CLASS]),
         *caveats.few_examples(of_hits, [name for name in shown if name in caveats.BY_CORRECTNESS]),
+        *caveats.bootstrapped(raised),
     ]
+
+
+def convention_of(metric: Metric[..., Any]) -> str:
+    """Describe the binning of a metric, which is needed to compare its values with others."""
+    options = metric.defaults() | dict(metric.options)
+    if "num_bins" not in options:
+        return ""
+    # The terms of equal-mass metrics have no `num_bins`, because they bin after sorting all rows.
+    of_mass = "num_bins" not in options_of(metric.prepare)
+    text = f"{options['num_bins']} bins of equal {'mass' if of_mass else 'width'}"
+    if "edges" in options or "zero_counts" in options:
+        edges = options.get("edges", "right")
+        text += ", (lo, hi]" if edges == "right" else f", edges {edges}"
+    return text
+
+
+def chosen_metrics(
+    metrics: Sequence[str | Metric[..., Any]] | Metrics, num_bins: int
+) -> dict[str, Metric[..., Any]]:
+    """Return metrics by name, and set `num_bins` for metrics given by name with this option."""
+    if isinstance(metrics, Mapping):
+        return dict(metrics)
+    if isinstance(metrics, str):
+        raise TypeError(f"metrics must be a list of names, got the string {metrics!r}.")
+    chosen = {}
+    for each in metrics:
+        metric = each if isinstance(each, Metric) else metrics_package.named(each)
+        if isinstance(each, str) and "num_bins" in metric.defaults():
+            metric = metric.with_options(num_bins=num_bins)
+        chosen[each if isinstance(each, str) else each.name] = metric
+    return chosen
+
+
+def metrics_of_rows(
+    metrics: Sequence[str | Metric[..., Any]] | Metrics,
+    num_bins: int,
+    costs: Any,
+    abstain_cost: float | None,
+) -> dict[str, Metric[..., Any]]:
+    """Return the metrics of the rows of a report, with the costs of decisions if they are given."""
+    several = chosen_metrics(metrics, num_bins)
+    for label, metric in several.items():
+        if metric.name in SEVERAL_NUMBERS:
+            raise no_row(label)
+        if metric.name in OF_TWO_SETS:
+            raise TypeError(
+                f"score: {label} compares two data sets: call report.out_of_distribution, or"
+                " experiments.evaluate --ood."
+            )
+    if costs is not None or abstain_cost is not None:
+        given = None if costs is None else np.asarray(as_array(costs))
+        for cost in ("expected_cost", "stated_cost"):
+            several[cost] = metrics_package.named(cost, abstain_cost=abstain_cost, costs=given)
+    return several
+
+
+def no_row(name: str) -> TypeError:
+    """Return the error for a metric that is more than one number."""
+    return TypeError(
+        f"score: a row of the report is one number, and {name} is more: per_class adds a table of"
+        " the classes, and inference.estimates takes any metric."
+    )
 
 
 def num_clusters_of(one: Evaluation, rows: np.ndarray | None = None) -> int | None:
@@ -714,10 +791,5 @@ def num_clusters_of(one: Evaluation, rows: np.ndarray | None = None) -> int | No
 
 def versions() -> dict[str, str]:
     """Return the versions of the packages that compute a report."""
-    found = {}
-    for name in ("calib_jax", "jax", "jaxlib", "numpy"):
-        try:
-            found[name] = importlib.metadata.version(name)
-        except importlib.metadata.PackageNotFoundError:  # a checkout on the path
-            found[name] = "not installed"
-    return found
+    packages = importlib.import_module("calib_jax"), jax, jaxlib, np
+    return {package.__name__: package.__version__ for package in packages}

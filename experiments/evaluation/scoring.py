@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax import metrics, report, train
 from calib_jax.report.calibrate import registered
-from calib_jax.report.chosen_metrics import chosen_metrics
+from calib_jax.report.score import chosen_metrics
 from experiments.running import building
 
 Answers = dict[str, train.Predicted]  # the predictions of a network by part of the data

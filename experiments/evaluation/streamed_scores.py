@@ -19,7 +19,7 @@ from calib_jax import calibrators, metrics, train
 from calib_jax.core.examples import Source
 from calib_jax.core.files import reading
 from calib_jax.report import render
-from calib_jax.report.chosen_metrics import chosen_metrics
+from calib_jax.report.score import chosen_metrics
 from calib_jax.train import log
 from experiments.evaluation.scoring import on_excluded, without_excluded
 

@@ -35,7 +35,7 @@ import numpy as np
 
 from calib_jax import calibrators, inference, metrics
 from calib_jax.report import calibrate, caveats
-from calib_jax.report.chosen_metrics import chosen_metrics
+from calib_jax.report.score import chosen_metrics
 from experiments.evaluation.scoring import label_rows
 from experiments.evaluation.streamed_scores import Scores
 from experiments.reports.seed_intervals import SeedInterval, of_bounds, of_samples

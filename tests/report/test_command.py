@@ -80,35 +80,28 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "output"),
     [
-        ([], "there is nothing to score: give a file of predictions"),
-        (["--predictions=FOLDER/none.npz"], "there is no file"),
-        (["--predictions=FOLDER/run.npz", "--metrics=eec"], "did you mean 'ece'?"),
-        (["--predictions=FOLDER/run.npz", "--interval=bca"], "interval must be one of 'valid'"),
-        (["--predictions=FOLDER/run.npz", "--cross_fit=5"], "cross_fit needs calibrate"),
-        (["FOLDER/run.npz", "--out=FOLDER/run.npz"], "is a file: give a folder for the report."),
-        ([""], "the name of a file is empty"),
-        (["FOLDER/run.npz", "--floor=.1"], "--floor is for --probabilities: leave it out"),
-        (
-            ["FOLDER/run.npz", "--cross_fit=5", "--calibrate=histogram:num_bin=5"],
-            "'histogram' has no option 'num_bin'",
-        ),
+        ("", "there is nothing to score: give a file of predictions"),
+        ("none.npz", "there is no file"),
+        ("run.npz --metrics=eec", "did you mean 'ece'?"),
+        ("run.npz --interval=bca", "interval must be one of 'valid'"),
+        ("run.npz --cross_fit=5", "cross_fit needs calibrate"),
+        ("run.npz --out=run.npz", "is a file: give a folder for the report."),
+        ("''", "the name of a file is empty"),
+        ("run.npz --floor=.1", "--floor is for --probabilities: leave it out"),
+        ("run.npz --cross_fit=5 --calibrate=histogram:num_bin=5", "has no option 'num_bin'"),
+        ("report.csv --resamples=20 --out=.", "report.csv is a file that no report wrote"),
     ],
 )
-def test_a_mistake_is_one_sentence_and_exit_code_2(tmp_path, arguments, output):
-    np.savez(tmp_path / "run.npz", **sample())
-    result = run(*(each.replace("FOLDER", str(tmp_path)) for each in arguments))
-    assert result.returncode == 2
-    assert output in result.stderr
-    assert "Traceback" not in result.stderr
-    assert result.stderr.count("\n") == 1
-
-
-def test_a_report_does_not_replace_its_input(tmp_path, capsys):
-    path = tmp_path / "report.csv"
-    path.write_text("confidence,correct\n.5,1\n.6,0\n")
-    assert command.main([str(path), "--resamples=20", f"--out={path.parent}"]) == 2
-    assert "would replace its input" in capsys.readouterr().err
-    assert path.read_text().startswith("confidence")
+def test_a_mistake_is_one_sentence_and_exit_code_2(
+    tmp_path, monkeypatch, capsys, arguments, output
+):
+    monkeypatch.chdir(tmp_path)
+    np.savez("run.npz", **sample())
+    pathlib.Path("report.csv").write_text("confidence,correct\n.5,1\n.6,0\n")
+    assert command.main([*shlex.split(arguments), "--cache="]) == 2
+    (sentence,) = capsys.readouterr().err.splitlines()
+    assert output in sentence
+    assert pathlib.Path("report.csv").read_text().startswith("confidence")
 
 
 def test_a_calibrator_takes_its_options(tmp_path):
@@ -145,7 +138,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     lines = printed.out.splitlines()
     assert lines[0] == "## Calibration"
     assert lines[2].startswith("P(dog): 40.9 % stated, 33.3 % observed")
-    assert "| metric | as given |" in lines[6]
+    assert "| metrics | as given |" in lines[6]
     assert "| accuracy | 1.0000 [0.3684, 1.0000] |" in lines[8]  # .05 ** (1 / 3)
     assert f"{tmp_path / 'run.csv'}: the classes are cat = 0, dog = 1." in printed.out
     assert lines[-1].startswith("Measured by calib_jax ")
@@ -155,9 +148,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     assert capsys.readouterr().err == f"error: there is no file {tmp_path / 'none.csv'}.\n"
     for given, message in (
         ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
-        ("--bins=0", "error: argument --bins: it must be at least 1, got 0\n"),
         ("--resamples=1", "error: argument --resamples: it must be at least 20, got 1\n"),
-        ("--seed=-1", "error: argument --seed: it must be at least 0, got -1\n"),
         ("--bins=x", "error: argument --bins: 'x' is no whole number\n"),
     ):
         with pytest.raises(SystemExit, match="2"):
@@ -166,11 +157,9 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     with pytest.raises(SystemExit, match="0"):
         command.main(["--help"])
     shown = capsys.readouterr().out
-    assert "--per_group, --per-group" in shown
+    assert "--no-per-group" in shown
     assert "calibrators: bbq, beta," in shown
-    assert "refinement_brier" in shown
     assert "brier_decomposition" not in shown  # several numbers are no row
-    assert ".parquet" in shown.partition("\nformats: ")[2]
     with pytest.raises(SystemExit, match="0"):
         command.main(["--version"])
     assert capsys.readouterr().out == f"calib-score {calib_jax.__version__}\n"

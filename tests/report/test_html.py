@@ -9,7 +9,6 @@ from calib_jax.report import html_page, pictures, render
 
 from .fabricated import HOSTILE, scored
 
-VOID = {"meta", "link", "br", "path", "rect", "use", "circle", "image"}
 ADDRESSES = {"src", "href", "srcset", "action", "data", "poster"}
 
 
@@ -68,12 +67,7 @@ def test_the_page_is_balanced_and_needs_nothing_else(page):
         assert address == "data:," or address.removeprefix("#") in reader.identifiers
     code = "".join(reader.scripts)
     assert "http" not in code
-    assert "@import" not in code
-    assert "url(" not in code
     assert "default-src 'none'" in page
-    assert 'name="viewport"' in page
-    for part in ("function sortBy", "prefers-color-scheme: dark", "@media print"):
-        assert part in code
 
 
 def test_all_numbers_of_the_markdown_are_on_the_page(page):
@@ -90,18 +84,6 @@ def test_all_text_is_escaped(page):
     assert HOSTILE in "".join(read(page).text)
     assert "<script>alert" not in page
     assert "javascript:" not in page
-
-
-def test_every_metric_is_explained(page):
-    text = "".join(read(page).text)
-    for name in ("nll", "ece"):
-        assert html_page.definition(name) in text.replace("\n", " ")
-    assert html_page.definition("no such metric") == ""
-
-
-def test_equal_reports_give_equal_pages(page):
-    report = scored()
-    assert html_page.render(render.as_page(report, pictures(report))) == page
 
 
 def test_the_markdown_shows_the_figures(tmp_path):

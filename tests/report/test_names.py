@@ -3,14 +3,12 @@
 import csv
 import dataclasses
 import io
-import os
 
 import pytest
 
 from calib_jax.core import texts
 from calib_jax.report import render
 from calib_jax.report.figures import file_names, pictures
-from tests.selection import first_case
 
 from .fabricated import scored
 
@@ -89,15 +87,6 @@ def test_a_cell_of_csv_is_no_formula_and_no_second_line(name):
             except ValueError:
                 assert not cell.lstrip().startswith(("=", "+", "-", "@"))
     assert {row["predictions"] for row in rows} >= {"as given"}
-
-
-@first_case
-@hostile
-def test_a_saved_report_is_escaped_and_all_its_files_are_written(name, tmp_path):
-    names = named(name).save(tmp_path)
-    assert sorted(names) == sorted(os.listdir(tmp_path))
-    check_markdown((tmp_path / "report.md").read_text())
-    assert "<script>alert" not in (tmp_path / "report.html").read_text()
 
 
 def test_names_that_are_long_or_differ_in_no_letter_have_figures_of_their_own():

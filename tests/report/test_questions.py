@@ -40,7 +40,7 @@ def test_zeros_of_rounded_probabilities_are_half_a_step_and_the_first_line_says_
     expected = -np.log(kept / kept.sum(1, keepdims=True))[np.arange(900), labels].mean()
     assert scored.value("nll") == pytest.approx(expected, rel=1e-5)
     first = str(scored).splitlines()[0]
-    assert first.startswith("The probabilities are rounded to 0.01;")
+    assert first.startswith("The probabilities are rounded to 0.01; 0 is")
     assert "read as 0.005 (half a step; --floor sets another value)" in first
 
 
@@ -199,5 +199,5 @@ def test_predicted_losses_are_those_of_inference():
     scored = report.score(logits, labels, predict_losses=True, **FEW)
     (table,) = (table for table in scored.tables if table.title == "Trained with another loss")
     found = inference.predict_loss(logits, labels, "focal")
-    (row,) = (row for row in table.rows if row[0] == "focal")
-    assert row[1].startswith(f"{found.temperature.value:.2f} [")
+    (row,) = (row for row in table.rows if row[1] == "focal")
+    assert row[2].startswith(f"{found.temperature.value:.2f} [")

@@ -103,16 +103,10 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     groups = [p for p in full.groups if (p.metric, p.predictions) == ("ece", "as given")]
     holm = inference.holm([p.p_value for p in groups])
     assert [p.p_holm for p in groups] == list(holm)
+    least = dataclasses.replace(groups[0], p_value=1 / 51, p_holm=2 / 51)
+    assert render._with_p(least, 1 / 51).endswith("] p <= .040")
     text = render.as_text(full, explained=True)
-    for part in groups:  # 50 draws have no smaller p-value than 1 / 51, and there are two groups
-        line = next(line for line in text.splitlines() if line.startswith(f"{part.part} "))
-        least = part.p_value == pytest.approx(1 / 51)
-        assert (" p <= .0" if least else " p = .0") in line
-    smallest = dataclasses.replace(groups[0], p_value=1 / 51, p_holm=2 / 51)
-    assert render._with_p(smallest, 1 / 51).endswith("] p <= .040")
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
-    assert "per_class_ece: all resamples" not in text
-    assert "corrected for their number (Holm)" in text
 
 
 def test_files(full, tmp_path):
@@ -201,28 +195,16 @@ def calibrated_pair():
     )
 
 
-def test_no_metric_has_an_invalid_p_value_anywhere(calibrated_pair):
+def test_no_metric_has_an_invalid_p_value(calibrated_pair):
     for change in calibrated_pair.changes:
         assert (change.p_value is None) == (change.metric in UNTESTED)
-    tested = 0
-    explained = render.as_text(calibrated_pair, explained=True)
-    for lines in (explained, calibrated_pair._repr_markdown_()):
-        for line in lines.splitlines():
-            words = line.replace("|", " ").split()
-            if words and words[0] in UNTESTED and "[" in line:  # not a line of noise floors
-                assert " p " not in line
-            tested += bool(words and words[0] in TESTED and (" p = " in line or " p <= " in line))
-        (reason,) = [line for line in lines.splitlines() if "No p-value for" in line]
-        assert all(name in reason for name in UNTESTED)
-    assert tested == 2 * len(TESTED)
+    (reason,) = [line for line in calibrated_pair.explanations if "No p-value for" in line]
+    assert all(name in reason for name in UNTESTED)
     for row in csv.DictReader(io.StringIO(render.as_csv(calibrated_pair))):
         if row["table"] == "changes":
             assert (row["p_value"] == "") == (row["metric"] in UNTESTED)
-            assert ("No p-value" in row["note"]) == (row["metric"] in UNTESTED)
-    record = json.loads(render.as_json(calibrated_pair))
-    for change in record["changes"]:
+    for change in json.loads(render.as_json(calibrated_pair))["changes"]:
         assert (change["p_value"] is None) == (change["metric"] in UNTESTED)
-    assert any("No p-value" in note for note in record["notes"])
 
 
 def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated_pair):
@@ -231,8 +213,6 @@ def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated
              if change.p_holm is not None}  # fmt: skip
     assert stars == {"accuracy": True, "nll": True, "aurc": True,
                      "squared_calibration_error": False}  # fmt: skip
-    legend = "* p < .05 against sharp on the same examples, after Holm's correction for all compar"
-    assert legend in calibrated_pair.explanations[0]
 
 
 def test_several_predictions_are_corrected_by_holm():
@@ -249,11 +229,6 @@ def test_several_predictions_are_corrected_by_holm():
     by_squared = [c.p_value for c in scored.changes if c.metric == "squared_calibration_error"]
     wanted = inference.compare_calibration(logits, 0.5 * logits, labels).p_value
     assert by_squared[1] == pytest.approx(wanted, rel=1e-4)
-    rows = list(csv.DictReader(io.StringIO(render.as_csv(scored))))
-    assert [row["p_holm"] != "" for row in rows if row["table"] == "changes"] == [
-        metric != "ece" for metric in ("nll", "nll", "ece", "ece", "", "")
-    ]
-    assert ", Holm " in str(scored)
 
 
 def outside_its_interval(method="percentile"):
@@ -273,8 +248,6 @@ def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path
         assert (f"{row.value:.4f}† [" in text) == (row.metric in outside)
     reason = "† outside its own interval: the resamples are not centered on it."
     assert reason in text
-    assert reason in actual._repr_markdown_()
-    assert any(reason in note for note in json.loads(render.as_json(actual))["notes"])
     for row in csv.DictReader(io.StringIO(render.as_csv(actual))):
         assert (reason in row["note"]) == (row["metric"] in outside)
     figure = report.pictures(actual)["intervals"]
