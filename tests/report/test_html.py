@@ -86,6 +86,11 @@ def test_all_text_is_escaped(page):
     assert "javascript:" not in page
 
 
+def test_metrics_are_explained(page):
+    assert html_page.definition("ece") in " ".join("".join(read(page).text).split())
+    assert html_page.definition("squared_calibration_error").endswith("is shown as 0.")
+
+
 def test_the_markdown_shows_the_figures(tmp_path):
     names = scored().save(tmp_path)
     assert "report.html" in names

@@ -44,6 +44,13 @@ def test_zeros_of_rounded_probabilities_are_half_a_step_and_the_first_line_says_
     assert "read as 0.005 (half a step; --floor sets another value)" in first
 
 
+def test_a_note_that_holds_of_several_models_is_written_once():
+    p, labels = rounded()
+    options = {"name": "a", "compare": {"b": p[:, ::-1]}, "probabilities": True, **FEW}
+    (line,) = [line for line in report.score(p, labels, **options).headlines if "rounded" in line]
+    assert line.startswith("a, b: The probabilities are rounded to 0.01")
+
+
 def test_a_fit_that_a_few_zeros_decide_has_no_star():
     p, labels = rounded()
     fit = rounded(seed=1)
