@@ -88,6 +88,15 @@ def test_equal_confidences_need_one_degree_of_freedom():
     assert run("kuiper", logits, labels).statistic == pytest.approx(4 / 60, abs=1e-6)
 
 
+def test_a_p_value_needs_an_expected_variance_of_one():
+    """At confidence 0.9, eleven rows have 0.99 and twelve 1.08."""
+    for rows in (11, 12):
+        logits = jnp.tile(jnp.log(jnp.array([[0.9, 0.1]])), (rows, 1))
+        for name in ("spiegelhalter", "temperature", "cox", "kuiper"):
+            p_value = run(name, logits, (jnp.arange(rows) < 2).astype(int)).p_value
+            assert np.isnan(p_value) == (rows == 11), name
+
+
 @pytest.mark.parametrize("name", [*ASYMPTOTIC, *DRAWN])
 def test_order_copies_and_absent_rows_change_nothing(name):
     random = np.random.default_rng(1)

@@ -10,6 +10,7 @@ import scipy.special
 
 from calib_jax import inference, metrics
 from calib_jax.inference import gaps as class_gaps
+from calib_jax.inference.running_sums import path_noise
 from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
@@ -254,6 +255,19 @@ def test_an_excluded_class_has_no_place():
     np.testing.assert_allclose(first.value, second.value, rtol=1e-5)
     np.testing.assert_allclose(first.floor, second.floor, rtol=0.05)
     assert abs(first.p_value - second.p_value) < 0.1
+
+
+def test_the_moment_of_a_path_is_the_larger_of_two():
+    random = np.random.default_rng(0)
+    logits = random.standard_normal((50, 3)).astype(np.float32)
+    for scale in (0.1, 20):  # the outcomes vary less than stated, or far more
+        p = scipy.special.softmax(scale * logits.astype(np.float64), axis=1).max(axis=1)
+        labels = random.integers(3, size=50)
+        hit = logits.argmax(axis=1) == labels
+        expected = max(np.sum((p - hit) ** 2), np.sum(p * (1 - p))) / 50**2
+        evaluation = inference.Evaluation(scale * logits, labels)
+        actual = path_noise("ecce", evaluation, None, KEY, 10).moment
+        np.testing.assert_allclose(actual, expected, rtol=1e-5)
 
 
 def test_the_moments_of_every_class_and_bin_are_those_of_numpy():
