@@ -75,7 +75,7 @@ def test_the_interval_of_two_eces_covers_where_one_bin_holds_all_rows(num_rows, 
     pair = [logits_of(confidence, num_rows) for confidence in (a, b)]
     truth, covered = abs(b - accuracy) - abs(a - accuracy), 0.0
     for errors, probability in numbers_of_errors(num_rows, accuracy):
-        if probability > 1e-4:
+        if probability > 1e-3:
             labels, key = labels_of(errors, num_rows), jax.random.key(int(errors))
             change = inference.compare_ece(*pair, labels, key=key, num_resamples=300)
             covered += probability * (change.low - 1e-6 <= truth <= change.high + 1e-6)
@@ -90,12 +90,11 @@ def simulated_pair(random, num_rows):
     return [np.float32(1.5 * np.log(p.mean(1))) for p in (a, b)] + [np.minimum(right.sum(-1), 99)]
 
 
-@pytest.mark.parametrize("num_rows", [100, 200])
-def test_the_test_of_two_models_holds_its_size_on_few_rows(num_rows):
+def test_the_test_of_two_models_holds_its_size_on_few_rows():
     """Check 200 sets, where the normal test rejected 11 to 14 % at 5 %."""
     random, rejected, covered = np.random.default_rng(4), 0, 0
     for _ in range(200):
-        change = inference.compare_calibration(*simulated_pair(random, num_rows))
+        change = inference.compare_calibration(*simulated_pair(random, 100))
         rejected += change.p_value <= 0.05
         covered += change.low <= 0 <= change.high
     assert rejected <= 200 * 0.075
