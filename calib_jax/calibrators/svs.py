@@ -16,8 +16,8 @@ from jaxtyping import Float
 from calib_jax.calibrators import temperature
 from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.scaling import scaled
 from calib_jax.core import checks
-from calib_jax.core.temperature import scaled
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
 

@@ -15,9 +15,9 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from calib_jax.calibrators.parts import contract
+from calib_jax.calibrators.parts import contract, scaling
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
-from calib_jax.core import checks, numerics, temperature
+from calib_jax.core import checks, numerics
 from calib_jax.core.binning import class_sums
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, Scalar, Vector, Weights
@@ -74,18 +74,9 @@ def _fit(examples: FitData, max_iterations: Number) -> Params:
 
 def fit_rows(rows: FitRows, max_iterations: Number = 100) -> Params:
     """Fit the temperature to prepared rows, inside a compiled function."""
-    fitted = temperature.fit_nll(
-        rows.logits, rows.labels, rows.weight, max_iterations=max_iterations
-    )
-    return _ended(fitted, rows.usable)
-
-
-def _ended(fitted: temperature.TemperatureFit, usable: Bool[Array, ""] | bool) -> Params:
-    params = Params(fitted.temperature, contract.PENDING)
-    limited = jnp.where(fitted.has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
-    unsettled = jnp.where(fitted.indistinct, Code.INDISTINCT, limited)
-    code = jnp.where(fitted.converged, Code.CONVERGED, unsettled)
-    return contract.ended(params, code, usable, fitted.nll_before, fitted.nll_after)
+    temperature, code, before, after = scaling.minimum(rows, max_iterations)
+    params = Params(temperature, contract.PENDING)
+    return contract.ended(params, code, rows.usable, before, after)
 
 
 def fit_grid(
@@ -127,9 +118,10 @@ def fit_grid(
     checks.above("step", step, 0)
     checks.above("start", start, 0)
     checks.at_least("stop", stop, start, ", as is start")
-    count = round((stop - start) / step) + 1
-    grid = jnp.asarray(temperature.accumulated_grid(step, count, start=start))
-    return _fit_grid(contract.examples("temperature", logits, labels, weights), grid, criterion)
+    grid = np.full(round((stop - start) / step) + 1, step, float)
+    grid[0] = start
+    given = contract.examples("temperature", logits, labels, weights)
+    return _fit_grid(given, jnp.asarray(np.cumsum(grid)), criterion)
 
 
 @functools.partial(jax.jit, static_argnames="criterion")
@@ -146,12 +138,15 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
             )
         return value
 
-    best, value = temperature.fit_grid(rows.logits, rows.labels, rows.weight, value_of, grid)
-    params = Params(best, contract.PENDING)
+    grid = grid.astype(rows.logits.dtype)
+    found = lax.map(lambda t: value_of(rows.logits / t, rows.labels, rows.weight), grid)
+    found = jnp.where(jnp.isnan(found), jnp.inf, found)
+    value, best = jnp.min(found), grid[jnp.argmin(found)]
+    params = Params(jnp.where(jnp.isfinite(value), best, 1), contract.PENDING)
     at_an_end = (best <= grid[0]) | (best >= grid[-1])
     code = jnp.where(at_an_end, Code.STOPPED, Code.CONVERGED)
     code = jnp.where(jnp.isfinite(value), code, Code.NO_OPTIMUM)
-    scaled = temperature.scaled(rows.logits, params.temperature)
+    scaled = scaling.scaled(rows.logits, params.temperature)
     return contract.finished(params, code, rows, scaled)
 
 
@@ -161,7 +156,7 @@ def apply(params: Params, logits: Any) -> Logits:
     The NLL of the result on the examples of the fit is at most the NLL of the logits, although the
     quotients are rounded: the fit keeps T = 1 where rounding costs more than the fit gains.
     """
-    scaled = lambda params, rows: temperature.scaled(rows, params.temperature)  # noqa: E731
+    scaled = lambda params, rows: scaling.scaled(rows, params.temperature)  # noqa: E731
     return contract.applied(Params, scaled, params, logits)
 
 
@@ -281,7 +276,7 @@ def _fit_by_group(
     each = common.temperature / ratio
     names = jnp.arange(num_groups)  # no array of a compiled function holds text
     params = ByGroupParams(each, common.temperature, spread, names, contract.PENDING)
-    scaled = temperature.scaled(rows.logits, each[index][:, None])
+    scaled = scaling.scaled(rows.logits, each[index][:, None])
     return contract.finished(params, common.state.code, rows, scaled)
 
 
@@ -315,7 +310,7 @@ def apply_by_group(params: ByGroupParams, logits: Any, groups: Any) -> Logits:
     place = np.minimum(np.searchsorted(params.names, names), len(params.names) - 1)
     known = params.names[place] == names
     each = jnp.where(known, params.temperature[place], params.common)
-    return temperature.scaled(logits, each[..., None])
+    return scaling.scaled(logits, each[..., None])
 
 
 __all__ = ["Params", "apply", "apply_by_group", "fit", "fit_by_group", "fit_grid"]

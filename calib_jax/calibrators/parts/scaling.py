@@ -1,4 +1,4 @@
-r"""The temperature fit of the calibrators, and temperature grids.
+r"""The fit of one temperature by the NLL.
 
 Dividing logits by T > 0 changes the confidence but no prediction. The NLL is convex in 1/T,
 
@@ -9,24 +9,23 @@ $$f(b) = \operatorname{mean}_n\,\bigl[\log \textstyle\sum_k e^{b z_{nk}} - b z_{
 so a bracketed Newton iteration on its derivative cannot diverge. Whether a finite T > 0 is optimal
 depends on the data: f' rises from $\operatorname{mean}_n[\operatorname{mean}_k z_k - z_y]$ at
 b = 0 to $\operatorname{mean}_n[\max_k z_k - z_y]$ at infinity, and it has a root in between if and
-only if the first is negative and the second positive. Calibration errors are not smooth in T, so
-they are minimised over the papers' grid.
+only if the first is negative and the second positive.
 """
 
 import functools
 import math
 from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 
+from calib_jax.calibrators.parts.contract import Code, FitRows
 from calib_jax.core import numerics
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Labels, Logits, Number, PyTree, Scalar, Vector, Weights
+from calib_jax.core.types import Array, Logits, Number, PyTree, Scalar, Vector
 
 # Bounds of s / T, where s is the largest difference between two logits of a row. The optimum is
 # above 1e-7 in float32, because differences cannot cancel to less. It is large where it depends on
@@ -38,61 +37,39 @@ _BLOCK = 1_000_000  # entries: a block and its exponentials fit into the cache o
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
 
 
-class TemperatureFit(NamedTuple):
-    """The fitted temperature and its diagnostics.
-
-    Attributes:
-      temperature: the fitted T; 1 if fitting does not improve the NLL.
-      has_optimum: whether the NLL has its minimum at a finite T > 0.
-      converged: whether there is an optimum and the iterations reached it.
-      indistinct: whether all possible classes of every row have the same logit.
-      nll_before: the mean NLL at T = 1.
-      nll_after: the mean NLL of `logits / temperature`, rounding included; at most `nll_before`.
-    """
-
-    temperature: Scalar
-    has_optimum: Bool[Array, ""]
-    converged: Bool[Array, ""]
-    indistinct: Bool[Array, ""]
-    nll_before: Scalar
-    nll_after: Scalar
-
-
-def fit_nll(
-    logits: Logits, labels: Labels, weights: Weights | None = None, *, max_iterations: Number = 100
-) -> TemperatureFit:
+def minimum(
+    rows: FitRows, max_iterations: Number
+) -> tuple[Scalar, Integer[Array, ""], Scalar, Scalar]:
     """Minimise the mean NLL over the temperature by safeguarded Newton steps in log T.
 
     There is no optimum if every prediction is right (the NLL falls as T -> 0) or if the logits
-    are no better than chance (it falls as T -> infinity). The result is then the best T visited,
-    with `converged` False.
+    are no better than chance (it falls as T -> infinity). The result is then the best T visited.
 
     The NLL of `logits / temperature`, in the precision of the logits, is at most the NLL of the
     logits: T stays 1 where rounding the quotients costs more than the fit gains.
 
     A logit of -inf is a class of probability 0 at every T. If it is the true class, the NLL of
     the row is infinite at every T, and the fit ignores the row.
+
+    Returns:
+      T, the code of the state, and the mean NLL at T = 1 and at T, rounding included.
     """
-    num_classes = logits.shape[-1]
-    logits, labels = logits.reshape(-1, num_classes), labels.reshape(-1)
-    dtype = numerics.wide(logits.dtype)
-    weight = weigh(jnp.ones(labels.shape, dtype), None if weights is None else weights.reshape(-1))
-    true = numerics.true_class(logits, labels).astype(dtype)
-    true = jnp.where(numerics.valid(labels, num_classes), true, jnp.nan)
-    counted = jnp.where(true == -jnp.inf, 0, weight)
-    impossible = jnp.any((weight > 0) & (counted == 0))
+    logits, limits = rows.logits, jnp.finfo(rows.logits.dtype)
+    true = numerics.true_class(logits, rows.labels)
+    counted = jnp.where(true == -jnp.inf, 0, rows.weight)
+    impossible = jnp.any((rows.weight > 0) & (counted == 0))
     total = jnp.sum(counted)
-    rows = logits, jnp.max(logits, axis=-1).astype(dtype), true, counted / total
+    columns = logits, jnp.max(logits, axis=-1), true, counted / total
 
     # Counts, unlike shares, sum exactly, and the sign of the slope decides.
-    largest, slope, some_wrong, loss = _over_blocks(_facts, *rows[:3], counted)
+    largest, slope, some_wrong, loss = _over_blocks(_facts, *columns[:3], counted)
     largest, slope, some_wrong = jnp.max(largest), jnp.sum(slope), jnp.any(some_wrong)
     scale = jnp.where(largest > 0, largest, 1)
 
     def search(start: Scalar, every: int) -> tuple[Scalar, Bool[Array, ""]]:
-        parts = [part[::every] for part in rows]
+        parts = [part[::every] for part in columns]
         derivatives = lambda b: _sums(functools.partial(_derivatives, b=b), *parts)  # noqa: E731
-        low, high = _LOWEST / scale, jnp.minimum(_HIGHEST / scale, jnp.finfo(dtype).max)
+        low, high = _LOWEST / scale, jnp.minimum(_HIGHEST / scale, limits.max)
         return _newton(derivatives, (start, low, high), max_iterations)
 
     start = _START / scale
@@ -100,9 +77,8 @@ def fit_nll(
         near, settled = search(start, _SUBSET)
         start = jnp.where(settled, near, start)
     b, settled = search(start, 1)
-    limits = jnp.finfo(dtype)
     temperature = jnp.clip(1 / b, limits.tiny, limits.max)
-    after = _sums(functools.partial(_losses, temperature=temperature), *rows)
+    after = _sums(functools.partial(_losses, temperature=temperature), *columns)
     before, after = (jnp.where(total > 0, nll, jnp.nan) for nll in (jnp.sum(loss) / total, after))
 
     has_optimum = (slope < 0) & some_wrong
@@ -110,14 +86,13 @@ def fit_nll(
     better = jnp.where(has_optimum, after <= before, after < before)
     # T = 1 counts as the optimum if the two NLLs differ only by the rounding of a mean.
     alike = jnp.abs(after - before) <= 16 * limits.eps * before
-    return TemperatureFit(
-        temperature=jnp.where(better, temperature, 1),
-        has_optimum=has_optimum,
-        converged=has_optimum & settled & jnp.isfinite(before) & (better | alike),
-        indistinct=largest == 0,
-        nll_before=jnp.where(impossible, jnp.inf, before),
-        nll_after=jnp.where(impossible, jnp.inf, jnp.where(better, after, before)),
-    )
+    code = jnp.where(has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
+    code = jnp.where(largest == 0, Code.INDISTINCT, code)
+    converged = has_optimum & settled & jnp.isfinite(before) & (better | alike)
+    code = jnp.where(converged, Code.CONVERGED, code)
+    after = jnp.where(better, after, before)
+    before, after = (jnp.where(impossible, jnp.inf, nll) for nll in (before, after))
+    return jnp.where(better, temperature, 1), code, before, after
 
 
 def _newton(
@@ -254,42 +229,3 @@ def scaled(logits: Float[Array, "*shape"], temperature: Number) -> Float[Array, 
     the selection prevents that.
     """
     return jnp.where(logits == -jnp.inf, -jnp.inf, logits * (1 / temperature))
-
-
-def accumulated_grid(
-    step: float, count: int, *, start: float | None = None
-) -> Float[np.ndarray, " count"]:
-    """Compute step, 2 step, ... by repeated addition, as the released loops do (T += 0.1).
-
-    Args:
-      step: the increment.
-      count: the number of values.
-      start: the first value; `step` by default.
-    """
-    added = np.full(count, step, float)
-    added[0] = step if start is None else start
-    return np.cumsum(added)
-
-
-def fit_grid(
-    logits: Logits,
-    labels: Labels,
-    weights: Weights | None,
-    criterion: Callable[[Logits, Labels, Weights | None], Scalar],
-    temperatures: Float[Array, " count"] | np.ndarray,
-) -> tuple[Scalar, Scalar]:
-    """Evaluate every temperature in one compiled pass and return the first strict minimum.
-
-    Args:
-      criterion: the function of (logits / T, labels, weights) to minimise.
-
-    Returns:
-      The temperature and the criterion there; (1, infinity) if no value is finite.
-    """
-    rows = numerics.at_least_float32(logits)
-    candidates = jnp.asarray(temperatures, rows.dtype)
-    values = lax.map(lambda t: criterion(rows / t, labels, weights), candidates)
-    values = jnp.where(jnp.isnan(values), jnp.inf, values)
-    best = jnp.argmin(values)
-    is_finite = jnp.isfinite(values[best])
-    return jnp.where(is_finite, candidates[best], 1), values[best]
