@@ -77,7 +77,7 @@ def _fit(examples: FitData) -> Params:
         return slopes[best], intercept[best], code
 
     log_yes, log_no = one_versus_rest.log_yes_and_no(rows.logits)
-    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
+    target = one_versus_rest.targets(rows)
     slopes, c, codes = one_versus_rest.each(
         fit_question, log_yes.T, log_no.T, target, one_versus_rest.weights_of(rows)
     )

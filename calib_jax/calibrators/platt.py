@@ -72,7 +72,7 @@ def _fit(examples: FitData, smoothed: bool) -> Params:
             code = jnp.where(code == Code.INDISTINCT, code, ended)
         return slopes[0], intercept, code
 
-    target = one_versus_rest.targets(rows.labels, rows.logits.shape[1], rows.logits.dtype)
+    target = one_versus_rest.targets(rows)
     score = one_versus_rest.log_odds(rows.logits).T
     slope, intercept, codes = one_versus_rest.each(
         fit_question, score, target, one_versus_rest.weights_of(rows)

@@ -163,7 +163,9 @@ class CalibratedClassifier(MetaEstimatorMixin, _Predicts, BaseEstimator):
         check_classification_targets(y)
         self.classes_, labels = np.unique(y, return_inverse=True)
         check_consistent_length(y, sample_weight, groups)
-        weights = _weights(sample_weight)
+        weights = sample_weight
+        if weights is not None:
+            weights = column_or_1d(as_array(weights), dtype=np.float64)
         if len(np.unique(labels if weights is None else labels[weights > 0])) < 2:
             raise ValueError("CalibratedClassifier needs examples of two classes, got 1 class.")
         base = LogisticRegression() if self.estimator is None else self.estimator
@@ -220,18 +222,6 @@ class CalibratedClassifier(MetaEstimatorMixin, _Predicts, BaseEstimator):
 
 _FLOATS = (np.float32, np.float64)
 _RESPONSE_METHODS = ("decision_function", "predict_log_proba", "predict_proba")
-
-
-def _weights(sample_weight: Any) -> np.ndarray | None:
-    """Validate the weights of the examples."""
-    if sample_weight is None:
-        return None
-    weights = column_or_1d(as_array(sample_weight), dtype=np.float64)
-    if not (np.isfinite(weights) & (weights >= 0)).all() or not weights.any():
-        raise ValueError(
-            "sample_weight must be finite and at least zero, and not zero for all examples."
-        )
-    return weights
 
 
 def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.ndarray]:

@@ -113,8 +113,6 @@ def fit_grid(
     >>> fit_grid(logits, jnp.array([0, 0, 1, 1])).temperature
     Array(1.8, dtype=float32)
     """
-    if not (criterion is None or callable(criterion)):
-        raise TypeError(f"criterion must be a function such as metrics.ece, got {criterion!r}.")
     checks.above("step", step, 0)
     checks.above("start", start, 0)
     checks.at_least("stop", stop, start, ", as is start")

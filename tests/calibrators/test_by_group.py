@@ -3,7 +3,6 @@
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 
 from calib_jax.calibrators import temperature
 from tests.calibrators.members import mean_nll
@@ -93,12 +92,3 @@ def test_impossible_classes_keep_probability_0():
     np.testing.assert_array_equal(np.isinf(answer), np.isinf(masked))
     np.testing.assert_allclose(params.state.nll_after, mean_nll(answer, labels), rtol=1e-5)
     assert np.isfinite(jax.nn.softmax(answer)).all()
-
-
-def test_groups_of_another_shape_are_refused():
-    logits, labels, groups = sample(0, (10, 10, 10), (1.0, 1.0, 1.0))
-    with pytest.raises(ValueError, match=r"groups must have shape \(30,\).* got \(29,\)"):
-        temperature.fit_by_group(logits, labels, groups[1:])
-    params = temperature.fit_by_group(logits, labels, groups)
-    with pytest.raises(ValueError, match=r"groups must have shape \(2,\).* got \(30,\)"):
-        temperature.apply_by_group(params, logits[:2], groups)

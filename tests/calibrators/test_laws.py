@@ -1,7 +1,6 @@
 """The laws of every calibrator; the catalogue finds a new one."""
 
 import functools
-import inspect
 
 import jax
 import jax.numpy as jnp
@@ -281,19 +280,6 @@ def test_the_catalogue_finds_by_name():
         calibrators.named("temprature")
     with pytest.raises(AttributeError, match="did you mean 'temperature'"):
         calibrators.temperatur  # noqa: B018
-
-
-@members
-def test_parameters_of_another_calibrator_are_refused(name, tmp_path):
-    member, other = calibrators.named(name), "histogram" if name != "histogram" else "isotonic"
-    wrong = type(fitted(other)).__name__
-    apply = inspect.unwrap(member.apply)  # without the checks of annotations
-    with pytest.raises(TypeError, match=f"{name}: it needs .*Params, and these are {wrong}:"):
-        apply(fitted(other), NEW)
-    with pytest.raises(TypeError, match=f"'{name}' needs .*Params, and these are {wrong}; give"):
-        calibrators.save(tmp_path / "other.npz", name, fitted(other))
-    with pytest.raises(TypeError, match="these are tuple"):
-        apply((), NEW)
 
 
 def test_defaults_are_the_recorded_ones():

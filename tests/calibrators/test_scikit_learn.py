@@ -175,38 +175,6 @@ def test_groups_are_never_split(splitter, estimators):
         assert len(trained | predicted) == 12
 
 
-@pytest.mark.parametrize(
-    ("arguments", "message"),
-    [
-        ({"sample_weight": np.ones(3)}, "inconsistent numbers of samples"),
-        ({"sample_weight": np.full(120, -1)}, "sample_weight must be finite and at least zero"),
-        ({"sample_weight": np.full(120, np.nan)}, "sample_weight must be finite"),
-        ({"sample_weight": np.zeros(120)}, "not zero for all examples"),
-        ({"groups": np.ones(3)}, "inconsistent numbers of samples"),
-    ],
-)
-def test_unfit_weights_and_groups_are_refused(arguments, message, estimators):
-    inputs, names, _ = examples()
-    with pytest.raises(ValueError, match=message):
-        estimators.CalibratedClassifier().fit(inputs, names, **arguments)
-
-
-def test_classifiers_that_do_not_fit_are_refused(estimators):
-    from sklearn.ensemble import VotingClassifier
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.neighbors import KNeighborsClassifier
-
-    inputs, names, labels = examples()
-    neighbors = estimators.CalibratedClassifier(KNeighborsClassifier())
-    with pytest.raises(TypeError, match="the fit of KNeighborsClassifier takes no sample_weight"):
-        neighbors.fit(inputs, names, sample_weight=np.ones(120))
-    votes = VotingClassifier([("one", LogisticRegression())])  # hard votes have no probabilities
-    with pytest.raises(ValueError, match=r"VotingClassifier must score each .* decision_f"):
-        estimators.CalibratedClassifier(votes).fit(inputs, names)
-    with pytest.raises(ValueError, match="needs examples of two classes, got 1 class"):
-        estimators.CalibratedClassifier().fit(inputs, labels > 0, sample_weight=labels > 0)
-
-
 @pytest.mark.slow
 def test_the_checks_of_scikit_learn_pass(estimators):
     from sklearn.utils.estimator_checks import check_estimator

@@ -131,21 +131,6 @@ def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
     assert (edges[0], edges[-1]) == (expected[0], expected[-1])
 
 
-def test_equal_mass_bins_do_not_depend_on_the_order():
-    """Check every bit: of ties, too, and of weights that do not sum exactly."""
-    confidence, hit, weight = sample(300, seed=9, levels=20)
-    weight = weight * np.float32(0.1)
-    bins = jax.jit(binning.equal_mass_bins, static_argnums=3)
-    expected = bins(*map(jnp.asarray, (confidence, hit, weight)), 15)
-    for seed in range(5):
-        order = np.random.default_rng(seed).permutation(300)
-        columns = (jnp.asarray(column[order]) for column in (confidence, hit, weight))
-        for a, b in zip(
-            jax.tree.leaves(bins(*columns, 15)), jax.tree.leaves(expected), strict=True
-        ):
-            np.testing.assert_array_equal(a, b)
-
-
 def slow_whole_bins(confidence, hit, weight, num_bins):
     """Return sums [3, bins] and edges: interpolated edges, bins (lo, hi], whole examples."""
     copies = weight.astype(int)

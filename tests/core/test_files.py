@@ -4,7 +4,6 @@ import io
 import json
 import os
 import pickle
-import time
 import zipfile
 
 import numpy as np
@@ -153,14 +152,3 @@ def test_a_folder_is_replaced_together(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"the report cannot be written to .*file.*: "):
         half_of(writing.staged(tmp_path / "file" / "below"), "a")
-
-
-def test_what_killed_processes_left_is_removed_after_a_day(tmp_path):
-    old, new = tmp_path / ".a.0.partial", tmp_path / ".a.1.partial"
-    for left in (old, new):
-        left.write_text("half")
-    os.utime(old, (time.time() - 90_000,) * 2)
-    with writing.replacing(tmp_path / "a") as file:
-        file.write_text("whole")
-    assert not old.exists()
-    assert new.exists()

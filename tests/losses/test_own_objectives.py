@@ -34,18 +34,6 @@ def test_a_function_becomes_an_objective():
     np.testing.assert_array_equal(of_function, of_table)
 
 
-def test_the_table_takes_an_objective_of_ones_own(monkeypatch):
-    def factory(*, scale=2.0):
-        return losses.objective(lambda z, y: scale * losses.brier(z, y))
-
-    monkeypatch.setitem(losses.OBJECTIVES, "scaled_brier", factory)
-    mine = losses.objective("scaled_brier", scale=3.0)
-    expected = 3 * losses.brier(LOGITS, LABELS)
-    np.testing.assert_allclose(mine.value((), LOGITS, LABELS, None), expected, rtol=1e-6)
-    with pytest.raises(TypeError, match="'scaled_brier' has no option 'scal'"):
-        losses.objective("scaled_brier", scal=3.0)
-
-
 def test_make_objective_passes_all_arguments_by_one_signature():
     seen = {}
 
@@ -85,16 +73,6 @@ def test_a_loss_of_another_shape_is_refused(shape):
     ):
         with pytest.raises(ValueError, match=r"must return one value for each example, .* \(2,\)"):
             mine.value((), LOGITS, LABELS, None)
-
-
-def test_an_uncertainty_of_another_shape_is_refused():
-    for weighting in ("loss", "gradient"):
-        with pytest.raises(ValueError, match=r"uncertainty must return one value for each"):
-            losses.weighted_cross_entropy(
-                LOGITS, LABELS, lambda p: p.rest[:, None], weighting=weighting
-            )
-        same = losses.weighted_cross_entropy(LOGITS, LABELS, lambda p: 2.0, weighting=weighting)
-        np.testing.assert_allclose(same, 2 * losses.cross_entropy(LOGITS, LABELS), rtol=1e-6)
 
 
 def test_a_label_that_a_loss_would_wrap_around_is_nan():

@@ -52,15 +52,3 @@ def test_value_and_gradient_of_later_stages(name):
         assert gamma_at(epoch, 50, GAMMAS[name]) == gamma
         state, fields = state_at(objective, epoch, 50), {"gamma": gamma}
         checks.check_objective(name, flsc, checks.batch(), state=state, fields=fields)
-
-
-@pytest.mark.parametrize("num_epochs", [1, 3, 25, 50, 350])
-def test_schedule(num_epochs):
-    objective = losses.objective("flsc531")
-    state = objective.init(10)
-    for epoch in range(num_epochs):
-        # the first epoch is always that of the initial state
-        expected = gamma_at(epoch, num_epochs, GAMMAS["flsc531"]) if epoch else 5.0
-        assert float(state.gamma) == expected, epoch
-        progress = losses.Progress(steps=epoch, epochs=epoch + 1, num_epochs=num_epochs)
-        state = objective.update(state, objective.evidence(state, *EMPTY), progress)

@@ -274,11 +274,6 @@ def applied(kind: type, function: Callable[[Any, Array], Array], params: Any, lo
         )
     if of_event:
         return _applied_to_event(name, function, params, logits)
-    if isinstance(logits, Stated | Scored):
-        raise TypeError(
-            f"{name}: these parameters were fitted to logits; fit a {type(logits).__name__} to"
-            " calibrate answers."
-        )
 
     def of_logits(logits: Any, _: None, params: Any) -> Array:
         logits = logits_for(name, logits, _num_classes(params))

@@ -27,7 +27,6 @@ from calib_jax.core.names import check_options
 _Calibrator = TypeVar("_Calibrator")
 
 _CATALOGUE: Catalogue["Calibrator"] = Catalogue("calibrator")
-_PARTS = ("Params", "fit", "apply")
 FORMAT = 1
 _ABOUT = "calibrator"
 _SCORES = "scores"
@@ -57,17 +56,7 @@ def register(name: str) -> Callable[[_Calibrator], _Calibrator]:
     >>> calibrator.apply(calibrator.fit(None, None), jnp.array([2.0, 4.0]))
     Array([1., 2.], dtype=float32)
     """
-
-    def enter(calibrator: _Calibrator) -> _Calibrator:
-        missing = [part for part in _PARTS if not hasattr(calibrator, part)]
-        if missing:
-            raise TypeError(
-                f"register: the calibrator {name!r} has no {' and no '.join(missing)}."
-                f" Define {', '.join(_PARTS)}."
-            )
-        return _CATALOGUE.register(name)(calibrator)
-
-    return enter
+    return _CATALOGUE.register(name)
 
 
 @runtime_checkable

@@ -22,7 +22,7 @@ from jaxtyping import Bool, Float
 from calib_jax.calibrators.parts import contract
 from calib_jax.calibrators.parts.contract import Code, FitRows
 from calib_jax.core import checks, numerics
-from calib_jax.core.types import Array, Labels, Number, Vector
+from calib_jax.core.types import Array, Number, Vector
 from calib_jax.core.values import is_stated
 
 
@@ -66,11 +66,12 @@ def weights_of(rows: FitRows) -> Float[Array, "questions rows"]:
     return jnp.where(open_questions(rows.logits), rows.weight[:, None], 0).T
 
 
-def targets(labels: Labels, num_classes: int, dtype: Any) -> Float[Array, "questions rows"]:
+def targets(rows: FitRows) -> Float[Array, "questions rows"]:
     """Return 1 where the row has the class of the question, else 0."""
+    num_classes, dtype = rows.logits.shape[1], rows.logits.dtype
     if num_classes == 1:
-        return (labels == 1).astype(dtype)[None]
-    yes = numerics.is_true_class(labels, num_classes).T
+        return (rows.labels == 1).astype(dtype)[None]
+    yes = numerics.is_true_class(rows.labels, num_classes).T
     return (yes[1:] if num_classes == 2 else yes).astype(dtype)
 
 
@@ -167,8 +168,7 @@ def fitted(
       floor: the lower limit of probabilities before they are divided by their sum.
     """
     p = yes(rows.logits)
-    target = targets(rows.labels, rows.logits.shape[1], p.dtype)
-    params = kind(*each(function, p.T, target, weights_of(rows)), contract.PENDING)
+    params = kind(*each(function, p.T, targets(rows), weights_of(rows)), contract.PENDING)
     calibrated = floored(answers(params, rows.logits), rows.logits, floor)
     return contract.finished(params, binned_code(p, rows), rows, calibrated)
 
