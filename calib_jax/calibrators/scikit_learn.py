@@ -14,7 +14,6 @@ import it, so import it by its own path.
 
 from __future__ import annotations
 
-import inspect
 import numbers
 from typing import Any
 
@@ -92,10 +91,6 @@ class Calibrator(_Predicts, BaseEstimator):
         """
         X, y = validate_data(self, as_array(X), as_array(y), dtype=_FLOATS)
         check_classification_targets(y)
-        if not np.issubdtype(y.dtype, np.integer):
-            raise ValueError(
-                f"Calibrator: y must be the numbers of the classes, integers, got {y.dtype}."
-            )
         self.classes_ = np.arange(X.shape[1])
         self.params_ = calibrators.named(self.method).fit(X, y, as_array(sample_weight))
         return self
@@ -228,14 +223,7 @@ def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.nda
     """Return the keyword arguments of the classifier's `fit`; pipelines weight their last step."""
     if weights is None:
         return {}
-    prefix, last = _last_step(classifier)
-    parameters = inspect.signature(last.fit).parameters.values()
-    if not any(p.name == "sample_weight" or p.kind is p.VAR_KEYWORD for p in parameters):
-        raise TypeError(
-            f"the fit of {type(last).__name__} takes no sample_weight: use a classifier that takes"
-            " it, or fit without weights."
-        )
-    return {"__".join([*prefix, "sample_weight"]): weights}
+    return {"__".join([*_last_step(classifier)[0], "sample_weight"]): weights}
 
 
 def _last_step(classifier: Any) -> tuple[list[str], Any]:

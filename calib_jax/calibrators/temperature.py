@@ -219,9 +219,7 @@ def fit_by_group(logits: Any, labels: Any, groups: Any, weights: Any = None) -> 
 def _named_groups(groups: Any, shape: tuple[int, ...]) -> Shaped[np.ndarray, "*batch"]:
     names = np.asarray(groups)
     if names.shape != shape:
-        raise ValueError(
-            f"temperature: groups must have shape {shape}, one for each example, got {names.shape}."
-        )
+        raise ValueError(f"groups must have shape {shape}, as the labels, got {names.shape}.")
     return names if names.dtype.kind in "iuU" else names.astype(str)
 
 

@@ -243,12 +243,17 @@ def door(
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Convert the examples of a loss, and validate their shapes and dtypes."""
     logits, labels = batch_of(name, logits, labels, bool(soft_labels))
+    refuse_one_class(name, logits)
+    return logits, labels, weights_for(logits, weights)
+
+
+def refuse_one_class(name: str, logits: jax.Array) -> None:
+    """Raise an error for logits of one class."""
     if logits.shape[-1] == 1:
         raise ValueError(
             f"{name}: logits {logits.shape} have one class, whose probability is always 1. One"
             " logit of a binary model needs two classes: calib_jax.binary(logits[..., 0])."
         )
-    return logits, labels, weights_for(logits, weights)
 
 
 def masked(

@@ -140,7 +140,7 @@ def _forward(
     # The squares, including the square of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    mean = jnp.sum(spread * _below(rows, numerics.unshared(top)), axis=-1) / total
+    mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)), axis=-1) / total
     share_entropy = jnp.maximum(log_total - mean, 0)
     of_others = (log_total, share, share_squares, share_entropy)
     outputs = (-log_true, log_true, log_rest, *of_others, rows, top)
@@ -148,7 +148,7 @@ def _forward(
     return outputs, residuals
 
 
-def _below(rows: Logits, top: PerExample) -> PerClass:
+def below_top(rows: Logits, top: PerExample) -> PerClass:
     """Compute how far each logit is from the largest, finite also for a logit of -inf.
 
     On a CPU, XLA computes a maximum within the sum that reads it, but not a `where`.
@@ -216,7 +216,7 @@ def _prepare_backward(
     if to_squares is not None:
         along += 2 * to_squares[..., None] * share
     if to_entropy is not None:
-        log_share = _below(rows, top) - jnp.log(total)[..., None]
+        log_share = below_top(rows, top) - jnp.log(total)[..., None]
         along -= to_entropy[..., None] * log_share
     if to_share is not None:
         along += to_share

@@ -68,7 +68,7 @@ def test_a_calibrator_takes_numbers_of_columns(estimators):
     bare = estimators.Calibrator().fit(np.hstack([logits, logits[:, :1]]), labels)
     assert bare.params_.state.name in ("converged", "no_optimum")
     assert bare.predict_proba(np.zeros((1, 3)))[0] == pytest.approx([1 / 3] * 3)
-    with pytest.raises(ValueError, match="numbers of the classes, integers, got float64"):
+    with pytest.raises(TypeError, match="must be integers, got float64"):
         bare.fit(logits, labels.astype(float))
     with pytest.raises(ValueError, match="did you mean 'vector'"):
         estimators.Calibrator("vectr").fit(logits, labels % 2)

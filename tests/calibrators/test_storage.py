@@ -102,7 +102,7 @@ def test_files_written_once_can_always_be_read(name, models, tmp_path):
 
 def test_a_name_must_fit_its_parameters(tmp_path):
     params = calibrators.temperature.fit(*problem())
-    with pytest.raises(TypeError, match=r"'vector' needs .* these are TemperatureParams"):
+    with pytest.raises(TypeError, match=r"vector: it needs .* these are TemperatureParams"):
         calibrators.save(tmp_path / "t.npz", "vector", params)
     with pytest.raises(ValueError, match="did you mean 'vector'"):
         calibrators.save(tmp_path / "t.npz", "vectr", params)

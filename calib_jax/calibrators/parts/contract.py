@@ -137,7 +137,7 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
         raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
     data = _checked(name, logits, labels, weights, False)
     if name in MIX_CLASSES and concrete(*data):
-        marked = np.asarray(_with_impossible(data.logits))
+        marked = np.any(np.asarray(data.logits) == -np.inf, axis=1)
         marked = marked if data.weights is None else marked & (np.asarray(data.weights) != 0)
         if marked.any():
             raise ValueError(
@@ -150,11 +150,8 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
 
 def _checked(name: str, logits: Any, labels: Any, weights: Any, is_event: bool) -> FitData:
     data = FitData(*values.flat_rows(name, logits, labels, weights))
-    if data.logits.shape[1] == 1 and not is_event:
-        raise ValueError(
-            f"{name}: one class leaves nothing to calibrate; where the column is the one logit of a"
-            " binary model, calib_jax.binary(logits[..., 0]) makes two classes of it."
-        )
+    if not is_event:
+        arrays.refuse_one_class(name, data.logits)
     if concrete(*data):
         values.judge(name, *data)
     return data
@@ -191,11 +188,6 @@ def given(
         return OfScore(params, scores) if of_score else OfProbability(params)
 
     return _checked(name, rows, correct, weights, True), marked
-
-
-def _with_impossible(logits: Logits) -> Bool[Array, "*batch"]:
-    """Mark rows with an impossible class."""
-    return jnp.any(logits == -jnp.inf, axis=-1)
 
 
 def losses_of(logits: Logits, rows: FitRows) -> Vector:
@@ -250,8 +242,20 @@ def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
 @functools.partial(jax.jit, static_argnames="mixes_classes")
 def _nan_unless_valid(logits: Logits, *, mixes_classes: bool) -> Logits:
     wrong = values.not_finite(logits)
-    wrong = wrong | _with_impossible(logits) if mixes_classes else wrong
+    if mixes_classes:
+        wrong |= jnp.any(logits == -jnp.inf, axis=-1)
     return jnp.where(wrong[..., None], jnp.nan, logits)
+
+
+def fitted_of(name: str, kind: type, params: Any) -> Any:
+    """Validate the type of parameters; return those of the calibrator, also of an event."""
+    fitted = params.fitted if isinstance(params, OfProbability | OfScore) else params
+    if not isinstance(fitted, kind):
+        raise TypeError(
+            f"{name}: it needs {kind.__name__}, and these are {type(fitted).__name__}: use the"
+            " calibrator they come from."
+        )
+    return fitted
 
 
 def applied(kind: type, function: Callable[[Any, Array], Array], params: Any, logits: Any) -> Any:
@@ -265,14 +269,7 @@ def applied(kind: type, function: Callable[[Any, Array], Array], params: Any, lo
         or a `Stated` or `Scored`, which gives a `Stated`.
     """
     name = name_of(kind)
-    of_event = isinstance(params, OfProbability | OfScore)
-    fitted = params.fitted if of_event else params
-    if not isinstance(fitted, kind):
-        raise TypeError(
-            f"{name}: it needs {kind.__name__}, and these are {type(fitted).__name__}: use the"
-            " calibrator they come from."
-        )
-    if of_event:
+    if fitted_of(name, kind, params) is not params:
         return _applied_to_event(name, function, params, logits)
 
     def of_logits(logits: Any, _: None, params: Any) -> Array:

@@ -24,7 +24,7 @@ from calib_jax.core.arrays import as_numbers, concrete
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
-from calib_jax.core.values import Stated, judge
+from calib_jax.core.values import Stated
 
 # The inputs of the calibrators of an event, and the names of those that need probabilities.
 WAYS = {
@@ -65,7 +65,8 @@ class Scored:
           name: the name of the caller, for error messages.
         """
         score = jnp.asarray(as_numbers(name, "score", self.score))
-        refuse_infinite(name, score)
+        if concrete(score) and not np.all(np.isfinite(np.asarray(score, np.float64))):
+            raise ValueError(f"{name}: scores must be finite: leave out answers without a score.")
         return Stated(score, self.correct).columns(name)
 
 
@@ -108,21 +109,15 @@ OfEvent: TypeAlias = OfProbability | OfScore
 
 
 def values_of(name: str, params: OfEvent, values: Any) -> Array:
-    """Validate the confidences or scores to which parameters are applied."""
+    """Convert the confidences or scores to which parameters are applied."""
     kind = Scored if isinstance(params, OfScore) else Stated
     if isinstance(values, Stated | Scored):
         if not isinstance(values, kind):
             raise TypeError(
-                f"{name}: it was fitted to a {kind.__name__}, so it takes no"
-                f" {type(values).__name__}."
+                f"{name}: it was fitted to a {kind.__name__}, not a {type(values).__name__}."
             )
         values = values.score if isinstance(values, Scored) else values.confidence
-    values = jnp.asarray(as_numbers(name, "the confidences", values))
-    if isinstance(params, OfScore):
-        refuse_infinite(name, values)
-    elif concrete(values):
-        judge(name, values.reshape(-1, 1), jnp.zeros(values.size, int), None)
-    return at_least_float32(values)
+    return at_least_float32(jnp.asarray(as_numbers(name, "the confidences", values)))
 
 
 def logits_of(name: str, values: Array, scores: Vector | None, *, of_score: bool) -> Array:
@@ -159,17 +154,6 @@ def mean_nll(confidence: Array, correct: Array, weights: Array | None) -> Scalar
     losses = -jnp.log(jnp.where(correct == 1, confidence, 1 - confidence))
     total = losses.size if weights is None else jnp.sum(weights)
     return jnp.sum(weigh(losses, weights)) / total
-
-
-def refuse_infinite(name: str, score: Array) -> None:
-    """Raise an error for scores that are NaN or infinite."""
-    if concrete(score):
-        odd = ~np.isfinite(np.asarray(score, np.float64))
-        if np.any(odd):
-            raise ValueError(
-                f"{name}: {np.sum(odd)} of {odd.size} scores are NaN or infinite: leave these"
-                " answers out, or give them a finite score."
-            )
 
 
 def refuse_kind(name: str, answers: Any) -> None:

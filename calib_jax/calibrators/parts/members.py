@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.calibrators.parts.contract import State
+from calib_jax.calibrators.parts.contract import State, fitted_of
 from calib_jax.calibrators.parts.event import OfProbability, OfScore
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.files import reading, writing
@@ -94,16 +94,9 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
       name: the name of the calibrator.
       params: the parameters that its `fit` returned.
     """
-    of_event = isinstance(params, OfProbability | OfScore)
-    fitted = params.fitted if of_event else params
-    kind = named(name).Params
-    if not isinstance(fitted, kind):
-        raise TypeError(
-            f"save: {name!r} needs {kind.__name__}, and these are {type(fitted).__name__}; give"
-            " the name they belong to."
-        )
+    fitted = fitted_of(name, named(name).Params, params)
     about: dict[str, Any] = {"format": FORMAT, "name": name}
-    if of_event:
+    if fitted is not params:
         about["event"] = "score" if isinstance(params, OfScore) else "probability"
     arrays = {_ABOUT: np.array(json.dumps(about))}
     if isinstance(params, OfScore) and params.scores is not None:

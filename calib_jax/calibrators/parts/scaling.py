@@ -24,6 +24,7 @@ from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts.contract import Code, FitRows
 from calib_jax.core import numerics
+from calib_jax.core.probabilities import below_top
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Logits, Number, PyTree, Scalar, Vector
 
@@ -166,12 +167,6 @@ def _sums(function: Callable[..., PyTree], *rows: Array) -> PyTree:
     return jax.tree.map(jnp.sum, _over_blocks(function, *rows))
 
 
-def _below(logits: Logits, top: Vector) -> Logits:
-    """Compute how far the logits are below the largest, finite also for a logit of -inf."""
-    lowest = -math.sqrt(float(jnp.finfo(top.dtype).max))
-    return jnp.maximum(logits.astype(top.dtype) - top[:, None], lowest)
-
-
 def _facts(
     logits: Logits, top: Vector, true: Vector, weight: Vector
 ) -> tuple[Scalar, Scalar, Bool[Array, ""], Scalar]:
@@ -183,7 +178,7 @@ def _facts(
     """
     present = weight > 0
     possible = present[:, None] & (logits != -jnp.inf)
-    below = jnp.where(possible, _below(logits, top), 0)
+    below = jnp.where(possible, below_top(logits, top), 0)
     lead = jnp.where(present, true - top, 0)
     # Sum differences instead of subtracting means, which is exact for integer logits.
     differences = jnp.sum(jnp.where(possible, below - lead[:, None], 0), axis=-1)
@@ -197,7 +192,7 @@ def _derivatives(
     logits: Logits, top: Vector, true: Vector, share: Vector, b: Scalar
 ) -> tuple[Scalar, Scalar]:
     """Compute the first and second derivatives of the NLL of `b * logits` by b."""
-    below = _below(logits, top)
+    below = below_top(logits, top)
     exps = jnp.exp(b * below)
     total = jnp.sum(exps, axis=-1)
     expected = jnp.sum(exps * below, axis=-1) / total
