@@ -113,9 +113,7 @@ def values_of(name: str, params: OfEvent, values: Any) -> Array:
     kind = Scored if isinstance(params, OfScore) else Stated
     if isinstance(values, Stated | Scored):
         if not isinstance(values, kind):
-            raise TypeError(
-                f"{name}: it was fitted to a {kind.__name__}, not a {type(values).__name__}."
-            )
+            raise TypeError(f"{name}: fitted to a {kind.__name__}, not a {type(values).__name__}.")
         values = values.score if isinstance(values, Scored) else values.confidence
     return at_least_float32(jnp.asarray(as_numbers(name, "the confidences", values)))
 
