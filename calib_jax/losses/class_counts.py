@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
-import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import arrays, checks
@@ -52,11 +51,7 @@ def class_weights(
     """
     checks.one_of("balancing", balancing, BALANCINGS)
     counts = jnp.asarray(as_numbers("class_weights", "class_counts", class_counts), float)
-    if counts.ndim != 1:
-        raise ValueError(f"class_counts must have one axis, got the shape {counts.shape}.")
     checks.at_least("class_counts", counts, 0)
-    if arrays.concrete(counts) and not np.any(np.asarray(counts) > 0):
-        raise ValueError("class_counts are all 0: give those of the training set.")
     present = counts > 0
     divisor = jnp.where(present, counts, 1)
     if balancing == "median":
@@ -85,7 +80,7 @@ def class_weighted(
     checks.one_of("balancing", balancing, BALANCINGS)
 
     def init(num_classes: int, class_counts: Any = None) -> ClassWeightsState:
-        counts = needed_counts("class_weighted", class_counts)
+        counts = needed_counts("class_weighted", num_classes, class_counts)
         return ClassWeightsState(class_weights(counts, balancing=balancing, volume=volume))
 
     def value(state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
@@ -121,7 +116,7 @@ def ldam(*, max_margin: Number = 0.5, scale: Numbers = 30.0) -> Objective:
     """
 
     def init(num_classes: int, class_counts: Any = None) -> LDAMState:
-        counts = jnp.asarray(needed_counts("ldam", class_counts), float)
+        counts = needed_counts("ldam", num_classes, class_counts)
         rarest = jnp.min(jnp.where(counts > 0, counts, jnp.inf))
         return LDAMState(max_margin * (rarest / jnp.maximum(counts, rarest)) ** 0.25)
 
@@ -156,7 +151,7 @@ def logit_adjusted(*, tau: Numbers = 1.0) -> Objective:
     """
 
     def init(num_classes: int, class_counts: Any = None) -> LogitAdjustedState:
-        counts = jnp.asarray(needed_counts("logit_adjusted", class_counts), float)
+        counts = needed_counts("logit_adjusted", num_classes, class_counts)
         return LogitAdjustedState(jnp.log(counts / jnp.sum(counts)))
 
     def value(state: LogitAdjustedState, logits: Logits, labels: AnyLabels) -> PerExample:

@@ -130,11 +130,6 @@ def neighbour_margin_penalty(
             "neighbour_margin needs labels of shape [images, height, width], or with a depth, got"
             f" {labels.shape}: give the pixels their axes."
         )
-    if max(spatial) <= 1 and labels.size:
-        raise ValueError(
-            f"neighbour_margin needs images of more than one pixel, got the shape {spatial}: a"
-            " single pixel has no neighbours, use cross_entropy."
-        )
     rows = at_least_float32(logits)
     gap = _shares(labels, weights, kernel_size, rows) - rows
     size = jnp.abs(gap) if distance == "l1" else jnp.square(gap)

@@ -28,7 +28,7 @@ from jax import lax
 
 from calib_jax.core import arrays, numerics
 from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
-from calib_jax.core.names import options_of, short
+from calib_jax.core.names import options_of
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 from calib_jax.core.types import Progress as Progress
@@ -129,17 +129,15 @@ def make_objective(
     >>> growing.value(growing.init(2), jnp.zeros((1, 2)), jnp.array([0])).round(4)
     Array([0.6931], dtype=float32)
     """
-    has_state = init is not _no_state
 
     def checked_evidence(state: State, logits: Any, labels: Any, weights: Any = None) -> Stat:
-        _check_state(state, has_state)
         examples = (lax.stop_gradient(logits), labels, weights)
         return with_auto_axes(evidence_of, *examples, state, per_row=False)
 
     def evidence_of(logits: Any, labels: Any, weights: Any, state: State) -> Stat:
         return evidence(state, *examples_of(logits, labels, weights, soft_labels))
 
-    checked = _checked(value, soft_labels, has_state=has_state)
+    checked = _checked(value, soft_labels)
     return Objective(_counted(init), checked, checked_evidence, update, clock, table)
 
 
@@ -151,48 +149,25 @@ def examples_of(
     return arrays.masked(*examples, soft_labels)
 
 
-def _check_state(state: State, has_state: bool) -> None:
-    """Raise an error if an objective with a state is called without a state."""
-    if has_state and type(state) is tuple and not state:
-        raise TypeError(
-            "the objective has a state: call init(num_classes), with class_counts where it needs"
-            " them, and give its result as the state."
-        )
-
-
 def _counted(init: Callable[..., State]) -> Callable[..., State]:
-    """Wrap `init` to accept and validate class counts, which most functions do not use."""
-    uses_counts = "class_counts" in inspect.signature(init).parameters
-
-    def checked(num_classes: int, class_counts: Any = None) -> State:
-        if class_counts is not None:
-            class_counts = as_numbers("", "class_counts", class_counts)
-            if np.shape(class_counts) != (num_classes,):
-                raise ValueError(
-                    f"class_counts must have one number for each of the {num_classes} classes, got"
-                    f" the shape {np.shape(class_counts)}."
-                )
-        return init(num_classes, class_counts) if uses_counts else init(num_classes)
-
-    return checked
+    """Wrap `init` to accept class counts, which most functions do not use."""
+    if "class_counts" in inspect.signature(init).parameters:
+        return lambda num_classes, class_counts=None: init(num_classes, class_counts)
+    return lambda num_classes, class_counts=None: init(num_classes)
 
 
-def needed_counts(name: str, class_counts: Any) -> Any:
-    """Return the class counts; raise ValueError if they are None."""
-    if class_counts is None:
+def needed_counts(name: str, num_classes: int, class_counts: Any) -> Array:
+    """Convert the class counts of an objective that needs them; raise ValueError without them."""
+    if class_counts is None or np.shape(class_counts) != (num_classes,):
         raise ValueError(
-            f"{name} needs the number of training examples of each class: give class_counts to"
-            " init, or to train.create."
+            f"{name} needs the number of training examples of each of the {num_classes} classes:"
+            " give class_counts to init, or to train.create."
         )
-    return class_counts
+    return jnp.asarray(as_numbers(name, "class_counts", class_counts), float)
 
 
 def _checked(
-    value: Callable[..., Array],
-    soft_labels: TakesSoft,
-    name: str = "the objective",
-    *,
-    has_state: bool = False,
+    value: Callable[..., Array], soft_labels: TakesSoft, name: str = "the objective"
 ) -> Callable[..., Array]:
     """Wrap a function with every objective's handling of arguments, weights and gradients.
 
@@ -203,7 +178,6 @@ def _checked(
     def checked(
         state: State, logits: Any, labels: Any, weights: Any = None, *, axis_name: AxisName = None
     ) -> Array:
-        _check_state(state, has_state)
         others = (weights, lax.stop_gradient(state), axis_name)
         return with_auto_axes(terms_of, logits, labels, *others)
 
@@ -244,8 +218,6 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     >>> sharp.value((), jnp.zeros((1, 2)), jnp.array([0]), None).round(4)
     Array([0.0217], dtype=float32)
     """
-    if not callable(loss):
-        raise TypeError(f"loss must be a function of (logits, labels), got {short(loss)}.")
     terms = arrays.unchecked(loss)
 
     def value(state: State, logits: Array, labels: Array) -> Array:
@@ -274,8 +246,6 @@ def regularized(
     Array([0.0866, 0.0866], dtype=float32)
     """
     base = loss if isinstance(loss, Objective) else as_objective(loss)
-    if not callable(penalty):
-        raise TypeError(f"penalty must be a function of examples, got {short(penalty)}.")
     base_value, extra = arrays.unchecked(base.value), arrays.unchecked(penalty)
 
     def value(
