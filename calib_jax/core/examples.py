@@ -149,12 +149,6 @@ def read(source: Source, index: np.ndarray, draw: Draw | None = None) -> Example
             f"a source must return calib_jax.core.Examples, got {type(examples).__name__} from"
             f" {type(source).__name__}: make arrays by data.arrays_of."
         )
-    for leaf in jax.tree.leaves((examples.inputs, examples.labels)):
-        if np.shape(leaf)[:1] != (len(index),):
-            raise ValueError(
-                f"a source must return arrays with a row for each of the {len(index)} numbers it"
-                f" takes, got an array of shape {np.shape(leaf)} from {type(source).__name__}."
-            )
     check_weights(examples.weights, examples.labels)
     return examples
 
