@@ -335,29 +335,27 @@ def _in_fractions(made: Predictions, how: Request) -> Predictions:
     if made.kind not in ("confidence", "probabilities"):
         return made
     if values.ndim > 1 and values.shape[-1] > 1:
+        what = "the rows sum to 100"
         sums = np.nansum(values, axis=-1, dtype=np.float64)
         near = np.abs(sums - 100) <= max(1, values.shape[-1] / 2)
-        if np.all(near) and np.nanmin(values) >= 0:
-            note = f"{how.path}: the rows sum to 100: read as percent, divided by 100."
-            return made._replace(logits=values / 100, notes=(*made.notes, note))
+        percent = np.all(near) and np.nanmin(values) >= 0
+    else:
+        what = "the confidences" if made.kind == "confidence" else "the probabilities"
+        what += f" of {shown(made.model)}" if made.model else ""
+        what += f" go from {values.min():g} to {values.max():g}"
+        percent = values.min() >= 0 and _HIGHEST_GRADE < values.max() <= 100
+        percent = percent and np.mean(values[values != 0] > 1) >= 0.5
+        wrong = (values > 0) & (values < 1) if percent else (values < 0) | (values > 1)
+        if number := int(np.sum(wrong)):
+            way_out = (
+                "between 0 and 1: fractions and percent may be mixed.\nWrite the sign % behind all"
+                " percent."
+                if percent
+                else "outside [0, 1].\nFor grades or log-probabilities name the column score and"
+                " add --calibrate=isotonic --cross_fit=5."
+            )
+            raise Unreadable(f"{how.path}: {what}, and {number:,} of {values.size:,} are {way_out}")
+    if not percent:
         return made
-    what = "confidences" if made.kind == "confidence" else "probabilities"
-    owner = f" of {shown(made.model)}" if made.model else ""
-    what = f"{how.path}: the {what}{owner} go from {values.min():g} to {values.max():g}"
-    most = np.mean(values[values != 0] > 1) >= 0.5 if np.any(values) else False
-    percent = values.max() > _HIGHEST_GRADE and most
-    fractions, outside = np.sum((values > 0) & (values < 1)), np.sum((values < 0) | (values > 1))
-    if percent and fractions:
-        raise Unreadable(
-            f"{what}, and {fractions:,} of {values.size:,} are between 0 and 1: fractions and"
-            " percent may be mixed.\nWrite the sign % behind all percent."
-        )
-    if percent and values.min() >= 0 and values.max() <= 100:
-        note = f"{what}: read as percent, divided by 100."
-        return made._replace(logits=values / 100, notes=(*made.notes, note))
-    if outside:
-        raise Unreadable(
-            f"{what}, and {outside:,} of {values.size:,} are outside [0, 1].\nFor grades or"
-            " log-probabilities name the column score and add --calibrate=isotonic --cross_fit=5."
-        )
-    return made
+    note = f"{how.path}: {what}: read as percent, divided by 100."
+    return made._replace(logits=values / 100, notes=(*made.notes, note))
