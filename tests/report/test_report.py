@@ -286,3 +286,9 @@ def test_metrics_without_a_value_are_saved(tmp_path, others):
 
 def test_defaults_are_the_recorded_ones():
     assert_recorded("report")
+
+
+def test_lines_of_text_are_no_longer_than_the_terminal():
+    table = [["metric", "A", "bins"], ["error", ".1", ""], ["ece", ".2", "15"]]
+    first, second = "metric  A\nerror   .1\nece     .2", "metric  bins\nece     15"
+    assert render.aligned(table, 12) == f"{first}\n\n{second}"
