@@ -181,6 +181,20 @@ def test_the_state_says_why_a_linear_fit_ended(kind):
             fit(logits, labels, **{option: value})
 
 
+def test_a_linear_fit_is_the_equivalent_one_nearest_to_the_identity():
+    """Adding a vector to all rows of W, or a number to b, changes no probability."""
+    weights, intercepts, state = calibrators.matrix.fit(*problem())
+    assert state.name == "converged"
+    np.testing.assert_allclose(np.mean(weights - np.eye(3), axis=0), 0, atol=1e-5)
+    np.testing.assert_allclose(np.mean(intercepts), 0, atol=1e-5)
+
+
+def test_a_constant_logit_separates_no_classes():
+    logits, labels = problem(num_classes=2)
+    logits[:, 0] = 0  # as calib_jax.binary writes it
+    assert calibrators.vector.fit(logits, labels).state.name == "converged"
+
+
 # The mean NLL after SVSCalibrator and SMSCalibrator of probmetrics 1.3.0, with their defaults.
 RECORDED = {
     ("svs", 200, 3): 0.747329,
