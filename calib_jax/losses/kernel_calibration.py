@@ -144,7 +144,7 @@ def gathered(
 
 
 def _kernel_gram(confidence: Array, columns: Array, bandwidth: Number) -> Array:
-    r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$ by a sort.
+    r"""Compute $G_{ab} = \sum_{ij} x_{ia} x_{jb} e^{-|c_i - c_j| / w}$, of many rows by a sort.
 
     Examples of equal confidence are summed first: the kernel between them is 1 with slope 0, so
     the gradient does not depend on the order of the rows. From one confidence to the next the
@@ -152,6 +152,10 @@ def _kernel_gram(confidence: Array, columns: Array, bandwidth: Number) -> Array:
     """
     if not len(confidence):
         return jnp.zeros((columns.shape[1],) * 2, columns.dtype)
+    if few(confidence):
+        kernel = jnp.exp(-jnp.abs(confidence[:, None] - confidence[None]) / bandwidth)
+        across = jnp.einsum("ij,jb->ib", kernel, columns, precision=lax.Precision.HIGHEST)
+        return jnp.einsum("ia,ib->ab", columns, across, precision=lax.Precision.HIGHEST)
     place = lax.stop_gradient(confidence)
     places, group = ranked(place)
 
@@ -171,6 +175,15 @@ def _kernel_gram(confidence: Array, columns: Array, bandwidth: Number) -> Array:
     below = _faded_sums(fading[:, None], rising[:-1])
     across = product(falling[1:], below)
     return product(equal, equal) + across + across.T
+
+
+def few(rows: Array) -> bool:
+    """Check whether all pairs of rows cost less than a sort, which accelerators do slowly.
+
+    A CPU always sorts: its compiler may compute a confidence twice, by other instructions, and then
+    a narrow kernel takes equal confidences apart.
+    """
+    return jax.default_backend() != "cpu" and len(rows) <= 2048
 
 
 def ranked(values: Array) -> tuple[Array, Integer[Array, " rows"]]:
@@ -266,10 +279,15 @@ def _esd_of(top: TopLabel, weights: Weights | None, axis_name: AxisName) -> Scal
     error = jnp.where(weight == 0, 0, hit - confidence)
     # Many confidences round to 1; the odds against the prediction still order them.
     place = -ordered_bits(gather(top.odds_against.reshape(-1), axis_name))
-    group = jnp.searchsorted(jnp.sort(place), place, method="scan_unrolled")
+    if few(place):
+        at_most = (place[None] <= place[:, None]).astype(error.dtype)
+    else:
+        group = jnp.searchsorted(jnp.sort(place), place, method="scan_unrolled")
 
     def up_to(values: Array) -> Array:
         """Sum, for each row, the values of the rows whose confidence is at most its own."""
+        if few(place):
+            return jnp.dot(at_most, values, precision=lax.Precision.HIGHEST)
         return jnp.cumsum(jax.ops.segment_sum(values, group, len(group)))[group]
 
     below = up_to(weight * error) - error

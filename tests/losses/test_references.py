@@ -132,6 +132,22 @@ def test_neighbour_margin(shape, options):
 # Inputs for which float32 rounds.
 
 
+@pytest.mark.parametrize(("backend", "num_rows"), [("cpu", 128), ("tpu", 129)])
+def test_penalties_by_a_sort_and_by_pairs(monkeypatch, backend, num_rows):
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    logits, labels = checks.batch(num_rows, num_classes=4)
+    logits[3:9], logits[9:12] = logits[2], logits[1]
+    expected = {
+        losses.mmce_penalty: references.mmce(logits, labels),
+        losses.mmce_weighted_penalty: references.mmce_weighted(logits, labels),
+    }
+    p = probabilities(logits, labels)
+    expected[losses.esd_penalty] = references.pairs(p.top, p.predicted == labels, p.top)
+    for penalty, value in expected.items():
+        of = jnp.asarray(logits, jnp.float32)
+        np.testing.assert_allclose(penalty(of, labels), value, rtol=1e-4, atol=1e-7)
+
+
 def test_confidences_that_round_to_1_keep_their_order_in_esd():
     random = np.random.default_rng(0)
     logits = 40 * random.standard_normal((64, 3)).astype(np.float32)
