@@ -18,7 +18,7 @@ from jaxtyping import Array, Bool, Float, Int
 from calib_jax.core import checks
 from calib_jax.core.types import Number, PyTree
 from calib_jax.models.attention import CONTEXT, PAST
-from calib_jax.models.embedding import PADDING
+from calib_jax.models.layers import PADDING
 from calib_jax.models.transformer import Transformer
 
 Step: TypeAlias = Callable[[Array, Array, PyTree, PyTree], tuple[Array, PyTree]]

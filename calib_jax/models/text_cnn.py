@@ -11,8 +11,7 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
-from calib_jax.models.embedding import word_vectors
-from calib_jax.models.layers import Dropout
+from calib_jax.models.layers import Dropout, word_vectors
 
 _WINDOW = 5  # words, of convolutions and of pooling
 _CONVOLUTIONS = 3

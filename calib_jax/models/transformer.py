@@ -14,8 +14,7 @@ from calib_jax.core.types import Logits, PyTree
 from calib_jax.models import layers
 from calib_jax.models.attention import blocks
 from calib_jax.models.contract import DType, Network, built, register, tokens_of
-from calib_jax.models.embedding import PADDING, Table
-from calib_jax.models.layers import Dropout
+from calib_jax.models.layers import PADDING, Dropout, Table
 
 NORMS = ("post", "pre")
 

@@ -30,38 +30,25 @@ possum rabbit raccoon ray road rocket rose sea seal shark shrew skunk skyscraper
 spider squirrel streetcar sunflower sweet_pepper table tank telephone television tiger tractor
 train trout tulip turtle wardrobe whale willow_tree wolf woman worm
 """
-_ABOUT_10 = About(
-    title="CIFAR-10, 32 x 32 in colour",
-    licence="none stated; the authors ask to be cited",
-    counts={"train": (5000,) * 10, "test": (1000,) * 10},
-    tfds="cifar10",
-    official=("cifar-10-batches-bin", "cifar-10-binary.tar.gz"),
-    downloads=(
-        Download(
-            url="https://www.cs.toronto.edu/~kriz/cifar-10-binary.tar.gz",
-            size=170_052_171,
-            md5="c32a1d4ab5d03f1284b67883e8d87530",
-            folder="cifar-10-batches-bin",
-        ),
-    ),
-)
-_ABOUT_100 = About(
-    title="CIFAR-100, 32 x 32 in colour",
-    licence="none stated; the authors ask to be cited",
-    counts={"train": (500,) * 100, "test": (100,) * 100},
-    tfds="cifar100",
-    official=("cifar-100-binary", "cifar-100-binary.tar.gz"),
-    downloads=(
-        Download(
-            url="https://www.cs.toronto.edu/~kriz/cifar-100-binary.tar.gz",
-            size=168_513_733,
-            md5="03b5dce01913d631647c71ecec9e9cb8",
-            folder="cifar-100-binary",
-        ),
-    ),
-)
 
 
+def _about(num_classes: int, folder: str, size: int, md5: str) -> About:
+    """Describe CIFAR-10 or CIFAR-100, whose classes have equally many images."""
+    archive = f"cifar-{num_classes}-binary.tar.gz"
+    url = f"https://www.cs.toronto.edu/~kriz/{archive}"
+    counts = {"train": 50_000, "test": 10_000}
+    return About(
+        title=f"CIFAR-{num_classes}, 32 x 32 in colour",
+        licence="none stated; the authors ask to be cited",
+        counts={part: (count // num_classes,) * num_classes for part, count in counts.items()},
+        tfds=f"cifar{num_classes}",
+        official=(folder, archive),
+        downloads=(Download(url=url, size=size, md5=md5, folder=folder),),
+    )
+
+
+_ABOUT_10 = _about(10, "cifar-10-batches-bin", 170_052_171, "c32a1d4ab5d03f1284b67883e8d87530")
+_ABOUT_100 = _about(100, "cifar-100-binary", 168_513_733, "03b5dce01913d631647c71ecec9e9cb8")
 _SHARED: dict[str, Any] = {"augment": image_sets.crop_and_flip, "reference": "Krizhevsky 2009"}
 
 
