@@ -209,6 +209,8 @@ class Streamed:
                 if len(waiting) > STEPS_IN_FLIGHT:
                     jax.block_until_ready(waiting.popleft())
             last, at = order, stop
+            if stop == order.num_steps:
+                stream.close()  # the threads end with the epoch
 
             def read() -> dict[str, np.ndarray]:
                 rows = [first(values) for values in measured]

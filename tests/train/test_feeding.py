@@ -134,8 +134,10 @@ def test_an_epoch_may_begin_in_its_middle():
     source = OnDisk(tasks.examples(20))
     order = train.in_batches(np.arange(20), 5)
     state = train.replicate(tasks.state_of(OBJECTIVE), ONE)
-    train.Streamed(source, ONE).training(echo)(state, order, None, 2, 4)
+    run_steps = train.Streamed(source, ONE).training(echo)
+    run_steps(state, order, None, 2, 4)
     assert sorted(np.concatenate(source.read).tolist()) == list(range(10, 20))
+    assert not reading()  # the threads end with the epoch
 
 
 # --------------------------------------------------------------------------------------------
