@@ -9,7 +9,7 @@ not depend on the order of the rows, and weight k equals k copies.
 """
 
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -51,19 +51,19 @@ def uniform_edges(num_bins: int) -> np.ndarray:
 
 
 def bin_index(
-    values: Float[Array, "*shape"], edges: Float[Array, " edges"] | np.ndarray
+    values: Float[Array, "*shape"],
+    edges: Float[Array, " edges"] | np.ndarray,
+    side: Literal["left", "right"] = "left",
 ) -> Integer[Array, "*shape"]:
-    """Compute the bin (lo, hi] of each value; values out of range use the first or last bin."""
-    inner = jnp.asarray(edges)[1:-1]
-    return jnp.searchsorted(inner, values.astype(inner.dtype), side="left", method="compare_all")
+    """Compute the bin (lo, hi] of each value; values out of range use the first or last bin.
 
-
-def left_closed_bin_index(
-    values: Float[Array, "*shape"], edges: Float[Array, " edges"] | np.ndarray
-) -> Integer[Array, "*shape"]:
-    """Compute the bin [lo, hi) of each value; values out of range use the first or last bin."""
+    Args:
+      values: the values.
+      edges: ascending, one more than the bins.
+      side: "right" for bins [lo, hi).
+    """
     inner = jnp.asarray(edges)[1:-1]
-    return jnp.searchsorted(inner, values.astype(inner.dtype), side="right", method="compare_all")
+    return jnp.searchsorted(inner, values.astype(inner.dtype), side=side, method="compare_all")
 
 
 def _ceil(values: Array, num_bins: int) -> Array:
@@ -81,7 +81,7 @@ def _ceil(values: Array, num_bins: int) -> Array:
 # Functions that compute the bin of each value in [0, 1], by the name of the rule.
 BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
     "right": lambda values, num_bins: bin_index(values, uniform_edges(num_bins)),
-    "left": lambda values, num_bins: left_closed_bin_index(values, uniform_edges(num_bins)),
+    "left": lambda values, num_bins: bin_index(values, uniform_edges(num_bins), "right"),
     "ceil": _ceil,
 }
 

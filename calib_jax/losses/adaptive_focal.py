@@ -9,12 +9,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Real
 
 from calib_jax.core import arrays, checks
-from calib_jax.core.binning import (
-    equal_mass_bins,
-    left_closed_bin_index,
-    uniform_edges,
-    whole_example_bins,
-)
+from calib_jax.core.binning import bin_index, equal_mass_bins, uniform_edges, whole_example_bins
 from calib_jax.core.numerics import at_least_float32, power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
@@ -84,7 +79,7 @@ def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
         )
 
     def uncertainty(p: Probabilities) -> PerExample:
-        index = left_closed_bin_index(lax.stop_gradient(p.true), state.edges)
+        index = bin_index(lax.stop_gradient(p.true), state.edges, "right")
         gamma = state.gamma.astype(p.log_true.dtype)[index]
         log_base = jnp.where(gamma >= 0, p.log_rest, jnp.log1p(p.true))
         return power(log_base, jnp.abs(gamma))

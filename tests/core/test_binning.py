@@ -36,11 +36,11 @@ def test_every_edge_has_its_bin(num_bins):
     values = edge_values(edges)
     index = binning.bin_index(jnp.asarray(values), edges)
     np.testing.assert_array_equal(index, [slow_index(v, edges) for v in values])
-    index = binning.left_closed_bin_index(jnp.asarray(values), edges)
+    index = binning.bin_index(jnp.asarray(values), edges, "right")
     np.testing.assert_array_equal(index, [slow_index(v, edges, left_closed=True) for v in values])
     ends = jnp.asarray([0.0, 1.0])
     np.testing.assert_array_equal(binning.bin_index(ends, edges), [0, num_bins - 1])
-    np.testing.assert_array_equal(binning.left_closed_bin_index(ends, edges), [0, num_bins - 1])
+    np.testing.assert_array_equal(binning.bin_index(ends, edges, "right"), [0, num_bins - 1])
 
 
 @pytest.mark.parametrize("num_bins", [1, 10, 15, 49])
