@@ -74,19 +74,6 @@ def test_a_calibrator_takes_numbers_of_columns(estimators):
         estimators.Calibrator("vectr").fit(logits, labels % 2)
 
 
-def test_scores_of_pairs_of_classes_are_refused(estimators):
-    """Three classes have three pairs, so their number alone tells nothing."""
-    from sklearn.linear_model import LinearRegression
-    from sklearn.svm import SVC
-
-    inputs, _, labels = examples()
-    pairs = SVC(decision_function_shape="ovo")
-    with pytest.raises(ValueError, match=r'SVC must score each of the 3 classes, .*"ovr"'):
-        estimators.CalibratedClassifier(pairs).fit(inputs, labels)
-    with pytest.raises(TypeError, match="CalibratedClassifier needs a classifier, got Linear"):
-        estimators.CalibratedClassifier(LinearRegression()).fit(inputs, labels)
-
-
 @pytest.mark.slow
 def test_the_method_that_gives_the_logits(estimators):
     from sklearn.linear_model import LogisticRegression

@@ -1,7 +1,5 @@
 """AdaFocal: a focal gamma per confidence bin, steered by the validation set's calibration."""
 
-import itertools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -63,21 +61,6 @@ def next_gamma(
     return min(max(moved, gamma_min), gamma_max)
 
 
-def released_bins(confidence, hit, num_bins):
-    """Return the released equal-mass edges [bins + 1] and gaps [bins].
-
-    Edges interpolate the sorted confidences, bins are (lower, upper]: the smallest confidence
-    belongs to none, and a bin that ties leave empty has gap 0.
-    """
-    count = len(confidence)
-    edges = np.interp(np.linspace(0, count, num_bins + 1), np.arange(count), np.sort(confidence))
-    gaps = []
-    for lower, upper in itertools.pairwise(edges):
-        inside = (confidence > lower) & (confidence <= upper)
-        gaps.append(np.mean((confidence - hit)[inside]) if inside.any() else 0.0)
-    return edges, np.array(gaps)
-
-
 def test_initial_value_and_gradient():
     for gamma_initial in (1.0, 3.0):
         checks.check_objective("adafocal", adafocal, num_bins=7, gamma_initial=gamma_initial)
@@ -108,21 +91,3 @@ def test_rule(rule, rate):
                 jnp.asarray(gamma), jnp.full(gamma.shape, gap), rate=rate, rule=rule
             )
             np.testing.assert_allclose(moved, expected, rtol=1e-12)
-
-
-@pytest.mark.parametrize("distinct", [10_000, 12])
-def test_released_update(distinct):
-    # with 12 distinct confidences ties leave bins empty
-    random = np.random.default_rng(3)
-    confidence = random.integers(1, distinct, size=300) / np.float32(distinct)
-    hit = random.random(300) < 0.8 * confidence
-    edges, gaps = released_bins(confidence.astype(np.float64), hit, 15)
-    with jax.enable_x64(True):
-        state = losses.objective("adafocal", num_bins=15, binning="released").init(10)
-        rows = losses.adafocal_rows(
-            jnp.asarray(confidence), jnp.asarray(hit, jnp.float32), jnp.ones(300, jnp.float32)
-        )
-        state = losses.adafocal_update(state, rows, binning="released")
-        np.testing.assert_allclose(state.edges, edges, rtol=1e-6)
-        expected = [next_gamma(1.0, gap) for gap in gaps]
-        np.testing.assert_allclose(state.gamma, expected, rtol=1e-5)

@@ -6,7 +6,6 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-import scipy.optimize
 
 from calib_jax import losses
 
@@ -275,17 +274,6 @@ def test_bootstrapped_per_image():
 
 # --------------------------------------------------------------------------------------------
 # Functions beside the losses.
-
-
-def test_gamma_for_equalises_the_gradients():
-    """gamma_for(p) is the largest gamma whose focal gradient at p is that of cross-entropy."""
-    for p in (0.1, 0.2, 0.25, 0.4, 0.45):
-
-        def excess(gamma, p=p):
-            return (1 - p) ** gamma - gamma * p * (1 - p) ** (gamma - 1) * np.log(p) - 1
-
-        gamma = scipy.optimize.brentq(excess, 0.05, 100.0, xtol=1e-13, rtol=1e-13)
-        np.testing.assert_allclose(losses.gamma_for(p), gamma, rtol=1e-9)
 
 
 @pytest.mark.parametrize("gamma", [1.0, 3.0, 5.0])
