@@ -218,10 +218,11 @@ def headline(report: Results) -> str:
         how.append(f"{counted(settings['clusters'], 'cluster')}, resampled as a whole")
     what += f" ({', '.join(how)})" if how else ""
     what += f" in {settings['classes']} classes" if settings["classes"] else ""
-    is_bound = any(row.interval == caveats.NOISE_BOUND for row in report.rows)
-    kind = "basic" if settings["interval"] == "basic" else "percentile"
-    kind = f"{kind} intervals, noise bounds of binned errors," if is_bound else f"{kind} intervals"
-    line = f"{what}; {100 * settings['level']:g}% {kind} of {settings['resamples']:,} resamples."
+    kind = "basic" if settings["interval"] == "basic" else "percentiles"
+    if any(row.interval == caveats.NOISE_BOUND for row in report.rows):
+        kind += ", and noise bounds of binned errors"
+    level, drawn = 100 * settings["level"], settings["resamples"]
+    line = f"{what}; {level:g}% intervals of {drawn:,} resamples: {kind}."
     return f"{line} {calibration.sentence(report.calibrator)}" if len(fits) == 1 else line
 
 
@@ -288,12 +289,12 @@ def _fits(report: Results) -> Table:
 def _parts(title: str, corner: str, parts: Sequence[Part], least: float) -> Table:
     """List the metrics of each class or group, with a line for each model."""
     heads = shortened(part.predictions for part in parts)
-    cells = []
+    cells, several = [], len(heads) > 1
     for part in parts:
         clusters = "" if part.clusters is None else f" in {counted(part.clusters, 'cluster')}"
-        row = (part.part, f"{part.examples:,}{clusters}", heads[part.predictions])
+        row = (part.part, f"{part.examples:,}{clusters}", *[heads[part.predictions]] * several)
         cells.append((row, part.metric, _with_p(part, least)))
-    return _arranged(title, [corner, "n", "predictions"], cells)
+    return _arranged(title, [corner, "n", *["predictions"] * several], cells)
 
 
 def _floor(row: Row, least: float) -> str:
