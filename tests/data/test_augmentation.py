@@ -53,6 +53,14 @@ def test_a_zoom_takes_the_nearest_pixel_of_a_random_window():
         assert ((pixels[:, 2:] - pixels[:, :2]) == 1).all()
 
 
+def test_the_factor_of_a_zoom_is_log_uniform():
+    image = np.ones((40, 40, 1), np.uint8)
+    zoom = jax.jit(jax.vmap(data.random_zoom(smallest=0.25, largest=1.0), (0, None)))
+    width = np.asarray(zoom(KEYS, image)).any(axis=1).sum(axis=(1, 2))
+    logs = np.log2(width / 40)
+    assert scipy.stats.kstest(logs, "uniform", (-2, 2)).statistic < 0.08  # widths are whole numbers
+
+
 def test_a_zoom_below_one_is_the_whole_image_among_zeros():
     image = np.arange(1, 17, dtype=np.uint8).reshape(4, 4, 1)
     zoom = jax.jit(jax.vmap(data.random_zoom(smallest=0.5, largest=0.5), (0, None)))

@@ -186,6 +186,11 @@ def test_paired_differences():
     difference = np.asarray(rows(cooler, labels) - rows(logits, labels))
     error = difference.std() / np.sqrt(400)
     np.testing.assert_allclose(np.std(nll.samples), error, rtol=0.1)
+    few = inference.paired_bootstrap(
+        metrics.nll, logits, logits / 1.02, labels, key=key, num_resamples=9
+    )
+    tail = min(np.sum(few.samples <= 0), np.sum(few.samples >= 0))
+    np.testing.assert_allclose(few.p_value, min(1, 2 * (1 + tail) / (1 + 9)), rtol=1e-6)
     swapped = inference.paired_bootstrap(metrics.nll, cooler, logits, labels, key=key)
     np.testing.assert_allclose(swapped.value, -nll.value, rtol=1e-5)
     np.testing.assert_allclose(swapped.p_value, nll.p_value)
