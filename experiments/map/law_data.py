@@ -27,11 +27,6 @@ from absl import app, flags
 from calib_jax import data, models
 from experiments.datasets.text_encoder import TextEncoder
 
-_DATA_DIR = flags.DEFINE_string("data_dir", None, "Folder of the data sets.", required=True)
-_WEIGHTS = flags.DEFINE_string("weights", None, "Weights of EfficientNet-Lite0.", required=True)
-_ENCODER = flags.DEFINE_string("encoder", None, "Folder of the text encoder.", required=True)
-_OUT = flags.DEFINE_string("out", None, "Folder of the sets.", required=True)
-
 _PARTS = ("train", "validation", "test")
 _WIDTH, _NORM = 256, 4.0  # components, and the root mean square norm of the training vectors
 _MEAN, _DEVIATION = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
@@ -95,19 +90,25 @@ def images(folder: pathlib.Path, part: str, number: int) -> tuple[np.ndarray, np
 
 
 def tiny_images(folder: pathlib.Path) -> tuple[dict[str, np.ndarray], dict[str, np.ndarray]]:
-    """Read images and labels of three parts from the training images of Tiny-ImageNet."""
+    """Read images and labels of three parts from the training images of Tiny-ImageNet, shuffled."""
     from PIL import Image
 
     random = np.random.default_rng(0)
     files: dict[str, list[pathlib.Path]] = {part: [] for part in _PARTS}
     labels: dict[str, list[int]] = {part: [] for part in _PARTS}
-    for label, of_class in enumerate(sorted(folder.iterdir())):
+    for label, of_class in enumerate(sorted(path for path in folder.iterdir() if path.is_dir())):
         found = sorted(of_class.glob("images/*.JPEG"))
         order, first = random.permutation(len(found)), 0
         for part, count in zip(_PARTS, (50, 10, 25), strict=True):
             files[part] += [found[k] for k in order[first : first + count]]
             labels[part] += [label] * count
             first += count
+    # A head sees the first rows, which must hold all classes.
+    shuffle = np.random.default_rng(1)
+    for part in _PARTS:
+        order = shuffle.permutation(len(files[part]))
+        files[part] = [files[part][k] for k in order]
+        labels[part] = [labels[part][k] for k in order]
     pixels = {
         part: np.stack([np.asarray(Image.open(path).convert("RGB")) for path in of])
         for part, of in files.items()
@@ -129,20 +130,21 @@ def write_groups(
 
 def main(_: list[str]) -> None:
     """Write the sets."""
-    folder, out = pathlib.Path(_DATA_DIR.value), pathlib.Path(_OUT.value)
+    given = flags.FLAGS
+    folder, out = pathlib.Path(given.data_dir), pathlib.Path(given.out)
     out.mkdir(parents=True, exist_ok=True)
     pixels, labels = images(folder / "tfds", "train", _TRAIN + _VALIDATION)
     test, test_labels = images(folder / "tfds", "test", _TEST)
-    features = image_features(np.concatenate([pixels, test]), _WEIGHTS.value)
+    features = image_features(np.concatenate([pixels, test]), given.weights)
     cuts = [_TRAIN, _TRAIN + _VALIDATION]
     parts = dict(zip(_PARTS, np.split(features, cuts), strict=True))
     of_part = dict(zip(_PARTS, np.split(np.concatenate([labels, test_labels]), cuts), strict=True))
     write_groups(out, "cifar", parts, of_part, (10, 5, 2))
     if (tiny := folder / "tiny-imagenet-200" / "train").exists():
         of_tiny, of_part = tiny_images(tiny)
-        parts = {part: image_features(of, _WEIGHTS.value) for part, of in of_tiny.items()}
+        parts = {part: image_features(of, given.weights) for part, of in of_tiny.items()}
         write_groups(out, "tiny", parts, of_part, (200, 100, 20, 5))
-    encoder = TextEncoder(_ENCODER.value)
+    encoder = TextEncoder(given.encoder)
     five: dict[str, Any] = {}
     two: dict[str, Any] = {}
     for name, file in zip(_PARTS, ("train", "dev", "test"), strict=True):
@@ -157,4 +159,8 @@ def main(_: list[str]) -> None:
 
 
 if __name__ == "__main__":
+    flags.DEFINE_string("data_dir", None, "Folder of the data sets.", required=True)
+    flags.DEFINE_string("weights", None, "Weights of EfficientNet-Lite0.", required=True)
+    flags.DEFINE_string("encoder", None, "Folder of the text encoder.", required=True)
+    flags.DEFINE_string("out", None, "Folder of the sets.", required=True)
     app.run(main)

@@ -72,10 +72,20 @@ def _dead(classes: int, *errors: Any) -> Any:
     return np.max(means, axis=0) > 0.9 * (1 - 1 / classes)
 
 
-def values_of(records: Mapping[str, Any], name: str, loss: str, variant: str = "") -> Any:
-    """Return the values of a set and a loss by metric, `[weight decays, seeds]`; None if none."""
-    record = records.get(" ".join(filter(None, (name, loss, variant))))
-    return record and {metric: np.array(of, float) for metric, of in record["values"].items()}
+def values_of(records: Mapping[str, Any], name: str, loss: str, *variants: str) -> Any:
+    """Return the values of a set and a loss by metric, `[weight decays, seeds]`; None if none.
+
+    Args:
+      records: the records of `experiments.map.law`.
+      name: the set.
+      loss: the loss.
+      variants: the trainings whose seeds are joined; by default the first three seeds.
+    """
+    keys = [" ".join(filter(None, (name, loss, variant))) for variant in variants or ("",)]
+    found = [records[key]["values"] for key in keys if key in records]
+    if not found:
+        return None
+    return {metric: np.concatenate([of[metric] for of in found], axis=1) for metric in found[0]}
 
 
 def _by_decay(at: tuple[str, str, int, str], columns: tuple[Any, ...]) -> list[Point]:
@@ -85,13 +95,13 @@ def _by_decay(at: tuple[str, str, int, str], columns: tuple[Any, ...]) -> list[P
     return [Point(source, name, f"{decay:g}", classes, loss, *of) for decay, *of in rows]
 
 
-def of_sets(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> list[Point]:
-    """Return the points of the new sets, whose predictions were frozen."""
+def of_sets(frozen: Mapping[str, Any], records: Mapping[str, Any], *variants: str) -> list[Point]:
+    """Return the points of the new sets, whose predictions were frozen; variants as `values_of`."""
     found = []
     for name, of_set in frozen.items():
-        base = values_of(records, name, BASELINE)
+        base = values_of(records, name, BASELINE, *variants)
         for loss in list(heads.LOSSES)[1:]:
-            if (values := values_of(records, name, loss)) is None:
+            if (values := values_of(records, name, loss, *variants)) is None:
                 continue
             classes, predicted = of_set["classes"], of_set["predicted"].get(loss)
             # The frozen rules ask for the error of cross-entropy alone.

@@ -18,13 +18,14 @@ from absl import app, flags
 
 from experiments.map import figure, points
 from experiments.map.heads import CONSTANT, LOSSES, NAMES, PREDICTED
-from experiments.map.law import FROZEN, SETS, TRANSFER, path_of
+from experiments.map.law import FROZEN, MORE, SETS, TRANSFER, path_of
 from experiments.map.networks import NETWORKS
 from experiments.map.points import Point, agreement, interval, values_of
 from experiments.map.settings import BASELINE, RECORDS, RESULTS, read, write
 
 PAGE = pathlib.Path(__file__).parent / "README.md"
 KEPT = RESULTS / "law-records.json"
+ALL_SEEDS = ("", "more")
 FIRST = ("sst2", "sst5", "cifar10", "cifar5", "cifar2")  # the sets of the first complete pass
 
 _RECORDS = flags.DEFINE_string("records", "", "Folder of the records of experiments.map.law.")
@@ -61,15 +62,18 @@ def alive(found: Iterable[Point], loss: str) -> list[Point]:
     return [p for p in found if p.loss == loss and not p.dead]
 
 
-def law(found: Sequence[Point]) -> str:
+def law(found: Sequence[Point], of_all_seeds: Sequence[Point] = ()) -> str:
     """Write the frozen predictions beside the measured temperatures of the new sets."""
+    with_more = {loss for loss, _ in MORE}
     rows = []
     for loss in PREDICTED:
         of = alive(found, loss)
         if not of:
             continue
         all_of = agreement(of, over_groups=True)
-        constant, state = np.nan, "no rule"
+        constant, five, state = np.nan, "-", "no rule"
+        if loss in with_more and of_all_seeds:
+            five = ranged(agreement(alive(of_all_seeds, loss), over_groups=True).bias)
         if loss in CONSTANT:
             errors = [p.measured - p.base - np.log(CONSTANT[loss]) for p in of]
             constant = np.sqrt(np.nanmean(np.square(errors)))
@@ -80,11 +84,11 @@ def law(found: Sequence[Point]) -> str:
             [
                 *(NAMES[loss], f"{all_of.groups}; {all_of.places}", ranged(all_of.bias)),
                 *(number(all_of.scatter), number(all_of.slope), number(all_of.rms)),
-                *(number(constant), state),
+                *(number(constant), five, state),
             ]
         )
     header = ["loss", "sets; places", "bias", "scatter", "slope", "RMS"]
-    return table([*header, "RMS of one factor", "rule"], rows)
+    return table([*header, "RMS of one factor", "bias, five seeds", "rule"], rows)
 
 
 def of_map(found: Sequence[Point]) -> str:
@@ -174,7 +178,8 @@ def method(frozen: Mapping[str, Any], records: Mapping[str, Any]) -> str:
     ):
         of_sets, differences = [], {}
         for name in frozen:
-            values, base = values_of(records, name, loss), values_of(records, name, BASELINE)
+            values = values_of(records, name, loss, *ALL_SEEDS)
+            base = values_of(records, name, BASELINE)
             classes = frozen[name]["classes"]
             live = base["error"].mean(axis=1) <= 0.9 * (1 - 1 / classes)
             if values is None or not live.any():
@@ -259,7 +264,7 @@ def tables() -> dict[str, str]:
     new, of_the_map = points.of_sets(frozen, records), points.of_map(read(RECORDS))
     full = points.of_networks(read(NETWORKS))
     return {
-        "law": law(new),
+        "law": law(new, points.of_sets(frozen, records, *ALL_SEEDS)),
         "map": of_map(of_the_map),
         "factors": factors([*new, *of_the_map, *full]),
         "networks": networks(full),
@@ -284,7 +289,7 @@ def main(_: Any) -> None:
     """Copy the records, and write the tables and the figure."""
     if _RECORDS.value:
         records = read(KEPT)
-        pairs = [*((loss, "") for loss in LOSSES), *TRANSFER]
+        pairs = [*((loss, "") for loss in LOSSES), *MORE, *TRANSFER]
         for name in SETS:
             for loss, variant in pairs:
                 path = path_of(pathlib.Path(_RECORDS.value), name, loss, variant)

@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
+from PIL import Image
 
 from calib_jax import calibrators, inference, metrics
-from experiments.map import heads, law, networks, points, report, settings
+from experiments.map import heads, law, law_data, networks, points, report, settings
 from experiments.map.points import Point
 from tests.data import tiny_intents
 from tests.experiments.processes import finish
@@ -319,3 +320,20 @@ def test_the_map_trains_what_has_no_record(tmp_path, monkeypatch):
     assert set(record["predicted"]) == set(heads.PREDICTED) - {"cross_entropy", "dual_focal"}
     output = finish("map.run", *flags, "--texts=digits", code=2)
     assert "--texts must be among banking77, clinc150, newsgroups, got digits." in output
+
+
+def test_the_first_images_of_tiny_imagenet_hold_all_classes(tmp_path):
+    for label in range(4):
+        folder = tmp_path / f"n{label}" / "images"
+        folder.mkdir(parents=True)
+        image = Image.fromarray(np.full((4, 4, 3), 60 * label, np.uint8))
+        for number in range(85):
+            image.save(folder / f"{number}.JPEG")
+    (tmp_path / ".DS_Store").write_text("no class")
+    images, labels = law_data.tiny_images(tmp_path)
+    assert {part: len(of) for part, of in labels.items()} == {
+        **{"train": 200, "validation": 40, "test": 100}
+    }
+    for part, of in labels.items():
+        np.testing.assert_array_equal(np.round(images[part].mean((1, 2, 3)) / 60), of)
+        assert set(of[: len(of) // 4]) == {0, 1, 2, 3}
