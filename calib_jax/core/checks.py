@@ -28,7 +28,7 @@ def random_key(key: Any) -> None:
 
 
 def needs_key(function: _Function) -> _Function:
-    """Wrap a function so that a call without its option `key` raises an error with an example.
+    """Wrap a function that draws: validate `key`, `level` and `num_resamples` of its options.
 
     >>> @needs_key
     ... def resampled(logits, *, key): ...
@@ -43,6 +43,10 @@ def needs_key(function: _Function) -> _Function:
             raise TypeError(
                 f"{function.__name__} draws random numbers: give key=jax.random.key(0)."
             )
+        random_key(options["key"])
+        level(options.get("level", 0.5))
+        if options.get("num_resamples") is not None:
+            whole("num_resamples", options["num_resamples"])
         return function(*args, **options)
 
     return cast(_Function, checked)

@@ -22,6 +22,8 @@ from calib_jax.inference.bootstrap import interval as interval
 from calib_jax.inference.bootstrap import paired_bootstrap as paired_bootstrap
 from calib_jax.inference.calibration import calibration_test as calibration_test
 from calib_jax.inference.calibration import calibration_tests as calibration_tests
+from calib_jax.inference.calibration import class_errors as class_errors
+from calib_jax.inference.calibration import group_errors as group_errors
 from calib_jax.inference.ce2 import Value as Value
 from calib_jax.inference.ce2 import ce2 as ce2
 from calib_jax.inference.ce2 import ce2_difference as ce2_difference
@@ -38,15 +40,13 @@ from calib_jax.inference.decisions import best_threshold as best_threshold
 from calib_jax.inference.decisions import decision_calibration as decision_calibration
 from calib_jax.inference.decisions import guaranteed_coverage as guaranteed_coverage
 from calib_jax.inference.evaluation import Evaluation as Evaluation
-from calib_jax.inference.groups import class_errors as class_errors
-from calib_jax.inference.groups import group_errors as group_errors
 from calib_jax.inference.image_stream import ImageStream as ImageStream
 from calib_jax.inference.noise_bound import Estimate as Estimate
 from calib_jax.inference.noise_bound import estimates as estimates
 from calib_jax.inference.noise_bound import has_noise_bound as has_noise_bound
 from calib_jax.inference.noise_bound import noise_bound as noise_bound
-from calib_jax.inference.normal import holm as holm
-from calib_jax.inference.normal import paired_test as paired_test
+from calib_jax.inference.p_values import holm as holm
+from calib_jax.inference.p_values import paired_test as paired_test
 from calib_jax.inference.planning import ranks as ranks
 from calib_jax.inference.planning import rows_needed as rows_needed
 from calib_jax.inference.squared_error import compare_calibration as compare_calibration

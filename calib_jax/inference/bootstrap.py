@@ -24,21 +24,17 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Int, Integer
+from jaxtyping import Integer
 
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers, gathered
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, PyTree
-from calib_jax.inference.evaluation import (
-    Evaluation,
-    bytes_of,
-    evaluated,
-    on_same_examples,
-    padded_size,
-)
+from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
+from calib_jax.inference.p_values import Indices
 from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
-from calib_jax.metrics.contract.metric import Members, Metric, one_or_several, owners, terms_of
+from calib_jax.metrics.contract import metric as contract
+from calib_jax.metrics.contract.metric import AnyMetric, Members, Metrics, one_or_several
 from calib_jax.metrics.contract.predictions import terms_in_blocks
 from calib_jax.metrics.contract.terms import Kept, Terms
 
@@ -76,7 +72,7 @@ class Difference(NamedTuple):
 @checks.needs_key
 @one_or_several
 def bootstrap(
-    metrics: Mapping[str, Metric[..., Any]],
+    metrics: Metrics,
     logits: Any,
     labels: Any = None,
     weights: Any = None,
@@ -116,12 +112,10 @@ def bootstrap(
     >>> samples.shape
     (1000,)
     """
-    checks.random_key(key)
-    checks.whole("num_resamples", num_resamples)
     checks.at_least("max_bytes", max_bytes, 1)
     evaluation = evaluated("bootstrap", logits, labels, weights, clusters)
-    draws = ("samples", *bytes_of(key), num_resamples, by_class)
-    known: dict[Metric[..., Any], Any] = evaluation.once(draws, dict)
+    draws = ("samples", num_resamples, by_class)
+    known: dict[AnyMetric, Any] = evaluation.once(draws, dict, key)
     missing = {name: metric for name, metric in metrics.items() if metric not in known}
     if missing:
         options = (num_resamples, by_class, max_bytes)
@@ -170,11 +164,7 @@ def _resampled(
     return jax.tree.map(lambda leaf: leaf[:num_resamples], samples)
 
 
-def _classes_of_clusters(
-    labels: Integer[np.ndarray, " rows"],
-    first: Int[np.ndarray, " clusters"],
-    cluster: Int[np.ndarray, " rows"],
-) -> Integer[np.ndarray, " clusters"]:
+def _classes_of_clusters(labels: Indices, first: Indices, cluster: Indices) -> Indices:
     """Return the class of each cluster, whose examples must all have the same class."""
     class_of_cluster = labels[first]
     num_mixed = len(np.unique(cluster[labels != class_of_cluster[cluster]]))
@@ -188,7 +178,7 @@ def _classes_of_clusters(
 
 @functools.partial(jax.jit, static_argnums=0)
 def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
-    return terms_in_blocks(functools.partial(terms_of, members), logits, labels)
+    return terms_in_blocks(functools.partial(contract.terms_of, members), logits, labels)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
@@ -206,7 +196,7 @@ def _samples(
     cluster: Any,
 ) -> dict[str, PyTree]:
     """Compute the metrics of all resamples, a chunk at a time."""
-    owner = owners(members)
+    owner = contract.owners(members)
     parts = {name: prepared(part, weights, entries[name]) for name, part in terms.items()}
     # Concatenate the columns of all metrics, so that each chunk needs one product.
     matrix = jnp.concatenate([part.columns for part in parts.values()], axis=1)
@@ -268,10 +258,9 @@ def interval(
     if method == "basic" and estimate is None:
         raise ValueError('method="basic" reflects around the estimate: give estimate=metric(...).')
     if isinstance(samples, Mapping):
+        of = dict.fromkeys(samples) if estimate is None else estimate
         return {
-            name: interval(
-                sample, level, method=method, estimate=None if estimate is None else estimate[name]
-            )
+            name: interval(sample, level, method=method, estimate=of[name])
             for name, sample in samples.items()
         }
     samples = jax.tree.map(_on_host, samples)
@@ -316,7 +305,7 @@ def _quantile(samples: np.ndarray, at: float) -> np.ndarray:
 @checks.needs_key
 @one_or_several
 def paired_bootstrap(
-    metrics: Mapping[str, Metric[..., Any]],
+    metrics: Metrics,
     logits_a: Any,
     logits_b: Any,
     labels: Any = None,
@@ -349,14 +338,10 @@ def paired_bootstrap(
       clusters: see `bootstrap`.
       max_bytes: see `bootstrap`.
     """
-    options: dict[str, Any] = {
-        "num_resamples": num_resamples,
-        "by_class": by_class,
-        "max_bytes": max_bytes,
-    }
+    how: dict[str, Any] = dict(num_resamples=num_resamples, by_class=by_class, max_bytes=max_bytes)
     models = on_same_examples("paired_bootstrap", (logits_a, logits_b), labels, weights, clusters)
     # The same key draws the same resamples.
-    samples = [bootstrap(metrics, model, key=key, **options) for model in models]
+    samples = [bootstrap(metrics, model, key=key, **how) for model in models]
     values = [model.values(metrics) for model in models]
     return {
         name: difference(
@@ -369,7 +354,7 @@ def paired_bootstrap(
     }
 
 
-def interpolation_error(metric: Metric[..., Any], evaluation: Evaluation) -> float:
+def interpolation_error(metric: AnyMetric, evaluation: Evaluation) -> float:
     """Return the size up to which differences of a metric are errors of its interpolation."""
     if not metric.interpolation_error:
         return 0.0
@@ -402,9 +387,7 @@ def difference(
             minus = np.subtract(second, first)
         return np.where(np.abs(minus) <= error, 0, minus) if error else minus
 
-    value, samples = (
-        jax.tree.map(change, first, second) for first, second in zip(a, b, strict=True)
-    )
+    value, samples = jax.tree.map(change, a, b)
     low, high = interval(samples, level, method=method, estimate=value)
     p_value = jax.tree.map(functools.partial(_p_value, method=method), samples, value)
     return Difference(*jax.device_put((value, low, high, p_value, samples)))

@@ -1,8 +1,10 @@
-r"""Is the model calibrated at all? Tests by name, each with a statistic and a p-value.
+r"""Is the model calibrated at all, and in which classes and groups is it not?
 
     inference.calibration_test("ece", logits, labels, key=jax.random.key(0))     exact, by draws
     inference.calibration_test("kuiper", logits, labels)                         no bins, asymptotic
     inference.calibration_tests()                                                every test by name
+    inference.class_errors(logits, labels, key=key)            the probability of every class
+    inference.group_errors(logits, labels, groups, key=key)    the top label in every group
 
 The hypothesis is that the probability of being right is the confidence, and that the examples are
 independent. A calibrator that was fitted on the same examples makes every p-value here invalid, and
@@ -17,6 +19,12 @@ With `clusters`, whole clusters are independent instead of examples. Draws then 
 the clusters' sums, and asymptotic tests use the variance between clusters. Both are approximate:
 with 100 clusters they rejected 4 to 8 % of true hypotheses at 5 % in simulations, "classwise_ece"
 and "cox" up to 10 %.
+
+*Classes and groups.* Every class and every group has the binned error of `ece`, the noise floor of
+its size, and an exact p-value by draws of a calibrated model. Small groups have large errors by
+noise alone, so compare each error with its floor, not with the error of a group of another size.
+`p_holm` is corrected for the number of classes or groups: if all values below 5 % are called
+miscalibrated, the probability of one mistake or more is at most 5 %.
 """
 
 from __future__ import annotations
@@ -26,31 +34,25 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
+from calib_jax.core.arrays import as_array
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import check_options
 from calib_jax.core.numerics import true_class
-from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.draws import hits_in_chunks, p_of_draws
+from calib_jax.core.types import Array
+from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
+from calib_jax.inference.gaps import gaps_of_classes, memberships
 from calib_jax.inference.noise_bound import BOUNDED, noise_bound
-from calib_jax.inference.normal import (
-    LEAST_UNITS,
-    Clusters,
-    Column,
-    clipped,
-    flipped,
-    p_of_z,
-    sums_of,
-    z_of,
-)
+from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.inference.squared_error import Binned, binned, debiased, debiased_in_clusters
 from calib_jax.metrics.contract.metric import named
 from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.fixed_bins import ece
+from calib_jax.metrics.reliability import classwise_ece
 
 
 class CalibrationTest(NamedTuple):
@@ -165,13 +167,13 @@ def squared_error(
     if math.isnan(bins.value):
         return CalibrationTest(math.nan, math.nan)
     if bins.in_clusters is not None:
-        totals = flipped(key, num_resamples, bins.in_clusters[0])
+        totals = p_values.flipped(key, num_resamples, bins.in_clusters[0])
         draws = debiased_in_clusters(*bins.in_clusters, totals)
     else:
         draws = _squared_errors(key, bins, num_resamples)
     # In the mean, confident models differ from calibrated models by less than rounding.
     num_rows = len(bins.residual)
-    return CalibrationTest(bins.value, p_of_draws(num_rows * bins.value, num_rows * draws))
+    return CalibrationTest(bins.value, p_values.p_of_draws(num_rows * bins.value, num_rows * draws))
 
 
 def _squared_errors(key: Array, bins: Binned, num_resamples: int) -> np.ndarray:
@@ -182,13 +184,12 @@ def _squared_errors(key: Array, bins: Binned, num_resamples: int) -> np.ndarray:
     order = in_order(bins.confidence, bins.residual)
     c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
     columns = np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1).astype(np.float32)
-    chunks = hits_in_chunks(key, c, num_resamples)
+    chunks = p_values.hits_in_chunks(key, c, num_resamples)
     hits = np.concatenate([chunk.astype(np.float32) @ columns for chunk in chunks])
     hits = hits.astype(np.float64)
     total = c @ members - hits[:, :num_bins]
     square = np.square(c) @ members + hits[:, num_bins:]
-    draws: np.ndarray = debiased(bins.size, total, square)
-    return draws
+    return np.asarray(debiased(bins.size, total, square))
 
 
 # --------------------------------------------------------------------------------------------
@@ -232,7 +233,7 @@ def _survival_of_range(x: float) -> float:
         return 1.0  # to 1e-7, where the alternating series converges slowly
     tails = (math.erfc(k * x / math.sqrt(2)) / 2 for k in range(1, 60))
     total = 8 * sum((-1) ** (k - 1) * k * tail for k, tail in enumerate(tails, 1))
-    return clipped(total, high=1.0)
+    return p_values.clipped(total, high=1.0)
 
 
 @_TESTS.register("spiegelhalter")
@@ -262,16 +263,13 @@ def temperature(evaluation: Evaluation) -> CalibrationTest:
     It is positive for overconfident models. It is NaN if all logits of every row are equal.
     """
     score, variance, confidence = (
-        np.asarray(part, np.float64)
-        for part in temperature_terms(evaluation.copies.logits, evaluation.copies.labels)
+        column.astype(np.float64) for column in evaluation.columns(_temperature_terms)
     )
     return _normal(score, variance, confidence, evaluation.cluster)
 
 
-@jax.jit
-def temperature_terms(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
+def _temperature_terms(view: Predictions) -> tuple[Array, Array, Array]:
     """Compute each example's score of the NLL by log 1/T, the score's variance, the confidence."""
-    view = Predictions(logits, labels)
     below = view.logits - jnp.max(view.logits, axis=-1, keepdims=True)
     possible = jnp.where(view.p > 0, below, 0)  # a class of probability 0 may have logit -inf
     expected = jnp.sum(view.p * possible, axis=-1)
@@ -287,8 +285,8 @@ def _normal(
     if cluster is None:
         z = float(np.sum(scores)) / math.sqrt(float(np.sum(variance)))
     else:
-        z = z_of(scores, cluster)
-    return CalibrationTest(z, p_of_z(z) if _hit_variance(confidence) >= 1 else math.nan)
+        z = p_values.z_of(scores, cluster)
+    return CalibrationTest(z, p_values.p_of_z(z) if _hit_variance(confidence) >= 1 else math.nan)
 
 
 @_TESTS.register("cox")
@@ -302,8 +300,8 @@ def cox(evaluation: Evaluation) -> CalibrationTest:
     References:
       Cox, Two further applications of a model for binary regression, Biometrika 1958.
     """
-    logits, labels, _, cluster = evaluation.copies
-    log_odds, confidence, hit = (np.asarray(part, np.float64) for part in _log_odds(logits, labels))
+    columns, cluster = evaluation.columns(_log_odds), evaluation.cluster
+    log_odds, confidence, hit = (column.astype(np.float64) for column in columns)
     if _hit_variance(confidence) < 1:
         return CalibrationTest(math.nan, math.nan)
     spread = confidence * (1 - confidence)
@@ -322,8 +320,8 @@ def cox(evaluation: Evaluation) -> CalibrationTest:
 
 
 def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> CalibrationTest:
-    scores = sums_of(cluster, np.stack([residual, residual * slope], axis=1))
-    if len(scores) < LEAST_UNITS:
+    scores = p_values.sums_of(cluster, np.stack([residual, residual * slope], axis=1))
+    if len(scores) < p_values.LEAST_UNITS:
         return CalibrationTest(math.nan, math.nan)
     total = np.sum(scores, axis=0)
     # With equal confidences only one score varies; the pseudo-inverse leaves out the other.
@@ -331,13 +329,200 @@ def _cox_in_clusters(residual: Column, slope: Column, cluster: Clusters) -> Cali
     statistic = float(total @ inverse @ total)
     if rank == 2:
         return CalibrationTest(statistic, math.exp(-statistic / 2))
-    return CalibrationTest(statistic, p_of_z(math.sqrt(statistic)) if rank else math.nan)
+    return CalibrationTest(statistic, p_values.p_of_z(math.sqrt(statistic)) if rank else math.nan)
 
 
-@jax.jit
-def _log_odds(logits: Logits, labels: Labels) -> tuple[Array, Array, Array]:
-    view = Predictions(logits, labels)
+def _log_odds(view: Predictions) -> tuple[Array, Array, Array]:
     # Finite even where the confidence rounds to 1; only a certain prediction has infinite odds.
     odds = jnp.max(view.odds, axis=-1) if view.stated is None else view.odds[..., 1]
     limits = jnp.finfo(odds.dtype)
     return jnp.log(jnp.clip(odds, limits.tiny, limits.max)), view.confidence, view.hit
+
+
+_DRAWS_AT_A_TIME = 1000
+_MOST_OUTCOMES = 2 * 10**8
+
+
+class PartError(NamedTuple):
+    """The calibration error of a class or a group, with its test, as Python numbers.
+
+    Attributes:
+      name: the name of the class or group.
+      size: the number of examples of the class or group.
+      gap: mean probability minus share of occurrences; positive if overconfident.
+      error: the binned calibration error.
+      floor: the mean error of a calibrated model.
+      p_value: the p-value of the hypothesis that the model is calibrated there.
+      p_holm: the p-value corrected for the number of classes or groups.
+    """
+
+    name: str
+    size: int
+    gap: float
+    error: float
+    floor: float
+    p_value: float
+    p_holm: float
+
+
+@checks.needs_key
+def group_errors(
+    logits: Any,
+    labels: Any = None,
+    groups: Any = None,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_bins: int = 15,
+    num_resamples: int | None = None,
+    clusters: Any = None,
+) -> list[PartError]:
+    """Compute the ECE of every group with its noise floor and p-values.
+
+    No calibrator may have been fitted on these examples, and no group chosen by their labels.
+
+    Args:
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      groups: `[*batch]`, the group of each example, as integers, strings or booleans.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      key: PRNG key of the draws.
+      num_bins: number of bins of equal width.
+      num_resamples: number of draws R. The smallest `p_holm` of m groups is m / (R + 1); the
+        default is 40 m, but at least 1,000 and at most 2e8 outcomes.
+      clusters: `[*batch]`, the cluster of each example, as integers or strings, if examples depend
+        on each other. Draws then flip the signs of whole clusters; use some 30 or more per group.
+
+    Returns:
+      One record per group, in ascending order of the groups.
+
+    >>> import jax
+    >>> from calib_jax import inference
+    >>> logits = jax.numpy.tile(jax.numpy.array([[2.0, 1.0]]), (200, 1))  # 73 % confident
+    >>> labels = (jax.numpy.arange(200) % 4 == 0).astype(int)  # right in 75 %
+    >>> labels = labels.at[100:150].set(1)  # but not among these
+    >>> groups = ["new" if row >= 100 else "old" for row in range(200)]
+    >>> parts = inference.group_errors(logits, labels, groups, key=jax.random.key(0))
+    >>> [(part.name, part.size, round(part.gap, 2), part.p_holm < 0.01) for part in parts]
+    [('new', 100, 0.35, True), ('old', 100, -0.02, False)]
+    """
+    checks.num_bins(num_bins)
+    evaluation = evaluated("group_errors", logits, labels, weights, clusters)
+    shape = evaluation.labels.shape if labels is None else np.shape(labels)
+    of_row, cluster = group_ids("groups", groups, shape), evaluation.cluster
+    names, group = np.unique(of_row[evaluation.copies.row], return_inverse=True)
+    members = memberships(ece.with_options(num_bins=num_bins), evaluation)
+    confidence, hit = evaluation.top_label()
+    cell = group * num_bins + np.argmax(members, axis=1)
+    order = np.lexsort((hit, confidence, cell))
+    cell, confidence, hit = cell[order], confidence[order], hit[order]
+    first = np.flatnonzero(np.append(True, cell[1:] != cell[:-1]))
+    of_cell = cell[first] // num_bins
+    sizes = np.bincount(group)
+
+    def errors(sums: Matrix) -> Matrix:
+        starts = np.searchsorted(of_cell, np.arange(len(names)))
+        return np.add.reduceat(np.abs(sums), starts, axis=1) / sizes
+
+    residual = confidence - hit
+    gaps = np.add.reduceat(residual, first)
+    number = _num_resamples(num_resamples, len(names), len(hit))
+    if cluster is None:
+        null = [
+            errors(np.add.reduceat(confidence - hits, first, axis=1))
+            for hits in p_values.hits_in_chunks(key, confidence, number)
+        ]
+    else:
+        index = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(cell))))
+        sums = np.zeros((int(np.max(cluster)) + 1, len(first)))
+        np.add.at(sums, (cluster[order], index), residual)
+        null = [errors(p_values.flipped(key, number, sums))]
+    gap = np.bincount(of_cell, gaps) / sizes
+    draws = np.concatenate(null)
+    return _parts([str(name) for name in names], sizes, gap, errors(gaps[None])[0], draws, draws)
+
+
+@checks.needs_key
+def class_errors(
+    logits: Any,
+    labels: Any = None,
+    weights: Any = None,
+    *,
+    key: Any,
+    num_bins: int = 15,
+    num_resamples: int | None = None,
+    clusters: Any = None,
+) -> list[PartError]:
+    """Compute `per_class_ece` of every class with its noise floor and p-values.
+
+    The hypothesis of each test is that the probabilities of all classes are calibrated together.
+    The `size` is the number of examples of the class; its error is a mean over all examples.
+
+    Args:
+      logits: `[*batch, classes]`.
+      labels: `[*batch]`.
+      weights: `[*batch]`, counts: weight k is the same as k copies.
+      key: PRNG key of the draws.
+      num_bins: number of bins of equal width.
+      num_resamples: number of draws; see `group_errors`.
+      clusters: `[*batch]`, the cluster of each example; see `group_errors`.
+
+    Returns:
+      One record per class, named "0", "1", ...
+
+    >>> import jax
+    >>> from calib_jax import inference
+    >>> logits = jax.numpy.tile(jax.numpy.array([[1.0, 1.0, 0.0]]), (300, 1))
+    >>> labels = (jax.numpy.arange(300) < 90).astype(int)  # class 2, of 16 %, never occurs
+    >>> parts = inference.class_errors(logits, labels, key=jax.random.key(0))
+    >>> [round(part.gap, 2) for part in parts]
+    [-0.28, 0.12, 0.16]
+    """
+    checks.num_bins(num_bins)
+    evaluation = evaluated("class_errors", logits, labels, weights, clusters)
+    evaluation.refuse_stated("class_errors")
+    logits, labels, *_ = evaluation.copies
+    metric = classwise_ece.with_options(num_bins=num_bins)
+    num_classes = logits.shape[-1]
+    null: list[np.ndarray] = []
+    ranked: list[np.ndarray] = []
+    number = _num_resamples(num_resamples, num_classes, len(labels))
+    for gaps in gaps_of_classes(metric, evaluation, key, number, _DRAWS_AT_A_TIME):
+        for errors, draws in ((null, gaps.null), (ranked, gaps.ranked)):
+            errors.append(np.sum(np.abs(draws).reshape(-1, num_classes, num_bins), axis=-1))
+    gap = gaps.gap.reshape(num_classes, num_bins)
+    sizes = np.bincount(np.asarray(labels), minlength=num_classes)
+    names = [str(name) for name in range(num_classes)]
+    sums = np.sum(gap, axis=1), np.sum(np.abs(gap), axis=1)
+    return _parts(names, sizes, *sums, np.concatenate(null), np.concatenate(ranked))
+
+
+def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
+    """Validate a column of groups, and return it along one axis."""
+    column = np.asarray(as_array(values))
+    if column.shape != shape:
+        raise ValueError(
+            f"{name} must have shape {shape}, one for each example, got {column.shape}."
+        )
+    if column.dtype == object:
+        column = column.astype(str)
+    if column.dtype.kind not in "biuUS":
+        raise TypeError(f"{name} must be integers, strings or booleans, got {column.dtype}.")
+    return column.reshape(-1)
+
+
+def _num_resamples(given: int | None, num_parts: int, num_rows: int) -> int:
+    return given or max(1000, min(40 * num_parts, _MOST_OUTCOMES // num_rows))
+
+
+def _parts(
+    names: list[str], sizes: Indices, gap: Column, error: Column, null: Matrix, ranked: Matrix
+) -> list[PartError]:
+    each = zip(error, ranked.T, strict=True)
+    tested = [p_values.p_of_draws(value, draws) for value, draws in each]
+    floor = np.mean(null, axis=0)
+    columns = (names, sizes, gap, error, floor, tested, p_values.holm(tested))
+    return [
+        PartError(name, int(size), *map(float, numbers))
+        for name, size, *numbers in zip(*columns, strict=True)
+    ]

@@ -25,7 +25,7 @@ from __future__ import annotations
 import math
 import warnings
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 from jaxtyping import Float
@@ -34,6 +34,7 @@ from calib_jax.core import population
 from calib_jax.inference.squared_error import Binned, in_bins, moments
 
 LEVEL = 0.9
+Numbers: TypeAlias = Sequence[float] | np.ndarray
 
 
 class Value(NamedTuple):
@@ -182,21 +183,11 @@ def mean_over_seeds(columns: Float[np.ndarray, "seeds rows"]) -> Value:
     """
     columns = np.asarray(columns, np.float64)
     rows = columns.shape[1]
-    return nested(
-        columns.mean(axis=1),
-        float(np.var(columns.mean(axis=0))) / rows,
-        np.var(columns, axis=1) / rows,
-        rows=rows,
-    )
+    variance, variances = float(np.var(columns.mean(axis=0))), np.var(columns, axis=1)
+    return nested(columns.mean(axis=1), variance / rows, variances / rows, rows=rows)
 
 
-def nested(
-    values: Sequence[float] | np.ndarray,
-    variance: float,
-    variances: Sequence[float] | np.ndarray,
-    *,
-    rows: int,
-) -> Value:
+def nested(values: Numbers, variance: float, variances: Numbers, *, rows: int) -> Value:
     """Average the estimates of seeds; combine the variance over seeds with that over examples.
 
     Args:
@@ -219,12 +210,9 @@ def _mean(seeds: Sequence[tuple[tuple[float, Binned], ...]]) -> Value:
     by_seed = [moments(models) for models in seeds]
     factor = 1 / len(seeds)
     together = moments([(factor * sign, bins) for models in seeds for sign, bins in models])
-    return nested(
-        [one.value for one in by_seed],
-        together.variance,
-        [one.variance for one in by_seed],
-        rows=len(seeds[0][0][1].residual),
-    )
+    values, variances = [one.value for one in by_seed], [one.variance for one in by_seed]
+    rows = len(seeds[0][0][1].residual)
+    return nested(values, together.variance, variances, rows=rows)
 
 
 def _binned(logits: Any, labels: Any, num_bins: int, adaptive: bool) -> list[Binned]:

@@ -29,30 +29,22 @@ are the means of the runs' bounds.
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Bool, Float
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array, Labels, Logits, PyTree
+from calib_jax.core.types import Array, PyTree
 from calib_jax.core.values import is_stated
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, difference, interpolation_error
-from calib_jax.inference.evaluation import (
-    Evaluation,
-    bytes_of,
-    independent,
-    on_same_examples,
-    runs_of,
-)
-from calib_jax.inference.gaps import bins_of, memberships, with_variance
-from calib_jax.inference.normal import clipped, sums_of
+from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of_two
+from calib_jax.inference.gaps import bins_of, memberships, sums_of_units, with_variance
+from calib_jax.inference.p_values import Column, Matrix, clipped
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
-from calib_jax.metrics.contract.metric import Metric, one_or_several
+from calib_jax.metrics.contract.metric import AnyMetric, Metrics, one_or_several
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.equal_mass import adaptive_ece
 from calib_jax.metrics.fixed_bins import ece
@@ -86,7 +78,7 @@ class MetricDifference(NamedTuple):
 @checks.needs_key
 @one_or_several
 def compare_metrics(
-    metrics: Mapping[str, Metric[..., Any]],
+    metrics: Metrics,
     logits_a: Any,
     logits_b: Any,
     labels: Any = None,
@@ -133,10 +125,8 @@ def compare_metrics(
     >>> {name: (change.interval, change.p_value < 0.01) for name, change in changes.items()}
     {'ece': ('noise bound', True), 'nll': ('percentile', Array(True, dtype=bool))}
     """
-    checks.random_key(key)
-    checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
-    runs, cut = _runs("compare_metrics", logits_a, logits_b, labels, weights, clusters)
+    runs, cut = runs_of_two("compare_metrics", logits_a, logits_b, labels, weights, clusters)
     valid, kind = method == "valid", "percentile" if method == "valid" else method
     bounded = [m for m in metrics.values() if valid and runs[0].counts and _is_bounded(m)]
     others = {name: metric for name, metric in metrics.items() if metric not in bounded}
@@ -150,7 +140,7 @@ def compare_metrics(
     samples = [bootstrap(resampled, run, **draws) if resampled else {} for run in runs]
     excesses = _excesses(bounded, runs, **draws)
 
-    def changed(name: str, metric: Metric[..., Any]) -> MetricDifference:
+    def changed(name: str, metric: AnyMetric) -> MetricDifference:
         p_value: PyTree | None = None
         if metric.name in BY_SQUARED_ERROR and runs[0].counts:
             excluded = dict(metric.options).get("excluded_class")
@@ -178,16 +168,10 @@ def _mean(of_runs: Sequence[PyTree]) -> PyTree:
     return jax.tree.map(lambda *leaves: np.mean(np.stack(leaves), axis=0), *of_runs)
 
 
-def _is_bounded(metric: Metric[..., Any]) -> bool:
+def _is_bounded(metric: AnyMetric) -> bool:
     """Check whether `compare_ece` bounds the noise of a metric."""
     binning = dict(metric.options).get("binning", "mass")
     return metric.name in _BY_NOISE and binning == "mass"
-
-
-Bins = Float[np.ndarray, " bins"]
-Certain = Bool[np.ndarray, " bins"]
-Noise = Float[np.ndarray, "draws bins"]
-Draws = Float[np.ndarray, " draws"]
 
 
 class EceDifference(NamedTuple):
@@ -223,12 +207,12 @@ class Excess(NamedTuple):
     """
 
     value: float
-    sign: Bins
-    certain: Certain
-    variance: Bins
-    sums: Float[np.ndarray, "units bins"]
-    size: Float[np.ndarray, " units"]
-    noise: Noise | None = None
+    sign: Column
+    certain: Column
+    variance: Column
+    sums: Matrix
+    size: Column
+    noise: Matrix | None = None
 
 
 @checks.needs_key
@@ -274,21 +258,10 @@ def compare_ece(
     >>> round(change.value, 3), change.high < 0
     (-0.117, True)
     """
-    checks.random_key(key)
-    checks.level(level)
-    checks.whole("num_resamples", num_resamples)
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
-    runs, cut = _runs("compare_ece", logits_a, logits_b, labels, weights, clusters)
+    runs, cut = runs_of_two("compare_ece", logits_a, logits_b, labels, weights, clusters)
     excesses = _excesses([metric], runs, key, num_resamples)
     return _difference_of_eces(excesses[metric], cut, level)
-
-
-def _runs(
-    name: str, logits_a: Any, logits_b: Any, labels: Any, weights: Any, clusters: Any
-) -> tuple[list[Evaluation], int]:
-    """Return the runs of both models, and the number of those of the first."""
-    runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
-    return on_same_examples(name, [*runs_a, *runs_b], labels, weights, clusters), len(runs_a)
 
 
 def _difference_of_eces(runs: Sequence[Excess], cut: int, level: float) -> EceDifference:
@@ -305,19 +278,19 @@ def _difference_of_eces(runs: Sequence[Excess], cut: int, level: float) -> EceDi
     return EceDifference(value, clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0), ece_a, ece_b)
 
 
-def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Noise, Bins, Certain]:
+def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Matrix, Column, Column]:
     """Concatenate the bins of runs, whose mean ECE is the sum of all sizes over the runs."""
     noise = np.concatenate([np.asarray(run.noise) / len(runs) for run in runs], axis=1)
     sign, certain = (np.concatenate(part) for part in list(zip(*runs, strict=True))[1:3])
     return noise, sign, certain
 
 
-def _most(noise: Noise, sign: Bins, certain: Certain) -> Draws:
+def _most(noise: Matrix, sign: Column, certain: Column) -> Column:
     """Bound from above how much noise increases an ECE."""
     return np.sum(np.where(certain, sign * noise, np.abs(noise)), axis=1)
 
 
-def _least(noise: Noise, sign: Bins, certain: Certain, other: Draws) -> Draws:
+def _least(noise: Matrix, sign: Column, certain: Column, other: Column) -> Column:
     """Bound from below how much noise increases an ECE, for a difference from another bound.
 
     A true gap whose sign is uncertain may have either sign: the sign that makes the difference
@@ -328,8 +301,8 @@ def _least(noise: Noise, sign: Bins, certain: Certain, other: Draws) -> Draws:
 
 
 def _excesses(
-    metrics: Sequence[Metric[..., Any]], runs: Sequence[Evaluation], key: Array, num_resamples: int
-) -> dict[Metric[..., Any], list[Excess]]:
+    metrics: Sequence[AnyMetric], runs: Sequence[Evaluation], key: Array, num_resamples: int
+) -> dict[AnyMetric, list[Excess]]:
     """Bound the noise of the ECEs of every run, once; all runs resample the same units.
 
     Args:
@@ -340,8 +313,7 @@ def _excesses(
       num_resamples: number of resamples.
     """
     known = [
-        run.once(("excesses", *bytes_of(key), place, num_resamples), dict)
-        for place, run in enumerate(runs)
+        run.once(("excesses", place, num_resamples), dict, key) for place, run in enumerate(runs)
     ]
     missing = [(at, metric) for at in range(len(runs)) for metric in metrics]
     missing = [(at, metric) for at, metric in missing if metric not in known[at]]
@@ -363,13 +335,10 @@ def _excesses(
     return {metric: [of_run[metric] for of_run in known] for metric in metrics}
 
 
-def _without_noise(metric: Metric[..., Any], evaluation: Evaluation) -> Excess:
+def _without_noise(metric: AnyMetric, evaluation: Evaluation) -> Excess:
     members = memberships(metric, evaluation)
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
-    sums, counts = members * (confidence - hit)[:, None], members
-    if evaluation.cluster is not None:
-        columns = np.concatenate([sums, counts], axis=1)
-        sums, counts = np.split(sums_of(evaluation.cluster, columns), 2, axis=1)
+    sums, counts = sums_of_units(members, confidence - hit, evaluation.cluster)
     total, in_bin, size = np.sum(sums, axis=0), np.sum(counts, axis=0), np.sum(counts, axis=1)
     mean, gap = total / np.where(in_bin > 0, in_bin, 1), total / len(hit)
     of_calibrated = (confidence * (1 - confidence)) @ np.square(members)
@@ -437,9 +406,7 @@ def flips(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None)
 
 
 def _flips(models: Sequence[Evaluation]) -> Flips:
-    (class_a, hit_a), (class_b, hit_b) = (
-        map(np.asarray, _predicted(model.copies.logits, model.copies.labels)) for model in models
-    )
+    (class_a, hit_a), (class_b, hit_b) = (model.columns(_predicted) for model in models)
     # Answers without classes are the same if both are right, or both wrong.
     stated = any(is_stated(model.logits) for model in models)
     changed = hit_a != hit_b if stated else class_a != class_b
@@ -475,7 +442,7 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
     (11, 3, 0.0574, 0.0352)
     """
     models = on_same_examples("mcnemar", (logits_a, logits_b), labels, weights)
-    independent("mcnemar", models[0], "; use compare_metrics(metrics.error, ...)")
+    models[0].refuse_clusters("mcnemar", "; use compare_metrics(metrics.error, ...)")
     changes = _flips(models)
     return McNemar(
         changes.to_right, changes.to_wrong, *_p_values(changes.to_right, changes.to_wrong)
@@ -484,17 +451,13 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
 
 def _p_values(to_right: int, to_wrong: int) -> tuple[float, float]:
     """Compute the exact p-value and the mid-p from both numbers of discordant examples."""
+    from scipy.special import bdtr
+
     total, fewer = to_right + to_wrong, min(to_right, to_wrong)
-
-    def probability(k: int) -> float:
-        ways = math.lgamma(total + 1) - math.lgamma(k + 1) - math.lgamma(total - k + 1)
-        return math.exp(ways - total * math.log(2))
-
-    tail, last = math.fsum(map(probability, range(fewer + 1))), probability(fewer)
-    return min(1.0, 2 * tail), min(1.0, 2 * tail - last)
+    at_most = bdtr(fewer, total, 0.5)
+    less = bdtr(fewer - 1, total, 0.5) if fewer else 0.0
+    return min(1.0, 2 * float(at_most)), min(1.0, float(at_most + less))
 
 
-@jax.jit
-def _predicted(logits: Logits, labels: Labels) -> tuple[Array, Array]:
-    view = Predictions(logits, labels)
+def _predicted(view: Predictions) -> tuple[Array, Array]:
     return view.predicted, view.rank == 0

@@ -43,20 +43,17 @@ cover; a fixed order needs no such bound.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
-import jax
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.draws import host_generator
-from calib_jax.inference.evaluation import evaluated, of_classes
-from calib_jax.inference.normal import LEAST_UNITS, flipped, normal_test, sums_of
+from calib_jax.core.types import Array
+from calib_jax.inference.evaluation import evaluated
+from calib_jax.inference.p_values import LEAST_UNITS, flipped, host_generator, normal_test, sums_of
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.costs import Decided, check_abstain_cost, decided, matrix_of
+from calib_jax.metrics.costs import check_abstain_cost, decided, matrix_of
 
 _MOST_THRESHOLDS = 200
 
@@ -146,11 +143,11 @@ def decision_calibration(
     """
     checks.level(level)
     evaluation = evaluated("decision_calibration", logits, labels, weights, clusters)
-    of_classes("decision_calibration", evaluation)
-    logits, labels, _, cluster = evaluation.copies
-    matrix = matrix_of(costs, logits.shape[-1])
-    columns = _decided(logits, labels, tuple(map(tuple, matrix.tolist())), abstain_cost)
-    decision, realized, stated, variance = (np.asarray(column) for column in columns)
+    evaluation.refuse_stated("decision_calibration")
+    cluster = evaluation.cluster
+    matrix = matrix_of(costs, evaluation.logits.shape[-1])
+    options = tuple(map(tuple, matrix.tolist())), abstain_cost
+    decision, realized, stated, variance = evaluation.columns(decided, *options)
     by_decision = {}
     for each in np.unique(decision):
         chosen = decision == each
@@ -161,16 +158,14 @@ def decision_calibration(
         # With fewer dear outcomes expected than about one, their mean is far from normal.
         enough = of_null >= np.ptp(matrix[:, each]) ** 2 > 0
         num = len(gap)
+        units = gap - np.mean(gap)
         if cluster is None:
             # The interval needs the spread of this model, the test the spread of a calibrated one.
-            spread = float(np.maximum(of_null, np.sum(np.square(gap - np.mean(gap)))))
+            spread = float(np.maximum(of_null, np.sum(np.square(units))))
         else:
-            _, ids = np.unique(cluster[chosen], return_inverse=True)
-            num_clusters = int(np.max(ids)) + 1
-            totals = sums_of(ids, (gap - np.mean(gap))[:, None])
-            spread = of_null = (
-                float(np.sum(np.square(totals))) if num_clusters >= LEAST_UNITS else np.nan
-            )
+            units = sums_of(np.unique(cluster[chosen], return_inverse=True)[1], units)
+            enough_units = len(units) >= LEAST_UNITS
+            spread = of_null = float(np.sum(np.square(units))) if enough_units else np.nan
         difference = float(np.mean(gap))
         interval = normal_test(difference, spread / num**2, level)
         p_value = normal_test(difference, of_null / num**2, level).p_value if enough else np.nan
@@ -225,14 +220,11 @@ def best_threshold(
     >>> round(best.threshold, 2), round(best.cost, 3)
     (0.62, 0.025)
     """
-    checks.random_key(key)
-    checks.level(level)
-    checks.whole("num_resamples", num_resamples)
     check_abstain_cost(abstain_cost)
     evaluation = evaluated("best_threshold", logits, labels, weights, clusters)
-    of_classes("best_threshold", evaluation)
-    logits, labels, _, cluster = evaluation.copies
-    num_classes = logits.shape[-1]
+    evaluation.refuse_stated("best_threshold")
+    true, cluster = np.asarray(evaluation.copies.labels), evaluation.cluster
+    num_classes = evaluation.logits.shape[-1]
     matrix = matrix_of(costs, num_classes)
     if matrix.shape[1] != num_classes:
         raise ValueError(
@@ -244,10 +236,7 @@ def best_threshold(
             f"best_threshold needs two classes, got {num_classes}."
             " Give abstain_cost for a threshold of the confidence."
         )
-    score, predicted = (
-        np.asarray(part) for part in _scores(logits, labels, abstain_cost is not None)
-    )
-    true = np.asarray(labels)
+    score, predicted = evaluation.columns(_scores, abstain_cost is not None)
     if abstain_cost is None:
         above, below = matrix[true, 1], matrix[true, 0]
     else:
@@ -290,14 +279,7 @@ def _thresholds(score: np.ndarray) -> np.ndarray:
     return np.append(np.zeros(1, levels.dtype), levels)
 
 
-@functools.partial(jax.jit, static_argnums=(2, 3))
-def _decided(logits: Logits, labels: Labels, costs: Any, abstain_cost: float | None) -> Decided:
-    return decided(Predictions(logits, labels), costs, abstain_cost)
-
-
-@functools.partial(jax.jit, static_argnums=2)
-def _scores(logits: Logits, labels: Labels, confidence: bool) -> tuple[Array, Array]:
-    view = Predictions(logits, labels)
+def _scores(view: Predictions, confidence: bool) -> tuple[Array, Array]:
     return view.confidence if confidence else view.p[..., 1], view.predicted
 
 

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -29,8 +29,8 @@ from calib_jax.core import arrays, values
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
-from calib_jax.inference.normal import Column
-from calib_jax.metrics.contract.metric import Metric, checked_values, members_of
+from calib_jax.inference.p_values import Column
+from calib_jax.metrics.contract.metric import AnyMetric, Metrics, checked_values, members_of
 from calib_jax.metrics.contract.predictions import Predictions
 
 _MOST_ENTRIES = 2**28  # copied logits of 1 GB
@@ -124,11 +124,13 @@ class Evaluation:
         num_rows, num_classes = self.logits.shape
         return f"Evaluation({num_rows} rows, {num_classes} classes)"
 
-    def once(self, key: Hashable, compute: Callable[[], Any]) -> Any:
-        """Return the value that is stored under a key; compute it on the first call."""
-        if key not in self._derived:
-            self._derived[key] = compute()
-        return self._derived[key]
+    def once(self, name: Hashable, compute: Callable[[], Any], key: Any = None) -> Any:
+        """Return the value stored under a name and a PRNG key; compute it on the first call."""
+        if key is not None:
+            name = name, str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()
+        if name not in self._derived:
+            self._derived[name] = compute()
+        return self._derived[name]
 
     @functools.cached_property
     def present(self) -> Any:
@@ -178,17 +180,45 @@ class Evaluation:
         """Compute the confidence and the correctness of each example of `copies`, in float64."""
 
         def compute() -> TopLabel:
-            function = functools.partial(_top_label, excluded_class=excluded_class)
-            columns = of_few_shapes(function, self.copies.logits, self.copies.labels)
+            columns = self.columns(_top_label, excluded_class)
             return TopLabel(*(column.astype(np.float64) for column in columns))
 
         top_label: TopLabel = self.once(("top label", excluded_class), compute)
         return top_label
 
-    def values(self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]]) -> dict[str, Any]:
+    def columns(self, function: Callable[..., PyTree], *options: Hashable) -> PyTree:
+        """Compute `function(Predictions, *options)` of each example of `copies`, on the host.
+
+        The function is compiled once for each of few sizes of padded blocks.
+        """
+        logits, labels = (np.asarray(array) for array in self.copies[:2])
+        size = min(padded_size(len(labels)), 4096)
+
+        def of_block(start: int) -> PyTree:
+            block = [array[start : start + size] for array in (logits, labels)]
+            padding = (0, size - len(block[1]))
+            padded = [np.pad(each, (padding, *[(0, 0)] * (each.ndim - 1))) for each in block]
+            return _of_view(function, options, *padded)
+
+        blocks = [of_block(start) for start in range(0, len(labels), size)]
+        return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(labels)], *blocks)
+
+    def refuse_stated(self, name: str) -> None:
+        """Raise TypeError for stated confidences."""
+        if is_stated(self.logits):
+            raise TypeError(
+                f"{name} needs logits of classes: a Stated has the confidence of the answer alone."
+            )
+
+    def refuse_clusters(self, name: str, instead: str = "") -> None:
+        """Raise TypeError for examples in clusters."""
+        if self.cluster is not None:
+            raise TypeError(f"{name} takes no clusters: it needs independent examples{instead}.")
+
+    def values(self, metrics: AnyMetric | Metrics) -> dict[str, Any]:
         """Compute metrics by name, as `metrics.values_of` does, each metric once."""
         by_name = dict(members_of(metrics))
-        known: dict[Metric[..., Any], Any] = self.once("values", dict)
+        known: dict[AnyMetric, Any] = self.once("values", dict)
         missing = {name: metric for name, metric in by_name.items() if metric not in known}
         if missing:
             arrays = self.logits, self.labels, self.weights
@@ -271,19 +301,25 @@ def on_same_examples(
     return evaluations
 
 
-def runs_of(model: Any) -> list[Any]:
-    """Return the entries of a list as runs; an evaluation, an array or nested numbers are one run.
+def runs_of_two(
+    name: str, model_a: Any, model_b: Any, labels: Any, weights: Any, clusters: Any
+) -> tuple[list[Evaluation], int]:
+    """Return the runs of two models on the same examples, and how many are those of the first.
 
-    The entries are evaluations, stated confidences, or arrays with two axes or more.
+    A model is a list of runs, which are evaluations, stated confidences, or arrays with two axes
+    or more; an evaluation, an array or nested numbers are one run.
     """
-    several = (
-        isinstance(model, list | tuple)
-        and len(model) > 0
-        and all(
-            isinstance(run, Evaluation | Stated) or getattr(run, "ndim", 0) >= 2 for run in model
-        )
+
+    def is_run(run: Any) -> bool:
+        return isinstance(run, Evaluation | Stated) or getattr(run, "ndim", 0) >= 2
+
+    a, b = (
+        list(model)
+        if isinstance(model, list | tuple) and model and all(map(is_run, model))
+        else [model]
+        for model in (model_a, model_b)
     )
-    return list(model) if several else [model]
+    return on_same_examples(name, [*a, *b], labels, weights, clusters), len(a)
 
 
 def in_order(confidence: Column, labels: Any) -> np.ndarray:
@@ -294,31 +330,16 @@ def in_order(confidence: Column, labels: Any) -> np.ndarray:
     return np.lexsort((np.asarray(labels), confidence))
 
 
-def independent(name: str, evaluation: Evaluation, instead: str = "") -> None:
-    """Raise TypeError for examples in clusters."""
-    if evaluation.cluster is not None:
-        raise TypeError(f"{name} takes no clusters: it needs independent examples{instead}.")
-
-
-def of_classes(name: str, evaluation: Evaluation) -> None:
-    """Raise TypeError for stated confidences."""
-    if is_stated(evaluation.logits):
-        raise TypeError(
-            f"{name} needs logits of classes: a Stated has the confidence of the answer alone."
-        )
-
-
-def bytes_of(key: Array) -> tuple[str, bytes]:
-    """Return the content of a PRNG key, by which `Evaluation.once` finds values drawn with it."""
-    return str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()
-
-
-@functools.partial(jax.jit, static_argnames="excluded_class")
-def _top_label(
-    logits: Logits, labels: Labels, *, excluded_class: int | None
-) -> tuple[Array, Array]:
-    view = Predictions(logits, labels).without(excluded_class)
+def _top_label(view: Predictions, excluded_class: int | None) -> tuple[Array, Array]:
+    view = view.without(excluded_class)
     return view.confidence, view.hit
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1))
+def _of_view(
+    function: Callable[..., PyTree], options: tuple[Any, ...], logits: Logits, labels: Labels
+) -> PyTree:
+    return function(Predictions(logits, labels), *options)
 
 
 def padded_size(number: int) -> int:
@@ -333,22 +354,3 @@ def padded_size(number: int) -> int:
     while size < number:
         size *= 4 if size < 4096 else 2
     return size
-
-
-def of_few_shapes(function: Callable[..., PyTree], logits: Logits, labels: Labels) -> PyTree:
-    """Apply a compiled function of every row on its own, in padded blocks of few sizes.
-
-    Returns:
-      NumPy arrays with a leading axis of rows.
-    """
-    number = len(labels)
-    size = min(padded_size(number), 4096)
-    arrays = np.asarray(logits), np.asarray(labels)
-
-    def of_block(start: int) -> PyTree:
-        block = [array[start : start + size] for array in arrays]
-        padding = (0, size - len(block[1]))
-        return function(*(np.pad(part, (padding, *[(0, 0)] * (part.ndim - 1))) for part in block))
-
-    blocks = [of_block(start) for start in range(0, max(1, number), size)]
-    return jax.tree.map(lambda *leaves: np.concatenate(leaves)[:number], *blocks)

@@ -11,29 +11,25 @@ bins.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
-from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
 from calib_jax.core.binning import BINNING_RULES, uniform_edges
-from calib_jax.core.types import Array, Labels, Logits
-from calib_jax.inference.draws import class_draws, hit_draws, joint_hit_sums
-from calib_jax.inference.evaluation import Evaluation, in_order, of_few_shapes
-from calib_jax.inference.normal import CLUSTERS_AT_A_TIME, Clusters, Column, signs, sums_of
-from calib_jax.metrics.contract.metric import Metric
+from calib_jax.core.types import Array
+from calib_jax.inference import p_values
+from calib_jax.inference.evaluation import Evaluation, in_order
+from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
+from calib_jax.metrics.contract.metric import AnyMetric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.fixed_bins import confidence_bins
 
 _RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
 
-Cells = Float[np.ndarray, " cells"]
-Draws = Float[np.ndarray, "draws cells"]
-Memberships = Float[np.ndarray, "rows bins"]
-Blocks = Callable[[], Iterator[tuple[np.ndarray, np.ndarray]]]
+Blocks = Callable[[], Iterable[tuple[Matrix, Matrix]]]
 Key = tuple[Any, ...]
 
 
@@ -53,26 +49,26 @@ class BinGaps(NamedTuple):
       design: the design factor of each gap, the factor by which dependence within clusters
         increases its moment.
       null: draws of the gaps of a calibrated model.
-      ranked: draws among which the rank of the data gives the p-value, see `draws.py`.
+      ranked: draws among which the rank of the data gives the p-value, see `p_values.py`.
       noise: draws of the noise of this model's gaps.
       num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
     """
 
     num_rows: int
-    gap: Cells
-    share: Cells
-    of_null: Cells
-    variance: Cells
-    moment: Cells
-    moment_of: Callable[[Cells, Cells], tuple[float, float]]
-    design: Cells | float = 1.0
-    null: Draws = np.zeros((0, 0))
-    ranked: Draws = np.zeros((0, 0))
-    noise: Draws = np.zeros((0, 0))
+    gap: Column
+    share: Column
+    of_null: Column
+    variance: Column
+    moment: Column
+    moment_of: Callable[[Column, Column], tuple[float, float]]
+    design: Column | float = 1.0
+    null: Matrix = np.zeros((0, 0))
+    ranked: Matrix = np.zeros((0, 0))
+    noise: Matrix = np.zeros((0, 0))
     num_classes: int = 1
 
 
-def bins_of(metric: Metric[..., Any]) -> Key:
+def bins_of(metric: AnyMetric) -> Key:
     """Return the key of a metric's bins; metrics with equal keys share bins and draws."""
     options = metric.defaults() | dict(metric.options)
     return (metric.prepare, *map(options.get, ("num_bins", "edges", "excluded_class")))
@@ -87,7 +83,7 @@ def bin_numbers(values: Column, num_bins: int, edges: str = "right") -> np.ndarr
     return np.searchsorted(inner, values, side="left" if edges == "right" else "right")
 
 
-def memberships(metric: Metric[..., Any], evaluation: Evaluation) -> Memberships:
+def memberships(metric: AnyMetric, evaluation: Evaluation) -> Matrix:
     """Divide the examples into the bins of a metric of the top label."""
     prepare, num_bins, edges, excluded = bins_of(metric)
     confidence = evaluation.top_label(excluded).confidence
@@ -105,10 +101,26 @@ def memberships(metric: Metric[..., Any], evaluation: Evaluation) -> Memberships
     return (np.maximum(high - low, 0) / sizes[:, None])[group]
 
 
-def gaps_of_top_label(
-    metric: Metric[..., Any], evaluation: Evaluation, key: Array, num_resamples: int
-) -> BinGaps:
+def sums_of_units(
+    members: Matrix, residual: Column, cluster: Clusters | None
+) -> tuple[Matrix, Matrix]:
+    """Sum residuals and examples over each cluster in every bin; None: each example is a unit."""
+    sums = members * residual[:, None]
+    if cluster is None:
+        return sums, members
+    return p_values.sums_of(cluster, sums), p_values.sums_of(cluster, members)
+
+
+def gaps_of(metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int) -> BinGaps:
     """Compute the gaps of the bins of a metric; metrics of one key have the same draws of hits."""
+    if metric.name == "classwise_ece":
+        return next(gaps_of_classes(metric, evaluation, key, num_resamples, num_resamples))
+    return _gaps_of_top_label(metric, evaluation, key, num_resamples)
+
+
+def _gaps_of_top_label(
+    metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int
+) -> BinGaps:
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
     order = in_order(confidence, hit)
     members = memberships(metric, evaluation)[order]
@@ -122,36 +134,26 @@ def gaps_of_top_label(
     empirical = square_sum - 2 * mean * (residual @ squared)
     empirical += np.square(mean) * np.sum(squared, axis=0)
 
-    def moment_of(factors: Cells, _: Cells) -> tuple[float, float]:
+    def moment_of(factors: Column, _: Column) -> tuple[float, float]:
         load = members @ factors
         terms = np.square(load) @ np.stack([np.square(residual), spread], axis=1)
         return float(np.max(terms)) / num_rows**2, float(np.max(load))
 
-    gaps = BinGaps(
-        num_rows=num_rows,
-        gap=gap / num_rows,
-        share=count / num_rows,
-        of_null=of_null / num_rows**2,
-        variance=np.maximum(of_null, empirical) / num_rows**2,
-        moment=np.maximum(of_null, square_sum) / num_rows**2,
-        moment_of=moment_of,
-    )
+    variance, moment = np.maximum(of_null, empirical), np.maximum(of_null, square_sum)
+    sums = BinGaps(num_rows, gap, count, of_null, variance, moment, moment_of)
+    gaps = _over_examples(sums)
     key_of_hits, key_of_noise = jax.random.split(key)
     if evaluation.cluster is None:
-        draws = hit_draws(key_of_hits, confidence, hit, members, num_resamples)
+        draws = p_values.hit_draws(key_of_hits, confidence, hit, members, num_resamples)
         null, ranked = ((confidence @ members - hits) / num_rows for hits in draws)
         noise = _normal(key_of_noise, covariance / num_rows**2, gaps.variance, num_resamples)
         return gaps._replace(null=null, ranked=ranked, noise=noise)
     cluster = evaluation.cluster[order]
-    columns = np.concatenate([members * residual[:, None], members], axis=1)
-    sums, counts = np.split(sums_of(cluster, columns), 2, axis=1)
-
-    def blocks() -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        for start in range(0, len(sums), CLUSTERS_AT_A_TIME):
-            at = slice(start, start + CLUSTERS_AT_A_TIME)
-            yield sums[at], counts[at]
-
-    gaps = in_clusters(gaps, blocks, key, num_resamples)
+    units, counts = sums_of_units(members, residual, cluster)
+    step = p_values.CLUSTERS_AT_A_TIME
+    starts = range(0, len(units), step)
+    blocks = [(units[at : at + step], counts[at : at + step]) for at in starts]
+    gaps = in_clusters(gaps, lambda: blocks, key, num_resamples)
     # A calibrated model has only some hits or some misses in a rare bin. Most data sets then have
     # no such outcome, and a gap that sign flips almost never reach: draw the outcomes.
     rare = np.flatnonzero(of_null < _RARE)
@@ -159,12 +161,25 @@ def gaps_of_top_label(
     if len(rows):
         design, of_rows = members[np.ix_(rows, rare)], confidence[rows]
         key_of_outcomes = jax.random.fold_in(key_of_noise, 0)
-        hits = joint_hit_sums(key_of_outcomes, of_rows, cluster[rows], design, num_resamples)
+        chunks = p_values.hits_in_chunks(key_of_outcomes, of_rows, num_resamples, cluster[rows])
+        hits = np.concatenate([chunk @ design for chunk in chunks])
         gaps.null[:, rare] = (of_rows @ design - hits) / num_rows
     return gaps
 
 
-def _normal(key: Array, covariance: np.ndarray, variance: Cells, num_resamples: int) -> Draws:
+def _over_examples(sums: BinGaps) -> BinGaps:
+    """Divide sums over all examples by n, and their variances by its square."""
+    n = sums.num_rows
+    return sums._replace(
+        gap=sums.gap / n,
+        share=sums.share / n,
+        of_null=sums.of_null / n**2,
+        variance=sums.variance / n**2,
+        moment=sums.moment / n**2,
+    )
+
+
+def _normal(key: Array, covariance: np.ndarray, variance: Column, num_resamples: int) -> Matrix:
     """Draw normal noise with the correlations of a covariance and other variances."""
     deviation = np.sqrt(np.diag(covariance))
     factor = np.sqrt(variance) / np.where(deviation > 0, deviation, 1)
@@ -174,13 +189,13 @@ def _normal(key: Array, covariance: np.ndarray, variance: Cells, num_resamples: 
     return np.asarray(jax.random.normal(key, (num_resamples, len(values)))) @ root.T
 
 
-def with_variance(draws: Draws, variance: Cells, wanted: Cells, key: Array) -> Draws:
+def with_variance(draws: Matrix, variance: Column, wanted: Column, key: Array) -> Matrix:
     """Scale draws to other variances, which keeps the correlations between cells."""
     scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
     silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
     if len(silent):
-        normal = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
-        scaled[:, silent] = normal * np.sqrt(wanted[silent])
+        noise = np.asarray(jax.random.normal(key, (len(draws), len(silent))))
+        scaled[:, silent] = noise * np.sqrt(wanted[silent])
     return scaled
 
 
@@ -198,7 +213,7 @@ def in_clusters(gaps: BinGaps, blocks: Blocks, key: Array, num_resamples: int) -
     null = np.zeros((num_resamples, len(mean)))
     noise, variance, square_sum = np.zeros_like(null), np.zeros_like(mean), np.zeros_like(mean)
     for number, (sums, counts) in enumerate(blocks()):
-        xi = signs(jax.random.fold_in(key_of_signs, number), num_resamples, len(sums))
+        xi = p_values.signs(jax.random.fold_in(key_of_signs, number), num_resamples, len(sums))
         centered = sums - counts * mean
         null += xi @ sums / n
         noise += xi @ centered / n
@@ -207,7 +222,7 @@ def in_clusters(gaps: BinGaps, blocks: Blocks, key: Array, num_resamples: int) -
     wanted = np.maximum(gaps.of_null, variance)
     moment = np.maximum(gaps.of_null, square_sum)
 
-    def moment_of(factors: Cells, slopes: Cells) -> tuple[float, float]:
+    def moment_of(factors: Column, slopes: Column) -> tuple[float, float]:
         independent, largest = gaps.moment_of(factors, slopes)
         loads = factors * slopes
         clustered = sum(float(np.sum(np.square(sums @ loads))) for sums, _ in blocks()) / n**2
@@ -236,16 +251,12 @@ _MOST_CELLS = 2**22  # of clusters whose sums are in memory at a time
 
 
 def gaps_of_classes(
-    metric: Metric[..., Any],
-    evaluation: Evaluation,
-    key: Array,
-    num_resamples: int,
-    draws_at_a_time: int,
+    metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int, draws_at_a_time: int
 ) -> Iterator[BinGaps]:
     """Compute the gaps of every class and bin, with some of the draws at a time."""
     num_bins, excluded = bins_of(metric)[1], bins_of(metric)[-1]
-    logits, labels, _, cluster = evaluation.copies
-    p = of_few_shapes(functools.partial(_probabilities, excluded_class=excluded), logits, labels)
+    labels, cluster = evaluation.copies.labels, evaluation.cluster
+    p = evaluation.columns(_probabilities, excluded)
     order = in_order(np.max(p, axis=1), labels)
     classes = np.asarray(labels)[order]
     num_rows, num_classes = p.shape
@@ -262,20 +273,13 @@ def gaps_of_classes(
     # Whatever the signs, the terms of an example add up to at most twice the others' probability.
     of_others = float(np.maximum(np.sum(np.square(1 - true)), of_others))
 
-    def moment_of(factors: Cells, _: Cells) -> tuple[float, float]:
+    def moment_of(factors: Column, _: Column) -> tuple[float, float]:
         largest = 2 * float(np.max(factors))
         return largest**2 * of_others / num_rows**2, largest
 
-    gaps = BinGaps(
-        num_rows=num_rows,
-        gap=gap / num_rows,
-        share=count / num_rows,
-        of_null=of_null / num_rows**2,
-        variance=np.maximum(of_null, empirical) / num_rows**2,
-        moment=np.maximum(of_null, square_sum) / num_rows**2,
-        moment_of=moment_of,
-        num_classes=num_classes,
-    )
+    variance, moment = np.maximum(of_null, empirical), np.maximum(of_null, square_sum)
+    sums = BinGaps(num_rows, gap, count, of_null, variance, moment, moment_of)
+    gaps = _over_examples(sums)._replace(num_classes=num_classes)
     if cluster is not None:
         blocks = functools.partial(_in_blocks, p[order], classes, cluster[order], num_bins)
         for start in range(0, num_resamples, draws_at_a_time):
@@ -283,17 +287,10 @@ def gaps_of_classes(
             yield in_clusters(gaps, blocks, jax.random.fold_in(key, start), size)
         return
     key_of_labels, key_of_noise = jax.random.split(key)
-    chunks = class_draws(
-        key_of_labels,
-        p,
-        order,
-        classes,
-        edges=uniform_edges(num_bins)[1:-1],
-        num_resamples=num_resamples,
-        draws_at_a_time=draws_at_a_time,
-        # The excluded class receives the part of 1 that the other probabilities lack.
-        rest=-1 if excluded is None else excluded,
-    )
+    # The excluded class receives the part of 1 that the other probabilities lack.
+    rest, edges = -1 if excluded is None else excluded, uniform_edges(num_bins)[1:-1]
+    how = (edges, num_resamples, draws_at_a_time, rest)
+    chunks = p_values.class_draws(key_of_labels, p, order, classes, *how)
     for number, draws in enumerate(chunks):
         for counts in draws:  # in place: these are the largest arrays
             np.subtract(total, counts, out=counts)
@@ -303,23 +300,19 @@ def gaps_of_classes(
         yield gaps._replace(null=draws.fresh, ranked=draws.ranked, noise=noise)
 
 
-@functools.partial(jax.jit, static_argnames="excluded_class")
-def _probabilities(logits: Logits, labels: Labels, *, excluded_class: int | None) -> Array:
-    return Predictions(logits, labels).without(excluded_class).p
+def _probabilities(view: Predictions, excluded_class: int | None) -> Array:
+    return view.without(excluded_class).p
 
 
 def _in_blocks(
-    p: Float[np.ndarray, "rows classes"],
-    classes: Integer[np.ndarray, " rows"],
-    cluster: Clusters,
-    num_bins: int,
+    p: Matrix, classes: Indices, cluster: Clusters, num_bins: int
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Sum p - [y = k] and 1 over the rows of every cluster, class and bin of p."""
     num_cells = p.shape[1] * num_bins
     bins = bin_numbers(p.reshape(-1), num_bins).reshape(p.shape).astype(np.int64)
     cells = np.arange(p.shape[1]) * num_bins + bins
     order = np.argsort(cluster, kind="stable")
-    step = max(1, min(CLUSTERS_AT_A_TIME, _MOST_CELLS // num_cells))
+    step = max(1, min(p_values.CLUSTERS_AT_A_TIME, _MOST_CELLS // num_cells))
     num_clusters = int(np.max(cluster)) + 1
     starts = np.searchsorted(cluster[order], np.arange(0, num_clusters + step, step))
     for first, start, stop in zip(range(0, num_clusters, step), starts, starts[1:], strict=False):
@@ -334,9 +327,7 @@ def _in_blocks(
         yield sums.reshape(count, -1), counts.reshape(count, -1).astype(np.float64)
 
 
-def _class_sums(
-    p: Float[np.ndarray, "rows classes"], order: Integer[np.ndarray, " rows"], num_bins: int
-) -> tuple[Cells, Cells, Cells, float]:
+def _class_sums(p: Matrix, order: Indices, num_bins: int) -> tuple[Column, Column, Column, float]:
     """Sum 1, p and its square per class and bin, and p (1 - p)^2 over all classes."""
     num_classes = p.shape[1]
     edge = uniform_edges(num_bins)[1]
@@ -355,7 +346,7 @@ def _class_sums(
     large = np.concatenate(values)
     cell = np.concatenate(columns) * num_bins + bin_numbers(large, num_bins)
 
-    def with_first(total: Any, values: np.ndarray) -> Cells:
+    def with_first(total: Any, values: np.ndarray) -> Column:
         sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
         sums[:, 0] = np.maximum(total - np.sum(sums, axis=1), 0)
         return sums.reshape(-1)

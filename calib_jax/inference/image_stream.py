@@ -14,7 +14,6 @@ sum merges over images, so drawing images needs the statistic of each image and 
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
 from typing import Any
 
 import jax
@@ -29,13 +28,8 @@ from calib_jax.core.values import InvalidValues, refuse
 from calib_jax.inference.bootstrap import INTERVALS
 from calib_jax.inference.noise_bound import Estimate, of_samples, without_interval
 from calib_jax.inference.resampling import resamples_on_host
-from calib_jax.metrics.contract.metric import (
-    Members,
-    Metric,
-    checked_stats,
-    members_of,
-    values_of_stats,
-)
+from calib_jax.metrics.contract import metric as contract
+from calib_jax.metrics.contract.metric import AnyMetric, Members, Metrics
 
 
 class ImageStream:
@@ -55,8 +49,8 @@ class ImageStream:
         `aurc`, would need every pixel.
     """
 
-    def __init__(self, metrics: Metric[..., Any] | Mapping[str, Metric[..., Any]]) -> None:
-        self._members = members_of(metrics)
+    def __init__(self, metrics: AnyMetric | Metrics) -> None:
+        self._members = contract.members_of(metrics)
         self.metrics = dict(self._members)
         self._parts: list[Joint] = []
 
@@ -99,9 +93,8 @@ class ImageStream:
 
     def compute(self) -> dict[str, Any]:
         """Compute every metric over the pixels of all images."""
-        return values_of_stats(
-            self.metrics, jax.tree.map(lambda leaf: leaf.sum(axis=0), self.stats)
-        )
+        pooled = jax.tree.map(lambda leaf: leaf.sum(axis=0), self.stats)
+        return contract.values_of_stats(self.metrics, pooled)
 
     def reset(self) -> None:
         """Remove all images, to begin again with the same metrics."""
@@ -116,6 +109,7 @@ class ImageStream:
         values = _values_of_each(self._members, self.stats)
         return jax.tree.map(_mean_of_defined, values)
 
+    @checks.needs_key
     def estimates(
         self, *, key: Any, num_resamples: int = 1000, level: float = 0.9, method: str = "valid"
     ) -> dict[str, Estimate]:
@@ -133,9 +127,6 @@ class ImageStream:
             "basic" for an interval of every metric, see `interval`.
         """
         checks.one_of("method", method, ("valid", *INTERVALS))
-        checks.level(level)
-        checks.random_key(key)
-        checks.whole("num_resamples", num_resamples)
         stats = self.stats
         num_images = len(jax.tree.leaves(stats)[0])
         counts = np.concatenate(resamples_on_host(key, num_images, num_resamples))
@@ -153,12 +144,12 @@ class ImageStream:
 def _stats_of_images(
     members: Members, logits: Logits, labels: Labels, weights: Weights | None
 ) -> tuple[Joint, InvalidValues]:
-    def of_image(
-        logits: Logits, labels: Labels, weights: Weights | None
-    ) -> tuple[Joint, InvalidValues]:
+    def of_image(logits: Logits, labels: Labels, weights: Any) -> tuple[Joint, InvalidValues]:
         flat = labels.reshape(-1)
         rows = logits.reshape(len(flat), -1)
-        return checked_stats(members, rows, flat, None if weights is None else weights.reshape(-1))
+        return contract.checked_stats(
+            members, rows, flat, None if weights is None else weights.reshape(-1)
+        )
 
     return jax.vmap(of_image)(logits, labels, weights)
 
@@ -172,7 +163,7 @@ def _over_images(invalid: InvalidValues) -> InvalidValues:
 
 @functools.partial(jax.jit, static_argnums=0)
 def _values_of_each(members: Members, stats: Joint) -> dict[str, Any]:
-    return jax.vmap(lambda stat: values_of_stats(dict(members), stat))(stats)
+    return jax.vmap(lambda stat: contract.values_of_stats(dict(members), stat))(stats)
 
 
 def _mean_of_defined(values: Any) -> Any:

@@ -23,39 +23,43 @@ terms, which matter if errors are rare. The lower end is 0 unless the exact test
 The true error is the error in the same bins, given the confidences. An error that changes its sign
 inside a bin is larger without bins. Bins of equal mass are chosen from the confidences alone.
 
-`ecce` and `ks_error` have no bins; `running_sums.py` bounds them by the same two inequalities.
+*Errors without bins*, `ecce` and `ks_error`, are bounded by the same two inequalities, from running
+sums. The path is $m_k = \frac1n \sum_{i \le k} (c_i - a_i)$ in the order of the confidences, with
+$m_0 = 0$, at the last example of each confidence. It is the true path d plus noise e, and both
+errors are a largest difference D of two points of the path, or of a point and 0. The noise is drawn
+as $\frac1n \sum_{i \le k} \xi_i (c_i - a_i)$ with random signs $\xi_i$, one for each cluster.
+
+*Lower end.* Wherever D is attained, the true error is at least D minus the noise there. The place
+depends on the data. With probability of some .95 it is among the points within $\kappa = 2.5
+\sigma$ of the extreme values of the path, with $\sigma^2 = \frac1{n^2} \sum_i (c_i - a_i)^2$: 2.5
+is the .95 quantile of the range of a Brownian motion. So the largest noise among those points is
+subtracted.
+
+*Upper end.* The true error is the difference of d between two fixed points, and D is at least the
+difference of m between them. So it is the upper end of a mean, with at most the variance of all
+examples.
 """
 
 from __future__ import annotations
 
-import functools
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator
 from statistics import NormalDist
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float
 
 from calib_jax.core import checks
 from calib_jax.core.numerics import wide
-from calib_jax.core.types import PyTree
+from calib_jax.core.types import Array, PyTree
+from calib_jax.inference import p_values
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
-from calib_jax.inference.draws import p_of_draws
-from calib_jax.inference.evaluation import Evaluation, evaluated
-from calib_jax.inference.gaps import (
-    BinGaps,
-    Cells,
-    Draws,
-    Key,
-    bins_of,
-    gaps_of_classes,
-    gaps_of_top_label,
-)
-from calib_jax.inference.running_sums import PATHS, path_noise
-from calib_jax.metrics.contract.metric import Metric, one_or_several
+from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
+from calib_jax.inference.gaps import BinGaps, Key, bins_of, gaps_of
+from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
+from calib_jax.metrics.contract.metric import AnyMetric, Metrics, one_or_several
 
 _ENTRIES = 2**16  # of draws at a time
 
@@ -85,7 +89,7 @@ class NoiseBound(NamedTuple):
 @checks.needs_key
 @one_or_several
 def noise_bound(
-    metrics: Mapping[str, Metric[..., Any]],
+    metrics: Metrics,
     logits: Any,
     labels: Any = None,
     weights: Any = None,
@@ -111,7 +115,7 @@ def noise_bound(
       key: PRNG key of the draws.
       level: the nominal coverage of the interval, a fraction.
       num_resamples: number of draws of a calibrated model's outcomes. With many examples, draws
-        share outcomes of blocks of examples; the p-value is exact, see `draws.py`.
+        share outcomes of blocks of examples; the p-value is exact, see `p_values.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, except in bins of the top label in which a calibrated model has only some hits or
@@ -130,9 +134,7 @@ def noise_bound(
     >>> round(bound.value, 3), round(bound.high, 3)  # low, floor and p_value depend on the draws
     (0.575, 0.696)
     """
-    checks.random_key(key)
-    checks.level(level)
-    checks.whole("num_resamples", num_resamples, least_draws(level), f" at level {level}")
+    checks.at_least("num_resamples", num_resamples, least_draws(level), f" at level {level}")
     for metric in metrics.values():
         if not has_noise_bound(metric):
             raise ValueError(
@@ -148,12 +150,8 @@ def noise_bound(
             bounds[name] = _bound_of_path(metric, evaluation, level, **options)
             continue
         bins = bins_of(metric)
-        if bins not in gaps and metric.name == "classwise_ece":
-            gaps[bins] = next(
-                gaps_of_classes(metric, evaluation, draws_at_a_time=num_resamples, **options)
-            )
-        elif bins not in gaps:
-            gaps[bins] = gaps_of_top_label(metric, evaluation, **options)
+        if bins not in gaps:
+            gaps[bins] = gaps_of(metric, evaluation, **options)
         bounds[name] = _bound(metric, gaps[bins], level)
     return bounds
 
@@ -163,7 +161,7 @@ def least_draws(level: float) -> int:
     return math.ceil(round(2 / (1 - level), 6))
 
 
-def has_noise_bound(metric: Metric[..., Any]) -> bool:
+def has_noise_bound(metric: AnyMetric) -> bool:
     """Check whether `noise_bound` takes a metric with these options."""
     options = metric.defaults() | dict(metric.options)
     released = "released" in options.values() or options.get("zero_counts") is False
@@ -184,15 +182,15 @@ class _Norm(NamedTuple):
     """
 
     combine: str
-    scale: Callable[[Cells], Cells]
+    scale: Callable[[Column], Column]
     size: Callable[[Any], Any] = np.abs
 
 
-def _inverse(share: Cells) -> Cells:
+def _inverse(share: Column) -> Column:
     return np.where(share > 0, 1 / np.where(share > 0, share, 1), 0)
 
 
-def _mean_inverse(share: Cells) -> Cells:
+def _mean_inverse(share: Column) -> Column:
     return _inverse(share) / np.sum(share > 0)
 
 
@@ -208,48 +206,93 @@ _NORMS = {
     "rms_calibration_error": _Norm("root", _inverse),
 }
 
+# --------------------------------------------------------------------------------------------
+# Errors without bins: running sums.
+
+_PATH_ENTRIES = 2**22  # of draws at a time
+_RANGE = 2.5  # the .95 quantile of the range of a Brownian motion on [0, 1]
+
+Values = Callable[[Any], Any]
+
+PATHS: dict[str, Values] = {
+    "ecce": lambda path: np.ptp(path, axis=-1),
+    "ks_error": lambda path: np.max(np.abs(path), axis=-1),
+}
+
+
+def _paths(residuals: Matrix, ends: Indices) -> Matrix:
+    """Compute the running sums at the last example of each confidence, from 0 on."""
+    sums = np.cumsum(residuals, axis=1)[:, ends] / residuals.shape[1]
+    return np.pad(sums, ((0, 0), (1, 0)))
+
+
+def _noise_near(name: str, path: Column, value: float, margin: float) -> Values:
+    """Return the function that computes the largest noise at the places that may attain D."""
+    if name == "ks_error":
+        up, down = path >= value - margin, path <= margin - value
+        ends = np.any(up), np.any(down)
+        return lambda noise: np.max(
+            [
+                np.max(sign * noise[:, near], axis=1)
+                for sign, near, some in zip((1, -1), (up, down), ends, strict=True)
+                if some
+            ],
+            axis=0,
+        )
+    up, down = path >= np.max(path) - margin, path <= np.min(path) + margin
+    return lambda noise: np.max(noise[:, up], axis=1) - np.min(noise[:, down], axis=1)
+
+
+def _signs(
+    key: Array, cluster: Clusters | None, num_rows: int, num_resamples: int
+) -> Iterator[Matrix]:
+    """Draw a sign for each example, the same within a cluster, some draws at a time."""
+    num_signs = num_rows if cluster is None else int(np.max(cluster)) + 1
+    step = max(1, min(num_resamples, _PATH_ENTRIES // num_rows))
+    for number, start in enumerate(range(0, num_resamples, step)):
+        count = min(step, num_resamples - start)
+        drawn = p_values.signs(jax.random.fold_in(key, number), count, num_signs)
+        yield drawn if cluster is None else drawn[:, cluster]
+
 
 BOUNDED = (*_NORMS, *PATHS)
 
 
-def _value(norm: _Norm, scale: Cells, gap: Any) -> Any:
-    if gap.ndim == 2:
-        return _by_chunk(functools.partial(_value_of_rows, norm, scale), gap)
-    return _value_of_rows(norm, scale, gap)
+def _values(norm: _Norm, scale: Column, gaps: Matrix) -> Column:
+    """Compute the norm of every draw of the gaps."""
+
+    def values(draws: Matrix) -> Column:
+        size = norm.size(draws)
+        if norm.combine == "max":
+            return np.max(scale * size, axis=-1)
+        return size @ scale if norm.combine == "sum" else np.sqrt(np.square(size) @ scale)
+
+    return _by_chunk(values, gaps)
 
 
-def _by_chunk(
-    function: Callable[[Draws], Float[np.ndarray, " draws"]], draws: Draws
-) -> Float[np.ndarray, " draws"]:
+def _by_chunk(function: Callable[[Matrix], Column], draws: Matrix) -> Column:
     """Apply a function to few draws at a time, to keep the intermediate arrays small."""
     step = max(1, _ENTRIES // draws.shape[1])
     parts = [function(draws[start : start + step]) for start in range(0, len(draws), step)]
     return np.concatenate(parts)
 
 
-def _value_of_rows(norm: _Norm, scale: Cells, gap: Any) -> Any:
-    size = norm.size(gap)
-    if norm.combine == "max":
-        return np.max(scale * size, axis=-1)
-    return size @ scale if norm.combine == "sum" else np.sqrt(np.square(size) @ scale)
-
-
-def _excess(norm: _Norm, scale: Cells, gaps: BinGaps) -> Float[np.ndarray, " draws"]:
+def _excess(norm: _Norm, scale: Column, gaps: BinGaps) -> Column:
     """Compute how much noise can increase the value, for every draw of the noise."""
     if norm.combine != "sum":
-        return _value(norm, scale, gaps.noise)
+        return _values(norm, scale, gaps.noise)
     certain = np.abs(gaps.gap) > np.sqrt(np.log(gaps.num_rows) * gaps.variance)
     # The size of a certain gap changes linearly, with the slope -1, 0 or 1.
     sign = np.sign(gaps.gap)
     slope = norm.size(sign) * sign
 
-    def excess(noise: Draws) -> Float[np.ndarray, " draws"]:
+    def excess(noise: Matrix) -> Column:
         return np.where(certain[None], slope * noise, norm.size(noise)) @ scale
 
     return _by_chunk(excess, gaps.noise)
 
 
-def _upper_end(norm: _Norm, scale: Cells, gaps: BinGaps, value: float, z: float) -> float:
+def _upper_end(norm: _Norm, scale: Column, gaps: BinGaps, value: float, z: float) -> float:
     sign = np.sign(gaps.gap)
     if norm.combine == "max":  # a bound for every bin; one bin attains the true maximum
         sizes, largest = scale * norm.size(gaps.gap), scale * gaps.design
@@ -270,58 +313,72 @@ def _wilson(value: Any, moment: Any, largest: Any, num_rows: int, z: float) -> A
     return value + z * (half + np.sqrt(moment + np.square(half)))
 
 
-def _bound(metric: Metric[..., Any], gaps: BinGaps, level: float) -> NoiseBound:
+def _bound(metric: AnyMetric, gaps: BinGaps, level: float) -> NoiseBound:
     norm = _NORMS[metric.name]
     scale = norm.scale(gaps.share) / gaps.num_classes
-    value = float(_value(norm, scale, gaps.gap))
+    value = float(_values(norm, scale, gaps.gap[None])[0])
+    null, ranked = (_values(norm, scale, draws) for draws in (gaps.null, gaps.ranked))
     # Sums over all classes are of the size of 1, as the slack of ties assumes.
-    sums = gaps.num_classes * value, gaps.num_classes * _value(norm, scale, gaps.ranked)
-    p_value = p_of_draws(*sums)
-    upper = functools.partial(_upper_end, norm, scale, gaps, value)
-    null = _value(norm, scale, gaps.null)
-    return _of_draws(value, p_value, null, _excess(norm, scale, gaps), upper, level)
+    p_value = p_values.p_of_draws(gaps.num_classes * value, gaps.num_classes * ranked)
+    high = _upper_end(norm, scale, gaps, value, _quantile(level))
+    return _of_draws(value, high, p_value, null, _excess(norm, scale, gaps), level)
 
 
 def _bound_of_path(
-    metric: Metric[..., Any], evaluation: Evaluation, level: float, **options: Any
+    metric: AnyMetric, evaluation: Evaluation, level: float, key: Array, num_resamples: int
 ) -> NoiseBound:
+    """Compute the error without bins and draw its noise, on the host in float64."""
     excluded = (metric.defaults() | dict(metric.options))["excluded_class"]
-    noise = path_noise(metric.name, evaluation, excluded, **options)
-    p_value = p_of_draws(noise.value, noise.null)
-    upper = functools.partial(_wilson, noise.value, noise.moment, 1.0, noise.num_rows)
+    confidence, hit = evaluation.top_label(excluded)
+    order = in_order(confidence, hit)
+    confidence, hit = confidence[order], hit[order]
+    cluster = None if evaluation.cluster is None else evaluation.cluster[order]
+    residual, size = confidence - hit, PATHS[metric.name]
+    ends = np.flatnonzero(np.diff(confidence, append=np.inf))
+    n = len(hit)
+    path = _paths(residual[None], ends)[0]
+    value = float(size(path))
+    spread = np.sum(confidence * (1 - confidence))
+    moment = float(np.maximum(np.sum(np.square(residual)), spread)) / n**2
+    near = _noise_near(metric.name, path, value, _RANGE * np.sqrt(moment))
+    key_of_hits, key_of_signs = jax.random.split(key)
+    null, excess = [], []
+    for flips in _signs(key_of_signs, cluster, n, num_resamples):
+        noise = _paths(flips * residual, ends)
+        excess.append(near(noise))
+        if cluster is not None:
+            null.append(size(noise))
+    if cluster is None:
+        for hits in p_values.hits_in_chunks(key_of_hits, confidence, num_resamples):
+            null.append(size(_paths(confidence - hits, ends)))
+    of_null, of_noise = np.concatenate(null), np.concatenate(excess)
+    high = _wilson(value, moment, 1.0, n, _quantile(level))
     # Draws of a calibrated model contain errors that are too rare to be in the data.
-    excess = np.maximum(np.sort(noise.excess), np.sort(noise.null))
-    return _of_draws(noise.value, p_value, noise.null, excess, upper, level)
+    of_noise = np.maximum(np.sort(of_noise), np.sort(of_null))
+    return _of_draws(value, high, p_values.p_of_draws(value, of_null), of_null, of_noise, level)
+
+
+def _quantile(level: float) -> float:
+    return NormalDist().inv_cdf((1 + level) / 2)
 
 
 def _of_draws(
-    value: float,
-    p_value: float,
-    null: Float[np.ndarray, " draws"],
-    excess: Float[np.ndarray, " draws"],
-    upper: Callable[[float], Any],
-    level: float,
+    value: float, high: Any, p_value: float, null: Column, excess: Column, level: float
 ) -> NoiseBound:
     """Build the bound from draws of a calibrated model and of the noise.
 
     Args:
       value: the measured error.
+      high: the upper end.
       p_value: the p-value of a calibrated model.
       null: draws of the error of a calibrated model.
       excess: draws of how much noise can increase the error.
-      upper: computes the upper end from a quantile of the normal distribution.
       level: the nominal coverage.
     """
-    tail = (1 - level) / 2
-    low = value - float(np.quantile(excess, 1 - tail))
-    high = float(upper(NormalDist().inv_cdf(1 - tail)))
-    return NoiseBound(
-        value=value,
-        low=0.0 if p_value >= tail else float(np.clip(low, 0, value)),
-        high=float(np.clip(high, 0, 1)),
-        floor=float(np.mean(null)),
-        p_value=p_value,
-    )
+    low = 0.0
+    if p_value < (1 - level) / 2:
+        low = float(np.clip(value - np.quantile(excess, (1 + level) / 2), 0, value))
+    return NoiseBound(value, low, float(np.clip(high, 0, 1)), float(np.mean(null)), p_value)
 
 
 _SHARES = ("accuracy", "top_k", "error")  # of the examples
@@ -363,7 +420,7 @@ def _plain(value: Any) -> Any:
 @checks.needs_key
 @one_or_several
 def estimates(
-    metrics: Mapping[str, Metric[..., Any]],
+    metrics: Metrics,
     logits: Any,
     labels: Any = None,
     weights: Any = None,
@@ -402,10 +459,7 @@ def estimates(
       clusters: see `bootstrap`.
       max_bytes: see `bootstrap`.
     """
-    checks.level(level)
     checks.one_of("method", method, ("valid", *INTERVALS))
-    checks.random_key(key)
-    checks.whole("num_resamples", num_resamples)
     checks.at_least("max_bytes", max_bytes, 1)
     evaluation = evaluated("estimates", logits, labels, weights, clusters)
     by_name: dict[str, Estimate] = {}
@@ -417,18 +471,11 @@ def estimates(
         dtype = wide(evaluation.logits.dtype)  # as of other metrics
         for name, bound in bounds.items():
             value, low, high = (jax.device_put(np.asarray(part, dtype)) for part in bound[:3])
-            kind = "noise bound"
-            by_name[name] = Estimate(value, low, high, kind, bound.floor, bound.p_value)
+            by_name[name] = Estimate(value, low, high, "noise bound", *bound[3:])
     others = {name: metric for name, metric in metrics.items() if name not in by_name}
     if others:
-        samples = bootstrap(
-            others,
-            evaluation,
-            key=key,
-            num_resamples=num_resamples,
-            by_class=by_class,
-            max_bytes=max_bytes,
-        )
+        how: dict[str, Any] = dict(by_class=by_class, max_bytes=max_bytes)
+        samples = bootstrap(others, evaluation, key=key, num_resamples=num_resamples, **how)
         values, units = evaluation.values(others), num_units(evaluation)
         for name, metric in others.items():
             by_name[name] = of_samples(metric, values[name], samples[name], level, method, units)
@@ -436,12 +483,7 @@ def estimates(
 
 
 def of_samples(
-    metric: Metric[..., Any],
-    value: PyTree,
-    samples: PyTree,
-    level: float,
-    method: str,
-    units: float,
+    metric: AnyMetric, value: PyTree, samples: PyTree, level: float, method: str, units: float
 ) -> Estimate:
     r"""Compute the interval of a metric from resampled values.
 

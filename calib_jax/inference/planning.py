@@ -50,24 +50,17 @@ from collections.abc import Mapping
 from statistics import NormalDist
 from typing import Any, NamedTuple, cast
 
-import jax
 import numpy as np
 
 from calib_jax.core import checks, population
-from calib_jax.core.types import Array, Labels, Logits
+from calib_jax.core.types import Array
 from calib_jax.core.values import is_stated
 from calib_jax.inference.ce2 import influence_on_temperature
-from calib_jax.inference.evaluation import (
-    Evaluation,
-    evaluated,
-    independent,
-    of_few_shapes,
-    on_same_examples,
-)
-from calib_jax.inference.normal import Column, holm, paired_test
+from calib_jax.inference.evaluation import Evaluation, on_same_examples
+from calib_jax.inference.p_values import Column, holm, paired_test
 from calib_jax.inference.squared_error import Binned, binned, share, shared
 from calib_jax.metrics.averages import brier, nll
-from calib_jax.metrics.contract.metric import Metric
+from calib_jax.metrics.contract.metric import AnyMetric
 from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.contract.terms import Columns
 
@@ -139,26 +132,18 @@ def rows_needed(
     >>> inference.rows_needed(logits, labels, ece=0.02, temperature=0.05)
     RowsNeeded(ece=8696, error_difference=39840, ece_difference=21491, temperature=1133)
     """
-    asked = {
-        "ece": ece,
-        "error_difference": error_difference,
-        "ece_difference": ece_difference,
-        "temperature": temperature,
-        "size": size,
-        "power": power,
-    }
+    asked = dict(ece=ece, error_difference=error_difference, ece_difference=ece_difference)
+    asked |= dict(temperature=temperature, size=size, power=power)
     for name, value in asked.items():
         if value is not None and not 0 < value < 1:
             raise ValueError(
                 f"rows_needed: {name} must be a fraction between 0 and 1, got {value}."
             )
     checks.level(level)
-    if other is None:
-        models = [evaluated("rows_needed", logits, labels, weights)]
-    else:
-        models = on_same_examples("rows_needed", (logits, other), labels, weights)
+    given = (logits,) if other is None else (logits, other)
+    models = on_same_examples("rows_needed", given, labels, weights)
     for model in models:
-        independent("rows_needed", model)
+        model.refuse_clusters("rows_needed")
     bins = [binned(model, num_bins=num_bins) for model in models]
     normal = NormalDist()
     effect = normal.inv_cdf(1 - size / 2) + normal.inv_cdf(power)
@@ -326,8 +311,7 @@ def ranks(
 
 def _losses_of(name: str, score: str, evaluation: Evaluation) -> Column:
     """Compute the score of each example."""
-    function = functools.partial(_losses, _SCORES[score])
-    column = of_few_shapes(function, evaluation.copies.logits, evaluation.copies.labels)
+    column = evaluation.columns(_losses, _SCORES[score])
     infinite = int(np.sum(np.isinf(column)))
     if infinite:
         raise ValueError(
@@ -337,8 +321,6 @@ def _losses_of(name: str, score: str, evaluation: Evaluation) -> Column:
     return np.asarray(column, np.float64)
 
 
-@functools.partial(jax.jit, static_argnums=0)
-def _losses(metric: Metric[..., Any], logits: Logits, labels: Labels) -> Array:
-    terms = metric.terms_of(Predictions(logits, labels))
-    (column,) = cast(Columns, terms).values.values()
+def _losses(view: Predictions, metric: AnyMetric) -> Array:
+    (column,) = cast(Columns, metric.terms_of(view)).values.values()
     return column

@@ -68,12 +68,11 @@ from statistics import NormalDist
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
-from jaxtyping import Float, Integer
 
 from calib_jax.core import checks
-from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, runs_of
-from calib_jax.inference.gaps import memberships
-from calib_jax.inference.normal import LEAST_UNITS, Column, normal_test, sums_of
+from calib_jax.inference.evaluation import Evaluation, evaluated, runs_of_two
+from calib_jax.inference.gaps import memberships, sums_of_units
+from calib_jax.inference.p_values import LEAST_UNITS, Column, Indices, Matrix, normal_test
 from calib_jax.metrics.fixed_bins import ece
 
 # The default number of bins is accepted for any number of examples.
@@ -152,7 +151,7 @@ def debiased_squared_error(
     return interval_of([(1.0, binned(evaluation, num_bins=num_bins))], level)
 
 
-def interval_of(models: Sequence[tuple[float, Binned]], level: float) -> SquaredError:
+def interval_of(models: Models, level: float) -> SquaredError:
     """Compute a weighted mean of errors with the interval of Sun et al., widened at both ends."""
     _, value, linear, degenerate, _, _, largest = moments(models)
     if math.isnan(value + linear):
@@ -169,10 +168,10 @@ def interval_of(models: Sequence[tuple[float, Binned]], level: float) -> Squared
         low = positive / 2
     else:
         low = max(0.0, positive - z_one * step)
-    reach = wilson_reach(models, z_two)
-    low = min(low, max(0.0, positive - reach.below))
+    below, above = wilson_reach(models, z_two)
+    low = min(low, max(0.0, positive - below))
     # The second term is exact for a single bin, and small beside the first for many.
-    high = positive + max(z_two * step + (1 + z_two**2) * largest, reach.above + largest)
+    high = positive + max(z_two * step + (1 + z_two**2) * largest, above + largest)
     high = min(1.0, high)
     return SquaredError(value, low, high, *map(math.sqrt, (positive, low, high)))
 
@@ -241,12 +240,9 @@ def compare_calibration(
     (-0.079, True)
     """
     checks.level(level)
-
-    runs_a, runs_b = runs_of(logits_a), runs_of(logits_b)
-    models = [*runs_a, *runs_b]
-    runs = on_same_examples("compare_calibration", models, labels, weights, clusters)
+    runs, cut = runs_of_two("compare_calibration", logits_a, logits_b, labels, weights, clusters)
     bins = [binned_for_pairs(run, num_bins) for run in runs]
-    return difference_of_errors(bins[: len(runs_a)], bins[len(runs_a) :], level)
+    return difference_of_errors(bins[:cut], bins[cut:], level)
 
 
 def binned_for_pairs(
@@ -287,9 +283,6 @@ def difference_of_errors(
 
 MANY_UNITS = 1000  # with fewer, a difference of errors has a wider interval than the normal one
 
-Bins: TypeAlias = Float[np.ndarray, " bins"]
-ClusterSums: TypeAlias = Float[np.ndarray, "clusters bins"]
-
 
 class Binned(NamedTuple):
     """Residuals c - a of all examples, and their sums per bin of equal width.
@@ -308,12 +301,12 @@ class Binned(NamedTuple):
 
     confidence: Column
     residual: Column
-    bin: Integer[np.ndarray, " rows"]
-    size: Bins
-    total: Bins
-    square: Bins
-    spread: Bins
-    in_clusters: tuple[ClusterSums, ClusterSums] | None = None
+    bin: Indices
+    size: Column
+    total: Column
+    square: Column
+    spread: Column
+    in_clusters: tuple[Matrix, Matrix] | None = None
 
     @property
     def value(self) -> float:
@@ -323,9 +316,12 @@ class Binned(NamedTuple):
         return float(debiased_in_clusters(*self.in_clusters))
 
     @property
-    def mean(self) -> Bins:
+    def mean(self) -> Column:
         """The mean residual of each bin, 0 in an empty bin."""
         return self.total / np.maximum(self.size, 1)
+
+
+Models: TypeAlias = Sequence[tuple[float, Binned]]  # with the factors of their errors
 
 
 class Moments(NamedTuple):
@@ -386,14 +382,11 @@ def _binned(evaluation: Evaluation, num_bins: int, excluded_class: int | None) -
     bins = in_bins(confidence, hit, np.argmax(members, axis=1), num_bins)
     if evaluation.cluster is None:
         return bins
-    joint = np.concatenate([members * bins.residual[:, None], members], axis=1)
-    sums, counts = np.split(sums_of(evaluation.cluster, joint), 2, axis=1)
-    return bins._replace(in_clusters=(sums, counts))
+    in_clusters = sums_of_units(members, bins.residual, evaluation.cluster)
+    return bins._replace(in_clusters=in_clusters)
 
 
-def in_bins(
-    confidence: Column, hit: Column, number: Integer[np.ndarray, " rows"], num_bins: int
-) -> Binned:
+def in_bins(confidence: Column, hit: Column, number: Indices, num_bins: int) -> Binned:
     """Sum the residuals of examples in given bins."""
     residual = confidence - hit
     columns = (np.ones_like(residual), residual, np.square(residual), confidence * (1 - confidence))
@@ -401,7 +394,7 @@ def in_bins(
     return Binned(confidence, residual, number, size, total, square, spread)
 
 
-def debiased(size: Bins, total: Any, square: Any) -> Any:
+def debiased(size: Column, total: Any, square: Any) -> Any:
     """Compute the debiased squared error from the sums of each bin; NaN if no bin has two rows."""
     enough = size >= 2
     terms = (np.square(total) - square) / np.where(enough, size - 1, 1)
@@ -409,7 +402,7 @@ def debiased(size: Bins, total: Any, square: Any) -> Any:
     return np.where(np.any(enough), value, np.nan)
 
 
-def debiased_in_clusters(sums: ClusterSums, counts: ClusterSums, total: Any = None) -> Any:
+def debiased_in_clusters(sums: Matrix, counts: Matrix, total: Any = None) -> Any:
     """Compute the debiased squared error from the sums of each cluster; NaN without any pair.
 
     Args:
@@ -423,14 +416,14 @@ def debiased_in_clusters(sums: ClusterSums, counts: ClusterSums, total: Any = No
     return np.where(np.any(factors > 0), value, np.nan)
 
 
-def pair_factors(counts: ClusterSums) -> Bins:
+def pair_factors(counts: Matrix) -> Column:
     """Compute the factor of a product of two clusters' sums in each bin, 0 without two clusters."""
     size = np.sum(counts, axis=0)
     pairs = np.square(size) - np.sum(np.square(counts), axis=0)
     return size / np.sum(size) / np.where(pairs > 0, pairs, np.inf)
 
 
-def moments(models: Sequence[tuple[float, Binned]]) -> Moments:
+def moments(models: Models) -> Moments:
     """Compute the weighted sum of the errors of models on the same examples, and its variances."""
     value = sum(factor * bins.value for factor, bins in models)
     if math.isnan(value):
@@ -441,7 +434,7 @@ def moments(models: Sequence[tuple[float, Binned]]) -> Moments:
     return Moments(len(bins.in_clusters[0]), value, *_of_clusters(models))
 
 
-def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, float, float, float]:
+def _of_rows(models: Models) -> tuple[float, ...]:
     num_rows = len(models[0][1].residual)
     linear = np.zeros(num_rows)
     degenerate = observed = largest = 0.0
@@ -464,7 +457,7 @@ def _of_rows(models: Sequence[tuple[float, Binned]]) -> tuple[float, float, floa
     return of_linear, of_all_zero, of_observed, _scarcity(models), float(largest)
 
 
-def share(bins: Binned) -> Bins:
+def share(bins: Binned) -> Column:
     """Compute 1 / size of each bin; 0 for bins with one example, which the error leaves out."""
     return np.where(bins.size >= 2, 1 / np.maximum(bins.size, 1), 0)
 
@@ -477,7 +470,7 @@ def shared(a: Binned, b: Binned) -> float:
     return float(np.sum(np.square(products.reshape(num_bins, num_bins)) * sizes))
 
 
-def _scarcity(models: Sequence[tuple[float, Binned]]) -> float:
+def _scarcity(models: Models) -> float:
     r"""Compute the variance that three further hits and three further errors add to `linear`.
 
     A hit moves the sum by its influence $g_i / n = \sum_m 2 f_m \bar r^m_{b(i)} / n$. The variance
@@ -501,14 +494,7 @@ def _scarcity(models: Sequence[tuple[float, Binned]]) -> float:
     return added * float(np.mean(np.square(influence))) / num_rows
 
 
-class Reach(NamedTuple):
-    """How far a sum of squared errors can lie below and above its estimate."""
-
-    below: float
-    above: float
-
-
-def wilson_reach(models: Sequence[tuple[float, Binned]], z: float) -> Reach:
+def wilson_reach(models: Models, z: float) -> tuple[float, float]:
     r"""Bound the sum of errors by the score intervals of the accuracy in each bin.
 
     A score interval keeps its level where errors are rare, because it uses the variance at the
@@ -537,12 +523,10 @@ def wilson_reach(models: Sequence[tuple[float, Binned]], z: float) -> Reach:
         weight = factor * np.where(occupied, bins.size / np.sum(bins.size), 0)
         below += math.sqrt(np.sum(np.square(weight * (gap**2 - np.minimum(least**2, gap**2)))))
         above += math.sqrt(np.sum(np.square(weight * (np.maximum(most**2, gap**2) - gap**2))))
-    return Reach(below, above)
+    return below, above
 
 
-def _of_clusters(
-    models: Sequence[tuple[float, Binned]],
-) -> tuple[float, float, float, float, float]:
+def _of_clusters(models: Models) -> tuple[float, ...]:
     columns, factors, linear, largest = [], [], [], 0.0
     for factor, bins in models:
         sums, counts = bins.in_clusters or (np.zeros((0, 0)),) * 2

@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax.inference import draws as null_draws
+from calib_jax.inference import p_values as null_draws
 
 from .simulations import simulated
 
