@@ -208,7 +208,7 @@ class Excess(NamedTuple):
 
     value: float
     sign: Column
-    certain: Column
+    certain: np.ndarray
     variance: Column
     sums: Matrix
     size: Column
@@ -278,19 +278,19 @@ def _difference_of_eces(runs: Sequence[Excess], cut: int, level: float) -> EceDi
     return EceDifference(value, clipped(low, -1.0, 1.0), clipped(high, -1.0, 1.0), ece_a, ece_b)
 
 
-def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Matrix, Column, Column]:
+def _noise_of_mean(runs: Sequence[Excess]) -> tuple[Matrix, Column, np.ndarray]:
     """Concatenate the bins of runs, whose mean ECE is the sum of all sizes over the runs."""
     noise = np.concatenate([np.asarray(run.noise) / len(runs) for run in runs], axis=1)
     sign, certain = (np.concatenate(part) for part in list(zip(*runs, strict=True))[1:3])
     return noise, sign, certain
 
 
-def _most(noise: Matrix, sign: Column, certain: Column) -> Column:
+def _most(noise: Matrix, sign: Column, certain: np.ndarray) -> Column:
     """Bound from above how much noise increases an ECE."""
     return np.sum(np.where(certain, sign * noise, np.abs(noise)), axis=1)
 
 
-def _least(noise: Matrix, sign: Column, certain: Column, other: Column) -> Column:
+def _least(noise: Matrix, sign: Column, certain: np.ndarray, other: Column) -> Column:
     """Bound from below how much noise increases an ECE, for a difference from another bound.
 
     A true gap whose sign is uncertain may have either sign: the sign that makes the difference
