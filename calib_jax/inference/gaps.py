@@ -23,9 +23,9 @@ from calib_jax.core.types import Array
 from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, in_order
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
+from calib_jax.metrics.bins import confidence_bins
 from calib_jax.metrics.contract.metric import AnyMetric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.fixed_bins import confidence_bins
 
 _RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
 

@@ -28,7 +28,7 @@ from calib_jax.core.numerics import is_true_class
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, Vector
-from calib_jax.metrics.contract.ranked import Ranked, ScoredClasses, ranked_if_scored
+from calib_jax.metrics.contract import terms as contract
 from calib_jax.metrics.contract.terms import ClassGaps, Columns, Kept, Terms
 
 PER_KEY = 4  # resamples
@@ -187,15 +187,15 @@ def prepared(terms: Terms, weights: Vector, entries: Entries) -> Prepared:
         return _linear(_statistics_of_rows(terms, weights))
     if isinstance(terms, Kept) and "score" in terms.columns:
         values = {name: column for name, column in terms.columns.items() if name != "score"}
-        ranked, order = Ranked.sort(terms.columns["score"], weights, values)
+        ranked, order = contract.Ranked.sort(terms.columns["score"], weights, values)
         return Prepared(none, lambda c, _: ranked.reweighed(c[order] * ranked.weight))
     if isinstance(terms, Kept) and "scores" in terms.columns:
-        classes = ScoredClasses.of(terms.weigh(weights)).sorted_once()
+        classes = contract.ScoredClasses.of(terms.weigh(weights)).sorted_once()
         return Prepared(none, lambda c, _: classes.reweighed(c * classes.weight))
     if isinstance(terms, Kept):
         rows = terms.weigh(weights)
         return Prepared(none, lambda c, _: Rows(rows.columns | {"weight": c * rows["weight"]}))
-    return Prepared(none, lambda c, _: ranked_if_scored(terms.weigh(c * weights)))
+    return Prepared(none, lambda c, _: contract.ranked_if_scored(terms.weigh(c * weights)))
 
 
 def _has_few_columns(terms: Columns) -> bool:

@@ -73,7 +73,7 @@ from calib_jax.core import checks
 from calib_jax.inference.evaluation import Evaluation, evaluated, runs_of_two
 from calib_jax.inference.gaps import memberships, sums_of_units
 from calib_jax.inference.p_values import LEAST_UNITS, Column, Indices, Matrix, normal_test
-from calib_jax.metrics.fixed_bins import ece
+from calib_jax.metrics.bins import ece
 
 # The default number of bins is accepted for any number of examples.
 _ALWAYS_ALLOWED = 15

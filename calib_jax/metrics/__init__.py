@@ -24,6 +24,20 @@ from calib_jax.metrics.averages import ranked_probability_score as ranked_probab
 from calib_jax.metrics.averages import sharpness as sharpness
 from calib_jax.metrics.averages import signed_gap as signed_gap
 from calib_jax.metrics.averages import top_k as top_k
+from calib_jax.metrics.bins import (
+    adaptive_debiased_rms_calibration_error as adaptive_debiased_rms_calibration_error,
+)
+from calib_jax.metrics.bins import adaptive_ece as adaptive_ece
+from calib_jax.metrics.bins import adaptive_mce as adaptive_mce
+from calib_jax.metrics.bins import average_calibration_error as average_calibration_error
+from calib_jax.metrics.bins import brier_decomposition as brier_decomposition
+from calib_jax.metrics.bins import debiased_rms_calibration_error as debiased_rms_calibration_error
+from calib_jax.metrics.bins import ece as ece
+from calib_jax.metrics.bins import mce as mce
+from calib_jax.metrics.bins import mmce_script as mmce_script
+from calib_jax.metrics.bins import overconfidence as overconfidence
+from calib_jax.metrics.bins import rms_calibration_error as rms_calibration_error
+from calib_jax.metrics.bins import underconfidence as underconfidence
 from calib_jax.metrics.confusion import confusion_counts as confusion_counts
 from calib_jax.metrics.confusion import frequency_weighted_iou as frequency_weighted_iou
 from calib_jax.metrics.confusion import mean_iou as mean_iou
@@ -45,24 +59,6 @@ from calib_jax.metrics.contract.metric import values_of_stats as values_of_stats
 from calib_jax.metrics.contract.predictions import Predictions as Predictions
 from calib_jax.metrics.contract.terms import Columns as Columns
 from calib_jax.metrics.contract.terms import ratio as ratio
-from calib_jax.metrics.costs import expected_cost as expected_cost
-from calib_jax.metrics.costs import stated_cost as stated_cost
-from calib_jax.metrics.equal_mass import (
-    adaptive_debiased_rms_calibration_error as adaptive_debiased_rms_calibration_error,
-)
-from calib_jax.metrics.equal_mass import adaptive_ece as adaptive_ece
-from calib_jax.metrics.equal_mass import adaptive_mce as adaptive_mce
-from calib_jax.metrics.equal_mass import (
-    debiased_rms_calibration_error as debiased_rms_calibration_error,
-)
-from calib_jax.metrics.fixed_bins import average_calibration_error as average_calibration_error
-from calib_jax.metrics.fixed_bins import brier_decomposition as brier_decomposition
-from calib_jax.metrics.fixed_bins import ece as ece
-from calib_jax.metrics.fixed_bins import mce as mce
-from calib_jax.metrics.fixed_bins import mmce_script as mmce_script
-from calib_jax.metrics.fixed_bins import overconfidence as overconfidence
-from calib_jax.metrics.fixed_bins import rms_calibration_error as rms_calibration_error
-from calib_jax.metrics.fixed_bins import underconfidence as underconfidence
 from calib_jax.metrics.ranking import auroc as auroc
 from calib_jax.metrics.ranking import average_precision as average_precision
 from calib_jax.metrics.ranking import in_and_out as in_and_out
@@ -87,8 +83,10 @@ from calib_jax.metrics.selective import confidence_auroc as confidence_auroc
 from calib_jax.metrics.selective import confident_set as confident_set
 from calib_jax.metrics.selective import coverage_at_risk as coverage_at_risk
 from calib_jax.metrics.selective import excess_aurc as excess_aurc
+from calib_jax.metrics.selective import expected_cost as expected_cost
 from calib_jax.metrics.selective import risk_at_coverage as risk_at_coverage
 from calib_jax.metrics.selective import selective_accuracy as selective_accuracy
+from calib_jax.metrics.selective import stated_cost as stated_cost
 from calib_jax.metrics.stream import Stream as Stream
 from calib_jax.metrics.without_bins import cutoff_error as cutoff_error
 from calib_jax.metrics.without_bins import ecce as ecce

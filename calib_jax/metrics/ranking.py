@@ -34,11 +34,10 @@ from jax import lax
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
-from calib_jax.metrics.contract import ranked as curves
+from calib_jax.metrics.contract import terms as curves
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.ranked import Ranked, ScoredClasses
-from calib_jax.metrics.contract.terms import Kept, ratio
+from calib_jax.metrics.contract.terms import Kept, Ranked, ScoredClasses, ratio
 
 
 def _odds(predictions: Predictions) -> Kept:

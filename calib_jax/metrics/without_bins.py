@@ -13,11 +13,10 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import is_true_class, log_probabilities, true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Number, Scalar, Vector
+from calib_jax.metrics.bins import confidences
 from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
 from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.ranked import Ranked, points
-from calib_jax.metrics.contract.terms import Columns, Kept, ratio
-from calib_jax.metrics.equal_mass import confidences
+from calib_jax.metrics.contract.terms import Columns, Kept, Ranked, points, ratio
 from calib_jax.metrics.refinement import implicit_root
 
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax.core.statistics import Rows
-from calib_jax.metrics.contract.ranked import Ranked, ScoredClasses
+from calib_jax.metrics.contract.terms import Ranked, ScoredClasses
 
 
 @jax.jit

@@ -13,7 +13,7 @@ from calib_jax.core.statistics import Sums
 from . import reference
 
 MEMBERS = {name: one for name, one in metrics.catalogue().items() if hasattr(reference, name)}
-FAMILIES = ("averages", "confusion", "equal_mass", "fixed_bins", "reliability")
+FAMILIES = ("averages", "bins", "confusion", "reliability")
 
 # Options beside the defaults, each of which changes the value of this sample.
 OPTIONS = [

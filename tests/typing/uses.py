@@ -18,7 +18,7 @@ import optax
 import calib_jax
 from calib_jax import calibrators, data, inference, losses, metrics, models, plots, report, train
 from calib_jax.inference.noise_bound import NoiseBound
-from calib_jax.metrics.fixed_bins import BrierParts
+from calib_jax.metrics.bins import BrierParts
 
 logits = jnp.zeros((3, 2))
 labels = jnp.zeros(3, int)

@@ -45,8 +45,7 @@ from calib_jax.core.rows import present
 from calib_jax.core.statistics import Joint, Stat
 from calib_jax.core.types import ArrayLike
 from calib_jax.metrics.contract.predictions import Predictions, stats_in_blocks
-from calib_jax.metrics.contract.ranked import ranked_if_scored
-from calib_jax.metrics.contract.terms import Terms
+from calib_jax.metrics.contract.terms import Terms, ranked_if_scored
 
 # The arguments of every metric. Labels are missing beside a `Stated`, which holds its own.
 Logits: TypeAlias = ArrayLike | values.Stated

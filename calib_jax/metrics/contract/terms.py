@@ -7,6 +7,11 @@ computes them once.
     Columns    values of each example, summed in one of several cells     -> Sums
     ClassGaps  probability minus occurrence, per class and bin            -> Sums
     Kept       values of each example, kept, and perhaps sorted later        -> Rows
+
+*Rows sorted by score*, with rows of equal score treated as one group. Examples of equal confidence
+(a saturated softmax produces thousands) have no order. Cumulative values, such as a risk-coverage
+curve, are therefore read only at the end of each group. They depend neither on the order of the
+rows nor on whether an example is given k times or once with weight k.
 """
 
 from __future__ import annotations
@@ -16,13 +21,15 @@ from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
-from jaxtyping import Integer
+import numpy as np
+from jax import lax
+from jaxtyping import Float, Integer
 
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
 from calib_jax.core.numerics import true_class, valid, wide
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Sums
-from calib_jax.core.types import Array, Labels, PerClass, Weights
+from calib_jax.core.types import Array, Labels, PerClass, Scalar, Vector, Weights
 
 STATIC = {"static": True}  # a field that is part of the structure, not an array
 
@@ -135,3 +142,208 @@ def ratio(total: Any, weight: Any) -> Any:
     """Divide a total by its weight; NaN where the weight is 0."""
     weighed = weight > 0
     return jnp.where(weighed, total / jnp.where(weighed, weight, 1), jnp.nan)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Ranked:
+    """Rows in ascending order of their score.
+
+    Attributes:
+      score: `[rows]`; `inf` in rows of original weight 0, which come last.
+      values: name -> `[rows]`.
+      weight: `[rows]`; may be 0 anywhere.
+    """
+
+    score: Vector
+    values: dict[str, Vector]
+    weight: Vector
+
+    @classmethod
+    def of(cls, rows: Rows) -> Ranked:
+        """Sort the rows of a statistic."""
+        columns = {name: jnp.asarray(column) for name, column in rows.columns.items()}
+        score, weight = columns.pop("score"), columns.pop("weight")
+        if len(columns) > 1 or any(
+            c.dtype != jnp.float32 for c in (score, weight, *columns.values())
+        ):
+            return cls.sort(score, weight, columns)[0]
+        ((name, column),) = columns.items()
+        score, column, weight = _sorted_rows(score, column, weight)
+        return cls(score, {name: column}, weight)
+
+    @classmethod
+    def sort(
+        cls, score: Vector, weight: Vector, values: dict[str, Vector]
+    ) -> tuple[Ranked, Integer[Array, " rows"]]:
+        """Sort by score; also return the order, where sorted row i was row `order[i]`."""
+        counts = weight > 0
+        score = jnp.where(counts, score, jnp.inf)
+        order = jnp.argsort(score)
+        values = {name: jnp.where(counts, column, 0)[order] for name, column in values.items()}
+        return cls(score[order], values, jnp.where(counts, weight, 0)[order]), order
+
+    def __getitem__(self, name: str) -> Vector:
+        return self.values[name]
+
+    def reweighed(self, weight: Vector) -> Ranked:
+        """Replace the weights of the sorted rows; a weight of 0 must stay 0."""
+        return dataclasses.replace(self, weight=weight)
+
+
+# --------------------------------------------------------------------------------------------
+# One sort of one number per row, which is several times faster than a sort of indices.
+
+_Columns = tuple[Vector, Vector, Vector]  # score, value, weight
+_ABSENT = np.uint32(2**32 - 1)
+
+
+@jax.custom_jvp
+def _sorted_rows(score: Vector, value: Vector, weight: Vector) -> _Columns:
+    """Sort float32 rows by score; present rows of one weight and values 0 or 1 need one key."""
+    present = weight > 0
+    plain = (score >= 0) & ((value == 0) | (value == 1)) & (weight == jnp.max(weight))
+    return lax.cond(jnp.all(plain | ~present), _by_key, _by_order, score, value, weight)
+
+
+@_sorted_rows.defjvp
+def _sorted_rows_jvp(primals: _Columns, tangents: _Columns) -> tuple[_Columns, _Columns]:
+    return jax.jvp(_by_order, primals, tangents)  # a key of bits has no derivative
+
+
+def _by_order(score: Vector, value: Vector, weight: Vector) -> _Columns:
+    ranked, _ = Ranked.sort(score, weight, {"": value})
+    return ranked.score, ranked[""], ranked.weight
+
+
+def _by_key(score: Vector, value: Vector, weight: Vector) -> _Columns:
+    """Sort by the bits of the score, which increase with scores from 0 on.
+
+    The sign bit of such a score is 0, so a shift by one bit makes room for the value.
+    """
+    bits = lax.bitcast_convert_type(score, jnp.uint32) << 1
+    key = lax.sort(jnp.where(weight > 0, bits | value.astype(jnp.uint32), _ABSENT))
+    absent = key == _ABSENT
+    return (
+        jnp.where(absent, jnp.inf, lax.bitcast_convert_type(key >> 1, jnp.float32)),
+        jnp.where(absent, 0, (key & 1).astype(jnp.float32)),
+        jnp.where(absent, 0, jnp.max(weight)),
+    )
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class ScoredClasses:
+    """Rows with a score for each of several columns, to be ranked one column at a time.
+
+    Attributes:
+      scores: `[columns, rows]`.
+      column: `[rows]`: the column in which the row is a positive example.
+      weight: `[rows]`; may be 0 anywhere.
+      order: `[columns, rows]`, if the scores are sorted: score i of a column is that of row
+        `order[column, i]`, and `inf` for rows of original weight 0, which come last.
+    """
+
+    scores: Float[Array, "columns rows"]
+    column: Integer[Array, " rows"]
+    weight: Vector
+    order: Integer[Array, "columns rows"] | None = None
+
+    @classmethod
+    def of(cls, rows: Rows) -> ScoredClasses:
+        """Take the rows of a statistic."""
+        scores, column, weight = (jnp.asarray(rows[k]) for k in ("scores", "column", "weight"))
+        return cls(scores.T, column, weight)
+
+    def ranked(self, index: Integer[Array, ""]) -> tuple[Ranked, Vector]:
+        """Select one column: its sorted rows, and 1 where the row is a positive example."""
+        score = self.scores[index]
+        order = slice(None) if self.order is None else self.order[index]
+        positive = (self.column[order] == index).astype(score.dtype)
+        # A NaN score has no rank, so its label carries the NaN into every sum.
+        positive = jnp.where(jnp.isnan(score), jnp.nan, positive)
+        if self.order is not None:
+            return Ranked(score, {}, self.weight[order]), positive
+        ranked = Ranked.of(Rows({"score": score, "positive": positive, "weight": self.weight}))
+        return ranked, ranked["positive"]
+
+    def sorted_once(self) -> ScoredClasses:
+        """Sort by every column, for rows whose weights change."""
+        counts = self.weight > 0
+        score = jnp.where(counts, self.scores, jnp.inf)
+        order = jnp.argsort(score, axis=1)
+        score = jnp.take_along_axis(score, order, axis=1)
+        return ScoredClasses(score, self.column, jnp.where(counts, self.weight, 0), order)
+
+    def reweighed(self, weight: Vector) -> ScoredClasses:
+        """Replace the weights of the rows; a weight of 0 must stay 0."""
+        return dataclasses.replace(self, weight=weight)
+
+
+def ranked_if_scored(stat: Any) -> Any:
+    """Sort scored rows; return any other statistic unchanged, rows as device arrays."""
+    if not isinstance(stat, Rows):
+        return stat
+    if "scores" in stat.columns:
+        return ScoredClasses.of(stat)
+    return Ranked.of(stat) if "score" in stat.columns else jax.tree.map(jnp.asarray, stat)
+
+
+# --------------------------------------------------------------------------------------------
+# Running sums over ranked examples, from which ROC, risk-coverage and KS curves are computed. A
+# curve is linear within a group of equal scores.
+
+
+def points(ranked: Ranked, *columns: Any, from_top: bool) -> tuple[Vector, ...]:
+    """Compute running sums of weight x column up to the end of each row's group of equal scores.
+
+    Args:
+      ranked: the sorted rows.
+      columns: `[rows]`, or a number.
+      from_top: whether to start at the highest score instead of the lowest.
+
+    Returns:
+      For each column the sums `[rows + 1]`, starting with 0. All rows of a group have the same
+      sum, and rows of weight 0 add nothing.
+    """
+    step = -1 if from_top else 1
+    score, weight = ranked.score[::step], ranked.weight[::step]
+    row = jnp.arange(score.shape[0])
+    is_end = jnp.append(score[:-1] != score[1:], True)
+    end = lax.cummin(jnp.where(is_end, row, row[-1]), reverse=True)
+
+    def summed(column: Any) -> Vector:
+        column = jnp.broadcast_to(column, ranked.score.shape)[::step]
+        running = jnp.cumsum(jnp.where(weight > 0, weight * column, 0))
+        return jnp.pad(running[end], (1, 0))
+
+    return tuple(summed(column) for column in columns)
+
+
+def area_under_roc(ranked: Ranked, positive: Vector) -> Scalar:
+    """Compute the share of (positive, negative) pairs in which the positive scores higher.
+
+    Ties count 1/2. NaN without positives or without negatives.
+    """
+    detected, alarms = points(ranked, positive, 1 - positive, from_top=True)
+    return area_under(detected, alarms, detected[-1])
+
+
+def area_under(height: Vector, width: Vector, total: Scalar) -> Scalar:
+    """Compute the area under height / total over width / width[-1], by trapezoids.
+
+    Running sums are subtracted before they are divided. Otherwise a compiler fuses the division
+    with the subtraction, and rows of equal score have steps of rounding errors instead of 0.
+    """
+    steps = ratio(jnp.diff(width), width[-1])
+    return jnp.sum(steps * ratio(height[1:] + height[:-1], total)) / 2
+
+
+def average_precision_of(ranked: Ranked, positive: Vector) -> Scalar:
+    """Compute the mean over positives of the precision at the end of their group of equal scores.
+
+    NaN without positives.
+    """
+    detected, seen = points(ranked, positive, 1, from_top=True)
+    precision = detected / jnp.where(seen > 0, seen, 1)
+    return ratio(jnp.sum(jnp.diff(detected) * precision[1:]), detected[-1])
