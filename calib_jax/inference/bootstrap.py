@@ -118,8 +118,8 @@ def bootstrap(
     known: dict[AnyMetric, Any] = evaluation.once(draws, dict, key)
     missing = {name: metric for name, metric in metrics.items() if metric not in known}
     if missing:
-        options = (num_resamples, by_class, max_bytes)
-        samples = _resampled(tuple(missing.items()), evaluation, key, *options)
+        given = tuple(missing.items()), evaluation, key
+        samples = _resampled(*given, num_resamples, by_class, max_bytes)
         known.update({metric: samples[name] for name, metric in missing.items()})
     return {name: known[metric] for name, metric in metrics.items()}
 
@@ -341,16 +341,12 @@ def paired_bootstrap(
     how: dict[str, Any] = dict(num_resamples=num_resamples, by_class=by_class, max_bytes=max_bytes)
     models = on_same_examples("paired_bootstrap", (logits_a, logits_b), labels, weights, clusters)
     # The same key draws the same resamples.
-    samples = [bootstrap(metrics, model, key=key, **how) for model in models]
-    values = [model.values(metrics) for model in models]
+    drawn = [(model.values(metrics), bootstrap(metrics, model, key=key, **how)) for model in models]
+    errors = {name: interpolation_error(metric, models[0]) for name, metric in metrics.items()}
+    options: dict[str, Any] = dict(level=level, method=method)
     return {
-        name: difference(
-            *((value[name], sample[name]) for value, sample in zip(values, samples, strict=True)),
-            level=level,
-            method=method,
-            error=interpolation_error(metric, models[0]),
-        )
-        for name, metric in metrics.items()
+        name: difference(*((one[name], all_[name]) for one, all_ in drawn), error=error, **options)
+        for name, error in errors.items()
     }
 
 

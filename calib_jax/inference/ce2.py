@@ -320,46 +320,30 @@ def predict_loss(logits: Any, labels: Any, loss: str, **options: Any) -> LossPre
     log_t = math.log(fitted)
     of_fit = influence_on_temperature(z, y, log_t)
 
-    def at(log_t: float) -> _Predicted:
-        return _predicted(population.predicted_logits(z, math.exp(log_t), loss, **options), y)
+    def at(log_t: float) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        logits = population.predicted_logits(z, math.exp(log_t), loss, **options)
+        confidence, right = population.softmax(logits).max(axis=-1), logits.argmax(axis=-1) == y
+        gap, error = (confidence - right).mean(), ce2(confidence, right).value
+        log_t = math.log(population.temperature(logits, y))
+        return logits, confidence, right, np.array([log_t, gap, error])
 
-    middle, low, high = at(log_t), at(log_t - _STEP), at(log_t + _STEP)
-
-    def slope(name: str) -> float:
-        return float(getattr(high, name) - getattr(low, name)) / (2 * _STEP)
+    logits, confidence, right, numbers = at(log_t)
+    slopes = (at(log_t + _STEP)[-1] - at(log_t - _STEP)[-1]) / (2 * _STEP)
 
     def value(number: float, influence: np.ndarray) -> Value:
         return Value(float(number), float(np.std(influence)) / math.sqrt(rows), rows=rows)
 
-    predicted = math.exp(middle.log_t)
-    of_loss = influence_on_temperature(middle.logits, y, middle.log_t) + slope("log_t") * of_fit
-    error = ce2(middle.confidence, middle.right)
-    noise = slope("ce2") * float(np.std(of_fit)) / math.sqrt(rows)
+    predicted = math.exp(numbers[0])
+    of_loss = influence_on_temperature(logits, y, numbers[0]) + slopes[0] * of_fit
+    error = ce2(confidence, right)
+    noise = slopes[2] * float(np.std(of_fit)) / math.sqrt(rows)
     return LossPrediction(
         loss,
         value(fitted, fitted * of_fit),
         value(predicted, predicted * of_loss),
-        value(middle.gap, middle.confidence - middle.right + slope("gap") * of_fit),
+        value(numbers[1], confidence - right + slopes[1] * of_fit),
         error._replace(deviation=math.hypot(error.deviation, noise)),
     )
-
-
-class _Predicted(NamedTuple):
-    """Logits and what follows from them."""
-
-    logits: np.ndarray
-    log_t: float
-    confidence: np.ndarray
-    right: np.ndarray
-    gap: float
-    ce2: float
-
-
-def _predicted(logits: np.ndarray, labels: np.ndarray) -> _Predicted:
-    confidence, right = population.softmax(logits).max(axis=-1), logits.argmax(axis=-1) == labels
-    log_t = math.log(population.temperature(logits, labels))
-    gap = float((confidence - right).mean())
-    return _Predicted(logits, log_t, confidence, right, gap, ce2(confidence, right).value)
 
 
 def influence_on_temperature(logits: np.ndarray, labels: np.ndarray, log_t: float) -> np.ndarray:

@@ -149,10 +149,8 @@ def decision_calibration(
     options = tuple(map(tuple, matrix.tolist())), abstain_cost
     decision, realized, stated, variance = evaluation.columns(decided, *options)
     by_decision = {}
-    for each in np.unique(decision):
+    for each in np.unique(decision[decision < matrix.shape[1]]):  # no abstention
         chosen = decision == each
-        if each == matrix.shape[1]:
-            continue  # abstention
         gap = realized[chosen].astype(np.float64) - stated[chosen]
         of_null = float(np.sum(variance[chosen], dtype=np.float64))
         # With fewer dear outcomes expected than about one, their mean is far from normal.
@@ -385,28 +383,23 @@ def _above(values: np.ndarray, thresholds: np.ndarray) -> np.ndarray:
 
 def _tails(errors: np.ndarray, answered: np.ndarray, risk: float) -> np.ndarray:
     """Compute the probability of at most so many errors, a tail of the binomial distribution."""
-    from scipy.special import betaincc
+    from scipy.special import bdtr
 
-    right = answered - errors
-    return np.where(right > 0, betaincc(errors + 1, np.maximum(right, 1), risk), 1.0)
+    return np.where(errors < answered, bdtr(errors, answered, risk), 1.0)
 
 
 def _bounds(
     errors: np.ndarray, answered: np.ndarray, clusters: np.ndarray, size: int, risk: float
 ) -> np.ndarray:
     """Compute the p-values of clusters by the bound of Hoeffding and Bentkus."""
+    from scipy.special import rel_entr
+
     total = (errors + risk * (size * clusters - answered)) / size
     mean = np.minimum(total / np.maximum(clusters, 1), risk)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        gain = _relative(mean, risk) + _relative(1 - mean, 1 - risk)
+    gain = rel_entr(mean, risk) + rel_entr(1 - mean, 1 - risk)
     bentkus = math.e * _tails(np.ceil(total - 1e-9).astype(int), clusters, risk)
     p_values = np.minimum(1, np.minimum(np.exp(-clusters * gain), bentkus))
     return np.where(clusters > 0, p_values, 1.0)
-
-
-def _relative(share: np.ndarray, other: float) -> np.ndarray:
-    """Compute share log (share / other), a part of a relative entropy; 0 for a share of 0."""
-    return np.where(share > 0, share * np.log(np.where(share > 0, share, 1) / other), 0.0)
 
 
 def _last_rejected(share: np.ndarray, p_values: np.ndarray, error: float) -> int | None:

@@ -212,9 +212,7 @@ _NORMS = {
 _PATH_ENTRIES = 2**22  # of draws at a time
 _RANGE = 2.5  # the .95 quantile of the range of a Brownian motion on [0, 1]
 
-Values = Callable[[Any], Any]
-
-PATHS: dict[str, Values] = {
+PATHS: dict[str, Callable[[Any], Any]] = {
     "ecce": lambda path: np.ptp(path, axis=-1),
     "ks_error": lambda path: np.max(np.abs(path), axis=-1),
 }
@@ -226,7 +224,7 @@ def _paths(residuals: Matrix, ends: Indices) -> Matrix:
     return np.pad(sums, ((0, 0), (1, 0)))
 
 
-def _noise_near(name: str, path: Column, value: float, margin: float) -> Values:
+def _noise_near(name: str, path: Column, value: float, margin: float) -> Callable[[Any], Any]:
     """Return the function that computes the largest noise at the places that may attain D."""
     if name == "ks_error":
         up, down = path >= value - margin, path <= margin - value

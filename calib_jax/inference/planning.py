@@ -156,13 +156,9 @@ def rows_needed(
 
 
 def _for_ece(bins: Binned, ece: float, size: float, power: float) -> int:
-    accuracy = np.maximum(bins.confidence - ece, 0)
-    columns = (
-        bins.confidence - accuracy,
-        bins.confidence * (1 - bins.confidence),
-        accuracy * (1 - accuracy),
-    )
-    num_bins, num_rows = len(bins.size), len(accuracy)
+    confidence, num_bins, num_rows = bins.confidence, len(bins.size), len(bins.confidence)
+    accuracy = np.maximum(confidence - ece, 0)
+    columns = confidence - accuracy, confidence * (1 - confidence), accuracy * (1 - accuracy)
     gap, of_null, of_truth = (
         np.bincount(bins.bin, column, num_bins) / num_rows for column in columns
     )

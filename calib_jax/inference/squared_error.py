@@ -245,12 +245,10 @@ def compare_calibration(
     return difference_of_errors(bins[:cut], bins[cut:], level)
 
 
-def binned_for_pairs(
-    evaluation: Evaluation, num_bins: int, excluded_class: int | None = None
-) -> Binned:
+def binned_for_pairs(run: Evaluation, num_bins: int, excluded_class: int | None = None) -> Binned:
     """Apply `binned` after `check_bins`."""
-    check_bins(num_bins, len(evaluation.copies.row))
-    return binned(evaluation, num_bins=num_bins, excluded_class=excluded_class)
+    check_bins(num_bins, len(run.copies.row))
+    return binned(run, num_bins=num_bins, excluded_class=excluded_class)
 
 
 def check_bins(num_bins: int, num_rows: int) -> None:
@@ -369,21 +367,19 @@ class Moments(NamedTuple):
 
 def binned(evaluation: Evaluation, *, num_bins: int, excluded_class: int | None = None) -> Binned:
     """Sum the residuals of the examples of an evaluation in bins of equal width, once."""
-    return evaluation.once(
-        ("binned", num_bins, excluded_class), lambda: _binned(evaluation, num_bins, excluded_class)
-    )
 
+    def compute() -> Binned:
+        metric = ece.with_options(num_bins=num_bins, excluded_class=excluded_class)
+        members = memberships(metric, evaluation)
+        confidence, hit = evaluation.top_label(excluded_class)
+        bins = in_bins(confidence, hit, np.argmax(members, axis=1), num_bins)
+        if evaluation.cluster is None:
+            return bins
+        in_clusters = sums_of_units(members, bins.residual, evaluation.cluster)
+        return bins._replace(in_clusters=in_clusters)
 
-def _binned(evaluation: Evaluation, num_bins: int, excluded_class: int | None) -> Binned:
-    members = memberships(
-        ece.with_options(num_bins=num_bins, excluded_class=excluded_class), evaluation
-    )
-    confidence, hit = evaluation.top_label(excluded_class)
-    bins = in_bins(confidence, hit, np.argmax(members, axis=1), num_bins)
-    if evaluation.cluster is None:
-        return bins
-    in_clusters = sums_of_units(members, bins.residual, evaluation.cluster)
-    return bins._replace(in_clusters=in_clusters)
+    result: Binned = evaluation.once(("binned", num_bins, excluded_class), compute)
+    return result
 
 
 def in_bins(confidence: Column, hit: Column, number: Indices, num_bins: int) -> Binned:
