@@ -35,38 +35,17 @@ def with_nan():
     return logits
 
 
-def impossible():
-    logits = LOGITS.copy()
-    logits[0, LABELS[0]] = -np.inf
-    return {"a": logits, "b": 2 * logits}
-
-
-def of_several_classes(**options):
-    return inference.bootstrap(
-        metrics.nll, LOGITS, LABELS, key=KEY, by_class=True, clusters=np.arange(20) // 4
-    )
-
-
 CASES = {
     # Arrays.
     "NaN": (lambda: estimates(with_nan()), "1 of 20 rows have NaN or infinite logits"),
-    "no rows": (lambda: estimates(LOGITS[:0], LABELS[:0]), "there are no examples"),
     "labels": (lambda: estimates(labels=LABELS + 1), "labels are not among the 3 classes, 3 is"),
     "probabilities": (lambda: estimates(np.full((20, 3), 1 / 3, np.float32)), "probabilities"),
     "soft labels": (lambda: estimates(labels=np.full((20, 3), 1 / 3)), "need labels of shape"),
-    "no labels": (lambda: inference.debiased_squared_error(LOGITS), "logits need labels"),
-    "weights of 0": (lambda: estimates(weights=np.zeros(20)), "all 20 weights are 0"),
-    "infinite weights": (lambda: estimates(weights=np.full(20, np.inf)), "weights are .*infinite"),
     "no counts": (lambda: bound(weights=np.full(20, 1.5)), "20 of 20 weights are not integers"),
     "clusters": (
         lambda: estimates(clusters=np.arange(19)),
         r"clusters must have shape \(20,\), one for each example, got \(19,\)",
     ),
-    "clusters of floats": (
-        lambda: estimates(clusters=np.arange(20.0)),
-        "clusters must be integers or strings, got float64",
-    ),
-    "mixed clusters": (of_several_classes, "by_class needs clusters of one class each, but 5 of 5"),
     "groups": (
         lambda: inference.group_errors(LOGITS, LABELS, np.arange(3), key=KEY),
         r"groups must have shape \(20,\)",
@@ -81,14 +60,6 @@ CASES = {
         lambda: inference.compare_calibration(evaluation(), evaluation(labels=LABELS[::-1])),
         "the evaluations hold different labels",
     ),
-    "other rows": (
-        lambda: inference.flips(LOGITS, LOGITS[1:], LABELS),
-        r"flips: logits \(19, 3\) need labels",
-    ),
-    "an empty part": (
-        lambda: evaluation(weights=1.0 * (LABELS > 0)).part(np.array([0, 3])),
-        "a part needs a row of positive weight",
-    ),
     "assigned": (lambda: setattr(evaluation(), "labels", LABELS), "labels"),
     # Options.
     "level": (lambda: estimates(level=90), "level must be a fraction between 0 and 1, got 90"),
@@ -96,12 +67,9 @@ CASES = {
         lambda: inference.interval(np.zeros(3), method="bca"),
         "method must be one of 'percentile', 'basic', got 'bca'",
     ),
-    "estimate": (lambda: inference.interval(np.zeros(3), method="basic"), "give estimate="),
     "resamples": (lambda: estimates(num_resamples=0), "num_resamples must be at least 1, got 0"),
     "draws": (lambda: bound(num_resamples=10), r"num_resamples must be at least 20 at level 0\.9"),
-    "memory": (lambda: estimates(max_bytes=0), "max_bytes must be at least 1, got 0"),
     "metric": (lambda: bound(metrics.nll), "noise_bound does not take nll"),
-    "no metric": (lambda: bound({}), "metrics must be a metric or a mapping"),
     "bins": (
         lambda: inference.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=90),
         "90 bins for 20 examples: .* give at most 15 bins",
@@ -115,41 +83,11 @@ CASES = {
         lambda: inference.calibration_test("squared_error", LOGITS, LABELS),
         r"calibration_test\('squared_error'\) draws .*: give key",
     ),
-    "mcnemar": (
-        lambda: inference.mcnemar(evaluation(), evaluation()),
-        "takes no clusters: .* use compare_metrics",
-    ),
-    "classes": (lambda: inference.class_errors(STATED, key=KEY), "needs logits of classes"),
-    "risk": (lambda: inference.guaranteed_coverage(LOGITS, LABELS, risk=5), "risk must"),
     "threshold": (
         lambda: inference.best_threshold(LOGITS, LABELS, key=KEY),
         "needs two classes, got 3. Give abstain_cost",
     ),
-    "a dict": (lambda: inference.holm({"ece": 0.1}), r"got a dict: give .*values"),
-    "p-values": (lambda: inference.holm([0.5, 1.1]), r"p-values must lie in \[0, 1\]"),
     # Several models and seeds.
-    "one model": (lambda: inference.ranks({"a": LOGITS}, LABELS), "several models"),
-    "infinite": (lambda: inference.ranks(impossible(), LABELS), 'probability 0, and its.*"brier"'),
-    "score": (lambda: inference.ranks({"a": LOGITS}, LABELS, score="ece"), "'nll'"),
-    "rows needed": (
-        lambda: inference.rows_needed(LOGITS, LABELS, ece=2.0),
-        "ece must be a fraction between 0 and 1, got 2.0",
-    ),
-    "seeds": (lambda: inference.ce2(LOGITS, LABELS[1:]), r"CE2 of shapes \(20, 3\) and \(19,\)"),
-    "other seeds": (
-        lambda: inference.ce2_difference((LOGITS, LABELS), (LOGITS[1:], LABELS[1:])),
-        "compares the same seeds and examples",
-    ),
-    "pixels": (
-        lambda: inference.ImageStream({"aurc": metrics.aurc}).update(
-            LOGITS.reshape(2, 10, 3), LABELS.reshape(2, 10)
-        ),
-        "aurc needs every pixel",
-    ),
-    "an empty stream": (
-        lambda: inference.ImageStream({"nll": metrics.nll}).compute(),
-        "add images before computing values",
-    ),
 }
 
 

@@ -2,11 +2,10 @@
 
 import jax
 import numpy as np
-import pytest
 
 from calib_jax import metrics
 
-from .laws import assert_laws, value_of
+from .laws import value_of
 from .reference import logits_of, sample, top_label
 
 
@@ -56,14 +55,3 @@ def test_bins_of_equal_mass():
     metric = metrics.adaptive_debiased_rms_calibration_error
     actual = value_of(metric, logits, labels, num_bins=5)
     np.testing.assert_allclose(actual, debiased(confidence, hit, bins), rtol=1e-4)
-
-
-@pytest.mark.parametrize(
-    "metric",
-    [metrics.debiased_rms_calibration_error, metrics.adaptive_debiased_rms_calibration_error],
-    ids=lambda metric: metric.name,
-)
-def test_laws(metric):
-    rng = np.random.default_rng(2)
-    logits, _ = sample(2)
-    assert_laws(metric, logits, rng.integers(0, 3, len(logits)), num_bins=5)

@@ -10,7 +10,7 @@ import pytest
 
 from calib_jax import inference, metrics
 
-from .laws import assert_laws, value_of
+from .laws import value_of
 from .reference import logits_of, sample, softmax, top_label
 
 
@@ -39,11 +39,6 @@ def test_ecce_is_the_largest_drift_of_an_interval():
     np.testing.assert_allclose(value_of(metrics.ecce, logits, labels), wanted, rtol=1e-5)
     kuiper = inference.calibration_test("kuiper", logits, labels)
     np.testing.assert_allclose(kuiper.statistic, wanted, rtol=1e-5)
-
-
-@pytest.mark.parametrize("metric", [metrics.ks_error, metrics.ecce])
-def test_laws(metric):
-    assert_laws(metric, *sample(1))
 
 
 @pytest.mark.parametrize("metric", [metrics.ks_error, metrics.ecce])
@@ -92,10 +87,6 @@ def test_meets_its_own_bandwidth(low, high, wrong):
     logits, labels = confidences(low, high, wrong)
     actual = float(value_of(metrics.smooth_ece, logits, labels))
     assert_meets_its_own_bandwidth(logits, labels, actual, slack=2e-5)
-
-
-def test_laws_of_the_smooth_error():
-    assert_laws(metrics.smooth_ece, *sample(1))
 
 
 def test_equal_confidences_are_smoothed_together():
@@ -158,11 +149,6 @@ def test_equals_the_densities_pair_by_pair(kind):
         options = {"kind": kind, "bandwidth": bandwidth, "p": p}
         actual = value_of(metrics.kde_calibration_error, logits, labels, **options)
         np.testing.assert_allclose(actual, error(logits, labels, **options), rtol=2e-5)
-
-
-@pytest.mark.parametrize("kind", ["canonical", "marginal"])
-def test_laws_of_the_kernel_estimate(kind):
-    assert_laws(metrics.kde_calibration_error, *pairs(1), kind=kind, bandwidth=0.2)
 
 
 def test_the_gradient_is_the_slope():

@@ -120,15 +120,6 @@ def test_the_caption_says_how_many_and_how_they_were_cut(changes, said):
     assert (" of equal " in text) == (" of equal " in said)
 
 
-def test_bins_that_are_too_narrow_to_see_are_named():
-    narrow = table(lower=[0, 0.5, 1, 1], upper=[0.5, 1, 1, 1], weight=[5.0, 5, 5, 5])
-    narrow = narrow._replace(confidence=[0.3, 0.8, 1, 1], accuracy=[0.2] * 4, low=None)
-    said = "2 of 4 bins, with 50.0% of the examples, are too narrow to see."
-    for figure in (plots.reliability_diagram(narrow), plots.bin_strength(narrow)):
-        assert said in figure.legends[0].get_title().get_text().replace("\n", " ")
-    assert "too narrow" not in plots.reliability_diagram(table()).legends[0].get_title().get_text()
-
-
 def test_before_and_after_stand_on_the_same_axes():
     after = table(confidence=[0.3, np.nan, 0.5, 0.7], weight=[10.0, 0, 30, 20])
     figure = plots.reliability_before_after(table(), after, ece=(None, (0.02, 0.01, 0.03)))
@@ -143,20 +134,6 @@ def test_before_and_after_stand_on_the_same_axes():
     entries = [text.get_text() for text in figure.legends[0].get_texts()]
     assert len(entries) == len(set(entries))
     assert {"gap: over-confident", "gap: under-confident"} <= set(entries)
-
-
-def test_the_reason_of_a_caption_outside_its_interval_stands_with_the_legend():
-    """Where nothing covers it: as the title of the legend, which is below the axes."""
-    figures = (
-        plots.reliability_diagram(table(), ece=(0.02, 0.03, 0.05)),
-        plots.reliability_grid({"a": table()}, ece={"a": (0.02, 0.03, 0.05)}),
-    )
-    for figure in figures:
-        assert "ECE 0.020† [0.030, 0.050]" in figure.axes[0].get_title(loc="left")
-        reason = " ".join(figure.legends[0].get_title().get_text().split())
-        assert reason.startswith("† outside its own interval")
-    inside = plots.reliability_diagram(table(), ece=(0.04, 0.03, 0.05))
-    assert inside.legends[0].get_title().get_text() == ""
 
 
 def test_bins_of_equal_mass_are_few_by_their_examples_and_named_where_their_edges_are_equal():

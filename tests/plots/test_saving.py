@@ -10,7 +10,6 @@ import xml.etree.ElementTree as ET
 from pathlib import Path
 
 import matplotlib
-import numpy as np
 import pytest
 
 from calib_jax import plots
@@ -107,31 +106,3 @@ def test_an_element_without_references_to_anything_outside():
     # Colors in attributes would not follow the page.
     assert not re.search(r"(fill|stroke)=\"#", svg)
     assert "var(--c0072b2, #0072b2)" in svg
-
-
-def test_values_stand_over_their_bins():
-    root = ET.fromstring(drawn())
-    boxes = [each for each in root.iter("rect") if each.attrib.get("class") == "hover"]
-    first = boxes[:3]  # of the diagram; three more cover the histogram
-    assert len(boxes) == 6
-    assert [box[0].text.splitlines()[0] for box in first] == [
-        "bin 0.000 to 0.200",
-        "bin 0.500 to 0.600",
-        "bin 0.600 to 1.000",
-    ]
-    assert "n = 9, 9.1% of all" in first[0][0].text
-    assert "accuracy 0.3000 [0.1000, 0.6000]" in first[0][0].text
-    left = np.array([float(box.attrib["x"]) for box in first])
-    width = np.array([float(box.attrib["width"]) for box in first])
-    unit = (left[2] + width[2] - left[0]) / 1.0
-    np.testing.assert_allclose((left - left[0]) / unit, [0, 0.5, 0.6], atol=1e-3)
-    np.testing.assert_allclose(width / unit, [0.2, 0.1, 0.4], atol=1e-3)
-
-
-@pytest.mark.parametrize("name", ["abc123", "241128-ece"])
-def test_a_name_may_look_like_a_color(name):
-    svg = drawn(name)
-    assert svg == drawn(name)
-    used = set(re.findall(r"(?:url\(#|href=\"#)([^)\"]+)", svg))
-    assert used
-    assert used <= set(re.findall(r' id="([^"]+)"', svg))
