@@ -169,8 +169,7 @@ def _mean(of_runs: Sequence[PyTree]) -> PyTree:
 
 def _is_bounded(metric: AnyMetric) -> bool:
     """Check whether `compare_ece` bounds the noise of a metric."""
-    binning = dict(metric.options).get("binning", "mass")
-    return metric.name in _BY_NOISE and binning == "mass"
+    return metric.name in _BY_NOISE and dict(metric.options).get("binning", "mass") == "mass"
 
 
 class EceDifference(NamedTuple):
@@ -311,7 +310,7 @@ def _excesses(
       key: the key of the resamples.
       num_resamples: number of resamples.
     """
-    known = [
+    known: list[dict[AnyMetric, Excess]] = [
         run.once(("excesses", place, num_resamples), dict, key) for place, run in enumerate(runs)
     ]
     missing = [(at, metric) for at in range(len(runs)) for metric in metrics]

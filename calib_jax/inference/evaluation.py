@@ -19,7 +19,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -32,6 +32,8 @@ from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.p_values import Column
 from calib_jax.metrics.contract.metric import AnyMetric, Metrics, checked_values, members_of
 from calib_jax.metrics.contract.predictions import Predictions
+
+_Value = TypeVar("_Value")
 
 _MOST_ENTRIES = 2**28  # copied logits of 1 GB
 
@@ -124,13 +126,14 @@ class Evaluation:
         num_rows, num_classes = self.logits.shape
         return f"Evaluation({num_rows} rows, {num_classes} classes)"
 
-    def once(self, name: Hashable, compute: Callable[[], Any], key: Any = None) -> Any:
+    def once(self, name: Hashable, compute: Callable[[], _Value], key: Any = None) -> _Value:
         """Return the value stored under a name and a PRNG key; compute it on the first call."""
         if key is not None:
             name = name, str(key.dtype), np.asarray(jax.random.key_data(key)).tobytes()
         if name not in self._derived:
             self._derived[name] = compute()
-        return self._derived[name]
+        value: _Value = self._derived[name]
+        return value
 
     @functools.cached_property
     def present(self) -> Any:
@@ -183,8 +186,7 @@ class Evaluation:
             columns = self.columns(_top_label, excluded_class)
             return TopLabel(*(column.astype(np.float64) for column in columns))
 
-        top_label: TopLabel = self.once(("top label", excluded_class), compute)
-        return top_label
+        return self.once(("top label", excluded_class), compute)
 
     def columns(self, function: Callable[..., PyTree], *options: Hashable) -> PyTree:
         """Compute `function(Predictions, *options)` of each example of `copies`, on the host.

@@ -30,7 +30,6 @@ from calib_jax.metrics.contract.predictions import Predictions
 _RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
 
 Blocks = Callable[[], Iterable[tuple[Matrix, Matrix]]]
-Key = tuple[Any, ...]
 
 
 class BinGaps(NamedTuple):
@@ -68,7 +67,7 @@ class BinGaps(NamedTuple):
     num_classes: int = 1
 
 
-def bins_of(metric: AnyMetric) -> Key:
+def bins_of(metric: AnyMetric) -> tuple[Any, ...]:
     """Return the key of a metric's bins; metrics with equal keys share bins and draws."""
     options = metric.defaults() | dict(metric.options)
     return (metric.prepare, *map(options.get, ("num_bins", "edges", "excluded_class")))

@@ -57,7 +57,7 @@ from calib_jax.core.types import Array, PyTree
 from calib_jax.inference import p_values
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
-from calib_jax.inference.gaps import BinGaps, Key, bins_of, gaps_of
+from calib_jax.inference.gaps import BinGaps, bins_of, gaps_of
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.metrics.contract.metric import AnyMetric, Metrics, one_or_several
 
@@ -143,7 +143,7 @@ def noise_bound(
             )
     evaluation = evaluated("noise_bound", logits, labels, weights, clusters)
     options: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
-    gaps: dict[Key, BinGaps] = {}
+    gaps: dict[Any, BinGaps] = {}
     bounds: dict[str, NoiseBound] = {}
     for name, metric in metrics.items():
         if metric.name in PATHS:

@@ -378,8 +378,7 @@ def binned(evaluation: Evaluation, *, num_bins: int, excluded_class: int | None 
         in_clusters = sums_of_units(members, bins.residual, evaluation.cluster)
         return bins._replace(in_clusters=in_clusters)
 
-    result: Binned = evaluation.once(("binned", num_bins, excluded_class), compute)
-    return result
+    return evaluation.once(("binned", num_bins, excluded_class), compute)
 
 
 def in_bins(confidence: Column, hit: Column, number: Indices, num_bins: int) -> Binned:
