@@ -10,7 +10,6 @@ import scipy.special
 
 from calib_jax import inference, metrics
 from calib_jax.inference import gaps as class_gaps
-from calib_jax.inference.running_sums import path_noise
 from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
@@ -266,8 +265,10 @@ def test_the_moment_of_a_path_is_the_larger_of_two():
         hit = logits.argmax(axis=1) == labels
         expected = max(np.sum((p - hit) ** 2), np.sum(p * (1 - p))) / 50**2
         evaluation = inference.Evaluation(scale * logits, labels)
-        actual = path_noise("ecce", evaluation, None, KEY, 10).moment
-        np.testing.assert_allclose(actual, expected, rtol=1e-5)
+        bound = inference.noise_bound(metrics.ecce, evaluation, key=KEY, num_resamples=20)
+        z = scipy.special.ndtri(0.95)
+        high = bound.value + z * (z / 100 + np.sqrt(expected + (z / 100) ** 2))
+        assert bound.high == pytest.approx(min(high, 1), rel=1e-5)
 
 
 def test_the_moments_of_every_class_and_bin_are_those_of_numpy():
