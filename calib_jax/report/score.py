@@ -609,7 +609,9 @@ def _classes(scoring: Scoring) -> list[Part]:
         tests = []
         if how["method"] == "valid" and one.counts:
             num_rows, num_classes = one.logits.shape
-            draws = max(how["num_resamples"], min(20 * num_classes, 2 * 10**8 // num_rows))
+            # Draws of every class are kept: 20 for each of 8,000 classes would fill 20 GB.
+            most = min(2 * 10**8 // num_rows, 2 * 10**7 // num_classes)
+            draws = max(how["num_resamples"], min(20 * num_classes, most))
             options = {"num_bins": scoring.num_bins, "num_resamples": draws}
             tests = inference.class_errors(one, key=how["key"], **options)
         for k, class_name in enumerate(scoring.class_names):
