@@ -51,12 +51,3 @@ def test_folds_contain_whole_clusters():
     assert folds(4)["fitted_on"] == "the rest of the examples, in 4 folds of whole clusters"
     with pytest.raises(ValueError, match=r"lie in \[2, 4\], the number of clusters, got 5"):
         folds(5)
-
-
-def test_refusals():
-    logits, labels, image = images(3, 2)
-    sentence = r"clusters must have shape \(6,\), one for each example, got \(5,\)"
-    with pytest.raises(ValueError, match=sentence):
-        report.score(logits, labels, clusters=image[1:], **FEW)
-    with pytest.raises(TypeError, match="clusters must be integers or strings, got float64"):
-        report.score(logits, labels, clusters=image / 2, **FEW)

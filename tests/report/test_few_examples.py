@@ -3,8 +3,7 @@
 import numpy as np
 import pytest
 
-from calib_jax import metrics, report
-from calib_jax.report import caveats
+from calib_jax import report
 from tests.selection import first_case
 
 NOTE = "Fewer than 10 examples"
@@ -55,7 +54,3 @@ def test_no_direction_is_claimed_from_few_errors(errors):
     assert claimed == (errors == 12)
     warned = f"(wrong predictions of as given: {errors})" in str(scored)
     assert warned == (errors < 10)
-
-
-def test_every_metric_of_the_note_exists():
-    assert set(caveats.BY_CLASS) | set(caveats.BY_CORRECTNESS) <= set(metrics.catalogue())

@@ -8,7 +8,7 @@ import pytest
 
 from calib_jax.core import texts
 from calib_jax.report import render
-from calib_jax.report.figures import file_names, pictures
+from calib_jax.report.figures import file_names
 
 from .fabricated import scored
 
@@ -94,12 +94,3 @@ def test_names_that_are_long_or_differ_in_no_letter_have_figures_of_their_own():
     assert [*names.values()][:3] == ["a_b", "a_b_2", "A_b_3"]
     assert len(set(names.values())) == len(names)
     assert max(len(name.encode()) for name in names.values()) < 200
-    calibrated = [f"temperature of {name}" for name in ("a b", "a-b", "y" * 230)]
-    made = scored()
-    table = next(iter(made.reliability.values()))
-    made = dataclasses.replace(
-        made,
-        reliability=dict.fromkeys(["as given", *calibrated], table),
-        calibrators={name: {"predictions": "as given"} for name in calibrated},
-    )
-    assert len([name for name in pictures(made) if name.startswith("reliability_")]) == 3

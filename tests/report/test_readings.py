@@ -1,7 +1,5 @@
 """Reports that a careful reader cannot misread: events, tests of what is shown, other examples."""
 
-import json
-
 import ml_dtypes
 import numpy as np
 import pytest
@@ -135,27 +133,13 @@ def answers(path, seed, scale=1.0, question="q", kind="confidence,correct"):
 
 
 def test_near_names_of_columns_are_taken_and_said(tmp_path):
-    random = np.random.default_rng(0)
-    path = tmp_path / "samples.jsonl"
-    rows = [
-        {
-            "question_id": f"q{question}",
-            "model_name": model,
-            "confidence": round(random.random(), 3),
-            "is_correct": bool(random.random() < 0.5),
-        }
-        for model in "ab"
-        for question in range(30)
-        for _ in range(2)
-    ]
-    path.write_text("\n".join(map(json.dumps, rows)))
+    path = tmp_path / "answers.csv"
+    rows = [f"q{k},{m},.{k},{k % 2}" for m in "ab" for k in (2, 3, 4) for _ in range(2)]
+    path.write_text("\n".join(["question_id,model_name,confidence,is_correct", *rows]))
     scored = report.score_files(predictions=[str(path)], metrics=["ece"], resamples=20)
     assert [*scored.reliability] == ["a", "b"]
-    assert scored.settings["clusters"] == 30
-    notes = " ".join(scored.notes)
-    assert "read as question: question_id" in notes
-    assert "read as model: model_name" in notes
-    assert "ignored" not in notes
+    assert scored.settings["clusters"] == 3
+    assert "read as question: question_id" in " ".join(scored.notes)
 
 
 def test_several_models_in_a_table_of_classes_are_compared_on_their_questions(tmp_path):
