@@ -13,8 +13,7 @@ parts. The networks are heads on frozen features (`heads`): one hidden layer of 
 its logits beside it. A set and loss with a record is not trained again.
 
 Rules, fixed with the predictions of `experiments/results/map/law-frozen.json` before any loss but
-cross-entropy was trained on these sets (commits bb26e9d7, ef403bf7; later sets at the commit that
-added their line):
+cross-entropy was trained on these sets (commit bb26e9d7, and 6bb9342e for Tiny-ImageNet):
 
 1. A place is a set with a weight decay. T of a place is the geometric mean over three seeds of
    the temperature that minimises the validation NLL. The prediction of a loss is the geometric
