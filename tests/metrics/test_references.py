@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.special
 
 from calib_jax import metrics
 from calib_jax.core.statistics import Sums
@@ -202,3 +203,13 @@ def test_costs_of_decisions(costs, abstain_cost):
     ):
         actual = metric(logits, labels, weights, **options)
         np.testing.assert_allclose(actual, np.average(wanted, weights=weights), rtol=1e-5)
+
+
+def test_rows_in_blocks():
+    """Of 20,000 classes, 64 rows are a block; the last block overlaps the one before."""
+    logits = np.random.default_rng(0).normal(size=(100, 20_000)).astype(np.float32)
+    labels, weights = np.arange(100), np.arange(100) % 3
+    losses = scipy.special.logsumexp(logits, axis=1) - logits[np.arange(100), labels]
+    actual = metrics.nll(logits, labels, weights.astype(np.float32))
+    np.testing.assert_allclose(actual, np.average(losses, weights=weights), rtol=1e-5)
+    np.testing.assert_allclose(metrics.nll(logits, labels), np.mean(losses), rtol=1e-5)
