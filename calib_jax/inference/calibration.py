@@ -341,6 +341,7 @@ def _log_odds(view: Predictions) -> tuple[Array, Array, Array]:
 
 _DRAWS_AT_A_TIME = 1000
 _MOST_OUTCOMES = 2 * 10**8
+_MOST_CELLS = 2**24  # of the bins of all classes and of all draws at a time
 
 
 class PartError(NamedTuple):
@@ -437,9 +438,11 @@ def group_errors(
         sums = np.zeros((int(np.max(cluster)) + 1, len(first)))
         np.add.at(sums, (cluster[order], index), residual)
         null = [errors(p_values.flipped(key, number, sums))]
-    gap = np.bincount(of_cell, gaps) / sizes
+    gap, error = np.bincount(of_cell, gaps) / sizes, errors(gaps[None])[0]
     draws = np.concatenate(null)
-    return _parts([str(name) for name in names], sizes, gap, errors(gaps[None])[0], draws, draws)
+    tested = [p_values.p_of_draws(*each) for each in zip(error, draws.T, strict=True)]
+    called = [str(name) for name in names]
+    return _parts(called, sizes, gap, error, np.mean(draws, axis=0), tested)
 
 
 @checks.needs_key
@@ -484,17 +487,21 @@ def class_errors(
     logits, labels, *_ = evaluation.copies
     metric = classwise_ece.with_options(num_bins=num_bins)
     num_classes = logits.shape[-1]
-    null: list[np.ndarray] = []
-    ranked: list[np.ndarray] = []
     number = _num_resamples(num_resamples, num_classes, len(labels))
-    for gaps in gaps_of_classes(metric, evaluation, key, number, _DRAWS_AT_A_TIME):
-        for errors, draws in ((null, gaps.null), (ranked, gaps.ranked)):
-            errors.append(np.sum(np.abs(draws).reshape(-1, num_classes, num_bins), axis=-1))
-    gap = gaps.gap.reshape(num_classes, num_bins)
+    at_a_time = max(1, min(_DRAWS_AT_A_TIME, _MOST_CELLS // (num_classes * num_bins)))
+    floor, larger = np.zeros(num_classes), np.zeros(num_classes)
+    # Draws are counted and not kept: as many as classes would need a square of memory.
+    for gaps in gaps_of_classes(metric, evaluation, key, number, at_a_time):
+        gap, null, ranked = (
+            part.reshape(-1, num_classes, num_bins) for part in (gaps.gap, gaps.null, gaps.ranked)
+        )
+        error = np.sum(np.abs(gap), axis=-1)
+        floor += np.sum(np.abs(null), axis=(0, -1)) / number
+        larger += np.sum(np.sum(np.abs(ranked), axis=-1) >= error - p_values.SLACK, axis=0)
     sizes = np.bincount(np.asarray(labels), minlength=num_classes)
     names = [str(name) for name in range(num_classes)]
-    sums = np.sum(gap, axis=1), np.sum(np.abs(gap), axis=1)
-    return _parts(names, sizes, *sums, np.concatenate(null), np.concatenate(ranked))
+    tested = ((1 + larger) / (1 + number)).tolist()
+    return _parts(names, sizes, np.sum(gap, axis=-1)[0], error[0], floor, tested)
 
 
 def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
@@ -516,11 +523,8 @@ def _num_resamples(given: int | None, num_parts: int, num_rows: int) -> int:
 
 
 def _parts(
-    names: list[str], sizes: Indices, gap: Column, error: Column, null: Matrix, ranked: Matrix
+    names: list[str], sizes: Indices, gap: Column, error: Column, floor: Column, tested: list[float]
 ) -> list[PartError]:
-    each = zip(error, ranked.T, strict=True)
-    tested = [p_values.p_of_draws(value, draws) for value, draws in each]
-    floor = np.mean(null, axis=0)
     columns = (names, sizes, gap, error, floor, tested, p_values.holm(tested))
     return [
         PartError(name, int(size), *map(float, numbers))

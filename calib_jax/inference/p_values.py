@@ -218,7 +218,7 @@ def z_of(scores: Column, cluster: Clusters) -> float:
 
 _ENTRIES = 2**22  # random numbers drawn at a time
 # Statistics of equal data differ by the rounding of float32 sums, and ties must count.
-_SLACK = 1e-6
+SLACK = 1e-6
 _OUTCOMES = 2**22  # drawn at least, if so many are requested
 _VERSIONS = 63  # of a block at least
 _BLOCKS = 256
@@ -227,7 +227,7 @@ _DENSE = 2**23  # entries of a table up to which a dense product is faster than 
 
 def p_of_draws(value: float, draws: Column) -> float:
     """Compute the share of draws that are at least the value, the value itself included."""
-    return float((1 + np.sum(draws >= value - _SLACK)) / (1 + len(draws)))
+    return float((1 + np.sum(draws >= value - SLACK)) / (1 + len(draws)))
 
 
 def host_generator(key: Array) -> np.random.Generator:
