@@ -204,7 +204,7 @@ def test_several_seeds_have_folders_of_their_own(tmp_path):
     longer = ("--config.num_epochs=4", SHORT[1], "--config.seed=3")
     finish("train", CONFIG, f"--workdir={other}", *longer)
     output = finish("evaluate", f"--workdir={tmp_path}", code=2)
-    assert "seed_3 are seeds of different trainings (num_epochs: 3 before, 4 now" in output
+    assert "seed_3 are of different trainings (num_epochs: 3 before, 4 now" in output
     shutil.rmtree(other)
     output = finish("train", CONFIG, f"--workdir={tmp_path}", *SHORT, code=2)
     assert (
