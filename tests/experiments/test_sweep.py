@@ -73,7 +73,7 @@ def test_a_finished_sweep_goes_on_with_more_epochs(tmp_path):
     assert "1 of 1 runs are done already" in output
     best = (*longer, "--checkpoint=best_nll")
     output = finish("sweep", *sweep(one, *best, losses="cross_entropy"), code=2)
-    assert "cross_entropy seed 1 has no checkpoint best_nll, only latest: give" in output
+    assert "has not kept best_nll" in output
     output = finish("sweep", *sweep(one, constant, "--config.num_epochs=3"), code=2)
     assert "a sweep of another config (num_epochs: 4 before, 3 now)" in output
 

@@ -137,3 +137,21 @@ def test_every_page_says_that_a_fit_did_not_converge(separable):
         assert "temperature (no_optimum)" in page
         assert "the fit did not converge or is no optimum (no_optimum)" in page
         assert "No p-value for nll" not in page  # which has one where the fit converged
+
+
+def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
+    """Many of its rows read 1.00 and 0.00 alone, as some of the fit do."""
+
+    def rounded(name, scale, seed):
+        logits, labels = sample(scale, seed, num_rows=400)
+        p = np.exp(logits - logits.max(-1, keepdims=True))
+        p /= p.sum(-1, keepdims=True)
+        lines = [
+            f"{y}," + ",".join(f"{v:.2f}" for v in row) for y, row in zip(labels, p, strict=True)
+        ]
+        (tmp_path / name).write_text("\n".join(["label,0,1,2", *lines]) + "\n")
+        return str(tmp_path / name)
+
+    models = [rounded("a.csv", 3, 0), rounded("b.csv", 40, 0)]
+    result = scored(models, [rounded("val.csv", 3, 1)], probabilities=True)
+    assert [*result.calibrators] == ["temperature"]
