@@ -22,6 +22,11 @@ def write(folder, name, logits, labels):
     return str(folder / f"{name}.npz")
 
 
+def arrays(path):
+    with np.load(path) as file:
+        return dict(file)
+
+
 def scored(files, fits=(), **options):
     small = {"metrics": ["nll"], "resamples": 20, "calibrate": "temperature"}
     return score_files(predictions=files, fit_on=fits, **{**small, **options})
@@ -82,9 +87,9 @@ def test_another_number_of_files_is_refused(files):
 def test_an_average_is_fitted_on_the_average_of_its_files(files):
     models, fits = [files["a"], files["b"]], [files["val_a"], files["val_b"]]
     result = scored(models, fits, average=True)
-    held = [np.load(file) for file in fits]
+    held = [arrays(file) for file in fits]
     mean = report.average([jnp.asarray(each["logits"]) for each in held])
-    test = [np.load(file) for file in models]
+    test = [arrays(file) for file in models]
     expected = report.score(
         report.average([jnp.asarray(each["logits"]) for each in test]),
         test[0]["labels"],
