@@ -497,8 +497,8 @@ class Files(contextlib.AbstractContextManager["Files"]):
             self.log.write(record.rows, tables)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        """Write what is in memory, unless a write has failed."""
-        if not isinstance(error, OSError):
+        """Write what is in memory, unless a write has failed; data may fail by another OSError."""
+        if not isinstance(error, checkpoint.CannotWrite):
             self.save()
             self.flush()
 

@@ -194,10 +194,11 @@ def _where_present(present: Array, updated: Callable[[], PyTree], old: PyTree) -
     """Return `updated()` if the batch has an example, and the old values otherwise.
 
     A branch is faster on a CPU. On an accelerator it copies all values, and waits for the host.
+    Both refuse an optimizer that changes a type or a shape, which `jnp.where` would not.
     """
     if jax.default_backend() == "cpu":
         return lax.cond(present, updated, lambda: old)
-    return jax.tree.map(lambda new, before: jnp.where(present, new, before), updated(), old)
+    return jax.tree.map(lambda new, before: lax.select(present, new, before), updated(), old)
 
 
 def same_kind(update: Callable[..., PyTree]) -> Callable[..., PyTree]:

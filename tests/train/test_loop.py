@@ -222,6 +222,33 @@ def test_rare_checkpoints_change_nothing(tmp_path, monkeypatch):
     assert steps == steps_in(tmp_path / "rare") == wanted
 
 
+@dataclasses.dataclass
+class Unreadable:
+    """A source whose disk fails after some reads."""
+
+    source: object
+    reads: int
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        self.reads -= 1
+        if self.reads < 0:
+            raise OSError("the disk does not answer")
+        return self.source[index]
+
+
+def test_an_unreadable_example_loses_no_evaluation(tmp_path, monkeypatch):
+    """What waits in memory is written, unless the folder of the run itself failed."""
+    monkeypatch.setattr(loop, "SHARE_OF_SAVING", 0.0)
+    task = task_of(train=Unreadable(tasks.examples(38), reads=10))  # 4 an epoch
+    with pytest.raises(OSError, match="the disk does not answer"):
+        run(tmp_path, task=task, plan=dataclasses.replace(PLAN, threads=1))
+    assert steps_in(tmp_path)[-1] == 8
+    assert [row["step"] for row in rows_in(tmp_path)] == [4, 8]
+
+
 def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     """The wall clock goes back by a year, and forward by a century."""
     plain = run(tmp_path / "plain")

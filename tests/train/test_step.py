@@ -133,6 +133,18 @@ def test_a_batch_without_a_label_leaves_everything_where_it_is(monkeypatch, name
             np.testing.assert_array_equal(old, new, err_msg=part)
 
 
+@pytest.mark.parametrize("backend", ["cpu", "gpu"])
+@pytest.mark.parametrize("last", [jnp.zeros(()), jnp.zeros(3, jnp.bfloat16)])
+def test_an_optimizer_that_changes_its_state_is_refused(monkeypatch, backend, last):
+    """Else the step would be compiled again, and a checkpoint would not fit."""
+    monkeypatch.setattr(jax, "default_backend", lambda: backend)
+    tx = optax.GradientTransformation(
+        lambda params: jnp.zeros(3, jnp.float32), lambda updates, state, params: (updates, last)
+    )
+    with pytest.raises(TypeError):
+        moved(CROSS_ENTROPY, batch_of(tasks.examples(12)), tx=tx)
+
+
 @pytest.mark.parametrize("name", ["cross_entropy", "flsd53", "brier"])
 def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
     objective = losses.objective(name)
