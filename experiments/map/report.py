@@ -113,7 +113,7 @@ def factors(found: Sequence[Point]) -> str:
     groups: dict[str, Callable[[Point], bool]] = {
         "K = 2": lambda p: p.classes == 2,
         "K = 10": lambda p: p.classes == 10,
-        "K = 77, 150": lambda p: p.classes in (77, 150),
+        "K = 77 to 200": lambda p: p.classes >= 77,
     }
     rows = []
     for loss in (*PREDICTED, "adafocal", "mmce"):
