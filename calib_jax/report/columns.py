@@ -98,7 +98,9 @@ def _of_numbers(columns: Columns) -> Predictions:
     cells = columns.cells(role)
     if cells.dtype == object and not isinstance(cells[0], str | int | float):
         return _of_options(columns, cells, kind)
-    numbers = columns.numbers(role) if cells.dtype == object else cells
+    # Probabilities may be whole numbers, such as percent.
+    is_read = kind == "probabilities" or cells.dtype == object
+    numbers = columns.numbers(role) if is_read else cells
     names = _class_names(columns) if "class_names" in columns else ()
     return Predictions(numbers, columns.cells("labels"), class_names=names, kind=kind)
 
@@ -243,7 +245,7 @@ def _numbered(names: Sequence[str], start: int) -> str:
 def _require(columns: Columns, role: str, what: str) -> None:
     """Raise an error if there is no column of a role, or if it has no rows."""
     path, names, name = columns.how.path, columns.names, column_name(role)
-    if role in columns and len(columns.cells(role)):
+    if role in columns and columns.cells(role).size:
         return
     if role in columns:
         raise Unreadable(f"{path} has no examples, only a header.")

@@ -72,7 +72,9 @@ def column(values: list[Any]) -> np.ndarray:
 def _expanded(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """Yield a row, or a row for each typed answer of a decision model."""
     answers = row.get("answers")
-    if not isinstance(answers, Mapping):
+    if not isinstance(answers, Mapping) or not all(
+        isinstance(answer, Mapping) for answer in answers.values()
+    ):
         yield row
         return
     labels = row.get("labels") or row.get("label") or {}
@@ -128,7 +130,8 @@ def _csv(how: Request) -> list[Predictions]:
 
     def get(place: int) -> np.ndarray:
         cells = table[place].to_numpy()
-        return cells if cells.dtype == object else cells.astype(np.float64)
+        # A column of True and False stays one of words, and is no column of a class.
+        return cells if cells.dtype.kind in "Ob" else cells.astype(np.float64)
 
     return interpreted(names, get, how)
 

@@ -30,6 +30,34 @@ def test_probabilities_that_sum_to_1_are_those_of_all_classes(tmp_path):
     assert contents.class_names == ("cat", "dog", "eel")
 
 
+def test_a_column_of_true_and_false_is_no_class(tmp_path):
+    file = written(tmp_path / "a.csv", "label,cat,dog,seen", "cat,2,1,True", "cat,0,1,False")
+    contents = read_predictions(file)
+    assert contents.class_names == ("cat", "dog")
+    assert "columns ignored: seen" in contents.notes[0]
+
+
+def test_probabilities_in_whole_numbers_are_read(tmp_path):
+    lines = (json.dumps({"label": 0, "probabilities": p}) for p in ([75, 25], [30, 70]))
+    for file, expected in (
+        (written(tmp_path / "a.jsonl", *lines), [[0.75, 0.25], [0.3, 0.7]]),
+        (written(tmp_path / "b.jsonl", '{"label": 1, "probabilities": [0, 1]}'), [[0, 1]]),
+    ):
+        np.testing.assert_allclose(read_predictions(file).logits, expected)
+
+
+def test_answers_beside_a_confidence_may_be_texts(tmp_path):
+    line = {"answers": {"a": "Paris"}, "confidence": 0.5, "correct": 1}
+    contents = read_predictions(written(tmp_path / "a.jsonl", json.dumps(line)))
+    np.testing.assert_array_equal(contents.logits, [0.5])
+
+
+def test_labels_of_one_number_are_refused_by_their_shape(tmp_path):
+    np.savez(tmp_path / "a.npz", logits=np.ones((3, 2)), labels=1)
+    with pytest.raises(ValueError, match=r"labels of .* must have shape \(3,\)"):
+        read_predictions(str(tmp_path / "a.npz"))
+
+
 def test_no_log_probabilities_are_no_certainty(tmp_path):
     line = {"doc_id": 0, "resps": [["4"]], "filtered_resps": ["4"], "exact_match": 1}
     file = written(tmp_path / "a.jsonl", json.dumps(line | {"logprobs": []}))
