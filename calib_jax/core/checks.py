@@ -1,6 +1,7 @@
 """Checks of options, run once at trace time: numbers, seeds, keys, names; and catalogues."""
 
 import functools
+import inspect
 from collections.abc import Callable, Collection
 from typing import Any, TypeVar, cast
 
@@ -37,6 +38,8 @@ def needs_key(function: _Function) -> _Function:
     TypeError: resampled draws random numbers: give key=jax.random.key(0).
     """
 
+    resamples = inspect.signature(function).parameters.get("num_resamples")
+
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
         if "key" not in options:
@@ -45,7 +48,7 @@ def needs_key(function: _Function) -> _Function:
             )
         random_key(options["key"])
         level(options.get("level", 0.5))
-        if options.get("num_resamples") is not None:
+        if resamples and options.get("num_resamples", resamples.default) is not resamples.default:
             whole("num_resamples", options["num_resamples"])
         return function(*args, **options)
 

@@ -199,8 +199,8 @@ class Excess(NamedTuple):
       certain: whether a gap is so far from 0 that its sign is the sign of the true gap.
       variance: the variance of the noise of every gap.
       sums: the sum of the residuals of each unit, an example or a cluster, in every bin, minus the
-        mean of as many examples.
-      size: the number of examples of each unit.
+        mean of as many examples; empty beside the noise that was drawn from them.
+      size: the number of examples of each unit; empty like the sums.
       noise: draws of the noise; None with fewer than two units, which show no noise.
     """
 
@@ -327,7 +327,8 @@ def _excesses(
             observed = np.sum(np.square(one.sums), axis=0) / np.sum(one.size) ** 2
             of_run = jax.random.fold_in(key_of_noise, at)
             noise = with_variance(noise / size, observed, one.variance, of_run)
-            found[number] = one._replace(noise=noise)
+            # Sums of all units are large, and nothing reads them again.
+            found[number] = one._replace(noise=noise, sums=np.zeros((0, 0)), size=np.zeros(0))
     for (at, metric), one in zip(missing, found, strict=True):
         known[at][metric] = one
     return {metric: [of_run[metric] for of_run in known] for metric in metrics}

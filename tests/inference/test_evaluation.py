@@ -78,6 +78,16 @@ def test_values_are_those_of_metrics_and_computed_once(monkeypatch):
     assert evaluation.values({"again": metrics.ece}) == {"again": wanted["ece"]}
 
 
+def test_an_evaluation_keeps_draws_of_a_comparison_and_no_sums_of_its_rows():
+    shared = [evaluated(logits, clusters=None) for logits in (LOGITS, OTHER)]
+    wanted = inference.compare_ece(*shared, **DRAWN)
+    num_units = len(shared[0].copies.row)
+    stored = [value for value in shared[0]._derived.values() if isinstance(value, dict)]
+    kept = [np.size(array) for value in stored for one in value.values() for array in one]
+    assert max(kept) < 15 * num_units
+    assert inference.compare_ece(*shared, **DRAWN) == wanted
+
+
 def test_top_labels_count_copies():
     copies, top = evaluated().copies, evaluated().top_label()
     rows = np.repeat(np.arange(240), WEIGHTS)

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from calib_jax import inference, metrics
+from calib_jax.inference import decisions
 from tests.metrics.reference import logits_of, top_label
 
 from .simulations import simulated, softmax
@@ -50,6 +51,15 @@ def test_the_threshold_is_the_lowest_accepted(num_classes, risk):
     copies = np.concatenate([np.arange(1000), np.arange(500)])
     weighted = inference.guaranteed_coverage(logits[rows], labels[rows], weights, risk=risk)
     assert weighted == inference.guaranteed_coverage(logits[copies], labels[copies], risk=risk)
+
+
+@pytest.mark.parametrize("answered", [10**8, 3 * 10**9])
+def test_tails_of_very_many_examples(answered):
+    """Half of them are at most the mean, and .1 % at most 3.0902 deviations less."""
+    deviation = math.sqrt(answered * 0.05 * 0.95)
+    errors = np.array([0.05 * answered, 0.05 * answered - 3.0902 * deviation]).astype(int)
+    tails = decisions._tails(errors, np.full(2, answered), 0.05)
+    np.testing.assert_allclose(tails, [0.5, 0.001], rtol=2e-3)
 
 
 @pytest.mark.slow

@@ -68,6 +68,10 @@ CASES = {
         "method must be one of 'percentile', 'basic', got 'bca'",
     ),
     "resamples": (lambda: estimates(num_resamples=0), "num_resamples must be at least 1, got 0"),
+    "no resamples": (
+        lambda: estimates(num_resamples=None),
+        "num_resamples must be a number, got None",
+    ),
     "draws": (lambda: bound(num_resamples=10), r"num_resamples must be at least 20 at level 0\.9"),
     "metric": (lambda: bound(metrics.nll), "noise_bound does not take nll"),
     "bins": (
