@@ -37,7 +37,6 @@ def needs_key(function: _Function) -> _Function:
     Traceback (most recent call last):
     TypeError: resampled draws random numbers: give key=jax.random.key(0).
     """
-
     resamples = inspect.signature(function).parameters.get("num_resamples")
 
     @functools.wraps(function)
