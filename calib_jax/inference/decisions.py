@@ -210,6 +210,7 @@ def best_threshold(
       clusters: `[*batch]`, the cluster of each example, as in `decision_calibration`.
 
     >>> from calib_jax import inference
+    >>> import jax
     >>> import jax.numpy as jnp
     >>> sure, unsure = jnp.array([3.0, 0.0]), jnp.array([0.5, 0.0])
     >>> logits = jnp.concatenate([jnp.tile(sure, (300, 1)), jnp.tile(unsure, (100, 1))])
