@@ -26,8 +26,9 @@ def keep_programs(folder: pathlib.Path | str | None = None) -> pathlib.Path | No
         jax.config.update("jax_compilation_cache_dir", None)
         return None
     try:
-        above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
-        folder = pathlib.Path(above, "calib_jax", "compiled") if folder is None else folder
+        if folder is None:
+            above = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+            folder = pathlib.Path(above, "calib_jax", "compiled")
         folder = pathlib.Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home folder

@@ -35,6 +35,13 @@ def write(path, about, **arrays):
 
 
 ABOUT = '{"format": 1, "name": "platt"}'
+EVENT = '{"format": 1, "name": "histogram", "event": "score"}'
+FIELDS = "edges", "frequency", "scores", "state/code", "state/nll_before", "state/nll_after"
+HISTOGRAM = {field: np.ones(2) for field in FIELDS}
+
+
+def without_scores():
+    return {field: one for field, one in HISTOGRAM.items() if field != "scores"}
 
 
 @pytest.mark.parametrize(
@@ -46,6 +53,11 @@ ABOUT = '{"format": 1, "name": "platt"}'
         (lambda path: write(path, np.array([{}], object)), "pickled objects, which are never read"),
         (lambda path: write(path, '{"format": 2, "name": "platt"}'), "'platt' in format 2; known"),
         (lambda path: write(path, '{"format": 1, "name": "plat"}'), "'plat' in format 1; known"),
+        (lambda path: write(path, '["platt"]'), "does not hold a name"),
+        (lambda path: write(path, '{"format": 1, "name": ["platt"]}'), "does not hold a name"),
+        (lambda path: write(path, EVENT.replace("histogram", "vector")), "does not calibrate"),
+        (lambda path: write(path, EVENT, **{**HISTOGRAM, "edges": np.array("ab")}), "edges is of"),
+        (lambda path: write(path, EVENT, **without_scores()), "scores differ"),
         (
             lambda path: write(path, ABOUT, slope=np.ones(1)),
             "intercept, state/code, state/nll_after, state/nll_before differ",

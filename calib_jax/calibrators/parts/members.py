@@ -19,7 +19,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.calibrators.parts.contract import State, fitted_of
-from calib_jax.calibrators.parts.event import OfProbability, OfScore
+from calib_jax.calibrators.parts.event import WAYS, OfProbability, OfScore
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.files import reading, writing
 from calib_jax.core.names import check_options
@@ -111,7 +111,9 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     """Load a file written by `save`: return the calibrator's name and its parameters."""
     with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
         about = json.loads(str(file[_ABOUT]))
-        name, event = about["name"], about.get("event")
+        if not isinstance(about, dict) or not isinstance(about["name"], str):
+            raise ValueError(f"{_ABOUT} does not hold a name")
+        name, of_event = about["name"], about.get("event")
         if about["format"] != FORMAT or name not in _CATALOGUE:
             raise ValueError(
                 f"it holds {name!r} in format {about['format']}; known are"
@@ -120,12 +122,19 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
         kind = _CATALOGUE[name].Params
         fields = [field for field in kind._fields if field != "state"]
         state_fields = [f"state/{field}" for field in State._fields]
-        odd = sorted({*fields, *state_fields} ^ {*file.names} - {_ABOUT, _SCORES})
+        if of_event is not None and (of_event not in ("probability", "score") or name not in WAYS):
+            raise ValueError(f"{name} does not calibrate {of_event!r}")
+        by_place = of_event == "score" and WAYS[name] == "place"
+        odd = sorted({_ABOUT, *fields, *state_fields, *[_SCORES] * by_place} ^ {*file.names})
         if odd:
             raise ValueError(f"it does not hold what {name} needs: {', '.join(odd)} differ")
-        parts = {field: jnp.asarray(file[field]) for field in file.names if field != _ABOUT}
+        arrays = {field: file[field] for field in file.names if field != _ABOUT}
+        for field, array in arrays.items():
+            if array.dtype.kind not in "iuf":
+                raise ValueError(f"{field} is of {array.dtype}")
+        parts = {field: jnp.asarray(array) for field, array in arrays.items()}
     state = State(*(parts[field] for field in state_fields))
     params = kind(**{field: parts[field] for field in fields}, state=state)
-    if event == "score":
+    if of_event == "score":
         return name, OfScore(params, parts.get(_SCORES))
-    return name, OfProbability(params) if event else params
+    return name, OfProbability(params) if of_event else params
