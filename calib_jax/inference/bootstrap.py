@@ -274,27 +274,32 @@ def interval(
     return Interval(*jax.device_put((low, high)))
 
 
-def _on_host(values: Any) -> np.ndarray:
-    """Return numbers as a NumPy array: programs of so few numbers take longer to compile."""
-    return np.asarray(gathered(as_numbers("interval", "samples", values)))
+def _on_host(values: Any) -> Any:
+    """Return numbers as a NumPy array, since a program of so few takes longer to compile.
+
+    Under `jit` and `vmap` they stay as they are.
+    """
+    values = gathered(as_numbers("interval", "samples", values))
+    return values if isinstance(values, jax.core.Tracer) else np.asarray(values)
 
 
-def _quantile(samples: np.ndarray, at: float) -> np.ndarray:
+def _quantile(samples: Any, at: float) -> Any:
     """Interpolate the quantile of the samples that are not NaN; NaN if there are none."""
     if not samples.ndim or not len(samples):
         raise ValueError(
             "samples must be arrays with at least one entry along their first axis, got the shape"
             f" {samples.shape}: give np.asarray(samples) for a list."
         )
-    ordered = np.sort(samples, axis=0)  # NaN comes last
-    place = at * np.maximum(np.sum(~np.isnan(ordered), axis=0) - 1, 0)
+    of = samples.__array_namespace__()
+    ordered = of.sort(samples, axis=0)  # NaN comes last
+    place = at * of.maximum(of.sum(~of.isnan(ordered), axis=0) - 1, 0)
     below, above = (
-        np.take_along_axis(ordered, end.astype(int)[None], axis=0)[0]
-        for end in (np.floor(place), np.ceil(place))
+        of.take_along_axis(ordered, end.astype("int32")[None], axis=0)[0]
+        for end in (of.floor(place), of.ceil(place))
     )
-    share = place - np.floor(place)
+    share = place - of.floor(place)
     with np.errstate(invalid="ignore"):  # inf x 0, which is not selected
-        between = np.where(below == above, below, below * (1 - share) + above * share)
+        between = of.where(below == above, below, below * (1 - share) + above * share)
     return between.astype(wide(samples.dtype))
 
 
@@ -378,10 +383,11 @@ def difference(
     """
     a, b = jax.tree.map(_on_host, (a, b))
 
-    def change(first: np.ndarray, second: np.ndarray) -> Any:
+    def change(first: Any, second: Any) -> Any:
         with np.errstate(invalid="ignore"):
-            minus = np.subtract(second, first)
-        return np.where(np.abs(minus) <= error, 0, minus) if error else minus
+            minus = second - first
+        of = minus.__array_namespace__()
+        return of.where(of.abs(minus) <= error, 0, minus) if error else minus
 
     value, samples = jax.tree.map(change, a, b)
     low, high = interval(samples, level, method=method, estimate=value)
@@ -389,12 +395,13 @@ def difference(
     return Difference(*jax.device_put((value, low, high, p_value, samples)))
 
 
-def _p_value(samples: np.ndarray, value: Any, method: str) -> np.ndarray:
+def _p_value(samples: Any, value: Any, method: str) -> Any:
+    of = samples.__array_namespace__()
     if method == "basic":
-        samples = 2 * value - samples
+        samples = 2 * value[None] - samples
     # A NaN sample is in neither tail, so exclude it from the total as well.
-    count = np.sum(~np.isnan(samples), axis=0)
+    count = of.sum(~of.isnan(samples), axis=0)
     # Count the data itself as one more resample, so that no p-value is 0.
-    fewer = 1 + np.minimum(np.sum(samples <= 0, axis=0), np.sum(samples >= 0, axis=0))
-    p_value = np.minimum(1.0, 2 * fewer / (1 + count))
-    return np.where(count > 0, p_value, np.nan).astype(np.float32)
+    fewer = 1 + of.minimum(of.sum(samples <= 0, axis=0), of.sum(samples >= 0, axis=0))
+    p_value = of.minimum(1.0, 2 * fewer / (1 + count))
+    return of.where(count > 0, p_value, np.nan).astype(np.float32)

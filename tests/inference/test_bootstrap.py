@@ -1,5 +1,6 @@
 """The bootstrap: its resamples, its values, its intervals, and what it refuses."""
 
+import functools
 import sys
 
 import jax
@@ -255,3 +256,20 @@ def test_resamples_of_one_value_are_no_interval():
         1,
         "percentile",
     )
+
+
+@pytest.mark.parametrize("method", ["percentile", "basic"])
+def test_intervals_and_differences_of_samples_under_jit_and_vmap(method):
+    random = np.random.default_rng(0)
+    one, other = random.normal(size=(2, 50, 3)).astype(np.float32)
+    one[3, 0] = np.nan
+    value = jnp.zeros(3)
+    of = functools.partial(inference.interval, method=method, estimate=value)
+    expected = of(one)
+    mapped = jax.jit(jax.vmap(of))(jnp.stack([one, one]))
+    for end, ends in zip(expected, mapped, strict=True):
+        np.testing.assert_allclose(ends, np.stack([end, end]), rtol=1e-5)
+    difference = functools.partial(inference.difference, method=method, error=1e-3)
+    pairs = (value, jnp.asarray(one)), (value, jnp.asarray(other))
+    for traced, eager in zip(jax.jit(difference)(*pairs), difference(*pairs), strict=True):
+        np.testing.assert_allclose(traced, eager, rtol=1e-5)
