@@ -283,6 +283,10 @@ def _on_host(values: Any) -> Any:
     return values if isinstance(values, jax.core.Tracer) else np.asarray(values)
 
 
+def _numpy_of(values: Any) -> Any:
+    return jnp if isinstance(values, jax.core.Tracer) else np
+
+
 def _quantile(samples: Any, at: float) -> Any:
     """Interpolate the quantile of the samples that are not NaN; NaN if there are none."""
     if not samples.ndim or not len(samples):
@@ -290,7 +294,7 @@ def _quantile(samples: Any, at: float) -> Any:
             "samples must be arrays with at least one entry along their first axis, got the shape"
             f" {samples.shape}: give np.asarray(samples) for a list."
         )
-    of = samples.__array_namespace__()
+    of = _numpy_of(samples)
     ordered = of.sort(samples, axis=0)  # NaN comes last
     place = at * of.maximum(of.sum(~of.isnan(ordered), axis=0) - 1, 0)
     below, above = (
@@ -386,8 +390,7 @@ def difference(
     def change(first: Any, second: Any) -> Any:
         with np.errstate(invalid="ignore"):
             minus = second - first
-        of = minus.__array_namespace__()
-        return of.where(of.abs(minus) <= error, 0, minus) if error else minus
+        return _numpy_of(minus).where(abs(minus) <= error, 0, minus) if error else minus
 
     value, samples = jax.tree.map(change, a, b)
     low, high = interval(samples, level, method=method, estimate=value)
@@ -396,7 +399,7 @@ def difference(
 
 
 def _p_value(samples: Any, value: Any, method: str) -> Any:
-    of = samples.__array_namespace__()
+    of = _numpy_of(samples)
     if method == "basic":
         samples = 2 * value[None] - samples
     # A NaN sample is in neither tail, so exclude it from the total as well.

@@ -69,6 +69,9 @@ def begin(same: Any) -> Iterator[None]:
     jax.config.update("jax_enable_preemption_service", False)
     names = ("coordinator_address", "num_processes", "process_id")
     options: dict[str, Any] = dict(zip(names, values.values(), strict=True)) if given else {}
+    if given:  # gRPC would use a web proxy even to reach this machine
+        host = str(_COORDINATOR.value).rpartition(":")[0].strip("[]")
+        os.environ["no_proxy"] = ",".join(filter(None, (os.environ.get("no_proxy"), host)))
     try:
         jax.distributed.initialize(**options, **_TIME_LIMITS)
     except (ValueError, RuntimeError) as error:
