@@ -205,3 +205,13 @@ def test_answers_sharded_over_devices():
         actual = calibrators.isotonic.apply(on_mesh, given)
         assert actual.confidence.sharding.is_equivalent_to(sharding, 1)
         np.testing.assert_array_equal(actual.confidence, calibrated.confidence)
+
+
+@pytest.mark.parametrize("name", ["platt", "isotonic"])
+@pytest.mark.parametrize("rising", [True, False])
+def test_a_score_that_is_not_finite_gives_nan(name, rising):
+    scores = jnp.linspace(-2, 2, 40)
+    correct = (jnp.arange(40) % 3 == 0) ^ ((scores > 0) == rising)
+    params = calibrators.named(name).fit(calibrators.Scored(scores, correct))
+    found = calibrators.named(name).apply(params, jnp.array([-jnp.inf, jnp.inf, jnp.nan, 0.0]))
+    np.testing.assert_array_equal(jnp.isnan(found), [True, True, True, False])

@@ -120,13 +120,14 @@ def values_of(name: str, params: OfEvent, values: Any) -> Array:
 
 def logits_of(name: str, values: Array, scores: Vector | None, *, of_score: bool) -> Array:
     """Convert confidences or scores to what the calibrator reads: one column, or two logits."""
-    inside = of_score | ((values >= 0) & (values <= 1))
+    inside = jnp.isfinite(values) if of_score else (values >= 0) & (values <= 1)
     if WAYS[name] == "place":
         places = values if scores is None else _places(scores, values)
         return jnp.where(inside, places, jnp.nan)[..., None]
     if not of_score:
         values = jnp.clip(values, LEAST, 1 - LEAST)
-        values = jnp.where(inside, jnp.log(values) - jnp.log1p(-values), jnp.nan)
+        values = jnp.log(values) - jnp.log1p(-values)
+    values = jnp.where(inside, values, jnp.nan)
     # Two logits of sum 0 never look like probabilities.
     return jnp.stack([-values / 2, values / 2], axis=-1)
 
