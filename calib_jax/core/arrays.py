@@ -58,8 +58,8 @@ def as_array(value: Any) -> Any:
             "an array has masked values: leave these examples out, or give them weight 0 and fill"
             " the values, array.filled(0)."
         )
-    if hasattr(value, "detach"):  # PyTorch converts no tensor that has a gradient
-        value = value.detach()
+    for method in ("detach", "resolve_neg"):  # PyTorch, whose DLPack export drops a lazy sign
+        value = getattr(value, method)() if hasattr(value, method) else value
     try:
         array = np.asarray(value)
     except (TypeError, RuntimeError):  # bfloat16 of PyTorch, or an array of a GPU
@@ -67,6 +67,8 @@ def as_array(value: Any) -> Any:
         return given.astype(jax.dtypes.canonicalize_dtype(given.dtype))
     if array.dtype == object:
         return np.array(array.tolist())
+    if array.dtype == np.longdouble != np.float64:
+        return array.astype(np.float64)
     return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
 
 

@@ -44,13 +44,21 @@ class Tensor:
         return self
 
 
+class Negated(Tensor):
+    """A tensor with a lazy sign, which the export of its memory drops."""
+
+    def resolve_neg(self):
+        return Tensor(-self.values)
+
+
 KINDS = {
     "list": lambda array: array.tolist(),
     "column": Column,
     "objects": lambda array: Column(array.astype(object)),
     "tensor": lambda array: Tensor(jnp.asarray(array)),
+    "negated tensor": lambda array: Negated(-jnp.asarray(array)),
     "big-endian": lambda array: array.astype(array.dtype.newbyteorder(">")),
-    "wide": lambda array: array.astype(np.float64 if array.dtype.kind == "f" else np.uint64),
+    "wide": lambda array: array.astype(np.longdouble if array.dtype.kind == "f" else np.uint64),
     "without a masked value": np.ma.masked_array,
 }
 
