@@ -22,6 +22,7 @@ from typing import Any
 import numpy as np
 
 from calib_jax.core import checks
+from calib_jax.core.names import check_options
 
 _Step = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | float]]
 # For q: u, its derivative by q_y, and the function of a [rows, classes] that computes for each k
@@ -55,7 +56,10 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     checks.one_of("loss with a population minimiser", loss, _MINIMIZERS)
     p = np.maximum(p, _LEAST)
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
-    return np.asarray(_MINIMIZERS[loss](rows, **options)).reshape(p.shape)
+    function = _MINIMIZERS[loss]
+    if function is not _same:  # a proper loss has the same minimiser for all its options
+        check_options(loss, function, options)
+    return np.asarray(function(rows, **options)).reshape(p.shape)
 
 
 def _solve(p: np.ndarray, step: _Step, power: float) -> np.ndarray:

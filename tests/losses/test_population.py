@@ -121,3 +121,11 @@ def test_matched_focal_has_a_predicted_temperature_of_1(factor, loss):
     np.testing.assert_allclose(found.cross_entropy, factor, rtol=0.05)
     again = population.predicted_logits(z, found.cross_entropy, found.loss, gamma=found.gamma)
     np.testing.assert_allclose(population.temperature(again, labels), found.temperature, rtol=1e-6)
+
+
+def test_an_unknown_option_is_named_with_its_loss_and_the_nearest():
+    with pytest.raises(TypeError, match=r"'fl_gra' has no option 'gama' .*mean 'gamma'\?"):
+        losses.population_minimizer("fl_gra", np.array([0.5, 0.5]), gama=2.0)
+    np.testing.assert_allclose(
+        losses.population_minimizer("mmce", [0.3, 0.7], scale=4.0), [0.3, 0.7]
+    )
