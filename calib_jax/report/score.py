@@ -68,7 +68,7 @@ class View(NamedTuple):
 
 @dataclasses.dataclass
 class Scoring:
-    """What is scored, and how; every table of a report is computed from it.
+    """The predictions to score, with the options of a report; all tables are computed from it.
 
     Attributes:
       records: the predictions of each model, as given.
@@ -428,7 +428,7 @@ def _group(given: Predictions, per: str) -> np.ndarray:
 
 
 def _on_grid(given: Predictions, floor: float | None, used: float | None) -> str:
-    """Say that probabilities are rounded, with the value that replaces 0; "" if they are not."""
+    """Write a sentence that the probabilities are rounded, and what replaces 0; else ""."""
     step = grid_of(given.present) if given.kind == "probabilities" else None
     if step is None:
         return ""

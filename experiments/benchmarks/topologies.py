@@ -28,7 +28,7 @@ from experiments.running import cli
 
 _TOPOLOGY = flags.DEFINE_enum("topology", "h100", ("h100", "v5e"), "Accelerator.")
 
-# What the compiler of an H100 asks of the card, as the card itself reports it.
+# The properties of an H100 that its compiler reads.
 _H100 = """
 platform_name: "CUDA"
 device_description_str: "NVIDIA H100 80GB HBM3"
@@ -88,7 +88,7 @@ def counted(text: str) -> dict[str, int]:
     Args:
       text: the optimized program in the compiler's own words.
     """
-    # What a fusion calls, or a reduction applies, is no kernel of its own.
+    # The computation inside a fusion or a reduction starts no kernel of its own.
     inner = set(re.findall(r"(?:calls|to_apply)=%?([\w.-]+)", text))
     kinds: Counter[str] = Counter()
     skipped = False

@@ -240,7 +240,7 @@ class Unreadable:
 
 
 def test_an_unreadable_example_loses_no_evaluation(tmp_path, monkeypatch):
-    """What waits in memory is written, unless the folder of the run itself failed."""
+    """After a failure the evaluations in memory are saved, unless the run's folder failed."""
     monkeypatch.setattr(loop, "SHARE_OF_SAVING", 0.0)
     task = task_of(train=Unreadable(tasks.examples(38), reads=10))  # 4 an epoch
     with pytest.raises(OSError, match="the disk does not answer"):
