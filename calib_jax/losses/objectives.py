@@ -79,9 +79,6 @@ class Objective(NamedTuple):
         called after an epoch's last step, and the next epoch uses the new state.
       clock: when the loop gathers evidence and updates: "never", "step" (before the step uses
         the state), "epoch" (evidence is empty), "validation" (evidence of a validation pass).
-      table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
-        it was computed from; empty for most objectives.
-      name: the name and the options, for display.
     """
 
     init: Callable[..., State]
@@ -89,8 +86,19 @@ class Objective(NamedTuple):
     evidence: Callable[..., Any]
     update: Callable[[State, Any, Progress], State]
     clock: Clock
-    table: Callable[[State, Any], dict[str, Array]] = _no_table
-    name: str = "of your own"
+
+    @property
+    def name(self) -> str:
+        """The name and the options, for display; a mark of `value`."""
+        return getattr(self.value, "name", "of your own")
+
+    def table(self, state: State, stat: Any) -> dict[str, Array]:
+        """Compute the columns to log for a state and the evidence it was computed from.
+
+        Most objectives have none. The function is a mark of `update`, see `make_objective`.
+        """
+        columns: dict[str, Array] = getattr(self.update, "table", _no_table)(state, stat)
+        return columns
 
     def __repr__(self) -> str:
         return f"<objective {self.name}, clock {self.clock!r}>"
@@ -112,8 +120,10 @@ def make_objective(
       value: `(state, logits, labels, weights, *, axis_name) -> [*batch]`; it may leave out the
         weights and `axis_name`. Rows of weight 0 are passed with label 0 and logits 0, the state
         without gradient.
-      init, evidence, update, clock, table: as in `Objective`; `evidence` gets such rows, too, and
-        `init` needs a parameter `class_counts` only if it uses it.
+      init, evidence, update, clock: as in `Objective`; `evidence` gets such rows, too, and `init`
+        needs a parameter `class_counts` only if it uses it.
+      table: `(state, stat) -> {column: values}`, the columns to log for a state and the evidence
+        it was computed from.
       soft_labels: whether labels may also be distributions `[*batch, classes]`; "or_zeros" if
         a row may also be 0 for every class.
 
@@ -138,7 +148,14 @@ def make_objective(
         return evidence(state, *examples_of(logits, labels, weights, soft_labels))
 
     checked = _checked(value, soft_labels)
-    return Objective(_counted(init), checked, checked_evidence, update, clock, table)
+    return Objective(_counted(init), checked, checked_evidence, marked(update, table=table), clock)
+
+
+def marked(function: Callable[..., Any], **marks: Any) -> Any:
+    """Return a copy of a function with further attributes."""
+    copy = functools.update_wrapper(functools.partial(function), function)
+    vars(copy).update(marks)
+    return copy
 
 
 def examples_of(
@@ -226,7 +243,7 @@ def as_objective(loss: Callable[..., Array]) -> Objective:
     soft_labels = arrays.takes_soft_labels(loss)
     name = getattr(loss, "__name__", "the loss")
     checked = _checked(value, soft_labels, name)
-    return make_objective(value)._replace(value=checked, name=f"of {name}")
+    return make_objective(value)._replace(value=marked(checked, name=f"of {name}"))
 
 
 def regularized(
@@ -256,7 +273,7 @@ def regularized(
         return terms + of_examples * extra(logits, labels, weights, axis_name=axis_name)
 
     soft_labels = arrays.takes_soft_labels(penalty) and arrays.takes_soft_labels(base.value)
-    return base._replace(value=_checked(value, soft_labels))
+    return base._replace(value=marked(_checked(value, soft_labels), name=base.name))
 
 
 def with_options(function: Callable[..., Array], **options: Any) -> Callable[..., Array]:

@@ -19,7 +19,7 @@ from calib_jax.losses.gamma_schedules import flsc531, flsc532, flsd
 from calib_jax.losses.generalized_brier import adaptive_generalized_brier, brier, generalized_brier
 from calib_jax.losses.kernel_calibration import esd, mmce, mmce_gra, mmce_weighted
 from calib_jax.losses.margins import margin_smoothing, neighbour_margin
-from calib_jax.losses.objectives import Objective, as_objective, of_loss
+from calib_jax.losses.objectives import Objective, as_objective, marked, of_loss
 from calib_jax.losses.recall import recall_objective, recall_precision
 from calib_jax.losses.segmentation import bootstrapped, lovasz, ohem, soft_iou
 from calib_jax.losses.smoothing import (
@@ -113,4 +113,5 @@ def objective(loss: str | Callable[..., Array], /, **options: Any) -> Objective:
     checks.one_of("objective", loss, OBJECTIVES)
     check_options(loss, OBJECTIVES[loss], options)
     given = ", ".join(f"{option}={value!r}" for option, value in options.items())
-    return OBJECTIVES[loss](**options)._replace(name=f"{loss}({given})")
+    made = OBJECTIVES[loss](**options)
+    return made._replace(value=marked(made.value, name=f"{loss}({given})"))

@@ -54,6 +54,18 @@ def test_make_objective_passes_all_arguments_by_one_signature():
     assert jax.grad(total)(2.0) == 0
 
 
+def test_an_objective_is_five_functions_with_its_name_and_its_table():
+    fields = ("init", "value", "evidence", "update", "clock")
+    assert losses.Objective._fields == fields
+    columns = lambda state, stat: {"gamma": jnp.asarray(state)}  # noqa: E731
+    mine = losses.make_objective(lambda state, logits, labels: labels, table=columns)
+    copy = losses.Objective(**mine._asdict())
+    assert copy.table(2.0, None) == {"gamma": 2.0}
+    assert losses.objective("focal", gamma=2.0).name == "focal(gamma=2.0)"
+    own = losses.Objective(len, losses.focal, len, lambda state, stat, progress: state, "never")
+    assert (own.name, own.table((), None)) == ("of your own", {})
+
+
 SHAPES = {
     "a column": lambda z, y: -jnp.take_along_axis(jax.nn.log_softmax(z), y[:, None], axis=-1),
     "the mean": lambda z, y: losses.cross_entropy(z, y).mean(),
