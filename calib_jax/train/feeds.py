@@ -29,7 +29,15 @@ from calib_jax.core.examples import Draw, Examples, InMemory, RandomViews, Sourc
 from calib_jax.core.statistics import Joint, merged, merged_scan
 from calib_jax.core.types import PyTree
 from calib_jax.train.ordering import Order, in_batches, with_weights
-from calib_jax.train.pmap import Devices, data_parallel, first, of_this_process, replicate, split
+from calib_jax.train.pmap import (
+    Devices,
+    data_parallel,
+    first,
+    for_many_calls,
+    of_this_process,
+    replicate,
+    split,
+)
 from calib_jax.train.state import Batch, TrainState
 
 Step: TypeAlias = Callable[[TrainState, Batch], tuple[TrainState, dict[str, Any]]]
@@ -188,6 +196,7 @@ class Streamed:
     def training(self, step: Step, *, accumulate: int = 1) -> RunSteps:
         """Compile one training step, which is called for each batch."""
         run = data_parallel(step, self._devices, donate=(0,))
+        run = for_many_calls(run, self._devices)
         last: Order | None = None
         at = 0
         stream: Generator[Batch, None, None] | None = None
@@ -251,7 +260,7 @@ class Streamed:
 
 @functools.lru_cache(maxsize=8)  # a step that is evaluated again is not compiled again
 def _streamed_evaluation(step: EvalStep, devices: tuple[jax.Device, ...]) -> Any:
-    return data_parallel(step, devices)
+    return for_many_calls(data_parallel(step, devices), devices)
 
 
 def _cores() -> int:

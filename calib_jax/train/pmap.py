@@ -72,6 +72,34 @@ def data_parallel(
     return jax.pmap(step, axis_name=axis_name, devices=devices, donate_argnums=tuple(donate))
 
 
+def for_many_calls(run: Any, devices: Devices) -> Any:
+    """Make calls of a data-parallel step cheap where the devices belong to several processes.
+
+    There `jax.pmap` turns each argument into an array over all devices and each result back, which
+    takes 4 ms for a state of 430 arrays. The compiled program takes and returns arrays over all
+    devices, so that only new ones are turned.
+    """
+    if len(of_this_process(devices)) == len(devices):
+        return run
+    sharding, programs = _sharding(devices), {}
+
+    def over_all(leaf: jax.Array) -> jax.Array:
+        if not leaf.is_fully_addressable:
+            return leaf
+        shape = (len(devices), *leaf.shape[1:])
+        parts = [shard.data for shard in leaf.addressable_shards]
+        return jax.make_array_from_single_device_arrays(shape, sharding, parts, dtype=leaf.dtype)
+
+    def call(*arguments: PyTree) -> Any:
+        arguments = jax.tree.map(over_all, arguments)
+        kinds = tuple((leaf.shape, leaf.dtype) for leaf in jax.tree.leaves(arguments))
+        if kinds not in programs:
+            programs[kinds] = run.lower(*arguments).compile()
+        return programs[kinds](*arguments)
+
+    return call
+
+
 # ------------------------------------------------------------------------------------------------
 # Transfers between the host and the devices of this process.
 
