@@ -20,9 +20,13 @@ from calib_jax.train.checkpoint import check_ours as check_ours
 from calib_jax.train.checkpoint import differences as differences
 from calib_jax.train.checkpoint import identity_of as identity_of
 from calib_jax.train.checkpoint import only_one as only_one
+from calib_jax.train.feeds import Order as Order
 from calib_jax.train.feeds import Resident as Resident
 from calib_jax.train.feeds import Streamed as Streamed
+from calib_jax.train.feeds import class_balanced as class_balanced
 from calib_jax.train.feeds import feed as feed
+from calib_jax.train.feeds import in_batches as in_batches
+from calib_jax.train.feeds import steps_per_epoch as steps_per_epoch
 from calib_jax.train.forward import Forward as Forward
 from calib_jax.train.forward import LastLayer as LastLayer
 from calib_jax.train.forward import Nnx as Nnx
@@ -42,12 +46,6 @@ from calib_jax.train.loop import fit as fit
 from calib_jax.train.optimizers import OPTIMIZERS as OPTIMIZERS
 from calib_jax.train.optimizers import grouped as grouped
 from calib_jax.train.optimizers import optimizer as optimizer
-from calib_jax.train.ordering import Order as Order
-from calib_jax.train.ordering import Sampling as Sampling
-from calib_jax.train.ordering import class_balanced as class_balanced
-from calib_jax.train.ordering import in_batches as in_batches
-from calib_jax.train.ordering import shuffled as shuffled
-from calib_jax.train.ordering import steps_per_epoch as steps_per_epoch
 from calib_jax.train.pmap import AXIS as AXIS
 from calib_jax.train.pmap import Devices as Devices
 from calib_jax.train.pmap import all_devices as all_devices
@@ -72,9 +70,11 @@ from calib_jax.train.schedules import warmed_up as warmed_up
 from calib_jax.train.state import Batch as Batch
 from calib_jax.train.state import Outcome as Outcome
 from calib_jax.train.state import Plan as Plan
+from calib_jax.train.state import Sampling as Sampling
 from calib_jax.train.state import Task as Task
 from calib_jax.train.state import TrainState as TrainState
 from calib_jax.train.state import create as create
+from calib_jax.train.state import shuffled as shuffled
 from calib_jax.train.step import make_eval_step as make_eval_step
 from calib_jax.train.step import make_train_step as make_train_step
 

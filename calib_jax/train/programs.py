@@ -16,9 +16,8 @@ import numpy as np
 from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Progress, PyTree
-from calib_jax.train.feeds import RunSteps, feed
+from calib_jax.train.feeds import Order, RunSteps, feed, in_batches, steps_per_epoch
 from calib_jax.train.forward import HEAD, with_classes
-from calib_jax.train.ordering import Order, in_batches, steps_per_epoch
 from calib_jax.train.pmap import Devices, all_devices, axis_of, first
 from calib_jax.train.state import Plan, Task
 from calib_jax.train.step import make_eval_step, make_train_step, same_kind
@@ -59,10 +58,8 @@ class Programs:
     def __init__(self, task: Task, plan: Plan, devices: Devices | None = None) -> None:
         self.task, self.plan = task, plan
         self.devices = all_devices() if devices is None else devices
-        first_epoch = task.examples_of(plan.seed, 0)
-        self.epoch_steps = steps_per_epoch(
-            len(first_epoch), plan.batch_size, drop_last=plan.drop_last
-        )
+        count = len(task.examples_of(plan.seed, 0))
+        self.epoch_steps = steps_per_epoch(count, plan.batch_size, drop_last=plan.drop_last)
         self.total_steps = plan.num_epochs * self.epoch_steps
         self._order: tuple[tuple[int, int], Order] | None = None  # the newest, by seed and epoch
         forward = with_classes(task.forward, task.num_classes)
@@ -155,9 +152,9 @@ class Programs:
     def order(self, seed: int, epoch: int) -> Order:
         """Return the batches of an epoch."""
         if self._order is None or self._order[0] != (seed, epoch):
-            plan, examples = self.plan, self.task.examples_of(seed, epoch)
+            plan = self.plan
             order = in_batches(
-                examples,
+                self.task.examples_of(seed, epoch),
                 plan.batch_size,
                 multiple=len(self.devices),
                 accumulate=plan.accumulate,

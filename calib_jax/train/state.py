@@ -17,7 +17,6 @@ from calib_jax.core.examples import Examples, Source, check_source
 from calib_jax.core.names import names_options, short_repr
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.forward import Forward, LastLayer, check_forward
-from calib_jax.train.ordering import Sampling, examples_of_epoch
 from calib_jax.train.pmap import canonical
 
 REDUCTIONS = ("sum", "mean", "examples")
@@ -47,6 +46,8 @@ class Batch:
 # the labels, so the pairs must depend on the keys and the mask alone.
 Mix: TypeAlias = Callable[..., tuple[PyTree, Array, Array]]
 Augment: TypeAlias = Callable[[Array, Examples], Examples]
+# (seed, epoch) -> the indices of the examples of one epoch, in training order.
+Sampling: TypeAlias = Callable[[int, int], np.ndarray]
 
 
 def identity(inputs: PyTree) -> PyTree:
@@ -191,6 +192,11 @@ def _arrays(tree: PyTree) -> PyTree:
 # The task, its plan and its outcome.
 
 
+def shuffled(num_examples: int, seed: int, epoch: int) -> np.ndarray:
+    """Permute the examples for one epoch."""
+    return np.random.default_rng([seed, epoch]).permutation(num_examples)
+
+
 @names_options
 @dataclasses.dataclass(frozen=True)
 class Task:
@@ -260,7 +266,19 @@ class Task:
 
     def examples_of(self, seed: int, epoch: int) -> np.ndarray:
         """Return the indices of the training examples of one epoch, in training order."""
-        return examples_of_epoch(self.order, len(self.train), seed, epoch)
+        count = len(self.train)
+        if self.order is None:
+            return shuffled(count, seed, epoch)
+        examples = np.asarray(self.order(seed, epoch))
+        if examples.ndim != 1 or not np.issubdtype(examples.dtype, np.integer):
+            got = f"{examples.dtype} {examples.shape}"
+            raise ValueError(f"the order of epoch {epoch} must be a vector of integers, got {got}.")
+        if len(absent := examples[(examples < 0) | (examples >= count)]):
+            raise ValueError(
+                f"the order of epoch {epoch} names the example {absent[0]}, and there are"
+                f" {count} training examples: name only 0 to {count - 1}."
+            )
+        return examples
 
 
 _COUNTS = (  # numbers of `Plan` that may be 0
