@@ -26,7 +26,7 @@ import jaxtyping
 import pytest
 
 from tests import annotations, programs
-from tests.memory import drop_many_programs
+from tests.programs import drop_many_programs
 from tests.selection import mark_many_cases
 
 if "calib_jax" in sys.modules:

@@ -1,9 +1,15 @@
-"""Compiled programs in a folder that several processes share, and cheaper contexts of MLIR."""
+"""Compiled programs that processes share, a bound on their memory, and their number."""
 
+import contextlib
+import ctypes
+import gc
+import itertools
 import os
 import pathlib
 import tempfile
 import threading
+from collections.abc import Iterator
+from typing import Any
 
 import jax
 from jax._src import lru_cache
@@ -42,3 +48,73 @@ def _put_whole(cache: lru_cache.LRUCache, key: str, value: bytes) -> None:
     with tempfile.NamedTemporaryFile(dir=path.parent, delete=False) as file:
         file.write(value)
     os.replace(file.name, path)
+
+
+# JAX keeps every program that it compiles, each of 0.2 MB or more, so a worker of pytest grows with
+# each test. To drop them costs seconds, since common ones have to be loaded again, so they are
+# dropped only after a growth.
+MOST, GROWTH = 2.7e9, 0.3e9
+# Linux gives a process 65,530 mappings of memory by default, and a program takes several. XLA
+# crashes when there are none left.
+MAPPINGS = 45_000
+
+limit = MOST
+calls = itertools.count()
+
+
+def resident_bytes() -> float:
+    """Return how much memory this process holds, or 0 where the system does not say."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0
+
+
+def mappings() -> int:
+    """Return the number of memory mappings, or 0 where the system does not say."""
+    try:
+        with open("/proc/self/maps", "rb") as file:
+            return sum(1 for _ in file)
+    except OSError:
+        return 0
+
+
+def drop_many_programs() -> None:
+    """Drop all compiled programs if they take too much memory or too many mappings."""
+    global limit
+    # Mappings take milliseconds to count.
+    crowded = next(calls) % 100 == 0 and mappings() > MAPPINGS
+    if resident_bytes() <= limit and not crowded:
+        return
+    jax.clear_caches()
+    gc.collect()
+    # glibc returns freed memory to the system only on request.
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
+    if trim:
+        trim(0)
+    limit = max(MOST, resident_bytes() + GROWTH)
+
+
+_COMPILED = "/jax/core/compile/backend_compile_duration"
+_counts: list[int] = []
+
+
+def _count(event: str, *_: Any, **__: Any) -> None:
+    if event == _COMPILED:
+        for index in range(len(_counts)):
+            _counts[index] += 1
+
+
+jax.monitoring.register_event_duration_secs_listener(_count)
+
+
+@contextlib.contextmanager
+def counted() -> Iterator[list[int]]:
+    """Yield a list whose one entry is the number of programs compiled so far in the block."""
+    total = [0]
+    _counts.append(0)
+    try:
+        yield total
+    finally:
+        total[0] = _counts.pop()

@@ -10,7 +10,7 @@ import pytest
 WHOLE = {"tests", "models", "data", "properties"}
 WHOLE |= {"test_arrays", "test_binning", "test_numerics", "test_probabilities", "test_rows"}
 WHOLE |= {"test_class_counts", "test_population", "test_recall", "test_references"}
-WHOLE |= {"test_exactness", "test_ranked", "test_ranking", "test_selective", "test_without_bins"}
+WHOLE |= {"test_bins", "test_ranking", "test_selective", "test_without_bins"}
 WHOLE |= {"test_binned", "test_event", "test_minima", "test_step", "test_venn_abers"}
 Choice = Collection[Any] | Callable[[Any], bool] | int
 

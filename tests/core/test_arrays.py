@@ -8,7 +8,7 @@ import pytest
 import calib_jax
 from calib_jax import losses, metrics
 from calib_jax.core.arrays import as_labels
-from tests import compilations
+from tests import programs
 
 GENERATOR = np.random.default_rng(0)
 LOGITS = GENERATOR.normal(size=(6, 3)).astype(np.float32)
@@ -118,7 +118,7 @@ def test_an_eager_loss_is_one_program_for_every_number():
     logits, labels = jnp.asarray(GENERATOR.normal(size=(5, 17)), jnp.float32), jnp.arange(5)
     for options in ({}, {"weighting": "gradient"}):
         losses.focal(logits, labels, gamma=0.5, **options)
-    with compilations.counted() as count:
+    with programs.counted() as count:
         actual = [losses.focal(logits, labels, gamma=gamma) for gamma in (0.25, 1.5, 3.0)]
         jax.block_until_ready(losses.focal(logits, labels, gamma=2.0, weighting="gradient"))
     assert count == [0]

@@ -1,4 +1,4 @@
-"""Augmentation and mixup against plain NumPy, on one device and on eight."""
+"""Augmentation, mixup and Gaussian noise against plain NumPy, on one device and on eight."""
 
 import jax
 import jax.numpy as jnp
@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 from calib_jax import data
+from calib_jax.core.examples import InMemory
 
 KEYS = jax.random.split(jax.random.key(0), 2000)
 
@@ -154,3 +155,32 @@ def test_colors_by_the_formula():
     np.testing.assert_array_equal(still(jax.random.key(0), image), image)
     with pytest.raises(ValueError, match=r"an image is \[height, width, 3\], got \(4, 5\)"):
         change(jax.random.key(0), image[..., 0])
+
+
+def grey_images(value, brightest=255, dtype=np.uint8):
+    images = np.full((40, 16, 16, 3), value * brightest).astype(dtype)
+    return InMemory(images, np.arange(40) % 10)
+
+
+def test_pixels_stay_on_the_scale_and_labels_stay():
+    for value, mean in ((0.0, 0.04), (1.0, 0.96)):  # half of it is cut: sigma / sqrt(2 pi)
+        noisy = data.gaussian_noise(grey_images(value, 16), brightest=16)
+        assert noisy.inputs.min() >= 0
+        assert noisy.inputs.max() <= 16
+        assert np.mean(noisy.inputs / 16) == pytest.approx(mean, abs=0.03)
+        np.testing.assert_array_equal(noisy.labels, np.arange(40) % 10)
+
+
+@pytest.mark.parametrize("dtype", [np.uint8, np.float32])
+def test_the_noise_of_an_example_is_that_of_one_draw(dtype):
+    """However many examples are read at a time: 1,500 are several reads."""
+    shape = (1500, 16, 16, 3)
+    images = np.random.default_rng(0).integers(0, 256, shape).astype(dtype)
+    weights = np.linspace(0, 1, 1500)
+    source = InMemory(images, np.arange(1500) % 10, weights)
+    noisy = data.gaussian_noise(source, severity=2, seed=7)
+    noise = np.random.default_rng(7).standard_normal(shape, dtype=np.float32)
+    expected = np.clip(images.astype(np.float32) / 255 + 0.06 * noise, 0, 1) * 255
+    np.testing.assert_array_equal(noisy.inputs, expected.astype(dtype))
+    np.testing.assert_array_equal(noisy.labels, source.labels)
+    np.testing.assert_array_equal(noisy.weights, weights)

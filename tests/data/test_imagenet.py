@@ -1,4 +1,4 @@
-"""ImageNet: photographs in their order, with their classes and their windows."""
+"""Photographs: ImageNet, Places-LT and iNaturalist in their order, with classes and windows."""
 
 import concurrent.futures
 import io
@@ -11,7 +11,8 @@ from calib_jax import data
 from calib_jax.core.examples import Draw, RandomViews, as_stored, read
 from calib_jax.data.formats import files as reader
 from calib_jax.data.images import jpeg
-from tests.data import tiny_imagenet2012 as tiny
+from calib_jax.data.images.jpeg import center
+from tests.data import tiny_photographs
 
 SMALL = {"validation_per_class": 2, "size": 24, "resize": 28}
 
@@ -28,7 +29,7 @@ def nothing_else(tmp_path, monkeypatch):
 def whole(tmp_path_factory):
     """One that no test changes."""
     folder = tmp_path_factory.mktemp("whole")
-    tiny.folders(folder)
+    tiny_photographs.folders(folder)
     return folder
 
 
@@ -38,12 +39,12 @@ def load(folder, **options):
 
 def test_every_photograph_is_in_one_part_with_its_class(whole):
     dataset = load(whole)
-    assert dataset.class_names == tiny.CLASSES
+    assert dataset.class_names == tiny_photographs.CLASSES
     # With a size of its own, every file is known by what its centre looks like.
     known = {}
-    for _, label, content in [*tiny.train_files(), *tiny.val_files()]:
+    for _, label, content in [*tiny_photographs.train_files(), *tiny_photographs.val_files()]:
         known[jpeg.center(content, 24, 28).tobytes()] = label
-    assert len(known) == 3 * (tiny.TRAIN + tiny.VAL)
+    assert len(known) == 3 * (tiny_photographs.TRAIN + tiny_photographs.VAL)
     seen = []
     for part, size in (("train", 18), ("validation", 6), ("test", 12)):
         images, labels, _ = getattr(dataset, part)[np.arange(size)]
@@ -88,7 +89,7 @@ def pixels_of(coded):
 
 @pytest.mark.parametrize(("width", "height"), [(90, 60), (60, 91), (31, 31), (20, 45)])
 def test_the_centre_is_resampled_from_all_pixels(width, height):
-    coded = tiny.photograph(5, width, height)
+    coded = tiny_photographs.photograph(5, width, height)
     scale = 32 / min(width, height)
     wide, tall = int(width * scale + 1e-9), int(height * scale + 1e-9)
     whole = resized(pixels_of(coded), (wide, tall), (0, 0, width, height))
@@ -123,7 +124,7 @@ def test_where_no_window_fits_it_is_in_the_middle(width, height, expected):
 
 @pytest.mark.parametrize("mode", ["L", "CMYK", "PNG"])
 def test_every_file_becomes_a_colour_image(mode):
-    image = Image.fromarray(pixels_of(tiny.photograph(1, 40, 30)))
+    image = Image.fromarray(pixels_of(tiny_photographs.photograph(1, 40, 30)))
     coded = io.BytesIO()
     if mode == "PNG":  # ImageNet has one, by the name of a JPEG
         image.save(coded, "PNG")
@@ -131,7 +132,7 @@ def test_every_file_becomes_a_colour_image(mode):
         image.convert(mode).save(coded, "JPEG")
     seen = jpeg.center(coded.getvalue(), 24, 28)
     assert (seen.shape, seen.dtype) == ((24, 24, 3), np.uint8)
-    expected = jpeg.center(tiny.photograph(1, 40, 30), 24, 28).astype(int)
+    expected = jpeg.center(tiny_photographs.photograph(1, 40, 30), 24, 28).astype(int)
     if mode == "L":
         expected = np.repeat(expected @ [[0.299], [0.587], [0.114]], 3, axis=-1)
     assert np.abs(seen - expected).mean() < 6
@@ -160,3 +161,47 @@ def test_a_view_depends_on_seed_epoch_and_number_alone(whole):
     np.testing.assert_array_equal(
         read(as_stored(train), np.arange(2), Draw(0, 0)).inputs, train[np.arange(2)].inputs
     )
+
+
+def photographs(source):
+    """The class and the centre of each photograph, sorted."""
+    some = source[np.arange(len(source))]
+    return sorted(zip(some.labels.tolist(), [x.tobytes() for x in some.inputs], strict=True))
+
+
+def expected_of(folder, pairs):
+    """The same, from the names of the photographs and their classes."""
+    return sorted(
+        (label, center((folder / name).read_bytes(), 8, 9).tobytes()) for name, label in pairs
+    )
+
+
+def test_places_lt_is_the_published_lists(folder):
+    lines = tiny_photographs.places_lt(folder)
+    dataset = data.places_lt(data_dir=str(folder), size=8, resize=9)
+    for part, name in (("train", "train"), ("validation", "val"), ("test", "test")):
+        pairs = [(line.split()[0], int(line.split()[1])) for line in lines[name]]
+        actual = photographs(getattr(dataset, part))
+        assert actual == expected_of(folder / "places_lt", pairs)
+    assert dataset.class_names == ("a/airfield", "b/beach", "z/zoo")
+    np.testing.assert_array_equal(dataset.class_counts, [9, 4, 2])
+    drawn = dataset.train.drawn(np.arange(3), Draw(seed=0, epoch=0))
+    assert drawn.inputs.shape == (3, 8, 8, 3)
+    assert "15 to train, 6 to validate, 9 to test" in dataset.description
+
+
+def test_inaturalist_is_the_published_lists(folder):
+    classes = tiny_photographs.inaturalist2018(folder)
+    dataset = data.inaturalist2018(data_dir=str(folder), size=8, resize=9)
+    place = folder / "inaturalist2018"
+    by_part = {
+        part: expected_of(
+            place, [(name, label) for (p, name), label in classes.items() if p == part]
+        )
+        for part in ("train", "val")
+    }
+    assert photographs(dataset.train) == by_part["train"]
+    held_out = photographs(dataset.validation), photographs(dataset.test)
+    assert sorted(held_out[0] + held_out[1]) == by_part["val"]
+    assert [label for label, _ in held_out[0]] == [0, 1, 2]
+    np.testing.assert_array_equal(dataset.class_counts, [7, 3, 2])

@@ -1,13 +1,16 @@
-"""Cityscapes and SYNTHIA: pairs of images and label maps in every form, windows, wrong files."""
+"""Road scenes: pairs of images and label maps in every form, void, sizes, windows, wrong files."""
+
+import tarfile
 
 import jax
 import numpy as np
+import pytest
 
 from calib_jax import data
 from calib_jax.core.examples import Draw
 from calib_jax.data.images.scenes import window
 from calib_jax.data.sets.cityscapes import CLASSES
-from tests.data import tiny_scenes
+from tests.data import tiny, tiny_photographs
 
 VOID = len(CLASSES)
 
@@ -19,7 +22,7 @@ def train_ids(label_map):
 
 
 def test_the_parts_of_cityscapes(folder):
-    frames = tiny_scenes.cityscapes(folder)
+    frames = tiny_photographs.cityscapes(folder)
     dataset = data.cityscapes(data_dir=str(folder), crop=8, held_out=["ulm"])
     parts = {
         "train": [f for f in frames if f[0] == "train" and not f[1].startswith("ulm")],
@@ -40,12 +43,12 @@ def test_the_parts_of_cityscapes(folder):
 
 
 def test_windows_of_image_and_label_map_are_the_same(folder):
-    for _, frame, _, label_map in tiny_scenes.cityscapes(folder):
+    for _, frame, _, label_map in tiny_photographs.cityscapes(folder):
         # Let the image hold its labels, so that a pixel shows whether its label came along.
-        part = "val" if frame.startswith(tiny_scenes.CITIES["val"]) else "train"
+        part = "val" if frame.startswith(tiny_photographs.CITIES["val"]) else "train"
         city = frame.partition("_")[0]
         path = folder / f"cityscapes/leftImg8bit/{part}/{city}/{frame}_leftImg8bit.png"
-        path.write_bytes(tiny_scenes.png(np.repeat(label_map[..., None], 3, axis=-1)))
+        path.write_bytes(tiny_photographs.png(np.repeat(label_map[..., None], 3, axis=-1)))
     source = data.cityscapes(data_dir=str(folder), crop=9, scales=(1.0,)).train
     some, index = source[np.arange(4)], np.arange(4)
     after = source.drawn(index, Draw(seed=0, epoch=1))
@@ -66,7 +69,7 @@ def test_windows_of_image_and_label_map_are_the_same(folder):
 
 
 def test_a_window_larger_than_the_scene_is_void_outside(folder):
-    tiny_scenes.cityscapes(folder)
+    tiny_photographs.cityscapes(folder)
     source = data.cityscapes(data_dir=str(folder), crop=16, scales=(0.5, 2.0)).train
     drawn = source.drawn(np.arange(6), Draw(seed=0, epoch=0))
     shown = (drawn.inputs.max(axis=-1) > 0).reshape(6, -1).sum(axis=1)
@@ -86,7 +89,7 @@ def test_the_window_of_a_scaled_scene():
 
 
 def test_the_parts_of_synthia(folder):
-    frames = tiny_scenes.synthia(folder)
+    frames = tiny_photographs.synthia(folder)
     dataset = data.synthia(data_dir=str(folder))
     sizes = {part: len(getattr(dataset, part)) for part in ("train", "validation", "test")}
     assert sizes == {"train": 14, "validation": 2, "test": 4}
@@ -109,7 +112,7 @@ def test_the_parts_of_synthia(folder):
 
 
 def test_colors_change_and_label_maps_stay(folder):
-    tiny_scenes.synthia(folder)
+    tiny_photographs.synthia(folder)
     dataset = data.synthia(data_dir=str(folder), jitter=0.5)
     one = jax.tree.map(lambda leaf: leaf[0], dataset.train[np.arange(1)])
     after = dataset.augment(jax.random.key(0), one)
@@ -117,3 +120,62 @@ def test_colors_change_and_label_maps_stay(folder):
     assert not np.array_equal(after.inputs, one.inputs)
     np.testing.assert_array_equal(after.labels, one.labels)
     assert data.synthia(data_dir=str(folder)).augment is None
+
+
+PARTS = {"train": "train", "validation": "val", "test": "test"}
+
+
+def packed(folder):
+    """Replace the folder by the archive of it."""
+    with tarfile.open(folder / "camvid.tar", "w") as tar:
+        tar.add(folder / "camvid", "camvid")
+    (folder / "camvid").rename(folder / "unpacked")
+
+
+@pytest.mark.parametrize("form", ["folder", "archive"])
+def test_images_and_label_maps_are_the_same_in_every_form(folder, form):
+    pairs = tiny.camvid(folder)
+    if form == "archive":
+        packed(folder)
+    dataset = data.camvid(data_dir=str(folder))
+    for part, name in PARTS.items():
+        expected = [pairs[key] for key in sorted(pairs) if key[0] == name]
+        source = getattr(dataset, part)
+        assert source.inputs.dtype == np.uint8
+        np.testing.assert_array_equal(source.inputs, [image for image, _ in expected])
+        np.testing.assert_array_equal(source.labels, [labels for _, labels in expected])
+        np.testing.assert_array_equal(source.weights, source.labels != 11)
+    assert "6 to train, 3 to validate, 4 to test" in dataset.description
+    labels = np.stack([labels for (part, _), (_, labels) in pairs.items() if part == "train"])
+    np.testing.assert_array_equal(dataset.class_counts, np.bincount(labels.flat)[:11])
+
+
+def test_resizing_averages_images_and_picks_labels(folder):
+    pairs = tiny.camvid(folder)
+    stored = data.camvid(data_dir=str(folder))
+    dataset = data.camvid(data_dir=str(folder), height=6, width=8)
+    image, label_map = pairs["val", "frame_10"]
+    number = sorted(name for part, name in pairs if part == "val").index("frame_10")
+    example = dataset.validation[np.array([number])]
+    means = image.reshape(6, 2, 8, 2, 3).mean(axis=(1, 3))
+    assert np.abs(example.inputs[0] - means).max() <= 1  # rounded
+    # The middle of two pixels is as near to either.
+    either = label_map.reshape(6, 2, 8, 2).transpose(0, 2, 1, 3).reshape(6, 8, 4)
+    assert np.all((either == example.labels[0][..., None]).any(axis=-1))
+    again = data.camvid(data_dir=str(folder), training_size=2)
+    np.testing.assert_array_equal(again.train.inputs, stored.train.inputs[:2])
+
+
+def test_images_and_label_maps_are_augmented_together(folder):
+    tiny.camvid(folder)
+    dataset = data.camvid(data_dir=str(folder))
+    some = dataset.train[np.arange(6)]
+    # Let the image hold its label, so that a pixel shows whether its label came along.
+    images = np.repeat(some.labels[..., None], 3, axis=-1).astype(np.uint8)
+    keys = jax.random.split(jax.random.key(2), 6)
+    after = jax.jit(jax.vmap(dataset.augment))(keys, some._replace(inputs=images))
+    counts = np.asarray(after.weights) > 0
+    np.testing.assert_array_equal(np.asarray(after.inputs)[..., 0][counts], after.labels[counts])
+    np.testing.assert_array_equal(after.inputs[..., 2][counts], after.labels[counts])
+    assert set(after.labels[counts].tolist()) == set(range(11))
+    assert not np.array_equal(after.labels, some.labels)

@@ -4,6 +4,7 @@
 adds its writer to WRITERS.
 """
 
+import csv
 import functools
 import gzip
 import io
@@ -20,7 +21,61 @@ from PIL import Image
 from tensorflow_datasets.proto import tf_example_pb2
 
 from calib_jax.data.sets.newsgroups import GROUPS
-from tests.data import tiny_imagenet2012, tiny_intents, tiny_scenes
+from tests.data import tiny_photographs
+
+
+def banking77(folder):
+    """Write two questions to train and one to test of each of the 77 intents."""
+    place = pathlib.Path(folder) / "banking77"
+    place.mkdir(exist_ok=True)
+    for part, count in (("train", 2), ("test", 1)):
+        with (place / f"{part}.csv").open("w", newline="", encoding="utf-8") as file:
+            rows = csv.writer(file)
+            rows.writerow(["text", "category"])
+            for intent in range(77):
+                for k in range(count):
+                    rows.writerow([f'My "card {intent}",\nword {k}?', f"intent_{intent:02d}"])
+    return place
+
+
+def clinc150(folder, parts=None):
+    """Write queries of 150 intents, and out-of-scope queries, in one gzipped JSON file."""
+    place = pathlib.Path(folder) / "clinc150"
+    place.mkdir(exist_ok=True)
+    stored = {}
+    for part, count in (("train", 2), ("val", 1), ("test", 1)):
+        stored[part] = [
+            [f"{part} word {intent} {k}", f"intent_{intent:03d}"]
+            for intent in range(150)
+            for k in range(count)
+        ]
+        stored[f"oos_{part}"] = [[f"space {part} {k}", "oos"] for k in range(3)]
+    path = place / "data_full.json.gz"
+    path.write_bytes(gzip.compress(json.dumps(stored if parts is None else parts).encode()))
+    return path
+
+
+def vectors(folder, name="vectors", *, classes=3, texts="banking77", encoder="tiny"):
+    """Write a folder of experiments.embed, with vectors around the mean of their class."""
+    place = pathlib.Path(folder) / name
+    place.mkdir()
+    generator = np.random.default_rng(0)
+    parts = {}
+    for part, count in (("train", 30), ("validation", 12), ("test", 20)):
+        labels = np.arange(count, dtype=np.int32) % classes
+        noise = 0.3 * generator.standard_normal((count, 4))
+        np.save(place / f"{part}.npy", (np.eye(4)[labels] + noise).astype(np.float32))
+        np.save(place / f"{part}_labels.npy", labels)
+        parts[part] = {"count": count, "width": 4, "weights": False}
+    record = {
+        "texts": {"name": texts, "options": "", "digest": "1" * 64},
+        "encoder": {"name": encoder, "digest": "2" * 64},
+        "class_names": [f"intent {k}" for k in range(classes)],
+        "parts": parts,
+    }
+    (place / "record.json").write_text(json.dumps(record))
+    return place
+
 
 SIZES = {"train": 40, "test": 20}
 
@@ -369,26 +424,26 @@ def own_texts(folder, count=60):
 
 
 WRITERS = {
-    "banking77": tiny_intents.banking77,
+    "banking77": banking77,
     "camvid": camvid,
     "cifar10": cifar10,
     "cifar10_c": cifar10_c,
     "cifar100": cifar100,
-    "cityscapes": tiny_scenes.cityscapes,
-    "clinc150": tiny_intents.clinc150,
-    "imagenet": tiny_imagenet2012.imagenet,
-    "inaturalist2018": tiny_scenes.inaturalist2018,
+    "cityscapes": tiny_photographs.cityscapes,
+    "clinc150": clinc150,
+    "imagenet": tiny_photographs.imagenet,
+    "inaturalist2018": tiny_photographs.inaturalist2018,
     "multi30k": multi30k,
     "newsgroups": newsgroups,
     "newsgroups_19997": newsgroups_19997,
     "own_images": own_images,
     "own_texts": own_texts,
-    "places_lt": tiny_scenes.places_lt,
+    "places_lt": tiny_photographs.places_lt,
     "sst": sst,
     "svhn": svhn,
-    "synthia": tiny_scenes.synthia,
+    "synthia": tiny_photographs.synthia,
     "tiny_imagenet": tiny_imagenet,
-    "vectors": tiny_intents.vectors,
+    "vectors": vectors,
     "wmt14": wmt14,
 }
 

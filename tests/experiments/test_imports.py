@@ -13,7 +13,7 @@ from absl import flags
 from calib_jax import calibrators, metrics
 from experiments.running import building, cli, imports
 from tests.experiments.processes import finish, refused
-from tests.experiments.test_building import config_of
+from tests.experiments.test_configs import config_of
 
 SOURCE = '''
 """A package of the user's own, which leaves a file behind whenever it is imported."""

@@ -11,7 +11,7 @@ from PIL import Image
 from calib_jax import calibrators, inference, metrics
 from experiments.map import heads, law, law_data, networks, points, report, settings
 from experiments.map.points import Point
-from tests.data import tiny_intents
+from tests.data import tiny
 from tests.experiments.processes import finish
 
 NAN = float("nan")
@@ -307,7 +307,7 @@ def test_a_condition_changes_one_option_and_has_five_seeds():
 
 
 def test_the_map_trains_what_has_no_record(tmp_path, monkeypatch):
-    tiny_intents.vectors(tmp_path, "banking77", encoder=settings.ENCODER)
+    tiny.vectors(tmp_path, "banking77", encoder=settings.ENCODER)
     out = tmp_path / "records.json"
     wanted = [s for s in settings.settings() if s.texts == "banking77"]
     settings.write(out, {s.name: {} for s in wanted[1:] if s.loss == "cross_entropy"})

@@ -1,6 +1,7 @@
-"""Config keys that may change when a run resumes, and keys that may not."""
+"""Resumed runs: config keys that may change and keys that may not, and whose folder it may be."""
 
 import pathlib
+import shutil
 
 import jax
 import numpy as np
@@ -9,7 +10,8 @@ import pytest
 from calib_jax import losses, train
 from calib_jax.train import log
 from experiments.running import building, cli, training
-from tests.experiments.test_building import config_of
+from tests.experiments.test_configs import config_of
+from tests.train.test_loop import run as fit
 
 
 def small(loss="cross_entropy", **changes):
@@ -112,3 +114,33 @@ def test_the_losses_that_depend_on_the_length():
         name for name in losses.catalogue() if training.depends_on_length(losses.objective(name), 5)
     }
     assert depends == {"flsc531", "flsc532"}
+
+
+OF_OTHERS = {
+    "a network of transformers": ("config.json", "model.safetensors"),
+    "a project with event files": ("runs/Nov26/events.out.tfevents.1", "report.md"),
+    "checkpoints of lightning": ("checkpoints/epoch=3-step=100.ckpt",),
+    "numbered checkpoints": ("checkpoints/1000/model.pt", "config.json"),
+    "folders of seeds": ("seed_1/events", "seed_2/events"),
+    "sources": ("main.c", ".git/HEAD"),
+}
+
+
+@pytest.mark.parametrize("name", OF_OTHERS)
+def test_a_folder_of_another_program_is_refused(tmp_path, name):
+    for file in OF_OTHERS[name]:
+        path = tmp_path / file
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("{}")
+    with pytest.raises(ValueError, match="holds files that belong to no run, such as"):
+        training.named(str(tmp_path))
+
+
+@pytest.mark.slow
+def test_folders_of_runs_are_ours_also_as_copies_and_with_more_files(tmp_path):
+    fit(tmp_path / "run")
+    copy = tmp_path / "copy"
+    shutil.copytree(tmp_path / "run", copy, ignore=shutil.ignore_patterns(".*"))
+    for folder in (tmp_path / "run", copy):
+        (folder / "notes.txt").write_text("mine")
+        assert training.named(str(folder)) == folder

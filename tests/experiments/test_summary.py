@@ -1,10 +1,11 @@
-"""Many runs in one table: every number against what one computes by hand."""
+"""Many runs in one table: every number against what one computes by hand, intervals over seeds."""
 
 import csv
 import dataclasses
 import functools
 import io
 import json
+import re
 
 import jax
 import numpy as np
@@ -12,8 +13,9 @@ import pytest
 import scipy.stats
 
 from calib_jax import calibrators, inference, metrics
+from calib_jax.inference.noise_bound import NoiseBound
 from experiments.evaluation import streamed_scores
-from experiments.reports import comparison, pages, summary, summary_text
+from experiments.reports import comparison, pages, run_report, seed_intervals, summary, summary_text
 from tests.experiments.processes import ROOT
 from tests.selection import first_case
 
@@ -335,3 +337,78 @@ def test_the_sweep_of_the_readme_tests_calibration_errors_by_their_squares():
     record = json.loads((ROOT / "experiments" / "results" / "digits_sweep.json").read_text())
     tested = {cell["metric"] for cell in record["cells"] if cell["p"] is not None}
     assert tested == {"error", "nll", "brier", summary.SQUARED}
+
+
+def bound(value, low, high, p_value=0.001):
+    return NoiseBound(value, low, high, 0.0, p_value)
+
+
+def test_one_run_has_the_interval_of_its_examples():
+    interval = seed_intervals.of_samples([0.5], np.linspace(0, 1, 101)[None])
+    assert interval == (pytest.approx(0.05), pytest.approx(0.95), "percentile")
+    assert seed_intervals.of_bounds([bound(0.3, 0.1, 0.4)]) == (0.1, 0.4, "noise bound")
+
+
+def test_no_interval_leaves_the_range_of_its_metric():
+    samples = np.array([[0.1, 0.2], [0.7, 0.9]])
+    assert seed_intervals.of_samples([0.15, 0.8], samples, most=1.0)[:2] == (0, 1)
+    assert seed_intervals.of_samples([0.15, 0.8], samples).high > 1
+
+
+def test_bounds_of_several_runs_are_widened_by_the_seeds():
+    bounds = [bound(0.30, 0.22, 0.40), bound(0.34, 0.28, 0.42), bound(0.35, 0.28, 0.46)]
+    low, high, kind = seed_intervals.of_bounds(bounds)
+    of_seeds = np.var([0.30, 0.34, 0.35], ddof=1) / 3
+    mean = 0.33
+    for end, half in ((low, 0.07), (high, 0.4266667 - 0.33)):
+        of_examples = (half / scipy.stats.norm.ppf(0.95)) ** 2
+        squares = scipy.stats.t(2).ppf(0.95) ** 2 * of_seeds
+        wanted = np.sqrt(squares + scipy.stats.norm.ppf(0.95) ** 2 * of_examples)
+        assert abs(end - mean) == pytest.approx(wanted, rel=1e-5)
+    assert kind == "noise bound and seeds"
+    # Equal runs have the interval of one.
+    assert seed_intervals.of_bounds(3 * bounds[:1])[:2] == pytest.approx((0.22, 0.40))
+
+
+def test_the_lower_end_is_0_unless_the_runs_together_reject():
+    rejecting, other = bound(0.3, 0.2, 0.4, 0.001), bound(0.3, 0.0, 0.4, 0.06)
+    assert seed_intervals.of_bounds([rejecting, other]).low == 0  # 2 x mean p is .061
+    assert seed_intervals.of_bounds([rejecting, rejecting, rejecting, other]).low > 0
+    assert seed_intervals.of_bounds([bound(0.9, 0.5, 1.0), bound(0.8, 0.5, 1.0)]).high == 1
+
+
+def leave(folder, **measured):
+    """Write what a training of two epochs leaves."""
+    folder.mkdir(parents=True)
+    names = {"data": {"name": "digits"}, "model": {"name": "mlp"}}
+    (folder / "config.json").write_text(json.dumps(names | {"num_bins": 15}))
+    rows = [{"epoch": e, "step": 4 * e, "validation_error": 0.5 / e, **measured} for e in (1, 2)]
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    return folder
+
+
+def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path):
+    folders = {1: leave(tmp_path / "seed_1", test_error=0.3), 2: leave(tmp_path / "seed_2")}
+    assert "pictures/curves.png" in run_report.write_seeds(tmp_path, folders, "Two seeds.")
+    page = (tmp_path / "report.md").read_text()
+    assert "| seed | epoch | validation error |" in page
+    assert "| mean ± sd |  | 0.2500 ± 0.0000 |" in page
+
+
+@pytest.mark.parametrize(
+    ("scale", "said"),
+    [
+        (1.5, r"is 1.56: FL-4.9 would bring it to 1. FL-3 would .* 1.17, and be 3 points under"),
+        (1.0, "is 1.04: .* FL-3 would .* points under"),
+        (0.7, r"is .73: inverse FL-0.\d would bring it to 1. FL-3 would .* points under"),
+        (60.0, "is 62.30: even FL-20.0 would leave it at .*confident"),
+    ],
+)
+def test_a_run_of_cross_entropy_names_the_focal_loss_that_would_calibrate_it(scale, said):
+    random = np.random.default_rng(0)
+    z = 2 * random.normal(size=(1000, 10))
+    labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
+    note = run_report.focal_note(scale * z, labels)
+    assert re.search(said, note), note
+    shuffled = np.random.default_rng(1).permutation(labels)
+    assert "no better than chance" in run_report.focal_note(-z, shuffled)

@@ -11,7 +11,7 @@ from scipy import stats
 
 from calib_jax import inference, metrics
 from calib_jax.inference import resampling
-from tests.metrics.laws import assert_same
+from tests.metrics import assert_same
 
 SEVERAL = {
     name: metrics.named(name)

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from tests.metrics.laws import value_of
+from tests.metrics import value_of
 from tests.metrics.reference import softmax
 
 from .simulations import simulated

@@ -7,7 +7,7 @@ import pytest
 from calib_jax import losses
 
 from . import checks
-from .reference import probabilities
+from .references import probabilities
 
 
 def constraint_penalty(h, multiplier, rho, name):

@@ -8,7 +8,7 @@ import pytest
 from calib_jax import losses
 
 from . import checks
-from .reference import probabilities
+from .references import probabilities
 
 COUNTS = np.array([5000, 500, 50, 3, 7])
 

@@ -23,7 +23,7 @@ import pytest
 from calib_jax import losses
 from tests.selection import every_case
 
-from .reference import probabilities
+from .references import probabilities
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 

@@ -8,7 +8,7 @@ import pytest
 from calib_jax import losses
 
 from . import checks
-from .reference import probabilities
+from .references import probabilities
 
 PROGRESS = losses.Progress(steps=0, epochs=0, num_epochs=1)
 

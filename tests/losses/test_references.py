@@ -10,9 +10,9 @@ import pytest
 from calib_jax import losses
 
 from . import checks, references
-from .reference import probabilities
+from .references import probabilities
 
-STATEFUL = ("adaptive_focal", "class_adaptive_margin", "class_counts", "recall", "scheduled_focal")
+STATEFUL = ("adaptive_focal", "class_adaptive_margin", "class_counts", "recall")
 REFERENCES = dict(references.REFERENCES)
 for file in STATEFUL:
     REFERENCES |= importlib.import_module(f".test_{file}", __package__).REFERENCES

@@ -19,7 +19,7 @@ from calib_jax.metrics.contract import predictions
 from tests.options import assert_recorded
 from tests.selection import some, some_of
 
-from .laws import assert_same, value_of
+from . import assert_same, value_of
 
 CATALOGUE = dict(metrics.catalogue())
 every_metric = pytest.mark.parametrize("name", CATALOGUE)

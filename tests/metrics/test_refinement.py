@@ -8,7 +8,7 @@ import pytest
 from calib_jax import inference, metrics
 from tests.inference.simulations import simulated, softmax
 
-from .laws import value_of
+from . import value_of
 
 PARTS = ("refinement_nll", "calibration_nll", "refinement_brier", "calibration_brier")
 

@@ -10,7 +10,7 @@ from calib_jax import metrics
 from calib_jax.metrics.selective import ConfidentSet
 from tests.selection import first_case
 
-from .laws import assert_same, value_of
+from . import assert_same, value_of
 from .reference import logits_of, sample, top_label
 
 

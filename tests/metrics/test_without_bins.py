@@ -10,7 +10,7 @@ import pytest
 
 from calib_jax import inference, metrics
 
-from .laws import value_of
+from . import value_of
 from .reference import logits_of, sample, softmax, top_label
 
 

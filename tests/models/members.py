@@ -1,6 +1,8 @@
-"""The networks that the laws are run on: all of the catalogue, made small."""
+"""The networks that the laws are run on, made small, and those whose outputs are recorded."""
 
 import functools
+import json
+import pathlib
 
 import flax.linen as nn
 import jax
@@ -180,3 +182,43 @@ def variables_of(network, x, seed=1):
 
 def size(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
+
+
+FOLDER = pathlib.Path(__file__).parents[1] / "golden"
+
+RECORDED = json.loads((FOLDER / "architectures.json").read_text(encoding="utf-8"))["cases"]
+
+
+@functools.cache
+def recorded_outputs():
+    with np.load(FOLDER / "architectures.npz") as file:
+        return dict(file)
+
+
+def recorded_weights(parameters, seed):
+    """Fill tensors of these names and shapes as `fill_rule` in the file of the cases says."""
+    tensors = {}
+    for number, (name, shape) in enumerate(parameters):
+        draw = np.random.RandomState(seed + number).standard_normal(shape)
+        if len(shape) > 1:
+            tensors[name] = draw * np.sqrt(2 / np.prod(shape[1:]))
+        else:
+            tensors[name] = 1 + 0.1 * draw if name.endswith("weight") else 0.1 * draw
+    # Every vector called weight belongs to a batch norm, which has two buffers.
+    norms = [
+        (n[: -len("weight")], s) for n, s in parameters if n.endswith("weight") and len(s) == 1
+    ]
+    for number, (name, shape) in enumerate(norms):
+        mean, var = (
+            np.random.RandomState(seed + 10000 + 2 * number + k).standard_normal(shape)
+            for k in (0, 1)
+        )
+        tensors[name + "running_mean"] = 0.1 * mean
+        tensors[name + "running_var"] = 1 + 0.1 * np.abs(var)
+        tensors[name + "num_batches_tracked"] = np.array(7)
+    return tensors
+
+
+def recorded_images(shape, seed):
+    """Draw images `[batch, channels, height, width]`, and put the channels last."""
+    return np.moveaxis(np.random.RandomState(seed).standard_normal(shape), 1, -1)

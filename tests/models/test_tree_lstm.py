@@ -10,7 +10,7 @@ from jax.test_util import check_grads
 from calib_jax import models
 from calib_jax.data.text.trees import Tree, padded
 
-from . import members, recorded
+from . import members
 
 COUNT = 5
 
@@ -120,17 +120,17 @@ def test_an_excluded_class_is_impossible_in_evaluation_only(case):
 
 
 def test_it_is_the_recorded_one(x64):
-    case = recorded.CASES["tree_lstm"]
+    case = members.RECORDED["tree_lstm"]
     network = models.tree_lstm(num_classes=3, dtype="float64")
     assert sum(np.prod(shape) for _, shape in case["parameters"]) == 271_953
-    tensors = recorded.state_dict(case["parameters"], case["seed"])
+    tensors = members.recorded_weights(case["parameters"], case["seed"])
     for number, children in enumerate(case["children"]):
         count = len(children) + 1
         draw = np.random.RandomState(case["seed"] - 1).standard_normal((count, 1, 300))
         x = {"words": 0.3 * draw[None, :, 0], "children": np.array([children])}
         variables = models.from_torch(network, tensors, inputs=x)
         logits = network.apply(variables, x, train=False)[0]
-        expected = recorded.outputs()[f"tree_lstm/{number}"]
+        expected = members.recorded_outputs()[f"tree_lstm/{number}"]
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12)
 
 

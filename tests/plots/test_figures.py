@@ -8,7 +8,7 @@ import pytest
 from calib_jax import plots
 from calib_jax.plots.segmentation import colored
 
-from .tables import boxes, table, words
+from . import boxes, table, words
 
 FALSE, TRUE = [0.0, 0.0, 0.5, 1.0], [0.0, 0.5, 0.75, 1.0]
 EPOCHS = np.array([1.0, 2.0, 3.0])

@@ -8,7 +8,7 @@ from matplotlib.colors import to_rgb
 from calib_jax import plots
 from calib_jax.plots import bins, style
 
-from .tables import boxes, table, words
+from . import boxes, table, words
 
 FILLED = [(0.0, 0.2), (0.5, 0.6), (0.6, 1.0)]
 

@@ -14,14 +14,14 @@ import pytest
 
 from calib_jax import plots
 
-from .tables import table
+from . import table
 
 ROOT = Path(__file__).resolve().parents[2]
 ENDINGS = ("png", "svg", "pdf")
 
 ALONE = """
 import hashlib, sys
-from tests.plots.tables import table
+from tests.plots import table
 from calib_jax import plots
 assert "matplotlib" not in sys.modules, "importing plots imports matplotlib"
 figure = plots.reliability_diagram(table())

@@ -13,7 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tests.memory import drop_many_programs
+from tests.programs import drop_many_programs
 
 FEW, MANY = 30, 10_000
 KINDS = ("normal", "whole numbers", "two levels", "one large", "equal rows")

@@ -9,7 +9,7 @@ from hypothesis import assume
 from hypothesis import strategies as st
 
 from tests.losses.members import DEFAULTS, trained_state
-from tests.losses.reference import logsumexp
+from tests.losses.references import logsumexp
 
 from .cases import Batch, batches, few_and_many
 

@@ -12,7 +12,7 @@ from scipy import stats
 from calib_jax import data, losses, train
 from calib_jax.core.examples import Draw, Examples
 from calib_jax.train import feeds
-from tests.data import tiny_imagenet2012
+from tests.data import tiny_photographs
 from tests.train import tasks
 
 LABELS = np.repeat([0, 2, 3, 4], [16, 9, 4, 1])  # no example of class 1
@@ -244,7 +244,7 @@ def test_an_epoch_may_begin_in_its_middle():
 @pytest.fixture(scope="module")
 def photographs(tmp_path_factory):
     folder = tmp_path_factory.mktemp("imagenet")
-    tiny_imagenet2012.folders(folder)
+    tiny_photographs.folders(folder)
     return data.named("imagenet", data_dir=str(folder), **OPTIONS)
 
 

@@ -1,18 +1,24 @@
-"""Exported networks: they run without the library, and predict what the library predicts."""
+"""What leaves a run: exported networks, vectors of texts, and word vectors."""
 
+import functools
 import importlib.util
 import json
 import subprocess
 import sys
 
+import jax
 import numpy as np
 import pytest
 import scipy.optimize
 import scipy.special
 
-from calib_jax import train
-from experiments import exporting
+from calib_jax import data, models, train
+from calib_jax.data.formats import vectors
+from experiments import embed, exporting
+from experiments.datasets import word_vectors
+from experiments.datasets.text_encoder import TextEncoder
 from experiments.evaluation import trained
+from tests.data import tiny
 from tests.experiments.processes import environment, finish
 from tests.experiments.test_train import CONFIG, DIAGNOSED, SHORT
 
@@ -100,3 +106,83 @@ def test_what_cannot_be_exported_is_refused_at_once(folder, tmp_path, monkeypatc
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(ImportError, match=r"needs flatbuffers: pip install 'calib_jax\[export\]'"):
         exporting.check_request(folder, out, None)
+
+
+BERT = {"words": 60, "width": 6, "depth": 1, "heads": 2, "mlp_width": 8, "places": 40}
+GIVEN = "clinc150:scope=out:length=30"
+
+
+def write_bert(folder, seed=0):
+    """Write a random BERT with its vocabulary."""
+    folder.mkdir(exist_ok=True)
+    network = models.bert(num_classes=2, **BERT)
+    init = jax.jit(functools.partial(network.init, train=False))
+    models.write_bert(folder, network, init(jax.random.key(seed), network.example_inputs()))
+    tiny.word_pieces(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory):
+    path = tmp_path_factory.mktemp("embedded")
+    write_bert(path / "bert")
+    tiny.clinc150(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def encoder(texts):
+    return TextEncoder(texts / "bert")
+
+
+def embedded(texts, encoder, place, given=GIVEN):
+    dataset = embed.texts_of(given, encoder, str(texts))
+    embed.prepare(place, embed.identity(given, dataset, encoder), dataset)
+    return dataset, embed.compute(place, dataset, encoder, 2)
+
+
+def test_a_vector_is_the_mean_output_for_its_text(texts, encoder, tmp_path):
+    dataset, computed = embedded(texts, encoder, tmp_path / "v")
+    assert computed == 9
+    network, variables = models.read_bert(texts / "bert")
+    encode = jax.jit(network.encoder().apply)
+    found = data.from_vectors(str(tmp_path / "v"), texts="clinc150", encoder="bert")
+    for part in vectors.PARTS:
+        tokens = getattr(dataset, part).inputs["tokens"]
+        np.testing.assert_array_equal(getattr(found, part).weights, np.zeros(3))
+        for row, vector in zip(tokens, getattr(found, part).inputs, strict=True):
+            text = row[row > 0][None]
+            hidden = encode({"params": variables["params"]["bert"]}, text, np.zeros_like(text))
+            np.testing.assert_allclose(vector, np.mean(hidden[0], axis=0), rtol=0, atol=1e-5)
+
+
+def test_only_missing_vectors_are_computed(texts, encoder, tmp_path):
+    place = tmp_path / "v"
+    embedded(texts, encoder, place)
+    whole = np.load(place / "test.npy")
+    assert embedded(texts, encoder, place)[1] == 0
+    stored = np.lib.format.open_memmap(place / "test.npy", mode="r+")
+    stored[1] = np.nan  # a command that was stopped
+    stored[2, 3:] = np.nan
+    stored.flush()
+    with pytest.raises(ValueError, match="lacks 2 of 3 vectors"):
+        data.from_vectors(str(place))
+    assert embedded(texts, encoder, place)[1] == 2
+    np.testing.assert_allclose(np.load(place / "test.npy"), whole, rtol=0, atol=1e-6)
+
+
+WORD_BERT = {"words": 60, "width": 6, "depth": 1, "heads": 2, "mlp_width": 8, "places": 20}
+
+
+def test_components_are_those_of_a_singular_value_decomposition():
+    vectors = np.random.default_rng(0).standard_normal((30, 5)) * np.arange(1, 6) + 7
+    projected, share = word_vectors.principal_components(vectors, 3)
+    centered = vectors - vectors.mean(axis=0)
+    left, sizes, right = np.linalg.svd(centered, full_matrices=False)
+    signs = [np.sign(row[np.abs(row).argmax()]) for row in right]
+    np.testing.assert_allclose(projected, (left * sizes * signs)[:, :3], atol=1e-10)
+    assert share == pytest.approx(np.sum(sizes[:3] ** 2) / np.sum(sizes**2))
+    negative, _ = word_vectors.principal_components(-vectors, 3)
+    np.testing.assert_allclose(negative, -projected, atol=1e-10)
+    with pytest.raises(ValueError, match="width must lie in"):
+        word_vectors.principal_components(vectors, 6)

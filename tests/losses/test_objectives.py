@@ -1,5 +1,6 @@
-"""Objectives of the user's own, and the public names of the subpackage."""
+"""Objectives of the user's own, public names, and the memory of losses of pixels."""
 
+import functools
 import types
 
 import jax
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
+from calib_jax.core.types import Progress
 
 LOGITS = jnp.asarray([[2.0, 0.5, -1.0], [0.1, 0.2, 0.3]])
 LABELS = jnp.asarray([0, 2])
@@ -112,3 +114,49 @@ def test_a_penalty_is_added_to_every_term_of_any_objective():
         expected = base.value(state, LOGITS, LABELS, WEIGHTS) + 0.5 * (3 + jnp.sum(LOGITS))
         terms = both.value(state, LOGITS, LABELS, WEIGHTS)
         np.testing.assert_allclose(terms, expected, rtol=1e-6)
+
+
+PIXELS, CLASSES = 769 * 769, 19
+
+
+@functools.cache
+def bytes_per_pixel(name):
+    """Plan a loss with its update and its gradient, and count all that is held at once."""
+    objective = losses.objective(name)
+    start = objective.init(CLASSES)
+
+    def step(logits, labels, weights):
+        state = start
+        if objective.clock == "step":
+            evidence = objective.evidence(state, logits, labels, weights)
+            state = objective.update(state, evidence, Progress(0, 0, 1))
+        total = lambda z: jnp.sum(objective.value(state, z, labels, weights))  # noqa: E731
+        return jax.grad(total)(logits), state
+
+    given = (((PIXELS, CLASSES), jnp.float32), ((PIXELS,), jnp.int32), ((PIXELS,), jnp.float32))
+    planned = jax.jit(step).lower(*(jax.ShapeDtypeStruct(*each) for each in given)).compile()
+    plan = planned.memory_analysis()
+    held = plan.temp_size_in_bytes + plan.output_size_in_bytes + plan.argument_size_in_bytes
+    return held / PIXELS
+
+
+@pytest.mark.parametrize("name", ["focal", "adafocal", "bsce_gra", "recall"])
+def test_weights_need_little_memory(name):
+    assert bytes_per_pixel(name) <= 1.2 * bytes_per_pixel("cross_entropy")
+
+
+BY_VALIDATION = [
+    name for name in losses.catalogue() if losses.objective(name).clock == "validation"
+]
+
+
+@pytest.mark.parametrize("name", BY_VALIDATION)
+def test_statistics_do_not_grow_with_the_pixels_of_an_image(name):
+    """Two images of Cityscapes keep a few megabytes, and not one row for each of their pixels."""
+    objective = losses.objective(name)
+    state = objective.init(CLASSES)
+    pixels = jax.ShapeDtypeStruct((2, 1024, 2048), jnp.int32)
+    logits = jax.ShapeDtypeStruct((*pixels.shape, CLASSES), jnp.float32)
+    weights = jax.ShapeDtypeStruct(pixels.shape, jnp.float32)
+    kept = jax.eval_shape(objective.evidence, state, logits, pixels, weights)
+    assert sum(leaf.size * leaf.dtype.itemsize for leaf in jax.tree.leaves(kept)) < 8e6
