@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from calib_jax import models
-from experiments.benchmarks import coverage, timing, topologies, training
+from experiments.benchmarks import simulated, timing, topologies, training
 from tests.experiments import processes
 
 
@@ -41,7 +41,7 @@ def test_a_ratio_is_a_median_over_rounds_with_its_middle_half():
 
 def test_the_truth_of_two_classes_is_that_of_an_integral():
     """The difference of two logits is normal with variance 2 x 1.5^2."""
-    true = coverage.truth(2, 1.5, 2**16)
+    true = simulated.truth(2, 1.5, 2**16)
     margin = np.linspace(0, 15, 30_001)
     density = np.exp(-(margin**2) / 9)
     density /= density.sum()
@@ -54,12 +54,12 @@ def test_the_truth_of_two_classes_is_that_of_an_integral():
     squared = np.square(gap) / np.maximum(np.bincount(bins, density, 17), 1e-12)
     assert true["ece"] == pytest.approx(np.abs(gap).sum(), abs=4e-4)
     assert true["squared_error"] == pytest.approx(squared.sum(), abs=1e-4)
-    calibrated = coverage.truth(2, 1.0, 2**16)
+    calibrated = simulated.truth(2, 1.0, 2**16)
     assert max(calibrated[name] for name in ("ece", "adaptive_ece", "squared_error")) < 1e-12
 
 
 def test_confident_models_are_right_less_often_by_the_gap():
-    logits, labels = coverage.confident(jax.random.key(0), 40_000, 5, 0.1)
+    logits, labels = simulated.confident(jax.random.key(0), 40_000, 5, 0.1)
     p = np.asarray(jax.nn.softmax(logits))
     hit = p.argmax(1) == np.asarray(labels)
     assert np.mean(p.max(1) - hit) == pytest.approx(0.1, abs=0.01)
@@ -67,15 +67,15 @@ def test_confident_models_are_right_less_often_by_the_gap():
 
 
 def test_clusters_are_correlated_and_single_rows_calibrated():
-    logits, labels = coverage.one_model(jax.random.key(1), 40_000, 4, True, 1.0)
+    logits, labels = simulated.one_model(jax.random.key(1), 40_000, 4, True, 1.0)
     p = np.asarray(jax.nn.softmax(logits))
     residual = p.max(1) - (p.argmax(1) == np.asarray(labels))
     assert abs(residual.mean()) < 0.02
-    means = residual.reshape(-1, coverage.CLUSTER_SIZE).mean(axis=1)
-    assert np.var(means) > 2 * np.var(residual) / coverage.CLUSTER_SIZE
+    means = residual.reshape(-1, simulated.CLUSTER_SIZE).mean(axis=1)
+    assert np.var(means) > 2 * np.var(residual) / simulated.CLUSTER_SIZE
 
 
-@pytest.mark.parametrize("draw", [coverage.sharper, coverage.equal_errors])
+@pytest.mark.parametrize("draw", [simulated.sharper, simulated.equal_errors])
 def test_pairs_have_equal_errors(draw):
     logits_a, logits_b, labels = draw(jax.random.key(2), 40_000, 3, False)
     gaps = []
@@ -122,6 +122,7 @@ COMMANDS = {
     "metrics": ("--shapes=100x5", "--nopeers", "--resamples=10"),
     "training": ("--images=2", "--steps=1"),
     "coverage": ("--sets=2", "--examples=200", "--classes=2", "--only=two_models"),
+    "questions": ("--sets=2", "--only=ranks"),
 }
 
 
