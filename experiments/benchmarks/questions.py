@@ -32,7 +32,7 @@ WANTED = {
     RANGES: f"at least {1 - SIZE:g}",
     **dict.fromkeys((ECE, TWO), f"about {POWER:g}"),
     PRECISE: f"about {LEVEL:g}",
-    SHARED: "at most 0",
+    SHARED: "about 0 or less",
 }
 
 _SETS = flags.DEFINE_integer("sets", 200, "Simulated data sets of each case.", lower_bound=2)
