@@ -17,7 +17,6 @@ import os
 import re
 import shutil
 import sys
-import traceback
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -91,30 +90,23 @@ def only_one(folder: Path | str, name: str = TRAINING) -> Iterator[None]:
         folder.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(folder / name, os.O_RDWR | os.O_CREAT | _NO_LINKS, 0o666)
     with os.fdopen(descriptor, "r+", errors="replace") as file:
-        _lock(file, folder)
-        file.truncate(0)
-        file.write(f"process {os.getpid()}")
-        file.flush()
-        yield
-
-
-def _lock(file: Any, folder: Path) -> None:
-    """Lock a file; raise `InUse` if another process holds it, and warn if locks do not work."""
-    try:
-        if fcntl is None:
-            raise OSError(errno.ENOSYS, "this system has no locks of files")
-        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if error.errno in (errno.EWOULDBLOCK, errno.EAGAIN, errno.EACCES):
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
             holder = file.read().strip() or "another process"
             raise InUse(
                 f"{folder} is in use by {holder}: wait for it, stop it, or choose another folder."
             ) from None
-        warnings.warn(
-            f"{folder} cannot be locked ({error.strerror}): take care that no other process writes"
-            " into it.",
-            stacklevel=5,
-        )
+        except (OSError, AttributeError) as error:  # the file system or Windows has no locks
+            warnings.warn(
+                f"{folder} cannot be locked ({error}): take care that no other process writes into"
+                " it.",
+                stacklevel=4,
+            )
+        file.truncate(0)
+        file.write(f"process {os.getpid()}")
+        file.flush()
+        yield
 
 
 _NO_LINKS = getattr(os, "O_NOFOLLOW", 0)
@@ -302,7 +294,7 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           step: the step of the checkpoint; None restores the newest readable one.
           warn: called with a message for each checkpoint that cannot be read and is skipped.
         """
-        step, (about, state) = self._newest(step, self._whole, self._set_aside(warn))
+        step, (about, state) = self._newest(step, self._whole, warn)
         return Saved(_as_template(template, _leaves(state), self.folder / str(step)), about)
 
     def variables(
@@ -316,16 +308,15 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         Returns:
           `{"params": ..., "batch_stats": ...}`, from the moving averages if the state has any.
         """
-        _, (_, state) = self._newest(step, self._whole, self._set_aside(warn))
-        if "average" in state:
-            params, others = state["average"]["0"], state["average"].get("1", {})
-        else:
-            params, others = state["params"], state.get("model_state", {})
+        _, (_, state) = self._newest(step, self._whole, warn)
+        params, others = state["params"], state.get("model_state", {})
+        if averages := state.get("average"):
+            params, others = averages["0"], averages.get("1", {})
         return {"params": params, **others}
 
     def about(self, step: int | None = None) -> dict[str, Any]:
         """Read `about` from a checkpoint, by default the newest one in which it is readable."""
-        return self._newest(step, self._about, lambda place, error: None)[1]
+        return self._newest(step, self._about)[1]
 
     def close(self) -> None:
         """Stop the writer threads."""
@@ -353,14 +344,18 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return about, jax.tree.map(np.asarray, state)
 
     def _newest(
-        self, step: int | None, read: Callable[[int], Any], skip: Callable[[Path, Exception], None]
+        self,
+        step: int | None,
+        read: Callable[[int], Any],
+        warn: Callable[[str], None] | None = None,
     ) -> tuple[int, Any]:
         """Return the step and the content of one checkpoint, or of the newest readable one.
 
         Args:
           step: the step; None tries all, from the newest on.
           read: reads the content of the checkpoint of a step.
-          skip: called with the folder and the error of each checkpoint that cannot be read.
+          warn: called with a message for each checkpoint that cannot be read; the checkpoint is
+            then renamed to STEP.damaged, unless in read-only mode.
         """
         steps = self.steps
         if step is not None and step not in steps:
@@ -377,7 +372,9 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             except Exception as error:
                 if step is not None:
                     raise NoCheckpoint(f"{place} is damaged: {_first_line(error)}") from error
-                skip(place, error)
+                if warn is not None:
+                    warn(f"{place} is damaged and skipped: {_first_line(error)}")
+                    self._set_aside(place)
         if not steps:
             raise NoCheckpoint(f"there is no checkpoint in {self.folder}.")
         raise NoCheckpoint(
@@ -385,17 +382,13 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             " away to begin anew."
         )
 
-    def _set_aside(self, warn: Callable[[str], None]) -> Callable[[Path, Exception], None]:
-        """Warn of a damaged checkpoint, and rename it to STEP.damaged, unless in read-only mode."""
-
-        def skip(place: Path, error: Exception) -> None:
-            warn(f"{place} is damaged and skipped: {_first_line(error)}")
-            if not self._read_only:
-                with writing(place):
-                    place.rename(_unused(place.with_name(f"{place.name}.damaged")))
-                self._manager.reload()
-
-        return skip
+    def _set_aside(self, place: Path) -> None:
+        if not self._read_only:
+            aside = place.with_name(f"{place.name}.damaged")
+            shutil.rmtree(aside, ignore_errors=True)  # damaged earlier, at the same step
+            with writing(place):
+                place.rename(aside)
+            self._manager.reload()
 
     @contextlib.contextmanager
     def _saving_errors(self) -> Iterator[None]:
@@ -447,15 +440,6 @@ def _as_template(
     return jax.tree.unflatten(jax.tree.structure(template), [leaves[path] for path in expected])
 
 
-def _unused(path: Path) -> Path:
-    """Return the path, or the first of PATH-2, PATH-3, ... that does not exist."""
-    number, free = 1, path
-    while os.path.lexists(free):
-        number += 1
-        free = path.with_name(f"{path.name}-{number}")
-    return free
-
-
 def _reason(error: BaseException) -> str:
     """Return a short reason why a write failed; orbax's own errors are long."""
     if isinstance(error, OSError) and error.strerror:
@@ -474,12 +458,8 @@ def _silence_orbax() -> None:
     """Suppress the logged tracebacks of errors that orbax also raises, as on a full disk."""
 
     def keep(record: logging.LogRecord) -> bool:
-        raised: Any = record.exc_info[2] if isinstance(record.exc_info, tuple) else None
-        files = [frame.f_code.co_filename for frame, _ in traceback.walk_tb(raised)]
-        text = [record.pathname, record.getMessage(), *files]
-        return record.levelno < logging.ERROR or not any(
-            name in part for part in text for name in ("orbax", "tensorstore")
-        )
+        text = f"{record.pathname} {record.getMessage()} {record.exc_info}".casefold()
+        return record.levelno < logging.ERROR or not re.search("orbax|tensorstore|ocdbt", text)
 
     for name in ("absl", "asyncio"):
         logging.getLogger(name).addFilter(keep)

@@ -368,21 +368,19 @@ class Streamed:
                 rest = Order(*(part[start:] for part in order))
                 stream = self._batches(rest, draw, accumulate)
             assert stream is not None
-            waiting: collections.deque[Any] = collections.deque()
             measured = []
-            for _ in range(start, stop):
+            for number in range(stop - start):
                 state, values = run(state, next(stream))
                 measured.append(values)
-                waiting.append(values)
-                if len(waiting) > STEPS_IN_FLIGHT:
-                    jax.block_until_ready(waiting.popleft())
+                if number >= STEPS_IN_FLIGHT:
+                    jax.block_until_ready(measured[number - STEPS_IN_FLIGHT])
             last, at = order, stop
             if stop == order.num_steps:
                 stream.close()  # the threads end with the epoch
 
             def read() -> dict[str, np.ndarray]:
                 rows = [first(values) for values in measured]
-                return jax.tree.map(lambda *values: np.stack(values), *rows) if rows else {}
+                return {name: np.stack([row[name] for row in rows]) for name in rows[0]}
 
             return state, read
 

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Callable, Collection
+from collections.abc import Callable
 from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+from flax import linen as flax_linen
 
 from calib_jax.core.binning import class_sums
 from calib_jax.core.numerics import at_least_float32
@@ -34,78 +35,58 @@ EDGES = [float(f"{edge:.4g}") for edge in np.logspace(*DECADES, _NUM_BINS + 1)]
 Forward: TypeAlias = Callable[..., tuple[Array, PyTree, Any]]
 
 
-class _Call(NamedTuple):
-    """The optional parameters that a network's call accepts.
-
-    Attributes:
-      name: the name of the network's class, for messages.
-      names: the accepted parameters among `train`, `mask` and `keys`.
-    """
-
-    name: str
-    names: Collection[str]
-
-    def options(
-        self, *, train: bool, rng: Array | None, weights: Weights | None, has_statistics: bool
-    ) -> dict[str, Any]:
-        """Return the arguments of a call; raise an error if statistics would include padding."""
-        if train and has_statistics and "mask" not in self.names:
-            raise TypeError(
-                f"{self.name} has running statistics, so its call needs the parameter mask, which"
-                " marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
-                " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
-                " calib_jax.train. An nnx module gives mask to its nnx.BatchNorm, with an axis for"
-                " each axis of x, and axis_name=AXIS for several devices."
-            )
-        mask = None if weights is None else weights > 0
-        values = {"train": train, "mask": mask, **({"keys": rng} if train else {})}
-        return {name: value for name, value in values.items() if name in self.names}
-
-
+_ARGUMENTS = {"train", "mask", "keys"}  # of a network's call, besides its inputs
 _OTHER_MODES = ("deterministic", "training", "is_training")  # other packages' names for the mode
 
 
-def _call_of(module: Any) -> _Call:
-    """Find the optional parameters of a network's call; raise an error if it requires others."""
-    from flax import linen as flax_linen
-    from flax import nnx as flax_nnx
-
-    name, known = type(module).__name__, {"train", "mask", "keys"}
+def _accepted(module: Any) -> set[str]:
+    """Find which of `_ARGUMENTS` a network's call accepts; raise an error if it needs others."""
+    name, classes = type(module).__name__, {base.__name__ for base in type(module).__mro__}
     parameters = list(inspect.signature(module.__call__).parameters.values())
-    others = [p for p in parameters[1:] if p.name not in known]
-    takes_any = any(p.kind is p.VAR_KEYWORD for p in others)
+    others = [p for p in parameters[1:] if p.name not in _ARGUMENTS]
     named = [p for p in others if p.kind not in (p.VAR_POSITIONAL, p.VAR_KEYWORD)]
-    required = [p.name for p in named if p.default is p.empty]
+    unset = [p.name for p in named if p.default is p.empty]
     # With None, nnx uses the mode of the module.
-    modes = [p.name for p in named if p.name in _OTHER_MODES and p.default is not None]
-    if not parameters or required or modes:
-        wrong = "takes nothing"
-        if required or modes:
-            wrong = f"also has {(required or modes)[0]!r}, which training never sets"
+    unset += [p.name for p in named if p.name in _OTHER_MODES and p.default is not None]
+    if not parameters or unset:
+        wrong = f"also has {unset[0]!r}, which training never sets" if unset else "takes nothing"
         raise TypeError(
             f"{name}.__call__ must take one input, and may take train, mask and keys; it {wrong}."
             "\nWrite it as (self, x), or as (self, x, *, train, mask=None)."
         )
+    accepted = {p.name for p in parameters[1:]} & _ARGUMENTS
     # Sequential passes all arguments to its first layer, which takes the inputs alone.
-    takes_any &= not isinstance(module, flax_linen.Sequential | flax_nnx.Sequential)
-    names = {p.name for p in parameters[1:]} & known
-    return _Call(name, names | ({"train", "mask"} if takes_any else set()))
+    if any(p.kind is p.VAR_KEYWORD for p in others) and "Sequential" not in classes:
+        accepted |= {"train", "mask"}
+    return accepted
+
+
+def _arguments(
+    module: Any, *, train: bool, rng: Array | None, weights: Weights | None, has_statistics: bool
+) -> dict[str, Any]:
+    """Return the arguments of a network's call; raise an error if statistics include padding."""
+    accepted = _accepted(module)
+    if train and has_statistics and "mask" not in accepted:
+        raise TypeError(
+            f"{type(module).__name__} has running statistics, so its call needs the parameter"
+            " mask, which marks the real rows.\nWrite it as (self, x, *, train, mask=None), with"
+            " models.BatchNorm(axis_name=AXIS)(x, train=train, mask=mask) and AXIS of"
+            " calib_jax.train. An nnx module gives mask to its nnx.BatchNorm, with an axis for"
+            " each axis of x, and axis_name=AXIS for several devices."
+        )
+    mask = None if weights is None else weights > 0
+    values = {"train": train, "mask": mask, **({"keys": rng} if train else {})}
+    return {name: value for name, value in values.items() if name in accepted}
 
 
 def check_forward(forward: Any) -> None:
     """Raise TypeError for another value in place of a forward pass, such as a network."""
-    if not callable(forward) or _is_network(forward):
+    is_network = any(base.__module__.startswith("flax.") for base in type(forward).__mro__)
+    if not callable(forward) or is_network:
         raise TypeError(
             f"forward must be a function, got {type(forward).__name__}: give train.linen(module) or"
             " train.nnx(module)."
         )
-
-
-def _is_network(value: Any) -> bool:
-    from flax import linen as flax_linen
-    from flax import nnx as flax_nnx
-
-    return isinstance(value, flax_linen.Module | flax_nnx.Module)
 
 
 def linen(module: Any, *, features: bool = False) -> Forward:
@@ -131,7 +112,7 @@ def linen(module: Any, *, features: bool = False) -> Forward:
     (4, 2)
     """
     _check_linen("linen", module)
-    call_of = _call_of(module)
+    _accepted(module)  # refuses a network that needs other arguments
     # The networks of the library draw from `keys` and get no streams.
     of_library = type(module).__module__.startswith("calib_jax.")
 
@@ -145,8 +126,8 @@ def linen(module: Any, *, features: bool = False) -> Forward:
         weights: Weights | None = None,
     ) -> tuple[Array, PyTree, Any]:
         variables = {"params": params, **model_state}
-        call = call_of.options(
-            train=train, rng=rng, weights=weights, has_statistics=bool(model_state)
+        call = _arguments(
+            module, train=train, rng=rng, weights=weights, has_statistics=bool(model_state)
         )
         if features and not train:
             logits, given = _with_features(module, variables, inputs, call)
@@ -171,12 +152,20 @@ def _check_linen(caller: str, module: Any) -> None:
         )
 
 
-def outputs_of(outputs: Any) -> tuple[Any, PyTree, Any]:
-    """Return the three values of a forward pass; raise TypeError for others, as logits alone."""
+def outputs_of(outputs: Any, rows: int) -> tuple[Any, PyTree, Any]:
+    """Return the three values of a forward pass; raise an error for others, as logits alone."""
     if not isinstance(outputs, tuple) or len(outputs) != 3:
         raise TypeError(
             f"a forward pass must return (logits, model_state, aux), got a"
             f" {type(outputs).__name__}: return (logits, model_state, None)."
+        )
+    shape: tuple[int, ...] = getattr(outputs[0], "shape", ())
+    got = f"the shape {shape}" if shape else f"a {type(outputs[0]).__name__}"
+    if len(shape) < 2:
+        raise TypeError(f"the network must return logits [*batch, classes], got {got}.")
+    if shape[0] != rows:
+        raise ValueError(
+            f"the network must return a row of logits for each of the {rows} examples, got {got}."
         )
     return outputs
 
@@ -184,18 +173,14 @@ def outputs_of(outputs: Any) -> tuple[Any, PyTree, Any]:
 def with_classes(forward: Forward, num_classes: int) -> Forward:
     """Wrap a forward pass: tracing it checks that the logits have one column per class."""
 
-    def checked(*args: Any, **options: Any) -> tuple[Array, PyTree, Any]:
-        logits, model_state, aux = outputs_of(forward(*args, **options))
-        shape: tuple[int, ...] = getattr(logits, "shape", ())
-        if len(shape) < 2:
-            got = f"the shape {shape}" if shape else f"a {type(logits).__name__}"
-            raise TypeError(f"the network must return logits [*batch, classes], got {got}.")
-        if shape[-1] != num_classes:
+    def checked(*args: Any, weights: Weights, **options: Any) -> tuple[Array, PyTree, Any]:
+        outputs = outputs_of(forward(*args, weights=weights, **options), len(weights))
+        if (columns := outputs[0].shape[-1]) != num_classes:
             raise ValueError(
-                f"the network has {shape[-1]} outputs and the task {num_classes} classes: give both"
+                f"the network has {columns} outputs and the task {num_classes} classes: give both"
                 " the same number."
             )
-        return logits, model_state, aux
+        return outputs
 
     return checked
 
@@ -208,7 +193,7 @@ def init_variables(module: Any, key: Any, inputs: PyTree) -> PyTree:
     if isinstance(module, NnxFactory):
         return module.init(key)
     _check_linen("init_variables", module)
-    call = {"train": False} if "train" in _call_of(module).names else {}
+    call = {"train": False} if "train" in _accepted(module) else {}
     return module.init(key, inputs, **call)
 
 
@@ -216,8 +201,6 @@ def _with_features(
     module: Any, variables: PyTree, inputs: PyTree, options: dict[str, Any]
 ) -> tuple[Array, Any]:
     """Evaluate a network, and capture the inputs of its last layer."""
-    from flax import linen as nn
-
     given = []
 
     def keep(call: Any, args: Any, kwargs: Any, context: Any) -> Any:
@@ -225,7 +208,7 @@ def _with_features(
             given.append(args[0])
         return call(*args, **kwargs)
 
-    with nn.intercept_methods(keep):
+    with flax_linen.intercept_methods(keep):
         logits = module.apply(variables, inputs, **options)
     return logits, given[-1] if given else None
 
@@ -242,7 +225,8 @@ class Nnx:
         """Split a module into its structure and its variables."""
         from flax import nnx as flax_nnx
 
-        self._call, self._features = _call_of(module), features
+        _accepted(module)  # refuses a network that needs other arguments
+        self._features = features
         nodes = (node for _, node in flax_nnx.iter_graph(module))
         norms = [node for node in nodes if isinstance(node, flax_nnx.BatchNorm)]
         self._averages_alone = any(norm.axis_name is None for norm in norms)
@@ -266,7 +250,6 @@ class Nnx:
         from flax import nnx as flax_nnx
 
         state = model_state.get("state", {})
-        call = self._call.options(train=train, rng=rng, weights=weights, has_statistics=bool(state))
         if train and self._averages_alone and _num_devices() > 1:
             raise ValueError(
                 "an nnx.BatchNorm without axis_name averages over the rows of its own device, so"
@@ -282,6 +265,7 @@ class Nnx:
             _filled(self._state, state),
         )
         (module.train if train else module.eval)()
+        call = _arguments(module, train=train, rng=rng, weights=weights, has_statistics=bool(state))
         if self._features and not train and hasattr(module, HEAD):
             head = _Recorded(getattr(module, HEAD))
             vars(module)[HEAD] = head  # `setattr` would register it as a part of the module

@@ -29,7 +29,7 @@ import os
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Protocol, TypeAlias, runtime_checkable
+from typing import Any, NamedTuple, Protocol, TypeAlias, runtime_checkable
 
 from calib_jax.core.texts import csv_lines, printable, without_nan
 from calib_jax.train.checkpoint import writing
@@ -124,15 +124,14 @@ class Log:
             self._bar = tqdm(total=bar_steps, unit="step", dynamic_ncols=True, smoothing=0.1)
 
     def restore(self, rows: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> None:
-        """Write the files of rows from the rows of a checkpoint; without rows, remove them."""
-        for name, of_file in {LOSS_STATE: [], GRADIENT_NORMS: [], **tables, ROWS: rows}.items():
-            path = self._folder / name
-            if of_file or os.path.lexists(path):
-                replace(path, json_lines(of_file))
-        self._columns = _columns_of(rows)
-        path = self._folder / TABLE
-        if rows or os.path.lexists(path):
-            replace(path, _csv(rows, self._columns))
+        """Write the files of rows from the rows of a checkpoint; without rows, empty them."""
+        self._columns = list(dict.fromkeys(name for row in rows for name in row))
+        files = {LOSS_STATE: [], GRADIENT_NORMS: [], **tables, ROWS: rows}
+        texts = {name: json_lines(of_file) for name, of_file in files.items()}
+        texts[TABLE] = csv_lines(map(without_nan, rows), self._columns, header=bool(rows))
+        for name, text in texts.items():
+            if text or os.path.lexists(self._folder / name):
+                replace(self._folder / name, text)
 
     def describe(self, config: Mapping[str, Any], environment: Mapping[str, Any]) -> None:
         """Write config.json, and add a row to environment.jsonl."""
@@ -140,22 +139,22 @@ class Log:
         path = self._folder / ENVIRONMENT  # rewritten, since its last line may be incomplete
         replace(path, json_lines([*read_rows(path), dict(environment)]))
 
-    def write(self, rows: Sequence[Row], tables: Mapping[str, Row]) -> None:
-        """Append the last row and the rows of other files, and print a line.
+    def write(self, rows: Sequence[Row], tables: Mapping[str, Sequence[Row]]) -> None:
+        """Add the last row of every file, and print a line.
 
         Args:
-          rows: all rows of the run; the files hold all but the last.
-          tables: the last rows of other files, by file name.
+          rows: all rows of the run.
+          tables: all rows of other files, by file name.
         """
         row = rows[-1]
-        for name, of_file in {**tables, ROWS: row}.items():
-            append(self._folder / name, json_lines([of_file]))
-        path = self._folder / TABLE
         if row.keys() <= set(self._columns):
-            append(path, csv_lines([without_nan(row)], self._columns, header=False))
+            for name, of_file in {**tables, ROWS: rows}.items():
+                if of_file[-1]["step"] == row["step"]:
+                    append(self._folder / name, json_lines(of_file[-1:]))
+            line = csv_lines([without_nan(row)], self._columns, header=False)
+            append(self._folder / TABLE, line)
         else:  # the first row, or metrics were added when the run resumed
-            self._columns = _columns_of(rows)
-            replace(path, _csv(rows, self._columns))
+            self.restore(rows, tables)
         self.say(line_of(row))
         for writer in self._writers:
             writer.write(row["step"], row)
@@ -188,14 +187,6 @@ class Log:
             writer.close()
         if self._bar is not None:
             self._bar.close()
-
-
-def _columns_of(rows: Sequence[Row]) -> list[str]:
-    return list(dict.fromkeys(name for row in rows for name in row))
-
-
-def _csv(rows: Sequence[Row], columns: Sequence[str]) -> str:
-    return csv_lines(map(without_nan, rows), columns) if rows else ""
 
 
 # ------------------------------------------------------------------------------------------------
@@ -261,11 +252,18 @@ def last_table(folder: Path | str) -> str:
 class Writer(Protocol):
     """The receiver of the rows of one run."""
 
-    def write(self, step: int, values: Mapping[str, float]) -> None:
+    def write(self, step: int, values: Mapping[str, float], /) -> None:
         """Receive the row of an evaluation: numbers by name, such as "validation_nll"."""
 
     def close(self) -> None:
         """Flush and close; called once, also if the run fails."""
+
+
+class _Functions(NamedTuple):
+    """The functions of a writer."""
+
+    write: Callable[[int, Mapping[str, float]], None]
+    close: Callable[[], None]
 
 
 MakeWriter: TypeAlias = Callable[[Path, Mapping[str, Any]], Writer]
@@ -284,7 +282,14 @@ def tensorboard(folder: Path, config: Mapping[str, Any]) -> Writer:
         raise ModuleNotFoundError(
             "the writer tensorboard needs tensorboardX: pip install 'calib_jax[tensorboard]'."
         ) from error
-    return _TensorBoard(SummaryWriter(str(folder / "tensorboard")))
+    events = SummaryWriter(str(folder / "tensorboard"))
+
+    def write(step: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            events.add_scalar(name, value, step)
+        events.flush()
+
+    return _Functions(write, events.close)
 
 
 def wandb(folder: Path, config: Mapping[str, Any], **options: Any) -> Writer:
@@ -306,31 +311,8 @@ def wandb(folder: Path, config: Mapping[str, Any], **options: Any) -> Writer:
         ) from error
     run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     usual = {"id": run_id, "name": folder.name, "dir": str(folder), "resume": "allow"}
-    return _WandB(wandb.init(config=dict(config), **{**usual, **options}))
+    run = wandb.init(config=dict(config), **{**usual, **options})
+    return _Functions(lambda step, values: run.log(dict(values), step=step), run.finish)
 
 
 WRITERS: Mapping[str, MakeWriter] = {"tensorboard": tensorboard, "wandb": wandb}
-
-
-class _TensorBoard:
-    def __init__(self, events: Any) -> None:
-        self._events = events
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        for name, value in values.items():
-            self._events.add_scalar(name, value, step)
-        self._events.flush()
-
-    def close(self) -> None:
-        self._events.close()
-
-
-class _WandB:
-    def __init__(self, run: Any) -> None:
-        self._run = run
-
-    def write(self, step: int, values: Mapping[str, float]) -> None:
-        self._run.log(dict(values), step=step)
-
-    def close(self) -> None:
-        self._run.finish()

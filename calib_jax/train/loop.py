@@ -14,14 +14,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import functools
 import json
 import math
+import operator
 import os
 import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import FrameType
 from typing import Any
@@ -38,7 +40,7 @@ from calib_jax.train.forward import EDGES
 from calib_jax.train.log import GRADIENT_NORMS, LOSS_STATE, Log, MakeWriter, Row
 from calib_jax.train.pmap import Devices, Processes, canonical, first, of_this_process, replicate
 from calib_jax.train.programs import Measured, Programs
-from calib_jax.train.state import Outcome, Plan, Task, TrainState, check_run, not_finite, values_of
+from calib_jax.train.state import Outcome, Plan, Task, TrainState, check_run
 
 # The target length of a chunk, after which signals are handled, in seconds. Each call of a program
 # allocates its memory: 70 ms for a small ResNet on a CPU, so chunks of one second would cost 7 %.
@@ -212,19 +214,16 @@ def fit(
 
             # One chunk of steps. Meanwhile the last checkpoint and its row are written.
             step, chunks = record.step, chunks + 1
-            tracing: contextlib.AbstractContextManager[Any] = contextlib.nullcontext()
             is_traced = bool(profile) and chunks == 2
             steps = min(profile if is_traced else size, programs.next_stop(step) - step)
-            if is_traced:
-                tracing = _traced(folder, steps, files.log.say) if files else tracing
             began = time.monotonic()
-            with tracing:
+            with _traced(folder, steps, files if is_traced else None):
                 placed, read = programs.run(placed, plan.seed, step, step + steps)
                 if files:
                     files.flush()
                 measured = read()
             seconds = time.monotonic() - began
-            failed = _failure(programs, placed, plan.seed, step, measured)
+            failed = programs.failure(placed, plan.seed, step, measured)
             if failed:
                 break
             _add(record, measured, seconds)
@@ -345,9 +344,7 @@ def _add(record: Record, measured: Mapping[str, np.ndarray], seconds: float) -> 
     for name, values in measured.items():
         # Add value by value: sums of blocks would depend on the division into chunks.
         added = record.totals.get(name, 0.0)
-        for value in values.tolist():
-            added += value
-        record.totals[name] = added
+        record.totals[name] = functools.reduce(operator.add, values.tolist(), added)
     record.steps += len(measured["loss"])
     record.seconds += seconds
 
@@ -409,19 +406,6 @@ def _tick(clock: str, programs: Programs, placed: PyTree, evidence: Any, step: i
     loss_state = programs.update(first(placed.loss_state), evidence, now)
     local = of_this_process(programs.devices)
     return placed._replace(loss_state=replicate(loss_state, local))
-
-
-def _failure(
-    programs: Programs, placed: PyTree, seed: int, step: int, measured: Mapping[str, np.ndarray]
-) -> str:
-    """Describe a loss, gradient or state that is not finite; "" if there is none."""
-    if failure := programs.failure(seed, step, measured):
-        return failure
-    where = not_finite(first(values_of(placed)))
-    if not where:
-        return ""
-    after = step + len(measured["loss"])
-    return f"the state is not finite after {after} steps (first {where}): lower the learning rate"
 
 
 class Files(contextlib.AbstractContextManager["Files"]):
@@ -491,10 +475,8 @@ class Files(contextlib.AbstractContextManager["Files"]):
         self.checkpoints.wait()
         self._cost += time.monotonic() - began
         if self._logged < len(record.rows):
-            self._logged, step = len(record.rows), record.rows[-1]["step"]
-            newest = {name: rows[-1] for name, rows in record.tables.items()}
-            tables = {name: row for name, row in newest.items() if row["step"] == step}
-            self.log.write(record.rows, tables)
+            self._logged = len(record.rows)
+            self.log.write(record.rows, record.tables)
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
         """Write what is in memory, unless a write has failed; data may fail by another OSError."""
@@ -513,12 +495,15 @@ class Files(contextlib.AbstractContextManager["Files"]):
 
 
 @contextlib.contextmanager
-def _traced(folder: Path, steps: int, say: Callable[[str], None]) -> Iterator[None]:
-    """Trace the steps of a block by the JAX profiler, and print the location of the trace."""
+def _traced(folder: Path, steps: int, files: Files | None) -> Iterator[None]:
+    """Trace the steps of a block by the JAX profiler, unless files is None."""
+    if files is None:
+        yield
+        return
     place = folder / "profile"
     with jax.profiler.trace(str(place)):
         yield
-    say(
+    files.log.say(
         f"profile: {steps} steps in {place}; open it in Perfetto (https://ui.perfetto.dev) or by"
         f" tensorboard --logdir={place}."
     )

@@ -183,14 +183,11 @@ class Processes:
     """
 
     def __init__(self, devices: Devices) -> None:
-        local = of_this_process(devices)
-        if not local:
-            raise ValueError("devices has none of this process: give jax.devices(), or its own.")
-        self.number = len(devices) // len(local)
-        if self.number not in (1, jax.process_count()):
+        self.number = len({device.process_index for device in devices})
+        if not of_this_process(devices) or self.number not in (1, jax.process_count()):
             raise ValueError(
                 f"the devices belong to {self.number} of {jax.process_count()} processes: give the"
-                " devices of one process, or of all."
+                " devices of this process, or jax.devices()."
             )
         self.leads = self.number == 1 or jax.process_index() == 0
 

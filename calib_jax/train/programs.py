@@ -5,6 +5,7 @@ They are built once and shared by all seeds, so that several seeds cost one comp
 
 from __future__ import annotations
 
+import collections
 import functools
 import math
 from collections.abc import Mapping, Sequence
@@ -19,7 +20,7 @@ from calib_jax.core.types import Progress, PyTree
 from calib_jax.train.feeds import Order, RunSteps, feed, in_batches, steps_per_epoch
 from calib_jax.train.forward import HEAD, with_classes
 from calib_jax.train.pmap import Devices, all_devices, axis_of, first
-from calib_jax.train.state import Plan, Task
+from calib_jax.train.state import Plan, Task, not_finite, values_of
 from calib_jax.train.step import make_eval_step, make_train_step, same_kind
 
 _AT_ONCE = 256  # examples per read when searching for a label
@@ -66,8 +67,7 @@ class Programs:
         axis_name = axis_of(self.devices)
 
         def feed_of(source: Source) -> Any:
-            threads = plan.threads or None
-            size = plan.resident_bytes
+            size, threads = plan.resident_bytes, plan.threads or None
             return feed(source, self.devices, resident_bytes=size, threads=threads)
 
         def training(objective: Any, reduction: str) -> RunSteps:
@@ -116,14 +116,9 @@ class Programs:
         self._values_of = jax.jit(
             lambda stats: {name: metric.value(stats[name]) for name, metric in task.metrics.items()}
         )
-        self._columns: list[str] = []
-
-        def table_of(loss_state: PyTree, evidence: Any) -> list[Any]:
-            table = task.objective.table(loss_state, evidence)
-            self._columns = list(table)  # jit returns a dict with its keys sorted
-            return list(table.values())
-
-        self._table_of = jax.jit(table_of)
+        self._table_of = jax.jit(  # an OrderedDict keeps the order of its keys
+            lambda *given: collections.OrderedDict(task.objective.table(*given))
+        )
 
     # --------------------------------------------------------------------------------------------
     # Steps.
@@ -212,24 +207,31 @@ class Programs:
 
     def table(self, loss_state: PyTree, evidence: Any) -> dict[str, Any]:
         """Compute the table of the objective's state; most objectives have none."""
-        columns = self._table_of(loss_state, evidence)
-        values = (np.atleast_1d(column).tolist() for column in jax.device_get(columns))
-        return dict(zip(self._columns, values, strict=True))
+        columns = jax.device_get(self._table_of(loss_state, evidence))
+        return {name: np.atleast_1d(column).tolist() for name, column in columns.items()}
 
     # --------------------------------------------------------------------------------------------
     # Failures.
 
-    def failure(self, seed: int, step: int, measured: Mapping[str, np.ndarray]) -> str:
-        """Describe the first step whose loss or gradient is not finite: "PROBLEM: WAY OUT", or "".
+    def failure(
+        self, state: PyTree, seed: int, step: int, measured: Mapping[str, np.ndarray]
+    ) -> str:
+        """Describe a loss, gradient or state that is not finite: "PROBLEM: WAY OUT", or "".
 
         Args:
+          state: the state after the measured steps.
           seed: the seed of the order of examples.
           step: the number of steps before the measured steps.
           measured: the measurements of each step.
         """
         wrong = ~(np.isfinite(measured["loss"]) & np.isfinite(measured["gradient_norm"]))
         if not wrong.any():
-            return ""
+            if not (where := not_finite(first(values_of(state)))):
+                return ""
+            return (
+                f"the state is not finite after {step + len(wrong)} steps (first {where}): lower"
+                " the learning rate"
+            )
         bad, size = step + int(np.argmax(wrong)), self.plan.batch_size
         epoch, offset = divmod(bad, self.epoch_steps)
         index = self.task.examples_of(seed, epoch)[offset * size : (offset + 1) * size]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
@@ -155,10 +154,7 @@ def create(
       class_counts: the number of training examples of each class, for objectives that need it.
     """
     checks.seed(seed)
-    # The `init` of a custom `Objective` may take no counts.
     counts = () if class_counts is None else (class_counts,)
-    if "class_counts" not in inspect.signature(objective.init).parameters:
-        counts = ()
     if "params" not in variables:
         raise ValueError(
             f"variables must have the collection 'params', got {', '.join(variables) or 'none'}:"
@@ -180,12 +176,10 @@ def create(
 
 def _arrays(tree: PyTree) -> PyTree:
     """Convert all leaves to JAX arrays with the dtypes of the devices."""
-
-    def array(leaf: Any) -> Array:
-        # A copy, because a step may donate the buffer.
-        return leaf if isinstance(leaf, jax.Array) else jnp.array(canonical(leaf))
-
-    return jax.tree.map(array, tree)
+    # Copy other arrays, because a step may donate the buffer.
+    return jax.tree.map(
+        lambda leaf: leaf if isinstance(leaf, jax.Array) else jnp.array(canonical(leaf)), tree
+    )
 
 
 # ------------------------------------------------------------------------------------------------

@@ -94,9 +94,8 @@ def make_train_step(
             _, other_weights, _ = mix(*batch_of, weights, axis_name)
             inputs, others, share = mix(*batch_of, labels, axis_name)
             parts = ((labels, weights * share), (others, other_weights * (1 - share)))
-        logits, model_state, _ = outputs_of(
-            forward(params, model_state, inputs, train=True, rng=keys, weights=real)
-        )
+        outputs = forward(params, model_state, inputs, train=True, rng=keys, weights=real)
+        logits, model_state, _ = outputs_of(outputs, len(real))
         if objective.clock == "step":
             seen = [objective.evidence(loss_state, logits, labels, w) for labels, w in parts]
             evidence = (seen[0] + seen[1] if mix else seen[0]).all_reduce(axis_name)
@@ -303,14 +302,7 @@ def make_eval_step(
             rng=None,
             weights=_per_row(weights),
         )
-        logits, _, aux = outputs_of(outputs)
-        shape = getattr(logits, "shape", ())
-        if shape[:1] != (len(weights),):
-            got = f"the shape {shape}" if shape else f"a {type(logits).__name__}"
-            raise ValueError(
-                f"the network must return a row of logits for each of the {len(weights)} examples,"
-                f" got {got}."
-            )
+        logits, _, aux = outputs_of(outputs, len(weights))
         seen = (logits, batch.labels, weights)
         present = weights > 0
         wrong = ~valid(batch.labels, logits.shape[-1]) & present
