@@ -21,10 +21,10 @@ from calib_jax.report.predictions import match_classes as match_classes
 from calib_jax.report.predictions import probability_rows as probability_rows
 from calib_jax.report.predictions import same_examples as same_examples
 from calib_jax.report.read import read_predictions as read_predictions
-from calib_jax.report.records import Change as Change
-from calib_jax.report.records import Part as Part
-from calib_jax.report.records import Row as Row
-from calib_jax.report.render import Report as Report
+from calib_jax.report.results import Change as Change
+from calib_jax.report.results import Part as Part
+from calib_jax.report.results import Report as Report
+from calib_jax.report.results import Row as Row
 from calib_jax.report.score import ANSWER_METRICS as ANSWER_METRICS
 from calib_jax.report.score import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.score import score as score

@@ -1,24 +1,30 @@
-"""The answer of a report in sentences, its p-values, and the notes that prevent misreading them."""
+"""What a report says in words: intervals and p-values, notes against misreading, and the answer."""
 
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from calib_jax import inference
 from calib_jax.core import texts
 from calib_jax.report import calibrate as calibration
-from calib_jax.report.records import GIVEN, Change, Part, Results, Row, base_name
 
+if TYPE_CHECKING:
+    from calib_jax.report.results import Change, Event, Part, Report, Row
+
+GIVEN, OTHER = "as given", "other"  # the default names of the predictions
 SQUARED_ERROR = "squared_calibration_error"  # the metric of the rows with the valid test
-NOISE_BOUND, NO_INTERVAL = "noise bound", "none"
+NOISE_BOUND, NO_INTERVAL = "noise bound", "none"  # kinds of intervals
 STAR = 0.05
 ENOUGH_CLUSTERS = 30
 ENOUGH_EXAMPLES = 10
 _MOST_LISTED = 5
+# End the names of metrics of two classes that read the probability of a class as a confidence.
+EVENTS = (" (class 0)", " (class 1)")
 # Metrics whose value depends on each class's examples, or on the right and wrong predictions.
 BY_CLASS = (
     *("auroc", "average_precision", "mean_recall", "mean_precision", "mean_iou"),
@@ -28,19 +34,27 @@ BY_CORRECTNESS = (
     *("accuracy", "error", "top_k", "aurc", "augrc", "excess_aurc", "selective_accuracy"),
     *("risk_at_coverage", "coverage_at_risk", "signed_gap"),
 )
-_NO_P = "No p-value for {names}: noise raises these errors, by more for the less sharp model."
-_COUNTS = "p and interval of a difference of calibration errors need weights that count: 0, 1, 2."
-_NO_INTERVAL = "No interval of the difference of {names}: no valid one is known."
-_HOLM = "Holm, and p of a class or group: corrected for their number."
-_NAN = "nan: the metric has no value on these examples."
 # The calibration error of a sentence, and the metric of a comparison: the first that is there.
 ERRORS = ("ece", "adaptive_ece", "smooth_ece", "debiased_ece", "ks_error")
 RISKS = ("error", "accuracy")
 _LETTERS = 30  # of a name in a table
-_BOOTSTRAPPED = (
-    "Intervals of {names} are bootstrap intervals: noise raises the value, and resampling raises it"
+
+# Sentences about metrics by name, see `note`.
+CONSTANT = "No interval of {}: all resamples have the same value."
+BOOTSTRAPPED = (
+    "Intervals of {} are bootstrap intervals: noise raises the value, and resampling raises it"
     " again, so they can exclude the true value."
 )
+WITHOUT_INTERVAL = "No interval of the difference of {}: no valid one is known."
+WITHOUT_P = "No p-value for {}: noise raises these errors, by more for the less sharp model."
+_READINGS = (
+    "Two classes have two readings. ({0}): the probability of {0} is the confidence of the event,"
+    " also below 1/2. (top label): the larger probability is the confidence, as in papers."
+)
+# Other sentences.
+_COUNTS = "p and interval of a difference of calibration errors need weights that count: 0, 1, 2."
+_HOLM = "Holm, and p of a class or group: corrected for their number."
+_NAN = "nan: the metric has no value on these examples."
 _TESTS = (
     "squared_calibration_error: debiased; interval and p of inference.compare_calibration, the test"
     " of which model is calibrated better. p of other metrics: paired bootstrap."
@@ -50,10 +64,19 @@ _FLOOR = (
     " the hypothesis that the model is calibrated. The lower end of the interval is 0 unless this"
     " test rejects."
 )
-_READINGS = (
-    "Two classes have two readings. ({names}): the probability of {names} is the confidence of the"
-    " event, also below 1/2. (top label): the larger probability is the confidence, as in papers."
-)
+
+
+def base_name(metric: str) -> str:
+    """Return the name of the metric in the catalogue, for either reading of two classes.
+
+    >>> base_name("ece (class 1)"), base_name("ece")
+    ('ece', 'ece')
+    """
+    return metric.removesuffix(EVENTS[0]).removesuffix(EVENTS[1])
+
+
+# ------------------------------------------------------------------------------------------------
+# Intervals and p-values.
 
 
 def shown(value: Any, low: Any, high: Any, kind: str) -> tuple[float, float, float, str]:
@@ -70,6 +93,23 @@ def shown(value: Any, low: Any, high: Any, kind: str) -> tuple[float, float, flo
     if not kind.startswith(NOISE_BOUND) and max(abs(low - value), abs(high - value)) <= slack:
         return value, math.nan, math.nan, NO_INTERVAL
     return value, low, high, kind
+
+
+def is_alone(estimate: Any) -> bool:
+    """Check whether a finite value has no interval."""
+    return math.isfinite(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
+
+
+def with_interval(estimate: Any, *, sign: str = "") -> str:
+    """Format a value and its interval, with a mark if the value lies outside the interval.
+
+    Args:
+      estimate: an object with value, low and high; without an interval, both are NaN.
+      sign: "+" also writes the sign of positive numbers.
+    """
+    numbers = estimate.value, estimate.low, estimate.high
+    value, low, high = (f"{number:{sign}z.4f}" for number in numbers)
+    return value if is_alone(estimate) else f"{value}{texts.mark(*numbers)} [{low}, {high}]"
 
 
 def adjusted(columns: Iterable[Hashable], p_values: Sequence[float | None]) -> list[float | None]:
@@ -101,88 +141,6 @@ def least_p(metric: str, num_resamples: int) -> float:
     return 0.0 if base_name(metric) in asymptotic else 2 / (num_resamples + 1)
 
 
-def least_p_of_bound(report: Results) -> float:
-    """Return the smallest possible p-value of a noise bound, or an upper bound for few draws."""
-    return min(1 / (report.settings["resamples"] + 1), (1 - report.settings["level"]) / 2)
-
-
-def is_alone(estimate: Any) -> bool:
-    """Check whether a finite value has no interval."""
-    return math.isfinite(estimate.value) and math.isnan(estimate.low) and math.isnan(estimate.high)
-
-
-def unsettled(states: Mapping[str, str]) -> list[str]:
-    """Explain why predictions after a fit without an optimum have no p-value, by their names."""
-    return [
-        f"{name}: the fit did not converge or is no optimum ({state}). There is no p-value or star"
-        " beside its numbers."
-        for name, state in states.items()
-    ]
-
-
-def _named(template: str, names: Iterable[str]) -> list[str]:
-    """Write the different names into a note; return an empty list if there are none."""
-    listed = ", ".join(dict.fromkeys(names))
-    return [template.format(names=listed)] if listed else []
-
-
-def constant(names: Iterable[str]) -> list[str]:
-    """Explain why these metrics have no interval; return an empty list if there are none."""
-    return _named("No interval of {names}: all resamples have the same value.", names)
-
-
-def bootstrapped(names: Iterable[str]) -> list[str]:
-    """Warn of bootstrap intervals of errors that noise raises; an empty list if there are none."""
-    return _named(_BOOTSTRAPPED, names)
-
-
-def no_p(names: Iterable[str], *, counted: bool = False) -> list[str]:
-    """Explain why these metrics have no p-value; return an empty list if there are none.
-
-    Args:
-      names: the metrics.
-      counted: whether the weights count examples, so that a squared error has a p-value.
-    """
-    names = list(names)
-    return _named(_NO_P, names) + [_COUNTS] * (any(map(_is_binned, names)) and not counted)
-
-
-def no_interval(kinds: Iterable[tuple[str, str]]) -> list[str]:
-    """Name the metrics whose difference has no valid interval; empty if there are none."""
-    return _named(_NO_INTERVAL, (name for name, kind in kinds if kind == NO_INTERVAL))
-
-
-def _is_binned(metric: str) -> bool:
-    return base_name(metric) in inference.BY_SQUARED_ERROR
-
-
-def star(baseline: str, what: str) -> str:
-    """Explain the star of a table of several comparisons with a baseline."""
-    return (
-        f"* p < .05 against {baseline} on the same examples, after Holm's correction for all"
-        f" {what} of the column."
-    )
-
-
-def fewer(counts: Mapping[str, int | None], enough: int, then: str) -> list[str]:
-    """Warn of sets that are too small, by name; return an empty list if there are none.
-
-    >>> fewer({"all examples": 40, "group a": 12}, 30, "clusters ({}): too few")
-    ['Fewer than 30 clusters (group a: 12): too few']
-    """
-    few = [f"{name}: {n}" for name, n in counts.items() if n is not None and n < enough]
-    more = [f"{len(few) - _MOST_LISTED} more"] * (len(few) > _MOST_LISTED)
-    listed = ", ".join([*few[:_MOST_LISTED], *more])
-    return [f"Fewer than {enough} {then.format(listed)}"] if few else []
-
-
-def few_examples(counts: Mapping[str, int], names: Iterable[str]) -> list[str]:
-    """Warn of metrics with a bootstrap interval that depend on very few examples, by name."""
-    of = ", ".join(dict.fromkeys(names))
-    then = f"examples ({{}}): the bootstrap intervals of {of} are too narrow."
-    return fewer(counts, ENOUGH_EXAMPLES, then) if of else []
-
-
 def p_of(p_value: float | None, least: float = 0.0) -> str:
     """Format a p-value with "=" or "<="; return an empty string for None.
 
@@ -210,45 +168,98 @@ def holm_of(p_value: float | None, p_holm: float | None, least: float = 0.0) -> 
     return p_of(p_holm, p_holm if p_value <= least * (1 + 1e-5) else 0.0)
 
 
-def warnings(report: Results) -> list[str]:
+# ------------------------------------------------------------------------------------------------
+# Notes.
+
+
+def note(sentence: str, names: Iterable[str]) -> list[str]:
+    """Write the different names into a sentence; return an empty list if there are none."""
+    listed = ", ".join(dict.fromkeys(names))
+    return [sentence.format(listed)] if listed else []
+
+
+def unsettled(states: Mapping[str, str]) -> list[str]:
+    """Explain why predictions after a fit without an optimum have no p-value, by their names."""
+    return [
+        f"{name}: the fit did not converge or is no optimum ({state}). There is no p-value or star"
+        " beside its numbers."
+        for name, state in states.items()
+    ]
+
+
+def without_p(names: Iterable[str], *, counted: bool) -> list[str]:
+    """Explain why these metrics have no p-value; return an empty list if there are none.
+
+    Args:
+      names: the metrics.
+      counted: whether the weights count examples, so that a squared error has a p-value.
+    """
+    names = list(names)
+    binned = any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
+    return note(WITHOUT_P, names) + [_COUNTS] * (binned and not counted)
+
+
+def star(baseline: str, what: str) -> str:
+    """Explain the star of a table of several comparisons with a baseline."""
+    return (
+        f"* p < .05 against {baseline} on the same examples, after Holm's correction for all"
+        f" {what} of the column."
+    )
+
+
+def fewer(counts: Mapping[str, int | None], enough: int, then: str) -> list[str]:
+    """Warn of sets that are too small, by name; return an empty list if there are none.
+
+    >>> fewer({"all examples": 40, "group a": 12}, 30, "clusters ({}): too few")
+    ['Fewer than 30 clusters (group a: 12): too few']
+    """
+    few = [f"{name}: {n}" for name, n in counts.items() if n is not None and n < enough]
+    more = [f"{len(few) - _MOST_LISTED} more"] * (len(few) > _MOST_LISTED)
+    return note(f"Fewer than {enough} {then}", [*few[:_MOST_LISTED], *more])
+
+
+def few_examples(counts: Mapping[str, int], names: Iterable[str]) -> list[str]:
+    """Warn of metrics with a bootstrap interval that depend on very few examples, by name."""
+    of = ", ".join(dict.fromkeys(names))
+    then = f"examples ({{}}): the bootstrap intervals of {of} are too narrow."
+    return fewer(counts, ENOUGH_EXAMPLES, then) if of else []
+
+
+def warnings(report: Report) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
-    parts, level = [*report.classes, *report.groups], report.settings["level"]
-    values: list[Row | Part] = [*report.rows, *parts]
-    triples = [(e.value, e.low, e.high) for e in (*values, *report.changes, *report.pairs)]
-    drawn, needed = report.settings["resamples"], math.ceil(round(2 / (1 - level), 6))
+    level, drawn = report.settings["level"], report.settings["resamples"]
+    needed = math.ceil(round(2 / (1 - level), 6))
     few = f"{drawn:,} resamples are too few for {100 * level:g}% intervals: draw {needed:,}."
     clusters = {"all examples": report.settings["clusters"]}
-    clusters |= {part.part: part.clusters for part in parts}
+    clusters |= {part.part: part.clusters for part in report.parts}
+    values: list[Row | Part] = [*report.rows, *report.parts]
+    triples = [(e.value, e.low, e.high) for e in (*values, *report.changes, *report.pairs)]
     return [
         *unsettled(report.unsettled),
         *report.notes,
         *[few] * (drawn < needed),
         *fewer(clusters, ENOUGH_CLUSTERS, "clusters ({}): such intervals are often too narrow."),
         *texts.reasons(triples),
-        *constant(each.metric for each in values if is_alone(each) and each.floor is None),
+        *note(CONSTANT, (e.metric for e in values if is_alone(e) and e.floor is None)),
         *[_NAN] * any(math.isnan(value) for value, _, _ in triples),
     ]
 
 
-def explanations(report: Results) -> list[str]:
+def explanations(report: Report) -> list[str]:
     """List what the numbers of the tables mean."""
-    changes, parts = report.changes, [*report.classes, *report.groups]
-    corrected = bool(changes) or any(part.p_holm is not None for part in parts)
+    changes, event = report.changes, report.event
+    corrected = bool(changes) or any(part.p_holm is not None for part in report.parts)
     tested = any(base_name(change.metric) == SQUARED_ERROR for change in changes)
-    untested = [
-        report.label(c.metric)
-        for c in changes
-        if c.p_value is None and not {c.before, c.after} & report.unsettled.keys()
-    ]
+    settled = [c for c in changes if not {c.before, c.after} & report.unsettled.keys()]
     of_event = any(row.metric != base_name(row.metric) for row in report.rows)
     return [
         *[star(report.name, "comparisons")] * bool(changes),
         *[_HOLM] * corrected,
         *[_TESTS] * tested,
-        *no_interval((change.metric, change.interval) for change in changes),
-        *no_p(untested, counted=tested),
+        *note(WITHOUT_INTERVAL, (c.metric for c in changes if c.interval == NO_INTERVAL)),
+        *without_p((report.label(c.metric) for c in settled if c.p_value is None), counted=tested),
         *[_FLOOR] * any(row.floor is not None for row in report.rows),
-        *_named(_READINGS, [report.event.name] if report.event and of_event else []),
+        *note(_READINGS, [event.name] if event and of_event else []),
     ]
 
 
@@ -267,23 +278,23 @@ def shortened(names: Iterable[str]) -> dict[str, str]:
     return short if len({*short.values()}) == len(short) else {name: name for name in short}
 
 
-def answers(report: Results) -> list[str]:
+def answers(report: Report) -> list[str]:
     """List a sentence for each model, and one for each comparison with the first model.
 
     Predictions after a calibrator belong to the sentence of their model.
     """
-    called, first = shortened(report.models), report.models[0]
+    called, (first, *others) = shortened(report.models), report.models
     lines = []
     for name in report.models:
-        parts = [_reading(report, name, is_event) for is_event in (True, False)[not report.event :]]
+        parts = [_reading(report, name, None)]
+        if report.event:
+            parts.insert(0, _reading(report, name, report.event))
+        fits = report.calibrated.items()
         parts += [
-            _repair(report, column)
-            for column, fit in report.calibrated.items()
-            if fit.get("predictions", first) == name
+            _repair(report, column) for column, fit in fits if fit.get("predictions", first) == name
         ]
-        start = "" if name == GIVEN else f"{called[name]}: "
-        lines.append(start + " ".join(filter(None, parts)))
-    for name in report.models[1:]:
+        lines.append(f"{called[name]}: " * (name != GIVEN) + " ".join(filter(None, parts)))
+    for name in others:
         changes = {c.metric: c for c in report.changes if (c.before, c.after) == (first, name)}
         found = [_gaps(report, changes)]
         for metrics in (RISKS, [_first_reading(report, metric) for metric in ERRORS]):
@@ -293,60 +304,59 @@ def answers(report: Results) -> list[str]:
     return lines
 
 
-def _first_reading(report: Results, metric: str) -> str:
+def _first_reading(report: Report, metric: str) -> str:
     """Return the name of a metric as the report reads it first: of the event of two classes."""
     of_event = metric if report.event is None else report.event.of(metric)
     return of_event if any(row.metric == of_event for row in report.rows) else metric
 
 
-def _reading(report: Results, name: str, is_event: bool) -> str:
+def _reading(report: Report, name: str, event: Event | None) -> str:
     """Describe the direction in which what is stated and what happens differ, beyond noise.
 
     Args:
       report: the results.
       name: the predictions.
-      is_event: whether the probability of the event is stated, or the confidence of the top label.
+      event: the event whose probability is stated; None for the confidence of the top label.
     """
-    event, of_metric = report.event, _as_it_is
-    bins, start = report.reliability[name], "Top label: " if event else ""
-    happens, alike, over, under = ("right", "as sure as right", "too sure", "not sure enough")
-    if event and is_event:
-        bins, start, of_metric = event.reliability[name], f"P({event.name}): ", event.of
-        happens, alike, over, under = ("observed", "as observed", "too high", "too low")
-    weight, confidence, accuracy = map(np.asarray, (bins.weight, bins.confidence, bins.accuracy))
-    filled = weight > 0
-    if not np.any(filled):
+    start = f"P({event.name}): " if event else "Top label: " if report.event else ""
+    words = ("right", "as sure as right", "too sure", "not sure enough")
+    if event:
+        words = ("observed", "as observed", "too high", "too low")
+    bins, (happens, alike, over, under) = (event or report).reliability[name], words
+    weight = np.asarray(bins.weight, float)
+    if not np.any(weight):
         return f"{start}no examples."
     stated, seen = (
-        float(np.average(values[filled], weights=weight[filled]))
-        for values in (confidence, accuracy)
+        float(np.nan_to_num(values) @ weight / np.sum(weight))
+        for values in (bins.confidence, bins.accuracy)
     )
-    gap = _row(report, of_metric("signed_gap"), name)
-    size = f"{_points(abs(stated - seen))} points"
+    gap = _row(report, "signed_gap", name, event)
     # Without errors, or without hits, all resamples repeat the accuracy: their narrow interval
     # of the gap is no evidence of a direction.
     rarer = round(report.settings["examples"] * min(seen, 1 - seen))
     if gap is None or not math.isfinite(gap.low) or rarer < ENOUGH_EXAMPLES:
-        verdict = f"{size} {'more' if stated > seen else 'less'} stated than {happens}"
+        more = "more" if stated > seen else "less"
+        verdict = f"{_points(abs(stated - seen))} points {more} stated than {happens}"
     elif gap.low <= 0 <= gap.high:
         verdict = f"{alike} on average (difference {_points(gap.value)} points{_interval(gap)})"
     else:
-        sign = 1 if gap.value > 0 else -1
-        verdict = f"{over if sign > 0 else under} by {size}{_interval(gap, sign)}"
-    rows = [_row(report, of_metric(metric), name) for metric in ERRORS]
+        verdict, sign = (over, 1) if gap.value > 0 else (under, -1)
+        verdict += f" by {_points(sign * gap.value)} points{_interval(gap, sign)}"
     errors = [
         f"; {report.label(row.metric)} {_points(row.value)} points{_interval(row)}"
-        for row in filter(None, rows)
+        for row in (_row(report, metric, name, event) for metric in ERRORS)
+        if row
     ]
     shares = f"{100 * stated:.1f} % stated, {100 * seen:.1f} % {happens}"
     return f"{start}{shares}: {verdict}{''.join(errors[:1])}."
 
 
-def _as_it_is(metric: str) -> str:
-    return metric
+def _row(report: Report, metric: str, predictions: str, event: Event | None) -> Row | None:
+    row = report.row(event.of(metric) if event else metric, predictions)
+    return row if row and math.isfinite(row.value) else None
 
 
-def _repair(report: Results, calibrated: str) -> str:
+def _repair(report: Report, calibrated: str) -> str:
     """Name the calibration error after a calibrator."""
     fit = report.calibrators[calibrated]
     what = fit["name"]
@@ -354,12 +364,14 @@ def _repair(report: Results, calibrated: str) -> str:
         what += f" {calibration.temperature(fit)}"
     if calibrated in report.unsettled:
         return f"The fit of {what} is no optimum ({report.unsettled[calibrated]})."
-    rows = (_row(report, _first_reading(report, metric), calibrated) for metric in ERRORS)
-    now = next(filter(None, rows), None)
-    return f"With {what}, {report.label(now.metric)} is {_points(now.value)} points." if now else ""
+    for metric in ERRORS:
+        row = report.row(_first_reading(report, metric), calibrated)
+        if row and math.isfinite(row.value):
+            return f"With {what}, {report.label(row.metric)} is {_points(row.value)} points."
+    return ""
 
 
-def _gaps(report: Results, changes: dict[str, Change]) -> str:
+def _gaps(report: Report, changes: Mapping[str, Change]) -> str:
     """Compare the signed gaps of the event: of the second of two models against the first."""
     event = report.event
     change = changes.get(event.of("signed_gap")) if event else None
@@ -369,35 +381,27 @@ def _gaps(report: Results, changes: dict[str, Change]) -> str:
     direction, sign = ("high", 1) if after > 0 else ("low", -1)
     line = f"P({event.name}) too {direction} by {_points(sign * after)} points against"
     line += f" {_points(sign * before)}"
-    if change.p_holm is None:
-        return line
-    unshown = "" if change.p_holm < STAR else "not shown to differ, "
-    return f"{line} ({unshown}p {_p(report, change)})"
+    unshown = "" if starred(change.p_holm) else "not shown to differ, "
+    return line + f" ({unshown}p {_p(report, change)})" * (change.p_holm is not None)
 
 
-def _difference(report: Results, change: Change) -> str:
-    size = f"{_points(abs(change.value))} points {'lower' if change.value < 0 else 'higher'}"
-    metric, near, far = report.label(change.metric), *sorted((abs(change.low), abs(change.high)))
+def _difference(report: Report, change: Change) -> str:
+    metric, (lower, sign) = report.label(change.metric), ("lower", -1)
+    if change.value >= 0:
+        lower, sign = "higher", 1
+    size = f"{_points(sign * change.value)} points {lower}"
     if change.p_holm is not None:
-        shown = size if change.p_holm < STAR else "not shown to differ"
-        return f"{metric} {shown} (p {_p(report, change)})"
-    if not math.isfinite(change.low):
-        return f"{metric} {size}"
+        size = size if starred(change.p_holm) else "not shown to differ"
+        return f"{metric} {size} (p {_p(report, change)})"
     if change.low <= 0 <= change.high:
-        return (
-            f"{metric} not shown to differ (difference {_points(change.value)}{_interval(change)})"
-        )
-    return f"{metric} {size} [{_points(near)}, {_points(far)}]"
+        between = f"{_points(change.value)}{_interval(change)}"
+        return f"{metric} not shown to differ (difference {between})"
+    return f"{metric} {size}{_interval(change, sign)}"
 
 
-def _p(report: Results, change: Change) -> str:
+def _p(report: Report, change: Change) -> str:
     least = least_p(change.metric, report.settings["resamples"])
     return holm_of(change.p_value, change.p_holm, least)
-
-
-def _row(report: Results, metric: str, predictions: str) -> Row | None:
-    row = report.row(metric, predictions)
-    return row if row and math.isfinite(row.value) else None
 
 
 def _interval(estimate: Row | Change, sign: int = 1) -> str:
@@ -414,6 +418,4 @@ def _points(value: float) -> str:
     >>> _points(0.0567), _points(0.004), _points(-0.004), _points(0.00001)
     ('5.7', '.4', '-.4', '.0')
     """
-    text = f"{100 * value:.1f}"
-    text = "0.0" if text == "-0.0" else text
-    return text.replace("0.", ".", 1) if text.lstrip("-").startswith("0.") else text
+    return re.sub(r"^(-?)0\.", r"\1.", f"{100 * value:z.1f}")

@@ -45,7 +45,7 @@ from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled, texts
 from calib_jax.core.names import nearest
-from calib_jax.report import render
+from calib_jax.report import results
 from calib_jax.report.files import score_files
 from calib_jax.report.predictions import FLOOR
 from calib_jax.report.score import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS, versions
@@ -94,7 +94,7 @@ _SWITCH: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
 _OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
     ("out", _TEXT, None, "Folder for report.json, .csv, .md, .html and figures."),
     ("markdown", _SWITCH, False, "Print a section for a model card."),
-    ("notes", _SWITCH, False, "Also print all notes, and what the numbers mean."),
+    ("notes", _SWITCH, False, "Print all tables and notes, however long, and what the numbers mean."),
     ("cache", _TEXT, None, "Folder of compiled programs, by default in the user's; empty: none."),
     ("predictions", _FILES, [], "File to score, or a folder of them; the first is the baseline."),
     ("average", _SWITCH, False, "Average the probabilities of several files."),
@@ -210,7 +210,7 @@ def _run(
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
-    print(render.as_model_card(report) if markdown else render.as_text(report, explained=notes))
+    print(results.as_model_card(report) if markdown else results.as_text(report, explained=notes))
     if out:
         names = report.save(out)
         written = texts.printable(f"\nwritten to {out}: {', '.join(names)}")

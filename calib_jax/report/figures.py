@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
 from calib_jax.core.texts import one_line
-from calib_jax.report.records import Results
+from calib_jax.report.results import Report
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -18,7 +18,7 @@ Triple = tuple[float, float, float]
 _LONGEST = 150  # bytes of a name; a file system takes 255, with prefix, number and ending
 
 
-def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
+def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
     """Draw reliability diagrams of each model, and the intervals of all metrics.
 
     A model with a calibrator is shown before and after it; of two classes, the event is shown, and
@@ -56,13 +56,13 @@ def pictures(report: Results) -> dict[str, matplotlib.figure.Figure]:
     return figures
 
 
-def _ece(report: Results, metric: str, model: str) -> float | None:
+def _ece(report: Report, metric: str, model: str) -> float | None:
     """Return the finite ECE of the caption, if the report has it."""
     row = report.row(metric, model)
     return row.value if row and math.isfinite(row.value) else None
 
 
-def _panel(report: Results, model: str, title: str) -> tuple[Any, float | None, str, str | None]:
+def _panel(report: Report, model: str, title: str) -> tuple[Any, float | None, str, str | None]:
     """Return the first reading of a model: its table, its ECE, its title and the event."""
     event = report.event
     if event is None:

@@ -12,6 +12,7 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import read
+from calib_jax.report.caveats import GIVEN
 from calib_jax.report.predictions import (
     Predictions,
     counted,
@@ -22,8 +23,7 @@ from calib_jax.report.predictions import (
     same_examples,
     shown,
 )
-from calib_jax.report.records import GIVEN
-from calib_jax.report.render import Report
+from calib_jax.report.results import Report
 from calib_jax.report.score import INTERVALS, score
 
 

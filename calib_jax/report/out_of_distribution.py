@@ -20,10 +20,10 @@ from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibrate as calibration
-from calib_jax.report import caveats, html_page, render
+from calib_jax.report import caveats, render
+from calib_jax.report.caveats import GIVEN
 from calib_jax.report.figures import file_names, literal
 from calib_jax.report.predictions import FLOOR, as_logits, counted, same_examples
-from calib_jax.report.records import GIVEN
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -86,56 +86,42 @@ class OutOfDistribution:
         raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
 
     def __str__(self) -> str:
-        sentences = map(texts.one_line, [self._headline(), *self._notes()])
-        return "\n\n".join([next(sentences), render.aligned(self._table()), *sentences])
+        return render.as_text(self._page())
 
     def _repr_markdown_(self) -> str:
-        sentences = map(texts.in_markdown, [self._headline(), *self._notes()])
-        return "\n\n".join([next(sentences), render.in_markdown(self._table()), *sentences])
+        return render.as_markdown(self._page())
 
     def save(self, folder: Any) -> list[str]:
         """Save ood.json, .csv, .md, .html and a ROC figure for each set; return the file names."""
-        figures, settings = self.pictures(), self.settings
-        parts = [self._repr_markdown_(), *(f"![{name}]({name}.png)" for name in figures)]
-        cells = [vars(row) for row in self.rows]
-        record = {"settings": settings, "calibrator": self.calibrator, "metrics": cells}
-        page = html_page.Page(
-            title="Out-of-distribution detection",
-            head=self._headline(),
-            facts={"in distribution (n)": settings["inside"], "seed": settings["seed"]},
-            sections=[("Detection", self._table())],
-            notes=self._notes(),
-            figures=figures,
-            metrics=METRICS,
-        )
+        page, cells = self._page(self.pictures()), [vars(row) for row in self.rows]
+        record = {"settings": self.settings, "calibrator": self.calibrator, "metrics": cells}
+        record = texts.without_nan(record | {"notes": page.notes})
         names = [field.name for field in dataclasses.fields(Detection)]
-        record = texts.without_nan(record | {"notes": self._notes()})
-        files = {
+        others = {
             "ood.json": json.dumps(record, indent=1) + "\n",
             "ood.csv": texts.csv_lines(map(texts.in_csv, cells), names),
-            "ood.md": "\n\n".join(parts) + "\n",
-            "ood.html": html_page.render(page),
         }
-        return render.write(folder, files, figures)
+        return render.save(folder, "ood", page, others)
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
         figures, settings = {}, self.settings
         names = file_names(settings["outside"])
-        titles = {key: literal(f"{key[2]}, {key[1]}") for key in self.curves}
-        areas = {
-            (row.outside, row.predictions, row.score): row.value
-            if caveats.is_alone(row)
-            else (row.value, row.low, row.high)
-            for row in self.rows
-            if row.metric == "ood_auroc"
-        }
         for outside, size in settings["outside"].items():
-            curves = {key: curve for key, curve in self.curves.items() if key[0] == outside}
+            keys = [key for key in self.curves if key[0] == outside]
+            titles = [literal(f"{score}, {predictions}") for _, predictions, score in keys]
+            areas = {
+                (row.predictions, row.score): row.value
+                if caveats.is_alone(row)
+                else (row.value, row.low, row.high)
+                for row in self.rows
+                if row.metric == "ood_auroc" and row.outside == outside
+            }
+            curves = [self.curves[key] for key in keys]
             figures[f"roc_{names[outside]}"] = plots.roc(
-                {titles[key]: curve.false_positive_rate for key, curve in curves.items()},
-                {titles[key]: curve.true_positive_rate for key, curve in curves.items()},
-                auroc={titles[key]: areas[key] for key in curves},
+                {t: each.false_positive_rate for t, each in zip(titles, curves, strict=True)},
+                {t: each.true_positive_rate for t, each in zip(titles, curves, strict=True)},
+                auroc={t: areas[key[1:]] for t, key in zip(titles, keys, strict=True)},
                 title=f"{literal(outside)} (n = {size:,}) against the test set"
                 f" (n = {settings['inside']:,})",
                 level=settings["level"],
@@ -143,29 +129,35 @@ class OutOfDistribution:
             )
         return figures
 
-    def _headline(self) -> str:
+    def _page(self, figures: Mapping[str, matplotlib.figure.Figure] | None = None) -> render.Page:
         settings = self.settings
         sizes = ", ".join(f"{count:,} of {name}" for name, count in settings["outside"].items())
-        line = (
+        head = (
             f"{counted(settings['inside'], 'example')} in distribution, out of it {sizes};"
             f" {100 * settings['level']:g}% intervals of {settings['resamples']:,} resamples of"
             f" each set{', whole clusters at a time' * settings['clusters']}."
             " An AUROC of .5 is chance; AUPR counts examples out of distribution as positives;"
             " FPR95 is the share in distribution that is rejected where 95 % of the others are."
         )
-        return f"{line} {calibration.sentence(self.calibrator)}" if self.calibrator else line
-
-    def _notes(self) -> list[str]:
-        marked = texts.reasons((row.value, row.low, row.high) for row in self.rows)
-        alone = caveats.constant(row.metric for row in self.rows if caveats.is_alone(row))
-        return [*self.notes, *alone, *marked]
-
-    def _table(self) -> list[list[str]]:
-        table: dict[tuple[str, str, str], list[str]] = {}
+        if self.calibrator:
+            head += f" {calibration.sentence(self.calibrator)}"
+        rows: dict[tuple[str, str, str], list[str]] = {}
         for row in self.rows:  # those of one set, score and predictions are in the order of METRICS
             key = (row.outside, row.score, row.predictions)
-            table.setdefault(key, [*key]).append(render.with_interval(row))
-        return [["out of distribution", "score", "predictions", *METRICS], *table.values()]
+            rows.setdefault(key, [*key]).append(caveats.with_interval(row))
+        corner = "out of distribution"
+        table = [[corner, "score", "predictions", *METRICS], *rows.values()]
+        alone = (row.metric for row in self.rows if caveats.is_alone(row))
+        marked = texts.reasons((row.value, row.low, row.high) for row in self.rows)
+        return render.Page(
+            title="Out-of-distribution detection",
+            head=head,
+            facts={"in distribution (n)": settings["inside"], "seed": settings["seed"]},
+            sections=[render.Table(corner.capitalize(), table)],
+            notes=[*self.notes, *caveats.note(caveats.CONSTANT, alone), *marked],
+            figures=figures or {},
+            metrics=METRICS,
+        )
 
 
 def out_of_distribution(

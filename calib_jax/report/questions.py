@@ -12,7 +12,7 @@ from calib_jax import inference, metrics
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
-from calib_jax.report.records import Rows, Table
+from calib_jax.report.render import Rows, Table
 
 if TYPE_CHECKING:
     from calib_jax.report.score import Scoring

@@ -24,10 +24,9 @@ from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric, Stated
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, questions
-from calib_jax.report.caveats import SQUARED_ERROR
+from calib_jax.report.caveats import GIVEN, OTHER, SQUARED_ERROR, base_name
 from calib_jax.report.predictions import Predictions, grid_of, notes_on
-from calib_jax.report.records import GIVEN, OTHER, Change, Event, Part, Row, base_name
-from calib_jax.report.render import Report
+from calib_jax.report.results import Change, Event, Part, Report, Row
 
 INTERVALS = ("valid", "percentile", "basic")
 DEFAULT_METRICS = (
@@ -718,7 +717,7 @@ def _on_bootstrap(
     return [
         *caveats.few_examples(of_classes, [name for name in shown if name in caveats.BY_CLASS]),
         *caveats.few_examples(of_hits, [name for name in shown if name in caveats.BY_CORRECTNESS]),
-        *caveats.bootstrapped(raised),
+        *caveats.note(caveats.BOOTSTRAPPED, raised),
     ]
 
 

@@ -18,10 +18,10 @@ from flax import traverse_util
 from calib_jax import train
 from calib_jax.core import texts
 from calib_jax.core.texts import csv_lines, without_nan
-from calib_jax.report import calibrate, html_page, render
+from calib_jax.report import calibrate, render
 from calib_jax.report.figures import file_name
 from experiments.evaluation.finished import ALONE, Shared
-from experiments.reports import pages, summary, summary_text
+from experiments.reports import summary, summary_text
 from experiments.reports.summary import Summary
 from experiments.running import provenance
 
@@ -158,7 +158,7 @@ def _settings(configs: Mapping[str, Mapping[str, dict[str, Any] | None]]) -> lis
 
 def text(comparison: Comparison) -> str:
     """Format the tables for a terminal."""
-    return pages.as_text(_head(comparison), _sections(comparison), _foot(comparison))
+    return render.as_text(page(comparison, {}))
 
 
 def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
@@ -180,14 +180,14 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "compare.json": json.dumps(whole, indent=1) + "\n",
         "compare.csv": csv_lines(map(texts.in_csv, rows), list(rows[0])),
     }
-    return pages.save(folder, "compare", page(comparison, pictures(comparison)), files)
+    return render.save(folder, "compare", page(comparison, pictures(comparison)), files)
 
 
-def page(comparison: Comparison, figures: Mapping[str, Any]) -> html_page.Page:
+def page(comparison: Comparison, figures: Mapping[str, Any]) -> render.Page:
     """Collect the contents of the page: tables, notes and figures."""
     about = comparison.about
     seeds = {part.loss: ", ".join(map(str, part.seeds)) for part in comparison.parts}
-    return html_page.Page(
+    return render.Page(
         title=", ".join(comparison.folders),
         head=_head(comparison),
         facts={
@@ -246,12 +246,13 @@ def _head(comparison: Comparison) -> str:
     )
 
 
-def _sections(comparison: Comparison) -> list[tuple[str, render.Rows]]:
+def _sections(comparison: Comparison) -> list[render.Table]:
     sections = []
     for part in comparison.parts:
         seeds = f", seed{'s' * (len(part.seeds) > 1)} {', '.join(map(str, part.seeds))}"
         for title, table in summary_text.sections(part.summary):
-            sections.append((part.start + title + seeds * bool(part.start), table))
+            titled = part.start + title + seeds * bool(part.start)
+            sections.append(render.Table(titled, table))
     if comparison.settings:
         everywhere = [part.loss for part in comparison.parts]
         table = [["key", *comparison.folders]]
@@ -259,7 +260,7 @@ def _sections(comparison: Comparison) -> list[tuple[str, render.Rows]]:
             some = "" if item.losses == everywhere else f" ({', '.join(item.losses)})"
             values = [str(item.values.get(name, "")) for name in comparison.folders]
             table.append([item.key + some, *values])
-        sections.append(("Settings that differ", table))
+        sections.append(render.Table("Settings that differ", table))
     return sections
 
 

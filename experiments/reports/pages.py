@@ -1,69 +1,17 @@
-"""Write the pages of a report: Markdown, HTML and figures in one folder."""
+"""Replace the files of a report in a folder, and no file of the user."""
 
 import json
 import os
 import pathlib
 import re
 import tempfile
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 
-from calib_jax.core import texts
 from calib_jax.core.files import reading
-from calib_jax.report import html_page, render
 from calib_jax.train import log
 
 WRITTEN = "written.json"  # lists the files of the reports in a folder
 _REPORT_FILE = r"(pictures/)?[^/\\]+\.(md|html|json|csv|png|txt)"
-
-
-def as_text(head: str, sections: Iterable[tuple[str, render.Rows]], notes: Iterable[str]) -> str:
-    """Format titled tables between a head and notes for a terminal."""
-    line = texts.one_line
-    shown = [
-        f"{line(title)}\n{render.aligned(table, render.TERMINAL)}" for title, table in sections
-    ]
-    return "\n\n".join([line(head), *shown, *map(line, notes)])
-
-
-def as_markdown(page: html_page.Page, pictures: str = "") -> str:
-    """Format a page as Markdown, with links to its figures and to the Markdown of other pages.
-
-    Args:
-      page: the contents.
-      pictures: the folder of the figures, which ends in a slash.
-    """
-    escaped = texts.in_markdown
-    parts = [f"# {escaped(page.title)}", *map(escaped, page.head.split("\n\n"))]
-    for title, table, *_ in page.sections:
-        parts += [f"## {escaped(title)}", render.in_markdown(table)]
-    parts += map(escaped, page.notes)
-    parts += [f"![{name}]({pictures}{name}.png)" for name in page.figures]
-    for title, target in page.links.items():
-        parts.append(f"[{escaped(title)}]({target.removesuffix('.html')}.md)")
-    for title, text in page.texts.items():
-        parts += [f"## {escaped(title)}", f"```\n{text}\n```"]
-    return "\n\n".join(parts) + "\n"
-
-
-def save(
-    folder: pathlib.Path,
-    name: str,
-    page: html_page.Page,
-    others: Mapping[str, str] | None = None,
-    pictures: str = "",
-) -> list[str]:
-    """Write a page as Markdown and HTML, and its figures; return the file names.
-
-    Args:
-      folder: the folder of the files.
-      name: the name of the page, without an ending.
-      page: the contents.
-      others: texts of more files, by their names.
-      pictures: the folder of the figures inside `folder`, which ends in a slash.
-    """
-    texts = {f"{name}.md": as_markdown(page, pictures), f"{name}.html": html_page.render(page)}
-    figures = {f"{pictures}{each}": figure for each, figure in page.figures.items()}
-    return render.write(folder, texts | dict(others or {}), figures)
 
 
 def replace(folder: pathlib.Path, save: Callable[[pathlib.Path], Sequence[str]]) -> list[str]:

@@ -3,7 +3,7 @@
 Several seeds share a page, in addition to the page of each seed.
 """
 
-import functools
+import dataclasses
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
@@ -13,7 +13,7 @@ import numpy as np
 
 from calib_jax import inference, losses, plots, train
 from calib_jax.core.files import reading
-from calib_jax.report import html_page, render
+from calib_jax.report import render
 from calib_jax.train import log
 from experiments.reports import pages
 
@@ -67,11 +67,11 @@ def write(
     title, recipe = _recipe(folder, rows[-1])
     texts = {STATE: train.last_table(folder), "Environment": "\n".join(_starts(folder))}
     scored = {"The test set, with intervals and after calibration": f"report/{PAGE}.html"}
-    page = html_page.Page(
+    page = render.Page(
         title=title,
         head=f"{described}\n\n{recipe}",
         facts=_facts(folder),
-        sections=[("Training", _last(rows[-1]))],
+        sections=[render.Table("Training", _last(rows[-1]))],
         notes=notes,
         figures=pictures(rows, log.read_rows(folder / log.GRADIENT_NORMS), show_epochs),
         texts={name: text for name, text in texts.items() if text},
@@ -126,11 +126,11 @@ def write_seeds(
                     name: np.stack([item[name] for item in each]) for name in names_of_all
                 }
     title = f"{len(rows)} seeds"
-    page = html_page.Page(
+    page = render.Page(
         title=title,
         head=described,
         facts=_facts(next(iter(folders.values()))),
-        sections=[("After the last evaluation", _seeds_table(folders))],
+        sections=[render.Table("After the last evaluation", _seeds_table(folders))],
         notes=["Means and standard deviations are over the seeds. Each seed has its own page."],
         figures={"curves": plots.training_curves(curves, epochs[0], title=title)} if curves else {},
         links={f"seed {seed}": f"{folders[seed].name}/{PAGE}.html" for seed in rows},
@@ -139,9 +139,10 @@ def write_seeds(
     return _save(pathlib.Path(workdir), page)
 
 
-def _save(folder: pathlib.Path, page: html_page.Page) -> list[str]:
-    save = functools.partial(pages.save, name=PAGE, page=page, pictures=PICTURES)
-    return pages.replace(folder, save)
+def _save(folder: pathlib.Path, page: render.Page) -> list[str]:
+    figures = {PICTURES + name: figure for name, figure in page.figures.items()}
+    page = dataclasses.replace(page, figures=figures)
+    return pages.replace(folder, lambda new: render.save(new, PAGE, page, {}))
 
 
 def of_seeds(folders: Mapping[int, pathlib.Path]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from calib_jax import metrics, plots
 from calib_jax.core import texts
 from calib_jax.core.texts import csv_lines, without_nan
-from calib_jax.report import calibrate, caveats, html_page, render
+from calib_jax.report import calibrate, caveats, render
 from calib_jax.report.figures import drawable, file_name, literal
 from experiments.reports import pages
 from experiments.reports.seed_intervals import WITH_SEEDS
@@ -43,7 +43,7 @@ _BOUNDS = (
 
 def text(summary: Summary) -> str:
     """Format the tables for a terminal."""
-    return pages.as_text(summary.about.get("what", ""), sections(summary), foot([summary]))
+    return render.as_text(page(summary, {}))
 
 
 def tabulate(
@@ -85,14 +85,14 @@ def save(summary: Summary, folder: pathlib.Path) -> list[str]:
         "sweep.csv": csv_lines(map(texts.in_csv, rows), [*names, "note"]),
         "sweep.json": json.dumps(without_nan(record), indent=1) + "\n",
     }
-    return pages.save(folder, "report", page(summary, pictures(summary)), files)
+    return render.save(folder, "report", page(summary, pictures(summary)), files)
 
 
-def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
+def page(summary: Summary, figures: Mapping[str, Any]) -> render.Page:
     """Collect the contents of report.md and report.html."""
     about = summary.about
     provenance = about.get("provenance", {})
-    return html_page.Page(
+    return render.Page(
         title=about.get("title", "Sweep"),
         head=str(about.get("what", "")),
         facts={
@@ -104,7 +104,7 @@ def page(summary: Summary, figures: Mapping[str, Any]) -> html_page.Page:
             "command": provenance.get("command"),
             "versions": provenance.get("versions"),
         },
-        sections=[(title[0].upper() + title[1:], table) for title, table in sections(summary)],
+        sections=[render.Table(t[0].upper() + t[1:], table) for t, table in sections(summary)],
         notes=foot([summary]),
         figures=figures,
         metrics=SHOWN,
@@ -165,7 +165,7 @@ def _differences(summary: Summary) -> render.Rows:
     for cell in summary.cells:
         if cell.change is None or cell.metric not in least:
             continue
-        written = render.with_interval(cell.change, sign="+")
+        written = caveats.with_interval(cell.change, sign="+")
         if cell.p is not None:
             p = caveats.p_of(cell.p, least[cell.metric])
             written += f", p {p}{caveats.starred(cell.p_holm)}"
@@ -245,14 +245,16 @@ def exceptions(cells: Iterable[Cell]) -> list[str]:
     compared = [cell for cell in cells if cell.difference_interval is not None]
     untested = [cell.metric for cell in compared if cell.p is None and not cell.unsettled]
     counted = any((cell.interval or "").startswith(caveats.NOISE_BOUND) for cell in cells)
+    constant = [cell.metric for cell in cells if cell.interval == caveats.NO_INTERVAL]
+    unknown = [c.metric for c in compared if c.difference_interval == caveats.NO_INTERVAL]
     estimates = [(cell.value, cell.low, cell.high) for cell in cells]
     estimates += [cell.change[:3] for cell in compared if cell.change]
     return [
         *caveats.unsettled({f"{c.loss} {c.phase}": c.unsettled for c in cells if c.unsettled}),
-        *caveats.constant(cell.metric for cell in cells if cell.interval == caveats.NO_INTERVAL),
-        *caveats.bootstrapped(cell.metric for cell in cells if is_raised(cell)),
-        *caveats.no_p(untested, counted=counted),
-        *caveats.no_interval((cell.metric, cell.difference_interval or "") for cell in compared),
+        *caveats.note(caveats.CONSTANT, constant),
+        *caveats.note(caveats.BOOTSTRAPPED, (cell.metric for cell in cells if is_raised(cell))),
+        *caveats.without_p(untested, counted=counted),
+        *caveats.note(caveats.WITHOUT_INTERVAL, unknown),
         *texts.reasons(estimates),
     ]
 

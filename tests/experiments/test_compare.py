@@ -9,8 +9,9 @@ import scipy.optimize
 import scipy.stats
 
 from calib_jax import inference
+from calib_jax.report import render
 from experiments.evaluation import evaluation_record, finished
-from experiments.reports import comparison, pages, summary
+from experiments.reports import comparison, summary
 from tests.experiments.processes import finish
 
 # Few probabilities of these models lie in the first bin: where as many do, programs are shared.
@@ -181,7 +182,7 @@ def test_a_calibration_error_is_tested_by_its_square_alone(folders, actual):
     assert record(actual, "twin", summary.SQUARED)["p"] == 1
     assert squared["p_holm"] == pytest.approx(min(1, 2 * wanted.p_value), rel=1e-3)
     legend = "* p < .05 against first on the same examples, after Holm's correction for all folders"
-    for text in (comparison.text(actual), pages.as_markdown(comparison.page(actual, {}))):
+    for text in (comparison.text(actual), render.as_markdown(comparison.page(actual, {}))):
         assert "No p-value for ece, adaptive_ece:" in text
         assert legend in text
     nll = record(actual, "shy", "nll")

@@ -14,8 +14,9 @@ import scipy.stats
 
 from calib_jax import calibrators, inference, metrics
 from calib_jax.inference.noise_bound import NoiseBound
+from calib_jax.report import render
 from experiments.evaluation import streamed_scores
-from experiments.reports import comparison, pages, run_report, seed_intervals, summary, summary_text
+from experiments.reports import comparison, run_report, seed_intervals, summary, summary_text
 from tests.experiments.processes import ROOT
 from tests.selection import first_case
 
@@ -159,7 +160,7 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
         assert "nan" not in text
         assert "p < .05" not in text
         assert "No p-value for" not in text
-        assert line in pages.as_markdown(summary_text.page(made, {}))
+        assert line in render.as_markdown(summary_text.page(made, {}))
     assert "reliability.png" in summary_text.save(made, tmp_path)
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
 

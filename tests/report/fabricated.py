@@ -3,8 +3,7 @@
 import numpy as np
 
 from calib_jax import plots
-from calib_jax.report.records import Change, Part, Row
-from calib_jax.report.render import Report
+from calib_jax.report.results import Change, Part, Report, Row
 
 HOSTILE = "<script>alert('x')</script> & \"a\" `b` [c](http://example.com)"
 

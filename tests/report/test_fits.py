@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from calib_jax.report import render
+from calib_jax.report import results as render
 from calib_jax.report.files import score_files
 
 

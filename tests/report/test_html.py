@@ -5,7 +5,7 @@ import re
 
 import pytest
 
-from calib_jax.report import html_page, pictures, render
+from calib_jax.report import pictures, render, results
 
 from .fabricated import HOSTILE, scored
 
@@ -55,7 +55,7 @@ def read(page):
 @pytest.fixture(scope="module")
 def page():
     report = scored()
-    return html_page.render(render.as_page(report, pictures(report)))
+    return render.as_html(results.page(report, pictures(report)))
 
 
 def test_the_page_is_balanced_and_needs_nothing_else(page):
@@ -72,7 +72,7 @@ def test_the_page_is_balanced_and_needs_nothing_else(page):
 
 def test_all_numbers_of_the_markdown_are_on_the_page(page):
     text = " ".join("".join(read(page).text).split())
-    markdown = render.as_markdown(scored())
+    markdown = results.as_markdown(scored())
     numbers = set(re.findall(r"[-+]?\d[\d,]*\.?\d*", markdown))
     assert len(numbers) > 30
     assert [number for number in numbers if number not in text] == []
@@ -87,8 +87,8 @@ def test_all_text_is_escaped(page):
 
 
 def test_metrics_are_explained(page):
-    assert html_page.definition("ece") in " ".join("".join(read(page).text).split())
-    assert html_page.definition("squared_calibration_error").endswith("is shown as 0.")
+    assert render.definition("ece") in " ".join("".join(read(page).text).split())
+    assert render.definition("squared_calibration_error").endswith("is shown as 0.")
 
 
 def test_the_markdown_shows_the_figures(tmp_path):

@@ -7,7 +7,7 @@ import io
 import pytest
 
 from calib_jax.core import texts
-from calib_jax.report import render
+from calib_jax.report import results as render
 from calib_jax.report.figures import file_names
 
 from .fabricated import scored

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, inference, metrics, report
-from calib_jax.report import render
+from calib_jax.report import results as render
 from tests.options import assert_recorded
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}

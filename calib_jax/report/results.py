@@ -1,0 +1,489 @@
+"""The results of `score`: a record for each number, their tables, and the files of a report."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import json
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from calib_jax.core import texts
+from calib_jax.core.names import closest, short_repr
+from calib_jax.report import calibrate as calibration
+from calib_jax.report import caveats, render
+from calib_jax.report.caveats import EVENTS, base_name, p_of, shortened, with_interval
+from calib_jax.report.predictions import counted
+from calib_jax.report.render import Table
+
+if TYPE_CHECKING:
+    import matplotlib.figure
+
+_FACTS = ("predictions", "clusters", "classes", "event", "bins", "resamples", "seed")
+_CSV = (
+    *("table", "part", "metric", "predictions", "examples", "clusters"),
+    *("value", "low", "high", "p_value", "p_holm", "interval", "floor", "convention", "note"),
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Event:
+    """The event of two classes: one of the classes is true.
+
+    Attributes:
+      place: the number of the class, 0 or 1.
+      name: the name of the class.
+      reliability: the reliability table of the probability of the class, by predictions.
+    """
+
+    place: int
+    name: str
+    reliability: dict[str, Any]
+
+    def of(self, metric: str) -> str:
+        """Return the name of a metric that reads the probability of the class as a confidence."""
+        return metric + EVENTS[self.place]
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A metric of one set of predictions, and its interval.
+
+    Attributes:
+      metric: name of the metric.
+      predictions: name of the predictions: their own name ("as given" by default), the name of the
+        calibrator after calibration, or the name of the other predictions in a comparison.
+      value: point estimate.
+      low: lower end of the interval; NaN if all resamples are equal.
+      high: upper end of the interval; NaN if all resamples are equal.
+      convention: number and kind of bins, as text; empty for a metric without bins.
+      interval: kind of the interval: "percentile", "basic", "noise bound"; "none" without one.
+      floor: the mean value of a calibrated model; None without a noise bound.
+      p_value: the p-value of the hypothesis that the model is calibrated; None without a noise
+        bound.
+    """
+
+    metric: str
+    predictions: str
+    value: float
+    low: float
+    high: float
+    convention: str
+    interval: str = "percentile"
+    floor: float | None = None
+    p_value: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Change:
+    """The difference of a metric between two sets of predictions of the same examples.
+
+    Attributes:
+      metric: name of the metric.
+      before: name of the predictions whose value is subtracted.
+      after: name of the predictions from whose value it is subtracted.
+      value: point estimate.
+      low: lower end of the interval; NaN without one.
+      high: upper end of the interval; NaN without one.
+      p_value: two-sided, from the paired bootstrap; for the squared calibration error, from
+        `inference.compare_calibration`; None for other calibration errors, which have no valid
+        test, and after a calibrator whose fit did not converge.
+      p_holm: the p-value, adjusted for all comparisons of this metric in the report.
+      interval: kind of the interval: "percentile" or "basic"; "noise bound", from
+        `inference.compare_ece`; "normal", from `inference.compare_calibration`; "none" where no
+        valid interval exists.
+    """
+
+    metric: str
+    before: str
+    after: str
+    value: float
+    low: float
+    high: float
+    p_value: float | None
+    p_holm: float | None = None
+    interval: str = "percentile"
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """A metric on a subset of the examples: one class or one group.
+
+    Attributes:
+      part: name of the class or group.
+      examples: number of examples of the subset.
+      metric: name of the metric.
+      predictions: name of the predictions.
+      value: point estimate.
+      low: lower end of the interval; NaN if all resamples are equal, and beside a noise floor of
+        a class.
+      high: upper end of the interval; NaN where `low` is.
+      clusters: number of clusters with an example of the subset; None without clusters.
+      floor: the mean value of a calibrated model; None where there is no test.
+      p_value: the p-value of the hypothesis that the model is calibrated there; None without a
+        test.
+      p_holm: the p-value corrected for the number of classes or groups.
+    """
+
+    part: str
+    examples: int
+    metric: str
+    predictions: str
+    value: float
+    low: float
+    high: float
+    clusters: int | None = None
+    floor: float | None = None
+    p_value: float | None = None
+    p_holm: float | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Report:
+    """The results of `score`; prints as tables, and a notebook cell renders them.
+
+    Attributes:
+      settings: numbers of examples, clusters and classes, level, resamples, seed, versions.
+      rows: the metrics.
+      changes: paired differences, to calibrated or to other predictions.
+      classes: metrics per class, if requested.
+      groups: metrics per group, if there are groups.
+      reliability: the reliability table of each set of predictions.
+      calibrators: the name, criterion, parameters and data of each fit, by the name of the
+        calibrated predictions.
+      notes: changes made to the predictions before scoring, as sentences.
+      pairs: paired differences between models of which none is the first, if requested.
+      event: the event of two classes; None for other predictions.
+      headlines: what a reader has to see before any number, as sentences.
+      tables: answers to further questions, such as ranks and thresholds.
+    """
+
+    settings: dict[str, Any]
+    rows: list[Row]
+    changes: list[Change]
+    classes: list[Part]
+    groups: list[Part]
+    reliability: dict[str, Any]
+    calibrators: dict[str, dict[str, Any]]
+    notes: list[str] = dataclasses.field(default_factory=list)
+    pairs: list[Change] = dataclasses.field(default_factory=list)
+    event: Event | None = None
+    headlines: list[str] = dataclasses.field(default_factory=list)
+    tables: list[Table] = dataclasses.field(default_factory=list)
+
+    __repr__ = short_repr
+
+    def __str__(self) -> str:
+        return as_text(self)
+
+    def _repr_markdown_(self) -> str:
+        return as_markdown(self)
+
+    @property
+    def answers(self) -> list[str]:
+        """A sentence for each model, and one for each comparison with the first model."""
+        return caveats.answers(self)
+
+    @property
+    def explanations(self) -> list[str]:
+        """Explanations of the kinds of numbers in the tables, such as noise floors and p-values."""
+        return caveats.explanations(self)
+
+    @property
+    def parts(self) -> list[Part]:
+        """The metrics per class and per group."""
+        return [*self.classes, *self.groups]
+
+    def label(self, metric: str) -> str:
+        """Return the name of a metric in tables: the reading of two classes follows it."""
+        if self.event is None:
+            return metric
+        if metric != base_name(metric):
+            return f"{base_name(metric)} ({self.event.name})"
+        both = any(row.metric == self.event.of(metric) for row in self.rows)
+        return f"{metric} (top label)" if both else metric
+
+    @property
+    def calibrator(self) -> dict[str, Any]:
+        """The first fit; empty without a calibrator."""
+        return next(iter(self.calibrators.values()), {})
+
+    @property
+    def calibrated(self) -> dict[str, dict[str, Any]]:
+        """The fits that add predictions to a model; a fit to scores is the model itself."""
+        fits = self.calibrators.items()
+        return {name: fit for name, fit in fits if fit.get("predictions") != name}
+
+    @property
+    def models(self) -> list[str]:
+        """The names of the models, without their columns after a calibrator."""
+        return [name for name in self.reliability if name not in self.calibrated]
+
+    @property
+    def unsettled(self) -> dict[str, str]:
+        """The states of fits that are no optimum, by the name of the calibrated predictions."""
+        states = {name: calibration.unsettled(fit) for name, fit in self.calibrators.items()}
+        return {name: state for name, state in states.items() if state}
+
+    @property
+    def name(self) -> str:
+        """The name of the predictions that were scored."""
+        return next(iter(self.reliability))
+
+    def row(self, metric: str, predictions: str) -> Row | None:
+        """Return the row of a metric; None without one."""
+        found = (r for r in self.rows if (r.metric, r.predictions) == (metric, predictions))
+        return next(found, None)
+
+    def value(self, metric: str, predictions: str | None = None) -> float:
+        """Return the value of a metric; by default for the predictions that were scored."""
+        predictions = self.name if predictions is None else predictions
+        if row := self.row(metric, predictions):
+            return row.value
+        measured = {row.metric: None for row in self.rows}
+        if metric not in measured:
+            near = ", ".join(closest(metric, measured, n=3, cutoff=0))
+            raise KeyError(
+                f"the report has no metric {metric!r}; the nearest of its names: {near}."
+            )
+        raise KeyError(
+            f"the report has no {metric!r} of predictions {predictions!r}; it has that of"
+            f" {', '.join(map(repr, self.reliability))}."
+        )
+
+    def save(self, folder: Any) -> list[str]:
+        """Save report.json, .csv, .md, .html and the figures; return the file names.
+
+        report.json lists them, and only files that it lists are replaced by the next report.
+        """
+        from calib_jax.report.figures import pictures
+
+        contents = page(self, pictures(self))
+        names = [f"report.{ending}" for ending in ("json", "csv", "md", "html")]
+        names += [f"{name}.png" for name in contents.figures]
+        _refuse_others(pathlib.Path(folder), names)
+        others = {"report.json": as_json(self, files=names), "report.csv": as_csv(self)}
+        return render.save(folder, "report", contents, others)
+
+
+def _refuse_others(folder: pathlib.Path, names: list[str]) -> None:
+    """Raise an error for a file in the way that no report of this folder lists."""
+    listed: Any = []
+    with contextlib.suppress(OSError, ValueError, TypeError, KeyError, RecursionError):
+        listed = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]
+    for name in names:
+        if (folder / name).is_file() and not (isinstance(listed, list) and name in listed):
+            raise ValueError(
+                f"{texts.one_line(str(folder / name))} is a file that no report wrote: give another"
+                " folder, or remove it."
+            )
+
+
+# ------------------------------------------------------------------------------------------------
+# Formats.
+
+
+def as_text(report: Report, *, explained: bool = False) -> str:
+    """Format the answer and the tables as plain text, in a screen unless `explained`."""
+    return render.as_text(page(report), *[render.LINES] * (not explained))
+
+
+def as_markdown(report: Report) -> str:
+    """Format the answer and all tables as Markdown; notes and explanations are folded."""
+    return render.as_markdown(page(report))
+
+
+def as_model_card(report: Report) -> str:
+    """Format a section of a model card: the Markdown, and the command that produced it."""
+    command = report.settings.get("command")
+    how = f" with {texts.in_markdown_code(command)}" if command else ""
+    version = report.settings["versions"]["calib_jax"]
+    return f"## Calibration\n\n{as_markdown(report)}\n\nMeasured by calib_jax {version}{how}."
+
+
+def as_csv(report: Report) -> str:
+    """Write one CSV line per value: table, part, metric, predictions, value and interval."""
+    whole = {key: report.settings[key] for key in ("examples", "clusters")}
+    lines = []
+    for table, records in _records(report).items():
+        for each in records:
+            cells = {"table": table, **whole, **vars(each)}
+            if isinstance(each, Change):
+                cells["predictions"] = f"{each.before} -> {each.after}"
+            cells["note"] = " ".join(texts.reasons([(each.value, each.low, each.high)]))
+            lines.append(texts.in_csv(cells))
+    return texts.csv_lines(lines, _CSV)
+
+
+def _records(report: Report) -> dict[str, Sequence[Row | Change | Part]]:
+    """Return all numbers of a report, by the name of their table."""
+    changes = [*report.changes, *report.pairs]
+    parts = {"classes": report.classes, "groups": report.groups}
+    return {"metrics": report.rows, "changes": changes, **parts}
+
+
+def as_json(report: Report, *, files: Sequence[str] = ()) -> str:
+    """Write the whole report, with reliability tables, fits, and the names of its files."""
+    event = report.event
+    everything = {
+        "settings": report.settings,
+        **{name: [*map(vars, records)] for name, records in _records(report).items()},
+        "reliability": _lists(report.reliability),
+        "event": event
+        and {"class": event.place, "name": event.name, "reliability": _lists(event.reliability)},
+        "headlines": report.headlines,
+        "tables": [table._asdict() for table in report.tables],
+        "calibrator": report.calibrator,
+        **({"calibrators": report.calibrators} if len(report.calibrators) > 1 else {}),
+        "notes": [*caveats.warnings(report), *caveats.explanations(report)],
+        "files": list(files),
+    }
+    return json.dumps(texts.without_nan(everything), indent=1, allow_nan=False)
+
+
+def _lists(reliability: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
+    """Convert reliability tables to lists."""
+    return {
+        name: {field: np.asarray(values).tolist() for field, values in table._asdict().items()}
+        for name, table in reliability.items()
+    }
+
+
+def page(
+    report: Report, figures: Mapping[str, matplotlib.figure.Figure] | None = None
+) -> render.Page:
+    """Collect the answer, the tables, the notes and the figures."""
+    settings = report.settings
+    facts: dict[str, Any] = {"level of the intervals": f"{100 * settings['level']:g}%"}
+    facts["examples (n)"] = settings["examples"]
+    facts |= {key: settings.get(key) for key in (*_FACTS, "command", "versions")}
+    return render.Page(
+        title="Calibration report",
+        answers=[*report.headlines, *caveats.answers(report)],
+        head=headline(report),
+        facts=facts,
+        sections=tables(report),
+        notes=caveats.warnings(report),
+        folded=caveats.explanations(report),
+        figures=figures or {},
+        metrics=[base_name(r.metric) for r in report.rows] + [p.metric for p in report.classes],
+        of_answers=settings["classes"] is None,
+    )
+
+
+def headline(report: Report) -> str:
+    """Describe the examples, the intervals and the calibrator in a sentence or two."""
+    settings, fits = report.settings, report.calibrators
+    how = ["weighted"] * settings["weighted"]
+    if settings["left_out"]:
+        how.append(f"{settings['left_out']:,} of weight 0 left out")
+    if settings["clusters"] is not None:
+        how.append(f"{counted(settings['clusters'], 'cluster')}, resampled as a whole")
+    what = counted(settings["examples"], "example" if settings["classes"] else "answer")
+    what += f" ({', '.join(how)})" if how else ""
+    what += f" in {settings['classes']} classes" if settings["classes"] else ""
+    kind = "basic" if settings["interval"] == "basic" else "percentiles"
+    if any(row.interval == caveats.NOISE_BOUND for row in report.rows):
+        kind += ", and noise bounds of binned errors"
+    level, drawn = 100 * settings["level"], settings["resamples"]
+    line = f"{what}; {level:g}% intervals of {drawn:,} resamples: {kind}."
+    return f"{line} {calibration.sentence(report.calibrator)}" if len(fits) == 1 else line
+
+
+# ------------------------------------------------------------------------------------------------
+# Tables: a cell is (the first cells of its row, the heading of its column, its text).
+
+
+def tables(report: Report) -> list[Table]:
+    """Return all tables of a report, the answers first; a table without rows is left out."""
+    settings = report.settings
+    # The smallest p-value of a noise bound, or an upper bound of it for few draws.
+    least = min(1 / (settings["resamples"] + 1), (1 - settings["level"]) / 2)
+    heads = shortened(row.predictions for row in report.rows)
+    for model, state in report.unsettled.items():
+        heads[model] += f" ({state})"
+    bins: dict[str, dict[str, None]] = {}
+    for row in report.rows:
+        bins.setdefault(row.convention, {})[base_name(row.metric)] = None
+    conventions = ". ".join(f"{', '.join(of)}: {each}" for each, of in bins.items() if each)
+    values = [((report.label(r.metric),), heads[r.predictions], r) for r in report.rows]
+    differences = [
+        ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _changed(report, c))
+        for c in (*report.changes, *report.pairs)
+    ]
+    floors = [
+        (row, head, f"{r.floor:.4f} p {p_of(r.p_value, least)}")
+        for row, head, r in values
+        if r.floor is not None and r.p_value is not None
+    ]
+    shown = [(row, head, with_interval(r)) for row, head, r in values]
+    sections = [
+        _arranged("Metrics", ["metrics"], shown, conventions),
+        *report.tables,
+        _parts("Classes", "class", report.classes, least),
+        _parts("Groups", "group", report.groups, least),
+        _arranged("Differences", ["differences"], differences),
+        _arranged("Noise floors", ["noise floors"], floors),
+        _fits(report),
+    ]
+    return [table for table in sections if len(table.rows) != 1]
+
+
+def _arranged(
+    title: str,
+    head: Sequence[str],
+    cells: Iterable[tuple[tuple[str, ...], str, str]],
+    note: str = "",
+) -> Table:
+    """Arrange cells in a table."""
+    by_row: dict[tuple[str, ...], dict[str, str]] = {}
+    for row, column, text in cells:
+        by_row.setdefault(row, {})[column] = text
+    columns = dict.fromkeys(column for of in by_row.values() for column in of)
+    rows = [[*row, *(of.get(column, "") for column in columns)] for row, of in by_row.items()]
+    return Table(title, [[*head, *columns], *rows], note)
+
+
+def _fits(report: Report) -> Table:
+    """List how each of several calibrators was fitted, and on which examples."""
+    fits = report.calibrators if len(report.calibrators) > 1 else {}
+    heads, cells = shortened(fits), list[tuple[tuple[str, ...], str, str]]()
+    for name, fit in fits.items():
+        columns = {"fit": calibration.states(fit), "fitted on": calibration.source(fit)}
+        if fit["name"] == "temperature":
+            criterion = calibration.search(fit["criterion"])
+            columns |= {"T": calibration.temperature(fit), "minimizes": criterion}
+        cells += [((heads[name],), column, text) for column, text in columns.items()]
+    return _arranged("Fits", ["predictions"], cells)
+
+
+def _parts(title: str, corner: str, parts: Sequence[Part], least: float) -> Table:
+    """List the metrics of each class or group, with a line for each model."""
+    heads = shortened(part.predictions for part in parts)
+    cells, several = [], len(heads) > 1
+    for part in parts:
+        clusters = "" if part.clusters is None else f" in {counted(part.clusters, 'cluster')}"
+        row = (part.part, f"{part.examples:,}{clusters}", *[heads[part.predictions]] * several)
+        cells.append((row, part.metric, _of_part(part, least)))
+    return _arranged(title, [corner, "n", *["predictions"] * several], cells)
+
+
+def _of_part(part: Part, least: float) -> str:
+    p_holm = caveats.holm_of(part.p_value, part.p_holm, least)
+    alone = caveats.is_alone(part) and part.floor is not None
+    floor = f", noise floor {part.floor:.4f}" if alone else ""
+    return with_interval(part) + floor + (f" p {p_holm}" if p_holm else "")
+
+
+def _changed(report: Report, change: Change) -> str:
+    written = with_interval(change, sign="+")
+    least = caveats.least_p(change.metric, report.settings["resamples"])
+    if not (p_value := p_of(change.p_value, least)):
+        return written
+    written += f" p {p_value}"
+    if change.p_holm != change.p_value:
+        written += f", Holm {caveats.holm_of(change.p_value, change.p_holm, least)}"
+    return written + caveats.starred(change.p_holm)
