@@ -94,7 +94,7 @@ _SWITCH: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
 _OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
     ("out", _TEXT, None, "Folder for report.json, .csv, .md, .html and figures."),
     ("markdown", _SWITCH, False, "Print a section for a model card."),
-    ("notes", _SWITCH, False, "Print all tables and notes, however long, and what the numbers mean."),
+    ("notes", _SWITCH, False, "Print all tables and notes, and what the numbers mean."),
     ("cache", _TEXT, None, "Folder of compiled programs, by default in the user's; empty: none."),
     ("predictions", _FILES, [], "File to score, or a folder of them; the first is the baseline."),
     ("average", _SWITCH, False, "Average the probabilities of several files."),
