@@ -156,7 +156,7 @@ def as_text(page: Page, lines: float = math.inf) -> str:
             blocks.append("\n".join(["\n\n".join(parts), *end]))
     if hidden := len(notes) - len(shown):
         left_out = [f"{hidden} more note{'s' * (hidden > 1)}", *left_out]
-    last = [f"Left out ({', '.join(left_out)}): --notes."] * bool(left_out)
+    last = [f"{', '.join(left_out)}: --notes."] * bool(left_out)
     return "\n\n".join([*blocks, "\n".join(map(one_line, [*shown, *last]))]).rstrip()
 
 
