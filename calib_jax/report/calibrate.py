@@ -12,8 +12,9 @@ from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core import checks, import_paths, rows, values
+from calib_jax.core import checks, import_paths, rows
 from calib_jax.core.types import Array, Labels, Logits, Weights
+from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
 from calib_jax.report.predictions import (
     Predictions,
@@ -26,6 +27,7 @@ from calib_jax.report.predictions import (
 
 # Logits, labels and weights of held-out examples; or answers, None and weights.
 Evidence: TypeAlias = tuple[Any, Any, Any]
+Groups: TypeAlias = tuple[Any, Any]  # the groups of the examples, and of those of the fit
 EXACT = "nll"  # the criterion that needs no grid
 PAPERS_STEP = 0.1
 MOST_SHARED = 0.03  # of the scored examples, or of the fitted ones
@@ -137,16 +139,13 @@ def held_out(
             f"fit_on has {logits.shape[-1]} classes, and the predictions to score have"
             f" {num_classes}: a calibrator is fitted on predictions of the same model."
         )
-    logits, labels, weights = values.flat_rows("fit_on", logits, labels, weights)
-    values.judge("fit_on", jnp.zeros((len(labels), num_classes)), labels, weights)
-    return logits, labels, weights
+    one = Evaluation(logits, labels, weights, name="fit_on")
+    return one.logits, one.labels, one.weights
 
 
 def _values_of(rows: Any) -> Array:
     """Return the logits, the confidences or the scores."""
-    if isinstance(rows, calibrators.Scored):
-        return jnp.asarray(rows.score)
-    return jnp.asarray(rows.confidence if isinstance(rows, Stated) else rows)
+    return jnp.asarray(getattr(rows, "score", getattr(rows, "confidence", rows)))
 
 
 def evidence(scored: Predictions, given: Predictions, floor: float | None, values: Any) -> Evidence:
@@ -240,7 +239,7 @@ def calibrated(
     criterion: str,
     seed: int,
     clusters: Shaped[np.ndarray, " rows"] | None = None,
-    groups: tuple[Any, Any] | None = None,
+    groups: Groups | None = None,
 ) -> tuple[Any, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit.
 
@@ -252,16 +251,10 @@ def calibrated(
     if labels is not None:
         # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
         logits, *_ = rows.present(logits, labels, weights)
-    apply, fit = named(name).apply, fit_of(name, criterion)
-    if groups is not None:
-        if name != "temperature" or criterion != EXACT:
-            raise ValueError("per is for calibrate=temperature by the NLL: leave it out.")
-        of_groups = calibrators.temperature
-        apply = functools.partial(of_groups.apply_by_group, groups=groups[0])
-        fit = functools.partial(of_groups.fit_by_group, groups=groups[1])
     if fit_on is not None:
-        params = fit(*fit_on[:2], weights=fit_on[2])
-        return apply(params, logits), _described(name, criterion, _others(fit_on), _plain(params))
+        apply, described = fitted(name, fit_on, criterion, groups)
+        return apply(logits), described
+    fit, apply = _functions(name, criterion, groups)
     values = _values_of(logits)
     fold = _folds_of(len(values), cross_fit, clusters, seed)
     result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
@@ -300,19 +293,28 @@ def _folds_of(num_rows: int, cross_fit: int | None, clusters: Any, seed: int) ->
 
 
 def fitted(
-    name: str, fit_on: Evidence, criterion: str
+    name: str, fit_on: Evidence, criterion: str, groups: Groups | None = None
 ) -> tuple[Callable[[Any], Any], dict[str, Any]]:
     """Fit a calibrator; return the function that applies it and a description of the fit."""
-    params = fit_of(name, criterion)(*fit_on)
-    described = _described(name, criterion, _others(fit_on), _plain(params))
-    return functools.partial(named(name).apply, params), described
-
-
-def _others(fit_on: Evidence) -> str:
-    """Count the examples of a fit."""
-    examples, _, weights = (*fit_on, None)[:3]
+    fit, apply = _functions(name, criterion, groups)
+    examples, labels, weights = (*fit_on, None)[:3]
+    params = fit(examples, labels, weights=weights)
     present = len(_values_of(examples)) if weights is None else np.sum(np.asarray(weights) > 0)
-    return counted(int(present), "other example")
+    others = counted(int(present), "other example")
+    return functools.partial(apply, params), _described(name, criterion, others, _plain(params))
+
+
+def _functions(name: str, criterion: str, groups: Groups | None) -> tuple[Any, Any]:
+    """Return the functions that fit and apply a calibrator, or a temperature for each group."""
+    if groups is None:
+        return fit_of(name, criterion), named(name).apply
+    if name != "temperature" or criterion != EXACT:
+        raise ValueError("per is for calibrate=temperature by the NLL: leave it out.")
+    of_groups = calibrators.temperature
+    return (
+        functools.partial(of_groups.fit_by_group, groups=groups[1]),
+        functools.partial(of_groups.apply_by_group, groups=groups[0]),
+    )
 
 
 def columns(name: str, criterion: str | Sequence[str]) -> dict[str, str]:
@@ -361,36 +363,24 @@ def source(calibrator: dict[str, Any]) -> str:
 
 def temperature(calibrator: dict[str, Any]) -> str:
     """Format the fitted temperature, or the smallest and largest temperature of several folds."""
-    temperatures = np.ravel([fold["temperature"] for fold in _folds(calibrator)]).tolist()
+    temperatures = np.ravel([each["temperature"] for each in _folds(calibrator["params"])]).tolist()
     ends = dict.fromkeys(f"{end:.4g}" for end in (min(temperatures), max(temperatures)))
     return " to ".join(ends)
-
-
-def states(calibrator: dict[str, Any]) -> str:
-    """List how the fits ended; empty for a calibrator that does not report it."""
-    return ", ".join(dict.fromkeys(_ends(calibrator)))
 
 
 def unsettled(calibrator: dict[str, Any]) -> str:
     """List the states of the fits that did not converge; empty if all did.
 
-    >>> fold = {"temperature": 3e-4, "state": {"name": "no_optimum"}}
-    >>> unsettled({"name": "temperature", "params": [fold, fold]})
+    >>> unsettled({"name": "temperature", "state": "converged, no_optimum"})
     'no_optimum'
     """
     zeros = ["decided by zeros"] * bool(calibrator.get("decided_by"))
-    return not_converged([*zeros, *_ends(calibrator)])
+    return not_converged([*zeros, *calibrator.get("state", "").split(", ")])
 
 
 def not_converged(names: Iterable[str]) -> str:
     """List the different states of fits that are not `converged`."""
-    return ", ".join(dict.fromkeys(name for name in names if name != SETTLED))
-
-
-def _ends(calibrator: dict[str, Any]) -> list[str]:
-    folds = [fold for fold in _folds(calibrator) if isinstance(fold, dict)]
-    ends = [fold["state"] for fold in folds if isinstance(fold.get("state"), dict)]
-    return [name for end in ends for name in np.ravel(end["name"]).tolist()]
+    return ", ".join(dict.fromkeys(name for name in names if name not in ("", SETTLED)))
 
 
 def search(criterion: str) -> str:
@@ -403,14 +393,17 @@ def search(criterion: str) -> str:
     return metric if step is None else f"{metric} on {step:g}, {2 * step:g}, ..., 10"
 
 
-def _folds(calibrator: dict[str, Any]) -> list[dict[str, Any]]:
-    params = calibrator["params"]
+def _folds(params: Any) -> list[Any]:
     return params if isinstance(params, list) else [params]
 
 
 def _described(name: str, criterion: str, fitted_on: str, params: Any) -> dict[str, Any]:
+    """Describe a fit, and list how it ended; "" for a calibrator that does not report it."""
+    folds = [fold for fold in _folds(params) if isinstance(fold, dict)]
+    ends = [fold["state"] for fold in folds if isinstance(fold.get("state"), dict)]
+    names = dict.fromkeys(name for end in ends for name in np.ravel(end["name"]).tolist())
     described = {"name": name, "criterion": criterion, "fitted_on": fitted_on, "params": params}
-    return described | {"state": states(described)}
+    return described | {"state": ", ".join(names)}
 
 
 def _parsed(criterion: str) -> tuple[str, float | None]:

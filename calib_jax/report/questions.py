@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -44,26 +43,22 @@ def threshold_request(text: str) -> tuple[str, float]:
     return kind, share if kind == "error" else 1 - share
 
 
-def thresholds(scoring: Scoring) -> Table | None:
+def thresholds(scoring: Scoring, request: str) -> Table:
     """Find the threshold above which the error rate is guaranteed, of each model and group."""
-    request, level = scoring.threshold_for, scoring.interval["level"]
-    if request is None:
-        return None
     kind, risk = threshold_request(request)
-    event, models = scoring.event, scoring.models
+    level, models = scoring.interval["level"], scoring.models
     if kind == "precision":
-        if event is None:
+        models = scoring.of_event
+        if scoring.event is None:
             raise ValueError("threshold_for=precision is of an event: it needs two classes.")
-        models = scoring.views[event.of("")].models
-    replaced = {fit["predictions"] for name, fit in scoring.fits.items()} - scoring.fits.keys()
+    replaced = {fit["predictions"] for fit in scoring.fits.values()} - scoring.fits.keys()
     rows = [["threshold for", "predictions", "answer above", "answered", "wrong among these"]]
     for part, mask in {"all": None, **scoring.masks}.items():
         for model, whole in models.items():
-            if model in replaced or not np.any(
-                whole.present if mask is None else whole.present & mask
-            ):
+            rows_of_part = np.arange(len(whole.labels)) if mask is None else np.flatnonzero(mask)
+            if model in replaced or not np.any(whole.present[rows_of_part]):
                 continue
-            one = whole if mask is None else whole.part(np.flatnonzero(mask))
+            one = whole if mask is None else whole.part(rows_of_part)
             found = inference.guaranteed_coverage(one, risk=risk, level=level)
             cells = [f"{found.threshold:.4f}", _percent(found.coverage), _percent(found.risk)]
             if math.isnan(found.threshold):
@@ -93,7 +88,7 @@ def more_rows(one: Evaluation, risk: float, level: float) -> str:
 
 def ranks(scoring: Scoring) -> Table | None:
     """Order three models or more by the NLL, with ties, and the two parts of the NLL."""
-    models, level = _given(scoring), scoring.interval["level"]
+    models, level = scoring.given, scoring.interval["level"]
     first = next(iter(models.values()), None)
     if first is None or len(models) < 3 or not first.counts:
         return None
@@ -103,15 +98,16 @@ def ranks(scoring: Scoring) -> Table | None:
     except ValueError:  # an infinite NLL
         score = "brier"
         found = inference.ranks(models, score=score, level=level)
-    parts: dict[str, Any] = {}
-    if score == "nll" and not is_stated(first.logits):
-        parts = {name: metrics.named(name) for name in ("calibration_nll", "refinement_nll")}
+    parts = ["calibration_nll", "refinement_nll"]
+    if score != "nll" or is_stated(first.logits):
+        parts = []
     rows = [["rank", "model", score, *(name.removesuffix("_nll") for name in parts), "tied with"]]
     for each in found:
         worst = f" to {each.worst_rank}" if each.worst_rank != each.best_rank else ""
-        values = models[each.name].values(parts).values() if parts else ()
-        cells = [_interval(each.mean, each.low, each.high), *(f"{float(v):.4f}" for v in values)]
-        rows.append([f"{each.best_rank}{worst}", each.name, *cells, ", ".join(each.tied_with)])
+        cells = [f"{each.best_rank}{worst}", each.name, _ends(each.mean, each.low, each.high)]
+        values = models[each.name].values({name: metrics.named(name) for name in parts})
+        cells += [f"{float(values[name]):.4f}" for name in parts]
+        rows.append([*cells, ", ".join(each.tied_with)])
     note = (
         f"Best first, by the {score}. Tied: the paired tests of all pairs, after Holm's correction,"
         " do not tell the two apart at 5 %."
@@ -124,7 +120,7 @@ def transfer(scoring: Scoring) -> Table | None:
     rows = [["model", "T of the fitted set", "T of the scored set", "NLL after T", "best NLL"]]
     notes = []
     for model, given in scoring.held_out.items():
-        if given.of_classes and given.weights is None and _given(scoring)[model].counts:
+        if given.of_classes and given.weights is None and scoring.given[model].counts:
             compared = _transferred(
                 scoring.models[model], given.values(scoring.floor), given.labels
             )
@@ -153,25 +149,22 @@ def _transferred(test: Evaluation, logits: Any, labels: Any) -> Rows:
     gap = math.log(fitted.value / own.value)
     noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
     verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
-    temperatures = [f"{each.value:.3f} [{each.low:.3f}, {each.high:.3f}]" for each in (fitted, own)]
+    temperatures = [_ends(each.value, each.low, each.high, ".3f") for each in (fitted, own)]
     verdict = f"The fitted temperature costs {after - best:.3f} nats here: {verdict}."
     return [[*temperatures, f"{after:.4f}", f"{best:.4f}", verdict]]
 
 
-def predicted_losses(scoring: Scoring) -> Table | None:
+def predicted_losses(scoring: Scoring) -> Table:
     """Predict T, gap and root-CE2 of each network if it were trained with other losses."""
-    if not scoring.predict_losses:
-        return None
     rows = [["model", "trained with", "T", "stated - right", "root CE2"]]
-    for model, one in _given(scoring).items():
+    for model, one in scoring.given.items():
         for loss in _LOSSES:
             found = inference.predict_loss(one.copies.logits, one.copies.labels, loss)
             t, gap, root = found.temperature, found.gap, found.root_ce2
-            cells = [f"{t.value:.2f} [{t.low:.2f}, {t.high:.2f}]"]
-            ends = [f"{100 * end:+.1f}" for end in (gap.value, gap.low, gap.high)]
-            cells.append(f"{ends[0]} [{ends[1]}, {ends[2]}] points")
-            ends = [f"{100 * end:.1f}" for end in root]
-            rows.append([model, loss, *cells, f"{ends[0]} [{ends[1]}, {ends[2]}] points"])
+            cells = [_ends(t.value, t.low, t.high, ".2f")]
+            cells.append(_ends(100 * gap.value, 100 * gap.low, 100 * gap.high, "+.1f") + " points")
+            cells.append(_ends(100 * root[0], 100 * root[1], 100 * root[2], ".1f") + " points")
+            rows.append([model, loss, *cells])
     note = (
         "If the network was trained with cross-entropy, and over-fits as much with the other loss"
         " (inference.predict_loss)."
@@ -181,7 +174,7 @@ def predicted_losses(scoring: Scoring) -> Table | None:
 
 def rows_needed(scoring: Scoring) -> Table | None:
     """Compute the numbers of examples that detect an ECE or a difference, or fit a temperature."""
-    first, *others = _given(scoring).values() or [None]
+    first, *others = scoring.given.values() or [None]
     if first is None or not first.counts or first.cluster is not None:
         return None
     if first.present.sum() < _LEAST_ROWS:
@@ -200,25 +193,28 @@ def rows_needed(scoring: Scoring) -> Table | None:
     return Table("Examples needed", [], f"{', '.join(found)} (power 80 %, by these examples).")
 
 
-def _given(scoring: Scoring) -> dict[str, Evaluation]:
-    """Return the models before calibration; a score has none."""
-    return {name: one for name, one in scoring.models.items() if name in scoring.records}
-
-
-def _interval(value: float, low: float, high: float) -> str:
-    return f"{value:.4f} [{low:.4f}, {high:.4f}]"
+def _ends(value: float, low: float, high: float, how: str = ".4f") -> str:
+    """Format a value and its interval."""
+    return f"{value:{how}} [{low:{how}}, {high:{how}}]"
 
 
 def _percent(share: float) -> str:
     return f"{100 * share:.1f} %"
 
 
-QUESTIONS: tuple[Callable[[Scoring], Table | None], ...] = (
-    *(thresholds, ranks, transfer, predicted_losses, rows_needed),
-)
+def answered(scoring: Scoring, threshold_for: str | None, predict_losses: bool) -> list[Table]:
+    """Answer the questions that were asked, and those that the models allow.
 
-
-def answered(scoring: Scoring) -> list[Table]:
-    """Answer the questions that were asked, and those that the models allow."""
-    found = [question(scoring) for question in QUESTIONS]
-    return [table for table in found if table is not None]
+    Args:
+      scoring: the models.
+      threshold_for: the request of a threshold, or None.
+      predict_losses: whether the calibration after other losses is predicted.
+    """
+    tables = [
+        thresholds(scoring, threshold_for) if threshold_for is not None else None,
+        ranks(scoring),
+        transfer(scoring),
+        predicted_losses(scoring) if predict_losses else None,
+        rows_needed(scoring),
+    ]
+    return [table for table in tables if table is not None]

@@ -390,7 +390,9 @@ def headline(report: Report) -> str:
         kind += ", and noise bounds of binned errors"
     level, drawn = 100 * settings["level"], settings["resamples"]
     line = f"{what}; {level:g}% intervals of {drawn:,} resamples: {kind}."
-    return f"{line} {calibration.sentence(report.calibrator)}" if len(fits) == 1 else line
+    named = len(fits) > 1
+    said = [f"{name}: " * named + calibration.sentence(fit) for name, fit in fits.items()]
+    return " ".join([line, *said])
 
 
 # ------------------------------------------------------------------------------------------------
@@ -427,7 +429,6 @@ def tables(report: Report) -> list[Table]:
         _parts("Groups", "group", report.groups, least),
         _arranged("Differences", ["differences"], differences),
         _arranged("Noise floors", ["noise floors"], floors),
-        _fits(report),
     ]
     return [table for table in sections if len(table.rows) != 1]
 
@@ -445,19 +446,6 @@ def _arranged(
     columns = dict.fromkeys(column for of in by_row.values() for column in of)
     rows = [[*row, *(of.get(column, "") for column in columns)] for row, of in by_row.items()]
     return Table(title, [[*head, *columns], *rows], note)
-
-
-def _fits(report: Report) -> Table:
-    """List how each of several calibrators was fitted, and on which examples."""
-    fits = report.calibrators if len(report.calibrators) > 1 else {}
-    heads, cells = shortened(fits), list[tuple[tuple[str, ...], str, str]]()
-    for name, fit in fits.items():
-        columns = {"fit": calibration.states(fit), "fitted on": calibration.source(fit)}
-        if fit["name"] == "temperature":
-            criterion = calibration.search(fit["criterion"])
-            columns |= {"T": calibration.temperature(fit), "minimizes": criterion}
-        cells += [((heads[name],), column, text) for column, text in columns.items()]
-    return _arranged("Fits", ["predictions"], cells)
 
 
 def _parts(title: str, corner: str, parts: Sequence[Part], least: float) -> Table:

@@ -6,8 +6,8 @@ import collections
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -56,13 +56,7 @@ SEVERAL_NUMBERS = (
 OF_TWO_SETS = ("ood_auroc", "ood_aupr", "ood_fpr95", "ood_roc_curve")
 
 Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
-
-
-class View(NamedTuple):
-    """A reading of the predictions, with its metrics: as given, or as an event of two classes."""
-
-    metrics: Metrics
-    models: dict[str, Evaluation]
+Models: TypeAlias = dict[str, Evaluation]
 
 
 @dataclasses.dataclass
@@ -80,11 +74,10 @@ class Scoring:
       class_names: a name for each class.
       notes: what was changed before scoring.
       headlines: what a reader has to see before any number.
-      views: the readings, by the text behind the names of their metrics.
+      metrics: the metrics of the rows.
       event: the event of two classes.
+      of_event: the models, read as the probability of the event.
       masks: the examples of each group.
-      threshold_for: the request of a threshold, or None.
-      predict_losses: whether the calibration after other losses is predicted.
     """
 
     records: dict[str, Predictions]
@@ -92,15 +85,14 @@ class Scoring:
     floor: float | None
     interval: dict[str, Any]
     num_bins: int
-    threshold_for: str | None
-    predict_losses: bool
-    models: dict[str, Evaluation] = dataclasses.field(default_factory=dict)
+    models: Models = dataclasses.field(default_factory=dict)
     fits: dict[str, dict[str, Any]] = dataclasses.field(default_factory=dict)
     class_names: list[str] = dataclasses.field(default_factory=list)
     notes: list[str] = dataclasses.field(default_factory=list)
     headlines: list[str] = dataclasses.field(default_factory=list)
-    views: dict[str, View] = dataclasses.field(default_factory=dict)
+    metrics: Metrics = dataclasses.field(default_factory=dict)
     event: Event | None = None
+    of_event: Models = dataclasses.field(default_factory=dict)
     masks: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
     @property
@@ -109,9 +101,23 @@ class Scoring:
         return next(iter(self.records.values()))
 
     @property
+    def given(self) -> Models:
+        """The models before calibration; a score has none."""
+        return {name: one for name, one in self.models.items() if name in self.records}
+
+    @property
     def unsettled(self) -> set[str]:
         """The columns after a fit that did not converge; they have no p-value."""
         return {column for column, fit in self.fits.items() if calibration.unsettled(fit)}
+
+    @property
+    def readings(self) -> list[tuple[str, Metrics, Models]]:
+        """The end of the metrics' names, the metrics and the models: of the event, and as given."""
+        given = [("", self.metrics, self.models)]
+        several = {label: m for label, m in self.metrics.items() if m.name in OF_EVENT}
+        if self.event is None or not several:
+            return given
+        return [(self.event.of(""), several, self.of_event), *given]
 
     def estimates(self, metrics: Metrics, one: Evaluation) -> dict[str, tuple[Any, ...]]:
         """Return value, low, high, kind of interval, noise floor and p-value of each metric."""
@@ -227,83 +233,75 @@ def score(
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
-    kind, called = "probabilities" if probabilities else "logits", tuple(class_names or ())
+    kind, columns = "probabilities" if probabilities else "logits", (weights, groups, clusters)
     found = [
-        _record(kind, each, labels, weights, groups, clusters, called)
+        _record(kind, each, labels, *columns, tuple(class_names or ()))
         for each in (logits, *others.values())
     ]
-    names = [name, *others]
-    if found[0].kind == "score" and calibrate and name == GIVEN:
+    first, names = found[0], [name, *others]
+    if first.kind == "score" and calibrate and name == GIVEN:
         names[0] = calibrate  # a score has no column before its calibrator
     records = dict(zip(names, found, strict=True))
-    if not isinstance(fit_on, Mapping):
-        fit_on = {} if fit_on is None else {name: fit_on}
+    if fit_on is not None and not isinstance(fit_on, Mapping):
+        fit_on = {name: fit_on}
     held_out = {
         names[0] if model == name else model: _evidence(kind, each)
-        for model, each in fit_on.items()
+        for model, each in (fit_on or {}).items()
     }
     how: dict[str, Any] = {"key": jax.random.key(seed), "num_resamples": num_resamples}
     how |= {"level": level, "method": method}
-    scoring = Scoring(records, held_out, floor, how, num_bins, threshold_for, predict_losses)
+    scoring = Scoring(records, held_out, floor, how, num_bins)
     for model, given in held_out.items():
         if model in records:
             where = given.file or "fit_on"
             scoring.headlines.append(calibration.on_shared(records[model], given, where))
-    first = scoring.first
-    of_classes: dict[str, Any] = {"costs": costs, "abstain_cost": abstain_cost}
-    of_classes |= {"per_class": per_class or None, "predict_losses": predict_losses or None}
-    if not first.of_classes and (wrong := [k for k, v in of_classes.items() if v is not None]):
-        raise ValueError(f"score: {', '.join(wrong)} needs predictions of classes: leave it out.")
+    of_classes = {"costs": costs is not None, "abstain_cost": abstain_cost is not None}
+    of_classes |= {"per_class": per_class, "predict_losses": predict_losses}
+    if not first.of_classes and any(of_classes.values()):
+        wrong = ", ".join(option for option, is_given in of_classes.items() if is_given)
+        raise ValueError(f"score: {wrong} needs predictions of classes: leave it out.")
     _evaluate(scoring, calibrate, cross_fit, criterion, seed, per)
-    if metrics is None:
-        metrics = DEFAULT_METRICS if first.ordinal is None else OPTION_METRICS
-        if not first.of_classes:
-            infinite = any(note.endswith("NLL is left out.") for note in scoring.notes)
-            metrics = [each for each in ANSWER_METRICS if each != "nll" or not infinite]
-    several = metrics_of_rows(metrics, num_bins, costs, abstain_cost)
-    _add_views(scoring, several, positive)
+    several = chosen_metrics(_defaults(scoring) if metrics is None else metrics, num_bins)
+    scoring.metrics = _of_rows(several, costs, abstain_cost)
+    _add_event(scoring, positive)
     one = next(iter(scoring.models.values()))
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
-    plain = {k: m for k, m in several.items() if m.name not in inference.BY_SQUARED_ERROR}
+    plain = {k: m for k, m in scoring.metrics.items() if m.name not in inference.BY_SQUARED_ERROR}
     for each in scoring.models.values():  # one program computes the values of all tables
         each.values(plain | {curve.name: curve})
     # First, because differences resample all metrics that intervals resample, and more.
     changes, pairs, errors = _differences(scoring, [*records][1:] if all_pairs else [])
     rows = _rows(scoring) + errors
     if scoring.event is not None:
-        of_event = scoring.views[scoring.event.of("")].models
-        tables = {model: each.values(curve)[curve.name] for model, each in of_event.items()}
-        scoring.event.reliability.update(tables)
+        scoring.event.reliability.update(_curves(curve, scoring.of_event))
     scoring.masks = _masks(groups, one.labels)
-    parts = _groups(scoring, several, scoring.models, scoring.masks) + _ordinal(scoring)
+    parts = _groups(scoring, scoring.metrics, scoring.models, scoring.masks) + _ordinal(scoring)
     classes = _classes(scoring) if per_class else []
-    scoring.notes += _on_bootstrap(scoring, several, rows, classes)
+    scoring.notes += _on_bootstrap(scoring, rows, classes)
+    settings = {
+        "examples": int(np.sum(one.present)),
+        "left_out": int(np.sum(~one.present)),
+        "clusters": _num_clusters(one),
+        "classes": int(one.logits.shape[-1]) if first.of_classes else None,
+        "event": scoring.event and scoring.event.name,
+        "weighted": first.weights is not None,
+        **{"level": level, "interval": method, "resamples": num_resamples, "seed": seed},
+        "bins": num_bins,
+        "versions": versions(),
+    }
     return Report(
-        settings={
-            "examples": int(np.sum(one.present)),
-            "left_out": int(np.sum(~one.present)),
-            "clusters": num_clusters_of(one),
-            "classes": int(one.logits.shape[-1]) if first.of_classes else None,
-            "event": None if scoring.event is None else scoring.event.name,
-            "weighted": first.weights is not None,
-            "level": level,
-            "interval": method,
-            "resamples": num_resamples,
-            "seed": seed,
-            "bins": num_bins,
-            "versions": versions(),
-        },
-        rows=rows,
-        changes=changes,
-        pairs=pairs,
-        classes=classes,
-        groups=parts,
-        reliability={m: each.values(curve)[curve.name] for m, each in scoring.models.items()},
-        calibrators=scoring.fits,
-        notes=scoring.notes,
-        event=scoring.event,
-        headlines=list(dict.fromkeys(filter(None, scoring.headlines))),
-        tables=questions.answered(scoring),
+        settings,
+        rows,
+        changes,
+        classes,
+        parts,
+        _curves(curve, scoring.models),
+        scoring.fits,
+        scoring.notes,
+        pairs,
+        scoring.event,
+        list(dict.fromkeys(filter(None, scoring.headlines))),
+        questions.answered(scoring, threshold_for, predict_losses),
     )
 
 
@@ -382,7 +380,7 @@ def _evaluate(
             if len(names) != len(scoring.class_names):
                 found.append(f"{len(names)} classes: do not compare averages.")
         else:
-            found = [] if of_scores else _on_certain(scoring.models[model])
+            found = [] if of_scores else _on_impossible(scoring.models[model])
         for note in found:
             notes.setdefault(note, []).append(model)
         other = scoring.held_out.get(model)
@@ -440,19 +438,34 @@ def _on_grid(given: Predictions, floor: float | None, used: float | None) -> str
     return f"{said}; 0 is read as {used:.3g}{why}."
 
 
-def _on_certain(one: Evaluation) -> list[str]:
-    """Report answers that are wrong at confidence 1, or right at 0: their NLL is infinite."""
+def _impossible(one: Evaluation) -> np.ndarray:
+    """Mark the answers that are wrong at confidence 1, or right at 0: their NLL is infinite."""
     confidence, correct = np.asarray(one.logits)[:, 0], np.asarray(one.labels)
-    impossible = (np.where(correct == 1, confidence, 1 - confidence) == 0) & one.present
-    number = int(np.sum(impossible))
-    if not number:
+    return (np.where(correct == 1, confidence, 1 - confidence) == 0) & one.present
+
+
+def _on_impossible(one: Evaluation) -> list[str]:
+    """Report the answers whose NLL is infinite."""
+    impossible = _impossible(one)
+    if not np.any(impossible):
         return []
-    note = f"{number:,} of {len(correct):,} answers are wrong at confidence 1 or right at 0"
+    note = f"{np.sum(impossible):,} of {len(impossible):,} answers are wrong at confidence 1 or"
+    note += " right at 0"
     others = np.where(impossible, 0, 1 if one.weights is None else one.weights).astype(np.float32)
     if np.any(others > 0):
-        without = float(metrics_package.nll(Stated(confidence, correct), weights=others))
+        stated = Stated(np.asarray(one.logits)[:, 0], np.asarray(one.labels))
+        without = float(metrics_package.nll(stated, weights=others))
         note += f", so NLL is infinite. Without these it is {without:.4f}"
     return [f"{note}. By default such an NLL is left out."]
+
+
+def _defaults(scoring: Scoring) -> list[str]:
+    """Return the names of the metrics of a report; an infinite NLL of answers is left out."""
+    if scoring.first.of_classes:
+        return [*(DEFAULT_METRICS if scoring.first.ordinal is None else OPTION_METRICS)]
+    infinite = any(np.any(_impossible(one)) for one in scoring.given.values())
+    of_scores = scoring.first.kind == "score"
+    return [name for name in ANSWER_METRICS if name != "nll" or of_scores or not infinite]
 
 
 def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
@@ -471,16 +484,14 @@ def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
     return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(class_names)]
 
 
-def _add_views(scoring: Scoring, several: Metrics, positive: Any) -> None:
-    """Add the views of a report, and the event of two classes.
+def _add_event(scoring: Scoring, positive: Any) -> None:
+    """Add the event of two classes, and the models read as its probability.
 
     Args:
-      scoring: the models, which are read as given and, of two classes, as the event.
-      several: the metrics.
+      scoring: the models.
       positive: the class of two whose probability is the event, by name or number, or None.
     """
-    scoring.views[""], names = View(several, scoring.models), scoring.class_names
-    predictions = [each.logits for each in scoring.models.values()]
+    names, predictions = scoring.class_names, [each.logits for each in scoring.models.values()]
     is_binary = all(not is_stated(each) and each.shape[-1] == 2 for each in predictions)
     if not is_binary or scoring.first.ordinal is not None:
         if positive is not None:
@@ -490,11 +501,10 @@ def _add_views(scoring: Scoring, several: Metrics, positive: Any) -> None:
     place = 1 if positive is None else numbers.get(str(positive), -1)
     if place < 0:
         raise ValueError(f"score: positive must be one of {', '.join(names)}, got {positive!r}.")
-    called = f"class {place}" if names[place] == str(place) else names[place]
-    event = scoring.event = Event(place, called, {})
-    chosen = {label: metric for label, metric in several.items() if metric.name in OF_EVENT}
-    of_class = {model: _of_class(each, place) for model, each in scoring.models.items()}
-    scoring.views[event.of("")] = View(chosen, of_class)
+    scoring.event = Event(
+        place, f"class {place}" if names[place] == str(place) else names[place], {}
+    )
+    scoring.of_event = {model: _of_class(each, place) for model, each in scoring.models.items()}
 
 
 def _of_class(one: Evaluation, place: int) -> Evaluation:
@@ -505,13 +515,9 @@ def _of_class(one: Evaluation, place: int) -> Evaluation:
     return _evaluation(column, is_true, one.weights, one.clusters)
 
 
-def _rows_of(given: Mapping[str, View]) -> Iterator[tuple[str, str]]:
-    """Yield the metrics of the rows, each with the names of the views that have it.
-
-    The event is the first reading of two classes.
-    """
-    for label in given[""].metrics:
-        yield from ((label, name) for name in reversed([*given]) if label in given[name].metrics)
+def _curves(curve: Metric[..., Any], models: Models) -> dict[str, Any]:
+    """Return the reliability table of each model."""
+    return {model: each.values(curve)[curve.name] for model, each in models.items()}
 
 
 def _differences(
@@ -533,28 +539,27 @@ def _differences(
     first, *rest = scoring.models
     pairs = [(first, model) for model in rest] + list(itertools.combinations(others, 2))
     how = {**scoring.interval, "num_bins": scoring.num_bins}
-    found = {
-        name: [
-            inference.compare_metrics(v.metrics, *(v.models[m] for m in p), **how) for p in pairs
-        ]
-        for name, v in scoring.views.items()
-        if v.metrics
-    }
+    bins = {key: how[key] for key in ("num_bins", "level")}
+    found = [
+        (end, [inference.compare_metrics(several, models[a], models[b], **how) for a, b in pairs])
+        for end, several, models in scoring.readings
+    ]
     changes = [
-        _change(scoring, label + name, pair, differing[label])
-        for label, name in _rows_of(scoring.views)
-        for pair, differing in zip(pairs, found[name], strict=True)
+        _change(scoring, label + end, pair, differing[label])
+        for label in scoring.metrics
+        for end, of_pairs in found
+        for pair, differing in zip(pairs, of_pairs, strict=True)
+        if label in differing
     ]
     errors: dict[tuple[str, str], Row] = {}
     binned = f"{scoring.num_bins} bins of equal width, (lo, hi]"
-    bins = {key: how[key] for key in ("num_bins", "level")}
-    for name, view in reversed([*scoring.views.items()]):
-        tested = {metric.name for metric in view.metrics.values()} & {*inference.BY_SQUARED_ERROR}
-        if not tested or not all(each.counts for each in view.models.values()):
+    for end, several, models in scoring.readings:
+        tested = {metric.name for metric in several.values()} & {*inference.BY_SQUARED_ERROR}
+        if not tested or not all(each.counts for each in models.values()):
             continue  # weights must be counts
-        label = SQUARED_ERROR + name
+        label = SQUARED_ERROR + end
         for pair in pairs:
-            compared = inference.compare_calibration(*(view.models[of] for of in pair), **bins)
+            compared = inference.compare_calibration(*(models[of] for of in pair), **bins)
             difference = inference.MetricDifference(*compared[:3], "normal", compared.p_value)
             changes.append(_change(scoring, label, pair, difference))
             for of, error in zip(pair, compared[4:], strict=True):
@@ -581,20 +586,20 @@ def _change(scoring: Scoring, metric: str, pair: tuple[str, str], found: Any) ->
 
 
 def _rows(scoring: Scoring) -> list[Row]:
-    """Estimate the metrics of all models in all views."""
-    several = scoring.views[""].metrics
-    found = {
-        name: {model: scoring.estimates(view.metrics, one) for model, one in view.models.items()}
-        for name, view in scoring.views.items()
-        if view.metrics
-    }
+    """Estimate the metrics of all models in all readings."""
+    found = [
+        (end, model, scoring.estimates(several, one))
+        for end, several, models in scoring.readings
+        for model, one in models.items()
+    ]
     rows = []
-    for label, name in _rows_of(scoring.views):
-        for model, by_label in found[name].items():
-            value, low, high, kind, floor, p_value = by_label[label]
-            p_value = None if model in scoring.unsettled else p_value
-            described = convention_of(several[label]), kind
-            rows.append(Row(label + name, model, value, low, high, *described, floor, p_value))
+    for label, metric in scoring.metrics.items():
+        for end, model, estimates in found:
+            if label in estimates:
+                value, low, high, kind, floor, p_value = estimates[label]
+                p_value = None if model in scoring.unsettled else p_value
+                described = convention_of(metric), kind, floor, p_value
+                rows.append(Row(label + end, model, value, low, high, *described))
     return rows
 
 
@@ -615,7 +620,7 @@ def _classes(scoring: Scoring) -> list[Part]:
             tests = inference.class_errors(one, key=how["key"], **options)
         for k, class_name in enumerate(scoring.class_names):
             rows = one.present & (np.asarray(one.labels) == k)
-            sizes = int(rows.sum()), num_clusters_of(one, rows)
+            sizes = int(rows.sum()), _num_clusters(one, rows)
             for name, estimate in estimates.items():
                 value, low, high = (end[k] for end in estimate[:3])
                 value, low, high, _ = caveats.shown(value, low, high, estimate.interval)
@@ -665,7 +670,7 @@ def _groups(
                 continue
             part = one.part(np.flatnonzero(mask))
             for name, found in scoring.estimates(several, part).items():
-                numbers = *found[:3], num_clusters_of(part), *found[4:]
+                numbers = *found[:3], _num_clusters(part), *found[4:]
                 parts.append(Part(group, count, name, model, *numbers))
     parts = _adjusted(parts, [(part.metric, part.predictions) for part in parts])
     none: dict[str, Any] = {"p_value": None, "p_holm": None}
@@ -693,12 +698,11 @@ def _ordinal(scoring: Scoring) -> list[Part]:
     return _groups(scoring, several, parts, {"ordinal=yes": np.full(len(rows), True)})
 
 
-def _on_bootstrap(
-    scoring: Scoring, several: Metrics, rows: Sequence[Row], classes: Sequence[Part]
-) -> list[str]:
+def _on_bootstrap(scoring: Scoring, rows: Sequence[Row], classes: Sequence[Part]) -> list[str]:
     """Warn of bootstrap intervals of metrics that depend on few examples, or that noise raises."""
     shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
-    raised = [name for name in shown if (m := several.get(base_name(name))) and m.biased]
+    biased = {label for label, metric in scoring.metrics.items() if metric.biased}
+    raised = [name for name in shown if base_name(name) in biased]
     by_class = [part for part in classes if part.metric == "per_class_ece"]
     raised += ["per_class_ece"] * any(np.isfinite(part.low) for part in by_class)
     shown += PER_CLASS if classes else ()
@@ -752,14 +756,8 @@ def chosen_metrics(
     return chosen
 
 
-def metrics_of_rows(
-    metrics: Sequence[str | Metric[..., Any]] | Metrics,
-    num_bins: int,
-    costs: Any,
-    abstain_cost: float | None,
-) -> dict[str, Metric[..., Any]]:
-    """Return the metrics of the rows of a report, with the costs of decisions if they are given."""
-    several = chosen_metrics(metrics, num_bins)
+def _of_rows(several: Metrics, costs: Any, abstain_cost: float | None) -> Metrics:
+    """Check that each metric is a number of one set, and add the costs of decisions, if any."""
     for label, metric in several.items():
         if metric.name in SEVERAL_NUMBERS:
             raise no_row(label)
@@ -768,11 +766,12 @@ def metrics_of_rows(
                 f"score: {label} compares two data sets: call report.out_of_distribution, or"
                 " experiments.evaluate --ood."
             )
-    if costs is not None or abstain_cost is not None:
-        given = None if costs is None else np.asarray(as_array(costs))
-        for cost in ("expected_cost", "stated_cost"):
-            several[cost] = metrics_package.named(cost, abstain_cost=abstain_cost, costs=given)
-    return several
+    if costs is None and abstain_cost is None:
+        return several
+    given = None if costs is None else np.asarray(as_array(costs))
+    options: dict[str, Any] = {"abstain_cost": abstain_cost, "costs": given}
+    names = ("expected_cost", "stated_cost")
+    return {**several, **{name: metrics_package.named(name, **options) for name in names}}
 
 
 def no_row(name: str) -> TypeError:
@@ -783,7 +782,7 @@ def no_row(name: str) -> TypeError:
     )
 
 
-def num_clusters_of(one: Evaluation, rows: np.ndarray | None = None) -> int | None:
+def _num_clusters(one: Evaluation, rows: np.ndarray | None = None) -> int | None:
     """Count the clusters of the present rows, or of some of them; return None without clusters."""
     if one.clusters is None:
         return None
