@@ -214,10 +214,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 if folder.is_symlink():
                     raise OSError(errno.ELOOP, "it is a link", str(folder))
                 folder.mkdir(parents=True, exist_ok=True)
-        processes = ocp.options.MultiprocessingOptions()
-        if jax.process_count() > 1:  # only process 0 saves; orbax must not wait for the others
-            this = jax.process_index()
-            processes = ocp.options.MultiprocessingOptions(this, {this})
+        this = jax.process_index()  # only process 0 saves; orbax must not wait for the others
+        processes = ocp.options.MultiprocessingOptions(this, {this})
         self._manager = ocp.CheckpointManager(
             folder.absolute(),
             options=ocp.CheckpointManagerOptions(

@@ -303,13 +303,9 @@ class Resident:
             return lax.fori_loop(start, stop, body, (state, empty))
 
         run = data_parallel(steps, self._devices, donate=(0,))
-        last: Order | None = None
-        placed: PyTree = None
 
         def run_steps(state: PyTree, order: Order, draw: Draw | None, start: int, stop: int) -> Any:
-            nonlocal last, placed
-            if order is not last:
-                last, placed = order, self._place(order, accumulate)
+            placed = self._place(order, accumulate)
             bounds = replicate((np.int32(start), np.int32(stop)), self._local)
             state, rows = run(state, placed, *bounds, self._examples)
             return state, lambda: {name: of[start:stop] for name, of in first(rows).items()}

@@ -161,7 +161,7 @@ def fit(
         patience_for=plan.patience_for,
     )
     with contextlib.ExitStack() as stack:
-        stopping = stack.enter_context(Interruption())
+        signals = stack.enter_context(interruptions())
 
         # -----------------------------------------------------------------------------------------
         # Restore or begin. Process 0 alone has files.
@@ -204,9 +204,9 @@ def fit(
         # Train in chunks, until the run ends, fails or is stopped.
         size, steps, seconds, chunks, failed = 1, 0, 0.0, 0, ""
         while not (record.done or failed):
-            seconds, received = processes.largest(seconds, float(stopping.signal or 0))
+            seconds, received = processes.largest(seconds, max(signals, default=0))
             if received:
-                stopping.signal = int(received)
+                signals.append(int(received))
                 break
             if steps:  # grow at most 64-fold, as the first steps compile
                 wanted = steps * CHUNK_SECONDS / max(seconds, 1e-6)
@@ -266,11 +266,12 @@ def fit(
             if failed:
                 failed = files.failed(failed)
             elif not record.done:
+                which = signal.Signals(signals[-1]).name.replace("SIGINT", "Ctrl-C")
                 files.log.say(
-                    f"stopped by {stopping.name} after step {record.step} of"
+                    f"stopped by {which} after step {record.step} of"
                     f" {programs.total_steps}; nothing is lost: the same command goes on from here."
                 )
-    stopped_by = None if failed else stopping.signal  # it may have come at the very end
+    stopped_by = signals[-1] if signals and not failed else None  # also one at the very end
     outcome = Outcome(host, record.step, record.done, stopped_by, False, record.best, failed)
     if check and failed:
         raise NonFinite(failed)
@@ -513,39 +514,31 @@ def _traced(folder: Path, steps: int, files: Files | None) -> Iterator[None]:
 # Signals.
 
 
-class Interruption(contextlib.AbstractContextManager["Interruption"]):
-    """Record Ctrl-C and SIGTERM in a `with` block; the loop saves the state and stops.
+@contextlib.contextmanager
+def interruptions() -> Iterator[list[int]]:
+    """Collect Ctrl-C and SIGTERM in a `with` block; the loop saves the state and stops.
 
     The handler does not raise, because an exception would unwind through running threads of JAX and
     orbax and can crash the interpreter. A second Ctrl-C ends the process at once; saved checkpoints
-    stay whole. Outside the main thread nothing is recorded.
+    stay whole. Outside the main thread nothing is collected.
 
-    Attributes:
-      signal: the signal that was received, if any.
+    Yields:
+      the numbers of the signals that were received so far.
     """
+    received: list[int] = []
 
-    def __init__(self) -> None:
-        self.signal: int | None = None
-        self._before: dict[int, Any] = {}
-        if threading.current_thread() is threading.main_thread():
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self.record)
-
-    @property
-    def name(self) -> str:
-        """The name of the received signal, such as SIGTERM."""
-        if self.signal is None:
-            return "nothing"
-        return "Ctrl-C" if self.signal == signal.SIGINT else signal.Signals(self.signal).name
-
-    def record(self, number: int, frame: FrameType | None) -> None:
-        """Record a signal; exit immediately at a second Ctrl-C."""
-        if self.signal == signal.SIGINT == number:
+    def record(number: int, frame: FrameType | None) -> None:
+        if number == signal.SIGINT and number in received:
             if hasattr(sys, "ps1"):  # an interactive session
                 raise KeyboardInterrupt
             os._exit(128 + signal.SIGINT)
-        self.signal = number
+        received.append(number)
 
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
+    is_main = threading.current_thread() is threading.main_thread()
+    numbers = (signal.SIGINT, signal.SIGTERM) if is_main else ()
+    before = {number: signal.signal(number, record) for number in numbers}
+    try:
+        yield received
+    finally:
+        for number, handler in before.items():
             signal.signal(number, handler)

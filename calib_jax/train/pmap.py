@@ -156,11 +156,8 @@ def first(tree: PyTree) -> PyTree:
 
     The result must be a copy, because a view would change when the device buffer is donated.
     """
-
-    def copy(leaf: jax.Array) -> np.ndarray:
-        return np.array(np.asarray(leaf.addressable_shards[0].data)[0], copy=True)
-
-    return jax.tree.map(copy, tree)
+    shards = jax.tree.map(lambda leaf: np.asarray(leaf.addressable_shards[0].data), tree)
+    return jax.tree.map(lambda shard: np.array(shard[0]), shards)
 
 
 # ------------------------------------------------------------------------------------------------

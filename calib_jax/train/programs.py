@@ -20,7 +20,7 @@ from calib_jax.core.types import Progress, PyTree
 from calib_jax.train.feeds import Order, RunSteps, feed, in_batches, steps_per_epoch
 from calib_jax.train.forward import HEAD, with_classes
 from calib_jax.train.pmap import Devices, all_devices, axis_of, first
-from calib_jax.train.state import Plan, Task, not_finite, values_of
+from calib_jax.train.state import Plan, Task, not_finite
 from calib_jax.train.step import make_eval_step, make_train_step, same_kind
 
 _AT_ONCE = 256  # examples per read when searching for a label
@@ -226,7 +226,7 @@ class Programs:
         """
         wrong = ~(np.isfinite(measured["loss"]) & np.isfinite(measured["gradient_norm"]))
         if not wrong.any():
-            if not (where := not_finite(first(values_of(state)))):
+            if not (where := not_finite(state)):
                 return ""
             return (
                 f"the state is not finite after {step + len(wrong)} steps (first {where}): lower"

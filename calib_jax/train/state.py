@@ -16,7 +16,7 @@ from calib_jax.core.examples import Examples, Source, check_source
 from calib_jax.core.names import names_options, short_repr
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.forward import Forward, LastLayer, check_forward
-from calib_jax.train.pmap import canonical
+from calib_jax.train.pmap import canonical, first
 
 REDUCTIONS = ("sum", "mean", "examples")
 
@@ -114,17 +114,13 @@ def check_state(state: Any) -> None:
         )
 
 
-def values_of(state: TrainState) -> dict[str, PyTree]:
-    """Select the parameters, the model state and the averages of both.
+def not_finite(state: TrainState) -> str:
+    """Return the path of the first parameter, statistic or average that is not finite; else "".
 
-    The states of the optimizer and of the objective are excluded, since they may hold infinities.
+    The states of the optimizer and of the objective may hold infinities.
     """
-    return {name: getattr(state, name) for name in ("params", "model_state", "average")}
-
-
-def not_finite(values: PyTree) -> str:
-    """Return the path of the first host array with a NaN or infinity; "" if there is none."""
-    for path, leaf in jax.tree.leaves_with_path(values):
+    values = {name: getattr(state, name) for name in ("params", "model_state", "average")}
+    for path, leaf in jax.tree.leaves_with_path(first(values)):
         if jnp.issubdtype(leaf.dtype, jnp.inexact) and not np.isfinite(leaf).all():
             return jax.tree_util.keystr(path, simple=True, separator="/")
     return ""
