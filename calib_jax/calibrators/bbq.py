@@ -84,7 +84,7 @@ def _fit(examples: FitData, prior_strength: Number, prior_per_bin: Array) -> Par
         size = limit = min(size, math.ceil(_RANGE * size ** (1 / 3)))
 
     def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
-        groups = grouped(p, target, weight)
+        groups = grouped(p, target, weight, alike=examples.weights is None)
         edges = _edges(groups)
         total = jnp.sum(weight)
         root = jnp.cbrt(total)

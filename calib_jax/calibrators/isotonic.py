@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Bool, Float
 
 from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
@@ -22,9 +22,10 @@ FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NL
 
 
 class IsotonicParams(NamedTuple):
-    """The sorted probabilities of the examples and the values of f there, for every question.
+    """The sorted distinct probabilities of the examples and the values of f there, by question.
 
-    Examples that are pooled as equal share the lowest of their probabilities.
+    Examples that are pooled as equal have the lowest of their probabilities. The last entry is
+    repeated up to the number of examples.
     """
 
     knots: Float[Array, "questions knots"]
@@ -61,7 +62,7 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
     Array(0.75, dtype=float32)
     """
     examples, marked = contract.given("isotonic", logits, labels, weights)
-    return marked(_fit(examples))
+    return marked(contract.on_cpu(_fit, examples))
 
 
 @jax.jit
@@ -69,23 +70,15 @@ def _fit(examples: FitData) -> Params:
     rows = examples.rows()
 
     def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
-        # Rows of weight 0 sort to the end and repeat the last knot.
-        counts = weight > 0
-        p = jnp.where(counts, p, jnp.inf)
-        if examples.weights is None and p.dtype == jnp.float32:
-            p, target = _sorted_pairs(p, target)
-            weight = jnp.isfinite(p).astype(p.dtype)
-        else:
-            p, target, weight = lax.sort((p, target, weight), num_keys=1)
-        p = near_ties_merged(p)
-        value = pooled(p, target, weight)
-        last = jnp.maximum(jnp.sum(counts) - 1, 0)
-        present = jnp.isfinite(p)
-        knots, value = jnp.where(present, p, p[last]), jnp.where(present, value, value[last])
+        groups = grouped(p, target, weight, alike=examples.weights is None)
+        values = pooled(groups.weight, groups.hits)
         # If the question is closed in all rows: f(p) = p.
-        straight = jnp.linspace(0, 1, p.shape[0], dtype=p.dtype)
-        some = jnp.any(counts)
-        return jnp.where(some, knots, straight), jnp.where(some, value, straight)
+        straight = jnp.linspace(0, 1, len(p), dtype=p.dtype)
+        some = jnp.any(groups.used)
+        knots, values = (
+            jnp.where(some, groups.repeated(part), straight) for part in (groups.lowest, values)
+        )
+        return knots, values
 
     return one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
 
@@ -105,29 +98,16 @@ def near_ties_merged(p: Vector) -> Vector:
     """Replace sorted probabilities by the first probability of their group.
 
     A group ends before the first probability that exceeds the start of the group by the resolution
-    or more: 1e-6 in float32, 1e-15 in float64. Each group starts where the previous group ends;
-    pointer doubling, over 1, 2, 4, ... groups at once, computes all starts in log n rounds.
+    or more: 1e-6 in float32, 1e-15 in float64. Each group starts where the previous group ends.
     """
-    num_rows = p.shape[0]
     resolution = float(jnp.finfo(p.dtype).resolution)
-    rounds = num_rows.bit_length()
-    index = jnp.arange(num_rows)
 
-    def bisect(_: Any, bounds: tuple[Array, Array]) -> tuple[Array, Array]:
-        near, far = bounds
-        middle = (near + far) // 2
-        # Compare the rounded difference, not p[middle] with a rounded sum.
-        beyond = p[middle] - p >= resolution
-        return jnp.where(beyond, near, middle), jnp.where(beyond, middle, far)
+    def follow(first: Array, one: Array) -> tuple[Array, Array]:
+        # Compare the rounded difference, not the number with a rounded sum.
+        first = jnp.where(one - first >= resolution, one, first)
+        return first, first
 
-    def follow(_: Any, marks: tuple[Array, Array]) -> tuple[Array, Array]:
-        starts, following = marks
-        return starts.at[following].max(starts), following[following]
-
-    _, far = lax.fori_loop(0, rounds, bisect, (index, jnp.full_like(index, num_rows)))
-    first = jnp.zeros(num_rows + 1, jnp.int32).at[0].set(1)
-    starts, _ = lax.fori_loop(0, rounds, follow, (first, jnp.append(far, num_rows)))
-    return p[lax.cummax(jnp.where(starts[:-1] > 0, index, 0))]
+    return lax.scan(follow, jnp.full_like(p[0], -jnp.inf), p)[1]
 
 
 class Groups(NamedTuple):
@@ -156,13 +136,23 @@ class Groups(NamedTuple):
         return jnp.where(self.used, part, part[last])
 
 
-def grouped(p: Vector, target: Vector, weight: Vector) -> Groups:
+def grouped(p: Vector, target: Vector, weight: Vector, *, alike: bool) -> Groups:
     """Sort the examples of positive weight and join examples of equal probability.
 
     A group holds the probabilities less than 1e-6 (in float64 1e-15) above its lowest probability.
+
+    Args:
+      p: the probabilities.
+      target: 0 or 1.
+      weight: the weights.
+      alike: whether all weights are 0 or 1.
     """
     p = jnp.where(weight > 0, p, jnp.inf)
-    p, target, weight = lax.sort((p, target, weight), num_keys=1)
+    if alike and p.dtype == jnp.float32:
+        p, target = _sorted_pairs(p, target)
+        weight = jnp.isfinite(p).astype(p.dtype)
+    else:
+        p, target, weight = lax.sort((p, target, weight), num_keys=1)
     first = near_ties_merged(p)
     index = jnp.cumsum(jnp.append(False, first[1:] > first[:-1]))
     mass, hits = (run_sums(index, part) for part in (weight, weight * target))
@@ -171,49 +161,42 @@ def grouped(p: Vector, target: Vector, weight: Vector) -> Groups:
     return Groups(lowest, highest, mass, hits)
 
 
-class _Blocks(NamedTuple):
-    """Neighbouring rows pooled into blocks, numbered from 0; unused numbers have weight 0."""
+def pooled(weight: Vector, total: Vector) -> Vector:
+    """Fit rising means to weights and sums in ascending order, by pooling adjacent violators.
 
-    of_row: Integer[Array, " rows"]
-    weight: Vector
-    total: Vector
-    falling: Bool[Array, ""]  # some block's mean is not below the next mean
-
-
-def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
-    """Fit a rising function to targets sorted by score, by pooling adjacent violators.
-
-    Each round merges every run of blocks whose means do not rise into one block. The order of
-    pooling does not change the result. If the scores predict the targets, pooling whole runs
-    takes about log n rounds of n operations.
+    Blocks of rows are built from the last row to the first. A row begins a block, which takes in
+    the block after it while the mean falls. Weights of 0 come last.
     """
-    num_rows = score.shape[0]
+    last = len(weight) - 1
 
-    def merged(of_block: Array, blocks: _Blocks) -> _Blocks:
-        """Merge blocks with the same new number and check whether the means rise."""
-        weight, total = (run_sums(of_block, part) for part in (blocks.weight, blocks.total))
-        merged = _Blocks(of_block[blocks.of_row], weight, total, blocks.falling)
-        return merged._replace(falling=jnp.any(_violates(merged)))
+    def extend(state: tuple[Array, ...]) -> tuple[Array, ...]:
+        row, end, mass, hits, *blocks = state
+        # Reading before the write would copy the arrays in every step.
+        blocks = [
+            part.at[row].set(one) for part, one in zip(blocks, (end, mass, hits), strict=True)
+        ]
+        beyond, more, others = (part[jnp.minimum(end, last)] for part in blocks)
+        falls = (end <= last) & (hits * more >= others * mass)
+        before = jnp.maximum(row - 1, 0)
+        of_row = row - 1, row, weight[before], total[before]
+        joined = row, beyond, mass + more, hits + others
+        next_ = (jnp.where(falls, one, other) for one, other in zip(joined, of_row, strict=True))
+        return *next_, *blocks
 
-    def merge(blocks: _Blocks) -> _Blocks:
-        new = jnp.concatenate([jnp.ones(1, bool), ~_violates(blocks)])
-        return merged(jnp.cumsum(new) - 1, blocks)
+    ends = jnp.zeros(len(weight), jnp.int32)
+    first_row = jnp.int32(last), jnp.int32(last + 1), weight[last], total[last]
+    start: tuple[Any, ...] = (*first_row, ends, weight, total)
+    ends = lax.while_loop(lambda state: state[0] >= 0, extend, start)[4]
 
-    new = jnp.concatenate([jnp.ones(1, bool), score[1:] > score[:-1]])
-    rows = _Blocks(jnp.arange(num_rows), weight, weight * target, jnp.array(True))
-    blocks = lax.while_loop(lambda b: b.falling, merge, merged(jnp.cumsum(new) - 1, rows))
-    return _means(blocks)[blocks.of_row]
+    def follow(block: Array, row: Array) -> tuple[Array, Array]:
+        block = jnp.where(row == ends[block], row, block)
+        return block, row == block
 
-
-def _means(blocks: _Blocks) -> Vector:
-    """Compute the mean of each block; blocks without weight come last and get infinity."""
-    filled = blocks.weight > 0
-    return jnp.where(filled, blocks.total / jnp.where(filled, blocks.weight, 1), jnp.inf)
-
-
-def _violates(blocks: _Blocks) -> Bool[Array, " pairs"]:
-    means = _means(blocks)
-    return (means[1:] <= means[:-1]) & (blocks.weight[1:] > 0)
+    _, opens = lax.scan(follow, jnp.int32(0), jnp.arange(len(weight), dtype=jnp.int32))
+    block = jnp.cumsum(opens) - 1
+    # The sums of the loop, one row after the other, would carry the rounding of every step.
+    mass, hits = (run_sums(block, part) for part in (weight, total))
+    return (hits / jnp.where(mass > 0, mass, 1))[block]
 
 
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Any:

@@ -66,7 +66,7 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
     Array([0.4, 0.6], dtype=float32)
     """
     examples, marked = contract.given("venn_abers", logits, labels, weights)
-    return marked(_fit(examples))
+    return marked(contract.on_cpu(_fit, examples))
 
 
 @jax.jit
@@ -77,7 +77,7 @@ def _fit(examples: FitData) -> Params:
     target = predicted == rows.labels
     weight = jnp.where(is_open, rows.weight, 0)
     counts = weight > 0
-    groups = grouped(score, target.astype(score.dtype), weight)
+    groups = grouped(score, target.astype(score.dtype), weight, alike=examples.weights is None)
     p1 = _with_one_more(groups.weight, groups.hits)
     # Exchanging the answers and reversing the order exchanges p0 and 1 - p1.
     misses = groups.weight - groups.hits

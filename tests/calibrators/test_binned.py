@@ -90,10 +90,21 @@ def test_near_ties_are_pooled_as_a_slow_loop_does(dtype, x64):
     ],
 )
 def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
-    score, weight = np.arange(64.0), 1.0 + np.arange(64) % 3
-    _, expected = pav(score, target, weight)
-    arguments = (jnp.asarray(one, jnp.float32) for one in (score, target, weight))
+    weight = 1.0 + np.arange(64) % 3
+    _, expected = pav(np.arange(64.0), target, weight)
+    arguments = (jnp.asarray(one, jnp.float32) for one in (weight, weight * target))
     np.testing.assert_allclose(jax.jit(isotonic.pooled)(*arguments), expected, rtol=1e-5)
+
+
+def test_an_isotonic_fit_of_rows_on_an_accelerator_runs_on_the_cpu(monkeypatch):
+    logits, labels = problem(50, 3)
+    expected = isotonic.fit(logits, labels)
+    *_, other = jax.devices()
+    given = jax.device_put((jnp.asarray(logits), jnp.asarray(labels)), other)
+    monkeypatch.setattr(jax, "default_backend", lambda: "gpu")
+    params = isotonic.fit(*given)
+    assert {leaf.device for leaf in jax.tree.leaves(params)} == {other}
+    np.testing.assert_array_equal(params.values, expected.values)
 
 
 @pytest.mark.parametrize("num_classes", [2, 4])

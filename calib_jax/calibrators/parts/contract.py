@@ -190,6 +190,18 @@ def given(
     return _checked(name, rows, correct, weights, True), marked
 
 
+def on_cpu(fit: Callable[[FitData], Any], examples: FitData) -> Any:
+    """Fit concrete examples on the CPU, where loops over rows are fast, not on an accelerator."""
+    if jax.default_backend() == "cpu" or not concrete(*examples):
+        return fit(examples)
+    try:
+        cpu = jax.local_devices(backend="cpu")[0]
+    except RuntimeError:  # JAX_PLATFORMS names the accelerator alone
+        return fit(examples)
+    (device,) = examples.labels.devices()
+    return jax.device_put(fit(jax.device_put(examples, cpu)), device)
+
+
 def losses_of(logits: Logits, rows: FitRows) -> Vector:
     """Compute the NLL of each row; one column holds the probability of an event."""
     logits = two_classes(logits)
