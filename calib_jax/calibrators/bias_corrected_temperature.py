@@ -52,7 +52,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
            [0.333, 0.667]], dtype=float32), 'converged')
     """
     given = logits, labels, weights
-    return linear.fit_params(Params, _below_top, given, {}, max_iterations, ndim=0)
+    return linear.fit_params(Params, _FORM, given, {}, max_iterations, ndim=0)
 
 
 def apply(params: Params, logits: Any) -> Logits:
@@ -61,12 +61,14 @@ def apply(params: Params, logits: Any) -> Logits:
     Large offsets of rows thus cost no precision. The result contains no offsets, so it has no
     energy (`metrics.ood_auroc`).
     """
-    return contract.applied(Params, linear.of_features(_below_top), params, logits)
+    return contract.applied(Params, _FORM.calibrated, params, logits)
 
 
 def _below_top(logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
     """Subtract the largest logit of each row: rounding of a product depends on the size."""
     return logits - jnp.max(logits, axis=1, keepdims=True)
 
+
+_FORM = linear.Form(_below_top)
 
 __all__ = ["Params", "apply", "fit"]

@@ -24,6 +24,7 @@ class DirichletParams(NamedTuple):
 
 
 Params = DirichletParams
+_FORM = linear.Form(jax.nn.log_softmax)
 
 
 def fit(
@@ -57,12 +58,12 @@ def fit(
         "off_diagonal_penalty": off_diagonal_penalty,
         "intercept_penalty": intercept_penalty,
     }
-    return linear.fit_params(Params, jax.nn.log_softmax, given, penalties, max_iterations, ndim=2)
+    return linear.fit_params(Params, _FORM, given, penalties, max_iterations, ndim=2)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
-    return contract.applied(Params, linear.of_features(jax.nn.log_softmax), params, logits)
+    return contract.applied(Params, _FORM.calibrated, params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

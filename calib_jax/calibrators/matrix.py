@@ -22,6 +22,7 @@ class MatrixParams(NamedTuple):
 
 
 Params = MatrixParams
+_FORM = linear.Form(jnp.asarray)
 
 
 def fit(
@@ -65,12 +66,12 @@ def fit(
         "off_diagonal_penalty": off_diagonal_penalty,
         "intercept_penalty": intercept_penalty,
     }
-    return linear.fit_params(Params, jnp.asarray, given, penalties, max_iterations, ndim=2)
+    return linear.fit_params(Params, _FORM, given, penalties, max_iterations, ndim=2)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W z + b."""
-    return contract.applied(Params, linear.of_features(jnp.asarray), params, logits)
+    return contract.applied(Params, _FORM.calibrated, params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 
 from calib_jax.calibrators import svs
-from calib_jax.calibrators.parts import contract
+from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
@@ -70,12 +70,12 @@ def fit(
         "off_diagonal_penalty": off_diagonal_penalty,
         "intercept_penalty": intercept_penalty,
     }
-    return svs.fit_structured(Params, given, penalties, max_iterations, ndim=2)
+    return linear.fit_params(Params, svs.STRUCTURED, given, penalties, max_iterations, ndim=2)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W x + b."""
-    return contract.applied(Params, svs.calibrated, params, logits)
+    return contract.applied(Params, svs.STRUCTURED.calibrated, params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

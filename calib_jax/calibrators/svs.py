@@ -5,8 +5,6 @@ shrink with the number of examples, so the fit lies between temperature scaling 
 u = 1 / (n + 1) for n examples. SMS shares the features and the fit.
 """
 
-import functools
-from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -15,7 +13,7 @@ from jaxtyping import Float
 
 from calib_jax.calibrators import temperature
 from calib_jax.calibrators.parts import contract, linear
-from calib_jax.calibrators.parts.contract import FitData, State
+from calib_jax.calibrators.parts.contract import FitRows, State
 from calib_jax.calibrators.parts.scaling import scaled
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
@@ -76,12 +74,12 @@ def fit(
     """
     given = logits, labels, weights
     penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
-    return fit_structured(Params, given, penalties, max_iterations, ndim=1)
+    return linear.fit_params(Params, STRUCTURED, given, penalties, max_iterations, ndim=1)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w x + b."""
-    return contract.applied(Params, calibrated, params, logits)
+    return contract.applied(Params, STRUCTURED.calibrated, params, logits)
 
 
 def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
@@ -102,67 +100,37 @@ def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
     return jnp.where(possible, jnp.logaddexp(x, even), -jnp.inf)
 
 
-def calibrated(params: Any, logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
-    """Compute W x + b for the parameters T, u, W (or its diagonal) and b."""
-    fitted_temperature, uniform, weights, intercept, _ = params
-    return linear.scores(weights, intercept, features(logits, fitted_temperature, uniform))
+def tempered(rows: FitRows) -> tuple[tuple[Scalar, Scalar], Array]:
+    """Fit the temperature, and compute the weight of the uniform distribution."""
+    fitted = temperature.fit_rows(rows)
+    return (fitted.temperature, 1 / (_total(rows) + 1)), fitted.state.code
 
 
-def fit_structured(
-    kind: Callable[..., Any],
-    given: tuple[Any, Any, Any],
-    penalties: Mapping[str, Number],
-    max_iterations: Number,
-    *,
-    ndim: int,
-) -> Any:
-    r"""Validate the arguments of a `fit`, and minimise the sum of the mean NLL and the penalties.
-
-    For K classes and examples of total weight n the factors are multiplied by K / n (diagonal and
-    intercepts) and K (K - 1) / n (off the diagonal).
+def ridges(
+    penalties: tuple[Number, ...], rows: FitRows, num_classes: int, ndim: int
+) -> tuple[Number | Array, Number]:
+    """Multiply the penalties by K / n, of entries off the diagonal by K (K - 1) / n.
 
     Args:
-      kind: the type of the parameters: T, the weight of the uniform distribution in the features, W
-        (or its diagonal), b and the state.
-      given: logits, labels and weights.
       penalties: the factors of the squares of diagonal entries, of entries off the diagonal if W is
         a matrix, and of intercepts.
-      max_iterations: the largest number of Newton steps.
+      rows: the prepared examples, of total weight n.
+      num_classes: K.
       ndim: 2 if W is a matrix, 1 if it is diagonal.
     """
-    checks.at_least("max_iterations", max_iterations, 1)
-    for name, factor in penalties.items():
-        checks.above(name, factor, 0)
-    examples = contract.examples(contract.name_of(kind), *given)
-    return _fit(kind, examples, tuple(penalties.values()), max_iterations, ndim=ndim)
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "ndim"))
-def _fit(
-    kind: Callable[..., Any],
-    examples: FitData,
-    penalties: tuple[Number, ...],
-    max_iterations: Number,
-    *,
-    ndim: int,
-) -> Any:
-    rows = examples.rows(mixes_classes=ndim == 2)
-    num_classes = rows.logits.shape[1]
-    scaling = temperature.fit_rows(rows)
-    total = jnp.sum(jnp.where(rows.decisive > 0, rows.weight, 0))
-    uniform = 1 / (total + 1)
-    x = features(rows.logits, scaling.temperature, uniform)
+    total = _total(rows)
     per_parameter = num_classes / jnp.where(total > 0, total, 1)
     ridge = penalties[0] * per_parameter
     if ndim == 2:
         others = penalties[1] * per_parameter * (num_classes - 1)
         ridge = jnp.where(jnp.eye(num_classes, dtype=bool), ridge, others)
-    ridges = ridge, penalties[-1] * per_parameter
-    weights, intercept, code = linear.fit(rows, x, ridges, max_iterations, ndim=ndim)
-    code = jnp.where(scaling.state.converged, code, scaling.state.code)
-    values = scaling.temperature, uniform, weights, intercept
-    params = kind(*values, contract.PENDING)
-    return contract.finished(params, code, rows, calibrated(params, rows.logits))
+    return ridge, penalties[-1] * per_parameter
 
+
+def _total(rows: FitRows) -> Scalar:
+    return jnp.sum(jnp.where(rows.decisive > 0, rows.weight, 0))
+
+
+STRUCTURED = linear.Form(features, tempered, ridges, checks.above)
 
 __all__ = ["Params", "apply", "fit"]

@@ -19,6 +19,7 @@ class VectorParams(NamedTuple):
 
 
 Params = VectorParams
+_FORM = linear.Form(jnp.asarray)
 
 
 def fit(
@@ -61,12 +62,12 @@ def fit(
     """
     given = logits, labels, weights
     penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
-    return linear.fit_params(Params, jnp.asarray, given, penalties, max_iterations, ndim=1)
+    return linear.fit_params(Params, _FORM, given, penalties, max_iterations, ndim=1)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w z + b."""
-    return contract.applied(Params, linear.of_features(jnp.asarray), params, logits)
+    return contract.applied(Params, _FORM.calibrated, params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -135,6 +135,16 @@ def test_vector_scaling_of_logits_of_any_size_reaches_its_minimum(exponent, seed
         np.testing.assert_allclose(params.state.nll_after, lowest.fun, rtol=2e-3)
 
 
+@pytest.mark.parametrize("penalty", [0.0, 0.1])
+@pytest.mark.parametrize("num_classes", [2, 3, 5])
+def test_a_constant_logit_leaves_matrix_scaling_its_minimum(num_classes, penalty):
+    logits, labels = problem(400, num_classes, seed=4)
+    logits[:, 0] = 0  # the form of `calib_jax.binary`
+    penalties = dict(off_diagonal_penalty=penalty, intercept_penalty=penalty)
+    params = calibrators.matrix.fit(logits, labels, **penalties)
+    assert params.state.name == "converged"
+
+
 @pytest.mark.parametrize("exponent", [1, 3])
 @pytest.mark.parametrize(("kind", "seeds"), [("vector", (25,)), ("platt", (37, 82, 104))])
 def test_no_order_of_examples_and_classes_stops_a_fit(kind, seeds, exponent):

@@ -27,7 +27,7 @@ from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, losses_
 from calib_jax.calibrators.parts.fitting import EXACT, Local
 from calib_jax.core import checks, numerics
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
+from calib_jax.core.types import Array, Number, Scalar, Vector
 
 Features: TypeAlias = Float[Array, "rows classes"]
 _Point: TypeAlias = tuple[Array, Array]  # W and b
@@ -178,59 +178,87 @@ def fit(
     return weights, c - moved, code
 
 
+def no_head(rows: FitRows) -> tuple[tuple[()], Any]:
+    """Return no parameters before W and b."""
+    return (), Code.CONVERGED
+
+
+def mean_squares(
+    penalties: tuple[Number, ...], rows: FitRows, num_classes: int, ndim: int
+) -> tuple[Number | Array, Number]:
+    """Penalise the mean square of W - I, off the diagonal only if W is a matrix, and that of b."""
+    by_weight, by_intercept = penalties or (0.0, 0.0)
+    ridge = by_weight / num_classes
+    if ndim == 2:
+        ridge = jnp.where(jnp.eye(num_classes, dtype=bool), 0, ridge / (num_classes - 1))
+    return ridge, by_intercept / num_classes
+
+
+class Form(NamedTuple):
+    """The parts in which calibrators of the parameters `(*head, W, b, state)` differ.
+
+    Attributes:
+      features: `(logits, *head) -> features`, which W multiplies.
+      head: `rows -> (head, code)`, parameters that are fitted first, and how their fit ended.
+      ridges: `(penalties, rows, num_classes, ndim) -> (factors by W, factor by b)`, as in `fit`.
+      check: the check of a penalty.
+    """
+
+    features: Callable[..., Features]
+    head: Callable[[FitRows], tuple[tuple[Any, ...], Any]] = no_head
+    ridges: Callable[..., tuple[Any, Any]] = mean_squares
+    check: Callable[..., None] = checks.at_least
+
+    def calibrated(self, params: Any, logits: Float[Array, "rows classes"]) -> Features:
+        """Compute W x + b for every row."""
+        *head, weights, intercept, _ = params
+        return scores(weights, intercept, self.features(logits, *head))
+
+
 def fit_params(
     kind: Callable[..., Any],
-    features_of: Callable[[Logits], Features],
+    form: Form,
     given: tuple[Any, Any, Any],
     penalties: Mapping[str, Number],
     max_iterations: Number,
     *,
     ndim: int,
 ) -> Any:
-    """Validate the arguments of a `fit`, and fit parameters that are W, b and the state.
+    """Validate the arguments of a `fit`, and fit the parameters of a form.
 
     Args:
       kind: the type of the parameters.
-      features_of: a function from logits to the features that W multiplies.
+      form: the form.
       given: logits, labels and weights.
-      penalties: the factor of the mean square of W - I, of entries off the diagonal only if W is a
-        matrix, and that of the mean square of b; 0 if left out.
+      penalties: the factors that the form's `ridges` takes, by name.
       max_iterations: the largest number of steps.
       ndim: as in `fit`.
     """
     checks.at_least("max_iterations", max_iterations, 1)
     for name, factor in penalties.items():
-        checks.at_least(name, factor, 0)
+        form.check(name, factor, 0)
     examples = contract.examples(contract.name_of(kind), *given)
-    factors = tuple(penalties.values()) or (0.0, 0.0)
-    return _fit_params(kind, features_of, examples, factors, max_iterations, ndim=ndim)
+    return _fit_params(kind, form, examples, tuple(penalties.values()), max_iterations, ndim=ndim)
 
 
-@functools.partial(jax.jit, static_argnames=("kind", "features_of", "ndim"))
+@functools.partial(jax.jit, static_argnames=("kind", "form", "ndim"))
 def _fit_params(
     kind: Callable[..., Any],
-    features_of: Callable[[Logits], Features],
+    form: Form,
     examples: FitData,
-    penalties: tuple[Number, Number],
+    penalties: tuple[Number, ...],
     max_iterations: Number,
     *,
     ndim: int,
 ) -> Any:
     rows = examples.rows(mixes_classes=ndim == 2)
-    features = features_of(rows.logits)
-    num_classes = features.shape[1]
-    ridge = penalties[0] / num_classes
-    if ndim == 2:
-        ridge = jnp.where(jnp.eye(num_classes, dtype=bool), 0, ridge / (num_classes - 1))
-    ridges = ridge, penalties[1] / num_classes
+    head, code_of_head = form.head(rows)
+    features = form.features(rows.logits, *head)
+    ridges = form.ridges(penalties, rows, features.shape[1], ndim)
     weights, intercept, code = fit(rows, features, ridges, max_iterations, ndim=ndim)
-    params = kind(weights, intercept, contract.PENDING)
+    code = jnp.where(code_of_head == Code.CONVERGED, code, code_of_head)
+    params = kind(*head, weights, intercept, contract.PENDING)
     return contract.finished(params, code, rows, scores(weights, intercept, features))
-
-
-def of_features(features_of: Callable[[Logits], Features]) -> Callable[[Any, Logits], Logits]:
-    """Return the function of parameters W, b and of logits that computes W x + b."""
-    return lambda params, rows: scores(params[0], params[1], features_of(rows))
 
 
 def _by_class(values: Array) -> Array:
@@ -295,7 +323,10 @@ def _divided(curvature: _Curvature, more: Number, residual: _Point) -> _Point:
         own, of_own = jnp.diag(by_weight), jnp.diag(first)
     determinant = of_own * last - jnp.square(curvature.both)
     weights = _quotient(last * own - curvature.both * by_intercept, determinant)
-    intercept = _quotient(of_own * by_intercept - curvature.both * own, determinant)
+    # A column of zeros has no curvature of its own.
+    alone = of_own == 0
+    by_both = jnp.where(alone, by_intercept, of_own * by_intercept - curvature.both * own)
+    intercept = _quotient(by_both, jnp.where(alone, last, determinant))
     if first.ndim == 2:
         eye = jnp.eye(len(own), dtype=bool)
         weights = jnp.where(eye, weights[:, None], _quotient(by_weight, first))
