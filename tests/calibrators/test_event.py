@@ -215,3 +215,14 @@ def test_a_score_that_is_not_finite_gives_nan(name, rising):
     params = calibrators.named(name).fit(calibrators.Scored(scores, correct))
     found = calibrators.named(name).apply(params, jnp.array([-jnp.inf, jnp.inf, jnp.nan, 0.0]))
     np.testing.assert_array_equal(jnp.isnan(found), [True, True, True, False])
+
+
+@pytest.mark.parametrize("name", STATED)
+@pytest.mark.parametrize("answer", [True, False])
+def test_answers_that_are_all_right_or_all_wrong_have_no_slope(name, answer):
+    stated = metrics.Stated(np.linspace(0.1, 0.9, 40), np.full(40, answer))
+    params = calibrators.named(name).fit(stated)
+    by_nll = name in ("platt", "beta")
+    assert params.state.name == ("no_optimum" if by_nll else "converged")
+    calibrated = calibrators.named(name).apply(params, np.array([0.2, 0.8]))
+    assert (np.abs(np.asarray(calibrated) - answer) < 0.2).all()

@@ -39,6 +39,9 @@ EVENT = '{"format": 1, "name": "histogram", "event": "score"}'
 FIELDS = "edges", "frequency", "scores", "state/code", "state/nll_before", "state/nll_after"
 HISTOGRAM = {field: np.ones(2) for field in FIELDS}
 
+STATE = {f"state/{field}": np.ones(()) for field in ("code", "nll_before", "nll_after")}
+SHAPED = STATE | {"edges": np.ones((1, 3)), "frequency": np.ones((1, 2)), "scores": np.arange(3)}
+
 
 def without_scores():
     return {field: one for field, one in HISTOGRAM.items() if field != "scores"}
@@ -58,6 +61,12 @@ def without_scores():
         (lambda path: write(path, EVENT.replace("histogram", "vector")), "does not calibrate"),
         (lambda path: write(path, EVENT, **{**HISTOGRAM, "edges": np.array("ab")}), "edges is of"),
         (lambda path: write(path, EVENT, **without_scores()), "scores differ"),
+        (
+            lambda path: write(path, EVENT, **SHAPED | {"edges": np.ones((1, 4))}),
+            "edges has the sh",
+        ),
+        (lambda path: write(path, EVENT, **SHAPED | {"state/code": np.ones(3)}), "state/code has"),
+        (lambda path: write(path, EVENT, **SHAPED | {"scores": np.arange(3)[::-1]}), "not ascend"),
         (
             lambda path: write(path, ABOUT, slope=np.ones(1)),
             "intercept, state/code, state/nll_after, state/nll_before differ",

@@ -41,7 +41,8 @@ class Code(enum.IntEnum):
     """How a fit ended, from good to bad.
 
     Attributes:
-      CONVERGED: the parameters are the optimum.
+      CONVERGED: the parameters are the optimum. Isotonic, binned and Venn-Abers fits always have
+        one, also if all answers are right: their criterion is not the NLL.
       INDISTINCT: all confidences are equal: base rates could be fitted, a slope could not.
       NO_OPTIMUM: the NLL approaches a limit that no finite parameters reach; the best parameters
         found.

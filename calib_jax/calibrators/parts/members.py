@@ -17,6 +17,7 @@ from typing import Any, Protocol, TypeVar, runtime_checkable
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Shaped, jaxtyped
 
 from calib_jax.calibrators.parts.contract import State, fitted_of
 from calib_jax.calibrators.parts.event import WAYS, OfProbability, OfScore
@@ -107,6 +108,20 @@ def save(path: str | os.PathLike[str], name: str, params: Any) -> None:
         np.savez_compressed(file, **arrays)  # type: ignore[arg-type]
 
 
+def _of_other_axes(kind: Any, arrays: Mapping[str, np.ndarray]) -> list[str]:
+    """List the arrays of other axes than the parameters have; stacked fits have more in front."""
+    hints = {field: hint for field, hint in kind.__annotations__.items() if field != "state"}
+    hints |= {f"state/{field}": hint for field, hint in State.__annotations__.items()}
+    axes = {field: hint.dim_str for field, hint in hints.items() if hasattr(hint, "dim_str")}
+    odd = []
+    with jaxtyped("context"):
+        for field in sorted(axes, key=lambda field: "+" in axes[field]):  # "n+1" after "n"
+            of_kind: Any = Shaped[np.ndarray, f"*stack {axes[field]}"]
+            if not isinstance(arrays[field], of_kind):
+                odd.append(field)
+    return odd
+
+
 def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
     """Load a file written by `save`: return the calibrator's name and its parameters."""
     with reading.npz(path, "a calibrator", "fit it anew and save it") as file:
@@ -132,6 +147,11 @@ def load(path: str | os.PathLike[str]) -> tuple[str, Any]:
         for field, array in arrays.items():
             if array.dtype.kind not in "iuf":
                 raise ValueError(f"{field} is of {array.dtype}")
+        for field in _of_other_axes(kind, arrays):
+            raise ValueError(f"{field} has the shape {arrays[field].shape}")
+        for field in {_SCORES, "knots", "edges"} & {*arrays}:
+            if np.any(np.diff(arrays[field]) < 0):
+                raise ValueError(f"{field} do not ascend")
         parts = {field: jnp.asarray(array) for field, array in arrays.items()}
     state = State(*(parts[field] for field in state_fields))
     params = kind(**{field: parts[field] for field in fields}, state=state)
