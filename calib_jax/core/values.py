@@ -231,15 +231,21 @@ def flat_rows(
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
 
 
-def cluster_ids(clusters: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Validate the clusters of examples of this shape; return them along one axis."""
-    ids = np.asarray(as_array(gathered(clusters)))
+def ids_of(name: str, values: Any, shape: tuple[int, ...], *, booleans: bool = False) -> np.ndarray:
+    """Validate clusters or groups of examples of this shape; return them along one axis.
+
+    Text of variable length, as pandas holds it, is converted where `booleans` are allowed.
+    """
+    ids = np.asarray(as_array(gathered(values)))
     if ids.shape != shape:
-        raise ValueError(
-            f"clusters must have shape {shape}, one for each example, got {ids.shape}."
-        )
-    if ids.dtype.kind not in "iuUS":
-        raise TypeError(f"clusters must be integers or strings, got {ids.dtype}.")
+        raise ValueError(f"{name} must have shape {shape}, one for each example, got {ids.shape}.")
+    if booleans and ids.dtype == object:
+        ids = ids.astype(str)
+    kinds, words = ("biuUS", "integers, strings or booleans")
+    if not booleans:
+        kinds, words = ("iuUS", "integers or strings")
+    if ids.dtype.kind not in kinds:
+        raise TypeError(f"{name} must be {words}, got {ids.dtype}.")
     return ids.reshape(-1)
 
 

@@ -114,14 +114,11 @@ def bootstrap(
     """
     checks.at_least("max_bytes", max_bytes, 1)
     evaluation = evaluated("bootstrap", logits, labels, weights, clusters)
-    draws = ("samples", num_resamples, by_class)
-    known: dict[AnyMetric, Any] = evaluation.once(draws, dict, key)
-    missing = {name: metric for name, metric in metrics.items() if metric not in known}
-    if missing:
-        given = tuple(missing.items()), evaluation, key
-        samples = _resampled(*given, num_resamples, by_class, max_bytes)
-        known.update({metric: samples[name] for name, metric in missing.items()})
-    return {name: known[metric] for name, metric in metrics.items()}
+
+    def resampled(missing: Members) -> dict[str, Any]:
+        return _resampled(missing, evaluation, key, num_resamples, by_class, max_bytes)
+
+    return evaluation.of_metrics(("samples", num_resamples, by_class), metrics, resampled, key)
 
 
 def _resampled(

@@ -38,11 +38,11 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.arrays import as_array
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import check_options
 from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array
+from calib_jax.core.values import ids_of
 from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
 from calib_jax.inference.gaps import gaps_of_classes, memberships
@@ -410,7 +410,7 @@ def group_errors(
     checks.num_bins(num_bins)
     evaluation = evaluated("group_errors", logits, labels, weights, clusters)
     shape = evaluation.labels.shape if labels is None else np.shape(labels)
-    of_row, cluster = group_ids("groups", groups, shape), evaluation.cluster
+    of_row, cluster = ids_of("groups", groups, shape, booleans=True), evaluation.cluster
     names, group = np.unique(of_row[evaluation.copies.row], return_inverse=True)
     members = memberships(ece.with_options(num_bins=num_bins), evaluation)
     confidence, hit = evaluation.top_label()
@@ -502,20 +502,6 @@ def class_errors(
     names = [str(name) for name in range(num_classes)]
     tested = ((1 + larger) / (1 + number)).tolist()
     return _parts(names, sizes, np.sum(gap, axis=-1)[0], error[0], floor, tested)
-
-
-def group_ids(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
-    """Validate a column of groups, and return it along one axis."""
-    column = np.asarray(as_array(values))
-    if column.shape != shape:
-        raise ValueError(
-            f"{name} must have shape {shape}, one for each example, got {column.shape}."
-        )
-    if column.dtype == object:
-        column = column.astype(str)
-    if column.dtype.kind not in "biuUS":
-        raise TypeError(f"{name} must be integers, strings or booleans, got {column.dtype}.")
-    return column.reshape(-1)
 
 
 def _num_resamples(given: int | None, num_parts: int, num_rows: int) -> int:

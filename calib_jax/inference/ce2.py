@@ -31,6 +31,7 @@ import numpy as np
 from jaxtyping import Float
 
 from calib_jax.core import population
+from calib_jax.inference.gaps import bin_numbers
 from calib_jax.inference.squared_error import Binned, in_bins, moments
 
 LEVEL = 0.9
@@ -221,9 +222,9 @@ def _binned(logits: Any, labels: Any, num_bins: int, adaptive: bool) -> list[Bin
     inner = np.linspace(0, 1, num_bins + 1)[1:-1]
     result = []
     for of_seed, hits in zip(confidence, right, strict=True):
-        edges = np.quantile(of_seed, inner) if adaptive else inner.astype(np.float32)
-        values = of_seed if adaptive else of_seed.astype(np.float32)
-        numbers = np.searchsorted(edges, values, side="left")
+        numbers = bin_numbers(of_seed, num_bins)
+        if adaptive:
+            numbers = np.searchsorted(np.quantile(of_seed, inner), of_seed, side="left")
         columns = of_seed.astype(np.float64), hits.astype(np.float64)
         result.append(in_bins(*columns, numbers, num_bins))
     return result

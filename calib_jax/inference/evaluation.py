@@ -30,7 +30,13 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.p_values import Column
-from calib_jax.metrics.contract.metric import AnyMetric, Metrics, checked_values, members_of
+from calib_jax.metrics.contract.metric import (
+    AnyMetric,
+    Members,
+    Metrics,
+    checked_values,
+    members_of,
+)
 from calib_jax.metrics.contract.predictions import Predictions
 
 _Value = TypeVar("_Value")
@@ -111,7 +117,7 @@ class Evaluation:
           name: the name of the caller, for error messages.
         """
         logits, labels = rows_of(name, logits, labels)
-        ids = None if clusters is None else values.cluster_ids(clusters, np.shape(labels))
+        ids = None if clusters is None else values.ids_of("clusters", clusters, np.shape(labels))
         logits, labels, weights = values.flat_rows(name, logits, labels, weights)
         if not arrays.concrete(logits, labels, weights):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
@@ -219,14 +225,28 @@ class Evaluation:
 
     def values(self, metrics: AnyMetric | Metrics) -> dict[str, Any]:
         """Compute metrics by name, as `metrics.values_of` does, each metric once."""
-        by_name = dict(members_of(metrics))
-        known: dict[AnyMetric, Any] = self.once("values", dict)
-        missing = {name: metric for name, metric in by_name.items() if metric not in known}
+
+        def compute(missing: Members) -> dict[str, Any]:
+            computed: dict[str, Any]
+            computed, *_ = checked_values(missing, self.logits, self.labels, self.weights)
+            return computed
+
+        return self.of_metrics("values", dict(members_of(metrics)), compute)
+
+    def of_metrics(
+        self,
+        name: Hashable,
+        metrics: Metrics,
+        compute: Callable[[Members], dict[str, Any]],
+        key: Any = None,
+    ) -> dict[str, Any]:
+        """Return the results of metrics that are stored, as in `once`; compute the others."""
+        known: dict[AnyMetric, Any] = self.once(name, dict, key)
+        missing = {label: metric for label, metric in metrics.items() if metric not in known}
         if missing:
-            arrays = self.logits, self.labels, self.weights
-            computed, *_ = checked_values(tuple(missing.items()), *arrays)
-            known.update({metric: computed[name] for name, metric in missing.items()})
-        return {name: known[metric] for name, metric in by_name.items()}
+            computed = compute(tuple(missing.items()))
+            known.update({metric: computed[label] for label, metric in missing.items()})
+        return {label: known[metric] for label, metric in metrics.items()}
 
     def part(self, rows: Integer[np.ndarray, " part"]) -> Evaluation:
         """Select some rows, which are not validated again.

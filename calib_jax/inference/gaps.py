@@ -138,9 +138,7 @@ def _gaps_of_top_label(
         terms = np.square(load) @ np.stack([np.square(residual), spread], axis=1)
         return float(np.max(terms)) / num_rows**2, float(np.max(load))
 
-    variance, moment = np.maximum(of_null, empirical), np.maximum(of_null, square_sum)
-    sums = BinGaps(num_rows, gap, count, of_null, variance, moment, moment_of)
-    gaps = _over_examples(sums)
+    gaps = _of_sums(num_rows, gap, count, (of_null, empirical, square_sum), moment_of)
     key_of_hits, key_of_noise = jax.random.split(key)
     if evaluation.cluster is None:
         draws = p_values.hit_draws(key_of_hits, confidence, hit, members, num_resamples)
@@ -166,16 +164,17 @@ def _gaps_of_top_label(
     return gaps
 
 
-def _over_examples(sums: BinGaps) -> BinGaps:
-    """Divide sums over all examples by n, and their variances by its square."""
-    n = sums.num_rows
-    return sums._replace(
-        gap=sums.gap / n,
-        share=sums.share / n,
-        of_null=sums.of_null / n**2,
-        variance=sums.variance / n**2,
-        moment=sums.moment / n**2,
-    )
+def _of_sums(
+    n: int, gap: Column, count: Column, squares: tuple[Column, ...], moment_of: Any
+) -> BinGaps:
+    """Build gaps from sums over n examples.
+
+    The sums of squares are those of a calibrated model, of the data, and of the data without their
+    means.
+    """
+    of_null, empirical, square_sum = (part / n**2 for part in squares)
+    variance, moment = np.maximum(of_null, empirical), np.maximum(of_null, square_sum)
+    return BinGaps(n, gap / n, count / n, of_null, variance, moment, moment_of)
 
 
 def _normal(key: Array, covariance: np.ndarray, variance: Column, num_resamples: int) -> Matrix:
@@ -276,9 +275,8 @@ def gaps_of_classes(
         largest = 2 * float(np.max(factors))
         return largest**2 * of_others / num_rows**2, largest
 
-    variance, moment = np.maximum(of_null, empirical), np.maximum(of_null, square_sum)
-    sums = BinGaps(num_rows, gap, count, of_null, variance, moment, moment_of)
-    gaps = _over_examples(sums)._replace(num_classes=num_classes)
+    squares = of_null, empirical, square_sum
+    gaps = _of_sums(num_rows, gap, count, squares, moment_of)._replace(num_classes=num_classes)
     if cluster is not None:
         blocks = functools.partial(_in_blocks, p[order], classes, cluster[order], num_bins)
         for start in range(0, num_resamples, draws_at_a_time):

@@ -228,15 +228,8 @@ def _noise_near(name: str, path: Column, value: float, margin: float) -> Callabl
     """Return the function that computes the largest noise at the places that may attain D."""
     if name == "ks_error":
         up, down = path >= value - margin, path <= margin - value
-        ends = np.any(up), np.any(down)
-        return lambda noise: np.max(
-            [
-                np.max(sign * noise[:, near], axis=1)
-                for sign, near, some in zip((1, -1), (up, down), ends, strict=True)
-                if some
-            ],
-            axis=0,
-        )
+        both = lambda noise: np.concatenate([noise[:, up], -noise[:, down]], axis=1)  # noqa: E731
+        return lambda noise: np.max(both(noise), axis=1)
     up, down = path >= np.max(path) - margin, path <= np.min(path) + margin
     return lambda noise: np.max(noise[:, up], axis=1) - np.min(noise[:, down], axis=1)
 

@@ -43,6 +43,7 @@ References:
 
 from __future__ import annotations
 
+import bisect
 import functools
 import itertools
 import math
@@ -173,11 +174,8 @@ def _for_ece(bins: Binned, ece: float, size: float, power: float) -> int:
         return float(np.mean(values > threshold)) >= power
 
     # At least one error must be seen, however certain the model is.
-    low, high = math.ceil(math.log(1 - power) / math.log(1 - ece)), _MOST_ROWS
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if detects(middle) else (middle + 1, high)
-    return low
+    least = math.ceil(math.log(1 - power) / math.log(1 - ece))
+    return least + bisect.bisect_left(range(least, _MOST_ROWS), True, key=detects)
 
 
 def _for_errors(bins: list[Binned], difference: float, effect: float) -> int:

@@ -246,26 +246,16 @@ def compare_calibration(
 
 
 def binned_for_pairs(run: Evaluation, num_bins: int, excluded_class: int | None = None) -> Binned:
-    """Apply `binned` after `check_bins`."""
-    check_bins(num_bins, len(run.copies.row))
-    return binned(run, num_bins=num_bins, excluded_class=excluded_class)
-
-
-def check_bins(num_bins: int, num_rows: int) -> None:
-    """Raise an error for so many bins that the test of two squared errors rejects too often.
-
-    >>> check_bins(90, 100)
-    Traceback (most recent call last):
-    ValueError: compare_calibration: 90 bins for 100 examples: the test rejects too often above one
-    bin for 5 examples; give at most 20 bins.
-    """
+    """Apply `binned`; raise for so many bins that the test of two errors rejects too often."""
     checks.num_bins(num_bins)
+    num_rows = len(run.copies.row)
     most = max(_ALWAYS_ALLOWED, num_rows // 5)
     if num_bins > most:
         raise ValueError(
             f"compare_calibration: {num_bins} bins for {num_rows} examples: the test rejects too"
             f" often above one bin for 5 examples; give at most {most} bins."
         )
+    return binned(run, num_bins=num_bins, excluded_class=excluded_class)
 
 
 def difference_of_errors(
