@@ -33,10 +33,9 @@ from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
 from calib_jax.inference.p_values import Indices
 from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
-from calib_jax.metrics.contract import metric as contract
-from calib_jax.metrics.contract.metric import AnyMetric, Members, Metrics, one_or_several
-from calib_jax.metrics.contract.predictions import terms_in_blocks
-from calib_jax.metrics.contract.terms import Kept, Terms
+from calib_jax.metrics import contract
+from calib_jax.metrics.contract import AnyMetric, Members, Metrics, one_or_several
+from calib_jax.metrics.terms import Kept, Terms
 
 INTERVALS = ("percentile", "basic")
 
@@ -175,7 +174,7 @@ def _classes_of_clusters(labels: Indices, first: Indices, cluster: Indices) -> I
 
 @functools.partial(jax.jit, static_argnums=0)
 def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
-    return terms_in_blocks(functools.partial(contract.terms_of, members), logits, labels)
+    return contract.terms_in_blocks(functools.partial(contract.terms_of, members), logits, labels)
 
 
 @functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))

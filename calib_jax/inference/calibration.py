@@ -50,9 +50,9 @@ from calib_jax.inference.noise_bound import BOUNDED, noise_bound
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.inference.squared_error import Binned, binned, debiased, debiased_in_clusters
 from calib_jax.metrics.bins import ece
-from calib_jax.metrics.contract.metric import named
-from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract import named
 from calib_jax.metrics.reliability import classwise_ece
+from calib_jax.metrics.terms import Predictions
 
 
 class CalibrationTest(NamedTuple):

@@ -45,8 +45,8 @@ from calib_jax.inference.p_values import Column, Matrix, clipped
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.bins import adaptive_ece, ece
-from calib_jax.metrics.contract.metric import AnyMetric, Metrics, one_or_several
-from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract import AnyMetric, Metrics, one_or_several
+from calib_jax.metrics.terms import Predictions
 
 # These measure the gaps of the top label in bins, as the debiased squared error does.
 BY_SQUARED_ERROR = (

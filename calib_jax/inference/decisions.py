@@ -52,8 +52,8 @@ from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.evaluation import evaluated
 from calib_jax.inference.p_values import LEAST_UNITS, flipped, host_generator, normal_test, sums_of
-from calib_jax.metrics.contract.predictions import Predictions
 from calib_jax.metrics.selective import check_abstain_cost, decided, matrix_of
+from calib_jax.metrics.terms import Predictions
 
 _MOST_THRESHOLDS = 200
 

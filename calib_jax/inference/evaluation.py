@@ -30,14 +30,8 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.p_values import Column
-from calib_jax.metrics.contract.metric import (
-    AnyMetric,
-    Members,
-    Metrics,
-    checked_values,
-    members_of,
-)
-from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract import AnyMetric, Members, Metrics, checked_values, members_of
+from calib_jax.metrics.terms import Predictions
 
 _Value = TypeVar("_Value")
 

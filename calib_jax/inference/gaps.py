@@ -24,8 +24,8 @@ from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, in_order
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.metrics.bins import confidence_bins
-from calib_jax.metrics.contract.metric import AnyMetric
-from calib_jax.metrics.contract.predictions import Predictions
+from calib_jax.metrics.contract import AnyMetric
+from calib_jax.metrics.terms import Predictions
 
 _RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
 

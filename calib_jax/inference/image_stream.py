@@ -28,8 +28,8 @@ from calib_jax.core.values import InvalidValues, refuse
 from calib_jax.inference.bootstrap import INTERVALS
 from calib_jax.inference.noise_bound import Estimate, of_samples, without_interval
 from calib_jax.inference.resampling import resamples_on_host
-from calib_jax.metrics.contract import metric as contract
-from calib_jax.metrics.contract.metric import AnyMetric, Members, Metrics
+from calib_jax.metrics import contract
+from calib_jax.metrics.contract import AnyMetric, Members, Metrics
 
 
 class ImageStream:

@@ -59,7 +59,7 @@ from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
 from calib_jax.inference.gaps import BinGaps, bins_of, gaps_of
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
-from calib_jax.metrics.contract.metric import AnyMetric, Metrics, one_or_several
+from calib_jax.metrics.contract import AnyMetric, Metrics, one_or_several
 
 _ENTRIES = 2**16  # of draws at a time
 

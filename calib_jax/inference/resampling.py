@@ -28,8 +28,8 @@ from calib_jax.core.numerics import is_true_class
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, Vector
-from calib_jax.metrics.contract import terms as contract
-from calib_jax.metrics.contract.terms import ClassGaps, Columns, Kept, Terms
+from calib_jax.metrics import terms as contract
+from calib_jax.metrics.terms import ClassGaps, Columns, Kept, Terms
 
 PER_KEY = 4  # resamples
 _FEW_COLUMNS = 256  # so few columns are faster than sums over single entries

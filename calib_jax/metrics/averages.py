@@ -7,9 +7,8 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract.metric import Labels, Logits, Weights, metric
-from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Columns, ratio
+from calib_jax.metrics.contract import Labels, Logits, Weights, metric
+from calib_jax.metrics.terms import Columns, Predictions, ratio
 
 
 def _hits(predictions: Predictions, *, excluded_class: int | None = None) -> Columns:

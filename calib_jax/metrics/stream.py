@@ -32,8 +32,8 @@ from calib_jax.core import checks
 from calib_jax.core.arrays import with_auto_axes
 from calib_jax.core.statistics import Joint, Rows, merged
 from calib_jax.core.values import flat_rows, refuse, refuse_alike, rows_of
-from calib_jax.metrics.contract import metric as contract
-from calib_jax.metrics.contract.metric import Metric
+from calib_jax.metrics import contract
+from calib_jax.metrics.contract import Metric
 
 _checked_stats = functools.partial(jax.jit, static_argnums=0)(contract.checked_stats)
 

@@ -7,8 +7,7 @@ import pytest
 
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import ClassGaps, Columns
+from calib_jax.metrics.terms import ClassGaps, Columns, Predictions
 from tests.selection import first_case
 
 from . import value_of

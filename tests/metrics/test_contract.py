@@ -11,8 +11,8 @@ import pytest
 from calib_jax import metrics
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import options_of
+from calib_jax.metrics import contract
 from calib_jax.metrics.bins import BrierParts
-from calib_jax.metrics.contract import metric as contract
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own
 every_metric = pytest.mark.parametrize("name", CATALOGUE)

@@ -19,8 +19,7 @@ import pytest
 
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.metrics.contract.predictions import Predictions
-from calib_jax.metrics.contract.terms import Columns
+from calib_jax.metrics.terms import Columns, Predictions
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 

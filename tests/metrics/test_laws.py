@@ -14,8 +14,7 @@ from jax.sharding import PartitionSpec as P
 
 from calib_jax import metrics
 from calib_jax.core.statistics import Joint, Rows
-from calib_jax.metrics import stream
-from calib_jax.metrics.contract import predictions
+from calib_jax.metrics import contract, stream
 from tests.options import assert_recorded
 from tests.selection import some, some_of
 
@@ -261,7 +260,7 @@ def not_same(a, b):
 @pytest.mark.slow
 def test_all_at_once_compiled_is_each_by_itself(monkeypatch):
     """The shared pass: equal terms have one statistic, and the last block of rows is shorter."""
-    monkeypatch.setattr(predictions, "_block_rows", lambda rows, classes: 16)
+    monkeypatch.setattr(contract, "_block_rows", lambda rows, classes: 16)
     logits, labels = sample()
     weights = np.tile([0.5, 1.0, 0.0], 20).astype(np.float32)
     actual = metrics.values_of(CATALOGUE, logits, labels, weights)
@@ -401,7 +400,7 @@ def test_devices_agree_with_one():
 @pytest.mark.parametrize(("num_classes", "weighted"), [(NUM_CLASSES, False), (100, True)])
 def test_values_are_replicated_by_the_check_of_shard_map(num_classes, weighted, monkeypatch):
     """Tracing is enough: it fails where a value differs between devices, or a loop's carry does."""
-    monkeypatch.setattr(predictions, "_block_rows", lambda rows, classes: 3)
+    monkeypatch.setattr(contract, "_block_rows", lambda rows, classes: 3)
     data = (np.zeros((64, num_classes), np.float32), np.zeros(64, np.int32), np.ones(64))
 
     def values(*shard):

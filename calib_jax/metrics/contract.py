@@ -31,21 +31,23 @@ from __future__ import annotations
 import dataclasses
 import functools
 import inspect
+import math
 import typing
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeAlias, TypeVar, overload
 
 import jax
+import jax.numpy as jnp
 import numpy as np
+from jax import lax
 
 from calib_jax.core import arrays, values
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.names import known_options, short
 from calib_jax.core.rows import present
-from calib_jax.core.statistics import Joint, Stat
-from calib_jax.core.types import ArrayLike
-from calib_jax.metrics.contract.predictions import Predictions, stats_in_blocks
-from calib_jax.metrics.contract.terms import Terms, ranked_if_scored
+from calib_jax.core.statistics import Joint, Stat, Sums, merged_scan
+from calib_jax.core.types import Array, ArrayLike
+from calib_jax.metrics.terms import Predictions, Terms, ranked_if_scored
 
 # The arguments of every metric. Labels are missing beside a `Stated`, which holds its own.
 Logits: TypeAlias = ArrayLike | values.Stated
@@ -333,6 +335,72 @@ def checked_values(members: Members, logits: Any, labels: Any, weights: Any) -> 
     stats, invalid = checked_stats(members, logits, labels, weights)
     fine = (invalid.not_finite + invalid.wrong_label == 0) & (2 * invalid.alike < invalid.judged)
     return values_of_stats(dict(members), stats), invalid, fine & (weights is None)
+
+
+# --------------------------------------------------------------------------------------------
+# Blocks of rows: the softmax of a block stays in the processor's cache while every metric uses it,
+# and sums over blocks keep more digits than one long float32 sum.
+
+TermsOf = Callable[[Predictions], dict[str, Terms]]
+
+
+def stats_in_blocks(
+    terms_of: TermsOf, logits: Array, labels: Array, weights: Array | None
+) -> tuple[Joint, Sums]:
+    """Compute the statistic of every term, and the number of non-finite rows as "rows".
+
+    If there are several devices, a block has rows of all of up to 64 equal parts, so that rows that
+    are sharded over the devices stay where they are.
+    """
+    num_rows, size = len(logits), _block_rows(*logits.shape)
+
+    def weighed(rows: tuple[Any, Any, Any], fresh: Array | None) -> tuple[Joint, Sums]:
+        logits, labels, weights = present(*rows)
+        predictions = Predictions(logits, labels)
+        if fresh is not None:
+            weights = fresh.astype(jnp.float32) if weights is None else jnp.where(fresh, weights, 0)
+        not_finite = ~predictions.finite if weights is None else ~predictions.finite & (weights > 0)
+        stats = {name: terms.weigh(weights) for name, terms in terms_of(predictions).items()}
+        return Joint(stats), Sums({"rows": jnp.sum(not_finite)})
+
+    if size == num_rows:
+        return weighed((logits, labels, weights), None)
+    num_parts = math.gcd(num_rows, 64) if jax.device_count() > 1 else 1
+    of_part = num_rows // num_parts
+    width = max(1, size // num_parts)
+
+    def in_parts(array: Array) -> Array:
+        return array if num_parts == 1 else array.reshape(num_parts, of_part, *array.shape[1:])
+
+    def of_block(index: Array) -> tuple[Joint, Sums]:
+        # The last block ends at the end of the parts; rows of the block before get weight 0.
+        start = jnp.minimum(index * width, of_part - width)
+
+        def rows_of(array: Array) -> Array:
+            axis = 0 if num_parts == 1 else 1
+            block = lax.dynamic_slice_in_dim(in_parts(array), start, width, axis)
+            return block.reshape(num_parts * width, *array.shape[1:])
+
+        fresh = jnp.tile(start + jnp.arange(width) >= index * width, num_parts)
+        rows = jax.tree.map(rows_of, (logits, labels, weights))
+        return weighed(rows, fresh if of_part % width else None)
+
+    return merged_scan(of_block, jnp.arange(-(-of_part // width)))
+
+
+def terms_in_blocks(terms_of: TermsOf, logits: Array, labels: Array) -> dict[str, Terms]:
+    """Compute the terms of all rows, a block at a time."""
+
+    def of_row(row: tuple[Array, Array]) -> dict[str, Terms]:
+        return terms_of(Predictions(*row))
+
+    return lax.map(of_row, (logits, labels), batch_size=_block_rows(*logits.shape))
+
+
+def _block_rows(num_rows: int, num_classes: int) -> int:
+    """Choose the rows per block, to fit a core's cache or an accelerator's memory."""
+    entries = 2**20 if jax.default_backend() == "cpu" else 2**26
+    return int(min(num_rows, max(64, entries // num_classes)))
 
 
 # --------------------------------------------------------------------------------------------

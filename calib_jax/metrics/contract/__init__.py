@@ -1,1 +1,0 @@
-"""The metric contract: predictions, terms, weighted statistics and values."""
