@@ -7,7 +7,7 @@ import pytest
 
 from calib_jax import metrics
 from calib_jax.core.statistics import Rows
-from calib_jax.metrics.contract.terms import Ranked, ScoredClasses
+from calib_jax.metrics.terms import Ranked, ScoredClasses
 
 from . import value_of
 from .reference import softmax
