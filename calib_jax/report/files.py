@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import pathlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -66,24 +66,21 @@ def score_files(
     """
     checks.one_of("interval", interval, INTERVALS)
     held_out = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
-    calibration.check_request(
-        calibrate, dict.fromkeys(held_out, ((), ())) or None, cross_fit, criterion
-    )
+    calibration.check_request(calibrate, held_out or None, cross_fit, criterion)
     if "" in (*predictions, *held_out, *compare):
         raise ValueError("the name of a file is empty: give the name, or leave the option out.")
-    given, called = read.models_of(predictions)
+    given = [file for each in predictions for file in read.files_of(each)]
     if not given:
         raise ValueError("there is nothing to score: give a file of predictions.")
-    files = [*given, *compare]
+    files = [*given, *((file, "") for file in compare)]
     how: dict[str, Any] = {"probabilities": probabilities, "first_label": first_label, "per": per}
-    models = _read(files, _names(files, called), clusters=clusters or None, **how)
-    fits = _read(held_out, [""] * len(held_out), models[0], **how)
-    refused = {"average": average, "first_label": first_label, "floor": floor is not None}
-    refused["probabilities"] = probabilities
-    if not models[0].of_classes and (wrong := [name for name in refused if refused[name]]):
-        raise ValueError(f"--{wrong[0]} is for predictions of classes: leave it out for answers.")
-    if floor is not None and models[0].kind == "logits":
-        raise ValueError("--floor is for --probabilities: leave it out for logits.")
+    models = _read(_named(files), clusters=clusters or None, **how)
+    fits = _read([(file, "") for file in held_out], models[0], **how)
+    refused = {"probabilities": probabilities, "average": average, "first_label": first_label}
+    refused = {} if models[0].of_classes else refused
+    refused["floor"] = floor is not None and models[0].kind != "probabilities"
+    if wrong := [option for option in refused if refused[option]]:
+        raise ValueError(f"--{wrong[0]} has no effect on a {models[0].kind}: leave it out.")
     for fit in fits:  # `score` compares each model with its own examples alone
         for each in models:
             # Rounded rows of a sharper model are equal to some of the fit by chance.
@@ -96,7 +93,12 @@ def score_files(
     if average:
         mean = mean_of(models[:number])._replace(model=f"mean of {number}")
         models = [mean, *models[number:]]
-    names = _named(models, name, called)
+    if len(name) > len(models):
+        raise ValueError(f"--name is given {len(name)} times, and there are {len(models)} to name.")
+    names = [*name, *(each.model for each in models[len(name) :])]
+    if len(models) == 1 and not name and models[0].questions is None and not given[0][1]:
+        names = [GIVEN]
+    calibration.check_distinct(names)
     ids, on_clusters = _clusters_of(models[0], clusters)
     models = [each._replace(clusters=ids) for each in models]
     evidence = _evidence(names, fits, number)
@@ -128,19 +130,38 @@ def score_files(
     of_files = [note for each in read_first for note in each.notes]
     return dataclasses.replace(
         report,
-        settings=report.settings | {"predictions": ", ".join(files)},
+        settings=report.settings | {"predictions": ", ".join(file for file, _ in files)},
         notes=[*dict.fromkeys(of_files), *notes, *on_clusters, *report.notes],
     )
 
 
+def _named(files: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Name the models that have no name by the shortest names of their files that differ.
+
+    >>> _named([("a/x.npz", "ours"), ("b/y.npz", "")]), _named([("a/x.csv", ""), ("b/x.csv", "")])
+    ([('a/x.npz', 'ours'), ('b/y.npz', 'y')], [('a/x.csv', 'a/x.csv'), ('b/x.csv', 'b/x.csv')])
+    """
+    names: list[str] = []
+    paths = [pathlib.Path(file.split(",")[0]) for file, _ in files]
+    for short in ([path.stem for path in paths], [path.name for path in paths]):
+        names = [name or by_file for (_, name), by_file in zip(files, short, strict=True)]
+        if len({*names}) == len(names):
+            break
+    else:
+        names = [name or file for file, name in files]
+    again = [f"{name} (again)" if name in names[:k] else name for k, name in enumerate(names)]
+    return [(file, name) for (file, _), name in zip(files, again, strict=True)]
+
+
 def _read(
-    files: Sequence[str], names: Sequence[str], first: Predictions | None = None, **how: Any
+    files: Sequence[tuple[str, str]], first: Predictions | None = None, **how: Any
 ) -> list[Predictions]:
     """Read the models of all files, with the classes of the first one in its order."""
     models: list[Predictions] = []
-    for file, name in zip(files, names, strict=True):
+    for file, name in files:
         for each in read.read_models(file, **how):
-            first = each._replace(file=file) if first is None else first
+            each = each._replace(model=each.model or name, file=file)
+            first = first or each
             if first.of_classes != each.of_classes or not (
                 first.of_classes or first.kind == each.kind
             ):
@@ -149,51 +170,35 @@ def _read(
                     f" {first.kind}: models are compared, and calibrators fitted, on one kind."
                 )
             if first.of_classes and first.ordinal is None:
-                how_named = {"name": file, "baseline_name": first.file}
+                is_p = each.kind == "probabilities"
                 each = match_classes(
-                    each, first, probabilities=each.kind == "probabilities", **how_named
+                    each, first, name=file, baseline_name=first.file, probabilities=is_p
                 )
-            models.append(each._replace(model=each.model or name, file=file))
+            models.append(each)
     return models
-
-
-def _named(
-    models: Sequence[Predictions], chosen: Sequence[str], called: Mapping[str, str]
-) -> list[str]:
-    """Name the columns: by the chosen names, or by the models."""
-    if len(chosen) > len(models):
-        raise ValueError(
-            f"--name is given {len(chosen)} times, and there are {len(models)} to name."
-        )
-    names = [*chosen, *(each.model for each in models[len(chosen) :])]
-    calibration.check_distinct(names)
-    alone = len(models) == 1 and not chosen and models[0].questions is None
-    return [GIVEN] if alone and not called.get(models[0].file) else names
 
 
 def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | None, list[str]]:
     """Return the clusters: a column, the questions with several rows, or images and texts."""
-    if chosen == "" or given.clusters is not None:
-        return None if chosen == "" else _codes(given.clusters), []
-    if given.questions is not None:
-        codes = _codes(given.questions)
-        number = len(np.unique(codes))
-        if number == len(codes):
-            return None, []
-        what = "answers to" if not given.of_classes else "rows of"
-        return codes, [f"Several {what} one question are a cluster: {counted(number, 'question')}."]
-    if np.ndim(given.labels) < 2:
+    labels, notes = given.labels, list[str]()
+    ids = given.clusters
+    if chosen == "":
         return None, []
-    index = np.arange(len(given.labels)).reshape(-1, *[1] * (given.labels.ndim - 1))
-    return np.broadcast_to(index, given.labels.shape), [
-        "The labels of one image or text, the first axis of the file, are a cluster; --clusters="
-        " resamples single labels."
-    ]
-
-
-def _codes(ids: np.ndarray) -> np.ndarray:
-    """Number names, of which an array would pad every cell to the longest."""
-    return np.unique(ids, return_inverse=True)[1].reshape(ids.shape) if ids.dtype == object else ids
+    if ids is None and given.questions is not None:
+        number = len({*given.questions.tolist()})
+        if number == len(labels):
+            return None, []
+        ids, what = given.questions, "rows of" if given.of_classes else "answers to"
+        notes = [f"Several {what} one question are a cluster: {counted(number, 'question')}."]
+    elif ids is None and np.ndim(labels) > 1:
+        index = np.arange(len(labels)).reshape(-1, *[1] * (labels.ndim - 1))
+        return np.broadcast_to(index, labels.shape), [
+            "The labels of one image or text, the first axis of the file, are a cluster;"
+            " --clusters= resamples single labels."
+        ]
+    if ids is not None and (notes or ids.dtype == object):  # an array of names pads every cell
+        ids = np.unique(ids, return_inverse=True)[1].reshape(labels.shape)
+    return ids, notes
 
 
 def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dict[str, Predictions]:
@@ -211,28 +216,13 @@ def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dic
             )
         return {fit.model: fit for fit in fits}
     if number > 1 and len(fits) in (number, number + len(names) - 1):
-        file = ", ".join(fit.file for fit in fits[:number])
-        fits = [
-            mean_of(on_same_rows(fits[:number], ["weights"])[0])._replace(file=file),
-            *fits[number:],
-        ]
+        averaged = [fit._replace(model=fit.file) for fit in fits[:number]]
+        mean = mean_of(on_same_rows(averaged, ["weights"])[0])
+        file = ", ".join(fit.file for fit in averaged)
+        fits = [mean._replace(model="", file=file), *fits[number:]]
     if len(fits) not in (0, 1, len(names)):
         raise ValueError(
             f"--fit_on is given {counted(len(fits), 'time')}, for {counted(len(names), 'model')}."
             "\nGive it once, for the first model, or once for each model in their order."
         )
     return dict(zip(names, fits, strict=False))
-
-
-def _names(files: Sequence[str], called: Mapping[str, str]) -> list[str]:
-    """Name the models by their folder, or by the shortest names of their files that differ.
-
-    >>> _names(["a/x.npz", "b/y.npz"], {"a/x.npz": "ours"}), _names(["a/x.npz", "b/x.npz"], {})
-    (['ours', 'y'], ['a/x.npz', 'b/x.npz'])
-    """
-    paths = [pathlib.Path(file.split(",")[0]) for file in files]
-    for short in ([path.stem for path in paths], [path.name for path in paths], list(files)):
-        names = [called.get(file) or name for file, name in zip(files, short, strict=True)]
-        if len({*names}) == len(names):
-            break
-    return [f"{name} (again)" if name in names[:k] else name for k, name in enumerate(names)]

@@ -6,7 +6,6 @@ number for each answer, a confidence or a score, with whether the answer is righ
 
 from __future__ import annotations
 
-import collections
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -82,12 +81,13 @@ class Predictions(NamedTuple):
 
     def rows(self, rows: Any) -> Predictions:
         """Select examples by a mask or by indices."""
-        names = ("logits", "labels", "weights", "groups", "clusters", "questions", "ordinal")
-        columns = {name: getattr(self, name) for name in names}
-        kept = {name: column[rows] for name, column in columns.items() if hasattr(column, "shape")}
-        if isinstance(self.groups, dict):
-            kept["groups"] = {name: column[rows] for name, column in self.groups.items()}
-        return self._replace(**kept)
+
+        def select(column: Any) -> Any:
+            if isinstance(column, dict):
+                return {name: select(each) for name, each in column.items()}
+            return column[rows] if hasattr(column, "shape") else column
+
+        return Predictions(*map(select, self))
 
     @property
     def present(self) -> np.ndarray:
@@ -372,22 +372,21 @@ def match_classes(
         named, unnamed = (name, baseline_name) if names else (baseline_name, name)
         note = f"{unnamed} does not name its classes, and {named} does: matched by position."
         return contents._replace(notes=(*contents.notes, note))
-    strange = [each for each in names if each not in {*wanted}]
-    missing = [each for each in wanted if each not in {*names}]
-    again = [each for each, number in collections.Counter(names).items() if number > 1]
-    if strange or missing or again:
-        owner, other = (name, baseline_name) if strange or not missing else (baseline_name, name)
-        what = f"two classes {shown(next(iter(again), ''))}"
-        if strange or missing:
-            what = f"the class {shown((strange or missing)[0])}, which {other} does not have"
-        raise Unreadable(f"{owner} has {what}: give predictions of the same classes and names.")
+    way_out = "give predictions of the same classes and names."
+    both = (name, names, baseline_name, wanted), (baseline_name, wanted, name, names)
+    for owner, its, other, theirs in both:
+        if strange := [each for each in its if each not in {*theirs}]:
+            what = f"the class {shown(strange[0])}, which {other} does not have"
+            raise Unreadable(f"{owner} has {what}: {way_out}")
+        if len({*its}) < len(its):
+            raise Unreadable(f"{owner} has two classes {max(its, key=its.count)}: {way_out}")
     order = np.array([names.index(each) for each in wanted])
     logits, labels = contents.logits, contents.labels
     if logits.ndim == 1 or logits.shape[-1] == 1:
         column = logits.reshape(-1)
         logits = np.stack([1 - column if probabilities else np.zeros_like(column), column], axis=-1)
-    inside = labels >= 0  # labels of weight 0 that are out of range are -1
-    labels = np.where(inside, np.argsort(order)[np.where(inside, labels, 0)], labels)
+    # Labels of weight 0 that are out of range are -1.
+    labels = np.where(labels >= 0, np.argsort(order)[labels], labels)
     note = (
         f"{name} lists its classes in another order than {baseline_name}: they are matched by name."
     )
@@ -422,23 +421,22 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
                 f"{shown(models[asked.index(False)].model)} has no column question: several models"
                 " are compared on the questions that they share."
             )
-        rows = [_numbered_answers(each.questions) for each in models]
-        shared = [answer for answer in rows[0] if all(answer in of for of in rows[1:])]
+        answers = [_rows_by_question(each) for each in models]
+        shared = [question for question in answers[0] if all(question in of for of in answers)]
         if not shared:
             names = listed([each.model for each in models], 5)
             raise Unreadable(f"the models {names} share no question: compare the same questions.")
-        place = {q: k for k, q in enumerate(dict.fromkeys(question for question, _ in shared))}
-        shared.sort(key=lambda answer: place[answer[0]])
-        kept = [np.array([of[answer] for answer in shared]) for of in rows]
-        paired = [each.rows(places) for each, places in zip(models, kept, strict=True)]
+        fewest = {question: min(len(of[question]) for of in answers) for question in shared}
+        kept = [[k for q in shared for k in of[q][: fewest[q]]] for of in answers]
+        paired = [each.rows(rows) for each, rows in zip(models, kept, strict=True)]
         left = [
-            f"{len(each.labels) - len(shared):,} of {each.model}"
+            f"{len(each.labels) - len(kept[0]):,} of {each.model}"
             for each in models
-            if len(each.labels) > len(shared)
+            if len(each.labels) > len(kept[0])
         ]
         if left:
             notes.append(
-                f"Compared on the {counted(len(place), 'question')} that all models share: answers"
+                f"Compared on the {counted(len(shared), 'question')} that all models share: answers"
                 f" left out: {', '.join(left)}."
             )
     for other in paired[1:]:
@@ -451,13 +449,10 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
     return paired, notes
 
 
-def _numbered_answers(questions: Any) -> dict[tuple[Any, int], int]:
-    """Return the row of each answer, by its question and its number among those of the question."""
-    numbers: collections.Counter[Any] = collections.Counter()
-    rows = {}
-    for row, question in enumerate(questions.tolist()):
-        rows[question, numbers[question]] = row
-        numbers[question] += 1
+def _rows_by_question(given: Predictions) -> dict[str, list[int]]:
+    rows: dict[str, list[int]] = {}
+    for row, question in enumerate(map(str, np.asarray(given.questions).tolist())):
+        rows.setdefault(question, []).append(row)
     return rows
 
 
@@ -467,9 +462,9 @@ def _are_equal(one: Any, other: Any) -> bool:
         return one.keys() == other.keys() and all(_are_equal(one[k], other[k]) for k in one)
     if one is None or other is None or isinstance(one, dict) or isinstance(other, dict):
         return one is other
-    if np.array_equal(one, other) or one.dtype.kind == other.dtype.kind:
-        return np.array_equal(one, other)
-    return [*map(str, one.ravel().tolist())] == [*map(str, other.ravel().tolist())]
+    if one.dtype.kind != other.dtype.kind:
+        one, other = (np.array([*map(str, each.ravel().tolist())], object) for each in (one, other))
+    return np.array_equal(one, other)
 
 
 def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
@@ -479,8 +474,8 @@ def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> boo
       one: logits or probabilities, labels, and weights or None, of the first set.
       other: logits or probabilities, labels, and weights or None, of the second set.
     """
-    sets = [_present_rows(*map(as_array, each)) for each in (one, other)]
-    return len(sets[0][0]) == len(sets[1][0]) == shared_rows(one, other)
+    number = len(_present_rows(*one)[0])
+    return number == len(_present_rows(*other)[0]) == shared_rows(one, other)
 
 
 def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> int:
@@ -488,55 +483,39 @@ def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> i
 
     Rounded confidences are equal by chance. The share of rows of the fit that have a twin in the
     fit estimates this chance, and only a count that exceeds it by 4 standard deviations is
-    returned. Where most rows are equal by chance, a fit counts if it contains all scored rows and
-    hardly any other.
+    returned.
 
     Args:
       scored: logits, probabilities or confidences, labels, and weights or None.
       fitted: the same of the examples of a fit.
     """
-    (rows, labels, reach), (others, other_labels, other_reach) = (
-        _present_rows(*map(as_array, each)) for each in (scored, fitted)
-    )
-    n, m = len(rows), len(others)
-    if not n or not m or rows.shape[1] != others.shape[1]:
+    (rows, reach), (others, other_reach) = (_present_rows(*each) for each in (scored, fitted))
+    n, reach = len(rows), max(reach, other_reach)
+    if not n or not len(others) or rows.shape[1] != others.shape[1]:
         return 0
-    if np.array_equal(labels, other_labels) and np.allclose(rows, others, 1e-4, 1e-5, True):
+    if rows.shape == others.shape and np.allclose(rows, others, 1e-4, 1e-5, equal_nan=True):
         return n
-    reach = max(reach, other_reach)
-    rows, others = _centred(rows, labels), _centred(others, other_labels)
     number = int(np.sum(_found(rows, others, reach)))
-    chance = max(
-        float(np.mean(_found(others, others, times * reach, 2))) / times for times in (1, 100)
-    )
-    if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)):
-        return number
-    if chance < 0.5:
-        return 0
-    pairs, counts = np.unique(np.concatenate([rows, others]), axis=0, return_inverse=True)
-    in_rows, in_others = (np.bincount(part, minlength=len(pairs)) for part in np.split(counts, [n]))
-    is_contained = len(pairs) >= 10 and m <= 1.02 * n and np.all(in_rows <= in_others)
-    return n if is_contained else 0
+    chance = max(np.mean(_found(others, others, k * reach, 2)) / k for k in (1, 100))
+    return number if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)) else 0
 
 
-def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, np.ndarray, float]:
-    """Select the rows of positive weight; also return the rounding error of their precision."""
-    labels = np.asarray(labels).reshape(-1)
-    given = np.asarray(logits).reshape(len(labels), -1)
+def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, float]:
+    """Return the rows of positive weight, up to a constant, with their labels; and their rounding.
+
+    The maximum of a row is subtracted, unless it has one entry.
+    """
+    logits, labels, weights = map(as_array, (logits, labels, weights))
+    labels = np.asarray(labels, np.float32).reshape(-1)
+    rows = np.asarray(logits, np.float32).reshape(len(labels), -1)
     kept = slice(None) if weights is None else np.asarray(weights).reshape(-1) > 0
-    rows = given[kept].astype(np.float32)
-    finite = np.abs(rows[np.isfinite(rows)])
-    kind = given.dtype if jnp.issubdtype(given.dtype, jnp.floating) else np.float32
-    eps = max(float(jnp.finfo(kind).eps), float(np.finfo(np.float32).eps))
-    return rows, labels[kept], 4 * eps * max(1.0, float(np.max(finite, initial=0)))
-
-
-def _centred(rows: np.ndarray, labels: np.ndarray) -> np.ndarray:
-    """Subtract the maximum of each row, unless it has one entry; append the label."""
+    largest = float(np.max(np.abs(rows[kept]), where=np.isfinite(rows[kept]), initial=1))
+    kind = logits.dtype if jnp.issubdtype(logits.dtype, jnp.floating) else np.float32
     if rows.shape[1] > 1:
         with np.errstate(invalid="ignore"):
             rows = np.maximum(rows - rows.max(axis=1, keepdims=True), -1e4)
-    return np.column_stack([rows, labels.astype(np.float32)])
+    eps = max(float(jnp.finfo(kind).eps), float(np.finfo(np.float32).eps))
+    return np.column_stack([rows, labels])[kept], 4 * eps * largest
 
 
 def _found(rows: np.ndarray, others: np.ndarray, reach: float, nearest: int = 1) -> np.ndarray:

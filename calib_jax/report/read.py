@@ -1,33 +1,42 @@
-"""Read files of predictions without executing any of their content: which reader, for which name.
+"""Read files of predictions without executing any of their content.
 
 run.npz                       arrays logits, labels and optionally groups, clusters, weights, ...
 logits.npy with labels.npy    both paths are given: LOGITS.npy,LABELS.npy
 run.csv, .tsv, .parquet       columns label, logit_0, logit_1, ...; or confidence, correct
 run.json, .jsonl              the same, one object for each example; or rows with own options
-samples_TASK.jsonl            a task of lm-evaluation-harness, see `harness.py`
-LOG.eval, LOG.json            an evaluation log of Inspect, see `inspect_logs.py`
+samples_TASK.jsonl            a task of lm-evaluation-harness, see `logs.py`
+LOG.eval, LOG.json            an evaluation log of Inspect, see `logs.py`
 
 `columns.py` says what the columns and arrays mean. Every reader runs under one guard: whatever a
-library raises becomes a sentence with the name of the file.
+library raises becomes a sentence with the name of the file. pandas reads .csv and .tsv, pyarrow
+reads .parquet. An object of JSON may also be a response of a decision model (POST /v1/systemone: a
+model and typed answers by name) with the true answers under `labels`:
+
+    {"id": "t7", "model": "m", "labels": {"urgent": true, "team": "billing"}, "answers": {
+     "urgent": {"type": "noul", "noul": 0.9},
+     "team": {"type": "choice", "probabilities": {"billing": 0.8, "sales": 0.2}}}}
 """
 
 from __future__ import annotations
 
+import csv
+import io
+import json
 import pathlib
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable as Unreadable
-from calib_jax.report.columns import interpreted
+from calib_jax.report.columns import TEXTS, Request, interpreted, objects, role_of
 from calib_jax.report.predictions import Predictions, listed
-from calib_jax.report.roles import Request
 
 KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
+_SEPARATORS = "\t;,"  # in the order of preference
 
 
 def read_predictions(
@@ -62,8 +71,7 @@ def read_predictions(
 def read_models(name: str, **options: Any) -> list[Predictions]:
     """Read the predictions of each model of a file; the options are those of `Request`."""
     paths = [pathlib.Path(part) for part in name.split(",")]
-    endings = [path.suffix.lower() for path in paths]
-    how = Request(paths[0], **options)
+    endings, how = [path.suffix.lower() for path in paths], Request(paths[0], **options)
     with reading.guard(paths[0], KIND, library=True):
         if endings == [".npz"]:
             with reading.npz(paths[0], KIND) as arrays:
@@ -72,16 +80,146 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
             names = ["probabilities" if how.probabilities else "logits", "labels"]
             how = how._replace(clusters=None, per=None)
             return interpreted(names, lambda place: reading.npy(paths[place], KIND), how)
-        if len(endings) == 1 and endings[0] in (*_ENDINGS, ".json"):
-            from calib_jax.report import tables
-
-            return tables.read(how)
+        if endings in ([".csv"], [".tsv"]):
+            return _csv(how)
+        if endings == [".parquet"]:
+            return _parquet(how)
+        if endings in ([".json"], [".jsonl"], [".eval"]):
+            return _json(how)
     if endings == [".npy"]:
         raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     raise Unreadable(
         f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, be a log of Inspect that ends in"
         " .eval or .json, or be LOGITS.npy,LABELS.npy."
     )
+
+
+def _text(path: pathlib.Path) -> str:
+    """Read a text, of which every byte becomes memory."""
+    return reading.text(path, KIND, at_most=reading.free_memory())
+
+
+def _csv(how: Request) -> list[Predictions]:
+    """Read a table; columns of no text are numbers if all of their cells are."""
+    import pandas
+
+    text = _text(how.path)
+    head = next((line for line in io.StringIO(text) if line.strip("\t;, \r\n")), "")
+    if not head:
+        raise ValueError("it is empty")
+    text, mark = text[text.index(head) :], separator(head)
+    given: dict[str, Any] = {"sep": mark, "keep_default_na": False, "skipinitialspace": True}
+    first = pandas.read_csv(io.StringIO(text), header=None, nrows=1, dtype=str, **given)
+    names = [name.strip() for name in first.iloc[0]]
+    chosen = {(option or "").lower() for option in (how.clusters, how.per)}
+    kinds = {
+        place: str
+        for place, name in enumerate(names)
+        if role_of(name) in TEXTS or name.lower() in chosen
+    }
+    given |= {"header": 0, "names": range(len(names)), "index_col": False, "low_memory": False}
+    with warnings.catch_warnings(action="error"):  # of a row that is longer than the header
+        table = pandas.read_csv(io.StringIO(text), dtype=kinds, **given)
+    table = table[(table != "").any(axis=1)]
+
+    def get(place: int) -> np.ndarray:
+        cells = table[place].to_numpy()
+        # A column of True and False stays one of words, and is no column of a class.
+        return cells if cells.dtype.kind in "Ob" else cells.astype(np.float64)
+
+    return interpreted(names, get, how)
+
+
+def separator(head: str) -> str:
+    """Find what separates the names in the first line of a table, which can contain other marks.
+
+    >>> separator("label,logit_0"), separator("label;logit_0"), separator("label;tench, fish;dog")
+    (',', ';', ';')
+    """
+    used = [mark for mark in _SEPARATORS if mark in head]
+    for mark in used:
+        if {"labels", "correct"} & {*map(role_of, next(csv.reader([head], delimiter=mark)))}:
+            return mark
+    return used[-1] if used else ","
+
+
+def _parquet(how: Request) -> list[Predictions]:
+    """Read the columns of a Parquet file that are needed."""
+    try:
+        from pyarrow import parquet, types
+    except ImportError as error:
+        raise ImportError(
+            f"{how.path} needs pyarrow: python -m pip install 'calib_jax[parquet]'"
+        ) from error
+    with reading.opened(how.path, KIND) as opened:
+        file = parquet.ParquetFile(opened, page_checksum_verification=True)
+        sizes = [file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups)]
+        if sum(sizes) > reading.free_memory():
+            raise MemoryError
+
+        def get(place: int) -> np.ndarray:
+            cells = file.read(columns=[file.schema_arrow.names[place]]).column(0)
+            is_number = types.is_floating(cells.type) or types.is_integer(cells.type)
+            plain = is_number and not cells.null_count
+            return cells.to_numpy() if plain else column(cells.to_pylist())
+
+        return interpreted(file.schema_arrow.names, get, how)
+
+
+def _json(how: Request) -> list[Predictions]:
+    """Read rows of JSON, one for each example, or a log."""
+    from calib_jax.report import logs
+
+    rows, notes = list[Any](), list[str]()
+    if how.path.suffix.lower() == ".eval":
+        rows, notes = logs.archived(how.path)
+    elif how.path.suffix.lower() == ".jsonl":
+        for number, line in enumerate(_text(how.path).split("\n"), start=1):
+            with reading.guard(f"line {number} of {how.path}", "a JSON object", "mend the line"):
+                rows += [json.loads(line)] if line.strip() else []
+    else:
+        rows = json.loads(_text(how.path))
+        if isinstance(rows, Mapping):
+            rows, notes = logs.of_inspect(how.path, rows)
+    if not rows or not all(isinstance(row, Mapping) for row in rows):
+        raise Unreadable(f"{how.path} has no samples: give one JSON object for each.")
+    if "resps" in rows[0] or "filtered_resps" in rows[0]:
+        rows, notes = logs.of_harness(how, rows)
+    else:
+        rows = [inner for number, row in enumerate(rows, 1) for inner in _expanded(row, number)]
+    names = list(dict.fromkeys(str(name) for row in rows for name in row))
+    models = interpreted(names, lambda k: column([row.get(names[k]) for row in rows]), how)
+    return [each._replace(notes=(*notes, *each.notes)) for each in models]
+
+
+def column(values: list[Any]) -> np.ndarray:
+    """Make an array of numbers, or of objects, because an array of text pads every cell."""
+    if all(type(value) is float for value in values):
+        return np.array(values, np.float64)
+    if values and all(isinstance(v, list) and len(v) == len(values[0]) for v in values):
+        return np.array(values)
+    return objects(values)
+
+
+def _expanded(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
+    """Yield a row, or a row for each typed answer of a decision model."""
+    answers = row.get("answers")
+    if not isinstance(answers, Mapping) or not all(
+        isinstance(answer, Mapping) for answer in answers.values()
+    ):
+        yield row
+        return
+    labels = row.get("labels") or row.get("label") or {}
+    state = row.get("id", number)
+    for name, answer in answers.items():
+        p = answer.get("probabilities")
+        if p is None and "noul" in answer:
+            p = {"false": 1 - float(answer["noul"]), "true": float(answer["noul"])}
+        yield {
+            **{"model": row.get("model", ""), "question": f"{state}/{name}", "cluster": state},
+            **{"type": answer.get("type", ""), "probabilities": p},
+            "label": answer.get("label", labels.get(name)),
+        }
 
 
 def costs(name: str | None) -> np.ndarray | None:
@@ -97,15 +235,12 @@ def costs(name: str | None) -> np.ndarray | None:
         return matrix
 
 
-def models_of(given: Sequence[str]) -> tuple[list[str], dict[str, str]]:
-    """Replace folders by the files in them; return the name of the model of each of these, too."""
-    files: list[str] = []
-    names: dict[str, str] = {}
-    for name in given:
-        models = models_in(pathlib.Path(name)) if pathlib.Path(name).is_dir() else {"": name}
-        files += models.values()
-        names |= {file: model for model, file in models.items()}
-    return files, names
+def files_of(name: str) -> list[tuple[str, str]]:
+    """List the files of predictions of a folder with the names of their models, or one file."""
+    folder = pathlib.Path(name)
+    if not folder.is_dir():
+        return [(name, "")]
+    return [(file, model) for model, file in models_in(folder).items()]
 
 
 def models_in(folder: pathlib.Path) -> dict[str, str]:
@@ -132,14 +267,12 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
 
 
 def _files_in(folder: pathlib.Path) -> dict[str, str]:
-    labels = folder / "labels.npy"
-    models: dict[str, str] = {}
-    for path in sorted(folder.iterdir()):
+    labels, models = folder / "labels.npy", dict[str, str]()
+    for path in sorted(filter(pathlib.Path.is_file, folder.iterdir())):
         kind = path.suffix.lower()
         # The table that `Report.save` writes contains no predictions.
-        if path.name in (labels.name, "report.csv") or path.name.startswith("."):
-            continue
-        if path.is_file() and (kind in _ENDINGS or kind == ".npy"):
-            name = path.stem if path.stem not in models else path.name
+        hidden = path.name in (labels.name, "report.csv") or path.name.startswith(".")
+        if kind in (*_ENDINGS, ".npy") and not hidden:
+            name = path.name if path.stem in models else path.stem
             models[name] = f"{path},{labels}" if kind == ".npy" else str(path)
     return models

@@ -95,7 +95,7 @@ def opened(path: PathLike, kind: str, advice: str = ANEW) -> Iterator[BinaryIO]:
             yield file
 
 
-def content(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 << 30) -> bytes:
+def content(path: PathLike, kind: str, advice: str = ANEW, *, at_most: float = 1 << 30) -> bytes:
     """Read a whole file of at most `at_most` bytes."""
     with opened(path, kind, advice) as file:
         size = os.fstat(file.fileno()).st_size
@@ -104,7 +104,7 @@ def content(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 <
         return file.read(size)
 
 
-def text(path: PathLike, kind: str, advice: str = ANEW, *, at_most: int = 1 << 26) -> str:
+def text(path: PathLike, kind: str, advice: str = ANEW, *, at_most: float = 1 << 26) -> str:
     """Read a UTF-8 text file of at most `at_most` bytes."""
     with guard(path, kind, advice):
         return content(path, kind, advice, at_most=at_most).decode("utf-8-sig")

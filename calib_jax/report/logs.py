@@ -1,0 +1,208 @@
+"""Read the logs of lm-evaluation-harness and of Inspect (inspect_ai of the UK AISI).
+
+    lm_eval --model hf --model_args pretrained=NAME --tasks arc_easy --log_samples --output_path OUT
+
+writes OUT/NAME/samples_arc_easy_DATE.jsonl, one JSON object for each question:
+
+    {"doc_id": 0, "target": "2", "filtered_resps": [["-1.5", "False"], ["-0.5", "True"], ...],
+     "resps": [[["-1.5", "False"]], ...], "arguments": ..., ...}
+
+`filtered_resps` has the log-likelihood of each choice, and whether greedy decoding writes it.
+`target` is the number of the right choice, or its text. Here the logits of a question are the
+log-likelihoods of the choices, so the prediction equals the prediction of the harness's metric
+`acc` (`acc_norm` divides by the length of the choice). A question with fewer choices than others
+has logits of -inf, which are probabilities of 0. Of generated texts, the harness saves whether they
+are right, and the user adds a confidence, a score or log-probabilities to each line.
+
+    inspect eval task.py --model=NAME --logprobs
+
+writes version 2 of the log format (inspect_ai 0.3), of which these keys are read:
+
+    {"eval": {"model": "openai/gpt-4o-mini", ...},
+     "samples": [{"id": 1, "epoch": 1,
+                  "scores": {SCORER: {"value": "C", "metadata": {"confidence": 0.9}}},
+                  "output": {"choices": [{"logprobs": {"content": [{"logprob": -0.1}, ...]}}]}}]}
+
+A file .eval is a zip archive with one member samples/ID_epoch_N.json for each sample, and the rest
+in header.json, or in _journal/start.json while the evaluation runs.
+
+The first scorer of a log is read. "C" is right, "I" and "N" (no answer) are wrong; a log of other
+values than 0 and 1, such as "P" for partial credit, is refused. The number of an answer is the
+`confidence` in the metadata of its score, or else the sum of the log-probabilities of its tokens,
+a score. All epochs of a sample have its id as their question. Samples without a score, such as
+samples that ended in an error, are left out.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+import pathlib
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from calib_jax.core.files import reading
+from calib_jax.core.files.reading import Unreadable
+from calib_jax.report.columns import Request
+from calib_jax.report.predictions import counted, listed, shown
+
+_SAMPLE, _MEND = "a sample of lm-evaluation-harness", "mend the line"
+_CORRECT = {"C": 1, "I": 0, "N": 0}
+_ADVICE = (
+    "run the task with --logprobs, or let the scorer put a number `confidence` into the metadata of"
+    " its score"
+)
+
+
+def of_harness(
+    how: Request, samples: Sequence[Mapping[str, Any]]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the columns `logits` and `label`, or those of generated answers; and notes."""
+    filters = list(dict.fromkeys(str(sample.get("filter", "none")) for sample in samples))
+    others = f"{how.path}: the filter {filters[0]} is read, and not {', '.join(filters[1:])}."
+    notes = [others] if len(filters) > 1 else []
+    has_choices = "exact_match" not in samples[0] and isinstance(_responses(samples[0])[0], list)
+    rows: dict[str, tuple[int, dict[str, Any]]] = {}
+    for number, sample in enumerate(samples, start=1):
+        if str(sample.get("filter", "none")) != filters[0]:
+            continue
+        document = sample.get("doc_id", f"line {number}")
+        with reading.guard(f"line {number} of {how.path}", _SAMPLE, _MEND, library=True):
+            if str(document) in rows:
+                raise ValueError(
+                    f"it has the question of line {rows[str(document)][0]} again (doc_id"
+                    f" {shown(str(document))}): a question counts once, so give a file of one task"
+                    " and one run"
+                )
+            row = _chosen(sample, how.first_label) if has_choices else _generated(sample)
+            rows[str(document)] = number, row
+    if not has_choices:
+        return [row for _, row in rows.values()], notes
+    in_order = [row for _, row in rows.values()]
+    if all(isinstance(sample.get("doc_id"), int) for sample in samples):
+        in_order = [rows[key][1] for key in sorted(rows, key=int)]
+    sizes = [len(row["logits"]) for row in in_order]
+    if fewer := sum(size < max(sizes) for size in sizes):
+        notes.insert(
+            0,
+            f"{how.path}: {fewer:,} of {counted(len(sizes), 'question')} have fewer than"
+            f" {max(sizes)} choices; the missing ones have probability 0.",
+        )
+    for row, size in zip(in_order, sizes, strict=True):
+        row["logits"] += [-math.inf] * (max(sizes) - size)
+    return in_order, notes
+
+
+def _responses(sample: Mapping[str, Any]) -> Any:
+    """Return a pair of the log-likelihood and the greedy flag for each choice, or a text."""
+    return sample.get("filtered_resps") or [response[0] for response in sample["resps"]]
+
+
+def _chosen(sample: Mapping[str, Any], first_label: int) -> dict[str, Any]:
+    """Return the log-likelihoods of the choices, and the label of the right one."""
+    logits = [float(value) for value, _greedy in _responses(sample)]  # or texts, in older versions
+    if len(logits) < 2:
+        raise ValueError("it has no log-likelihoods of several choices")
+    target = sample["target"]
+    text = str(target).strip()
+    # A text of digits that is the text of another choice could be either.
+    places = {k for k, choice in enumerate(_texts(sample)) if choice == text}
+    if text.isdecimal():
+        places = {int(text)} | (places if isinstance(target, str) else set())
+    if len(places) != 1 or not places <= {*range(len(logits))}:
+        what = "could mean several of its choices" if len(places) > 1 else "is none of its choices"
+        raise ValueError(
+            f"its target {shown(text)!r} {what}: give the number of the right choice, counted from"
+            " 0 and without quotes"
+        )
+    return {"logits": logits, "label": places.pop() + first_label}
+
+
+def _texts(sample: Mapping[str, Any]) -> list[str]:
+    """List the texts of the choices: the second argument of each request."""
+    arguments = sample.get("arguments") or []
+    requests = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
+    both = [list(each.values()) if isinstance(each, Mapping) else each for each in requests]
+    return [str(each[1]).strip() for each in both]
+
+
+def _generated(sample: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the number of a generated answer, and whether it is right, by column."""
+    found = [name for name in ("exact_match", "acc", *sample.get("metrics", ())) if name in sample]
+    if not found:
+        raise ValueError("it has no exact_match or other metric: add exact_match, 1 or 0")
+    cells = {"correct": sample[found[0]]}
+    if (document := sample.get("doc_id")) is not None:
+        cells["question"] = document
+    for name in ("confidence", "score", "logprobs", "logprob", "cumulative_logprob"):
+        if name in sample:
+            is_stated = name in ("confidence", "score")
+            number = {name: sample[name]} if is_stated else {"score": _total(sample[name])}
+            return number | cells
+    raise ValueError(
+        "it has no confidence, which lm-evaluation-harness does not save for generated texts: add a"
+        " key confidence, score or logprobs to each line"
+    )
+
+
+def _total(value: Any) -> float:
+    """Return a log-probability, or the sum of those of the tokens of the first sample."""
+    while isinstance(value, list) and value and isinstance(value[0], list):
+        value = value[0]
+    tokens = value if isinstance(value, list) else [value]
+    if not tokens:  # a sum of nothing would be certainty
+        raise ValueError("it has the log-probabilities of no token")
+    return math.fsum(float(token) for token in tokens)
+
+
+def of_inspect(
+    path: pathlib.Path, log: Mapping[str, Any]
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Return the columns `confidence` or `score`, `correct`, `question` and `model`; and notes.
+
+    Args:
+      path: the path of the log, for messages.
+      log: its content; `samples` may be an iterator.
+    """
+    if not isinstance(log.get("eval"), Mapping) or "samples" not in log:
+        raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
+    rows: list[dict[str, Any]] = []
+    scorers: list[str] = []
+    left = 0
+    for number, sample in enumerate(log["samples"], start=1):
+        where = f"sample {number:,} of {path}"
+        with reading.guard(where, "an answer with a confidence", _ADVICE, library=True):
+            scores = sample.get("scores") or {}
+            scorers = scorers or list(scores)
+            score = scores[scorers[0]] if scores else {"value": None}
+            value = score["value"]
+            if value is None or value != value:  # NaN
+                left += 1
+                continue
+            row = {"correct": _CORRECT.get(value, value) if isinstance(value, str) else value}
+            row |= {"question": sample.get("id", number), "model": log["eval"].get("model", "")}
+            confidence = (score.get("metadata") or {}).get("confidence")
+            if confidence is None:
+                tokens = sample["output"]["choices"][0]["logprobs"]["content"]
+                rows.append(row | {"score": _total([token["logprob"] for token in tokens])})
+            else:
+                rows.append(row | {"confidence": confidence})
+    if not rows:
+        raise Unreadable(f"{path} has no samples with a score.")
+    notes = [f"{path}: {counted(left, 'sample')} without a score left out."] if left else []
+    if len(scorers) > 1:
+        first, *others = map(shown, scorers)
+        notes.insert(0, f"{path}: the scorer {first} is read, and not {listed(others)}.")
+    return rows, notes
+
+
+def archived(path: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:
+    """Read the answers of an archive, one member after the other, within bounds of their sizes."""
+    with reading.opened(path, "an evaluation log of Inspect") as file:
+        archive = reading.archive(file)
+        names = archive.namelist()
+        header = [name for name in ("header.json", "_journal/start.json") if name in names]
+        samples = [name for name in names if name.startswith("samples/") and name.endswith(".json")]
+        head = json.loads(archive.read(header[0])) if header and samples else {}
+        parsed = (json.loads(archive.read(name)) for name in samples)
+        return of_inspect(path, {"eval": head.get("eval"), "samples": parsed})
