@@ -270,15 +270,14 @@ def interpreted(names: Sequence[str], get: Callable[[int], Any], how: Request) -
 
 def _of_answers(columns: Columns, role: str) -> Predictions:
     """Read stated confidences, or scores, and whether the answers are right."""
-    _require(columns, role, "or score, if the number is no probability")
-    _require(columns, "correct", "1 where the answer is right, else 0")
+    _require(columns, role, "correct")
     kind = "score" if role == "scores" else "confidence"
     return Predictions(columns.numbers(role, finite=True), columns.cells("correct"), kind=kind)
 
 
 def _of_numbers(columns: Columns) -> Predictions:
     """Read a column or array that holds all numbers of a row, or the number of class 1."""
-    _require(columns, "labels", "the number or name of the right class")
+    _require(columns, "labels")
     other = columns.how.probabilities or "logits" not in columns
     role = "probabilities" if other and "probabilities" in columns else "logits"
     kind = "probabilities" if other else "logits"
@@ -343,7 +342,7 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
 def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
     """Read a column for each class."""
     how = columns.how
-    _require(columns, "labels", "the number or name of the right class")
+    _require(columns, "labels")
     places, names, kind = _class_columns(columns)
     scores = np.stack([columns.numbers(place) for place in places], axis=-1)
     words, notes = columns.texts("labels"), list[str]()
@@ -351,7 +350,7 @@ def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
         weights = columns.numbers("weights") if "weights" in columns else np.ones(len(words))
         used = {word for word, weight in zip(words, weights, strict=True) if weight > 0}
         if not used <= {*names} and all(whole(word) is not None for word in used):
-            raise _no_classes(columns)
+            raise _without(columns)
         left = [name for name in names if name not in used]
         # Probabilities of all columns that sum to 1 are those of classes.
         of_all = kind == "probabilities" and np.all(np.abs(scores.sum(axis=1) - 1) < 0.05)
@@ -395,7 +394,7 @@ def _class_columns(columns: Columns) -> tuple[list[int], list[str], str]:
         or {place: names[place] for place in free if columns.is_numeric(place)}
     )
     if not chosen:
-        raise _no_classes(columns)
+        raise _without(columns)
     if all(math.isnan(number(called)) for called in chosen.values()):
         return list(chosen), list(chosen.values()), kind
     first, order = how.first_label, sorted(chosen, key=lambda place: number(chosen[place]))
@@ -413,25 +412,22 @@ def _numbered(names: Sequence[str], start: int) -> str:
     return listed([f"{shown(name)} = {k}" for k, name in enumerate(names, start=start)])
 
 
-def _require(columns: Columns, role: str, what: str) -> None:
+def _require(columns: Columns, *roles: str) -> None:
     """Raise an error if there is no column of a role, or if it has no rows."""
-    path, names, name = columns.how.path, columns.names, _column_name(role)
-    if role in columns and not columns.cells(role).size:
-        raise Unreadable(f"{path} has no examples, only a header.")
-    if role not in columns:
-        way_out = f"add or rename a column {name}, {what}"
-        if len(names) == 1 and re.search(r"[\s|:]", names[0]):
-            way_out = "separate columns by commas, tabs or semicolons"
-        raise Unreadable(f"{path} has no column {name}; it has {listed(names)}: {way_out}.")
+    for role in roles:
+        if role not in columns:
+            raise _without(columns, _column_name(role))
+        if not columns.cells(role).size:
+            raise Unreadable(f"{columns.how.path} has no examples, only a header.")
 
 
-def _no_classes(columns: Columns) -> Unreadable:
-    """Make an error that names the missing columns of classes."""
-    kind = "probability" if columns.how.probabilities else "logit"
+def _without(columns: Columns, name: str = "logit_0") -> Unreadable:
+    """Make an error that names a missing column, and those of all kinds of files."""
     return Unreadable(
-        f"{columns.how.path} must have columns label, {kind}_0, {kind}_1, ...; it has"
-        f" {listed(columns.names)}.\nColumns may also be named by classes, where labels hold these"
-        " names."
+        f"{columns.how.path} has no column {name}; it has {listed(columns.names)}.\nGive columns"
+        " label, logit_0, logit_1, ... (or probability_0, ...; or label and names of classes that"
+        " are labels), or confidence,correct, or score,correct.\nSeparate columns by commas, tabs"
+        " or semicolons."
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import operator
 import pathlib
 from collections.abc import Sequence
 from typing import Any
@@ -45,7 +46,6 @@ def score_files(
     first_label: int = 0,
     name: Sequence[str] = (),
     calibrate: str | None = None,
-    cross_fit: int | None = None,
     criterion: Sequence[str] = ("nll",),
     per: str | None = None,
     **options: Any,
@@ -66,7 +66,6 @@ def score_files(
     """
     checks.one_of("interval", interval, INTERVALS)
     held_out = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
-    calibration.check_request(calibrate, held_out or None, cross_fit, criterion)
     if "" in (*predictions, *held_out, *compare):
         raise ValueError("the name of a file is empty: give the name, or leave the option out.")
     given = [file for each in predictions for file in read.files_of(each)]
@@ -110,7 +109,6 @@ def score_files(
         fit_on=evidence or None,
         groups=groups if groups is None or isinstance(groups, dict) else groups.reshape(-1),
         calibrate=calibration.registered(calibrate),
-        cross_fit=cross_fit,
         criterion=criterion,
         metrics=metrics or None,
         num_bins=bins,
@@ -142,13 +140,10 @@ def _named(files: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     ([('a/x.npz', 'ours'), ('b/y.npz', 'y')], [('a/x.csv', 'a/x.csv'), ('b/x.csv', 'b/x.csv')])
     """
     names: list[str] = []
-    paths = [pathlib.Path(file.split(",")[0]) for file, _ in files]
-    for short in ([path.stem for path in paths], [path.name for path in paths]):
-        names = [name or by_file for (_, name), by_file in zip(files, short, strict=True)]
+    for short in (operator.attrgetter("stem"), operator.attrgetter("name"), str):
+        names = [name or short(pathlib.Path(file.split(",")[0])) for file, name in files]
         if len({*names}) == len(names):
             break
-    else:
-        names = [name or file for file, name in files]
     again = [f"{name} (again)" if name in names[:k] else name for k, name in enumerate(names)]
     return [(file, name) for (file, _), name in zip(files, again, strict=True)]
 

@@ -228,11 +228,8 @@ def costs(name: str | None) -> np.ndarray | None:
         return None
     kind, advice = "a matrix of costs", "give a CSV file of numbers, a row per class, and no header"
     lines = reading.text(name, kind, advice).splitlines()  # NumPy would also open addresses
-    with reading.guard(name, kind, advice), warnings.catch_warnings(action="ignore"):
-        matrix = np.loadtxt(lines, delimiter=",", ndmin=2)
-        if not matrix.size:
-            raise ValueError("it is empty")
-        return matrix
+    with reading.guard(name, kind, advice, library=True), warnings.catch_warnings(action="error"):
+        return np.loadtxt(lines, delimiter=",", ndmin=2)
 
 
 def files_of(name: str) -> list[tuple[str, str]]:

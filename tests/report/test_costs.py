@@ -49,7 +49,7 @@ def test_costs_are_read_from_a_file(tmp_path):
         ):
             read.costs(str(file))
     file.write_text("\n")
-    with pytest.raises(ValueError, match=r"costs\.csv .*: it is empty"):
+    with pytest.raises(ValueError, match=r"costs\.csv .*contained no data"):
         read.costs(str(file))
 
 
