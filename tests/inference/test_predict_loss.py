@@ -1,6 +1,7 @@
 """Predictions of a loss from one network of cross-entropy."""
 
 import numpy as np
+import pytest
 
 from calib_jax import inference
 
@@ -37,3 +38,10 @@ def test_the_interval_of_the_temperature_is_that_of_repeated_samples():
         spread = np.std([value.value for value in values])
         stated = np.mean([value.deviation for value in values])
         assert 0.65 < stated / spread < 1.5
+
+
+def test_fewer_than_200_rows_are_said_to_be_few():
+    z, labels = network(200)
+    inference.predict_loss(z, labels, "cross_entropy")  # a warning would be an error
+    with pytest.warns(UserWarning, match="199 rows are few .* give 200 or more"):
+        inference.predict_loss(z[1:], labels[1:], "cross_entropy")

@@ -123,6 +123,18 @@ def test_matched_focal_has_a_predicted_temperature_of_1(factor, loss):
     np.testing.assert_allclose(population.temperature(again, labels), found.temperature, rtol=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("factor", "loss", "largest"), [(30.0, "focal", 20.0), (0.1, "inverse_focal", 2.0)]
+)
+def test_where_the_largest_gamma_does_not_suffice_the_temperature_says_so(factor, loss, largest):
+    z, labels = overfitted(factor, rows=300)
+    found = losses.matched_focal(z, labels)
+    assert (found.loss, found.gamma) == (loss, largest)
+    assert found.temperature > 1.05 if loss == "focal" else found.temperature < 0.95
+    again = population.predicted_logits(z, found.cross_entropy, loss, gamma=largest)
+    np.testing.assert_allclose(population.temperature(again, labels), found.temperature, rtol=1e-6)
+
+
 def test_an_unknown_option_is_named_with_its_loss_and_the_nearest():
     with pytest.raises(TypeError, match=r"'fl_gra' has no option 'gama' .*mean 'gamma'\?"):
         losses.population_minimizer("fl_gra", np.array([0.5, 0.5]), gama=2.0)
