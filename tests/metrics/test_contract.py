@@ -15,25 +15,19 @@ from calib_jax.metrics import contract
 from calib_jax.metrics.bins import BrierParts
 
 CATALOGUE = dict(metrics.catalogue())  # before a test adds one of its own
-every_metric = pytest.mark.parametrize("name", CATALOGUE)
 
 
-@every_metric
-def test_the_signature_and_the_docstring_are_those_of_the_declaration(name):
-    metric = metrics.named(name)
-    assert inspect.getdoc(metric).partition("\n")[0] in pydoc.plain(pydoc.render_doc(metric))
-    parameters = inspect.signature(metric).parameters
-    assert list(parameters) == ["logits", "labels", "weights", *metric.defaults()]
-    described = inspect.getdoc(metric)
-    for option in metric.defaults():
-        assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY
-        assert f"\n  {option}: " in described, option
-
-
-@every_metric
-def test_the_declaration_has_the_options_of_the_terms_and_of_the_value(name):
-    metric = metrics.named(name)
-    assert metric.defaults() == options_of(metric.prepare) | options_of(metric.finish)
+def test_the_signature_and_the_docstring_are_those_of_the_declaration():
+    for name in CATALOGUE:
+        metric = metrics.named(name)
+        assert inspect.getdoc(metric).partition("\n")[0] in pydoc.plain(pydoc.render_doc(metric))
+        parameters = inspect.signature(metric).parameters
+        assert list(parameters) == ["logits", "labels", "weights", *metric.defaults()], name
+        described = inspect.getdoc(metric)
+        for option in metric.defaults():
+            assert parameters[option].kind is inspect.Parameter.KEYWORD_ONLY, (name, option)
+            assert f"\n  {option}: " in described, (name, option)
+        assert metric.defaults() == options_of(metric.prepare) | options_of(metric.finish), name
 
 
 def test_a_variant_has_the_options_of_its_family_and_its_own_value():

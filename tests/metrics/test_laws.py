@@ -21,7 +21,6 @@ from tests.selection import some, some_of
 from . import assert_same, value_of
 
 CATALOGUE = dict(metrics.catalogue())
-every_metric = pytest.mark.parametrize("name", CATALOGUE)
 # One of a kind: a mean, bins of equal width and mass, classes, an order, and a curve.
 QUICK = {"nll", "ece", "adaptive_ece", "classwise_ece", "aurc", "reliability"}
 assert set(CATALOGUE) >= QUICK
@@ -110,31 +109,55 @@ def assert_nan(name, value):
             assert np.isnan(leaf).sum() > np.isnan(usual[field]).sum(), (field, leaf)
 
 
-@every_metric
-def test_merged_parts_are_the_whole(name):
+@jax.jit
+def stats_of_all(logits, labels, weights):
+    return metrics.stats_of(CATALOGUE, logits, labels, weights)
+
+
+@jax.jit
+def values_of_all(stats):
+    return metrics.values_of_stats(CATALOGUE, stats)
+
+
+def test_merged_parts_are_the_whole():
     """Whatever the order of the rows, the order of the parts and their grouping."""
     logits, labels = sample()
     weights = np.where(np.arange(60) < 20, 0, 1.5).astype(np.float32)
-    whole = value_of(CATALOGUE[name], logits, labels, weights)
+    whole = values_of_all(stats_of_all(logits, labels, weights))
     order = np.concatenate([np.arange(20), 20 + np.random.default_rng(1).permutation(40)])
     nothing, *others = [
-        stat_of(name, logits[rows], labels[rows], weights[rows]) for rows in np.split(order, 3)
+        jax.device_get(stats_of_all(logits[rows], labels[rows], weights[rows]))
+        for rows in np.split(order, 3)
     ]
-    for stat in (nothing + (others[0] + others[1]), (others[1] + nothing) + others[0]):
-        assert_same_value(name, CATALOGUE[name].value(stat), whole)
+    for stats in (nothing + (others[0] + others[1]), (others[1] + nothing) + others[0]):
+        merged = values_of_all(stats)
+        for name in CATALOGUE:
+            assert_same_value(name, merged[name], whole[name])
 
 
-@every_metric
-def test_weight_k_is_k_copies_and_weight_0_absence(name):
+def test_weight_k_is_k_copies_and_weight_0_absence():
     """Whatever label or logits there are where the weight is 0; with fewer rows than bins."""
     logits, labels = sample(8)
     copies = np.array([1, 2, 3, 0, 2, 1, 2, 1])
-    repeated = value_of(CATALOGUE[name], np.repeat(logits, copies, 0), np.repeat(labels, copies))
+    repeated = np.repeat(logits, copies, 0), np.repeat(labels, copies)
     absent = np.flatnonzero(copies == 0)
     logits[absent] = np.nan
     labels[absent] = np.resize(WRONG_LABELS, len(absent))
-    weighted = value_of(CATALOGUE[name], logits, labels, copies.astype(np.float32))
-    assert_same_value(name, weighted, repeated)
+    weighted = logits, labels, copies.astype(np.float32)
+    for name in QUICK:
+        actual, wanted = (value_of(CATALOGUE[name], *data) for data in (weighted, repeated))
+        assert_same_value(name, actual, wanted)
+    of_weights, of_copies = of_20_rows(up_to_20(*weighted), up_to_20(*repeated, np.ones(12)))
+    for name in CATALOGUE:
+        assert_same_value(name, of_weights[name], of_copies[name])
+
+
+def up_to_20(logits, labels, weights):
+    """Append rows of weight 0, with logits and labels that are none."""
+    more = 20 - len(labels)
+    logits = np.concatenate([logits, np.full((more, NUM_CLASSES), np.nan, np.float32)])
+    labels = np.concatenate([labels, np.resize(WRONG_LABELS, more)])
+    return logits, labels, np.concatenate([weights, np.zeros(more)]).astype(np.float32)
 
 
 @some_metrics
