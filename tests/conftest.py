@@ -27,7 +27,6 @@ import pytest
 
 from tests import annotations, programs
 from tests.programs import drop_many_programs
-from tests.selection import mark_many_cases
 
 if "calib_jax" in sys.modules:
     raise RuntimeError("calib_jax was imported before its annotations could be made to check.")
@@ -60,12 +59,6 @@ def pytest_configure(config: pytest.Config) -> None:
         os.environ["XLA_FLAGS"] = with_default("xla_backend_optimization_level", "0")
     if config.option.hypothesis_seed is None:
         config.option.hypothesis_seed = "0"
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark cases as slow before pytest selects by marks."""
-    mark_many_cases(items)
 
 
 def pytest_collection_finish() -> None:

@@ -8,7 +8,6 @@ import scipy.special
 from calib_jax.calibrators import bbq
 from tests.calibrators.members import problem
 from tests.calibrators.test_binned import questions
-from tests.selection import first_case
 
 CLASSES = pytest.mark.parametrize("num_classes", [2, 4])
 
@@ -58,7 +57,6 @@ def binnings(p, answer, weight, asked, per_bin):
     return np.average(predictions, axis=0, weights=scipy.special.softmax(scores))
 
 
-@first_case
 @CLASSES
 @pytest.mark.parametrize("per_bin", [False, True])
 def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):

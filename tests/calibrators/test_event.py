@@ -10,7 +10,6 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from calib_jax import calibrators, metrics
 from tests.calibrators.test_venn_abers import refitted
-from tests.selection import first_case
 
 STATED = ["bbq", "beta", "histogram", "isotonic", "platt", "venn_abers"]
 SCORED = ["histogram", "isotonic", "platt", "venn_abers"]
@@ -40,7 +39,6 @@ def fitted(name, kind):
     return params, calibrators.named(name).apply(params, given)
 
 
-@first_case
 @of_stated
 def test_an_event_is_class_1_of_two_classes(name):
     confidence, correct = answers()
@@ -98,7 +96,6 @@ def test_bins_of_scores_hold_equally_many_answers():
     np.testing.assert_allclose(calibrators.histogram.apply(params, near), wanted[9:11], atol=1e-5)
 
 
-@first_case
 @of_stated
 def test_weights_are_copies_and_compiled_fits_are_the_same(name):
     kind = "scored" if name in SCORED else "stated"

@@ -25,7 +25,7 @@ from calib_jax.data.formats import files
 from configs import losses as fragments
 from experiments.running import building, initial
 from tests.data import tiny, tiny_photographs
-from tests.selection import first_case, some
+from tests.selection import some
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
 NAMES = sorted(
@@ -350,7 +350,6 @@ def products(experiment):
     return [tuple(re.findall(r"\b(HIGH|HIGHEST)\b", line)) for line in lines]
 
 
-@first_case
 @pytest.mark.parametrize(
     ("precision", "expected"),
     [("float32", ("HIGHEST",) * 2), ("tensorfloat32", ("HIGH",) * 2), ("bfloat16", ())],

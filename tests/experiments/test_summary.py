@@ -18,7 +18,6 @@ from calib_jax.report import render
 from experiments.evaluation import streamed_scores
 from experiments.reports import comparison, run_report, seed_intervals, summary, summary_text
 from tests.experiments.processes import ROOT
-from tests.selection import first_case
 
 NUM_BINS = 10
 summarize = functools.partial(summary.summarize, baseline="a", num_bins=NUM_BINS, num_resamples=200)
@@ -165,7 +164,6 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
     assert line in json.loads((tmp_path / "sweep.json").read_text())["notes"][0]
 
 
-@first_case
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.usefixtures("texts_only")
 def test_equal_resamples_are_no_interval(seeds, tmp_path):

@@ -10,7 +10,6 @@ import scipy.special
 
 from calib_jax import inference, metrics
 from calib_jax.inference import gaps as class_gaps
-from tests.selection import first_case
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
@@ -82,7 +81,6 @@ def test_golden_numbers(model):
         assert bounds["ece"].floor == pytest.approx(0.154656, abs=0.002)
 
 
-@first_case
 @pytest.mark.parametrize("model", ["a", "b"])
 def test_draws_agree_with_all_outcomes(model):
     confidence = CONFIDENCE[model]

@@ -8,7 +8,6 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
-from tests.selection import first_case
 
 from .simulations import simulated, softmax
 
@@ -131,7 +130,6 @@ def ends_of_difference(runs_a, runs_b):
     return [value, value - reach(b, sign_b, a, sign_a), value + reach(a, sign_a, b, sign_b)]
 
 
-@first_case
 @pytest.mark.parametrize(("num_bins", "equal_mass"), [(5, False), (7, True)])
 def test_the_interval_of_an_ece_difference_against_loops(num_bins, equal_mass):
     """60 examples in 7 bins of equal mass: examples at the boundaries are split."""

@@ -21,7 +21,6 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from tests.selection import every_case
 
 from .references import probabilities
 
@@ -347,7 +346,6 @@ def value_and_gradient(case):
     return function(*arguments(case, case.dtype))
 
 
-@every_case
 @each("loss", "segmentation_loss")
 def test_loss(case):
     with jax.enable_x64(case.dtype == "float64"):

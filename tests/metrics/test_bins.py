@@ -8,7 +8,6 @@ import pytest
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
 from calib_jax.metrics.terms import ClassGaps, Columns, Predictions
-from tests.selection import first_case
 
 from . import value_of
 from .reference import logits_of, sample, top_label
@@ -123,7 +122,6 @@ def calibration_in_double_precision(logits, labels, num_bins=15):
     return np.abs(gap).sum() / len(labels), sums[-1] / count[-1]
 
 
-@first_case
 @pytest.mark.parametrize(("num_rows", "num_classes"), [(500_000, 2), (2**21 + 1, 2), (40_000, 600)])
 def test_sums_over_millions_of_rows_keep_their_digits(num_rows, num_classes):
     """A float32 sum of one row after the other has the mean .98 for confidences of .99."""

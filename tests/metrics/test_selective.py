@@ -8,7 +8,6 @@ import pytest
 
 from calib_jax import metrics
 from calib_jax.metrics.selective import ConfidentSet
-from tests.selection import first_case
 
 from . import assert_same, value_of
 from .reference import logits_of, sample, top_label
@@ -53,7 +52,6 @@ def test_the_area_is_the_mean_risk_over_all_coverages():
     np.testing.assert_allclose(actual, area(grouped) - area(perfect), atol=4e-6)
 
 
-@first_case
 @pytest.mark.parametrize("rows", [300, 1000, 3000])
 def test_areas_of_equal_scores_have_no_rounding_errors(rows):
     """A program that divides before it subtracts gives an AUROC of 0.49994 for 3,000 rows."""

@@ -14,7 +14,6 @@ import calib_jax
 from calib_jax import report
 from calib_jax.report import command
 from calib_jax.report.files import score_files
-from tests.selection import first_case
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -231,7 +230,6 @@ def program(tmp_path, start):
     return [sys.executable, "-c", start, tmp_path / "run.npz", "--resamples=20"]
 
 
-@first_case
 @pytest.mark.parametrize("module", ["score_command", "report.command"])
 @pytest.mark.parametrize("options", ["", "2>&1"])
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):

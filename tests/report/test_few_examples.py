@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 from calib_jax import report
-from tests.selection import first_case
 
 NOTE = "Fewer than 10 examples"
 
@@ -24,7 +23,6 @@ def notes(logits, labels, names, **options):
     return [line for line in str(scored).splitlines() if line.startswith(NOTE)]
 
 
-@first_case
 @pytest.mark.parametrize("name", ["mean_recall", "auroc", "average_precision", "mean_iou"])
 def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
     (note,) = notes(*sample(9), [name, "nll"])

@@ -9,7 +9,6 @@ import pytest
 
 from calib_jax.core.files import reading
 from calib_jax.report import read
-from tests.selection import every_case
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
 LABELS = np.array([2, 0, 1, 1])
@@ -115,7 +114,6 @@ TABLES = {
 }
 
 
-@every_case
 @pytest.mark.parametrize(
     ("content", "how", "numbers", "labels", "note"), TABLES.values(), ids=TABLES
 )

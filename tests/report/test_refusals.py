@@ -7,7 +7,6 @@ import pytest
 
 from calib_jax import report
 from calib_jax.report.read import read_models
-from tests.selection import every_case
 
 NUMBERS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0]])
 CHOICES = {"doc_id": 0, "filtered_resps": [[-1.0, "a"], [-2.0, "b"]]}
@@ -85,7 +84,6 @@ KINDS = [
 ]
 
 
-@every_case
 @pytest.mark.parametrize(("ending", "content", "message"), KINDS, ids=[*TABLES, *LINES])
 def test_a_text_that_cannot_be_read(tmp_path, ending, content, message):
     path = tmp_path / f"run.{ending}"
@@ -93,7 +91,6 @@ def test_a_text_that_cannot_be_read(tmp_path, ending, content, message):
     refused(path, message)
 
 
-@every_case
 @pytest.mark.parametrize(("arrays", "message"), ARRAYS.values(), ids=ARRAYS)
 def test_arrays_that_do_not_fit(tmp_path, arrays, message):
     path = tmp_path / "run.npz"
@@ -110,7 +107,6 @@ def refused(path, message):
     assert text.replace("\n", "").isprintable()
 
 
-@every_case
 @pytest.mark.parametrize(
     ("value", "weights"), [(np.nan, [1, 1, 1]), (1, [1, -1, 1]), (1, [0, 0, 0])]
 )
@@ -122,7 +118,6 @@ def test_values_are_judged_when_they_are_scored(tmp_path, value, weights):
         report.score_files(predictions=[str(tmp_path / "run.npz")])
 
 
-@every_case
 @pytest.mark.parametrize("name", ["none.npz", "run.txt", "alone.npy", "folder.csv", "text.csv"])
 def test_files_that_are_none(tmp_path, name):
     (tmp_path / "folder.csv").mkdir()

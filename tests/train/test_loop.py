@@ -22,7 +22,6 @@ from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import InMemory
 from calib_jax.train import log, loop
 from calib_jax.train.checkpoint import CHECKPOINTS
-from tests.selection import first_case
 from tests.train import tasks
 
 METRICS = {name: metrics.named(name) for name in ("error", "nll")}
@@ -269,7 +268,6 @@ def test_patience_ends_a_run(tmp_path):
     assert run(tmp_path, plan=plan, task=task).already
 
 
-@first_case
 @pytest.mark.parametrize("name", ["adafocal_seq_0", "adafocal_seq_1"])
 def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
     """Ten epochs of a network that says what the released one said on its validation data."""

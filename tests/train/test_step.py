@@ -8,7 +8,6 @@ import pytest
 
 from calib_jax import losses, metrics, train
 from tests.options import assert_recorded
-from tests.selection import first_case
 from tests.train import tasks
 
 CROSS_ENTROPY = losses.objective("cross_entropy")
@@ -237,7 +236,6 @@ def halves(key, keys, real, inputs, labels, axis_name):
     return 0.75 * inputs + 0.25 * roll(inputs), roll(labels), jnp.asarray(0.75)
 
 
-@first_case
 @pytest.mark.parametrize("name", ["cross_entropy", "brier", "dual_focal"])
 def test_mixing_takes_soft_labels_or_both_losses(name, x64):
     objective = losses.objective(name)
