@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from tests.metrics.test_predictions import among_classes, answers
+from tests.metrics.test_stated import among_classes, answers
 
 KEY = jax.random.key(0)
 
