@@ -154,7 +154,7 @@ def test_a_pretrained_folder_gets_a_new_last_layer(rename, tmp_path):
         models.read_bert(tmp_path)
 
 
-# The tests against the package need transformers and torch. CALIB_JAX_BERT names a pretrained folder
+# Tests against the package need transformers and torch. CALIB_JAX_BERT names a pretrained folder
 # (config.json, model.safetensors), such as MiniLM; without it one has random weights.
 OF_THE_PACKAGE = {
     **{"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4},
