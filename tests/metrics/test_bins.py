@@ -168,12 +168,14 @@ def equal_width(confidence, num_bins):
     return [np.flatnonzero(index == b) for b in range(num_bins)]
 
 
-def test_a_clipped_value_has_gradient_zero():
-    logits = np.log(np.array([[0.5, 0.5]] * 4, np.float32))
-    metric = metrics.debiased_rms_calibration_error
-    value, gradient = jax.value_and_grad(metric)(logits, np.array([0, 0, 1, 1]))
-    assert value == 0
-    np.testing.assert_array_equal(gradient, 0)
+def test_a_value_that_is_clipped_or_exactly_zero_has_gradient_zero():
+    metric = jax.value_and_grad(metrics.debiased_rms_calibration_error)
+    clipped = np.log(np.array([[0.5, 0.5]] * 4, np.float32))
+    exact = np.array([[200.0, 0.0]] * 4, np.float32)  # certain and right
+    for logits, labels in ((clipped, [0, 0, 1, 1]), (exact, [0, 0, 0, 0])):
+        value, gradient = metric(logits, np.array(labels))
+        assert value == 0
+        np.testing.assert_array_equal(gradient, 0)
 
 
 def test_bins_of_equal_width():
