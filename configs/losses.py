@@ -6,6 +6,7 @@ The comment before a row cites the source, and marks values that we chose becaus
 them. Because of gradient clipping, "sum" and "mean" differ by more than a factor of the rate.
 """
 
+import copy
 import difflib
 from typing import Any
 
@@ -184,4 +185,4 @@ def load(name: str) -> ConfigDict:
         near = difflib.get_close_matches(name, by_name, n=1)
         hint = f"; did you mean {near[0]!r}?" if near else f"; there are {', '.join(names())}."
         raise ValueError(f"no config for a loss {name!r}{hint}")
-    return ConfigDict(by_name[name])
+    return ConfigDict(copy.deepcopy(by_name[name]))  # the table's placeholders stay empty

@@ -194,14 +194,15 @@ def public_uses(source):
 
 
 def is_public(path):
-    """Check that a name exists and that its subpackage lists it."""
+    """Check that a name exists and that its subpackage exports it, be it listed or not."""
     _, subpackage, *names = path.split(".")
     if subpackage not in calib_jax.__all__:
         return False
     package = getattr(calib_jax, subpackage)
     if names[:1] == ["scikit_learn"]:  # a public file, which needs scikit-learn
         return names[1] in source_of_all("calibrators/scikit_learn.py")
-    return not names or (names[0] in package.__all__ and hasattr(package, names[0]))
+    exported = {*package.__all__, *getattr(package, "_UNLISTED", ())}
+    return not names or (names[0] in exported and hasattr(package, names[0]))
 
 
 def source_of_all(path):

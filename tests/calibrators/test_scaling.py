@@ -176,7 +176,9 @@ def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
         assert actual.state.nll_after <= actual.state.nll_before
         if wanted:
             slope, terms = slope_at(size / float(actual.temperature), *problem)
-            assert abs(slope) <= 64 * eps * terms, (scale, case)
+            # The square of 1e-30 is below the least float32.
+            digits = 64 if scale > 1e-20 else 512
+            assert abs(slope) <= digits * eps * terms, (scale, case)
 
 
 def test_an_impossible_class_is_no_class():

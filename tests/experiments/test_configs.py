@@ -398,6 +398,9 @@ def test_every_option_can_be_overridden():
 def test_fragments_are_not_shared():
     fragments.load("focal").options.gamma = 7.0
     assert fragments.load("focal").options.gamma != 7.0
+    fragments.load("flsc531").options.milestones = (3, 7)
+    assert fragments.load("flsc531").options.milestones is None
+    assert fragments.load("flsc532").options.milestones is None
 
 
 def test_unknown_loss_names_the_near_one():

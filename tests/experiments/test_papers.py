@@ -67,7 +67,9 @@ def test_the_effect_of_a_verdict_is_that_of_its_records(name):
     effects = [effect for effect, *_ in found.points.values()]
     effects += [100 * value.value for value in found.values.values()]
     sign = -1 if "minus the margin" in verdict.measured else 1
-    assert any(sign * e == pytest.approx(float(verdict.effect), rel=1e-3) for e in effects)
+    # Records in float16, of which some hold the confidence alone, move an effect by .01 points.
+    stated = pytest.approx(float(verdict.effect), rel=1e-3, abs=0.02)
+    assert any(sign * effect == stated for effect in effects)
     assert found.state == verdict.state or verdict.state == "undecided"
 
 

@@ -399,7 +399,7 @@ def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path
     [
         (1.5, r"is 1.56: FL-4.9 would bring it to 1. FL-3 would .* 1.17, and be 3 points under"),
         (1.0, "is 1.04: .* FL-3 would .* points under"),
-        (0.7, r"is .73: inverse FL-0.\d would bring it to 1. FL-3 would .* points under"),
+        (0.7, r"is 0.73: even inverse FL-2.0 would leave it at 0.98. FL-3 would .* points under"),
         (60.0, "is 62.30: even FL-20.0 would leave it at .*confident"),
     ],
 )
