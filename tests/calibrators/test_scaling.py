@@ -146,7 +146,9 @@ def slope_at(b, logits, labels, weights):
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
     eps = np.finfo(dtype).eps
-    for case, scale in enumerate(s for s in SCALES for _ in range(3)):
+    # Squares of the logits have to be numbers of the dtype.
+    scales = [s for s in SCALES if dtype is np.float64 or 1e-18 < s < 1e18]
+    for case, scale in enumerate(s for s in scales for _ in range(3)):
         random = np.random.default_rng(case)
         logits = (scale * random.standard_normal((24, 3))).astype(dtype)
         labels = kind(logits, random)
@@ -176,9 +178,7 @@ def test_the_data_decide_whether_there_is_an_optimum(kind, dtype, x64):
         assert actual.state.nll_after <= actual.state.nll_before
         if wanted:
             slope, terms = slope_at(size / float(actual.temperature), *problem)
-            # The square of 1e-30 is below the least float32.
-            digits = 64 if scale > 1e-20 else 512
-            assert abs(slope) <= digits * eps * terms, (scale, case)
+            assert abs(slope) <= 64 * eps * terms, (scale, case)
 
 
 def test_an_impossible_class_is_no_class():
