@@ -230,8 +230,7 @@ def program(tmp_path, start):
     return [sys.executable, "-c", start, tmp_path / "run.npz", "--resamples=20"]
 
 
-@pytest.mark.parametrize("module", ["score_command", "report.command"])
-@pytest.mark.parametrize("options", ["", "2>&1"])
+@pytest.mark.parametrize(("module", "options"), [("score_command", ""), ("report.command", "2>&1")])
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):
     start = f"import sys; from calib_jax.{module} import main; sys.exit(main())"
     command = shlex.join(map(str, program(tmp_path, start)))
