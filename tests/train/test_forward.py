@@ -9,7 +9,6 @@ import pytest
 
 from calib_jax import losses, models, train
 from calib_jax.train.forward import EDGES
-from tests.selection import first_case
 
 NETWORK = models.mlp(num_classes=4, hidden=(7,))
 
@@ -123,7 +122,6 @@ def case(weights):
     return x, labels, jnp.asarray(weights), variables
 
 
-@first_case
 @pytest.mark.parametrize("name", ["focal", "bsce_gra", "adafocal"])
 def test_norms_are_those_of_every_example_alone(name, x64):
     x, labels, weights, variables = case([1.0, 2.0, 0.0, 1.0, 1.0])
