@@ -207,11 +207,6 @@ def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
     assert notes == [f"{path}: the filter strict-match is read, and not flexible-extract."]
     save(confidence=0.5)
     assert read(path)[0].kind == "confidence"
-    save()
-    with pytest.raises(
-        ValueError, match="no confidence, which lm-evaluation-harness does not save"
-    ):
-        read(path)
 
 
 def inspect_log(**more):
@@ -259,9 +254,3 @@ def test_logs_of_inspect(tmp_path, ending):
     model, notes = read(path)
     assert (model.kind, model.logits.tolist()) == ("score", [-0.75, -1.0, -0.75, -1.0, -0.75])
     assert notes[0] == f"{path}: the scorer match is read, and not other."
-
-
-def test_clusters_that_are_no_column_are_refused(tmp_path):
-    path = write(tmp_path / "a.csv", "confidence,correct,document", [0.5, 0.6], [1, 0], "xy")
-    with pytest.raises(ValueError, match=r"a\.csv has no column or array called 'doc'"):
-        report.score_files(predictions=[path], clusters="doc", **QUICK)

@@ -1,13 +1,11 @@
 """Files of predictions: what is taken under which name, and what is refused in one sentence."""
 
 import json
-import struct
 import zipfile
 
 import numpy as np
 import pytest
 
-from calib_jax.core.files import reading
 from calib_jax.report import read
 
 LOGITS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0], [2.0, 1.0, 0.0]])
@@ -108,6 +106,34 @@ TABLES = {
     "one number": ("label,logit_cat\n1,2.5\n0,1", {}, [[2.5], [1]], [1, 0], "class cat = 1."),
     "logits": ("label,logit_0,prob_1\n1,2.5,0.75", {}, [[2.5]], [1], "ignored: prob_1."),
     "wanted": ("label,logit_0,prob_1\n1,2.5,0.75", ALL, [[0.75]], [1], "ignored: logit_0."),
+    "beside": (
+        "label,cat,dog,epoch,example_id\ncat,2,1,7,104\ndog,0,1,7,230",
+        {},
+        [[2, 1], [0, 1]],
+        [0, 1],
+        "cat = 0, dog = 1.",
+    ),
+    "sum": (
+        "label,a,b,c\na,.7,.2,.1\nb,.1,.5,.4",
+        ALL,
+        [[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]],
+        [0, 1],
+        "c = 2.",
+    ),
+    "words": (
+        "label,a,b,seen\na,2,1,True\na,0,1,False",
+        {},
+        [[2, 1], [0, 1]],
+        [0, 0],
+        "ignored: seen.",
+    ),
+    "commas": (
+        ",,\nlabel,logit_0,logit_1\n1,2.5,0\n,,\n , , \n,\n0,1,2",
+        {},
+        [[2.5, 0], [1, 2]],
+        [1, 0],
+        "",
+    ),
     "percent": ("label,probability\n1,75\n0,30", {}, [0.75, 0.3], [1, 0], "divided by 100."),
     "signs": ("label,probability\n1,75%\n0,0.5%", {}, [0.75, 0.005], [1, 0], ""),
     "tabs": ("\nlabel\tlogit_0\tlogit_1\n1\t2.5\t0\n\t\t", {}, [[2.5, 0]], [1], ""),
@@ -125,13 +151,11 @@ def test_a_table_means(tmp_path, content, how, numbers, labels, note):
     assert not note or contents.notes[0].endswith(note)
 
 
-def test_probabilities_are_read_where_they_are_named_or_wanted(tmp_path):
-    both = {"logits": LOGITS, "probabilities": np.full((4, 3), 1 / 3)}
-    assert read.read_predictions(npz_file(tmp_path, **both)).kind == "logits"
-    wanted = read.read_predictions(npz_file(tmp_path, **both), probabilities=True)
+def test_probabilities_of_arrays_are_read_where_they_are_wanted(tmp_path):
+    file = npz_file(tmp_path, probabilities=np.full((4, 3), 1 / 3))
+    assert read.read_predictions(file).kind == "logits"
+    wanted = read.read_predictions(file, probabilities=True)
     assert (wanted.kind, wanted.logits.max()) == ("probabilities", 1 / 3)
-    name = csv_file(tmp_path, "label,probability", "1,0.75")
-    assert read.read_predictions(name).kind == "probabilities"
 
 
 def test_labels_of_arrays_may_run_from_one(tmp_path):
@@ -158,34 +182,6 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
     refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
     contents = read.read_predictions(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
     assert contents.labels.tolist() == [2, 0, 1, -1]
-
-
-def header(shape):
-    """Write the header of an .npy file by hand."""
-    text = f"{{'descr': '<f8', 'fortran_order': False, 'shape': {shape}, }}".encode()
-    return b"\x93NUMPY\x01\x00" + struct.pack("<H", len(text)) + text
-
-
-BROKEN = {"giant": header((10**12,)), "negative": header((-4, 3)), "nested": header("(" * 5000)}
-
-
-@pytest.mark.parametrize("kind", BROKEN)
-def test_headers_that_lie(tmp_path, kind):
-    path = tmp_path / "run.npz"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
-        file.writestr("logits.npy", BROKEN[kind] + bytes(32))
-    np.save(tmp_path / "labels.npy", LABELS)
-    with zipfile.ZipFile(path, "a") as file:
-        file.write(tmp_path / "labels.npy", "labels.npy")
-    refused(path, "cannot be read as a file of predictions")
-    (tmp_path / "logits.npy").write_bytes(BROKEN[kind] + bytes(32))
-    refused(f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}", "cannot be read as a file")
-
-
-def test_an_archive_that_expands_a_thousand_times_is_refused(tmp_path, monkeypatch):
-    monkeypatch.setattr(reading, "_EXPANDED", 10**6)
-    np.savez_compressed(tmp_path / "run.npz", logits=np.zeros((10**5, 3)), labels=np.zeros(10**5))
-    refused(tmp_path / "run.npz", "expand to 3,200,")
 
 
 def test_columns_of_parquet(tmp_path):
@@ -284,3 +280,20 @@ def test_names_of_classes_may_contain_other_separators(tmp_path, first, mark, ot
     if mark == "\t":  # tabs need no quotes
         path.write_text("\n".join(map(mark.join, cells)).replace('"', ""))
         assert read.read_predictions(str(path)).class_names == tuple(names)
+
+
+def test_probabilities_in_whole_numbers_are_read(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        "\n".join(f'{{"label": 0, "probabilities": {p}}}' for p in ([75, 25], [30, 70]))
+    )
+    expected = [[0.75, 0.25], [0.3, 0.7]]
+    np.testing.assert_allclose(read.read_predictions(str(path)).logits, expected)
+    path.write_text('{"label": 1, "probabilities": [0, 1]}')
+    assert read.read_predictions(str(path)).logits.tolist() == [[0, 1]]
+
+
+def test_answers_beside_a_confidence_may_be_texts(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"answers": {"a": "Paris"}, "confidence": 0.5, "correct": 1}')
+    assert read.read_predictions(str(path)).logits.tolist() == [0.5]

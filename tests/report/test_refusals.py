@@ -10,6 +10,8 @@ from calib_jax.report.read import read_models
 
 NUMBERS = np.array([[0.5, -1.0, 2.0], [1.5, 0.25, -3.0], [0.0, 4.0, 1.0]])
 CHOICES = {"doc_id": 0, "filtered_resps": [[-1.0, "a"], [-2.0, "b"]]}
+HEAD = "label,logit_0,logit_1\n"
+STATED = "confidence,correct\n"
 # The content of a table and of a line of JSON, and what the sentence says.
 TABLES = {
     "no label": (
@@ -19,64 +21,68 @@ TABLES = {
     "other name": ("target_class,a\n1,2\n", "no column label; it has target_class, a"),
     "empty": ("", "it is empty"),
     "commas alone": (",,\n\n,,\n", "it is empty"),
-    "no rows": ("label,logit_0,logit_1\n", "no examples, only a header"),
-    "short row": ("label,logit_0,logit_1\n0,1,2\n1,2\n", "logit_1 .* row 2 has ''"),
-    "blank label": ("label,logit_0,logit_1\n0,1,2\n,1,2\n", "label '' of .*example 1"),
-    "long row": ("label,logit_0,logit_1\n0,1,2,3\n", "header .* does not match length of data"),
-    "later long row": ("label,logit_0\n0,1\n0,1,2\n", "Expected 2 fields in line 3, saw 3"),
-    "text": ("label,logit_0,logit_1\n0,1,2\n1,x,2\n", "column logit_0 of .* row 2 has 'x'"),
-    "underscore": ("label,logit_0,logit_1\n0,1_0,2\n", "row 1 has '1_0'"),
+    "no rows": (HEAD, "no examples, only a header"),
+    "short row": (HEAD + "0,1,2\n1,2\n", "logit_1 .* row 2 has ''"),
+    "blank label": (HEAD + "0,1,2\n,1,2\n", "label '' of .*example 1"),
+    "long row": (HEAD + "0,1,2,3\n", "header .* does not match length of data"),
+    "later long row": (HEAD + "0,1,2\n0,1,2,3\n", "Expected 3 fields in line 3, saw 4"),
+    "text": (HEAD + "0,1,2\n1,x,2\n", "column logit_0 of .* row 2 has 'x'"),
+    "underscore": (HEAD + "0,1_0,2\n", "row 1 has '1_0'"),
     "decimal comma": ("label;logit_0;logit_1\n0;1,5;2\n", "has '1,5': write decimals with a point"),
-    "unknown class": (
-        "label,logit_cat,logit_dog\nfish,1,2\n",
-        "label fish of .*example 0, .* none of cat, dog",
-    ),
-    "bare classes": (
-        "label,cat,dog\n1,1,2\n",
-        "no column logit_0; it has label, cat, dog.*label, logit_0",
-    ),
+    "unknown class": ("label,logit_cat,logit_dog\nfish,1,2\n", "fish of .*example 0, .* cat, dog"),
+    "bare classes": ("label,cat,dog\n1,1,2\n", "no column logit_0; it has label, cat, dog"),
     "duplicate": ("label,logit_0,logit_0\n0,1,2\n", "'logit_0' and 'logit_0' may both .*keep one"),
     "two labels": ("label,Labels,logit_0\n0,0,1\n", "may both be the label: keep one"),
     "gap": ("label,logit_0,logit_2\n0,1,2\n", "number all classes from 0"),
     "only class 0": ("label,probability_0\n0,1\n", "number all classes from 0"),
     "other columns": ("pred_a,target,pred_b\n1,0,2\n", "no column logit_0; it has pred_a"),
     "one name": ("label,logit_cat\ndog,2.5\n", "label dog of .*none of cat"),
-    "label": (
-        "label,logit_0,logit_1\n0,1,2\n7,1,2\n",
-        r"label 7 of .*example 1, .* 2 classes 0 to 1",
-    ),
-    "beyond 64 bits": (f"label,logit_0,logit_1\n{10**30},1,2\n", "label 10+ of .*example 0"),
-    "from 1": ("label,logit_0,logit_1\n1,1,2\n2,1,2\n", "from 1 to 2: give --first_label=1"),
+    "label": (HEAD + "0,1,2\n7,1,2\n", r"label 7 of .*example 1, .* 2 classes 0 to 1"),
+    "beyond 64 bits": (HEAD + f"{10**30},1,2\n", "label 10+ of .*example 0"),
+    "from 1": (HEAD + "1,1,2\n2,1,2\n", "from 1 to 2: give --first_label=1"),
     "quote": ('label,logit_0,logit_1,group\n0,1,2,"a\n1,1,2,b\n', "EOF inside string"),
     "separator": ("label|logit_0\n1|2\n", "it has label|logit_0.*Separate columns by commas"),
     "no outcome": ("confidence,answer\n.5,1\n", "has no column correct; it has confidence, answer"),
     "no confidence": ("correct,answer\n1,1\n", "has no column confidence; .*or score,correct"),
-    "grades": ("confidence,correct\n7,1\n", "7 to 7.* name the column score"),
-    "negative": ("confidence,correct\n-3,1\n", r"are outside \[0, 1\]"),
-    "half right": ("confidence,correct\n.5,.5\n", "correct .5 of .*example 0, .*true or false"),
-    "empty cell": ("confidence,correct\n,1\n", "must hold finite numbers: row 1 has ''"),
+    "grades": (STATED + "12,1\n20,1\n5,0\n", "5 to 20.* name the column score"),
+    "mixed": (
+        STATED + "0.8,1\n85,1\n90,0\n70,1\n",
+        "1 of 4 are between 0 and 1: fractions and perc",
+    ),
+    "negative": (STATED + "-3,1\n", r"are outside \[0, 1\]"),
+    "half right": (STATED + ".5,.5\n", "correct .5 of .*example 0, .*true or false"),
+    "empty cell": (STATED + ",1\n", "must hold finite numbers: row 1 has ''"),
     "two near names": ("confidence,correct,question_id,question_no\n.5,1,a,b\n", "may both be"),
     "escapes": ("label,\x1b[2J,b\nx,1,2\n", r"\\x1b\[2J"),
 }
+GENERATED = {"doc_id": 0, "resps": [["4"]], "filtered_resps": ["4"], "exact_match": 1}
 LINES = {
     "no JSON": ('{"label": 0', "line 1 of .* a JSON object: Expecting"),
     "no object": ("[1]", "give one JSON object for each"),
     "one option": ('{"probabilities": {"a": 1}, "label": "a"}', "give two numbers or more"),
-    "no option": (
-        '{"probabilities": {"a": 0.5, "b": 0.5}, "label": "c"}',
-        "none of its options: a, b",
-    ),
+    "no option": ('{"probabilities": {"a": 0.5, "b": 0.5}, "label": "c"}', "its options: a, b"),
     "no target": (json.dumps(CHOICES | {"target": "7"}), "is none of its choices"),
     "no scored sample": ('{"resps": [["4"]], "filtered_resps": ["4"]}', "has no exact_match"),
     "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of line 1 again"),
+    "no token": (json.dumps(GENERATED | {"logprobs": []}), "log-probabilities of no token"),
+    "no number": (
+        json.dumps(GENERATED),
+        "no confidence, which lm-evaluation-harness does not save",
+    ),
 }
+NAMES = {"labels": ["a", "b", "a"]}
 ARRAYS = {
     "rows": ({"labels": [0, 1]}, r"labels of .* must have shape \(3,\)"),
+    "one label": ({"labels": 1}, r"labels of .* must have shape \(3,\)"),
     "fractions": ({"labels": [0.5, 1, 2]}, "label 0.5 of .*example 0"),
-    "names": ({"labels": ["a", "b", "a"]}, "label a of .*none of the 3 classes 0 to 2"),
+    "names": (NAMES, "label a of .*none of the 3 classes 0 to 2"),
     "integers": ({"logits": NUMBERS.astype(int)}, "must be floating point"),
     "pickle": ({"groups": np.array([{}] * 3)}, "pickled objects, which are never read"),
     "weights": ({"weights": np.ones((3, 2))}, r"weights of .* must have shape \(3,\)"),
+    "few names": ({"class_names": ["a", "b"]}, "2 class names and 3 classes"),
+    "numbers": ({"class_names": [1, 2, 3]}, "class_names of .* must be one text for each class"),
+    "no name": ({**NAMES, "class_names": ["a", "c", "d"]}, "label b of .*example 1"),
+    "same names": ({**NAMES, "class_names": ["a", "a", "b"]}, "no two classes of one name"),
 }
 KINDS = [
     *(("csv", content, message) for content, message in TABLES.values()),
@@ -124,6 +130,19 @@ def test_files_that_are_none(tmp_path, name):
     (tmp_path / "text.csv").write_text("label,cat,Äffchen\n0,1,2\n", encoding="latin-1")
     with pytest.raises((ValueError, FileNotFoundError), match=name):
         read_models(str(tmp_path / name))
+
+
+@pytest.mark.parametrize("value", [10**400, {"a": [1]}, [[None]], "x"])
+@pytest.mark.parametrize("key", ["logprobs", "filtered_resps", "resps", "metrics", "arguments"])
+def test_any_json_in_a_sample_is_read_or_refused_in_a_sentence(tmp_path, key, value):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps(GENERATED | {"logprobs": [-1.0], key: value}))
+    error = "a.jsonl"
+    try:
+        read_models(str(path))
+    except ValueError as raised:
+        error = str(raised)
+    assert "a.jsonl" in error
 
 
 def test_a_long_question_takes_no_memory(tmp_path):

@@ -285,3 +285,25 @@ def test_lines_of_text_are_no_longer_than_the_terminal():
     table = [["metric", "A", "bins"], ["error", ".1", ""], ["ece", ".2", "15"]]
     first, second = "metric  A\nerror   .1\nece     .2", "metric  bins\nece     15"
     assert render.aligned(table, 12) == f"{first}\n\n{second}"
+
+
+def test_a_report_replaces_its_own_files_alone(tmp_path):
+    random = np.random.default_rng(0)
+    scored = report.score(
+        random.standard_normal((30, 3)),
+        random.integers(3, size=30),
+        metrics=["accuracy"],
+        num_resamples=20,
+    )
+    (tmp_path / ".mine.old.partial").mkdir()
+    (tmp_path / ".mine.old.partial" / "work.txt").write_text("work")
+    scored.save(tmp_path)
+    scored.save(tmp_path)  # its own files
+    assert (tmp_path / ".mine.old.partial" / "work.txt").read_text() == "work"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.md").write_text("my thesis")
+    with pytest.raises(ValueError, match=r"report\.md is a file that no report wrote"):
+        scored.save(other)
+    assert [path.name for path in other.iterdir()] == ["report.md"]
+    assert (other / "report.md").read_text() == "my thesis"
