@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, NamedTuple
 
 import flax.linen as nn
-import flax.nnx as nnx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -258,8 +257,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     """Build the network; batch norm reduces its statistics over all devices."""
     name = config.model.name
     factory = imports.named("network", name, models.catalogue())
-    is_nnx = isinstance(factory, type) and issubclass(factory, nnx.Module)
-    known = options_of(factory.__init__ if is_nnx else factory)
+    known = options_of(_with_signature(factory))
     options = {**config.model.options, "num_classes": num_classes}
     if "axis_name" in known:
         options["axis_name"] = train.AXIS
@@ -273,8 +271,9 @@ def network(config: ConfigDict, num_classes: int) -> Any:
                 f" has none: leave {switch} at {default}."
             )
         options[option] = config[switch]
-    if "rngs" not in known and not is_nnx:
+    if "rngs" not in known and _with_signature(factory) is factory:
         return _built("network", name, factory, options, nn.Module)
+    from flax import nnx  # takes half a second
 
     def make(rngs: nnx.Rngs) -> nnx.Module:
         return _built("network", name, factory, options | {"rngs": rngs}, nnx.Module)
@@ -282,12 +281,18 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     return train.NnxFactory(make)
 
 
+def _with_signature(factory: Callable[..., Any]) -> Callable[..., Any]:
+    """Return `__init__` for a class of nnx, whose own signature is lost; else the factory."""
+    classes = factory.__mro__ if isinstance(factory, type) else ()
+    is_nnx = any(base.__module__.startswith("flax.nnx.") for base in classes)
+    return factory.__init__ if is_nnx else factory
+
+
 def _built(
     kind: str, name: str, factory: Callable[..., Any], options: Mapping[str, Any], expected: type
 ) -> Any:
     """Call a factory with its options, and validate the options and the type of the result."""
-    is_nnx = isinstance(factory, type) and issubclass(factory, nnx.Module)
-    function = factory.__init__ if is_nnx else factory
+    function = _with_signature(factory)
     parameters = inspect.signature(function).parameters
     unknown = {key: value for key, value in options.items() if key not in parameters}
     check_options(name, function, unknown)
