@@ -214,23 +214,31 @@ def whole(word: str) -> int | None:
     return int(value) if float(value).is_integer() else None
 
 
-def place_of(label: str, names: Sequence[str], size: int, first_label: int = 0) -> int:
+def places_of(names: Sequence[str]) -> dict[Any, int]:
+    """Return the places of classes or options by their names, in any case, and what words mean."""
+    places: dict[Any, int] = {}
+    folded = [name.strip().lower() for name in names]
+    for keys in (names, folded, map(_WORDS.get, folded)):
+        for place, key in enumerate(keys):
+            if key not in ("", None):
+                places.setdefault(key, place)
+    return places
+
+
+def place_of(label: str, places: Mapping[Any, int], size: int, first_label: int = 0) -> int:
     """Return which of several classes or options a label means, by name or number; -1 if none.
 
-    >>> place_of("Dog", ["cat", "dog"], 2), place_of("1", [], 2), place_of("true", ["yes", "no"], 2)
-    (1, 1, 0)
+    >>> place_of("Dog", {"cat": 0, "dog": 1}, 2), place_of("1", {}, 2)
+    (1, 1)
+    >>> place_of("true", places_of(["no", "yes"]), 2)
+    1
     """
-    folded = [name.strip().lower() for name in names]
-    for name, known in ((label, names), (label.lower(), folded)):
-        if name and name in known:
-            return known.index(name)
+    word = label.lower()
+    for key in (label, word, _WORDS.get(word)):
+        if key in places:
+            return places[key]
     value = whole(label)
-    if value is None:
-        return -1
-    meant = [_WORDS.get(name) for name in folded]
-    if label.lower() in _WORDS and value in meant:  # false is no
-        return meant.index(value)
-    return value - first_label if 0 <= value - first_label < size else -1
+    return value - first_label if value is not None and 0 <= value - first_label < size else -1
 
 
 def interpreted(names: Sequence[str], get: Callable[[int], Any], how: Request) -> list[Predictions]:
@@ -245,11 +253,10 @@ def interpreted(names: Sequence[str], get: Callable[[int], Any], how: Request) -
     prefixed = any("_" in name and _PREFIXED.fullmatch(name) for name in names)
     value = "scores" if "scores" in columns and "confidences" not in columns else "confidences"
     stated = [role for role in (value, "correct") if role in columns]
-    if prefixed:
-        made = _of_classes(columns, prefixed)
-    elif "logits" in columns or "probabilities" in columns:
+    stated_alone = stated not in ([], ["scores"]) and "labels" not in columns
+    if not prefixed and ("logits" in columns or "probabilities" in columns):
         made = _of_numbers(columns)
-    elif len(stated) == 2 or (stated not in ([], ["scores"]) and "labels" not in columns):
+    elif not prefixed and (len(stated) == 2 or stated_alone):
         made = _of_answers(columns, value)
     else:
         made = _of_classes(columns, prefixed)
@@ -260,12 +267,10 @@ def interpreted(names: Sequence[str], get: Callable[[int], Any], how: Request) -
         groups = {how.per or "group": made.groups, "type": columns.ids("types")}
         groups["options"] = np.sum(~np.isnan(made.logits), axis=-1)
         made = made._replace(groups={k: each for k, each in groups.items() if each is not None})
-    models = objects(columns.texts("models") or [""] * len(made.labels))
+    models = objects(columns.texts("models"))
     made = made._replace(notes=(*columns.notes(), *made.notes))
-    return [
-        _in_fractions(made.rows(models == model)._replace(model=model), how)
-        for model in dict.fromkeys(models)
-    ]
+    parts = [made.rows(models == name)._replace(model=name) for name in dict.fromkeys(models)]
+    return [_in_fractions(part, how) for part in parts or [made]]
 
 
 def _of_answers(columns: Columns, role: str) -> Predictions:
@@ -313,7 +318,8 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
         numbers = [number(str(value)) for value in cell] if isinstance(cell, list) else []
         names = list(map(str, range(len(numbers)) if names is None else names))
         rows.append(dict(zip(names, numbers, strict=False)))
-        right.append(place_of(label, names, len(names), how.first_label))
+        places = {label: names.index(label)} if label in names else places_of(names)
+        right.append(place_of(label, places, len(names), how.first_label))
         where = f"row {len(rows):,} of {how.path} has"
         if not 2 <= len(names) == len(rows[-1]) == len(numbers) or any(map(math.isnan, numbers)):
             raise Unreadable(
@@ -345,8 +351,9 @@ def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
     _require(columns, "labels")
     places, names, kind = _class_columns(columns)
     scores = np.stack([columns.numbers(place) for place in places], axis=-1)
-    words, notes = columns.texts("labels"), list[str]()
+    notes = list[str]()
     if names and not prefixed:
+        words = columns.texts("labels")
         weights = columns.numbers("weights") if "weights" in columns else np.ones(len(words))
         used = {word for word, weight in zip(words, weights, strict=True) if weight > 0}
         if not used <= {*names} and all(whole(word) is not None for word in used):
@@ -465,9 +472,9 @@ def _from_zero(
     labels = made.labels.reshape(-1)
     present = np.full(labels.size, True) if made.weights is None else made.weights.reshape(-1) > 0
     if labels.dtype.kind not in "biuf":
-        words = texts(labels)
-        places = {word: place_of(word, names, num_classes, first) for word in {*words}}
-        labels = np.array([places[word] for word in words]) + first
+        places = places_of(names)
+        words = [place_of(word, places, num_classes, first) for word in texts(labels)]
+        labels = np.array(words) + first
     inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
     for row in np.flatnonzero(present & ~inside)[:1]:
         label = shown(str(made.labels.flat[row])) or "''"
