@@ -1,11 +1,12 @@
-"""For which model a calibrator is fitted, on which file, and whether the fit has an optimum."""
+"""Fits: for which model and on what, whether they have an optimum, and what they minimize."""
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 
-from calib_jax import report
-from calib_jax.report import results as render
+from calib_jax import calibrators, metrics, report
+from calib_jax.report import calibrate, read, results
 from calib_jax.report.files import score_files
 
 
@@ -64,7 +65,7 @@ def test_every_model_is_calibrated_by_its_own_file(files):
     text = str(result)
     for fit in fits:
         assert f"80 other examples of {fit}" in text
-        assert fit in render.as_markdown(result)
+        assert fit in results.as_markdown(result)
     with pytest.raises(ValueError, match="80 of 80 scored examples"):
         scored(models, [files["val_a"], files["a"]])
 
@@ -137,7 +138,7 @@ def test_a_fit_without_an_optimum_is_named_and_has_no_p_value(separable):
 
 
 def test_every_page_says_that_a_fit_did_not_converge(separable):
-    for page in (render.as_model_card(separable), render.as_text(separable, explained=True)):
+    for page in (results.as_model_card(separable), results.as_text(separable, explained=True)):
         assert f"T = {separable.calibrator['params']['temperature']:.4g} (no_optimum)" in page
         assert "temperature (no_optimum)" in page
         assert "the fit did not converge or is no optimum (no_optimum)" in page
@@ -160,3 +161,191 @@ def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
     models = [rounded("a.csv", 3, 0), rounded("b.csv", 40, 0)]
     result = scored(models, [rounded("val.csv", 3, 1)], probabilities=True)
     assert [*result.calibrators] == ["temperature"]
+
+
+CRITERIA = ["nll", "ece", "adaptive_ece:0.01"]
+
+
+def overconfident(seed, num_rows=60):
+    """Return overconfident logits and labels."""
+    random = np.random.default_rng(seed)
+    logits = 1.5 * random.standard_normal((num_rows, 3))
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
+    return (2.5 * logits).astype(np.float32), labels
+
+
+def log_probabilities(logits, temperature):
+    scaled = logits.astype(np.float64) / temperature
+    scaled -= scaled.max(axis=-1, keepdims=True)
+    return scaled - np.log(np.exp(scaled).sum(axis=-1, keepdims=True))
+
+
+def nll(logits, labels, temperature):
+    return -log_probabilities(logits, temperature)[np.arange(len(labels)), labels].mean()
+
+
+def gaps(logits, labels, temperature):
+    """Return confidences, and confidence minus hit."""
+    confidence = np.exp(log_probabilities(logits, temperature).max(axis=-1))
+    return confidence, confidence - (logits.argmax(axis=-1) == labels)
+
+
+def ece(logits, labels, temperature):
+    confidence, gap = gaps(logits, labels, temperature)
+    in_bin = np.ceil(15 * confidence) - 1
+    return sum(abs(gap[in_bin == b].sum()) for b in range(15)) / len(labels)
+
+
+def equal_mass_ece(logits, labels, temperature):
+    confidence, gap = gaps(logits, labels, temperature)
+    return np.abs(gap[np.argsort(confidence)].reshape(15, -1).mean(axis=-1)).mean()
+
+
+@pytest.fixture(scope="module")
+def three_temperatures():
+    return report.score(
+        *overconfident(0),
+        calibrate="temperature",
+        fit_on=overconfident(1),
+        criterion=CRITERIA,
+        metrics=["nll", "ece"],
+        num_resamples=20,
+    )
+
+
+def test_each_temperature_minimizes_its_criterion(three_temperatures):
+    logits, labels = overconfident(1)
+    fitted = {
+        name: fit["params"]["temperature"] for name, fit in three_temperatures.calibrators.items()
+    }
+    best = scipy.optimize.minimize_scalar(
+        lambda t: nll(logits, labels, t), bounds=(0.1, 10), method="bounded",
+        options={"xatol": 1e-8},
+    )  # fmt: skip
+    assert fitted["T by nll"] == pytest.approx(best.x, rel=1e-4)
+    for name, reference, step in (
+        ("T by ece", ece, 0.1),
+        ("T by adaptive_ece:0.01", equal_mass_ece, 0.01),
+    ):
+        grid = np.cumsum(np.full(round(10 / step), step))
+        errors = np.array([reference(logits, labels, t) for t in grid])
+        place = int(np.argmin(errors))
+        assert np.sort(errors)[1] > errors[place] + 1e-6  # rounding does not decide
+        assert fitted[name] == pytest.approx(grid[place], rel=1e-6)
+    assert len(set(fitted.values())) == 3
+
+
+def test_refusals():
+    data = overconfident(0)
+
+    def score(criterion, calibrate="temperature"):
+        options = {"calibrate": calibrate, "fit_on": overconfident(1), "criterion": criterion}
+        return report.score(*data, metrics=["nll"], num_resamples=2, **options)
+
+    for criterion in (["ece", "ece"], "ece:x", "ece:0", "eec"):
+        with pytest.raises(ValueError, match=r"criterion|did you mean"):
+            score(criterion)
+    with pytest.raises(ValueError, match="criterion='ece' is for a temperature, and 'vector'"):
+        score(["nll", "ece"], calibrate="vector")
+
+
+FEW = {"metrics": ["nll"], "num_resamples": 50}
+
+
+def images(num_images=40, num_pixels=400, num_right=30):
+    """Return logits, labels and clusters of images whose pixels are all equal."""
+    image = np.repeat(np.arange(num_images), num_pixels)
+    labels = np.where(image < num_right, 0, 1)
+    return np.tile(np.float32([1, 0, -1]), (len(image), 1)), labels, image
+
+
+def half_width(scored, metric="accuracy"):
+    (row,) = (row for row in scored.rows if row.metric == metric)
+    return (row.high - row.low) / 2
+
+
+def test_equal_pixels_count_once():
+    """400 equal pixels per image: the interval by pixel is sqrt(400) = 20 times too narrow."""
+    logits, labels, image = images()
+    options = {"metrics": ["accuracy"], "num_resamples": 200}
+    by_image = half_width(report.score(logits, labels, clusters=image, **options))
+    by_pixel = half_width(report.score(logits, labels, **options))
+    assert by_image == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
+    assert by_pixel == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 16_000), rel=0.15)
+    assert 16 < by_image / by_pixel < 24
+
+
+def test_folds_contain_whole_clusters():
+    """With one fold per cluster, each temperature is fitted without the cluster that it scales."""
+    random = np.random.default_rng(1)
+    logits = 3 * random.standard_normal((36, 3)).astype(np.float32)
+    labels, cluster = random.integers(0, 3, 36), random.permutation(np.arange(36) // 9)
+    given = (jnp.asarray(logits), jnp.asarray(labels), None, None)
+
+    def folds(count):
+        return calibrate.calibrated("temperature", *given, count, "nll", 0, cluster)[1]
+
+    weights = [(cluster != k).astype(np.float32) for k in range(4)]
+    fits = [calibrators.temperature.fit(logits, labels, weight) for weight in weights]
+    temperatures = [fold["temperature"] for fold in folds(4)["params"]]
+    wanted = [float(fit.temperature) for fit in fits]
+    np.testing.assert_allclose(sorted(temperatures), sorted(wanted), rtol=1e-5)
+    assert folds(4)["fitted_on"] == "the rest of the examples, in 4 folds of whole clusters"
+    with pytest.raises(ValueError, match=r"lie in \[2, 4\], the number of clusters, got 5"):
+        folds(5)
+
+
+COSTS = np.array([[0.0, 1, 4], [2, 0, 1], [5, 2, 0]])
+
+
+@pytest.mark.slow
+def test_costs_stand_in_the_report_before_and_after_calibration():
+    random = np.random.default_rng(0)
+    logits = (3 * random.standard_normal((200, 3))).astype(np.float32)
+    labels = (logits + 3 * random.gumbel(size=(200, 3))).argmax(axis=1)
+    data = logits[:100], labels[:100]
+    options = {"costs": COSTS, "abstain_cost": 0.8}
+    actual = report.score(
+        *data,
+        metrics=["accuracy"],
+        num_resamples=20,
+        calibrate="temperature",
+        fit_on=(logits[100:], labels[100:]),
+        **options,
+    )
+    for name in ("expected_cost", "stated_cost"):
+        rows = [row for row in actual.rows if row.metric == name]
+        assert [row.predictions for row in rows] == ["as given", "temperature"]
+        wanted = metrics.named(name, **options)(*data)
+        np.testing.assert_allclose(rows[0].value, wanted, rtol=1e-6)
+        assert rows[0].low <= rows[0].value <= rows[0].high
+    changes = {change.metric: change for change in actual.changes}
+    assert changes["expected_cost"].p_value is not None
+    assert changes["stated_cost"].value > 0
+    with pytest.raises(ValueError, match="costs must have a row for each of the 3 classes"):
+        report.score(*data, costs=COSTS[:2])
+
+
+def test_costs_are_read_from_a_file(tmp_path):
+    file = tmp_path / "costs.csv"
+    file.write_text("0, 1, 4\n2, 0, 1\n5, 2, 0\n")
+    np.testing.assert_array_equal(read.costs(str(file)), COSTS)
+    assert read.costs(None) is None
+    for broken in ("a,b\n1,2\n", "1,2\n3\n"):
+        file.write_text(broken)
+        with pytest.raises(
+            ValueError, match=r"costs\.csv cannot be read as .*; give a CSV file of numbers, a row"
+        ):
+            read.costs(str(file))
+    file.write_text("\n")
+    with pytest.raises(ValueError, match=r"costs\.csv .*contained no data"):
+        read.costs(str(file))
+
+
+def test_costs_are_no_address(monkeypatch):
+    """NumPy would fetch a name that begins with http."""
+    opened = []
+    monkeypatch.setattr("urllib.request.urlopen", lambda *args, **_: opened.append(args))
+    with pytest.raises(FileNotFoundError, match=r"there is no file http://localhost/c\.csv"):
+        read.costs("http://localhost/c.csv")
+    assert opened == []

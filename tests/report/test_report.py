@@ -1,4 +1,4 @@
-"""The report: its numbers are those of the rooms it joins, and its tables say what it did."""
+"""The report: its numbers are those of the rooms it joins, and its words say what it did."""
 
 import csv
 import dataclasses
@@ -9,9 +9,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import softmax
 
 from calib_jax import calibrators, inference, metrics, report
-from calib_jax.report import results as render
+from calib_jax.report import render, results
 from tests.options import assert_recorded
 
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
@@ -104,8 +105,8 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     holm = inference.holm([p.p_value for p in groups])
     assert [p.p_holm for p in groups] == list(holm)
     least = dataclasses.replace(groups[0], p_value=1 / 51, p_holm=2 / 51)
-    assert render._with_p(least, 1 / 51).endswith("] p <= .040")
-    text = render.as_text(full, explained=True)
+    assert results._of_part(least, 1 / 51).endswith("] p <= .040")
+    text = results.as_text(full, explained=True)
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
 
 
@@ -193,10 +194,10 @@ def test_no_metric_has_an_invalid_p_value(calibrated_pair):
         assert (change.p_value is None) == (change.metric in UNTESTED)
     (reason,) = [line for line in calibrated_pair.explanations if "No p-value for" in line]
     assert all(name in reason for name in UNTESTED)
-    for row in csv.DictReader(io.StringIO(render.as_csv(calibrated_pair))):
+    for row in csv.DictReader(io.StringIO(results.as_csv(calibrated_pair))):
         if row["table"] == "changes":
             assert (row["p_value"] == "") == (row["metric"] in UNTESTED)
-    for change in json.loads(render.as_json(calibrated_pair))["changes"]:
+    for change in json.loads(results.as_json(calibrated_pair))["changes"]:
         assert (change["p_value"] is None) == (change["metric"] in UNTESTED)
 
 
@@ -241,7 +242,7 @@ def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path
         assert (f"{row.value:.4f}† [" in text) == (row.metric in outside)
     reason = "† outside its own interval: the resamples are not centered on it."
     assert reason in text
-    for row in csv.DictReader(io.StringIO(render.as_csv(actual))):
+    for row in csv.DictReader(io.StringIO(results.as_csv(actual))):
         assert (reason in row["note"]) == (row["metric"] in outside)
     figure = report.pictures(actual)["intervals"]
     marked = {axes.get_xlabel() for axes in figure.axes if axes.texts}
@@ -285,6 +286,122 @@ def test_lines_of_text_are_no_longer_than_the_terminal():
     table = [["metric", "A", "bins"], ["error", ".1", ""], ["ece", ".2", "15"]]
     first, second = "metric  A\nerror   .1\nece     .2", "metric  bins\nece     15"
     assert render.aligned(table, 12) == f"{first}\n\n{second}"
+
+
+OF_ANSWERS = ["error", "ece", "signed_gap"]
+
+
+@pytest.fixture(scope="module")
+def examples():
+    """Labels drawn from the softmax of the logits, which are calibrated."""
+    random = np.random.default_rng(3)
+    logits = 2 * random.normal(size=(1500, 4)).astype(np.float32)
+    p = softmax(logits, axis=1)
+    labels = (random.random((1500, 1)) > np.cumsum(p, axis=1)[:, :-1]).sum(axis=1)
+    return logits, labels
+
+
+@pytest.fixture(scope="module")
+def answered(examples):
+    logits, labels = examples
+    return report.score(
+        3 * logits[500:],
+        labels[500:],
+        name="sure",
+        compare={"vague": 0.4 * logits[500:], "calibrated": logits[500:]},
+        calibrate="temperature",
+        fit_on={"sure": (3 * logits[:500], labels[:500])},
+        metrics=OF_ANSWERS,
+        num_resamples=200,
+    )
+
+
+def test_what_is_stated_and_what_is_right(answered, examples):
+    logits, labels = examples
+    right = np.mean(logits[500:].argmax(axis=1) == labels[500:])
+    sure, vague, calibrated = answered.answers[:3]
+    for line, scale, words in (
+        (sure, 3.0, "too sure by"),
+        (vague, 0.4, "not sure enough by"),
+        (calibrated, 1.0, "as sure as right on average"),
+    ):
+        stated = np.mean(softmax(scale * logits[500:], axis=1).max(axis=1))
+        assert f"{100 * stated:.1f} % stated, {100 * right:.1f} % right: {words}" in line
+    gap = next(
+        row for row in answered.rows if (row.metric, row.predictions) == ("signed_gap", "sure")
+    )
+    assert f"too sure by {100 * gap.value:.1f} points [{100 * gap.low:.1f}," in sure
+    assert "With temperature " in sure
+    assert "temperature" not in vague + calibrated
+    assert str(answered).startswith("\n".join(answered.answers))
+
+
+def test_differences_are_named_only_where_they_are_shown(answered):
+    sure_vague, sure_calibrated = answered.answers[3:]
+    assert sure_vague.startswith("vague against sure: error not shown to differ (p = 1.000); ece ")
+    change = next(c for c in answered.changes if (c.metric, c.after) == ("ece", "calibrated"))
+    assert change.low < change.high < 0
+    assert (
+        f"ece {-100 * change.value:.1f} points lower [{-100 * change.high:.1f}," in sure_calibrated
+    )
+
+
+def test_without_the_metric_there_is_a_number_and_no_claim(examples):
+    logits, labels = examples
+    (line,) = report.score(
+        3 * logits[500:], labels[500:], metrics=["error"], num_resamples=20
+    ).answers
+    assert line.endswith("points more stated than right.")
+    assert "sure" not in line
+
+
+NOTE = "Fewer than 10 examples"
+
+
+def rare(positives, *, errors=100, size=400):
+    """Return logits and labels with so many examples of class 1 and so many wrong predictions."""
+    random = np.random.default_rng(positives)
+    labels = np.arange(size) < positives
+    wrong = np.zeros(size, bool)
+    wrong[random.permutation(size)[:errors]] = True
+    score = (0.5 + random.random(size)) * np.where(labels ^ wrong, 1, -1)
+    return np.stack([-score, score], axis=1), labels.astype(int)
+
+
+def notes_of(logits, labels, names, **options):
+    scored = report.score(logits, labels, metrics=names, num_resamples=20, **options)
+    return [line for line in str(scored).splitlines() if line.startswith(NOTE)]
+
+
+@pytest.mark.parametrize("name", ["auroc", "mean_iou"])
+def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
+    (note,) = notes_of(*rare(9), [name, "nll"])
+    assert f"class 1: 9): the bootstrap intervals of {name} are" in note
+    assert notes_of(*rare(10), [name]) == []
+    assert notes_of(*rare(9), ["nll", "ece"]) == []  # nothing shown hangs on the class
+
+
+@pytest.mark.parametrize("name", ["accuracy", "aurc", "selective_accuracy", "signed_gap"])
+def test_few_wrong_or_right_predictions_are_named(name):
+    (note,) = notes_of(*rare(100, errors=9), [name])
+    assert f"(wrong predictions of as given: 9): the bootstrap intervals of {name} are" in note
+    (note,) = notes_of(*rare(100, errors=395), [name])
+    assert "(right predictions of as given: 5)" in note
+    assert notes_of(*rare(100, errors=10), [name]) == []
+
+
+@pytest.mark.parametrize("errors", [0, 2, 12])
+def test_no_direction_is_claimed_from_few_errors(errors):
+    """Of 60 calibrated predictions stated at 97 %, all are right in one set of six."""
+    score = np.random.default_rng(0).uniform(3, 4, 60)
+    logits, labels = np.stack([0 * score, score], axis=1), (np.arange(60) >= errors).astype(int)
+    scored = report.score(logits, labels, metrics=["error", "signed_gap"], num_resamples=20)
+    (gap,) = [row for row in scored.rows if row.metric == "signed_gap"]
+    assert errors == 2 or not gap.low <= 0 <= gap.high
+    claimed = any(words in scored.answers[0] for words in ("too sure", "sure enough", "as sure"))
+    assert claimed == (errors == 12)
+    warned = f"(wrong predictions of as given: {errors})" in str(scored)
+    assert warned == (errors < 10)
 
 
 def test_a_report_replaces_its_own_files_alone(tmp_path):
