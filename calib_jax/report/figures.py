@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
 from calib_jax.core.texts import one_line
-from calib_jax.report.results import Report
+from calib_jax.report.results import Event, Report
 
 if TYPE_CHECKING:
     import matplotlib.figure
@@ -26,24 +26,22 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
     and named below the figure.
     """
     figures = {}
-    level, models, calibrated = report.settings["level"], report.models, report.calibrated
-    of_calibrated = file_names(calibrated)
-    label = "" if report.event is None else f", P({literal(report.event.name)})"
+    level, models, event = report.settings["level"], report.models, report.event
+    of_calibrated = file_names(report.calibrated)
     for number, model in enumerate(models):
-        after = [name for name, fit in calibrated.items() if fit.get("predictions") == model]
+        fits = report.calibrated.items()
+        after = [name for name, fit in fits if fit.get("predictions") == model]
         for name in after:
-            both = (_panel(report, each, f"{literal(each)}{label}") for each in (model, name))
-            figures[f"reliability_{of_calibrated[name]}"] = _pair(next(both), next(both), level)
+            both = _panel(report, model, event), _panel(report, name, event)
+            figures[f"reliability_{of_calibrated[name]}"] = _pair(*both, level)
         # Names of models may be any text, so they are not used as file names.
         kind = "" if number == 0 else "_other" if len(models) == 2 else f"_other_{number}"
-        title = literal(model) if len(models) > 1 else ""
-        table, ece = report.reliability[model], _ece(report, "ece", model)
-        if report.event is not None and (number == 0 or not after):
-            titled = f"{title}, top label" if title else "top label"
-            panel = _panel(report, model, f"{title}{label}".removeprefix(", "))
-            figures[f"reliability{kind}"] = _pair(panel, (table, ece, titled, None), level)
+        if event is not None and (number == 0 or not after):
+            both = _panel(report, model, event), _panel(report, model, None)
+            figures[f"reliability{kind}"] = _pair(*both, level)
         elif not after:
-            options = {"ece": ece, "title": title or None, "level": level}
+            table, ece, title, _ = _panel(report, model, None)
+            options = {"ece": ece, "title": title if len(models) > 1 else None, "level": level}
             figures[f"reliability{kind}"] = plots.reliability_diagram(table, **options)
     estimates = [
         (literal(row.predictions), report.label(row.metric), (row.value, row.low, row.high))
@@ -56,22 +54,16 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
     return figures
 
 
-def _ece(report: Report, metric: str, model: str) -> float | None:
-    """Return the finite ECE of the caption, if the report has it."""
-    row = report.row(metric, model)
-    return row.value if row and math.isfinite(row.value) else None
+def _panel(report: Report, model: str, event: Event | None) -> tuple[Any, ...]:
+    """Return the table, the finite ECE, the title and the event of a reading of a model."""
+    reading = f", P({literal(event.name)})" if event else ", top label" * bool(report.event)
+    row = report.row(event.of("ece") if event else "ece", model)
+    ece = row.value if row and math.isfinite(row.value) else None
+    table = (event or report).reliability[model]
+    return table, ece, f"{literal(model)}{reading}", event and literal(event.name)
 
 
-def _panel(report: Report, model: str, title: str) -> tuple[Any, float | None, str, str | None]:
-    """Return the first reading of a model: its table, its ECE, its title and the event."""
-    event = report.event
-    if event is None:
-        return report.reliability[model], _ece(report, "ece", model), title, None
-    table = event.reliability[model]
-    return table, _ece(report, event.of("ece"), model), title, literal(event.name)
-
-
-def _pair(left: Any, right: Any, level: float) -> matplotlib.figure.Figure:
+def _pair(left: tuple[Any, ...], right: tuple[Any, ...], level: float) -> matplotlib.figure.Figure:
     """Draw two panels beside each other."""
     ece, titles, events = zip(left[1:], right[1:], strict=True)
     return plots.reliability_before_after(
