@@ -84,8 +84,8 @@ class Experiment(NamedTuple):
 
     def template(self) -> train.TrainState:
         """Return the shapes and dtypes of the state without computing it."""
-        key = jax.random.key(self.config.seed)
-        return jax.eval_shape(lambda: self._created(self.init(key), self.config.seed))
+        variables = jax.eval_shape(self.init, jax.random.key(self.config.seed))
+        return jax.eval_shape(lambda given: self._created(given, self.config.seed), variables)
 
     def _created(self, variables: Any, seed: int) -> train.TrainState:
         return train.create(
