@@ -66,6 +66,9 @@ def test_a_group_without_an_optimum_stays_finite():
     few, many, some = params.temperature
     assert few < many < some
     assert params.state.nll_after < params.state.nll_before
+    flat = np.where((groups == "few")[:, None], 1.0, logits)  # without a slope and a curvature
+    params = temperature.fit_by_group(flat, labels, groups)
+    np.testing.assert_allclose(params.temperature[0], params.common, rtol=1e-5)
 
 
 def test_weights_are_copies_and_names_may_be_numbers_of_any_order():

@@ -55,3 +55,8 @@ def test_a_row_without_a_usable_weight_is_nan(wrong):
     if wrong == -1:  # the others are as they were
         np.testing.assert_array_equal(logits[:2], [[1, 1], [0, 0]])
         np.testing.assert_array_equal(used[:2], [2, 0])
+
+
+def test_weights_of_too_large_a_sum_are_unusable():
+    logits, _, _ = rows.present(jnp.ones((20, 2)), jnp.zeros(20, int), jnp.full(20, 1e29))
+    assert np.isnan(logits).all()

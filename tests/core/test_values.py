@@ -91,6 +91,11 @@ def test_probabilities_are_known_as_printed(digits):
         refuse_probabilities("nll", np.round(P, digits))
 
 
+def test_scores_of_few_digits_are_no_probabilities_if_their_sums_are_not_1():
+    scores = np.round(P, 2) + np.float32([0.1, 0.0, 0.0])  # three roundings may move a sum by .015
+    refuse_probabilities("nll", np.minimum(scores, 1))
+
+
 def test_most_rows_decide():
     """A few rows of NaN do not make logits of probabilities; half of the rows do."""
     rows = np.tile(P, (5, 1))

@@ -2,6 +2,7 @@
 
 import csv
 import dataclasses
+import html
 import html.parser
 import io
 import re
@@ -86,6 +87,15 @@ def test_all_numbers_of_the_markdown_are_on_the_page(page):
     assert [number for number in numbers if number not in text] == []
     for fact in ("90%", "1,980", "calib_jax 1.2.3, jax 4.5.6", "What the numbers mean"):
         assert fact in text
+
+
+def test_columns_have_the_headings_of_the_markdown(page):
+    headings = re.findall(r"<th scope=\"col\">(.*?)</th>", page)
+    on_page = [html.unescape(re.sub("<.*?>", "", heading)) for heading in headings]
+    for line in results.as_markdown(scored()).replace("\n|---", "|---").splitlines():
+        if "|---" in line:
+            for heading in line.partition("|---")[0].strip("| ").split(" | "):
+                assert html.unescape(heading.replace("`", "")) in on_page
 
 
 def test_all_text_is_escaped(page):

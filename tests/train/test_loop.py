@@ -83,8 +83,9 @@ def same(one, other):
 def test_a_run_leaves_rows_and_checkpoints(tmp_path):
     task = task_of()
     task = task_of(evaluated={**task.evaluated, "test": tasks.examples(20, seed=3)})
-    outcome = run(tmp_path, task=task, devices=2, config={"rate": 0.1})
+    outcome = run(tmp_path, task=task, devices=2, config={"rate": 0.1}, profile=2)
     assert outcome.finished
+    assert any((tmp_path / "profile").rglob("*.xplane.pb"))  # a trace changes nothing
     assert not outcome.already
     assert outcome.step == 12
     rows = rows_in(tmp_path)

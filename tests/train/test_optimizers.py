@@ -119,6 +119,10 @@ def test_twenty_steps_of_a_grouped_optimizer(x64):
     settings["layer/bias"] = settings["head/bias"] = (sgd, 0.0, default)  # the first group wins
     settings["head/kernel"] = (sgd, 0.1, {"rate": 0.1, "momentum": 0.8})
     assert_near(trained(tx), expected(settings))
+    scheduled = train.grouped(
+        "sgd", lambda step: 0.01 + 0 * step, groups=GROUPS, momentum=0.8, weight_decay=0.1
+    )
+    assert_near(trained(scheduled), expected(settings))
 
 
 def test_frozen_parameters_stay_and_do_not_count_in_the_norm(x64):

@@ -85,6 +85,10 @@ def test_predictions_are_in_the_order_of_the_source(num_devices, resident_bytes)
         np.testing.assert_array_equal(logits[:, 0], rows - 30)
     np.testing.assert_array_equal(found.labels, rows % 5)
     assert found.weights is None
+    weights = rows % 3
+    weighted = InMemory(source.inputs, source.labels, weights)
+    found = train.predict_all(numbered, states, weighted, resident_bytes=resident_bytes, **options)
+    np.testing.assert_array_equal(found.weights, weights)
 
 
 def test_written_blocks_are_read_back(tmp_path):
