@@ -44,15 +44,15 @@ from calib_jax.core.numerics import true_class
 from calib_jax.core.types import Array
 from calib_jax.core.values import ids_of
 from calib_jax.inference import p_values
+from calib_jax.inference.class_gaps import gaps_of_classes
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
-from calib_jax.inference.gaps import gaps_of_classes, memberships
+from calib_jax.inference.gaps import SLACK, hits_in_chunks, memberships, p_of_draws
 from calib_jax.inference.noise_bound import BOUNDED, noise_bound
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.inference.squared_error import Binned, binned, debiased, debiased_in_clusters
 from calib_jax.metrics.bins import ece
-from calib_jax.metrics.contract import named
+from calib_jax.metrics.contract import Predictions, named
 from calib_jax.metrics.reliability import classwise_ece
-from calib_jax.metrics.terms import Predictions
 
 
 class CalibrationTest(NamedTuple):
@@ -173,7 +173,7 @@ def squared_error(
         draws = _squared_errors(key, bins, num_resamples)
     # In the mean, confident models differ from calibrated models by less than rounding.
     num_rows = len(bins.residual)
-    return CalibrationTest(bins.value, p_values.p_of_draws(num_rows * bins.value, num_rows * draws))
+    return CalibrationTest(bins.value, p_of_draws(num_rows * bins.value, num_rows * draws))
 
 
 def _squared_errors(key: Array, bins: Binned, num_resamples: int) -> np.ndarray:
@@ -184,7 +184,7 @@ def _squared_errors(key: Array, bins: Binned, num_resamples: int) -> np.ndarray:
     order = in_order(bins.confidence, bins.residual)
     c, members = bins.confidence[order], np.eye(num_bins)[bins.bin[order]]
     columns = np.concatenate([members, (1 - 2 * c)[:, None] * members], axis=1).astype(np.float32)
-    chunks = p_values.hits_in_chunks(key, c, num_resamples)
+    chunks = hits_in_chunks(key, c, num_resamples)
     hits = np.concatenate([chunk.astype(np.float32) @ columns for chunk in chunks])
     hits = hits.astype(np.float64)
     total = c @ members - hits[:, :num_bins]
@@ -282,10 +282,13 @@ def _normal(
 ) -> CalibrationTest:
     if not np.any(variance):
         return CalibrationTest(math.nan, math.nan)
-    if cluster is None:
-        z = float(np.sum(scores)) / math.sqrt(float(np.sum(variance)))
-    else:
-        z = p_values.z_of(scores, cluster)
+    if cluster is not None:
+        scores = p_values.sums_of(cluster, scores)
+        if len(scores) < p_values.LEAST_UNITS:
+            return CalibrationTest(math.nan, math.nan)
+        variance = np.square(scores)
+    deviation = math.sqrt(float(np.sum(variance)))
+    z = float(np.sum(scores)) / deviation if deviation else math.nan
     return CalibrationTest(z, p_values.p_of_z(z) if _hit_variance(confidence) >= 1 else math.nan)
 
 
@@ -431,16 +434,16 @@ def group_errors(
     if cluster is None:
         null = [
             errors(np.add.reduceat(confidence - hits, first, axis=1))
-            for hits in p_values.hits_in_chunks(key, confidence, number)
+            for hits in hits_in_chunks(key, confidence, number)
         ]
     else:
-        index = np.repeat(np.arange(len(first)), np.diff(np.append(first, len(cell))))
-        sums = np.zeros((int(np.max(cluster)) + 1, len(first)))
-        np.add.at(sums, (cluster[order], index), residual)
+        index = np.unique(cell, return_inverse=True)[1] + len(first) * cluster[order]
+        shape = int(np.max(cluster)) + 1, len(first)
+        sums = np.bincount(index, residual, math.prod(shape)).reshape(shape)
         null = [errors(p_values.flipped(key, number, sums))]
     gap, error = np.bincount(of_cell, gaps) / sizes, errors(gaps[None])[0]
     draws = np.concatenate(null)
-    tested = [p_values.p_of_draws(*each) for each in zip(error, draws.T, strict=True)]
+    tested = [p_of_draws(*each) for each in zip(error, draws.T, strict=True)]
     called = [str(name) for name in names]
     return _parts(called, sizes, gap, error, np.mean(draws, axis=0), tested)
 
@@ -497,7 +500,7 @@ def class_errors(
         )
         error = np.sum(np.abs(gap), axis=-1)
         floor += np.sum(np.abs(null), axis=(0, -1)) / number
-        larger += np.sum(np.sum(np.abs(ranked), axis=-1) >= error - p_values.SLACK, axis=0)
+        larger += np.sum(np.sum(np.abs(ranked), axis=-1) >= error - SLACK, axis=0)
     sizes = np.bincount(np.asarray(labels), minlength=num_classes)
     names = [str(name) for name in range(num_classes)]
     tested = ((1 + larger) / (1 + number)).tolist()

@@ -45,8 +45,7 @@ from calib_jax.inference.p_values import Column, Matrix, clipped
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.bins import adaptive_ece, ece
-from calib_jax.metrics.contract import AnyMetric, Metrics, one_or_several
-from calib_jax.metrics.terms import Predictions
+from calib_jax.metrics.contract import AnyMetric, Metrics, Predictions, one_or_several
 
 # These measure the gaps of the top label in bins, as the debiased squared error does.
 BY_SQUARED_ERROR = (
@@ -199,8 +198,8 @@ class Excess(NamedTuple):
       certain: whether a gap is so far from 0 that its sign is the sign of the true gap.
       variance: the variance of the noise of every gap.
       sums: the sum of the residuals of each unit, an example or a cluster, in every bin, minus the
-        mean of as many examples; empty beside the noise that was drawn from them.
-      size: the number of examples of each unit; empty like the sums.
+        mean of as many examples.
+      size: the number of examples of each unit.
       noise: draws of the noise; None with fewer than two units, which show no noise.
     """
 
@@ -301,7 +300,7 @@ def _least(noise: Matrix, sign: Column, certain: np.ndarray, other: Column) -> C
 def _excesses(
     metrics: Sequence[AnyMetric], runs: Sequence[Evaluation], key: Array, num_resamples: int
 ) -> dict[AnyMetric, list[Excess]]:
-    """Bound the noise of the ECEs of every run, once; all runs resample the same units.
+    """Bound the noise of the ECEs of every run; all runs resample the same units.
 
     Args:
       metrics: `ece` or `adaptive_ece` with options.
@@ -310,28 +309,24 @@ def _excesses(
       key: the key of the resamples.
       num_resamples: number of resamples.
     """
-    known: list[dict[AnyMetric, Excess]] = [
-        run.once(("excesses", place, num_resamples), dict, key) for place, run in enumerate(runs)
-    ]
-    missing = [(at, metric) for at in range(len(runs)) for metric in metrics]
-    missing = [(at, metric) for at, metric in missing if metric not in known[at]]
-    found = [_without_noise(metric, runs[at]) for at, metric in missing]
+    each = [(at, metric) for at in range(len(runs)) for metric in dict.fromkeys(metrics)]
+    found = [_without_noise(metric, runs[at]) for at, metric in each]
     if found and len(found[0].size) >= 2:
         key_of_units, key_of_noise = jax.random.split(key)
-        columns = np.concatenate([found[0].size[:, None], *(each.sums for each in found)], axis=1)
+        columns = np.concatenate([found[0].size[:, None], *(one.sums for one in found)], axis=1)
         chunks = resamples_on_host(key_of_units, len(columns), num_resamples)
         totals = np.concatenate([chunk @ columns for chunk in chunks])
-        cuts = np.cumsum([1, *(len(each.sign) for each in found)])[:-1]
+        cuts = np.cumsum([1, *(len(one.sign) for one in found)])[:-1]
         size, *drawn = np.split(totals, cuts, axis=1)
-        for number, ((at, _), noise, one) in enumerate(zip(missing, drawn, found, strict=True)):
+        for number, ((at, _), noise, one) in enumerate(zip(each, drawn, found, strict=True)):
             observed = np.sum(np.square(one.sums), axis=0) / np.sum(one.size) ** 2
             of_run = jax.random.fold_in(key_of_noise, at)
             noise = with_variance(noise / size, observed, one.variance, of_run)
-            # Sums of all units are large, and nothing reads them again.
-            found[number] = one._replace(noise=noise, sums=np.zeros((0, 0)), size=np.zeros(0))
-    for (at, metric), one in zip(missing, found, strict=True):
-        known[at][metric] = one
-    return {metric: [of_run[metric] for of_run in known] for metric in metrics}
+            found[number] = one._replace(noise=noise)
+    of_runs: dict[AnyMetric, list[Excess]] = {metric: [] for metric in metrics}
+    for (_, metric), one in zip(each, found, strict=True):
+        of_runs[metric].append(one)
+    return of_runs
 
 
 def _without_noise(metric: AnyMetric, evaluation: Evaluation) -> Excess:

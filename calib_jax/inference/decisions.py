@@ -51,9 +51,10 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.evaluation import evaluated
-from calib_jax.inference.p_values import LEAST_UNITS, flipped, host_generator, normal_test, sums_of
+from calib_jax.inference.gaps import host_generator
+from calib_jax.inference.p_values import LEAST_UNITS, flipped, normal_test, sums_of
+from calib_jax.metrics.contract import Predictions
 from calib_jax.metrics.selective import check_abstain_cost, decided, matrix_of
-from calib_jax.metrics.terms import Predictions
 
 _MOST_THRESHOLDS = 200
 
@@ -170,9 +171,8 @@ def decision_calibration(
         stated_mean, realized_mean = (
             float(np.mean(part[chosen], dtype=np.float64)) for part in (stated, realized)
         )
-        by_decision[int(each)] = DecisionCost(
-            num, stated_mean, realized_mean, difference, interval.low, interval.high, p_value
-        )
+        costs_of = stated_mean, realized_mean, *interval[:3]
+        by_decision[int(each)] = DecisionCost(num, *costs_of, p_value)
     return by_decision
 
 

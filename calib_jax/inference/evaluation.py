@@ -30,8 +30,14 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.p_values import Column
-from calib_jax.metrics.contract import AnyMetric, Members, Metrics, checked_values, members_of
-from calib_jax.metrics.terms import Predictions
+from calib_jax.metrics.contract import (
+    AnyMetric,
+    Members,
+    Metrics,
+    Predictions,
+    checked_values,
+    members_of,
+)
 
 _Value = TypeVar("_Value")
 

@@ -1,31 +1,63 @@
-r"""Gaps of bins, of the top label and of every class, with variances and draws of their noise.
+r"""Gaps of the bins of the top label, with variances and draws of their noise.
 
 The gap of a bin is linear in the share of every example in it, for bins of equal width (one share
 of 1 per example) and of equal mass (an example at a boundary is split) alike. Bins are chosen from
 the probabilities alone, so draws of the labels leave them unchanged. All arrays are float64. Where
 examples depend on each other, draws flip the signs of the clusters' sums, which also give every
-variance. Few probabilities lie above the first bin of a class, whose sums are totals minus other
-bins.
+variance.
+
+*Draws of a calibrated model.* If the model is calibrated and its examples are independent, the hits
+$a_i$ are independent Bernoulli($c_i$) given all confidences, and the labels are Categorical($p_i$).
+A statistic of the data is then one more draw of the same statistic, so its rank among R draws gives
+an exact p-value for any number of examples and any bins:
+
+$$p = \frac{1 + \#\{T^*_r \ge T\}}{R + 1}$$
+
+A thousand draws of the labels of 50,000 examples are 5e7 random labels. So `hit_draws` and
+`class_gaps.py` combine a few draws of blocks of rows: the examples are divided at random into
+blocks, each block is drawn some 80 times, and a draw of all examples takes one of these versions
+of every block, at random. Every draw has the distribution of a calibrated
+model's outcomes, so noise floors are unbiased. Draws share versions, which adds a part of 1/J to
+the variance of their mean, for J versions.
+
+The p-value of such draws is exact, too. The data are a further version of every block. If the
+model is calibrated, all J + 1 versions have the same law, which is therefore invariant under the
+group G of cyclic shifts of each block's versions. For a statistic T of the versions X and shifts
+$g_r$ drawn uniformly from G,
+
+$$p = \frac{1 + \#\{T(g_r X) \ge T(X)\}}{R + 1}$$
+
+is at most $\alpha$ with probability at most $\alpha$: replace X by hX, with h uniform on G, which
+keeps its law; $h, g_1 h, \ldots, g_R h$ are then independent and uniform given X, so the rank of
+the first is uniform. The shifts must be able to pick the data, so each of these draws takes a
+few blocks from the data. Evidence in one block alone, such as a single mistake of a model that is
+always certain, therefore has a p-value of about 1 / (J + 1) or more.
+
+Few examples form one block with one version per draw, so these draws are independent.
+
+References:
+  Bröcker and Smith, Increasing the reliability of reliability diagrams, 2007.
+  Vaicenavicius et al., Evaluating model calibration in classification, AISTATS 2019.
+  Hemerik and Goeman, Exact testing with random permutations, TEST 2018, theorem 2.
 """
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax
 import numpy as np
+from jaxtyping import Bool, Integer
 
 from calib_jax.core import checks
-from calib_jax.core.binning import BINNING_RULES, uniform_edges
+from calib_jax.core.binning import BINNING_RULES
 from calib_jax.core.types import Array
 from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, in_order
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.metrics.bins import confidence_bins
 from calib_jax.metrics.contract import AnyMetric
-from calib_jax.metrics.terms import Predictions
 
 _RARE = 10.0  # variance of a bin's hits below which their distribution is not nearly symmetric
 
@@ -48,7 +80,7 @@ class BinGaps(NamedTuple):
       design: the design factor of each gap, the factor by which dependence within clusters
         increases its moment.
       null: draws of the gaps of a calibrated model.
-      ranked: draws among which the rank of the data gives the p-value, see `p_values.py`.
+      ranked: draws among which the rank of the data gives the p-value.
       noise: draws of the noise of this model's gaps.
       num_classes: the classes over which a metric is averaged; 1 for a metric of the top label.
     """
@@ -77,7 +109,7 @@ def bin_numbers(values: Column, num_bins: int, edges: str = "right") -> np.ndarr
     """Compute `BINNING_RULES[edges]` on the host, without a program for each length."""
     if edges == "ceil":
         return np.clip(np.ceil(num_bins * values - 1).astype(np.int64), 0, num_bins - 1)
-    inner = uniform_edges(num_bins)[1:-1]
+    inner = np.linspace(0, 1, num_bins + 1, dtype=np.float32)[1:-1]
     values = values.astype(np.float32, copy=False)
     return np.searchsorted(inner, values, side="left" if edges == "right" else "right")
 
@@ -112,14 +144,6 @@ def sums_of_units(
 
 def gaps_of(metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int) -> BinGaps:
     """Compute the gaps of the bins of a metric; metrics of one key have the same draws of hits."""
-    if metric.name == "classwise_ece":
-        return next(gaps_of_classes(metric, evaluation, key, num_resamples, num_resamples))
-    return _gaps_of_top_label(metric, evaluation, key, num_resamples)
-
-
-def _gaps_of_top_label(
-    metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int
-) -> BinGaps:
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
     order = in_order(confidence, hit)
     members = memberships(metric, evaluation)[order]
@@ -138,10 +162,10 @@ def _gaps_of_top_label(
         terms = np.square(load) @ np.stack([np.square(residual), spread], axis=1)
         return float(np.max(terms)) / num_rows**2, float(np.max(load))
 
-    gaps = _of_sums(num_rows, gap, count, (of_null, empirical, square_sum), moment_of)
+    gaps = of_sums((gap, count, of_null, empirical, square_sum), moment_of, num_rows)
     key_of_hits, key_of_noise = jax.random.split(key)
     if evaluation.cluster is None:
-        draws = p_values.hit_draws(key_of_hits, confidence, hit, members, num_resamples)
+        draws = hit_draws(key_of_hits, confidence, hit, members, num_resamples)
         null, ranked = ((confidence @ members - hits) / num_rows for hits in draws)
         noise = _normal(key_of_noise, covariance / num_rows**2, gaps.variance, num_resamples)
         return gaps._replace(null=null, ranked=ranked, noise=noise)
@@ -158,23 +182,28 @@ def _gaps_of_top_label(
     if len(rows):
         design, of_rows = members[np.ix_(rows, rare)], confidence[rows]
         key_of_outcomes = jax.random.fold_in(key_of_noise, 0)
-        chunks = p_values.hits_in_chunks(key_of_outcomes, of_rows, num_resamples, cluster[rows])
+        chunks = hits_in_chunks(key_of_outcomes, of_rows, num_resamples, cluster[rows])
         hits = np.concatenate([chunk @ design for chunk in chunks])
         gaps.null[:, rare] = (of_rows @ design - hits) / num_rows
     return gaps
 
 
-def _of_sums(
-    n: int, gap: Column, count: Column, squares: tuple[Column, ...], moment_of: Any
+def of_sums(
+    sums: tuple[Column, ...], moment_of: Any, num_rows: int, num_classes: int = 1
 ) -> BinGaps:
-    """Build gaps from sums over n examples.
+    """Build gaps from sums over all examples.
 
-    The sums of squares are those of a calibrated model, of the data, and of the data without their
-    means.
+    Args:
+      sums: of residuals and of examples, and the sums of squares of a calibrated model, of the
+        residuals minus their means, and of the residuals.
+      moment_of: as in `BinGaps`.
+      num_rows: number of examples.
+      num_classes: as in `BinGaps`.
     """
-    of_null, empirical, square_sum = (part / n**2 for part in squares)
-    variance, moment = np.maximum(of_null, empirical), np.maximum(of_null, square_sum)
-    return BinGaps(n, gap / n, count / n, of_null, variance, moment, moment_of)
+    gap, share = (part / num_rows for part in sums[:2])
+    of_null, empirical, square_sum = (part / num_rows**2 for part in sums[2:])
+    moments = np.maximum(of_null, empirical), np.maximum(of_null, square_sum), moment_of
+    return BinGaps(num_rows, gap, share, of_null, *moments, num_classes=num_classes)
 
 
 def _normal(key: Array, covariance: np.ndarray, variance: Column, num_resamples: int) -> Matrix:
@@ -244,110 +273,142 @@ def _ratio(numerator: Any, denominator: Any) -> Any:
     return np.where(empty, 1, numerator / np.where(empty, 1, denominator))
 
 
-_ROWS_AT_A_TIME = 64  # of all classes, which then stay in the processor's cache
-_MOST_CELLS = 2**22  # of clusters whose sums are in memory at a time
+# --------------------------------------------------------------------------------------------
+# Draws of hits.
+
+_ENTRIES = 2**22  # random numbers drawn at a time
+# Statistics of equal data differ by the rounding of float32 sums, and ties must count.
+SLACK = 1e-6
+_OUTCOMES = 2**22  # drawn at least, if so many are requested
+_VERSIONS = 63  # of a block at least
+_BLOCKS = 256
 
 
-def gaps_of_classes(
-    metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int, draws_at_a_time: int
-) -> Iterator[BinGaps]:
-    """Compute the gaps of every class and bin, with some of the draws at a time."""
-    num_bins, excluded = bins_of(metric)[1], bins_of(metric)[-1]
-    labels, cluster = evaluation.copies.labels, evaluation.cluster
-    p = evaluation.columns(_probabilities, excluded)
-    order = in_order(np.max(p, axis=1), labels)
-    classes = np.asarray(labels)[order]
-    num_rows, num_classes = p.shape
-    num_cells = num_classes * num_bins
-
-    true = p[order, classes].astype(np.float64)
-    cell = classes * num_bins + bin_numbers(true, num_bins)
-    occurrences, sum_of_true = (np.bincount(cell, w, num_cells) for w in (None, true))
-    count, total, square, of_others = _class_sums(p, order, num_bins)
-    gap = total - occurrences
-    of_null = np.maximum(total - square, 0)
-    square_sum = np.maximum(square - 2 * sum_of_true + occurrences, 0)
-    empirical = square_sum - np.square(gap) / np.where(count > 0, count, 1)
-    # Whatever the signs, the terms of an example add up to at most twice the others' probability.
-    of_others = float(np.maximum(np.sum(np.square(1 - true)), of_others))
-
-    def moment_of(factors: Column, _: Column) -> tuple[float, float]:
-        largest = 2 * float(np.max(factors))
-        return largest**2 * of_others / num_rows**2, largest
-
-    squares = of_null, empirical, square_sum
-    gaps = _of_sums(num_rows, gap, count, squares, moment_of)._replace(num_classes=num_classes)
-    if cluster is not None:
-        blocks = functools.partial(_in_blocks, p[order], classes, cluster[order], num_bins)
-        for start in range(0, num_resamples, draws_at_a_time):
-            size = min(draws_at_a_time, num_resamples - start)
-            yield in_clusters(gaps, blocks, jax.random.fold_in(key, start), size)
-        return
-    key_of_labels, key_of_noise = jax.random.split(key)
-    # The excluded class receives the part of 1 that the other probabilities lack.
-    rest, edges = -1 if excluded is None else excluded, uniform_edges(num_bins)[1:-1]
-    how = (edges, num_resamples, draws_at_a_time, rest)
-    chunks = p_values.class_draws(key_of_labels, p, order, classes, *how)
-    for number, draws in enumerate(chunks):
-        for counts in draws:  # in place: these are the largest arrays
-            np.subtract(total, counts, out=counts)
-            np.divide(counts, num_rows, out=counts)
-        key_of_chunk = jax.random.fold_in(key_of_noise, number)
-        noise = with_variance(draws.fresh, gaps.of_null, gaps.variance, key_of_chunk)
-        yield gaps._replace(null=draws.fresh, ranked=draws.ranked, noise=noise)
+def p_of_draws(value: float, draws: Column) -> float:
+    """Compute the share of draws that are at least the value, the value itself included."""
+    return float((1 + np.sum(draws >= value - SLACK)) / (1 + len(draws)))
 
 
-def _probabilities(view: Predictions, excluded_class: int | None) -> Array:
-    return view.without(excluded_class).p
+def host_generator(key: Array) -> np.random.Generator:
+    """Return a generator on the host, which takes an eighth of the time of `jax.random`."""
+    return np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
 
 
-def _in_blocks(
-    p: Matrix, classes: Indices, cluster: Clusters, num_bins: int
-) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    """Sum p - [y = k] and 1 over the rows of every cluster, class and bin of p."""
-    num_cells = p.shape[1] * num_bins
-    bins = bin_numbers(p.reshape(-1), num_bins).reshape(p.shape).astype(np.int64)
-    cells = np.arange(p.shape[1]) * num_bins + bins
-    order = np.argsort(cluster, kind="stable")
-    step = max(1, min(p_values.CLUSTERS_AT_A_TIME, _MOST_CELLS // num_cells))
-    num_clusters = int(np.max(cluster)) + 1
-    starts = np.searchsorted(cluster[order], np.arange(0, num_clusters + step, step))
-    for first, start, stop in zip(range(0, num_clusters, step), starts, starts[1:], strict=False):
-        rows = order[start:stop]
-        count = min(step, num_clusters - first)
-        offset = (cluster[rows] - first) * num_cells
-        index = (offset[:, None] + cells[rows]).reshape(-1)
-        true = offset + cells[rows, classes[rows]]
-        size = count * num_cells
-        counts = np.bincount(index, minlength=size)
-        sums = np.bincount(index, p[rows].reshape(-1), size) - np.bincount(true, minlength=size)
-        yield sums.reshape(count, -1), counts.reshape(count, -1).astype(np.float64)
+def hits_in_chunks(
+    key: Array, confidence: Column, num_resamples: int, cluster: Clusters | None = None
+) -> Iterator[Bool[np.ndarray, "draws rows"]]:
+    """Draw hits from the confidences, some draws at a time.
+
+    With clusters, the examples of a cluster share one random number: their hits depend on each
+    other as strongly as their confidences allow.
+    """
+    generator = host_generator(key)
+    step = max(1, min(num_resamples, _ENTRIES // len(confidence)))
+    _, member = np.unique(() if cluster is None else cluster, return_inverse=True)
+    for start in range(0, num_resamples, step):
+        count = min(step, num_resamples - start)
+        if cluster is None:
+            yield _hits(generator, confidence, count)
+        else:
+            uniform = generator.random((count, np.max(member) + 1))
+            yield uniform[:, member] < confidence
 
 
-def _class_sums(p: Matrix, order: Indices, num_bins: int) -> tuple[Column, Column, Column, float]:
-    """Sum 1, p and its square per class and bin, and p (1 - p)^2 over all classes."""
-    num_classes = p.shape[1]
-    edge = uniform_edges(num_bins)[1]
-    sums, squares, of_others = np.zeros(num_classes), np.zeros(num_classes), 0.0
-    columns, values = [], []
-    for start in range(0, len(p), _ROWS_AT_A_TIME):
-        rows = p[order[start : start + _ROWS_AT_A_TIME]]
-        at = np.flatnonzero(rows.astype(np.float32, copy=False) > edge)
-        columns.append(at % num_classes)
-        rows = rows.astype(np.float64)
-        values.append(rows.reshape(-1)[at])
-        square = np.square(rows)
-        sums += np.sum(rows, axis=0)
-        squares += np.sum(square, axis=0)
-        of_others += np.sum(rows) - 2 * np.sum(square) + np.vdot(square, rows)
-    large = np.concatenate(values)
-    cell = np.concatenate(columns) * num_bins + bin_numbers(large, num_bins)
+def _hits(
+    generator: np.random.Generator, confidence: Column, num_resamples: int
+) -> Bool[np.ndarray, "draws rows"]:
+    """Draw hits by 16 random bits each, and a further number on ties with the confidence's bits.
 
-    def with_first(total: Any, values: np.ndarray) -> Column:
-        sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
-        sums[:, 0] = np.maximum(total - np.sum(sums, axis=1), 0)
-        return sums.reshape(-1)
+    Confidences next to 1 therefore keep their few errors.
+    """
+    steps = confidence * 2.0**16
+    whole = np.minimum(np.floor(steps), 2**16 - 1)
+    rest, whole = steps - whole, whole.astype(np.uint16)
+    bits = generator.integers(0, 2**16, (num_resamples, len(confidence)), np.uint16)
+    hits: np.ndarray = bits < whole
+    equal = np.nonzero(bits == whole)
+    hits[equal] = generator.random(len(equal[1])) < rest[equal[1]]
+    return hits
 
-    whole = np.full(num_classes, float(len(p)))
-    count = with_first(whole, np.ones_like(large))
-    return count, with_first(sums, large), with_first(squares, np.square(large)), of_others
+
+# --------------------------------------------------------------------------------------------
+# Draws combined from versions of blocks.
+
+
+class Draws(NamedTuple):
+    """Sums over the examples, for draws of a calibrated model's outcomes.
+
+    Attributes:
+      fresh: draws that do not depend on the data.
+      ranked: draws among which the rank of the data is uniform if the model is calibrated.
+    """
+
+    fresh: Matrix
+    ranked: Matrix
+
+
+class _Plan(NamedTuple):
+    """The blocks, and the version of every block in each draw.
+
+    Attributes:
+      blocks: the examples of every block.
+      num_versions: number of versions drawn of each block.
+      fresh: the version of every block in each draw, among 1 to `num_versions`.
+      ranked: as `fresh`, but a share of 1 / (`num_versions` + 1) is version 0, the data.
+    """
+
+    blocks: list[Indices]
+    num_versions: int
+    fresh: Integer[np.ndarray, "draws blocks"]
+    ranked: Integer[np.ndarray, "draws blocks"]
+
+    def sums(self, table: Any, at: slice) -> Draws:
+        """Sum the rows `[blocks x (1 + versions), columns]` that some of the draws take."""
+        fresh, ranked = (self._selection(versions[at]) for versions in self[2:])
+        sums = fresh @ table, (ranked - fresh) @ table
+        first, change = (
+            np.asarray(part if isinstance(part, np.ndarray) else part.toarray(), np.float64)
+            for part in sums
+        )
+        return Draws(first, first + change)
+
+    def _selection(self, versions: Integer[np.ndarray, "draws blocks"]) -> Any:
+        from scipy.sparse import csr_array
+
+        num_draws, num_blocks = versions.shape
+        columns = versions + (1 + self.num_versions) * np.arange(num_blocks)
+        ends = num_blocks * np.arange(num_draws + 1)
+        shape = num_draws, num_blocks * (1 + self.num_versions)
+        ones = np.ones(columns.size, np.float32)
+        return csr_array((ones, columns.reshape(-1), ends), shape)
+
+
+def planned(generator: np.random.Generator, num_rows: int, num_resamples: int) -> _Plan:
+    """Divide the rows into blocks, and choose the version of every block in each draw."""
+    num_versions = min(num_resamples, max(_VERSIONS, _OUTCOMES // num_rows))
+    if num_versions == num_resamples:
+        versions = np.arange(1, num_resamples + 1)[:, None]
+        return _Plan([np.arange(num_rows)], num_versions, versions, versions)
+    size = -(-num_rows // _BLOCKS)
+    # Blocks of neighbors would depend on the labels, by which rows of equal confidence are sorted.
+    rows = generator.permutation(num_rows)
+    blocks = [rows[start : start + size] for start in range(0, num_rows, size)]
+    shape = (num_resamples, len(blocks))
+    fresh = generator.integers(1, num_versions + 1, shape)
+    of_data = generator.integers(0, num_versions + 1, shape) == 0
+    return _Plan(blocks, num_versions, fresh, np.where(of_data, 0, fresh))
+
+
+def hit_draws(
+    key: Array, confidence: Column, hit: Column, design: Matrix, num_resamples: int
+) -> Draws:
+    """Draw hits from the confidences, and sum every column of the design over them."""
+    generator = host_generator(key)
+    plan = planned(generator, len(confidence), num_resamples)
+    design = design.astype(np.float32)
+    tables = []
+    for rows in plan.blocks:
+        drawn = _hits(generator, confidence[rows], plan.num_versions)
+        versions = np.concatenate([hit[None, rows], drawn]).astype(np.float32)
+        tables.append(versions @ design[rows])
+    return plan.sums(np.concatenate(tables).astype(np.float64), slice(None))

@@ -56,8 +56,9 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, PyTree
 from calib_jax.inference import p_values
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
+from calib_jax.inference.class_gaps import gaps_of_all_classes
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
-from calib_jax.inference.gaps import BinGaps, bins_of, gaps_of
+from calib_jax.inference.gaps import BinGaps, bins_of, gaps_of, hits_in_chunks, p_of_draws
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.metrics.contract import AnyMetric, Metrics, one_or_several
 
@@ -115,7 +116,7 @@ def noise_bound(
       key: PRNG key of the draws.
       level: the nominal coverage of the interval, a fraction.
       num_resamples: number of draws of a calibrated model's outcomes. With many examples, draws
-        share outcomes of blocks of examples; the p-value is exact, see `p_values.py`.
+        share outcomes of blocks of examples; the p-value is exact, see `gaps.py`.
       clusters: `[*batch]`, the cluster of each example, such as the image of a pixel, as integers
         or strings. The draws then flip the signs of the clusters' sums instead of drawing
         outcomes, except in bins of the top label in which a calibrated model has only some hits or
@@ -151,7 +152,8 @@ def noise_bound(
             continue
         bins = bins_of(metric)
         if bins not in gaps:
-            gaps[bins] = gaps_of(metric, evaluation, **options)
+            compute = gaps_of_all_classes if metric.name == "classwise_ece" else gaps_of
+            gaps[bins] = compute(metric, evaluation, **options)
         bounds[name] = _bound(metric, gaps[bins], level)
     return bounds
 
@@ -310,7 +312,7 @@ def _bound(metric: AnyMetric, gaps: BinGaps, level: float) -> NoiseBound:
     value = float(_values(norm, scale, gaps.gap[None])[0])
     null, ranked = (_values(norm, scale, draws) for draws in (gaps.null, gaps.ranked))
     # Sums over all classes are of the size of 1, as the slack of ties assumes.
-    p_value = p_values.p_of_draws(gaps.num_classes * value, gaps.num_classes * ranked)
+    p_value = p_of_draws(gaps.num_classes * value, gaps.num_classes * ranked)
     high = _upper_end(norm, scale, gaps, value, _quantile(level))
     return _of_draws(value, high, p_value, null, _excess(norm, scale, gaps), level)
 
@@ -340,13 +342,13 @@ def _bound_of_path(
         if cluster is not None:
             null.append(size(noise))
     if cluster is None:
-        for hits in p_values.hits_in_chunks(key_of_hits, confidence, num_resamples):
+        for hits in hits_in_chunks(key_of_hits, confidence, num_resamples):
             null.append(size(_paths(confidence - hits, ends)))
     of_null, of_noise = np.concatenate(null), np.concatenate(excess)
     high = _wilson(value, moment, 1.0, n, _quantile(level))
     # Draws of a calibrated model contain errors that are too rare to be in the data.
     of_noise = np.maximum(np.sort(of_noise), np.sort(of_null))
-    return _of_draws(value, high, p_values.p_of_draws(value, of_null), of_null, of_noise, level)
+    return _of_draws(value, high, p_of_draws(value, of_null), of_null, of_noise, level)
 
 
 def _quantile(level: float) -> float:

@@ -61,8 +61,8 @@ from calib_jax.inference.evaluation import Evaluation, on_same_examples
 from calib_jax.inference.p_values import Column, holm, paired_test
 from calib_jax.inference.squared_error import Binned, binned, share, shared
 from calib_jax.metrics.averages import brier, nll
-from calib_jax.metrics.contract import AnyMetric
-from calib_jax.metrics.terms import Columns, Predictions
+from calib_jax.metrics.contract import AnyMetric, Predictions
+from calib_jax.metrics.terms import Columns
 
 _DRAWS = 4096
 _MOST_ROWS = 2**40

@@ -75,9 +75,6 @@ from calib_jax.inference.gaps import memberships, sums_of_units
 from calib_jax.inference.p_values import LEAST_UNITS, Column, Indices, Matrix, normal_test
 from calib_jax.metrics.bins import ece
 
-# The default number of bins is accepted for any number of examples.
-_ALWAYS_ALLOWED = 15
-
 
 class SquaredError(NamedTuple):
     """The debiased squared calibration error with its interval, and its root, as Python floats.
@@ -249,7 +246,7 @@ def binned_for_pairs(run: Evaluation, num_bins: int, excluded_class: int | None 
     """Apply `binned`; raise for so many bins that the test of two errors rejects too often."""
     checks.num_bins(num_bins)
     num_rows = len(run.copies.row)
-    most = max(_ALWAYS_ALLOWED, num_rows // 5)
+    most = max(15, num_rows // 5)  # the default number is accepted for any number of examples
     if num_bins > most:
         raise ValueError(
             f"compare_calibration: {num_bins} bins for {num_rows} examples: the test rejects too"

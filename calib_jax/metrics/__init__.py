@@ -50,6 +50,7 @@ from calib_jax.metrics.confusion import shot_accuracy as shot_accuracy
 from calib_jax.metrics.confusion import shots_of_classes as shots_of_classes
 from calib_jax.metrics.contract import ACE as _ACE
 from calib_jax.metrics.contract import Metric as Metric
+from calib_jax.metrics.contract import Predictions as Predictions
 from calib_jax.metrics.contract import catalogue as catalogue
 from calib_jax.metrics.contract import metric as metric
 from calib_jax.metrics.contract import named as named
@@ -86,7 +87,6 @@ from calib_jax.metrics.selective import selective_accuracy as selective_accuracy
 from calib_jax.metrics.selective import stated_cost as stated_cost
 from calib_jax.metrics.stream import Stream as Stream
 from calib_jax.metrics.terms import Columns as Columns
-from calib_jax.metrics.terms import Predictions as Predictions
 from calib_jax.metrics.terms import ratio as ratio
 from calib_jax.metrics.without_bins import cutoff_error as cutoff_error
 from calib_jax.metrics.without_bins import ecce as ecce

@@ -7,8 +7,8 @@ import jax.numpy as jnp
 from calib_jax.core import checks
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Scalar
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
-from calib_jax.metrics.terms import Columns, Predictions, ratio
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
+from calib_jax.metrics.terms import Columns, ratio
 
 
 def _hits(predictions: Predictions, *, excluded_class: int | None = None) -> Columns:

@@ -26,8 +26,8 @@ from calib_jax.core.binning import (
 )
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar, Vector
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
-from calib_jax.metrics.terms import Columns, Kept, Predictions, Ranked, ratio
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
+from calib_jax.metrics.terms import Columns, Kept, Ranked, ratio
 
 
 def confidence_bins(

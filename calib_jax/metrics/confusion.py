@@ -15,8 +15,8 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Number, Scalar
-from calib_jax.metrics.contract import Labels, Logits, Metric, Weights, metric
-from calib_jax.metrics.terms import Columns, Predictions, ratio
+from calib_jax.metrics.contract import Labels, Logits, Metric, Predictions, Weights, metric
+from calib_jax.metrics.terms import Columns, ratio
 
 
 def _pairs(predictions: Predictions) -> Columns:

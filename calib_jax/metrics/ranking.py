@@ -35,8 +35,8 @@ from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.types import Array, Scalar, Vector
 from calib_jax.metrics import terms as curves
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
-from calib_jax.metrics.terms import Kept, Predictions, Ranked, ScoredClasses, ratio
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
+from calib_jax.metrics.terms import Kept, Ranked, ScoredClasses, ratio
 
 
 def _odds(predictions: Predictions) -> Kept:

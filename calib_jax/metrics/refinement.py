@@ -34,8 +34,8 @@ from jaxtyping import Float
 from calib_jax.core.numerics import true_class
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerExample, Scalar
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
-from calib_jax.metrics.terms import Columns, Predictions, ratio
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
+from calib_jax.metrics.terms import Columns, ratio
 
 # 1 / T from 1/32 to 8, including 1. Between neighbouring nodes the interpolated NLL is exact to
 # 1e-6, and the correction for the left-out example to a few thousandths of the correction.

@@ -12,8 +12,8 @@ from calib_jax.core.binning import BinSums, bin_index, uniform_edges
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar
 from calib_jax.metrics.bins import adaptive_ece, bin_sums, confidence_bins, equal_mass
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
-from calib_jax.metrics.terms import ClassGaps, Columns, Predictions, Ranked, ratio
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
+from calib_jax.metrics.terms import ClassGaps, Columns, Ranked, ratio
 
 
 class Reliability(NamedTuple):

@@ -25,16 +25,8 @@ from calib_jax.core.arrays import as_array
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PerExample, Scalar, Vector
 from calib_jax.metrics.bins import confidences
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
-from calib_jax.metrics.terms import (
-    Columns,
-    Predictions,
-    Ranked,
-    area_under,
-    area_under_roc,
-    points,
-    ratio,
-)
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
+from calib_jax.metrics.terms import Columns, Ranked, area_under, area_under_roc, points, ratio
 
 
 @metric(confidences, lambda ranked: area_under_roc(ranked, ranked["hit"]))

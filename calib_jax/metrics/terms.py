@@ -1,8 +1,5 @@
 r"""Terms: the contributions of each example to a metric, before weighting.
 
-Metrics compute their terms from one view of logits and labels, `Predictions`: softmax, top label
-and true label. Each quantity is computed on first access and cached for all metrics.
-
 Weighting the terms gives a mergeable statistic, and the value of the statistic is the metric.
 Softmax, sorting and binning belong to the terms, so a bootstrap, which only changes the weights,
 computes them once.
@@ -20,163 +17,19 @@ rows nor on whether an example is given k times or once with weight k.
 from __future__ import annotations
 
 import dataclasses
-import functools
 from typing import Any, TypeAlias
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Bool, Float, Integer
+from jaxtyping import Float, Integer
 
-from calib_jax.core import checks, numerics
 from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
 from calib_jax.core.numerics import true_class, valid, wide
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Sums
-from calib_jax.core.types import (
-    Array,
-    Labels,
-    Logits,
-    PerClass,
-    PerExample,
-    Scalar,
-    Vector,
-    Weights,
-)
-from calib_jax.core.values import is_stated, two_classes
-
-
-class Predictions:
-    r"""A lazy view of logits and labels.
-
-    Quantities that depend on the label are NaN where the label is out of range; all quantities
-    are NaN where a logit is NaN.
-
-    One column in place of the logits is a stated confidence, and the label 1 means a right answer:
-    see `Stated`. The stated answer is then class 1, also where its probability is below 1/2.
-
-    Args:
-      logits: `[*batch, classes]`, or `[*batch, 1]`.
-      labels: `[*batch]`; converted to int32 or wider.
-      excluded_class: see `without`.
-
-    Attributes:
-      stated: the stated confidence, or None.
-      num_classes: the number of classes.
-      log_total: $\log \sum_k e^{z_k}$.
-      finite: whether no logit is NaN or +inf, and not all of them are -inf.
-      valid: whether the row is finite and its label in range. Single logits may be -inf.
-    """
-
-    def __init__(self, logits: Logits, labels: Labels, excluded_class: int | None = None) -> None:
-        self.stated = logits[..., 0] if is_stated(logits) else None
-        self.logits = numerics.at_least_float32(two_classes(logits))
-        self.num_classes: int = self.logits.shape[-1]
-        # Cell indices are labels times bins, which would overflow a narrow integer type.
-        self.labels = numerics.widened(labels)
-        self.excluded_class = excluded_class
-        self._top_logit = jnp.max(self.logits, axis=-1)
-        self._shifted = self.logits - self._top_logit[..., None]
-        self._spread = jnp.exp(self._shifted)
-        self._total = jnp.sum(self._spread, axis=-1)
-        self.log_total = self._top_logit + jnp.log(self._total)
-        # The maximum does not detect NaN: from 64 classes on, XLA drops NaN from it on a CPU.
-        self.finite = jnp.isfinite(self._total)
-        self.valid = numerics.valid(self.labels, self.num_classes) & self.finite
-
-    def without(self, excluded_class: int | None) -> Predictions:
-        """Set a class's probability to 0 without renormalising, so that it is never predicted."""
-        if excluded_class is None:
-            return self
-        if self.stated is not None:
-            raise TypeError("excluded_class needs classes, and a stated confidence has none.")
-        checks.between("excluded_class", excluded_class, 0, self.num_classes - 1)
-        return Predictions(self.logits, self.labels, excluded_class)
-
-    @functools.cached_property
-    def p(self) -> PerClass:
-        """The probabilities."""
-        p = self._spread / self._total[..., None]
-        return p if self.excluded_class is None else p.at[..., self.excluded_class].set(0)
-
-    @functools.cached_property
-    def odds(self) -> PerClass:
-        r"""$p_k / (1 - p_k)$ of the softmax, accurate even where $p_k$ rounds to 1.
-
-        It uses no logarithms, because compilers round logarithms at the end of a vector
-        differently, and equal rows must have equal odds.
-        """
-        top = numerics.is_true_class(numerics.first_argmax(self.logits), self.num_classes)
-        of_others = jnp.sum(jnp.where(top, 0, self._spread), axis=-1, keepdims=True)
-        return self._spread / jnp.where(top, of_others, self._total[..., None] - self._spread)
-
-    @functools.cached_property
-    def square_sum(self) -> PerExample:
-        r"""$\sum_k p_k^2$, of the softmax."""
-        return jnp.sum(jnp.square(self._spread), axis=-1) / jnp.square(self._total)
-
-    def if_valid(self, values: Float[Array, "*batch"]) -> PerExample:
-        """Replace values by NaN where the label is out of range or a logit is NaN."""
-        return jnp.where(self.valid, values, jnp.nan)
-
-    @functools.cached_property
-    def log_true(self) -> PerExample:
-        r"""$\log p_y$."""
-        margin = numerics.true_class(self.logits, self.labels) - self._top_logit
-        return self.if_valid(margin - jnp.log(self._total))
-
-    @functools.cached_property
-    def predicted(self) -> Labels:
-        """The class of the largest probability; ties go to the smallest index."""
-        if self.stated is not None:
-            return jnp.ones_like(self.labels)
-        return numerics.first_argmax(self.logits if self.excluded_class is None else self.p)
-
-    @functools.cached_property
-    def rank(self) -> Integer[Array, "*batch"]:
-        """The number of classes ranked before the true one, 0 where it is predicted.
-
-        Ties go to the smaller index. It takes one pass over the classes and compares no entry with
-        itself, because a compiler may compute the two operands separately.
-        """
-        if self.stated is not None:
-            return jnp.where(self.labels == 1, 0, 1)
-        rows = self.logits if self.excluded_class is None else self.p
-        labels = self.labels[..., None]
-        true = numerics.true_class(rows, self.labels)[..., None]
-        index = lax.broadcasted_iota(labels.dtype, rows.shape, rows.ndim - 1)
-        before = jnp.where(index < labels, rows >= true, rows > true)
-        before &= index != labels
-        return jnp.sum(jnp.where(before, 1.0, 0.0), axis=-1).astype(jnp.int32)
-
-    @functools.cached_property
-    def confidence(self) -> PerExample:
-        """The probability of the predicted class."""
-        if self.stated is not None:
-            return jnp.where(self.finite, self.stated, jnp.nan)
-        if self.excluded_class is None:
-            return 1 / self._total  # the largest probability is e^0 over the total
-        return jnp.max(self.p, axis=-1)
-
-    @functools.cached_property
-    def hit(self) -> PerExample:
-        """1 where the predicted class is the true one, else 0."""
-        return self.if_valid((self.rank == 0).astype(self.logits.dtype))
-
-    @functools.cached_property
-    def entropy(self) -> PerExample:
-        r"""$-\sum_k p_k \log p_k$, of the softmax, with $0 \log 0 = 0$."""
-        # A class of probability 0 contributes 0, even if its logit is -inf.
-        shifted = jnp.where(self._spread == 0, 0, self._shifted)
-        mean = jnp.sum(self._spread * shifted, axis=-1) / self._total
-        return jnp.log(self._total) - mean
-
-    @functools.cached_property
-    def is_true(self) -> Bool[Array, "*batch classes"]:
-        """The one-hot label."""
-        return numerics.is_true_class(self.labels, self.num_classes)
-
+from calib_jax.core.types import Array, Labels, PerClass, Scalar, Vector, Weights
 
 STATIC = {"static": True}  # a field that is part of the structure, not an array
 

@@ -14,9 +14,9 @@ from calib_jax.core.numerics import is_true_class, log_probabilities, true_class
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Number, Scalar, Vector
 from calib_jax.metrics.bins import confidences
-from calib_jax.metrics.contract import Labels, Logits, Weights, metric
+from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
 from calib_jax.metrics.refinement import implicit_root
-from calib_jax.metrics.terms import Columns, Kept, Predictions, Ranked, points, ratio
+from calib_jax.metrics.terms import Columns, Kept, Ranked, points, ratio
 
 
 def _path(ranked: Ranked) -> Vector:

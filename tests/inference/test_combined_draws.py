@@ -4,7 +4,7 @@ import jax
 import numpy as np
 import pytest
 
-from calib_jax.inference import p_values as null_draws
+from calib_jax.inference import class_gaps, gaps
 
 from .simulations import simulated
 
@@ -13,15 +13,15 @@ EIGHT_BLOCKS = {"_OUTCOMES": 0, "_BLOCKS": 8}
 
 def few(monkeypatch, **constants):
     for name, value in (EIGHT_BLOCKS | constants).items():
-        monkeypatch.setattr(null_draws, name, value)
+        monkeypatch.setattr(gaps if hasattr(gaps, name) else class_gaps, name, value)
 
 
 def class_draws(key, p, labels, num_bins, num_resamples, at_a_time=10**9):
     order = np.arange(len(p))
     edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)[1:-1]
     options = {"edges": edges, "num_resamples": num_resamples, "draws_at_a_time": at_a_time}
-    chunks = list(null_draws.class_draws(key, p, order, labels, **options))
-    return null_draws.Draws(*map(np.concatenate, zip(*chunks, strict=True)))
+    chunks = list(class_gaps.class_draws(key, p, order, labels, **options))
+    return gaps.Draws(*map(np.concatenate, zip(*chunks, strict=True)))
 
 
 @pytest.mark.parametrize("num_versions", [1, 7])
@@ -36,7 +36,7 @@ def test_rank_of_a_calibrated_models_data_is_uniform(kind, num_versions, monkeyp
         if kind == "hits":
             confidence, design = random.random(20), random.standard_normal((20, 1))
             hit = (random.random(20) < confidence).astype(float)
-            draws = null_draws.hit_draws(jax.random.wrap_key_data(key), confidence, hit, design, 19)
+            draws = gaps.hit_draws(jax.random.wrap_key_data(key), confidence, hit, design, 19)
             value, null = (hit @ design)[0], draws.ranked[:, 0]
         else:
             p = random.dirichlet(np.ones(3), 20)
@@ -69,7 +69,7 @@ def test_fresh_draws_have_the_law_of_the_model_and_not_of_the_data(monkeypatch):
     top = p.argmax(1)
     confidence, design = p.max(1), np.eye(3)[top]
     hit = (labels == top).astype(float)
-    hits = null_draws.hit_draws(jax.random.key(1), confidence, hit, design, 4000)
+    hits = gaps.hit_draws(jax.random.key(1), confidence, hit, design, 4000)
     spread = (confidence * (1 - confidence)) @ design
     np.testing.assert_allclose(
         hits.fresh.mean(0), confidence @ design, atol=4 * np.sqrt(spread.max() / 63)
@@ -87,7 +87,7 @@ def test_ranked_draws_take_whole_blocks_of_the_data(monkeypatch):
     np.testing.assert_array_equal(draws.ranked[:, 1] + of_data, 80)
     assert np.all(of_data % 10 == 0)
     assert of_data.mean() == pytest.approx(80 / 5, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))
-    hits = null_draws.hit_draws(jax.random.key(3), np.ones(80), np.zeros(80), np.ones((80, 1)), 500)
+    hits = gaps.hit_draws(jax.random.key(3), np.ones(80), np.zeros(80), np.ones((80, 1)), 500)
     assert np.all(hits.fresh == 80)
     assert np.all(hits.ranked % 10 == 0)
     assert hits.ranked.mean() == pytest.approx(64, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))

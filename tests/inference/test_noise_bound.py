@@ -9,7 +9,7 @@ import pytest
 import scipy.special
 
 from calib_jax import inference, metrics
-from calib_jax.inference import gaps as class_gaps
+from calib_jax.inference import class_gaps
 
 from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 

@@ -7,7 +7,8 @@ import pytest
 
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.metrics.terms import ClassGaps, Columns, Predictions
+from calib_jax.metrics.contract import Predictions
+from calib_jax.metrics.terms import ClassGaps, Columns
 
 from . import value_of
 from .reference import logits_of, sample, top_label

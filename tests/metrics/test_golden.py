@@ -19,7 +19,8 @@ import pytest
 
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
-from calib_jax.metrics.terms import Columns, Predictions
+from calib_jax.metrics.contract import Predictions
+from calib_jax.metrics.terms import Columns
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 
