@@ -58,8 +58,8 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits z / T + b, from rows of logits minus the largest logit of each row.
 
-    Large offsets of rows thus cost no precision. The result contains no offsets, so it has no
-    energy (`metrics.ood_auroc`).
+    Large offsets of rows thus cost no precision. The result has lost the offsets, so no energy
+    score can be computed from it (`metrics.ood_auroc`).
     """
     return contract.applied(Params, _FORM.calibrated, params, logits)
 

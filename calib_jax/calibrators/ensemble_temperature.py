@@ -107,7 +107,12 @@ def _fit(examples: FitData) -> Params:
 
 
 def apply(params: Params, logits: Any) -> Logits:
-    """Compute the log-probabilities of the mixture."""
+    """Compute the log-probabilities of the fitted mixture.
+
+    Args:
+      params: the parameters that `fit` returned.
+      logits: `[*batch, classes]`.
+    """
     return contract.applied(Params, _apply, params, logits)
 
 

@@ -45,9 +45,10 @@ def fit(
 
     $$\mathrm{NLL} + \tfrac{K}{n} \big(\lambda \sum_k (w_k - 1)^2 + \mu \sum_k b_k^2\big)$$
 
-    for K classes and examples of total weight n, with u = 1 / (n + 1). The criterion is strongly
-    convex. The NLL is at most the NLL of temperature scaling plus about 1 / n, the price of
-    the mixture.
+    for K classes and examples of total weight n. The features x are
+    $\log ((1 - u)\, \mathrm{softmax}(z / T) + u / K)$ with u = 1 / (n + 1). The criterion is
+    strongly convex. The NLL is at most the NLL of temperature scaling plus about 1 / n, the price
+    of the mixture.
 
     The state is the state of the temperature fit unless that fit converged: without an optimal T
     it is `no_optimum`, although the best w and b for the T found exist.

@@ -375,11 +375,20 @@ def difference(
     """Compute the difference of a metric between two models resampled with the same key.
 
     Args:
-      a: (value, samples) of the first model.
-      b: (value, samples) of the second model.
+      a: the metric of the first model on the data, and its samples by `bootstrap`.
+      b: the same of the second model; both have the same key.
       level: the nominal coverage of the interval, a fraction.
       method: "percentile" or "basic", see `interval`; the p-value uses the same method.
-      error: the size up to which a difference counts as 0.
+      error: the size up to which a difference counts as 0, such as the error of a metric that
+        interpolates.
+
+    Returns:
+      The `Difference`, b minus a.
+
+    >>> first, second = jnp.linspace(0.1, 0.3, 99), jnp.linspace(0.2, 0.4, 99)
+    >>> change = difference((0.2, first), (0.3, second))
+    >>> round(float(change.value), 3), round(float(change.p_value), 3)
+    (0.1, 0.02)
     """
     a, b = jax.tree.map(_on_host, (a, b))
 

@@ -82,9 +82,9 @@ def calibration_test(
     """Test whether a model is calibrated.
 
     Args:
-      name: one of `calibration_tests()`. "ece" tests the reported ECE, "kuiper" is stronger
-        against over- and underconfidence and has no bins, "temperature" is the strongest against a
-        wrong temperature and does not detect other errors.
+      name: one of `calibration_tests()`. "ece" tests the reported ECE. "kuiper" is more powerful
+        against over- and underconfidence, and has no bins. "temperature" is the most powerful
+        against a wrong temperature, and does not detect other errors.
       logits: `[*batch, classes]`.
       labels: `[*batch]`.
       weights: `[*batch]`, counts: weight k is the same as k copies.

@@ -411,8 +411,9 @@ def _flips(models: Sequence[Evaluation]) -> Flips:
 def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None) -> McNemar:
     r"""Test whether two models have the same accuracy on the same, independent examples.
 
-    Only the m examples that one model alone predicts right distinguish the models. If the
-    accuracies are equal, each of these examples favors either model with probability 1/2:
+    Only the m examples that one model alone predicts right distinguish the models: $n_{01}$ that
+    model b predicts right, and $n_{10}$ that model a does. If the accuracies are equal, each of
+    these examples favours either model with probability 1/2:
 
     $$p = \min(1, 2 P(\mathrm{Bin}(m, 1/2) \le \min(n_{01}, n_{10})))$$
 

@@ -124,10 +124,11 @@ def decision_calibration(
         independent. Use some 30 or more; intervals and p-values are NaN below 10.
 
     Returns:
-      One `DecisionCost` per decision with examples; correct p-values for the number of decisions.
-      p is NaN where the sum of the variances of the costs under the probabilities is below the
-      squared range of the decision's costs: for errors, where a calibrated model expects less than
-      about one.
+      One `DecisionCost` per decision with examples. Use `holm` to correct the p-values for the
+      number of decisions. A p-value is NaN where a calibrated model expects too few costly outcomes
+      for a normal test: where the variances of the costs, under the probabilities, add up to less
+      than the squared range of the decision's costs. With the default costs, this is less than
+      about one error.
 
     References:
       Zhao et al., Calibrating predictions to decisions, NeurIPS 2021.

@@ -59,7 +59,9 @@ def weighted_cross_entropy(
     `weighting="gradient"` the value is the same but u is a constant in the backward pass: the
     gradient of cross-entropy is scaled by u and keeps its direction,
 
-    $$\frac{\partial \ell}{\partial z} = u(p, y) \, (p - q).$$
+    $$\frac{\partial \ell}{\partial z} = u(p, y) \, (p - q)$$
+
+    with the one-hot label q.
 
     Args:
       logits: unnormalised log-probabilities.

@@ -259,8 +259,10 @@ def matched_focal(logits: Any, labels: Any) -> MatchedFocal:
 
     T is fitted to held-out logits z of a network trained with cross-entropy. A network trained with
     focal loss is predicted to have the logits $T \log q^*(\mathrm{softmax}(z / T))$, because T
-    measures how much the network over-fits. The search is a bisection over gamma, which is at most
-    20 for focal and 2 for inverse focal loss, on at most 5,000 rows.
+    measures how much the network over-fits, and the population minimiser $q^*$ of the loss how far
+    its optimum is from the true probabilities (see `population_minimizer`). The search is a
+    bisection over gamma, which is at most 20 for focal and 2 for inverse focal loss, on at most
+    5,000 rows.
 
     Args:
       logits: held-out logits of a network trained with cross-entropy.

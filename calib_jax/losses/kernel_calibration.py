@@ -85,7 +85,8 @@ def mmce_weighted_penalty(
     r"""Compute the weighted MMCE, in which right and wrong predictions have equal weight.
 
     With $S_{11}, S_{00}, S_{10}$ the sums of $(1-c_i)(1-c_j)k$ over the m right predictions, of
-    $c_i c_j k$ over the n wrong predictions, and of $(1-c_i) c_j k$ across,
+    $c_i c_j k$ over the n wrong predictions, and of $(1-c_i) c_j k$ across, and the kernel k of
+    `mmce_penalty` between $c_i$ and $c_j$,
 
     $$\sqrt{\frac{S_{11}}{m^2} + \frac{S_{00}}{n^2} - \frac{2 S_{10}}{mn} + 10^{-10}}$$
 

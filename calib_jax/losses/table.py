@@ -82,7 +82,7 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
 def catalogue() -> dict[str, Callable[..., Objective]]:
     """Return the table of all objectives: a name, and the function that builds the objective.
 
-    An entry that is added to the table is found by `objective`.
+    `objective` finds entries that are added to the table by their names.
 
     >>> from calib_jax import losses
     >>> losses.catalogue()["flsd53"]().clock

@@ -44,7 +44,7 @@ def confidence_bins(
       num_bins: number of bins of equal width.
       edges: "right" for bins (lo, hi]; "left" for [lo, hi), the last bin closed, as in the
         MMCE script and in BSCE-GRA's confidence plots; "ceil" for the index ceil(B c) - 1 in
-        float64, as in the released list metrics.
+        float64, as in the released metrics of lists of confidences.
       excluded_class: a class whose probability is set to 0 without renormalising, so that it is
         never predicted; the released SST evaluation excludes its neutral class this way.
     """
@@ -74,11 +74,14 @@ def ece(
 
     $$\sum_b \frac{n_b}{n} |c_b - a_b|$$
 
+    with the number $n_b$, the mean confidence $c_b$ and the accuracy $a_b$ of the examples whose
+    confidence lies in bin b.
+
     Args:
       num_bins: number of bins of equal width.
       edges: "right" for bins (lo, hi]; "left" for [lo, hi), the last bin closed, as in the MMCE
         script and in BSCE-GRA's confidence plots; "ceil" for the index ceil(B c) - 1 in float64, as
-        in the released list metrics.
+        in the released metrics of lists of confidences.
       excluded_class: a class whose probability is set to 0, so that it is never predicted.
 
     References:

@@ -178,10 +178,11 @@ def ood_roc_curve(
 ) -> RocCurve:
     r"""Compute the ROC curve of separating out-of-distribution from in-distribution examples.
 
-    The curve has one more point than there are rows, so its length does not depend on the values.
-    Examples of equal score repeat the point at the end of their group. A row of weight 0 repeats a
-    neighbouring point and has the threshold `inf`. The true positive rate is NaN without positive
-    examples, and the false positive rate without negative examples.
+    Labels are 1 for out-of-distribution examples, and 0 for others (`in_and_out`). The curve has
+    one more point than there are rows, so its length does not depend on the values. Examples of
+    equal score repeat the point at the end of their group. A row of weight 0 repeats a neighbouring
+    point and has the threshold `inf`. The true positive rate is NaN without positive examples, and
+    the false positive rate without negative examples.
 
     Args:
       positive: "out" or "in", the examples to detect.

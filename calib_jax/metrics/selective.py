@@ -229,8 +229,9 @@ def risk_at_coverage(
 
     $$E(c) / c$$
 
-    with E(c) as in `aurc`. The example, or the group of equal confidence, at the boundary is
-    split.
+    where E(c) is the weight of the errors among the share c of most confident examples, divided by
+    the total weight, as in `aurc`. The example, or the group of equal confidence, at the boundary
+    is split.
 
     Args:
       coverage: the share c of the examples that are answered, in (0, 1].
@@ -342,16 +343,16 @@ def _confident_set(sums: Sums) -> ConfidentSet:
 def confident_set(
     logits: Logits, labels: Labels = None, weights: Weights = None, *, threshold: float = 0.99
 ) -> ConfidentSet:
-    r"""Compute the share of examples with a confidence of at least 0.99, and their accuracy.
+    r"""Compute the share of examples whose confidence reaches a threshold, and their accuracy.
 
     $$\frac{|S|}{n}, \quad \frac{1}{|S|} \sum_{i \in S} [\hat y_i = y_i], \quad
-      S = \{i : c_i \ge 0.99\}$$
+      S = \{i : c_i \ge t\}$$
 
     A model can be calibrated without ever being confident; a model that is often confident and then
-    right is more useful. The papers write $|S_{99}|$ for the share.
+    right is more useful. The papers write $|S_{99}|$ for the share at t = 0.99.
 
     Args:
-      threshold: the smallest confidence that counts.
+      threshold: t, the smallest confidence that counts.
 
     References:
       Kumar et al., Trainable calibration measures for neural networks from kernel mean
