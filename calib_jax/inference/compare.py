@@ -29,7 +29,8 @@ are the means of the runs' bounds.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import jax
@@ -45,7 +46,7 @@ from calib_jax.inference.p_values import Column, Matrix, clipped
 from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.bins import adaptive_ece, ece
-from calib_jax.metrics.contract import AnyMetric, Metrics, Predictions, one_or_several
+from calib_jax.metrics.contract import AnyMetric, Members, Metrics, Predictions, one_or_several
 
 # These measure the gaps of the top label in bins, as the debiased squared error does.
 BY_SQUARED_ERROR = (
@@ -126,8 +127,9 @@ def compare_metrics(
     checks.one_of("method", method, ("valid", *INTERVALS))
     runs, cut = runs_of_two("compare_metrics", logits_a, logits_b, labels, weights, clusters)
     valid, kind = method == "valid", "percentile" if method == "valid" else method
-    bounded = [m for m in metrics.values() if valid and runs[0].counts and _is_bounded(m)]
-    others = {name: metric for name, metric in metrics.items() if metric not in bounded}
+    counts = valid and runs[0].counts
+    bounded = {name: m for name, m in metrics.items() if counts and _is_bounded(m)}
+    others = {name: metric for name, metric in metrics.items() if name not in bounded}
     resampled = {
         name: metric
         for name, metric in others.items()
@@ -144,8 +146,8 @@ def compare_metrics(
             excluded = dict(metric.options).get("excluded_class")
             bins = [binned_for_pairs(run, num_bins, excluded) for run in runs]
             p_value = difference_of_errors(bins[:cut], bins[cut:], level).p_value
-        if metric in bounded:
-            change = _difference_of_eces(excesses[metric], cut, level)
+        if name in bounded:
+            change = _difference_of_eces([run[name] for run in excesses], cut, level)
             return MetricDifference(*change[:3], "noise bound", p_value)
         a, b = (_mean([run[name] for run in part]) for part in (values[:cut], values[cut:]))
         if name not in resampled:
@@ -196,20 +198,14 @@ class Excess(NamedTuple):
       value: the ECE.
       sign: the sign of every gap.
       certain: whether a gap is so far from 0 that its sign is the sign of the true gap.
-      variance: the variance of the noise of every gap.
-      sums: the sum of the residuals of each unit, an example or a cluster, in every bin, minus the
-        mean of as many examples.
-      size: the number of examples of each unit.
-      noise: draws of the noise; None with fewer than two units, which show no noise.
+      noise: draws of the noise of every gap; None with fewer than two units, examples or clusters,
+        which show no noise.
     """
 
     value: float
     sign: Column
     certain: np.ndarray
-    variance: Column
-    sums: Matrix
-    size: Column
-    noise: Matrix | None = None
+    noise: Matrix | None
 
 
 @checks.needs_key
@@ -257,8 +253,8 @@ def compare_ece(
     """
     metric = (adaptive_ece if equal_mass else ece).with_options(num_bins=num_bins)
     runs, cut = runs_of_two("compare_ece", logits_a, logits_b, labels, weights, clusters)
-    excesses = _excesses([metric], runs, key, num_resamples)
-    return _difference_of_eces(excesses[metric], cut, level)
+    excesses = _excesses({"ece": metric}, runs, key, num_resamples)
+    return _difference_of_eces([run["ece"] for run in excesses], cut, level)
 
 
 def _difference_of_eces(runs: Sequence[Excess], cut: int, level: float) -> EceDifference:
@@ -298,9 +294,9 @@ def _least(noise: Matrix, sign: Column, certain: np.ndarray, other: Column) -> C
 
 
 def _excesses(
-    metrics: Sequence[AnyMetric], runs: Sequence[Evaluation], key: Array, num_resamples: int
-) -> dict[AnyMetric, list[Excess]]:
-    """Bound the noise of the ECEs of every run; all runs resample the same units.
+    metrics: Metrics, runs: Sequence[Evaluation], key: Array, num_resamples: int
+) -> list[dict[str, Excess]]:
+    """Bound the noise of the ECEs of every run, once; all runs resample the same units.
 
     Args:
       metrics: `ece` or `adaptive_ece` with options.
@@ -309,27 +305,26 @@ def _excesses(
       key: the key of the resamples.
       num_resamples: number of resamples.
     """
-    each = [(at, metric) for at in range(len(runs)) for metric in dict.fromkeys(metrics)]
-    found = [_without_noise(metric, runs[at]) for at, metric in each]
-    if found and len(found[0].size) >= 2:
-        key_of_units, key_of_noise = jax.random.split(key)
-        columns = np.concatenate([found[0].size[:, None], *(one.sums for one in found)], axis=1)
-        chunks = resamples_on_host(key_of_units, len(columns), num_resamples)
-        totals = np.concatenate([chunk @ columns for chunk in chunks])
-        cuts = np.cumsum([1, *(len(one.sign) for one in found)])[:-1]
-        size, *drawn = np.split(totals, cuts, axis=1)
-        for number, ((at, _), noise, one) in enumerate(zip(each, drawn, found, strict=True)):
-            observed = np.sum(np.square(one.sums), axis=0) / np.sum(one.size) ** 2
-            of_run = jax.random.fold_in(key_of_noise, at)
-            noise = with_variance(noise / size, observed, one.variance, of_run)
-            found[number] = one._replace(noise=noise)
-    of_runs: dict[AnyMetric, list[Excess]] = {metric: [] for metric in metrics}
-    for (_, metric), one in zip(each, found, strict=True):
-        of_runs[metric].append(one)
-    return of_runs
+    key_of_units, key_of_noise = jax.random.split(key)
+
+    @functools.cache
+    def resamples(num_units: int) -> list[Matrix]:
+        return resamples_on_host(key_of_units, num_units, num_resamples)
+
+    def of_run(place: int, run: Evaluation) -> dict[str, Excess]:
+        key_of_run = jax.random.fold_in(key_of_noise, place)
+
+        def compute(missing: Members) -> dict[str, Excess]:
+            return {name: _excess(metric, run, resamples, key_of_run) for name, metric in missing}
+
+        return run.of_metrics(("excesses", place, num_resamples), metrics, compute, key)
+
+    return [of_run(place, run) for place, run in enumerate(runs)]
 
 
-def _without_noise(metric: AnyMetric, evaluation: Evaluation) -> Excess:
+def _excess(
+    metric: AnyMetric, evaluation: Evaluation, resamples: Callable[[int], list[Matrix]], key: Array
+) -> Excess:
     members = memberships(metric, evaluation)
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
     sums, counts = sums_of_units(members, confidence - hit, evaluation.cluster)
@@ -339,8 +334,14 @@ def _without_noise(metric: AnyMetric, evaluation: Evaluation) -> Excess:
     observed = np.sum(np.square(sums - counts * mean), axis=0)
     variance = np.maximum(of_calibrated, observed) / len(hit) ** 2
     certain = np.abs(gap) > np.sqrt(np.log(len(hit)) * variance)
-    value = float(np.sum(np.abs(gap)))
-    return Excess(value, np.sign(gap), certain, variance, sums - size[:, None] * gap, size)
+    noise = None
+    if len(size) >= 2:
+        residuals = sums - size[:, None] * gap
+        columns = np.concatenate([size[:, None], residuals], axis=1)
+        totals = np.concatenate([chunk @ columns for chunk in resamples(len(size))])
+        of_draws = np.sum(np.square(residuals), axis=0) / np.sum(size) ** 2
+        noise = with_variance(totals[:, 1:] / totals[:, :1], of_draws, variance, key)
+    return Excess(float(np.sum(np.abs(gap))), np.sign(gap), certain, noise)
 
 
 class Flips(NamedTuple):
