@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
@@ -51,8 +51,7 @@ def fit(logits: Any, labels: Any, weights: Any = None, *, max_iterations: Number
     (Array([[0.667, 0.333],
            [0.333, 0.667]], dtype=float32), 'converged')
     """
-    given = logits, labels, weights
-    return linear.fit_params(Params, _FORM, given, {}, max_iterations, ndim=0)
+    return _FORM.fit((logits, labels, weights), {}, max_iterations)
 
 
 def apply(params: Params, logits: Any) -> Logits:
@@ -61,7 +60,7 @@ def apply(params: Params, logits: Any) -> Logits:
     Large offsets of rows thus cost no precision. The result has lost the offsets, so no energy
     score can be computed from it (`metrics.ood_auroc`).
     """
-    return contract.applied(Params, _FORM.calibrated, params, logits)
+    return _FORM.apply(params, logits)
 
 
 def _below_top(logits: Float[Array, "rows classes"]) -> Float[Array, "rows classes"]:
@@ -69,6 +68,6 @@ def _below_top(logits: Float[Array, "rows classes"]) -> Float[Array, "rows class
     return logits - jnp.max(logits, axis=1, keepdims=True)
 
 
-_FORM = linear.Form(_below_top)
+_FORM = linear.Form(Params, _below_top, 0)
 
 __all__ = ["Params", "apply", "fit"]

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import jax
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.types import Array, Logits, Number
 
@@ -24,7 +24,7 @@ class DirichletParams(NamedTuple):
 
 
 Params = DirichletParams
-_FORM = linear.Form(jax.nn.log_softmax)
+_FORM = linear.Form(Params, jax.nn.log_softmax, 2)
 
 
 def fit(
@@ -53,17 +53,13 @@ def fit(
       Kull et al. 2019, Beyond temperature scaling: obtaining well-calibrated multiclass
       probabilities with Dirichlet calibration.
     """
-    given = logits, labels, weights
-    penalties = {
-        "off_diagonal_penalty": off_diagonal_penalty,
-        "intercept_penalty": intercept_penalty,
-    }
-    return linear.fit_params(Params, _FORM, given, penalties, max_iterations, ndim=2)
+    penalties = dict(off_diagonal_penalty=off_diagonal_penalty, intercept_penalty=intercept_penalty)
+    return _FORM.fit((logits, labels, weights), penalties, max_iterations)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W log p + b."""
-    return contract.applied(Params, _FORM.calibrated, params, logits)
+    return _FORM.apply(params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.types import Array, Logits, Number
 
@@ -22,7 +22,7 @@ class MatrixParams(NamedTuple):
 
 
 Params = MatrixParams
-_FORM = linear.Form(jnp.asarray)
+_FORM = linear.Form(Params, jnp.asarray, 2)
 
 
 def fit(
@@ -61,17 +61,13 @@ def fit(
       Guo et al. 2017, section 4.2; Kull et al. 2019, Beyond temperature scaling, section 4 (the
       penalties, ODIR).
     """
-    given = logits, labels, weights
-    penalties = {
-        "off_diagonal_penalty": off_diagonal_penalty,
-        "intercept_penalty": intercept_penalty,
-    }
-    return linear.fit_params(Params, _FORM, given, penalties, max_iterations, ndim=2)
+    penalties = dict(off_diagonal_penalty=off_diagonal_penalty, intercept_penalty=intercept_penalty)
+    return _FORM.fit((logits, labels, weights), penalties, max_iterations)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W z + b."""
-    return contract.applied(Params, _FORM.calibrated, params, logits)
+    return _FORM.apply(params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -9,7 +9,6 @@ from typing import Any, NamedTuple
 from jaxtyping import Float
 
 from calib_jax.calibrators import svs
-from calib_jax.calibrators.parts import contract, linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.types import Array, Logits, Number, Scalar
 
@@ -25,6 +24,7 @@ class SmsParams(NamedTuple):
 
 
 Params = SmsParams
+_FORM = svs.form_of(Params, 2)
 
 
 def fit(
@@ -65,18 +65,17 @@ def fit(
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class
       calibration.
     """
-    given = logits, labels, weights
-    penalties = {
-        "diagonal_penalty": diagonal_penalty,
-        "off_diagonal_penalty": off_diagonal_penalty,
-        "intercept_penalty": intercept_penalty,
-    }
-    return linear.fit_params(Params, svs.STRUCTURED, given, penalties, max_iterations, ndim=2)
+    penalties = dict(
+        diagonal_penalty=diagonal_penalty,
+        off_diagonal_penalty=off_diagonal_penalty,
+        intercept_penalty=intercept_penalty,
+    )
+    return _FORM.fit((logits, labels, weights), penalties, max_iterations)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits W x + b."""
-    return contract.applied(Params, svs.STRUCTURED.calibrated, params, logits)
+    return _FORM.apply(params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

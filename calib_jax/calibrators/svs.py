@@ -5,6 +5,7 @@ shrink with the number of examples, so the fit lies between temperature scaling 
 u = 1 / (n + 1) for n examples. SMS shares the features and the fit.
 """
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -12,7 +13,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.calibrators import temperature
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import linear
 from calib_jax.calibrators.parts.contract import FitRows, State
 from calib_jax.calibrators.parts.scaling import scaled
 from calib_jax.core import checks
@@ -73,14 +74,13 @@ def fit(
     >>> jax.nn.softmax(apply(params, logits[0])).round(2)
     Array([0.33, 0.33, 0.33], dtype=float32)
     """
-    given = logits, labels, weights
-    penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
-    return linear.fit_params(Params, STRUCTURED, given, penalties, max_iterations, ndim=1)
+    penalties = dict(slope_penalty=slope_penalty, intercept_penalty=intercept_penalty)
+    return _FORM.fit((logits, labels, weights), penalties, max_iterations)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w x + b."""
-    return contract.applied(Params, STRUCTURED.calibrated, params, logits)
+    return _FORM.apply(params, logits)
 
 
 def features(logits: Logits, temperature: Number, uniform: Number) -> Logits:
@@ -132,6 +132,11 @@ def _total(rows: FitRows) -> Scalar:
     return jnp.sum(jnp.where(rows.decisive > 0, rows.weight, 0))
 
 
-STRUCTURED = linear.Form(features, tempered, ridges, checks.above)
+def form_of(kind: Callable[..., Any], ndim: int) -> linear.Form:
+    """Return the form of a structured calibrator, whose W is a diagonal (1) or a matrix (2)."""
+    return linear.Form(kind, features, ndim, tempered, ridges, checks.above)
+
+
+_FORM = form_of(Params, 1)
 
 __all__ = ["Params", "apply", "fit"]

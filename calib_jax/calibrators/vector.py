@@ -5,7 +5,7 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.calibrators.parts import contract, linear
+from calib_jax.calibrators.parts import linear
 from calib_jax.calibrators.parts.contract import State
 from calib_jax.core.types import Array, Logits, Number
 
@@ -19,7 +19,7 @@ class VectorParams(NamedTuple):
 
 
 Params = VectorParams
-_FORM = linear.Form(jnp.asarray)
+_FORM = linear.Form(Params, jnp.asarray, 1)
 
 
 def fit(
@@ -60,14 +60,13 @@ def fit(
     >>> jax.nn.softmax(apply(params, logits[0])).round(3), params.state.name
     (Array([0.25, 0.5 , 0.25], dtype=float32), 'indistinct')
     """
-    given = logits, labels, weights
-    penalties = {"slope_penalty": slope_penalty, "intercept_penalty": intercept_penalty}
-    return linear.fit_params(Params, _FORM, given, penalties, max_iterations, ndim=1)
+    penalties = dict(slope_penalty=slope_penalty, intercept_penalty=intercept_penalty)
+    return _FORM.fit((logits, labels, weights), penalties, max_iterations)
 
 
 def apply(params: Params, logits: Any) -> Logits:
     """Compute the logits w z + b."""
-    return contract.applied(Params, _FORM.calibrated, params, logits)
+    return _FORM.apply(params, logits)
 
 
 __all__ = ["Params", "apply", "fit"]

@@ -245,6 +245,10 @@ def interval(
       method: "percentile" or "basic".
       estimate: the metric's value on the data itself; required by "basic".
 
+    Returns:
+      The `Interval`, in float32 or float64 also for samples of 16 bits; a dictionary by name for
+      samples by name.
+
     >>> low, high = interval(jnp.arange(101.0), level=0.9)
     >>> float(low), float(high)
     (5.0, 95.0)

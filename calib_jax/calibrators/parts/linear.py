@@ -27,7 +27,7 @@ from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, losses_
 from calib_jax.calibrators.parts.fitting import EXACT, Local
 from calib_jax.core import checks, numerics
 from calib_jax.core.rows import weigh
-from calib_jax.core.types import Array, Number, Scalar, Vector
+from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 Features: TypeAlias = Float[Array, "rows classes"]
 _Point: TypeAlias = tuple[Array, Array]  # W and b
@@ -195,19 +195,37 @@ def mean_squares(
 
 
 class Form(NamedTuple):
-    """The parts in which calibrators of the parameters `(*head, W, b, state)` differ.
+    """A calibrator of the parameters `(*head, W, b, state)`.
 
     Attributes:
+      kind: the type of the parameters.
       features: `(logits, *head) -> features`, which W multiplies.
+      ndim: as in `fit`.
       head: `rows -> (head, code)`, parameters that are fitted first, and how their fit ended.
       ridges: `(penalties, rows, num_classes, ndim) -> (factors by W, factor by b)`, as in `fit`.
       check: the check of a penalty.
     """
 
+    kind: Any
     features: Callable[..., Features]
+    ndim: int
     head: Callable[[FitRows], tuple[tuple[Any, ...], Any]] = no_head
     ridges: Callable[..., tuple[Any, Any]] = mean_squares
     check: Callable[..., None] = checks.at_least
+
+    def fit(
+        self, given: tuple[Any, Any, Any], penalties: Mapping[str, Number], max_iterations: Number
+    ) -> Any:
+        """Validate logits, labels, weights and the penalties that `ridges` takes, and fit."""
+        checks.at_least("max_iterations", max_iterations, 1)
+        for name, factor in penalties.items():
+            self.check(name, factor, 0)
+        examples = contract.examples(contract.name_of(self.kind), *given)
+        return _fit(self, examples, tuple(penalties.values()), max_iterations)
+
+    def apply(self, params: Any, logits: Any) -> Logits:
+        """Compute W x + b for logits of any leading axes."""
+        return contract.applied(self.kind, self.calibrated, params, logits)
 
     def calibrated(self, params: Any, logits: Float[Array, "rows classes"]) -> Features:
         """Compute W x + b for every row."""
@@ -215,49 +233,17 @@ class Form(NamedTuple):
         return scores(weights, intercept, self.features(logits, *head))
 
 
-def fit_params(
-    kind: Callable[..., Any],
-    form: Form,
-    given: tuple[Any, Any, Any],
-    penalties: Mapping[str, Number],
-    max_iterations: Number,
-    *,
-    ndim: int,
+@functools.partial(jax.jit, static_argnums=0)
+def _fit(
+    form: Form, examples: FitData, penalties: tuple[Number, ...], max_iterations: Number
 ) -> Any:
-    """Validate the arguments of a `fit`, and fit the parameters of a form.
-
-    Args:
-      kind: the type of the parameters.
-      form: the form.
-      given: logits, labels and weights.
-      penalties: the factors that the form's `ridges` takes, by name.
-      max_iterations: the largest number of steps.
-      ndim: as in `fit`.
-    """
-    checks.at_least("max_iterations", max_iterations, 1)
-    for name, factor in penalties.items():
-        form.check(name, factor, 0)
-    examples = contract.examples(contract.name_of(kind), *given)
-    return _fit_params(kind, form, examples, tuple(penalties.values()), max_iterations, ndim=ndim)
-
-
-@functools.partial(jax.jit, static_argnames=("kind", "form", "ndim"))
-def _fit_params(
-    kind: Callable[..., Any],
-    form: Form,
-    examples: FitData,
-    penalties: tuple[Number, ...],
-    max_iterations: Number,
-    *,
-    ndim: int,
-) -> Any:
-    rows = examples.rows(mixes_classes=ndim == 2)
+    rows = examples.rows(mixes_classes=form.ndim == 2)
     head, code_of_head = form.head(rows)
     features = form.features(rows.logits, *head)
-    ridges = form.ridges(penalties, rows, features.shape[1], ndim)
-    weights, intercept, code = fit(rows, features, ridges, max_iterations, ndim=ndim)
+    ridges = form.ridges(penalties, rows, features.shape[1], form.ndim)
+    weights, intercept, code = fit(rows, features, ridges, max_iterations, ndim=form.ndim)
     code = jnp.where(code_of_head == Code.CONVERGED, code, code_of_head)
-    params = kind(*head, weights, intercept, contract.PENDING)
+    params = form.kind(*head, weights, intercept, contract.PENDING)
     return contract.finished(params, code, rows, scores(weights, intercept, features))
 
 
