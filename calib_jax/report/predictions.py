@@ -334,9 +334,8 @@ def mean_of(models: Sequence[Predictions]) -> Predictions:
         rows = [probability_rows(each.logits, weights=each.weights) for each in models]
         if len({each.shape for each in rows}) == 1:
             return first._replace(logits=np.mean(rows, axis=0))
-    return first._replace(
-        logits=np.asarray(average([each.values() for each in models])), kind="logits"
-    )
+    logits = np.asarray(average([each.values() for each in models]))
+    return first._replace(logits=logits, kind="logits")
 
 
 def match_classes(
@@ -375,7 +374,8 @@ def match_classes(
     way_out = "give predictions of the same classes and names."
     both = (name, names, baseline_name, wanted), (baseline_name, wanted, name, names)
     for owner, its, other, theirs in both:
-        if strange := [each for each in its if each not in {*theirs}]:
+        known = {*theirs}
+        if strange := [each for each in its if each not in known]:
             what = f"the class {shown(strange[0])}, which {other} does not have"
             raise Unreadable(f"{owner} has {what}: {way_out}")
         if len({*its}) < len(its):

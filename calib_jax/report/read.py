@@ -86,8 +86,6 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
             return _parquet(how)
         if endings in ([".json"], [".jsonl"], [".eval"]):
             return _json(how)
-    if endings == [".npy"]:
-        raise Unreadable(f"{name} needs its labels: give LOGITS.npy,LABELS.npy.")
     raise Unreadable(
         f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, be a log of Inspect that ends in"
         " .eval or .json, or be LOGITS.npy,LABELS.npy."
@@ -118,7 +116,8 @@ def _csv(how: Request) -> list[Predictions]:
         if role_of(name) in TEXTS or name.lower() in chosen
     }
     given |= {"header": 0, "names": range(len(names)), "index_col": False, "low_memory": False}
-    with warnings.catch_warnings(action="error"):  # of a row that is longer than the header
+    of_rows = pandas.errors.ParserWarning  # the first row is longer than the header
+    with warnings.catch_warnings(action="error", category=of_rows):
         table = pandas.read_csv(io.StringIO(text), dtype=kinds, **given)
     table = table[(table != "").any(axis=1)]
 
@@ -228,7 +227,9 @@ def costs(name: str | None) -> np.ndarray | None:
         return None
     kind, advice = "a matrix of costs", "give a CSV file of numbers, a row per class, and no header"
     lines = reading.text(name, kind, advice).splitlines()  # NumPy would also open addresses
-    with reading.guard(name, kind, advice, library=True), warnings.catch_warnings(action="error"):
+    with reading.guard(name, kind, advice):
+        if not any(map(str.strip, lines)):
+            raise ValueError("it is empty")
         return np.loadtxt(lines, delimiter=",", ndmin=2)
 
 
