@@ -159,9 +159,7 @@ def _read(
         for each in read.read_models(file, **how):
             each = each._replace(model=each.model or name, file=file)
             first = first or each
-            if first.of_classes != each.of_classes or not (
-                first.of_classes or first.kind == each.kind
-            ):
+            if len({"classes" if one.of_classes else one.kind for one in (first, each)}) > 1:
                 raise ValueError(
                     f"{file} holds numbers of the kind {each.kind}, and {first.file} of the kind"
                     f" {first.kind}: models are compared, and calibrators fitted, on one kind."

@@ -244,33 +244,22 @@ def files_of(name: str) -> list[tuple[str, str]]:
 def models_in(folder: pathlib.Path) -> dict[str, str]:
     """List the files of predictions in a folder, one for each model, by the name of the model.
 
-    A file RUN.csv, RUN.npz, RUN.parquet or RUN.npy with logits is the model RUN; all .npy files
-    share labels.npy. A folder inside, such as a folder of lm-evaluation-harness, is a model with
-    the name of the folder if it holds one file, or FOLDER/RUN if a file has the name of the folder.
+    A file RUN.csv, RUN.npz, RUN.parquet or RUN.npy with logits is the model RUN; all .npy files of
+    a folder share labels.npy. A file in a folder inside, such as a folder of
+    lm-evaluation-harness, is a model with the name of that folder, or FOLDER/RUN if a model has it.
 
     Returns:
       the argument of `read_predictions` for each model, in alphabetic order.
     """
-    models = _files_in(folder)
-    for inner in sorted(path for path in folder.iterdir() if path.is_dir()):
-        files = _files_in(inner)
-        if len(files) > 1:
-            names = listed(list(files))
-            raise Unreadable(f"{inner} has {len(files)} files of predictions: {names}. Give one.")
-        for name, file in files.items():
-            models[f"{inner.name}/{name}" if inner.name in models else inner.name] = file
+    models: dict[str, str] = {}
+    for path in (*sorted(folder.glob("*")), *sorted(folder.glob("*/*"))):
+        inner, labels, ending = path.relative_to(folder), path.parent / "labels.npy", path.suffix
+        # The table that `Report.save` writes contains no predictions.
+        hidden = path.name.startswith(".") or path in (labels, path.parent / "report.csv")
+        if path.is_file() and not hidden and ending.lower() in (*_ENDINGS, ".npy"):
+            names = (inner.with_suffix("").parts[0], inner.with_suffix("").as_posix())
+            name = next((each for each in names if each not in models), inner.as_posix())
+            models[name] = f"{path},{labels}" if ending.lower() == ".npy" else str(path)
     if not models:
         raise Unreadable(f"{folder} has no file that ends in {', '.join(_ENDINGS)} or .npy.")
-    return models
-
-
-def _files_in(folder: pathlib.Path) -> dict[str, str]:
-    labels, models = folder / "labels.npy", dict[str, str]()
-    for path in sorted(filter(pathlib.Path.is_file, folder.iterdir())):
-        kind = path.suffix.lower()
-        # The table that `Report.save` writes contains no predictions.
-        hidden = path.name in (labels.name, "report.csv") or path.name.startswith(".")
-        if kind in (*_ENDINGS, ".npy") and not hidden:
-            name = path.name if path.stem in models else path.stem
-            models[name] = f"{path},{labels}" if kind == ".npy" else str(path)
     return models

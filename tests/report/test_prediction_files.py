@@ -258,12 +258,13 @@ def test_samples_of_lm_evaluation_harness(tmp_path):
 
 def test_a_file_and_a_folder_of_one_name_are_two_models(tmp_path):
     (tmp_path / "a").mkdir()
-    for name in ("a.npz", "b.npz", "a/other.npz"):
+    for name in ("a.npz", "b.npz", "b.csv", "a/other.npz", "report.csv"):
         (tmp_path / name).touch()
     models = read.models_in(tmp_path)
     assert models == {
         "a": str(tmp_path / "a.npz"),
-        "b": str(tmp_path / "b.npz"),
+        "b": str(tmp_path / "b.csv"),
+        "b.npz": str(tmp_path / "b.npz"),
         "a/other": str(tmp_path / "a" / "other.npz"),
     }
 
