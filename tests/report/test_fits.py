@@ -338,7 +338,7 @@ def test_costs_are_read_from_a_file(tmp_path):
         ):
             read.costs(str(file))
     file.write_text("\n")
-    with pytest.raises(ValueError, match=r"costs\.csv .*contained no data"):
+    with pytest.raises(ValueError, match=r"costs\.csv .*: it is empty"):
         read.costs(str(file))
 
 
