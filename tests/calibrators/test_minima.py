@@ -11,8 +11,8 @@ import scipy.optimize
 from scipy.special import log_softmax, softmax
 
 from calib_jax import calibrators
+from tests import properties as cases
 from tests.calibrators.members import mean_nll, problem
-from tests.properties import cases
 
 K = 3
 EYE = np.eye(K)

@@ -11,7 +11,7 @@ from calib_jax import calibrators
 from calib_jax.calibrators.parts import linear
 from tests.calibrators.members import MEMBERS
 
-from .cases import Batch, batches, few_and_many
+from . import Batch, batches, few_and_many
 
 FEW_SHAPES = ((20, 3),)
 MANY_SHAPES = ((20, 3), (1, 2), (3, 2), (50, 10))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.losses.members import DEFAULTS, trained_state
 from tests.losses.references import logsumexp
 
-from .cases import Batch, batches, few_and_many
+from . import Batch, batches, few_and_many
 
 OBJECTIVES = {member.name: member.objective for member in DEFAULTS}
 NAMES = tuple(sorted(OBJECTIVES))

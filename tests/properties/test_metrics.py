@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from calib_jax import calibrators, inference, metrics
 from tests.metrics import reference
 
-from .cases import Batch, batches, few_and_many
+from . import Batch, batches, few_and_many
 
 SEEDS = st.integers(0, 2**32 - 1)
 
