@@ -1,4 +1,4 @@
-"""Histogram binning and isotonic regression against slow loops; the floor; peers if installed."""
+"""Calibrators of bins and steps against slow loops: histogram, isotonic, BBQ, Venn-Abers."""
 
 import jax
 import jax.numpy as jnp
@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.special
 
-from calib_jax.calibrators import histogram, isotonic
+from calib_jax.calibrators import bbq, histogram, isotonic, venn_abers
 from tests.calibrators.members import problem
 
 BOTH = pytest.mark.parametrize("calibrator", [histogram, isotonic])
@@ -158,3 +158,168 @@ def test_options_are_checked():
         histogram.fit(*problem(), bins="mas")
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         histogram.fit(*problem(), num_bins=0)
+
+
+CLASSES = pytest.mark.parametrize("num_classes", [2, 4])
+
+
+def tied_problem(num_classes):
+    """Return 80 rows with ties, and weights."""
+    logits, labels = problem(80, num_classes, seed=7, dtype=np.float64)
+    logits = np.round(2 * logits) / 2
+    return logits, labels, np.random.default_rng(0).choice([0.0, 1.0, 2.0], 80)
+
+
+def asked_of(num_classes):
+    new = 1.3 * problem(40, num_classes, seed=8, dtype=np.float64)[0]
+    return new, [p for p, _ in questions(new, np.zeros(40))]
+
+
+def binnings(p, answer, weight, asked, per_bin):
+    """Average all histograms of equal mass: sets of examples, one model after the other."""
+    values = np.unique(p)
+    mass = np.array([weight[p == v].sum() for v in values])
+    hits = np.array([(weight * answer)[p == v].sum() for v in values])
+    n = mass.sum()
+    before = np.cumsum(mass) - mass
+    scores, predictions = [], []
+    for num_bins in range(max(1, int(n ** (1 / 3) / 10)), int(np.ceil(10 * n ** (1 / 3))) + 1):
+        if num_bins > n:
+            break
+        bins = [
+            [i for i in range(len(values)) if before[i] * num_bins // n == b]
+            for b in range(num_bins)
+        ]
+        bins = [members for members in bins if members]
+        edges = [0.0]
+        edges += [(values[m[0] - 1] + values[m[0]]) / 2 for m in bins[1:]]
+        edges += [1.0]
+        strength = 2.0 if per_bin else 2.0 / len(bins)
+        score, frequencies = 0.0, []
+        for number, members in enumerate(bins):
+            middle = np.clip((edges[number] + edges[number + 1]) / 2, 0.005, 0.995)
+            k, m = hits[members].sum(), mass[members].sum()
+            a, b = strength * middle, strength * (1 - middle)
+            score += scipy.special.betaln(k + a, m - k + b) - scipy.special.betaln(a, b)
+            frequencies.append((k + a) / (m + a + b))
+        index = np.searchsorted(edges[1:-1], asked, side="right")
+        scores.append(score)
+        predictions.append(np.array(frequencies)[index])
+    return np.average(predictions, axis=0, weights=scipy.special.softmax(scores))
+
+
+@CLASSES
+@pytest.mark.parametrize("per_bin", [False, True])
+def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
+    logits, labels, weights = tied_problem(num_classes)
+    params = bbq.fit(logits, labels, weights, prior_per_bin=per_bin)
+    assert params.state.name == "converged"
+    new, asked = asked_of(num_classes)
+    actual = bbq.answers(params, jnp.asarray(new)).T
+    used = weights > 0
+    expected = [
+        binnings(np.round(p[used], 12), answer[used], weights[used], points, per_bin)
+        for (p, answer), points in zip(questions(logits, labels), asked, strict=True)
+    ]
+    np.testing.assert_allclose(actual, expected, rtol=1e-9)
+    p = np.exp(bbq.apply(params, new))
+    rows = np.transpose(expected)
+    rows = np.concatenate([1 - rows, rows], axis=1) if num_classes == 2 else rows
+    np.testing.assert_allclose(p, rows / rows.sum(axis=1, keepdims=True), rtol=1e-9)
+
+
+@pytest.mark.parametrize("weight", [1e7, 1e15])
+def test_bbq_is_never_certain(weight):
+    """In float32 a posterior mean of (weight + s) / (weight + s + tiny) would round to 1."""
+    logits, labels = problem(80, 2)
+    params = bbq.fit(logits, labels, np.full(80, weight))
+    assert params.state.name == "converged"
+    assert np.isfinite(params.state.nll_after)
+    assert np.isfinite(bbq.apply(params, np.float32([[-99, 99], [99, -99]]))).all()
+
+
+def test_options_of_bbq_are_checked():
+    with pytest.raises(ValueError, match="prior_strength must be greater than 0, got 0"):
+        bbq.fit(*problem(), prior_strength=0)
+
+
+def refitted(score, target, weight, new):
+    """Fit isotonic regressions with the new example and each answer; return p0 and p1."""
+    both = []
+    for answer in (0, 1):
+        knots, values = pav(np.append(score, new), np.append(target, answer), np.append(weight, 1))
+        both.append(values[np.flatnonzero(knots == new)[0]])
+    return both
+
+
+def question(logits, labels):
+    """Return the probability of class 1 of two, or of the predicted class, and the answer."""
+    p = scipy.special.softmax(logits, axis=1)
+    if logits.shape[1] == 2:
+        return p[:, 1], labels == 1
+    return p.max(axis=1), p.argmax(axis=1) == labels
+
+
+@pytest.mark.parametrize("num_classes", [2, 4])
+def test_it_is_two_isotonic_regressions_for_each_example(num_classes, x64):
+    logits, labels = problem(80, num_classes, seed=3, dtype=np.float64)
+    logits = np.round(2 * logits) / 2  # some scores are equal
+    new = np.concatenate([logits[:20], 1.3 * problem(40, num_classes, 4, dtype=np.float64)[0]])
+    new = np.concatenate([new, 30 * new[-5:]])  # beyond all fitted scores
+    weights = np.random.default_rng(0).choice([0.0, 1.0, 1.5, 3.0], 80)
+    params = venn_abers.fit(logits, labels, weights)
+    score, target = question(logits, labels)
+    # Compute the scores alike, so that equal ones stay equal.
+    score, asked = (np.round(s, 12) for s in (score, question(new, np.zeros(len(new)))[0]))
+    used = weights > 0
+    expected = [refitted(score[used], target[used], weights[used], s) for s in asked]
+    p0, p1 = np.transpose(expected)
+    actual = venn_abers.bounds(params, jnp.asarray(new))
+    np.testing.assert_allclose(actual[0], p0, atol=1e-9)
+    np.testing.assert_allclose(actual[1], p1, atol=1e-9)
+    merged = p1 / (1 - p0 + p1)
+    answer = np.exp(venn_abers.apply(params, new))
+    if num_classes == 2:
+        np.testing.assert_allclose(answer[:, 1], merged, rtol=1e-9)
+        return
+    p = scipy.special.softmax(new, axis=1)
+    top = p.argmax(axis=1)
+    np.testing.assert_allclose(answer[np.arange(len(new)), top], merged, rtol=1e-9)
+    rest = np.where(np.arange(num_classes) == top[:, None], 0, answer)
+    share = np.where(np.arange(num_classes) == top[:, None], 0, p)
+    share /= share.sum(axis=1, keepdims=True)
+    np.testing.assert_allclose(rest, share * (1 - merged)[:, None], rtol=1e-9)
+
+
+@pytest.mark.parametrize("hits", ["all", "none", "falling", "rising"])
+def test_the_hull_in_its_extreme_cases(hits, x64):
+    count = np.arange(80)
+    target = {"all": count >= 0, "none": count < 0, "falling": count < 40, "rising": count >= 40}
+    target = target[hits]
+    score = (count + 1) / 82
+    logits = np.log(np.stack([1 - score, score], axis=1))
+    params = venn_abers.fit(logits, target.astype(int))
+    expected = [refitted(score, target, np.ones(80), s) for s in score]
+    actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
+    np.testing.assert_allclose(actual, expected, atol=1e-9)
+    assert (actual[:, 0] <= actual[:, 1]).all()
+
+
+def test_single_precision_counts_exactly():
+    """Sums of counts are exact, so only the last digits of the slopes differ."""
+    logits, labels = problem(80, 2, seed=5)
+    params = venn_abers.fit(logits, labels)
+    score, target = question(np.asarray(logits, np.float64), labels)
+    expected = [refitted(score, target, np.ones(80), s) for s in score]
+    actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
+    np.testing.assert_allclose(actual, expected, atol=1e-6)
+    gap = params.p1 - params.p0
+    assert (gap > 0).all()
+
+
+def test_other_numbers_of_classes_are_refused_or_nan_inside_jit():
+    params = venn_abers.fit(*problem(80, 2))
+    logits = jnp.asarray(problem()[0])
+    with pytest.raises(ValueError, match=r"fitted on 2 classes and the logits .* have 3"):
+        venn_abers.bounds(params, logits)
+    assert np.isnan(jax.jit(venn_abers.apply)(params, logits)).all()

@@ -9,7 +9,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from calib_jax import calibrators, metrics
-from tests.calibrators.test_venn_abers import refitted
+from tests.calibrators.test_binned import refitted
 
 STATED = ["bbq", "beta", "histogram", "isotonic", "platt", "venn_abers"]
 SCORED = ["histogram", "isotonic", "platt", "venn_abers"]

@@ -1,4 +1,4 @@
-"""Temperature scaling: what T may not change, and the grid."""
+"""Temperatures: what T may not change, the grid, by group, and mixtures of several."""
 
 import functools
 
@@ -6,11 +6,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.special
 
 from calib_jax import metrics
 from calib_jax.calibrators import ensemble_temperature, temperature
-from tests.calibrators.members import problem
+from calib_jax.calibrators import ensemble_temperature as ensemble
+from tests.calibrators.members import mean_nll, problem
 
 
 def test_no_prediction_changes_and_entropy_rises():
@@ -63,3 +65,148 @@ def test_a_criterion_is_a_function_to_one_number():
     labels = np.arange(20) % 3
     with pytest.raises(TypeError, match=r"must be one number, and its value has the shape \(3,\)"):
         temperature.fit_grid(logits, labels, criterion=metrics.per_class_ece)
+
+
+NAMES = np.array(["few", "many", "some"])
+
+
+def sample(seed, sizes, temperatures):
+    """Draw calibrated logits, times a temperature for each group."""
+    random = np.random.default_rng(seed)
+    group = np.repeat(np.arange(len(sizes)), sizes)
+    calibrated = 2 * random.standard_normal((len(group), 4))
+    labels = np.argmax(calibrated + random.gumbel(size=calibrated.shape), axis=-1)
+    logits = calibrated * np.asarray(temperatures)[group][:, None]
+    return logits.astype(np.float32), labels, NAMES[group]
+
+
+def test_small_groups_stay_near_the_common_temperature_and_large_ones_have_their_own():
+    excess = []
+    for seed in range(20):
+        fitted = sample(seed, (20, 2000, 400), (2.0, 1.0, 3.0))
+        params = temperature.fit_by_group(*fitted)
+        few, many, some = params.temperature
+        np.testing.assert_allclose([many, some], [1, 3], rtol=0.25)
+        own = temperature.fit(*(part[fitted[2] == "few"] for part in fitted[:2])).temperature
+        assert min(own, params.common) <= few <= max(own, params.common)
+        logits, labels, groups = sample(100 + seed, (2000, 2000, 2000), (2.0, 1.0, 3.0))
+        by_group = mean_nll(temperature.apply_by_group(params, logits, groups), labels)
+        excess.append(by_group - mean_nll(logits / params.common, labels))
+    assert max(excess) < -0.05
+
+
+def test_groups_that_do_not_differ_cost_no_more_than_noise():
+    excess = []
+    for seed in range(20):
+        params = temperature.fit_by_group(*sample(seed, (20, 300, 100), (2.0, 2.0, 2.0)))
+        logits, labels, groups = sample(100 + seed, (100, 1500, 500), (2.0, 2.0, 2.0))
+        by_group = mean_nll(temperature.apply_by_group(params, logits, groups), labels)
+        excess.append(by_group - mean_nll(logits / params.common, labels))
+    # Three free temperatures would cost a whole unit of 1 / n more than one.
+    assert 420 * np.mean(excess) < 0.5
+    assert 420 * np.max(excess) < 5
+
+
+def test_one_group_or_an_unknown_one_has_the_common_temperature():
+    logits, labels, groups = sample(0, (0, 500, 0), (1.0, 2.0, 1.0))
+    common = temperature.fit(logits, labels).temperature
+    params = temperature.fit_by_group(logits, labels, groups)
+    np.testing.assert_allclose(params.temperature, common, rtol=1e-6)
+    assert float(params.spread) == 0
+    answer = temperature.apply_by_group(params, logits[:2], ["new", "zebra"])
+    np.testing.assert_allclose(answer, logits[:2] / common, rtol=1e-5)
+
+
+def test_a_group_without_an_optimum_stays_finite():
+    logits, labels, groups = sample(0, (50, 500, 200), (1.0, 1.0, 2.0))
+    labels = np.where(groups == "few", logits.argmax(-1), labels)
+    labels = np.where(groups == "some", logits.argmin(-1), labels)
+    params = temperature.fit_by_group(logits, labels, groups)
+    assert np.isfinite(params.temperature).all()
+    few, many, some = params.temperature
+    assert few < many < some
+    assert params.state.nll_after < params.state.nll_before
+    flat = np.where((groups == "few")[:, None], 1.0, logits)  # without a slope and a curvature
+    params = temperature.fit_by_group(flat, labels, groups)
+    np.testing.assert_allclose(params.temperature[0], params.common, rtol=1e-5)
+
+
+def test_weights_are_copies_and_names_may_be_numbers_of_any_order():
+    logits, labels, groups = sample(1, (40, 200, 100), (1.0, 2.0, 3.0))
+    weights = np.arange(340) % 3
+    order = np.random.default_rng(0).permutation(340)
+    copies = np.repeat(order, weights[order])
+    weighted = temperature.fit_by_group(logits, labels, groups, weights.astype(np.float32))
+    copied = temperature.fit_by_group(logits[copies], labels[copies], groups[copies])
+    np.testing.assert_allclose(weighted.temperature, copied.temperature, rtol=1e-4)
+    np.testing.assert_allclose(weighted.spread, copied.spread, rtol=0.15)
+    number = {"few": 7, "many": -1, "some": 3}
+    numbered = temperature.fit_by_group(logits, labels, [number[name] for name in groups])
+    np.testing.assert_array_equal(numbered.names, [-1, 3, 7])
+    named = temperature.fit_by_group(logits, labels, groups).temperature
+    np.testing.assert_allclose(numbered.temperature, named[jnp.array([1, 2, 0])], rtol=1e-4)
+
+
+def test_impossible_classes_keep_probability_0():
+    logits, labels, groups = sample(2, (100, 100, 100), (1.0, 2.0, 3.0))
+    masked = np.where((np.arange(4) == 3) & (labels != 3)[:, None], -np.inf, logits)
+    params = temperature.fit_by_group(masked, labels, groups)
+    answer = temperature.apply_by_group(params, masked, groups)
+    np.testing.assert_array_equal(np.isinf(answer), np.isinf(masked))
+    np.testing.assert_allclose(params.state.nll_after, mean_nll(answer, labels), rtol=1e-5)
+    assert np.isfinite(jax.nn.softmax(answer)).all()
+
+
+def hard_problem(seed):
+    """Return problems whose best mixture is inside, or on a side, or in a corner."""
+    random = np.random.default_rng(seed)
+    logits, labels = problem(200, 3, seed=seed, dtype=np.float64)
+    if seed % 3 == 1:  # a tenth of the labels is noise
+        labels = np.where(random.random(200) < 0.1, random.integers(3, size=200), labels)
+    if seed % 3 == 2:  # half the rows are calibrated, half far too confident
+        logits = np.where(np.arange(200)[:, None] % 2, 0.4 * logits, 5 * logits)
+    return logits, labels, random.choice([0.5, 1.0, 3.0], 200)
+
+
+def test_it_is_scipys_minimum(x64):
+    corners = []
+    for seed in range(9):
+        logits, labels, weights = hard_problem(seed)
+        params = ensemble.fit(logits, labels, weights)
+        assert params.state.name == "converged"
+        alone = temperature.fit(logits, labels, weights)
+        assert params.temperature == alone.temperature
+        assert params.state.nll_after <= alone.state.nll_after + 1e-12
+        parts = [scipy.special.softmax(logits / t, axis=-1) for t in (params.temperature, 1)]
+        parts = np.stack([*parts, np.full((200, 3), 1 / 3)])
+        true = parts[:, np.arange(200), labels]
+
+        def nll(w, true=true, weights=weights):
+            return -np.average(np.log(w @ true), weights=weights)
+
+        minimum = scipy.optimize.minimize(
+            nll,
+            np.full(3, 1 / 3),
+            method="SLSQP",
+            bounds=[(0, 1)] * 3,
+            constraints={"type": "eq", "fun": lambda w: w.sum() - 1},
+            options={"ftol": 1e-14, "maxiter": 500},
+        )
+        mixture = np.asarray(params.mixture)
+        assert (mixture >= 0).all()
+        np.testing.assert_allclose(mixture.sum(), 1, rtol=1e-12)
+        np.testing.assert_allclose(mixture, minimum.x, atol=1e-4)
+        assert nll(mixture) <= nll(minimum.x) + 1e-10
+        expected = np.log(np.tensordot(mixture, parts, 1))
+        np.testing.assert_allclose(ensemble.apply(params, logits), expected, rtol=1e-9)
+        corners.append((mixture == 0).sum())
+    assert {0, 1} & set(corners)
+    assert len(set(corners)) > 1
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_no_prediction_changes(scale):
+    logits, labels = problem()
+    logits = scale * logits
+    answer = ensemble.apply(ensemble.fit(logits, labels), logits)
+    np.testing.assert_array_equal(np.argmax(answer, axis=-1), logits.argmax(-1))
