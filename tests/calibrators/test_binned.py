@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 
 from calib_jax.calibrators import bbq, histogram, isotonic, venn_abers
-from tests.calibrators.members import problem
+from tests.calibrators import problem
 
 BOTH = pytest.mark.parametrize("calibrator", [histogram, isotonic])
 

@@ -8,15 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
-from tests.calibrators.members import (
-    MEMBERS,
-    applied,
-    calibrated,
-    costly,
-    floats,
-    mean_nll,
-    problem,
-)
+from tests.calibrators import MEMBERS, applied, calibrated, costly, floats, mean_nll, problem
 from tests.options import assert_recorded
 
 # They change confidences alone, or contain doing nothing and start from it.

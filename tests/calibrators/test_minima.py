@@ -12,7 +12,7 @@ from scipy.special import log_softmax, softmax
 
 from calib_jax import calibrators
 from tests import properties as cases
-from tests.calibrators.members import mean_nll, problem
+from tests.calibrators import mean_nll, problem
 
 K = 3
 EYE = np.eye(K)

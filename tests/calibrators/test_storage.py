@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators
-from tests.calibrators.members import MEMBERS, problem
+from tests.calibrators import MEMBERS, problem
 
 
 @pytest.mark.parametrize("name", MEMBERS)

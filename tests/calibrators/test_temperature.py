@@ -12,7 +12,7 @@ import scipy.special
 from calib_jax import metrics
 from calib_jax.calibrators import ensemble_temperature, temperature
 from calib_jax.calibrators import ensemble_temperature as ensemble
-from tests.calibrators.members import mean_nll, problem
+from tests.calibrators import mean_nll, problem
 
 
 def test_no_prediction_changes_and_entropy_rises():

@@ -9,7 +9,7 @@ from scipy import stats
 from calib_jax import inference, metrics
 from tests.metrics.test_stated import among_classes, answers
 
-from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated, softmax
+from . import CONFIDENCE, HIT, gaps, golden, outcomes, simulated, softmax
 from .test_compare_calibration import pairs
 
 KEY = jax.random.key(0)

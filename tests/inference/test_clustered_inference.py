@@ -12,7 +12,7 @@ from calib_jax import inference, metrics
 from calib_jax.inference import gaps as bin_gaps
 from calib_jax.inference.squared_error import binned, moments
 
-from .simulations import simulated, softmax
+from . import simulated, softmax
 
 KEY = jax.random.key(0)
 NAMES = (

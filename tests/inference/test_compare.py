@@ -10,7 +10,7 @@ from scipy import stats
 
 from calib_jax import inference, metrics
 
-from .simulations import simulated, softmax
+from . import simulated, softmax
 
 KEY = jax.random.key(0)
 

@@ -10,7 +10,7 @@ from scipy import stats
 from calib_jax import inference
 from calib_jax.inference.squared_error import binned, moments
 
-from .simulations import CONFIDENCE, HIT, golden, simulated, softmax
+from . import CONFIDENCE, HIT, golden, simulated, softmax
 
 
 def pairs(confidence, hit, num_bins):

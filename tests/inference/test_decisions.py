@@ -12,7 +12,7 @@ from calib_jax.inference import decisions
 from tests.metrics import value_of
 from tests.metrics.reference import logits_of, softmax, top_label
 
-from .simulations import simulated
+from . import simulated
 
 KEY = jax.random.key(0)
 # Four classes, three decisions.

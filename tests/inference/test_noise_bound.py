@@ -11,7 +11,7 @@ import scipy.special
 from calib_jax import inference, metrics
 from calib_jax.inference import class_gaps
 
-from .simulations import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
+from . import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
 KEY = jax.random.key(0)
 FIVE = {

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from tests.inference.simulations import simulated, softmax
+from tests.inference import simulated, softmax
 
 from . import value_of
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from calib_jax import calibrators
 from calib_jax.calibrators.parts import linear
-from tests.calibrators.members import MEMBERS
+from tests.calibrators import MEMBERS
 
 from . import Batch, batches, few_and_many
 

@@ -16,7 +16,7 @@ from calib_jax.report import pictures, render, results
 from calib_jax.report.figures import file_names
 from tests.experiments.processes import ROOT
 
-from .fabricated import HOSTILE, scored
+from . import HOSTILE, scored
 
 ADDRESSES = {"src", "href", "srcset", "action", "data", "poster"}
 

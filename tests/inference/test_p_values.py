@@ -1,4 +1,4 @@
-"""Inference where errors are rare: exact coverage and size, over all numbers of errors."""
+"""Exact p-values and coverage: draws that combine versions of blocks, and rare errors."""
 
 import jax
 import numpy as np
@@ -6,8 +6,103 @@ import pytest
 from scipy import stats
 
 from calib_jax import inference, metrics
+from calib_jax.inference import class_gaps, gaps
 
-from .simulations import softmax
+from . import simulated, softmax
+
+EIGHT_BLOCKS = {"_OUTCOMES": 0, "_BLOCKS": 8}
+
+
+def few(monkeypatch, **constants):
+    for name, value in (EIGHT_BLOCKS | constants).items():
+        monkeypatch.setattr(gaps if hasattr(gaps, name) else class_gaps, name, value)
+
+
+def class_draws(key, p, labels, num_bins, num_resamples, at_a_time=10**9):
+    order = np.arange(len(p))
+    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)[1:-1]
+    options = {"edges": edges, "num_resamples": num_resamples, "draws_at_a_time": at_a_time}
+    chunks = list(class_gaps.class_draws(key, p, order, labels, **options))
+    return gaps.Draws(*map(np.concatenate, zip(*chunks, strict=True)))
+
+
+@pytest.mark.parametrize("num_versions", [1, 7])
+@pytest.mark.parametrize("kind", ["hits", "classes"])
+def test_rank_of_a_calibrated_models_data_is_uniform(kind, num_versions, monkeypatch):
+    """Check simulated sets; one version gives a group of 256 shifts, in which ties are common."""
+    few(monkeypatch, _VERSIONS=num_versions)
+    random = np.random.default_rng(num_versions)
+    ranks, num_sets = [], {"hits": 1000, "classes": 100}[kind]
+    for trial in range(num_sets):
+        key = np.array([trial, 0], np.uint32)
+        if kind == "hits":
+            confidence, design = random.random(20), random.standard_normal((20, 1))
+            hit = (random.random(20) < confidence).astype(float)
+            draws = gaps.hit_draws(jax.random.wrap_key_data(key), confidence, hit, design, 19)
+            value, null = (hit @ design)[0], draws.ranked[:, 0]
+        else:
+            p = random.dirichlet(np.ones(3), 20)
+            labels = (p.cumsum(-1)[:, :-1] < random.random((20, 1))).sum(-1)
+            draws = class_draws(jax.random.wrap_key_data(key), p, labels, 2, 19)
+            factors = random.standard_normal(6)
+            cell = 2 * labels + (p[np.arange(20), labels] > 0.5)
+            value, null = factors[cell].sum(), draws.ranked @ factors
+        ranks.append(1 + np.sum(null >= value - 1e-6))
+    for rank in (1, 2, 5, 10, 15):  # p = rank / 20
+        share, deviation = np.mean(np.array(ranks) <= rank), np.sqrt(rank / 20 / num_sets)
+        assert share <= rank / 20 + 4 * deviation
+        if num_versions == 7:  # ties have probability 8^-8
+            assert share >= rank / 20 - 4 * deviation
+
+
+def test_fresh_draws_have_the_law_of_the_model_and_not_of_the_data(monkeypatch):
+    few(monkeypatch, _VERSIONS=63, _BLOCKS=100)
+    _, _, p = simulated(np.random.default_rng(0), 300, 3)
+    labels = np.argmin(p, axis=1)  # as wrong as possible
+    cells = 4 * np.arange(3) + np.ceil(4 * p).astype(int) - 1
+    member = np.eye(12)[cells]  # examples, classes, cells
+    mean = np.einsum("nk,nkc->c", p, member)
+    covariance = np.diag(mean) - np.einsum("nkc,nld,nk,nl->cd", member, member, p, p)
+    draws = class_draws(jax.random.key(0), p, labels, 4, 4000)
+    deviation = np.sqrt(np.diag(covariance))
+    # 63 versions of each block bound the precision, whatever the number of draws.
+    np.testing.assert_allclose(draws.fresh.mean(0), mean, atol=4 * deviation.max() / np.sqrt(63))
+    np.testing.assert_allclose(np.cov(draws.fresh.T), covariance, atol=0.1 * covariance.max())
+    top = p.argmax(1)
+    confidence, design = p.max(1), np.eye(3)[top]
+    hit = (labels == top).astype(float)
+    hits = gaps.hit_draws(jax.random.key(1), confidence, hit, design, 4000)
+    spread = (confidence * (1 - confidence)) @ design
+    np.testing.assert_allclose(
+        hits.fresh.mean(0), confidence @ design, atol=4 * np.sqrt(spread.max() / 63)
+    )
+    np.testing.assert_allclose(np.var(hits.fresh, axis=0), spread, rtol=0.12)
+
+
+def test_ranked_draws_take_whole_blocks_of_the_data(monkeypatch):
+    """Certain models draw the same label always, so all others are the data's."""
+    few(monkeypatch, _VERSIONS=4)
+    p = np.eye(3)[np.zeros(80, int)]
+    draws = class_draws(jax.random.key(2), p, np.ones(80, int), 2, 500)
+    np.testing.assert_array_equal(draws.fresh, np.tile([0, 80, 0, 0, 0, 0], (500, 1)))
+    of_data = draws.ranked[:, 2]  # class 1 in its first bin
+    np.testing.assert_array_equal(draws.ranked[:, 1] + of_data, 80)
+    assert np.all(of_data % 10 == 0)
+    assert of_data.mean() == pytest.approx(80 / 5, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))
+    hits = gaps.hit_draws(jax.random.key(3), np.ones(80), np.zeros(80), np.ones((80, 1)), 500)
+    assert np.all(hits.fresh == 80)
+    assert np.all(hits.ranked % 10 == 0)
+    assert hits.ranked.mean() == pytest.approx(64, abs=4 * 80 * np.sqrt(0.16 / 8 / 500))
+
+
+def test_chunks_of_draws_change_nothing(monkeypatch):
+    _, labels, p = simulated(np.random.default_rng(1), 83, 3)  # the last block is not full
+    few(monkeypatch, _VERSIONS=5)
+    whole = class_draws(jax.random.key(4), p, labels, 3, 30)
+    chunks = class_draws(jax.random.key(4), p, labels, 3, 30, at_a_time=7)
+    np.testing.assert_array_equal(whole, chunks)
+    assert np.all(whole.fresh.sum(1) == 83)
+    assert np.all(whole.ranked.sum(1) == 83)
 
 
 def logits_of(confidence, num_rows):
