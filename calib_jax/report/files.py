@@ -79,9 +79,8 @@ def score_files(
     refused = {} if models[0].of_classes else refused
     refused["floor"] = floor is not None and models[0].kind != "probabilities"
     if wrong := [option for option in refused if refused[option]]:
-        raise ValueError(
-            f"--{wrong[0]} has no effect on numbers of the kind {models[0].kind}: leave it out."
-        )
+        what = "--probabilities" if wrong[0] == "floor" else "predictions of classes"
+        raise ValueError(f"--{wrong[0]} is for {what}: leave it out.")
     for fit in fits:  # `score` compares each model with its own examples alone
         for each in models:
             # Rounded rows of a sharper model are equal to some of the fit by chance.

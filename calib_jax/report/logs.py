@@ -62,25 +62,23 @@ def of_harness(
     others = f"{how.path}: the filter {filters[0]} is read, and not {', '.join(filters[1:])}."
     notes = [others] if len(filters) > 1 else []
     has_choices = "exact_match" not in samples[0] and isinstance(_responses(samples[0])[0], list)
-    rows: dict[str, tuple[int, dict[str, Any]]] = {}
+    rows: dict[Any, dict[str, Any]] = {}
     for number, sample in enumerate(samples, start=1):
         if str(sample.get("filter", "none")) != filters[0]:
             continue
-        document = sample.get("doc_id", f"line {number}")
         with reading.guard(f"line {number} of {how.path}", _SAMPLE, _MEND, library=True):
-            if str(document) in rows:
+            document = sample.get("doc_id", f"line {number}")
+            if document in rows:
                 raise ValueError(
-                    f"it has the question of line {rows[str(document)][0]} again (doc_id"
-                    f" {shown(str(document))}): a question counts once, so give a file of one task"
-                    " and one run"
+                    f"it has the question of doc_id {shown(str(document))} again: a question counts"
+                    " once, so give a file of one task and one run"
                 )
-            row = _chosen(sample, how.first_label) if has_choices else _generated(sample)
-            rows[str(document)] = number, row
+            read = _chosen(sample, how.first_label) if has_choices else _generated(sample)
+            rows[document] = read
     if not has_choices:
-        return [row for _, row in rows.values()], notes
-    in_order = [row for _, row in rows.values()]
-    if all(isinstance(sample.get("doc_id"), int) for sample in samples):
-        in_order = [rows[key][1] for key in sorted(rows, key=int)]
+        return [*rows.values()], notes
+    numbered = all(isinstance(document, int) for document in rows)
+    in_order = [rows[document] for document in (sorted(rows) if numbered else rows)]
     sizes = [len(row["logits"]) for row in in_order]
     if fewer := sum(size < max(sizes) for size in sizes):
         notes.insert(

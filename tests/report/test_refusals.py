@@ -63,7 +63,7 @@ LINES = {
     "no option": ('{"probabilities": {"a": 0.5, "b": 0.5}, "label": "c"}', "its options: a, b"),
     "no target": (json.dumps(CHOICES | {"target": "7"}), "is none of its choices"),
     "no scored sample": ('{"resps": [["4"]], "filtered_resps": ["4"]}', "has no exact_match"),
-    "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of line 1 again"),
+    "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of doc_id 0 again"),
     "no token": (json.dumps(GENERATED | {"logprobs": []}), "log-probabilities of no token"),
     "no number": (
         json.dumps(GENERATED),
