@@ -1,4 +1,4 @@
-"""The network interface, and the catalogue of networks.
+"""The network interface, the catalogue of networks, and recipes of initial weights.
 
     module = models.named("resnet20", num_classes=100)
     variables = module.init(key, x, train=False)
@@ -19,7 +19,7 @@ key of that example.
 import functools
 from collections.abc import Callable, Mapping, Sequence
 from re import Match
-from typing import Any, Concatenate, ParamSpec, TypeAlias, TypeVar
+from typing import Any, Concatenate, NamedTuple, ParamSpec, TypeAlias, TypeVar
 
 import flax.linen as nn
 import jax
@@ -30,10 +30,10 @@ from jaxtyping import Bool, Float
 from calib_jax.core import checks
 from calib_jax.core.checks import Catalogue
 from calib_jax.core.types import Array, PyTree
-from calib_jax.models.initializers import recipe
 
 DType: TypeAlias = Any  # any argument of jnp.dtype
 Mask: TypeAlias = Bool[Array, " batch"]
+Initializer: TypeAlias = Callable[..., Array]
 # A mapping from a pattern, matched against a whole layer name, to PyTorch's name of the layer.
 TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
@@ -256,3 +256,73 @@ def precision_of_products() -> str | None:
     """Return the precision of matrix products that holds here, for a gradient traced later."""
     precision: str | None = jax.config.jax_default_matmul_precision  # type: ignore[attr-defined]
     return precision
+
+
+# ------------------------------------------------------------------------------------------------
+# Recipes of initial weights, shared by all networks.
+
+
+class Recipe(NamedTuple):
+    """The initialisers of one recipe.
+
+    Attributes:
+      convolution: the initialiser of kernels `[*positions, channels, features]`.
+      dense: the initialiser of matrices `[inputs, features]`.
+      bias: `(fan_in) -> initialiser`, since the scale of a bias may depend on its layer.
+    """
+
+    convolution: Initializer
+    dense: Initializer
+    bias: Callable[[int], Initializer]
+
+
+def uniform_bias(fan_in: int) -> Initializer:
+    r"""Draw biases from $U(-1/\sqrt{n}, 1/\sqrt{n})$, where n is the fan-in of the layer."""
+    bound = fan_in**-0.5
+
+    def draw(key: Any, shape: Any, dtype: Any = float, **options: Any) -> Array:
+        return jax.random.uniform(key, shape, dtype, -bound, bound)
+
+    return draw
+
+
+def _no_bias(fan_in: int) -> Initializer:
+    return nn.initializers.zeros
+
+
+_UNIFORM = nn.initializers.variance_scaling(1 / 3, "fan_in", "uniform")  # PyTorch's default
+_FAN_OUT = nn.initializers.variance_scaling(2.0, "fan_out", "normal")
+_FAN_IN = nn.initializers.variance_scaling(2.0, "fan_in", "normal")
+_BERT, _XAVIER = nn.initializers.normal(0.02), nn.initializers.xavier_uniform()
+_RECIPES = {
+    "torch": Recipe(_UNIFORM, _UNIFORM, uniform_bias),
+    # Fan-out suits hidden layers only: for the last layer, which has few outputs, it would give
+    # initial logits of size 10.
+    "he_normal": Recipe(_FAN_OUT, _UNIFORM, uniform_bias),
+    "he_normal_fan_in": Recipe(_FAN_IN, _UNIFORM, uniform_bias),
+    "normal": Recipe(_BERT, _BERT, _no_bias),
+    "xavier": Recipe(_XAVIER, _XAVIER, _no_bias),
+}
+
+
+def recipe(name: str) -> Recipe:
+    r"""Return the recipe with the given name.
+
+    Args:
+      name: "torch" is PyTorch's default: weights and biases are uniform within $1/\sqrt{n}$,
+        where n is the fan-in. "he_normal" is the recipe of the papers on residual networks:
+        convolutions are normal by fan-out, dense layers and biases as in PyTorch;
+        "he_normal_fan_in" is the same by fan-in. "normal" is BERT's: $N(0, 0.02^2)$ for all
+        matrices, and biases are 0. "xavier" is the Transformer's: matrices are uniform with
+        variance 2 / (fan-in + fan-out), and biases are 0.
+
+    References:
+      He et al. 2015, Delving Deep into Rectifiers, section 2.2.
+
+    >>> recipe("he_nomal")
+    Traceback (most recent call last):
+    ValueError: init must be one of 'torch', 'he_normal', 'he_normal_fan_in', 'normal', 'xavier',
+    got 'he_nomal'; did you mean 'he_normal'?
+    """
+    checks.one_of("init", name, _RECIPES)
+    return _RECIPES[name]

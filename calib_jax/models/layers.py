@@ -14,9 +14,8 @@ from jaxtyping import Float, Int
 
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits
-from calib_jax.models.contract import DType
+from calib_jax.models.contract import DType, Initializer, recipe
 from calib_jax.models.convolution import convolve
-from calib_jax.models.initializers import Initializer, recipe
 
 PADDING = 0  # the number of a token that pads a text
 _SCALE = 0.05  # of random word vectors

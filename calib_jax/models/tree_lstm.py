@@ -11,8 +11,7 @@ from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits, PyTree
 from calib_jax.models import layers, tree_states
-from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, register
-from calib_jax.models.initializers import recipe
+from calib_jax.models.contract import DType, Network, TorchRules, built, real_rows, recipe, register
 from calib_jax.models.layers import Dropout, word_vectors
 
 _GATES = ("i", "lf", "rf", "u")  # input, forget left, forget right, update; the released names

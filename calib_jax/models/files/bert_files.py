@@ -13,9 +13,9 @@ import numpy as np
 from calib_jax.core.files import reading, writing
 from calib_jax.core.types import PyTree
 from calib_jax.models.bert import Bert, bert
+from calib_jax.models.contract import recipe
 from calib_jax.models.files.torch_weights import from_torch, to_torch
 from calib_jax.models.files.weight_files import read_weights, write_weights
-from calib_jax.models.initializers import recipe
 
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _KIND, _ADVICE = "a configuration of BERT", "get the folder of the network anew"
