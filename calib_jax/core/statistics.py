@@ -12,8 +12,7 @@ Rows grow with the data, so they are not part of the carry of a scan.
 
 import dataclasses
 import functools
-import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
 import jax
@@ -23,7 +22,7 @@ from jax import lax
 
 from calib_jax.core.types import AxisName
 
-_Stat = TypeVar("_Stat", bound="Stat")
+_Stat = TypeVar("_Stat")
 
 
 @runtime_checkable
@@ -37,9 +36,21 @@ class Stat(Protocol):
         ...
 
 
+class _Named:
+    """A statistic with one field, a mapping; it merges with statistics of the same names."""
+
+    def __getitem__(self, name: str) -> Any:
+        (parts,) = vars(self).values()
+        return parts[name]
+
+    def __add__(self: _Stat, other: _Stat) -> _Stat:
+        merged: _Stat = _merge(self, other)
+        return merged
+
+
 @jax.tree_util.register_dataclass
 @dataclasses.dataclass(frozen=True)
-class Sums:
+class Sums(_Named):
     """Named totals.
 
     float32 counts exactly up to 16.8 million, and the number of pixels may exceed that: sum in
@@ -52,20 +63,63 @@ class Sums:
 
     values: dict[str, Any]
 
-    def __getitem__(self, name: str) -> Any:
-        return self.values[name]
-
-    def __add__(self, other: "Sums") -> "Sums":
-        _check_alike(self, other)
-        return jax.tree.map(_add, self, other)
-
     def all_reduce(self, axis_name: AxisName) -> "Sums":
         """Add the totals of all devices."""
-        return self if axis_name is None else lax.psum(self, axis_name)
+        return total(self, axis_name)
 
     def host(self) -> "Sums":
         """Copy the totals to the host as float64, so that long sums keep their last digit."""
         return jax.tree.map(lambda value: np.asarray(value, np.float64), self)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Rows(_Named):
+    """Named columns with one row per example.
+
+    >>> part = Rows({"confidence": np.array([0.5, 0.75])})
+    >>> (part + part)["confidence"].shape
+    (4,)
+    """
+
+    columns: dict[str, Any]
+
+    def all_reduce(self, axis_name: AxisName) -> "Rows":
+        """Gather the rows of all devices, in the order of the devices."""
+        return gather(self, axis_name)
+
+
+@jax.tree_util.register_dataclass
+@dataclasses.dataclass(frozen=True)
+class Joint(_Named):
+    """A named collection of statistics of different kinds."""
+
+    parts: dict[str, Any]
+
+    def all_reduce(self, axis_name: AxisName) -> "Joint":
+        """Call `all_reduce` of every part."""
+        return jax.tree.map(lambda part: part.all_reduce(axis_name), self, is_leaf=_is_part)
+
+
+def _is_part(stat: Any) -> bool:
+    return isinstance(stat, Sums | Rows)
+
+
+def _merge(*stats: Any) -> Any:
+    """Add the totals and concatenate the rows of statistics of the same names."""
+    for stat in stats[1:]:
+        if jax.tree.structure(stat) != jax.tree.structure(stats[0]):
+            raise ValueError(
+                f"{type(stats[0]).__name__} and {type(stat).__name__} of other names do not merge:"
+                " add statistics of the same metrics."
+            )
+
+    def merge(*parts: Any) -> Any:
+        if isinstance(parts[0], Sums):
+            return jax.tree.map(lambda *totals: functools.reduce(_add, totals), *parts)
+        return jax.tree.map(_concatenated, *parts)
+
+    return jax.tree.map(merge, *stats, is_leaf=_is_part)
 
 
 def _add(a: Any, b: Any) -> Any:
@@ -79,100 +133,9 @@ def _add(a: Any, b: Any) -> Any:
     return a + b
 
 
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Rows:
-    """Named columns with one row per example.
-
-    >>> part = Rows({"confidence": np.array([0.5, 0.75])})
-    >>> (part + part)["confidence"].shape
-    (4,)
-    """
-
-    columns: dict[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.columns[name]
-
-    def __add__(self, other: "Rows") -> "Rows":
-        _check_alike(self, other)
-        return jax.tree.map(_concatenate, self, other)
-
-    def all_reduce(self, axis_name: AxisName) -> "Rows":
-        """Gather the rows of all devices, in the order of the devices."""
-        return gather(self, axis_name)
-
-
-def _concatenate(a: Any, b: Any) -> Any:
-    both_on_host = isinstance(a, np.ndarray) and isinstance(b, np.ndarray)
-    return (np if both_on_host else jnp).concatenate([a, b])
-
-
-@jax.tree_util.register_dataclass
-@dataclasses.dataclass(frozen=True)
-class Joint:
-    """A named collection of statistics of different kinds."""
-
-    parts: dict[str, Any]
-
-    def __getitem__(self, name: str) -> Any:
-        return self.parts[name]
-
-    def __add__(self, other: "Joint") -> "Joint":
-        _check_alike(self, other)
-        return type(self)({name: part + other.parts[name] for name, part in self.parts.items()})
-
-    def all_reduce(self, axis_name: AxisName) -> "Joint":
-        """Call `all_reduce` of every part."""
-        parts: Mapping[str, Stat] = self.parts
-        return type(self)({name: part.all_reduce(axis_name) for name, part in parts.items()})
-
-
-def _check_alike(one: Any, other: Any) -> None:
-    """Raise an error for statistics of different kinds or names, which do not merge."""
-    structures: Any = jax.tree.structure(one), jax.tree.structure(other)
-    if type(one) is not type(other) or structures[0] != structures[1]:
-        raise ValueError(
-            f"{type(one).__name__} and {type(other).__name__} of other names do not merge: add"
-            " statistics of the same metrics."
-        )
-
-
-def _is_part(stat: Any) -> bool:
-    return isinstance(stat, Sums | Rows)
-
-
-def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
-    """Merge the statistics of all parts in one scan: totals are carried, rows are stacked.
-
-    Args:
-      stat_of: a function that computes the statistic of a part.
-      parts: arrays whose leading axis counts the parts.
-    """
-
-    def add(sums: list[Sums], part: Any) -> tuple[list[Sums], list[Rows]]:
-        part_sums, part_rows = _sums_and_rows(stat_of(part))
-        # Without the barrier XLA adds the rows of a part to the carry one by one, which makes one
-        # long float32 sum of the sums of all parts.
-        part_sums = jax.tree.map(lax.optimization_barrier, part_sums)
-        return jax.tree.map(jnp.add, sums, part_sums), part_rows
-
-    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
-    shapes = jax.eval_shape(stat_of, first)
-    # `zeros_like` of the sums varies over the same devices, as a checked `shard_map` requires.
-    sums, stacked = lax.scan(add, jax.tree.map(jnp.zeros_like, _sums_and_rows(shapes)[0]), parts)
-    rows = jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), stacked)
-    left, right = iter(sums), iter(rows)
-    return jax.tree.map(
-        lambda shape: next(left if isinstance(shape, Sums) else right), shapes, is_leaf=_is_part
-    )
-
-
-def _sums_and_rows(stats: Any) -> tuple[list[Sums], list[Rows]]:
-    parts = jax.tree.leaves(stats, is_leaf=_is_part)
-    return [part for part in parts if isinstance(part, Sums)], [
-        part for part in parts if isinstance(part, Rows)
-    ]
+def _concatenated(*columns: Any) -> Any:
+    on_host = all(isinstance(column, np.ndarray) for column in columns)
+    return (np if on_host else jnp).concatenate(columns)
 
 
 def merged(parts: Sequence[Any]) -> Any:
@@ -183,12 +146,39 @@ def merged(parts: Sequence[Any]) -> Any:
     array(3.)
     """
 
-    def merge(*stats: Any) -> Any:
-        if isinstance(stats[0], Sums):
-            return functools.reduce(operator.add, (stat.host() for stat in stats))
-        return jax.tree.map(lambda *columns: np.concatenate(columns), *stats)
+    def on_host(part: Any) -> Any:
+        return part.host() if isinstance(part, Sums) else jax.device_get(part)
 
-    return jax.tree.map(merge, *parts, is_leaf=_is_part)
+    return _merge(*jax.tree.map(on_host, list(parts), is_leaf=_is_part))
+
+
+def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
+    """Merge the statistics of all parts in one scan: totals are carried, rows are stacked.
+
+    Args:
+      stat_of: a function that computes the statistic of a part.
+      parts: arrays whose leading axis counts the parts.
+    """
+
+    def only(kind: type, stats: Any) -> Any:
+        def kept(part: Any) -> Any:
+            return part if isinstance(part, kind) else type(part)({})
+
+        return jax.tree.map(kept, stats, is_leaf=_is_part)
+
+    def add(sums: Any, part: Any) -> tuple[Any, Any]:
+        stats = stat_of(part)
+        # Without the barrier XLA adds the rows of a part to the carry one by one, which makes one
+        # long float32 sum of the sums of all parts.
+        part_sums = jax.tree.map(lax.optimization_barrier, only(Sums, stats))
+        return jax.tree.map(jnp.add, sums, part_sums), only(Rows, stats)
+
+    first = jax.tree.map(lambda leaf: jax.ShapeDtypeStruct(leaf.shape[1:], leaf.dtype), parts)
+    # `zeros_like` of the sums varies over the same devices, as a checked `shard_map` requires.
+    zeros = jax.tree.map(jnp.zeros_like, only(Sums, jax.eval_shape(stat_of, first)))
+    sums, stacked = lax.scan(add, zeros, parts)
+    rows = jax.tree.map(lambda column: column.reshape(-1, *column.shape[2:]), stacked)
+    return jax.tree.map(lambda a, b: a if isinstance(a, Sums) else b, sums, rows, is_leaf=_is_part)
 
 
 NOTHING = Sums({})  # the evidence of a stateless objective
@@ -201,9 +191,7 @@ def gather(rows: Any, axis_name: AxisName) -> Any:
     """
     if axis_name is None:
         return rows
-    leaves = jax.tree.leaves(rows)
-    checked = any(axis_name in jax.typeof(leaf).manual_axis_type.varying for leaf in leaves)
-    to = "invarying" if checked else "varying"
+    to = "invarying" if axis_name in _varying_axes(rows) else "varying"
     return lax.all_gather(rows, axis_name, axis=0, tiled=True, to=to)
 
 
@@ -213,17 +201,18 @@ def varying(tree: Any, like: Any) -> Any:
     Under `shard_map` with its default check the carry of a loop keeps its type, so a carry that
     begins with constants, or becomes a sum over devices, must be cast. Elsewhere this is a no-op.
     """
-
-    def axes_of(leaf: Any) -> frozenset[Any]:
-        return jax.typeof(leaf).manual_axis_type.varying
-
-    axes = frozenset().union(*map(axes_of, jax.tree.leaves(like)))
+    axes = _varying_axes(like)
 
     def cast(leaf: Any) -> Any:
-        missing = tuple(axis for axis in axes if axis not in axes_of(leaf))
+        missing = tuple(axes - _varying_axes(leaf))
         return lax.pcast(leaf, missing, to="varying") if missing else leaf
 
     return jax.tree.map(cast, tree) if axes else tree
+
+
+def _varying_axes(tree: Any) -> frozenset[Any]:
+    axes_of = (jax.typeof(leaf).manual_axis_type.varying for leaf in jax.tree.leaves(tree))
+    return frozenset().union(*axes_of)
 
 
 def total(values: Any, axis_name: AxisName) -> Any:
