@@ -49,9 +49,12 @@ def as_array(value: Any) -> Any:
     >>> as_array(Column())
     array([0, 1, 2])
     """
-    if isinstance(value, jax.Array | np.generic) or hasattr(value, "__jax_array__"):
-        return value
-    if not (hasattr(value, "__array__") or hasattr(value, "__dlpack__")):
+    is_foreign = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
+    if (
+        isinstance(value, jax.Array | np.generic)
+        or hasattr(value, "__jax_array__")
+        or not is_foreign
+    ):
         return value
     if np.ma.is_masked(value):  # the numbers behind the mask would count as values
         raise ValueError(
@@ -67,9 +70,9 @@ def as_array(value: Any) -> Any:
         return given.astype(jax.dtypes.canonicalize_dtype(given.dtype))
     if array.dtype == object:
         return np.array(array.tolist())
-    if array.dtype == np.longdouble != np.float64:
-        return array.astype(np.float64)
-    return array if array.dtype.isnative else array.astype(array.dtype.newbyteorder("="))
+    # The type of a dtype has the byte order of the machine.
+    kind = np.float64 if array.dtype == np.longdouble else array.dtype.type
+    return array.astype(kind, copy=False)
 
 
 def as_numbers(name: str, what: str, values: Any) -> Any:
@@ -84,9 +87,8 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
     if isinstance(values, jax.Array) or hasattr(values, "__jax_array__"):
         return values
     try:
-        if any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values)):
-            return jnp.asarray(values)
-        array = np.asarray(values)
+        of_jax = any(isinstance(leaf, jax.Array) for leaf in jax.tree.leaves(values))
+        array: Any = jnp.asarray(values) if of_jax else np.asarray(values)
         if array.dtype.kind in "bui" or jnp.issubdtype(array.dtype, jnp.floating):
             return array
         given = f"{array.dtype}" if array.ndim else short(values)
@@ -108,9 +110,7 @@ def as_labels(labels: Any) -> Array:
     if not jnp.issubdtype(array.dtype, jnp.integer):
         return jnp.asarray(array)
     if not np.can_cast(array.dtype, np.int32):
-        xp: Any = jnp if isinstance(array, jax.Array) else np
-        array = xp.minimum(array, 2**31 - 1)
-        array = xp.maximum(array, -(2**31)) if array.dtype.kind != "u" else array
+        array = array.clip(max(jnp.iinfo(array.dtype).min, -(2**31)), 2**31 - 1)
     return jnp.asarray(array, np.int32)
 
 
@@ -119,14 +119,21 @@ def concrete(*values: Any) -> bool:
     return not any(isinstance(value, jax.core.Tracer) for value in values)
 
 
-def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[jax.Array, jax.Array]:
-    """Convert logits and labels to arrays, and validate that their shapes and dtypes match.
+def batch_of(
+    name: str,
+    logits: Any,
+    labels: Any,
+    weights: Any = None,
+    *,
+    soft_labels: TakesSoft = False,
+    least_classes: int = 1,
+) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+    """Convert logits, labels and weights to arrays, and validate their shapes and dtypes.
 
     Error messages start with `name`. Labels out of range stay out of range: see `as_labels`.
     """
     logits = jnp.asarray(as_numbers(name, "logits", logits))
     labels = as_labels(as_numbers(name, "labels", labels))
-    is_integer = jnp.issubdtype(labels.dtype, jnp.integer)
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
@@ -138,40 +145,39 @@ def batch_of(name: str, logits: Any, labels: Any, soft_labels: bool) -> tuple[ja
             f" {logits.shape}."
         )
     batch = logits.shape[:-1]
-    if labels.shape == batch and is_integer:
-        return logits, labels
-    if labels.shape == batch:
+    is_integer = jnp.issubdtype(labels.dtype, jnp.integer)
+    is_soft = soft_labels and labels.shape == logits.shape
+    if labels.shape == batch and not is_integer:
         raise TypeError(
             f"{name}: labels {labels.shape} must be integers, got {labels.dtype}: cast numbers of"
             " classes, labels.astype(int)."
         )
-    hint = ""
-    if soft_labels and labels.shape == logits.shape:
-        if jnp.issubdtype(labels.dtype, jnp.floating):
-            return logits, labels
-        hint = ": one-hot labels must be floating point, labels.astype(float)"
-    if logits.ndim == 1 or logits.shape[-1] == 1:
-        hint = ": binary logits need two classes, calib_jax.binary(logits)"
-    elif logits.ndim > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):
-        hint = ": the classes are the last axis, jnp.moveaxis(logits, 1, -1)"
-    elif labels.shape == (*batch, 1):
-        hint = ": drop the last axis, labels[..., 0]"
-    raise ValueError(
-        f"{name}: logits {logits.shape} need labels of shape {batch}, got {labels.shape}{hint}."
-    )
-
-
-def weights_for(logits: jax.Array, weights: Any) -> jax.Array | None:
-    """Convert weights to a floating-point array with one entry per example of the logits."""
-    if weights is None:
-        return None
-    weights = jnp.asarray(as_numbers("", "weights", weights))
-    if weights.shape != logits.shape[:-1]:
+    if labels.shape != batch and not (is_soft and jnp.issubdtype(labels.dtype, jnp.floating)):
+        hint = ""
+        if logits.ndim == 1 or logits.shape[-1] == 1:
+            hint = ": binary logits need two classes, calib_jax.binary(logits)"
+        elif logits.ndim > 2 and labels.shape == (logits.shape[0], *logits.shape[2:]):
+            hint = ": the classes are the last axis, jnp.moveaxis(logits, 1, -1)"
+        elif labels.shape == (*batch, 1):
+            hint = ": drop the last axis, labels[..., 0]"
+        elif is_soft:
+            hint = ": one-hot labels must be floating point, labels.astype(float)"
         raise ValueError(
-            f"weights must have shape {logits.shape[:-1]}, one for each example, got"
-            f" {weights.shape}."
+            f"{name}: logits {logits.shape} need labels of shape {batch}, got {labels.shape}{hint}."
         )
-    return numerics.at_least_float32(weights)
+    if logits.shape[-1] < least_classes:
+        raise ValueError(
+            f"{name}: logits {logits.shape} have one class, whose probability is always 1. One"
+            " logit of a binary model needs two classes: calib_jax.binary(logits[..., 0])."
+        )
+    if weights is None:
+        return logits, labels, None
+    weights = jnp.asarray(as_numbers("", "weights", weights))
+    if weights.shape != batch:
+        raise ValueError(
+            f"weights must have shape {batch}, one for each example, got {weights.shape}."
+        )
+    return logits, labels, numerics.at_least_float32(weights)
 
 
 def takes_logits(
@@ -217,7 +223,9 @@ def takes_logits(
                 given = signature.bind(logits, labels, *args, **options)
                 options = dict([*given.arguments.items()][2:])
             weights = options.pop("weights", None)
-            logits, labels, weights = door(name, logits, labels, weights, soft_labels)
+            examples = batch_of(
+                name, logits, labels, weights, soft_labels=soft_labels, least_classes=2
+            )
             fixed, more = [], {}
             for option, value in options.items():
                 if _is_constant(value) or (option in constants and isinstance(value, float)):
@@ -226,7 +234,7 @@ def takes_logits(
                     more[option] = jnp.asarray(value) if isinstance(value, list) else value
             is_new = any(callable(value) for value in more.values())  # perhaps in every call
             run: Any = program if is_new else compiled
-            return with_auto_axes(run, logits, labels, weights, more, tuple(fixed))
+            return with_auto_axes(run, *examples, more, tuple(fixed))
 
         return mark_checked(checked, function, soft_labels)
 
@@ -238,24 +246,6 @@ def _is_constant(value: Any) -> bool:
     if isinstance(value, tuple):
         return all(isinstance(entry, int | float) for entry in value)
     return value is None or isinstance(value, str | int)
-
-
-def door(
-    name: str, logits: Any, labels: Any, weights: Any, soft_labels: TakesSoft
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Convert the examples of a loss, and validate their shapes and dtypes."""
-    logits, labels = batch_of(name, logits, labels, bool(soft_labels))
-    refuse_one_class(name, logits)
-    return logits, labels, weights_for(logits, weights)
-
-
-def refuse_one_class(name: str, logits: jax.Array) -> None:
-    """Raise an error for logits of one class."""
-    if logits.shape[-1] == 1:
-        raise ValueError(
-            f"{name}: logits {logits.shape} have one class, whose probability is always 1. One"
-            " logit of a binary model needs two classes: calib_jax.binary(logits[..., 0])."
-        )
 
 
 def masked(

@@ -107,8 +107,9 @@ def _is_part(stat: Any) -> bool:
 
 def _merge(*stats: Any) -> Any:
     """Add the totals and concatenate the rows of statistics of the same names."""
-    for stat in stats[1:]:
-        if jax.tree.structure(stat) != jax.tree.structure(stats[0]):
+    structures: list[Any] = [jax.tree.structure(stat) for stat in stats]
+    for stat, structure in zip(stats, structures, strict=True):
+        if structure != structures[0]:
             raise ValueError(
                 f"{type(stats[0]).__name__} and {type(stat).__name__} of other names do not merge:"
                 " add statistics of the same metrics."

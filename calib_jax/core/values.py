@@ -24,7 +24,7 @@ from jax import lax
 from jaxtyping import Bool, Float, Real
 
 from calib_jax.core import numerics, rows
-from calib_jax.core.arrays import as_array, as_labels, as_numbers, batch_of, gathered, weights_for
+from calib_jax.core.arrays import as_array, as_numbers, batch_of, gathered
 from calib_jax.core.names import short_repr
 from calib_jax.core.types import Array, ArrayLike, Labels, Logits, Weights
 
@@ -54,7 +54,6 @@ def judge(name: str, logits: Logits, labels: Labels, weights: Weights | None) ->
 
 def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:
     """Count the rows with invalid values; rows of weight 0 may hold anything."""
-    labels = as_labels(labels)
     weights = jnp.ones(labels.shape) if weights is None else weights
     counts = weights != 0
     wrong = ~numerics.valid(labels, num_classes_of(logits.shape)) & counts
@@ -110,29 +109,29 @@ def refuse(
     """
     counts = jax.device_get(invalid)
     num_rows = shape[0]
-    if counts.wrong_weight:
-        raise ValueError(
-            f"{name}: {counts.wrong_weight} of {num_rows} weights are negative, infinite or NaN;"
-            " use weight 0 for examples that do not count."
-        )
-    if not (counts.weight > 0 or weightless):
+    if not (counts.wrong_weight or counts.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
-    if counts.not_finite and shape[-1] == 1:
-        raise ValueError(
-            f"{name}: {counts.not_finite} of {num_rows} confidences are outside [0, 1]: divide"
-            " percent by 100; calib_jax.binary(score) converts the one logit of a binary model."
-        )
-    if counts.not_finite:
-        raise ValueError(
-            f"{name}: {counts.not_finite} of {num_rows} rows have NaN or infinite logits (-inf"
-            " beside finite ones is fine); give them weight 0, or find their cause."
-        )
-    if counts.wrong_label:
-        raise ValueError(
-            f"{name}: {counts.wrong_label} of {num_rows} labels are not among the"
-            f" {num_classes_of(shape)} classes, {counts.a_wrong_label} is one; give ignored"
-            " examples weight 0."
-        )
+    of_logits = (
+        "confidences are outside [0, 1]: divide percent by 100; calib_jax.binary(score) converts"
+        " the one logit of a binary model."
+        if shape[-1] == 1
+        else "rows have NaN or infinite logits (-inf beside finite ones is fine); give them weight"
+        " 0, or find their cause."
+    )
+    for count, problem in (
+        (
+            counts.wrong_weight,
+            "weights are negative, infinite or NaN; use weight 0 for examples that do not count.",
+        ),
+        (counts.not_finite, of_logits),
+        (
+            counts.wrong_label,
+            f"labels are not among the {num_classes_of(shape)} classes, {counts.a_wrong_label} is"
+            " one; give ignored examples weight 0.",
+        ),
+    ):
+        if count:
+            raise ValueError(f"{name}: {count} of {num_rows} {problem}")
     refuse_alike(name, int(counts.alike), int(counts.judged))
 
 
@@ -212,6 +211,7 @@ def flat_rows(
     *,
     merges: bool = False,
     stays_sharded: bool = False,
+    least_classes: int = 1,
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
     """Validate shapes and dtypes, and convert the arguments to arrays with one batch axis.
 
@@ -221,14 +221,12 @@ def flat_rows(
     """
     if not stays_sharded:
         logits, labels, weights = map(gathered, (logits, labels, weights))
-    logits, labels = batch_of(name, logits, labels, soft_labels=False)
-    weights = weights_for(logits, weights)
+    logits, labels, weights = batch_of(name, logits, labels, weights, least_classes=least_classes)
     if labels.size == 0:
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
-    flat_weights = None if weights is None else weights.reshape(-1)
-    if flat_weights is not None and not merges:
-        flat_weights = rows.counted(flat_weights)
-    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat_weights
+    flat = weights if weights is None else weights.reshape(-1)
+    flat = flat if merges or flat is None else rows.counted(flat)
+    return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat
 
 
 def ids_of(name: str, values: Any, shape: tuple[int, ...], *, booleans: bool = False) -> np.ndarray:

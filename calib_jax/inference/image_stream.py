@@ -73,8 +73,7 @@ class ImageStream:
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
-        logits, labels = arrays.batch_of(name, logits, labels, soft_labels=False)
-        weights = arrays.weights_for(logits, weights)
+        logits, labels, weights = arrays.batch_of(name, logits, labels, weights)
         if labels.ndim < 2:
             raise ValueError(
                 f"{name}: images need labels of shape [images, pixels], got {labels.shape}."

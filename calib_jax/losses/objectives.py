@@ -162,7 +162,9 @@ def examples_of(
     logits: Any, labels: Any, weights: Any, soft_labels: TakesSoft
 ) -> tuple[Array, Array, Array | None]:
     """Validate the examples of an objective; rows of weight 0 become zeros."""
-    examples = arrays.door("objective", logits, labels, weights, soft_labels)
+    examples = arrays.batch_of(
+        "objective", logits, labels, weights, soft_labels=soft_labels, least_classes=2
+    )
     return arrays.masked(*examples, soft_labels)
 
 

@@ -260,7 +260,7 @@ class Metric(Generic[_P, _V]):
         return arrays.with_auto_axes(terms, *values.rows_of(self.name, logits, labels))
 
     def _terms(self, logits: Any, labels: Any) -> Terms:
-        logits, labels = arrays.batch_of(self.name, logits, labels, soft_labels=False)
+        logits, labels, _ = arrays.batch_of(self.name, logits, labels)
         return self.terms_of(Predictions(logits, labels))
 
     def stat(
@@ -275,8 +275,7 @@ class Metric(Generic[_P, _V]):
         return arrays.with_auto_axes(stat, logits, labels, weights, per_row=False)
 
     def _stat(self, logits: Any, labels: Any, weights: Any) -> Stat:
-        logits, labels = arrays.batch_of(self.name, logits, labels, soft_labels=False)
-        logits, labels, weights = present(logits, labels, arrays.weights_for(logits, weights))
+        logits, labels, weights = present(*arrays.batch_of(self.name, logits, labels, weights))
         return self.terms_of(Predictions(logits, labels)).weigh(weights)
 
     def value(self, stat: Stat, **options: Any) -> _V:

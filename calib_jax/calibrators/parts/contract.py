@@ -150,9 +150,9 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
 
 
 def _checked(name: str, logits: Any, labels: Any, weights: Any, is_event: bool) -> FitData:
-    data = FitData(*values.flat_rows(name, logits, labels, weights))
-    if not is_event:
-        arrays.refuse_one_class(name, data.logits)
+    least_classes = 1 if is_event else 2
+    rows = values.flat_rows(name, logits, labels, weights, least_classes=least_classes)
+    data = FitData(*rows)
     if concrete(*data):
         values.judge(name, *data)
     return data
@@ -174,7 +174,7 @@ def given(
         raise TypeError(f"{name}: a {kind.__name__} holds its labels: leave out labels.")
     parts = [gathered(part) for part in vars(logits).values()]
     column, correct = kind(*parts).columns(name)
-    weights = arrays.weights_for(column, gathered(weights))
+    column, correct, weights = arrays.batch_of(name, column, correct, gathered(weights))
     given = column[..., 0]
     if not of_score:
         _checked(name, column, correct, weights, True)
@@ -243,7 +243,7 @@ def logits_for(name: str, logits: Any, num_classes: int | None) -> Logits:
     `fit` has checked all rows of the data of the fit.
     """
     logits = as_numbers(name, "logits", logits)
-    logits, _ = arrays.batch_of(name, logits, np.zeros(np.shape(logits)[:-1], int), False)
+    logits, _, _ = arrays.batch_of(name, logits, np.zeros(np.shape(logits)[:-1], int))
     if num_classes is not None and logits.shape[-1] != num_classes:
         raise ValueError(
             f"{name}: it was fitted on {num_classes} classes and the logits {logits.shape} have"
