@@ -27,6 +27,7 @@ from calib_jax.core.types import Array, FunctionOfArrays, Logits, SoftLabels, We
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value")
+_Declared: TypeAlias = Callable[Concatenate[Any, Any, _Options], _Value]
 
 # Whether a function takes soft labels; "or_zeros": a row may also be 0 for every class.
 TakesSoft: TypeAlias = bool | Literal["or_zeros"]
@@ -182,9 +183,7 @@ def batch_of(
 
 def takes_logits(
     *, soft_labels: TakesSoft = False, constants: tuple[str, ...] = ()
-) -> Callable[
-    [Callable[Concatenate[Any, Any, _Options], _Value]], FunctionOfArrays[_Options, _Value]
-]:
+) -> Callable[[_Declared[_Options, _Value]], FunctionOfArrays[_Options, _Value]]:
     """Convert and validate the arguments of a function of `(logits, labels, ...)`; compile it.
 
     With weights, rows of weight 0 are passed with label 0 and logits 0. Floats and arrays are
@@ -198,9 +197,7 @@ def takes_logits(
       constants: options whose floats are constants of the program, too.
     """
 
-    def decorate(
-        function: Callable[Concatenate[Any, Any, _Options], _Value],
-    ) -> FunctionOfArrays[_Options, _Value]:
+    def decorate(function: _Declared[_Options, _Value]) -> FunctionOfArrays[_Options, _Value]:
         name = function.__name__
         signature = inspect.signature(function)
         known = [*signature.parameters][2:]
@@ -378,15 +375,14 @@ def with_auto_axes(
         logits; otherwise all results are replicated.
     """
     of_logits, of_labels = _explicit_sharding(logits), _explicit_sharding(labels)
-    sharding = of_labels if of_logits is None else of_logits
+    sharding = of_logits or of_labels
     if sharding is None:
         return function(logits, labels, *others)
     mesh = sharding.mesh
     auto = mesh.abstract_mesh.update_axis_types(dict.fromkeys(mesh.explicit_axes, AxisType.Auto))
     shape = np.shape(logits)
-    per_class = _REPLICATED if of_logits is None else jax.typeof(logits).sharding.spec
-    per_example = per_class if of_labels is None else jax.typeof(labels).sharding.spec
-    per_example = PartitionSpec(*per_example[: len(shape) - 1])
+    per_class = of_logits.spec if of_logits else _REPLICATED
+    per_example = PartitionSpec(*(of_labels.spec if of_labels else per_class)[: len(shape) - 1])
     specs: Mapping[Any, Any] = {shape: per_class, shape[:-1]: per_example} if per_row else {}
 
     def entering(leaf: Any) -> Any:

@@ -95,19 +95,14 @@ def class_bin_totals(
     classes, the total per class is one vectorised sum and only the few entries above 1/B are
     binned one by one; the first bin receives the remainder of the total.
     """
-    num_rows, num_classes = p.shape
+    num_classes = p.shape[1]
     edges = uniform_edges(num_bins)
     cells = num_classes * num_bins
+    weighed = weigh(p, weight)
     if num_classes <= 256:
-        # A cell receives one entry of a row, so the number of rows determines the parts.
-        num_parts = _num_parts(num_rows, cells)
         cell = bin_index(p, edges)
         cell += num_bins * lax.broadcasted_iota(cell.dtype, p.shape, 1)
-        part = jnp.arange(num_rows, dtype=cell.dtype) // -(-num_rows // num_parts)
-        cell += cells * part[:, None]
-        values = _weigh_rows(p, weight).reshape(-1)
-        totals = jax.ops.segment_sum(values, cell.reshape(-1), cells * num_parts)
-        return jnp.sum(totals.reshape(num_parts, num_classes, num_bins), axis=0)
+        return _cell_sums(cell, weighed, cells).reshape(num_classes, num_bins)
 
     def add_large(totals: Array, column: Array, value: Array) -> Array:
         cell = num_bins * column + bin_index(value, edges)
@@ -115,38 +110,40 @@ def class_bin_totals(
 
     empty = jnp.zeros_like(p, shape=(cells,))
     large = fold_entries_above(float(edges[1]), p, add_large, empty).reshape(num_classes, num_bins)
-    total = jnp.sum(_weigh_rows(p, weight), axis=0)
+    total = jnp.sum(weighed, axis=0)
     return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))
 
 
-def _weigh_rows(
-    p: Float[Array, "rows classes"], weight: Vector | None
-) -> Float[Array, "rows classes"]:
-    return p if weight is None else weigh(p, jnp.broadcast_to(weight[:, None], p.shape))
-
-
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
-    """Sum values over the examples of each class; skip labels out of range.
+    """Sum values over the examples of each class; skip labels out of range."""
+    return _cell_sums(widened(labels).reshape(-1), values.reshape(-1), num_classes)
+
+
+def _cell_sums(
+    cell: Integer[Array, "rows *entries"], values: Float[Array, "rows *entries"], num_cells: int
+) -> Float[Array, " cells"]:
+    """Sum values over the entries of each cell, of which a row has at most one.
 
     Many rows are summed in parts, and the sums of the parts are added: one long float32 sum loses
-    digits, and the mean of two million confidences of .99 would be .98.
+    digits, and the mean of two million confidences of .99 would be .98. There are about as many
+    parts as rows per part, and at most as many cells of parts as rows.
     """
-    rows, cell = values.reshape(-1), widened(labels).reshape(-1)
-    num_parts = _num_parts(len(rows), num_classes)
-    if num_parts == 1:
-        return jax.ops.segment_sum(rows, cell, num_classes)
-    part = jnp.arange(len(rows), dtype=cell.dtype) // -(-len(rows) // num_parts)
-    inside = (cell >= 0) & (cell < num_classes)
-    num_cells = num_parts * num_classes
-    cell = jnp.where(inside, cell + num_classes * part, num_cells)  # the last cell is dropped
-    of_parts = jax.ops.segment_sum(rows, cell, num_cells)
-    return jnp.sum(of_parts.reshape(num_parts, num_classes), axis=0)
+    num_rows = len(values)
+    num_parts = max(1, min(2 ** (num_rows.bit_length() // 2), num_rows // max(1, num_cells)))
+    if num_rows <= _SHORT_SUM or num_parts == 1:
+        return jax.ops.segment_sum(values.reshape(-1), cell.reshape(-1), num_cells)
+    part = jnp.arange(num_rows, dtype=cell.dtype) // -(-num_rows // num_parts)
+    inside = (cell >= 0) & (cell < num_cells)
+    shifted = cell + num_cells * part.reshape(-1, *[1] * (cell.ndim - 1))
+    shifted = jnp.where(inside, shifted, num_parts * num_cells)  # the last cell is dropped
+    of_parts = jax.ops.segment_sum(values.reshape(-1), shifted.reshape(-1), num_parts * num_cells)
+    return jnp.sum(of_parts.reshape(num_parts, num_cells), axis=0)
 
 
 def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
     """Sum values over runs of rows, which are numbered 0, 1, ... in ascending order.
 
-    Many rows are summed in parts, as in `class_sums`: a run ends a part where a block of rows ends.
+    Many rows are summed in parts, as in `_cell_sums`: a run ends a part where a block of rows ends.
 
     Returns:
       As many sums as rows; those of unused numbers are 0.
@@ -160,13 +157,6 @@ def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
     of_parts = jax.ops.segment_sum(values, part, num_rows, indices_are_sorted=True)
     run_of_part = jnp.full_like(run, num_rows).at[part].set(run, indices_are_sorted=True)
     return jax.ops.segment_sum(of_parts, run_of_part, num_rows, indices_are_sorted=True)
-
-
-def _num_parts(num_rows: int, num_cells: int) -> int:
-    """Choose about as many parts as rows per part, and at most as many cells of parts as rows."""
-    if num_rows <= _SHORT_SUM:
-        return 1
-    return int(max(1, min(2 ** (num_rows.bit_length() // 2), num_rows // max(1, num_cells))))
 
 
 def equal_mass_bins(
@@ -185,10 +175,9 @@ def equal_mass_bins(
     """
     # Sort by hit and weight as well: the order of equal confidences affects only rounding.
     present = weight > 0
-    absent_last = jnp.where(present, confidence, jnp.inf)
-    confidence, hit, weight = jax.lax.sort(
-        (absent_last, jnp.where(present, hit, 0), jnp.where(present, weight, 0)), num_keys=3
-    )
+    confidence = jnp.where(present, confidence, jnp.inf)
+    hit, weight = jnp.where(present, hit, 0), jnp.where(present, weight, 0)
+    confidence, hit, weight = lax.sort((confidence, hit, weight), num_keys=3)
     return equal_mass_of_sorted(confidence, hit, weight, num_bins)
 
 
@@ -202,19 +191,18 @@ def equal_mass_of_sorted(
     bootstrap sorts once.
     """
     finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
-    cumulative = _Cumulative.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
-    mass = cumulative.total[0]
+    running = _RunningSums.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)
+    mass = running.before_block[-1, 0]
 
     # A quotient b W / B may round to either side of a sum of weights; products compare exactly.
     targets = mass * jnp.arange(num_bins + 1, dtype=mass.dtype)
-    row = cumulative.first_row_reaching(targets, num_bins)
-    row = jnp.minimum(row, cumulative.last_present)
+    last_present = jnp.max(jnp.where(weight > 0, jnp.arange(len(weight), dtype=jnp.int32), 0))
+    row = jnp.minimum(running.first_row_reaching(targets, num_bins), last_present)
     # The last example ends the last bin, even if its weight is below the rounding of the total.
-    row = row.at[-1].set(cumulative.last_present)
-    edges = confidence[row]
+    edges = confidence[row.at[-1].set(last_present)]
     # All examples with the confidence of a boundary are split in the same proportion.
-    below = cumulative.before(jnp.searchsorted(confidence, edges, side="left"))
-    through = cumulative.before(jnp.searchsorted(confidence, edges, side="right"))
+    below = running.before(jnp.searchsorted(confidence, edges, side="left"))
+    through = running.before(jnp.searchsorted(confidence, edges, side="right"))
     width = through[:, 0] - below[:, 0]
     inside = targets - num_bins * below[:, 0]
     part = jnp.clip(inside / jnp.where(width > 0, num_bins * width, 1), 0, 1)
@@ -222,7 +210,7 @@ def equal_mass_of_sorted(
     return BinSums(*sums.T), jnp.where(mass > 0, edges, jnp.nan)
 
 
-class _Cumulative(NamedTuple):
+class _RunningSums(NamedTuple):
     """Running sums of weighted columns, evaluated at a few rows.
 
     A running sum over all rows is the slowest operation here. Summing blocks of rows,
@@ -231,33 +219,17 @@ class _Cumulative(NamedTuple):
 
     columns: Float[Array, "blocks size columns"]
     weight: Float[Array, "blocks size"]
-    blocks: Float[Array, "blocks_and_end columns"]  # the sum before each block, then the total
+    before_block: Float[Array, "blocks_and_end columns"]
 
     @classmethod
-    def of(cls, columns: Float[Array, "rows columns"], weight: Vector) -> "_Cumulative":
+    def of(cls, columns: Float[Array, "rows columns"], weight: Vector) -> "_RunningSums":
         num_rows = weight.shape[0]
         size = max(16, 2 ** ((num_rows - 1).bit_length() // 2))
         gap = -num_rows % size
         columns = jnp.pad(columns, ((0, gap), (0, 0))).reshape(-1, size, columns.shape[1])
         weight = jnp.pad(weight, (0, gap)).reshape(-1, size)
-        exact = jax.lax.Precision.HIGHEST
-        totals = jnp.einsum("bs,bsc->bc", weight, columns, precision=exact)
-        blocks = jnp.pad(jnp.cumsum(totals, axis=0), ((1, 0), (0, 0)))
-        return cls(columns, weight, blocks)
-
-    @property
-    def total(self) -> Float[Array, " columns"]:
-        return self.blocks[-1]
-
-    @property
-    def last_present(self) -> Integer[Array, ""]:
-        """The last row with weight above 0; row 0 if there is none."""
-        size = self.weight.shape[1]
-        index = jnp.arange(len(self.weight), dtype=jnp.int32)
-        block = jnp.max(jnp.where(jnp.sum(self.weight, axis=1) > 0, index, 0))
-        return size * block + jnp.max(
-            jnp.where(self.weight[block] > 0, jnp.arange(size, dtype=jnp.int32), 0)
-        )
+        totals = jnp.einsum("bs,bsc->bc", weight, columns, precision=lax.Precision.HIGHEST)
+        return cls(columns, weight, jnp.pad(jnp.cumsum(totals, axis=0), ((1, 0), (0, 0))))
 
     def before(self, row: Integer[Array, " queries"]) -> Float[Array, "queries columns"]:
         """Sum the columns over all rows before each given row."""
@@ -265,19 +237,18 @@ class _Cumulative(NamedTuple):
         block = jnp.minimum(row // size, num_blocks - 1)
         within = jnp.arange(size, dtype=row.dtype)[None] < (row - size * block)[:, None]
         weight = jnp.where(within, self.weight[block], 0)
-        return self.blocks[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
+        return self.before_block[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
 
     def first_row_reaching(
         self, mass: Float[Array, " queries"], factor: int
     ) -> Integer[Array, " queries"]:
         """Find the first row at which `factor` times the running sum of weights reaches `mass`."""
         num_blocks, size = self.weight.shape
-        ends = factor * self.blocks[1:, 0]
+        ends = factor * self.before_block[1:, 0]
         block = jnp.minimum(jnp.searchsorted(ends, mass, side="left"), num_blocks - 1)
-        running = self.blocks[block, 0][:, None] + jnp.cumsum(self.weight[block], axis=1)
-        return size * block + jnp.minimum(
-            jnp.sum(factor * running < mass[:, None], axis=1, dtype=block.dtype), size - 1
-        )
+        running = self.before_block[block, 0][:, None] + jnp.cumsum(self.weight[block], axis=1)
+        within = jnp.sum(factor * running < mass[:, None], axis=1, dtype=block.dtype)
+        return size * block + jnp.minimum(within, size - 1)
 
 
 def whole_example_bins(
@@ -299,16 +270,12 @@ def whole_example_bins(
         return confidence[order][jnp.searchsorted(copies, position, side="right")]
 
     # A rounded quotient would move an edge off its example, and the example over the edge.
-    target = count * jnp.arange(num_bins + 1)
-    low = jnp.floor(target / num_bins)
-    low = low - (num_bins * low > target)
-    low = low + (num_bins * (low + 1) <= target)
-    edges = at(low) + (target - num_bins * low) / num_bins * (at(low + 1) - at(low))
+    low, rest = jnp.divmod(count * jnp.arange(num_bins + 1), num_bins)
+    edges = at(low) + rest / num_bins * (at(low + 1) - at(low))
 
     inside = (confidence[:, None] > edges[None, :-1]) & (confidence[:, None] <= edges[None, 1:])
     columns = jnp.stack([jnp.ones_like(confidence), confidence, hit], axis=1)
     weighted = jnp.where(present[:, None], weight[:, None] * columns, 0)
-    sums = jnp.einsum(
-        "nb,nc->cb", inside.astype(weighted.dtype), weighted, precision=jax.lax.Precision.HIGHEST
-    )
+    in_bin = inside.astype(weighted.dtype)
+    sums = jnp.einsum("nb,nc->cb", in_bin, weighted, precision=lax.Precision.HIGHEST)
     return BinSums(*sums), jnp.where(count > 0, edges, jnp.nan)

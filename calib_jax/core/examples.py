@@ -46,18 +46,15 @@ def check_weights(weights: Any, labels: Any) -> None:
     """
     if weights is None:
         return
-    weights = np.asarray(weights)
-    check_shape_of_weights(weights.shape, np.shape(labels))
-    if not np.all((weights >= 0) & (weights < np.inf)):
-        raise ValueError("weights must be finite and not negative: give 0 to absent labels.")
-
-
-def check_shape_of_weights(given: tuple[int, ...], labels: tuple[int, ...]) -> None:
-    """Raise an error unless weights have the shape of the labels, or one value for each row."""
-    if given not in (labels, labels[:1]):
+    given, shape = np.shape(weights), np.shape(labels)
+    if given not in (shape, shape[:1]):
         raise ValueError(
-            f"weights must have the shape of the labels {labels}, or {labels[:1]}, got {given}."
+            f"weights must have the shape of the labels {shape}, or {shape[:1]}, got {given}."
         )
+    if isinstance(weights, jax.core.Tracer):
+        return
+    if not np.all((np.asarray(weights) >= 0) & (np.asarray(weights) < np.inf)):
+        raise ValueError("weights must be finite and not negative: give 0 to absent labels.")
 
 
 def _present(labels: np.ndarray, weights: Any) -> np.ndarray:

@@ -2,7 +2,6 @@
 
 import difflib
 import functools
-import importlib
 import inspect
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
@@ -33,50 +32,36 @@ def nearest(name: str, choices: Collection[str]) -> str:
     return f"; did you mean {matches[0]!r}?" if matches else "."
 
 
-def no_attribute(owner: str, name: str, public: Collection[str]) -> AttributeError:
-    """Build the error for a name that a subpackage or an object does not have.
-
-    >>> raise no_attribute("calib_jax.losses", "focl", ["focal"])
-    Traceback (most recent call last):
-    AttributeError: calib_jax.losses has no 'focl'; did you mean 'focal'?
-    """
-    # Libraries probe many private names, such as __wrapped__, and none has a public one nearby.
-    end = "." if name.startswith("_") else nearest(name, public)
-    return AttributeError(f"{owner} has no {name!r}{end}")
-
-
 def export(
     package: str,
-    lazy: Mapping[str, str] | None = None,
-    advice: Callable[[str], str] | None = None,
+    advice: Callable[[str], str] = lambda name: "",
     modules: Collection[str] = (),
     unlisted: Collection[str] = (),
 ) -> None:
     """Set `__all__`, `__dir__` and `__getattr__` of a subpackage from the names that it imports.
+
+    An error for a name that the subpackage does not have suggests the nearest public name.
 
     Every name without a leading underscore is public, except other modules than `modules`, and
     `TYPE_CHECKING`.
 
     Args:
       package: the subpackage; it calls this function after its imports.
-      lazy: the subpackage from which a further public name is imported when it is used.
       advice: returns the end of the error "SUBPACKAGE has no ..." for some names; "" for others.
       modules: the names of the modules that are public.
       unlisted: public names that `dir` and `__all__` leave out.
     """
-    members, lazy = vars(sys.modules[package]), lazy or {}
+    members = vars(sys.modules[package])
     public = sorted(
         {name for name, value in members.items() if not isinstance(value, ModuleType)}
         - {name for name in members if name.startswith("_") or name == "TYPE_CHECKING"}
-        | {*lazy, *modules}
+        | {*modules}
     )
 
     def get(name: str) -> Any:
-        if name in lazy:
-            return getattr(importlib.import_module(lazy[name]), name)
-        if advice is not None and (end := advice(name)):
-            raise AttributeError(f"{package} has no {end}")
-        raise no_attribute(package, name, public)
+        # Libraries probe many private names, such as __wrapped__, and none has a public one nearby.
+        hint = "." if name.startswith("_") else nearest(name, public)
+        raise AttributeError(f"{package} has no {advice(name) or repr(name) + hint}")
 
     listed = [name for name in public if name not in unlisted]
     members |= {"__all__": listed, "__dir__": lambda: listed, "__getattr__": get}

@@ -136,48 +136,41 @@ def true_class(rows: Float[Array, "*batch classes"], labels: Labels) -> PerExamp
 def with_true_class(
     rows: Float[Array, "*batch classes"], labels: Labels, values: Number
 ) -> Float[Array, "*batch classes"]:
-    """Replace each row's entry at its label.
+    """Replace each row's entry at its label."""
+    return _at_true_class(rows, labels, values, "set")
+
+
+def add_to_true_class(
+    rows: Float[Array, "*batch classes"], labels: Labels, values: Number
+) -> Float[Array, "*batch classes"]:
+    """Add to each row's entry at its label."""
+    return _at_true_class(rows, labels, values, "add")
+
+
+def _at_true_class(
+    rows: Float[Array, "*batch classes"], labels: Labels, values: Number, operation: str
+) -> Float[Array, "*batch classes"]:
+    """Change one entry per row.
 
     On accelerators a comparison with the class index is fastest, because it fuses with the
     computation of the rows. On a CPU the comparison prevents vector instructions (it tripled the
     time of a maximum and nearly doubled the time of a sum of exponentials), so one entry per row is
     scattered instead.
     """
-    if jax.default_backend() == "cpu":
-        return _scatter(rows, labels, values, "set")
-    mark = is_true_class(labels, rows.shape[-1])
-    return jnp.where(mark, _column(values, rows), rows)
-
-
-def add_to_true_class(
-    rows: Float[Array, "*batch classes"], labels: Labels, values: Number
-) -> Float[Array, "*batch classes"]:
-    """Add to each row's entry at its label; see `with_true_class`."""
-    if jax.default_backend() == "cpu":
-        return _scatter(rows, labels, values, "add")
-    mark = is_true_class(labels, rows.shape[-1])
-    return rows + jnp.where(mark, _column(values, rows), 0)
-
-
-def _column(values: Number, rows: Float[Array, "*batch classes"]) -> Array:
-    values = jnp.asarray(values, rows.dtype)
-    return values[..., None] if values.ndim else values
-
-
-def _scatter(
-    rows: Float[Array, "*batch classes"], labels: Labels, values: Number, operation: str
-) -> Float[Array, "*batch classes"]:
     num_classes = rows.shape[-1]
-    flat = rows.reshape(-1, num_classes)
-    index = jnp.clip(widened(labels), 0, num_classes - 1).reshape(-1)
-    entries = jnp.broadcast_to(jnp.asarray(values, rows.dtype), labels.shape).reshape(-1)
+    entries = jnp.broadcast_to(jnp.asarray(values, rows.dtype), labels.shape)
+    if jax.default_backend() != "cpu":
+        changed = entries[..., None] + (rows if operation == "add" else 0)
+        return jnp.where(is_true_class(labels, num_classes), changed, rows)
+    index = jnp.clip(widened(labels), 0, num_classes - 1)
 
     # Under vmap the rows are a batch axis, so rows that are sharded over devices stay there.
     def of_row(row: Array, index: Array, entry: Array) -> Array:
         update = getattr(row.at[index], operation)
         return update(entry, mode="promise_in_bounds", unique_indices=True, indices_are_sorted=True)
 
-    return jax.vmap(of_row)(flat, index, entries).reshape(rows.shape)
+    flat = rows.reshape(-1, num_classes)
+    return jax.vmap(of_row)(flat, index.reshape(-1), entries.reshape(-1)).reshape(rows.shape)
 
 
 def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
@@ -255,41 +248,6 @@ def ordered_bits(values: Float[Array, "*shape"]) -> Integer[Array, "*shape"]:
 
 
 @jax.custom_vjp
-def top_confidence(logits: Logits) -> PerExample:
-    r"""Compute the largest probability, $c = 1 / \sum_k e^{z_k - \max z}$.
-
-    It depends only on the row, down to the last bit, so equal rows tie whatever their labels.
-    The gradient is $c (q - p)$ with q the prediction, the first of equal largest classes,
-    and is exact where c rounds to 1.
-    """
-    return 1 / _spread_and_total(logits)[1]
-
-
-def _spread_and_total(logits: Logits) -> tuple[PerClass, PerExample]:
-    rows = at_least_float32(logits)
-    spread = jnp.exp(rows - jnp.max(rows, axis=-1, keepdims=True))
-    return spread, jnp.sum(spread, axis=-1)
-
-
-def _top_confidence_forward(logits: Logits) -> tuple[PerExample, tuple[Array, ...]]:
-    spread, total = _spread_and_total(logits)
-    predicted = first_argmax(logits)
-    others = with_true_class(spread, predicted, 0.0)
-    return 1 / total, (others, total, predicted, jnp.zeros((0,), logits.dtype))
-
-
-def _top_confidence_backward(residuals: tuple[Array, ...], cotangent: Array) -> tuple[Array]:
-    others, total, predicted, like_logits = residuals
-    along = cotangent / jnp.square(total)
-    at_top = along * jnp.sum(others, axis=-1)
-    gradient = with_true_class(-along[..., None] * others, predicted, at_top)
-    return (gradient.astype(like_logits.dtype),)
-
-
-top_confidence.defvjp(_top_confidence_forward, _top_confidence_backward)
-
-
-@jax.custom_vjp
 def max_where(
     rows: Float[Array, "*batch classes"], mask: Bool[Array, "*batch classes"]
 ) -> PerExample:
@@ -364,6 +322,25 @@ def fold_entries_above(
         return groups, jnp.where(here, left, largest_of), carry
 
     return lax.while_loop(any_left, next_largest, (groups, jnp.max(groups, axis=-1), carry))[2]
+
+
+def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:
+    """Compute log p_y, log(1 - p_y), p_y and 1 - p_y from the margin m."""
+    # `smaller` is the odds of the less probable side. All branches share one condition: `abs` and
+    # `minimum` have different derivatives at 0, which would make second derivatives wrong.
+    leads = margin > 0
+    smaller = jnp.exp(jnp.where(leads, -margin, margin))
+    excess = jnp.log1p(smaller)
+    log_true = jnp.where(leads, 0, margin) - excess
+    log_rest = jnp.where(leads, -margin, 0) - excess
+    rest = jnp.where(leads, smaller, 1) / (1 + smaller)
+    true = jnp.where(leads, 1, smaller) / (1 + smaller)
+    return log_true, log_rest, true, rest
+
+
+def smallest(dtype: jnp.dtype) -> float:
+    """Return the smallest sum of exponentials whose powers have finite gradients."""
+    return 16 * float(jnp.finfo(dtype).tiny)
 
 
 def log_probabilities(logits: Logits) -> tuple[PerClass, PerClass]:

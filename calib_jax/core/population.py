@@ -24,7 +24,6 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.names import check_options
 
-_Step = Callable[[np.ndarray, np.ndarray], tuple[np.ndarray, np.ndarray | float]]
 # For q: u, its derivative by q_y, and the function of a [rows, classes] that computes for each k
 # the sum of a_y du_y/dq_k over y other than k; None if u_y depends on q_y alone.
 _Across = Callable[[np.ndarray], np.ndarray]
@@ -62,57 +61,49 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     return np.asarray(function(rows, **options)).reshape(p.shape)
 
 
-def _solve(p: np.ndarray, step: _Step, power: float) -> np.ndarray:
-    """Iterate the damped step until no logarithm of a probability above 1e-12 moves."""
+def _solve(p: np.ndarray, uncertainty: _Uncertainty, power: float, weighting: str) -> np.ndarray:
+    """Solve for cross-entropy times an uncertainty score u, which "gradient" makes a constant.
+
+    Iterate the damped step until no logarithm of a probability above 1e-12 moves.
+    """
+    checks.one_of("weighting", weighting, ("loss", "gradient"))
     damping = 2 / (2 + power)
     log_q = np.log(p)
     moving = np.arange(len(p))
     for number in range(_STEPS):
         q, part = np.exp(log_q[moving]), p[moving]
-        numerator, shift = step(q, part)
+        u, slope, across = uncertainty(q)
+        numerator, shift = part * u, None
+        if weighting == "loss":
+            surprise = -part * np.log(np.maximum(q, _LEAST))
+            numerator = numerator - q * surprise * slope
+            shift = across and across(surprise)
         target = _normalized(np.maximum(numerator, _LEAST), shift)
         # A weight with a jump, as that of FLSD, needs steps that shrink to 0.
         size = damping * min(1.0, _STEADY / (number + 1))
         move = size * (np.log(target) - log_q[moving])
         following = log_q[moving] + move
-        following -= np.log(np.exp(following).sum(axis=-1, keepdims=True))
-        log_q[moving] = following
-        unsettled = (np.abs(move) * (q > _EXACT)).max(axis=-1) > _EXACT
-        moving = moving[unsettled]
+        log_q[moving] = following - np.log(np.exp(following).sum(axis=-1, keepdims=True))
+        moving = moving[(np.abs(move) * (q > _EXACT)).max(axis=-1) > _EXACT]
         if not len(moving):
             break
     return np.exp(log_q)
 
 
-def _normalized(numerator: np.ndarray, shift: np.ndarray | float) -> np.ndarray:
+def _normalized(numerator: np.ndarray, shift: np.ndarray | None) -> np.ndarray:
     """Compute numerator / (lambda + shift) with the lambda for which the sum is 1."""
-    if not np.ndim(shift):
+    if shift is None:
         return numerator / numerator.sum(axis=-1, keepdims=True)
     # The sum falls in lambda; Newton's steps on its convex function rise from the left end.
     value = (numerator - shift).max(axis=-1, keepdims=True)
     for _ in range(100):
         ratio = numerator / (value + shift)
-        move = (ratio.sum(axis=-1, keepdims=True) - 1) / (ratio / (value + shift)).sum(
-            axis=-1, keepdims=True
-        )
+        slope = (ratio / (value + shift)).sum(axis=-1, keepdims=True)
+        move = (ratio.sum(axis=-1, keepdims=True) - 1) / slope
         value = value + move
         if np.all(np.abs(move) <= 1e-15 * (np.abs(value) + np.max(shift))):
             break
     return numerator / (value + shift)
-
-
-def _weighted(p: np.ndarray, uncertainty: _Uncertainty, power: float, weighting: str) -> np.ndarray:
-    """Solve for cross-entropy times an uncertainty score u, which "gradient" makes a constant."""
-    checks.one_of("weighting", weighting, ("loss", "gradient"))
-
-    def step(q: np.ndarray, p: np.ndarray) -> tuple[np.ndarray, np.ndarray | float]:
-        u, slope, across = uncertainty(q)
-        if weighting == "gradient":
-            return p * u, 0.0
-        surprise = -p * np.log(np.maximum(q, _LEAST))
-        return p * u - q * surprise * slope, 0.0 if across is None else across(surprise)
-
-    return _solve(p, step, power)
 
 
 def _rest(q: np.ndarray) -> np.ndarray:
@@ -140,7 +131,7 @@ def _flsd(
         gamma, rest = _gamma_of(q, thresholds, gammas), _rest(q)
         return rest**gamma, -gamma * rest ** (gamma - 1), None
 
-    return _weighted(p, uncertainty, max(gammas), weighting)
+    return _solve(p, uncertainty, max(gammas), weighting)
 
 
 def _gamma_of(q: np.ndarray, thresholds: Sequence[float], gammas: Sequence[float]) -> np.ndarray:
@@ -154,7 +145,7 @@ def _inverse_focal(p: np.ndarray, *, gamma: float = 1.0, weighting: str = "loss"
     def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
         return (1 + q) ** gamma, gamma * (1 + q) ** (gamma - 1), None
 
-    return _weighted(p, uncertainty, 0.0, weighting)
+    return _solve(p, uncertainty, 0.0, weighting)
 
 
 def _dual_focal(
@@ -175,7 +166,7 @@ def _dual_focal(
         slope = gamma * base ** (gamma - 1)
         return base**gamma, -slope, lambda a: moved(a * slope, more, less)
 
-    return _weighted(p, uncertainty, gamma, weighting)
+    return _solve(p, uncertainty, gamma, weighting)
 
 
 def _generalized_brier(
@@ -216,15 +207,14 @@ def _adaptive_generalized_brier(
 
         return u, -of_power * rest ** (beta - 1), across
 
-    return _weighted(p, uncertainty, max(gammas), weighting)
+    return _solve(p, uncertainty, max(gammas), weighting)
 
 
 def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "others") -> np.ndarray:
     checks.one_of("spread", spread, ("others", "all"))
     num_classes = p.shape[-1]
-    if spread == "all":
-        return (1 - alpha) * p + alpha / num_classes
-    return (1 - alpha) * p + alpha * (1 - p) / (num_classes - 1)
+    share = 1 / num_classes if spread == "all" else (1 - p) / (num_classes - 1)
+    return (1 - alpha) * p + alpha * share
 
 
 def _margin_smoothing(

@@ -20,13 +20,13 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Bool
 
 from calib_jax.core import numerics
-from calib_jax.core.numerics import valid
+from calib_jax.core.numerics import of_margin, smallest, valid
+from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 
@@ -88,7 +88,7 @@ class Probabilities(NamedTuple):
     @property
     def confidence(self) -> PerExample:
         """The largest probability, which does not depend on the label."""
-        return numerics.top_confidence(self.logits)
+        return cross_entropy_and_top_label(self.logits, self.labels).confidence
 
     @property
     def correct(self) -> Bool[Array, "*batch"]:
@@ -101,17 +101,18 @@ def prepare(logits: Logits, labels: Labels) -> Probabilities:
     return cross_entropy_and_view(logits, labels)[1]
 
 
-def prepare_tempered(logits: Logits, labels: Labels, temperature: Number) -> Probabilities:
-    """Compute the view of softmax(logits / temperature)."""
-    rows = numerics.tempered(logits, temperature)
-    largest = jnp.zeros_like(rows[..., 0])  # it was subtracted
-    _, *fields = (*_prepare(rows, labels, largest), labels)
-    return Probabilities(*fields)
+def cross_entropy_and_view(
+    logits: Logits, labels: Labels, temperature: Number | None = None
+) -> tuple[PerExample, Probabilities]:
+    r"""Compute $-\log p_y$ and the view that an uncertainty score takes.
 
-
-def cross_entropy_and_view(logits: Logits, labels: Labels) -> tuple[PerExample, Probabilities]:
-    r"""Compute $-\log p_y$ and the view that an uncertainty score takes."""
-    largest = lax.stop_gradient(jnp.max(numerics.at_least_float32(logits), axis=-1))
+    With a temperature, the cross-entropy and the view are those of softmax(logits / temperature).
+    """
+    if temperature is None:
+        largest = lax.stop_gradient(jnp.max(numerics.at_least_float32(logits), axis=-1))
+    else:
+        logits = numerics.tempered(logits, temperature)
+        largest = jnp.zeros_like(logits[..., 0])  # it was subtracted
     cross_entropy, *fields = (*_prepare(logits, labels, largest), labels)
     return cross_entropy, Probabilities(*fields)
 
@@ -158,25 +159,6 @@ def below_top(rows: Logits, top: PerExample) -> PerClass:
     return jnp.maximum(rows - top[..., None], lowest)
 
 
-def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:
-    """Compute log p_y, log(1 - p_y), p_y and 1 - p_y from the margin m."""
-    # `smaller` is the odds of the less probable side. All branches share one condition: `abs` and
-    # `minimum` have different derivatives at 0, which would make second derivatives wrong.
-    leads = margin > 0
-    smaller = jnp.exp(jnp.where(leads, -margin, margin))
-    excess = jnp.log1p(smaller)
-    log_true = jnp.where(leads, 0, margin) - excess
-    log_rest = jnp.where(leads, -margin, 0) - excess
-    rest = jnp.where(leads, smaller, 1) / (1 + smaller)
-    true = jnp.where(leads, 1, smaller) / (1 + smaller)
-    return log_true, log_rest, true, rest
-
-
-def smallest(dtype: jnp.dtype) -> float:
-    """Return the smallest sum of exponentials whose powers have finite gradients."""
-    return 16 * float(jnp.finfo(dtype).tiny)
-
-
 def _prepare_forward(
     logits: Any, labels: Any, top: Any
 ) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
@@ -186,7 +168,7 @@ def _prepare_forward(
 
 def _prepare_backward(
     residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
-) -> tuple[Array, np.ndarray, None]:
+) -> tuple[Array, None, None]:
     rest, true, spread, total, share_squares, share_entropy, *others = residuals
     rows, top, labels, like_logits = others
     # A field that is not used, or used as a constant, has no cotangent and costs nothing.
@@ -225,7 +207,7 @@ def _prepare_backward(
     if to_logits is not None:
         gradient += to_logits
     gradient = numerics.add_to_true_class(gradient, labels, to_margin)
-    return gradient.astype(like_logits.dtype), np.zeros(labels.shape, jax.dtypes.float0), None
+    return gradient.astype(like_logits.dtype), None, None
 
 
 _prepare.defvjp(_prepare_forward, _prepare_backward, symbolic_zeros=True)

@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.types import Array, Labels, Logits, PerExample, SoftLabels, Weights
+from calib_jax.core.types import Array, Labels, Logits, SoftLabels, Weights
 
 # Products of weights and losses must not overflow either.
 LARGEST_TOTAL = 1e30
@@ -91,13 +91,14 @@ def thinned(
     return logits[grid], labels[grid], None if weights is None else weights[grid]
 
 
-def weigh(values: PerExample, weights: Weights | None) -> PerExample:
-    """Multiply values by weights; a row of weight 0 gives exactly 0 for any value.
+def weigh(values: Float[Array, "..."], weights: Weights | None) -> Float[Array, "..."]:
+    """Multiply values by the weights of their rows; weight 0 gives exactly 0 for any value.
 
     A negative, infinite or NaN weight gives NaN.
     """
     if weights is None:
         return values
+    weights = weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
     usable = (weights >= 0) & (weights < jnp.inf)
     return jnp.where(usable, jnp.where(weights == 0, 0, weights * values), jnp.nan)
 

@@ -4,26 +4,12 @@ from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
 
 from calib_jax.core import numerics
-from calib_jax.core.numerics import first_argmax, top_confidence, valid
-from calib_jax.core.probabilities import of_margin, smallest
+from calib_jax.core.numerics import of_margin, smallest, valid
 from calib_jax.core.types import Array, Labels, Logits, PerClass, PerExample
-
-
-def top_label(logits: Logits, labels: Labels) -> tuple[PerExample, PerExample]:
-    """Compute the top-label confidence and the hit, 1 if the prediction is right and else 0.
-
-    Gradients flow only through the confidence. Both are NaN if the label is out of range.
-    """
-    confidence = top_confidence(logits)
-    # Multiplying by NaN sends NaN gradients back to the row; multiplying by 1 changes no bit.
-    confidence *= jnp.where(valid(labels, logits.shape[-1]), 1, jnp.nan).astype(confidence.dtype)
-    hit = (first_argmax(logits) == labels).astype(confidence.dtype)
-    return confidence, jnp.where(jnp.isnan(confidence), jnp.nan, hit)
 
 
 class TopLabel(NamedTuple):
@@ -97,7 +83,7 @@ def _top_label_forward(logits: Any, labels: Any) -> tuple[tuple[Array, ...], tup
 
 def _top_label_backward(
     residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
-) -> tuple[Array, np.ndarray]:
+) -> tuple[Array, None]:
     others, one, rest_of_top, rest, predicted, labels, like_logits = residuals
     to_loss, to_confidence, _, to_gaps, _ = (
         None if isinstance(cotangent, SymbolicZero) else cotangent for cotangent in cotangents
@@ -119,7 +105,7 @@ def _top_label_backward(
     if to_loss is not None:
         at_label = jnp.where(predicted == labels, 0, -to_loss)
         gradient = numerics.add_to_true_class(gradient, labels, at_label)
-    return gradient.astype(like_logits.dtype), np.zeros(labels.shape, jax.dtypes.float0)
+    return gradient.astype(like_logits.dtype), None
 
 
 _top_label.defvjp(_top_label_forward, _top_label_backward, symbolic_zeros=True)

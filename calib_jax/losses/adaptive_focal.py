@@ -14,7 +14,7 @@ from calib_jax.core.numerics import at_least_float32, power
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
-from calib_jax.core.top_label import top_label
+from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.focal import Uncertainty, Weighting, weigh_cross_entropy
 from calib_jax.losses.objectives import Objective, Progress, make_objective
@@ -248,7 +248,7 @@ def adafocal_objective(
 
     def evidence(state: AdaFocalState, logits: Logits, labels: Labels, weights: Any) -> Rows:
         logits, labels, weights = thinned(logits, labels, weights)
-        confidence, hit = top_label(logits, labels)
+        _, confidence, hit, *_ = cross_entropy_and_top_label(logits, labels)
         weights = None if weights is None else weights.reshape(-1)
         return adafocal_rows(confidence.reshape(-1), hit.reshape(-1), weights)
 

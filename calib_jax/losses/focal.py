@@ -23,7 +23,7 @@ from calib_jax.core.numerics import (
     times,
     true_class,
 )
-from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare_tempered
+from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Numbers, PerExample
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
@@ -88,7 +88,7 @@ def weighted_cross_entropy(
     cross_entropy, view = cross_entropy_and_view(logits, labels)
     if temperature is not None:
         of_examples = arrays.per_example("temperature", temperature, cross_entropy)
-        view = prepare_tempered(logits, labels, of_examples)
+        _, view = cross_entropy_and_view(logits, labels, of_examples)
     score = uncertainty(weight_inputs(view, weighting))
     if not np.shape(score):  # a number is a score that all examples share
         score = jnp.full_like(cross_entropy, score)

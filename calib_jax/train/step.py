@@ -21,7 +21,7 @@ import optax
 from jax import lax
 
 from calib_jax.core import checks
-from calib_jax.core.examples import Examples, check_shape_of_weights
+from calib_jax.core.examples import Examples, check_weights
 from calib_jax.core.numerics import first_argmax, valid, wide
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
@@ -352,7 +352,7 @@ def weights_of(batch: Batch) -> Array:
             f"a batch needs weights, got None: give jnp.ones({len(batch.labels)}), with 0 for rows"
             " that pad it."
         )
-    check_shape_of_weights(batch.weights.shape, batch.labels.shape)
+    check_weights(batch.weights, batch.labels)
     missing = batch.labels.ndim - batch.weights.ndim
     weights = batch.weights.reshape(batch.weights.shape + (1,) * missing)
     return jnp.broadcast_to(weights, batch.labels.shape)

@@ -6,13 +6,12 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax.core.numerics import top_confidence
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.top_label import cross_entropy_and_top_label, top_label
+from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.metrics import Predictions
 
 CONFIDENCES = {
-    "top_label": lambda z, y: top_label(z, y)[0],
+    "top_label": lambda z, y: cross_entropy_and_top_label(z, y).confidence,
     "Predictions": lambda z, y: Predictions(z, y).confidence,
     "Probabilities": lambda z, y: prepare(z, y).confidence,
     "adafocal": lambda z, y: evidence("adafocal", z, y)["confidence"],
@@ -59,7 +58,8 @@ def test_equal_rows_have_equal_confidences_whatever_their_labels(name):
 def test_the_gradient_is_exact_where_the_confidence_is_almost_one():
     """The gradient of c is c (1 - c) at the top, which a difference would round to 0."""
     logits = jnp.asarray([[30.0, 0.0, -1.0], [60.0, 0.0, 1.0], [0.5, 0.0, 0.0], [1.0, 1.0, 1.0]])
-    gradient = jax.jit(jax.grad(lambda z: jnp.sum(top_confidence(z))))(logits)
+    labels = jnp.zeros(4, int)
+    gradient = jax.jit(jax.grad(lambda z: jnp.sum(prepare(z, labels).confidence)))(logits)
     z = np.asarray(logits, np.float64)
     p = np.exp(z - z.max(-1, keepdims=True))
     p /= p.sum(-1, keepdims=True)
