@@ -17,7 +17,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.core.numerics import fold_entries_above, widened
+from calib_jax.core.numerics import widened
 from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, PerExample, Vector
 
@@ -104,12 +104,31 @@ def class_bin_totals(
         cell += num_bins * lax.broadcasted_iota(cell.dtype, p.shape, 1)
         return _cell_sums(cell, weighed, cells).reshape(num_classes, num_bins)
 
-    def add_large(totals: Array, column: Array, value: Array) -> Array:
-        cell = num_bins * column + bin_index(value, edges)
-        return totals.at[cell].add(weigh(value, weight))
+    # Split the classes into groups, so that finding the next largest entry reads only the maxima of
+    # the groups and one group, not all classes.
+    width, row = 16, jnp.arange(len(p))
+    groups = jnp.pad(p, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
+    groups = groups.reshape(len(p), -1, width)
 
-    empty = jnp.zeros_like(p, shape=(cells,))
-    large = fold_entries_above(float(edges[1]), p, add_large, empty).reshape(num_classes, num_bins)
+    def any_left(state: tuple[Array, Array, Array]) -> Array:
+        return jnp.any(jnp.max(state[1], axis=-1) > edges[1])
+
+    def add_largest(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        groups, largest, totals = state
+        which, value = jnp.argmax(largest, axis=-1).astype(jnp.int32), jnp.max(largest, axis=-1)
+        group = groups[row, which]
+        place = jnp.argmax(group, axis=-1).astype(jnp.int32)
+        value = jnp.where(value > edges[1], value, 0)
+        cell = num_bins * jnp.minimum(width * which + place, num_classes - 1)
+        totals = totals.at[cell + bin_index(value, edges)].add(weigh(value, weight))
+        group = jnp.where(jnp.arange(width)[None] == place[:, None], -jnp.inf, group)
+        groups = groups.at[row, which].set(group, unique_indices=True, indices_are_sorted=True)
+        is_here = jnp.arange(largest.shape[-1])[None] == which[:, None]
+        largest = jnp.where(is_here, jnp.max(group, axis=-1, keepdims=True), largest)
+        return groups, largest, totals
+
+    start = groups, jnp.max(groups, axis=-1), jnp.zeros_like(p, shape=(cells,))
+    large = lax.while_loop(any_left, add_largest, start)[2].reshape(num_classes, num_bins)
     total = jnp.sum(weighed, axis=0)
     return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))
 

@@ -5,7 +5,6 @@ value of a wrapped class or any other wrong finite number. `arrays.as_labels` cl
 before JAX narrows their type, so that the rule holds for every label that is passed.
 """
 
-from collections.abc import Callable
 from typing import Any, TypeVar
 
 import jax
@@ -16,7 +15,6 @@ from jaxtyping import Bool, Float, Integer, Shaped
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 _Arrays = TypeVar("_Arrays")
-_Carry = TypeVar("_Carry")
 
 
 def at_least_float32(values: Shaped[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -279,49 +277,6 @@ def _max_where_backward(residuals: tuple[Array, Array], cotangent: Array) -> tup
 
 
 max_where.defvjp(_max_where_forward, _max_where_backward)
-
-
-def fold_entries_above(
-    threshold: float,
-    rows: Float[Array, "rows classes"],
-    visit: Callable[[_Carry, Integer[Array, " rows"], Float[Array, " rows"]], _Carry],
-    carry: _Carry,
-) -> _Carry:
-    """Visit the entries above a threshold in descending order, one per row at a time.
-
-    Args:
-      threshold: only greater entries are visited; the visit is slow if there are many.
-      rows: finite entries; a row with a NaN is not visited.
-      visit: `(carry, column, value) -> carry`; a row without further entries gives the value 0.
-      carry: the initial carry.
-    """
-    # Split the classes into groups, so that finding the next largest entry reads only the maxima of
-    # the groups and one group, not all classes.
-    num_rows, num_classes = rows.shape
-    width = 16
-    groups = jnp.pad(rows, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
-    groups = groups.reshape(num_rows, -1, width)
-    row = jnp.arange(num_rows)
-
-    def any_left(state: tuple[Array, Array, _Carry]) -> Array:
-        return jnp.any(jnp.max(state[1], axis=-1) > threshold)
-
-    def next_largest(state: tuple[Array, Array, _Carry]) -> tuple[Array, Array, _Carry]:
-        groups, largest_of, carry = state
-        value = jnp.max(largest_of, axis=-1)
-        # `jnp.argmax` is fastest over few entries.
-        which = jnp.argmax(largest_of, axis=-1).astype(jnp.int32)
-        group = groups[row, which]
-        place = jnp.argmax(group, axis=-1).astype(jnp.int32)
-        column = jnp.minimum(width * which + place, num_classes - 1)
-        carry = visit(carry, column, jnp.where(value > threshold, value, 0))
-        group = jnp.where(jnp.arange(width)[None] == place[:, None], -jnp.inf, group)
-        groups = groups.at[row, which].set(group, unique_indices=True, indices_are_sorted=True)
-        left = jnp.max(group, axis=-1, keepdims=True)
-        here = jnp.arange(largest_of.shape[-1])[None] == which[:, None]
-        return groups, jnp.where(here, left, largest_of), carry
-
-    return lax.while_loop(any_left, next_largest, (groups, jnp.max(groups, axis=-1), carry))[2]
 
 
 def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:

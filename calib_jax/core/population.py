@@ -213,8 +213,8 @@ def _adaptive_generalized_brier(
 def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "others") -> np.ndarray:
     checks.one_of("spread", spread, ("others", "all"))
     num_classes = p.shape[-1]
-    share = 1 / num_classes if spread == "all" else (1 - p) / (num_classes - 1)
-    return (1 - alpha) * p + alpha * share
+    added = alpha / num_classes if spread == "all" else alpha * (1 - p) / (num_classes - 1)
+    return (1 - alpha) * p + added
 
 
 def _margin_smoothing(

@@ -12,7 +12,8 @@ from jaxtyping import Shaped
 
 import calib_jax.metrics as metrics_package
 from calib_jax import calibrators
-from calib_jax.core import checks, import_paths, rows
+from calib_jax.core import checks, rows
+from calib_jax.core.names import is_path, name_and_options, object_at
 from calib_jax.core.types import Array, Labels, Logits, Weights
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
@@ -41,10 +42,10 @@ def registered(name: str | None) -> str | None:
     """
     if not name:
         return name
-    path, _ = import_paths.name_and_options(name)
-    if not import_paths.is_path(path):
+    path, _ = name_and_options(name)
+    if not is_path(path):
         return name
-    value, short = import_paths.object_at("calibrator", path), path.partition(":")[2]
+    value, short = object_at("calibrator", path), path.partition(":")[2]
     if calibrators.catalogue().get(short) is not value:
         calibrators.register(short)(value)
     return short + name.removeprefix(path)
@@ -56,7 +57,7 @@ def named(text: str) -> Any:
     >>> named("histogram:num_bins=20").fit.keywords
     {'num_bins': 20}
     """
-    name, options = import_paths.name_and_options(text)
+    name, options = name_and_options(text)
     return calibrators.named(name, **options)
 
 

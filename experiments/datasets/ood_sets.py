@@ -19,9 +19,8 @@ import jax
 import numpy as np
 
 from calib_jax import data
-from calib_jax.core import import_paths
 from calib_jax.core.examples import Source
-from calib_jax.core.names import check_options, nearest, options_of
+from calib_jax.core.names import check_options, is_path, name_and_options, nearest, options_of
 from experiments.running import building, imports
 
 NOISE = "gaussian_noise"
@@ -35,7 +34,7 @@ def named(
 
 
 def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
-    name, options = import_paths.name_and_options(text)
+    name, options = name_and_options(text)
     if name == NOISE:
         if dataset.brightest is None:
             raise ValueError(
@@ -44,7 +43,7 @@ def _one(text: str, dataset: data.Dataset, data_dir: str | None) -> Source:
         add = functools.partial(data.gaussian_noise, dataset.test, brightest=dataset.brightest)
         _check_kinds(NOISE, add, options)
         return add(**options)
-    if not import_paths.is_path(name) and name not in data.catalogue():
+    if not is_path(name) and name not in data.catalogue():
         known = [NOISE, *sorted(data.catalogue())]
         raise ValueError(
             f"no out-of-distribution set is called {name!r}{nearest(name, known)}\nThere are"

@@ -27,8 +27,7 @@ from ml_collections import ConfigDict, config_dict, config_flags
 
 from calib_jax import losses, metrics
 from calib_jax.core import checks
-from calib_jax.core.import_paths import is_path, object_at
-from calib_jax.core.names import check_options
+from calib_jax.core.names import check_options, is_path, object_at
 from experiments.running import cli
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help

@@ -188,21 +188,3 @@ def test_first_argmax_of_logits_that_are_computed_on_the_way(num_classes):
         expected = np.asarray(way(logits)).argmax(-1)
         actual = jax.jit(lambda z, way=way: numerics.first_argmax(way(z)))(logits)
         np.testing.assert_array_equal(actual, expected, err_msg=name)
-
-
-def test_entries_above_a_threshold_are_visited_from_the_largest():
-    rows = np.random.default_rng(0).random((5, 40)).astype(np.float32)
-
-    def note(carry, column, value):
-        count, columns, values = carry
-        return count + 1, columns.at[count].set(column), values.at[count].set(value)
-
-    carry = (0, jnp.zeros((40, 5), int), jnp.zeros((40, 5)))
-    count, columns, values = numerics.fold_entries_above(0.7, jnp.asarray(rows), note, carry)
-    for row, column, value in zip(rows, columns.T, values.T, strict=True):
-        expected = [k for k in np.argsort(-row) if row[k] > 0.7]
-        number = len(expected)
-        assert number <= count
-        np.testing.assert_array_equal(column[:number], expected)
-        np.testing.assert_array_equal(value[:number], row[expected])
-        assert not np.any(value[number:])

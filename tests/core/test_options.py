@@ -5,7 +5,7 @@ import pytest
 
 from calib_jax.core import checks, names
 from calib_jax.core.checks import Catalogue
-from calib_jax.core.import_paths import name_and_options, object_at
+from calib_jax.core.names import name_and_options, object_at
 
 
 @pytest.mark.parametrize(
