@@ -32,6 +32,7 @@ _Uncertainty = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, _Across | No
 _LEAST = 1e-300
 _STEPS, _STEADY, _EXACT = 300, 100, 1e-10
 _LARGEST_INVERSE = 2.0  # beyond, p_k / l'(q_k) of inverse focal loss is not increasing in q_k
+# Proper losses, or with a penalty that is 0 at p: p is the minimiser for all their options.
 _PROPER = ("cross_entropy", "brier", "mmce", "mmce_weighted", "mdca", "dca", "esd")
 _REASONS = {
     "adafocal": "its gamma follows the calibration on validation data during training",
@@ -52,13 +53,13 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
         )
     if loss in _REASONS:
         raise ValueError(f"{loss} has no population minimiser: {_REASONS[loss]}.")
-    checks.one_of("loss with a population minimiser", loss, _MINIMIZERS)
+    checks.one_of("loss with a population minimiser", loss, [*_PROPER, *_MINIMIZERS])
     p = np.maximum(p, _LEAST)
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
-    function = _MINIMIZERS[loss]
-    if function is not _same:  # a proper loss has the same minimiser for all its options
-        check_options(loss, function, options)
-    return np.asarray(function(rows, **options)).reshape(p.shape)
+    if loss not in _PROPER:
+        check_options(loss, _MINIMIZERS[loss], options)
+        rows = np.asarray(_MINIMIZERS[loss](rows, **options))
+    return rows.reshape(p.shape)
 
 
 def _solve(p: np.ndarray, uncertainty: _Uncertainty, power: float, weighting: str) -> np.ndarray:
@@ -266,13 +267,7 @@ def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.
     return q / q.sum(axis=-1, keepdims=True)
 
 
-def _same(p: np.ndarray, **options: Any) -> np.ndarray:
-    """Return p, the minimiser of a proper loss, or of one with a penalty that is 0 at p."""
-    return p
-
-
 _MINIMIZERS: Mapping[str, Callable[..., np.ndarray]] = {
-    **dict.fromkeys(_PROPER, _same),
     "focal": _focal,
     "fl_gra": functools.partial(_focal, weighting="gradient"),
     "inverse_focal": _inverse_focal,
@@ -294,15 +289,13 @@ _MINIMIZERS: Mapping[str, Callable[..., np.ndarray]] = {
 def rows_of(logits: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
     """Return held-out logits `[rows, classes]` and labels in float64; raise for bad ones."""
     z, y = np.asarray(logits, np.float64), np.asarray(labels)
-    if z.ndim < 2 or y.shape != z.shape[:-1] or not z.size:
+    has_rows = z.ndim > 1 and z.size and y.shape == z.shape[:-1]
+    if not (has_rows and np.isfinite(z).all() and np.all((y >= 0) & (y < z.shape[-1]))):
         raise ValueError(
-            f"a prediction needs logits [*batch, classes] and labels [*batch], got {z.shape} and"
-            f" {y.shape}."
+            "a prediction needs finite logits [*batch, classes], and labels [*batch] between 0 and"
+            f" classes - 1, got the shapes {z.shape} and {y.shape}."
         )
-    z, y = z.reshape(-1, z.shape[-1]), y.reshape(-1).astype(int)
-    if not (np.isfinite(z).all() and np.all((y >= 0) & (y < z.shape[1]))):
-        raise ValueError("a prediction needs finite logits, and labels between 0 and classes - 1.")
-    return z, y
+    return z.reshape(-1, z.shape[-1]), y.reshape(-1).astype(int)
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:
