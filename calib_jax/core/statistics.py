@@ -107,12 +107,12 @@ def _is_part(stat: Any) -> bool:
 
 def _merge(*stats: Any) -> Any:
     """Add the totals and concatenate the rows of statistics of the same names."""
-    structures: list[Any] = [jax.tree.structure(stat) for stat in stats]
-    for stat, structure in zip(stats, structures, strict=True):
-        if structure != structures[0]:
+    kinds: list[Any] = [(type(stat), jax.tree.structure(stat)) for stat in stats]
+    for kind in kinds:
+        if kind != kinds[0]:
             raise ValueError(
-                f"{type(stats[0]).__name__} and {type(stat).__name__} of other names do not merge:"
-                " add statistics of the same metrics."
+                f"{kinds[0][0].__name__} and {kind[0].__name__} of other names do not merge: add"
+                " statistics of the same metrics."
             )
 
     def merge(*parts: Any) -> Any:
