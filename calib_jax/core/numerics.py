@@ -73,15 +73,8 @@ def constant_in_gradient(values: _Arrays) -> _Arrays:
     return values
 
 
-def _constant_forward(values: _Arrays) -> tuple[_Arrays, None]:
-    return values, None
-
-
-def _constant_backward(residuals: None, cotangents: object) -> tuple[None]:
-    return (None,)  # a symbolic zero, which costs nothing
-
-
-constant_in_gradient.defvjp(_constant_forward, _constant_backward)
+# No cotangent is a symbolic zero, which costs nothing.
+constant_in_gradient.defvjp(lambda values: (values, None), lambda residuals, cotangents: (None,))
 
 
 def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
