@@ -60,8 +60,32 @@ def _mean_of_defined(values: Array, weight: Array) -> Scalar:
     return ratio(jnp.sum(jnp.where(defined, values, 0)), number)
 
 
-@confusion_counts.variant()
-def per_class_recall(sums: Sums) -> Float[Array, " classes"]:
+def _by_class(predictions: Predictions, classes: Array) -> Columns:
+    """Count the hits in a cell for each class, because a square of many classes fills memory."""
+    num_classes = predictions.num_classes
+    hit = predictions.predicted == predictions.labels
+    # Rows with a NaN or a label out of range are counted in an extra cell.
+    cell = jnp.where(predictions.valid, classes, num_classes)
+    return Columns({"hit": hit.astype(wide(predictions.logits.dtype))}, cell, num_classes + 1)
+
+
+def _by_label(predictions: Predictions) -> Columns:
+    return _by_class(predictions, predictions.labels)
+
+
+def _by_prediction(predictions: Predictions) -> Columns:
+    return _by_class(predictions, predictions.predicted)
+
+
+def _share_of_hits(sums: Sums) -> Float[Array, " classes"]:
+    weight, hit = jnp.asarray(sums["weight"]), jnp.asarray(sums["hit"])
+    return jnp.where(weight[-1] > 0, jnp.nan, ratio(hit[:-1], weight[:-1]))
+
+
+@metric(_by_label, _share_of_hits)
+def per_class_recall(
+    logits: Logits, labels: Labels = None, weights: Weights = None
+) -> Float[Array, " classes"]:
     r"""Compute the share of each class's examples that are predicted as that class.
 
     $$n_{kk} / \sum_j n_{kj}$$
@@ -72,8 +96,6 @@ def per_class_recall(sums: Sums) -> Float[Array, " classes"]:
     >>> metrics.per_class_recall(2 * jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
     Array([0.5, 1. ], dtype=float32)
     """
-    hits, labels, _ = _hits_labels_predictions(sums)
-    return ratio(hits, labels)
 
 
 @confusion_counts.variant()
@@ -86,8 +108,10 @@ def mean_recall(sums: Sums) -> Scalar:
     return _mean_of_defined(ratio(hits, labels), labels)
 
 
-@confusion_counts.variant()
-def per_class_precision(sums: Sums) -> Float[Array, " classes"]:
+@metric(_by_prediction, _share_of_hits)
+def per_class_precision(
+    logits: Logits, labels: Labels = None, weights: Weights = None
+) -> Float[Array, " classes"]:
     r"""Compute the share of the examples predicted as each class that belong to it.
 
     $$n_{kk} / \sum_i n_{ik}$$
@@ -98,8 +122,6 @@ def per_class_precision(sums: Sums) -> Float[Array, " classes"]:
     >>> metrics.per_class_precision(2 * jnp.eye(2)[jnp.array([0, 1, 1])], jnp.array([0, 0, 1]))
     Array([1. , 0.5], dtype=float32)
     """
-    hits, _, predictions = _hits_labels_predictions(sums)
-    return ratio(hits, predictions)
 
 
 @confusion_counts.variant()
@@ -211,13 +233,6 @@ def shot_accuracy(
     return _SHOT_METRICS[only].with_options(groups=tuple(shots.tolist()))
 
 
-def _hits_by_label(predictions: Predictions) -> Columns:
-    num_classes = predictions.num_classes
-    # Rows with a NaN or a label out of range are counted in an extra cell.
-    cell = jnp.where(predictions.valid, predictions.labels, num_classes)
-    return Columns({"hit": predictions.hit}, cell, num_classes + 1)
-
-
 def _shot_metric(only: str | None) -> Metric[..., Any]:
     def declared(
         logits: Logits, labels: Labels = None, weights: Weights = None, *, groups: Any = ()
@@ -235,7 +250,7 @@ def _shot_metric(only: str | None) -> Metric[..., Any]:
         return ShotAccuracy(*means) if only is None else means[0]
 
     declared.__name__ = "shot_accuracy" if only is None else f"{only}_shot_accuracy"
-    return Metric(declared, _hits_by_label, value)
+    return Metric(declared, _by_label, value)
 
 
 _SHOT_METRICS = {only: _shot_metric(only) for only in (None, *SHOTS)}
