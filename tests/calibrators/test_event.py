@@ -10,6 +10,7 @@ from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 from calib_jax import calibrators, metrics
 from tests.calibrators.test_binned import refitted
+from tests.selection import some
 
 STATED = ["bbq", "beta", "histogram", "isotonic", "platt", "venn_abers"]
 SCORED = ["histogram", "isotonic", "platt", "venn_abers"]
@@ -96,7 +97,7 @@ def test_bins_of_scores_hold_equally_many_answers():
     np.testing.assert_allclose(calibrators.histogram.apply(params, near), wanted[9:11], atol=1e-5)
 
 
-@of_stated
+@pytest.mark.parametrize("name", some(STATED, ("beta", "histogram")))
 def test_weights_are_copies_and_compiled_fits_are_the_same(name):
     kind = "scored" if name in SCORED else "stated"
     pair = log_likelihoods(1) if kind == "scored" else answers(1)

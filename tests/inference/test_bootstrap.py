@@ -174,7 +174,8 @@ def test_paired_differences():
     cooler = logits / 1.5
     key = jax.random.key(1)
     several = {"nll": metrics.nll, "accuracy": metrics.accuracy}
-    actual = inference.paired_bootstrap(several, logits, cooler, labels, key=key)
+    draws = {"key": key, "num_resamples": 300}
+    actual = inference.paired_bootstrap(several, logits, cooler, labels, **draws)
     # The temperature changes no prediction: an exact 0, with certainty.
     assert actual["accuracy"].value == actual["accuracy"].low == actual["accuracy"].high == 0
     assert actual["accuracy"].p_value == 1
@@ -186,13 +187,13 @@ def test_paired_differences():
     rows = jax.vmap(lambda z, y: metrics.nll.stat(z[None], y[None])["loss"])
     difference = np.asarray(rows(cooler, labels) - rows(logits, labels))
     error = difference.std() / np.sqrt(400)
-    np.testing.assert_allclose(np.std(nll.samples), error, rtol=0.1)
+    np.testing.assert_allclose(np.std(nll.samples), error, rtol=0.15)
     few = inference.paired_bootstrap(
         metrics.nll, logits, logits / 1.02, labels, key=key, num_resamples=9
     )
     tail = min(np.sum(few.samples <= 0), np.sum(few.samples >= 0))
     np.testing.assert_allclose(few.p_value, min(1, 2 * (1 + tail) / (1 + 9)), rtol=1e-6)
-    swapped = inference.paired_bootstrap(metrics.nll, cooler, logits, labels, key=key)
+    swapped = inference.paired_bootstrap(metrics.nll, cooler, logits, labels, **draws)
     np.testing.assert_allclose(swapped.value, -nll.value, rtol=1e-5)
     np.testing.assert_allclose(swapped.p_value, nll.p_value)
 
