@@ -107,48 +107,44 @@ def test_rounded_probabilities_are_divided_by_their_sums(digits):
         ]
 
 
-def test_what_are_no_probabilities():
-    p, _ = sample()
-    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
-        predictions.as_logits(p * 0.99, probabilities=True)
-    with pytest.raises(ValueError, match="These are logarithms, or logits: leave"):
-        predictions.as_logits(np.log(p), probabilities=True)
-    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
-        predictions.as_logits(np.array([0.5, 1.5]), probabilities=True)
-    broken = p.copy()
-    broken[3] = np.nan
-    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
-        predictions.as_logits(broken, probabilities=True)
+P = sample()[0]
+BROKEN = np.where(np.arange(60)[:, None] == 3, np.nan, P)
+
+
+@pytest.mark.parametrize(
+    ("rows", "message"),
+    [
+        (P * 0.99, "must not be negative and must sum to 1"),
+        (BROKEN, "must not be negative and must sum to 1"),
+        (np.log(P), "These are logarithms, or logits: leave"),
+        ([[20.0, 30, 50], [10, 80, 10.2]], r"20, 30, 50 have the sum 100\. These are percentages"),
+        ([[0.2, 0.3]], r"0\.2, 0\.3 have the sum 0\.5\.$"),
+        ([1.0, 73, 28], r"73 have the sum 73. These are percentages"),
+        ([[1.5], [0.5]], r"1\.5 have the sum 1\.5\.$"),
+        ([[-1.0], [0.5]], r"and -1 have .* These are logarithms, or logits"),
+    ],
+)
+def test_what_are_no_probabilities(rows, message):
+    with pytest.raises(ValueError, match=message):
+        report.probability_rows(np.asarray(rows))
+
+
+def test_rows_of_weight_0_may_hold_anything():
+    weights = np.arange(60) != 3
+    logits = predictions.as_logits(BROKEN, probabilities=True, weights=weights)
+    np.testing.assert_allclose(np.delete(logits, 3, 0), np.log(np.delete(P, 3, 0)), rtol=1e-5)
     with pytest.raises(ValueError, match="60 rows need as many weights, got 3"):
-        predictions.as_logits(p, probabilities=True, weights=np.ones(3))
-    # Rows of weight 0 may hold anything.
-    logits = predictions.as_logits(broken, probabilities=True, weights=np.arange(60) != 3)
-    np.testing.assert_allclose(np.delete(logits, 3, 0), np.log(np.delete(p, 3, 0)), rtol=1e-5)
+        predictions.as_logits(P, probabilities=True, weights=np.ones(3))
 
 
 def test_probabilities_that_nobody_announced():
-    p, _ = sample()
-    for given in (p, p[:, 0], p[:, :1], np.round(p, 2)):
+    for given in (P, P[:, 0], P[:, :1], np.round(P, 2)):
         with pytest.raises(ValueError, match="probabilities"):
             predictions.as_logits(given)
     with pytest.raises(TypeError, match="must be floating point, got int64"):
         predictions.as_logits(np.ones((3, 2), np.int64))
     with pytest.raises(ValueError, match=r"there are no predictions, their shape is \(0, 3\)"):
         predictions.as_logits(np.ones((0, 3)))
-
-
-def test_percentages_are_recognised():
-    rows = np.array([[20.0, 30, 50], [10, 80, 10.2]])
-    with pytest.raises(ValueError, match=r"20, 30, 50 have the sum 100\. These are percentages"):
-        report.probability_rows(rows)
-    with pytest.raises(ValueError, match=r"0\.2, 0\.3 have the sum 0\.5\.$"):
-        report.probability_rows(np.array([[0.2, 0.3]]))
-    with pytest.raises(ValueError, match=r"73 have the sum 73. These are percentages"):
-        report.probability_rows(np.array([1.0, 73, 28]))
-    with pytest.raises(ValueError, match=r"1\.5 have the sum 1\.5\.$"):
-        report.probability_rows(np.array([[1.5], [0.5]]))
-    with pytest.raises(ValueError, match=r"and -1 have .* These are logarithms, or logits"):
-        report.probability_rows(np.array([[-1.0], [0.5]]))
 
 
 def test_logits_with_a_large_offset_keep_their_digits():
