@@ -141,3 +141,10 @@ def test_an_unknown_option_is_named_with_its_loss_and_the_nearest():
     np.testing.assert_allclose(
         losses.population_minimizer("mmce", [0.3, 0.7], scale=4.0), [0.3, 0.7]
     )
+
+
+@pytest.mark.parametrize("name", ["entropy_regularized", "focal", "label_smoothing"])
+def test_rows_are_minimised_each_by_itself(name):
+    p = draws(5)
+    alone = [losses.population_minimizer(name, row) for row in p]
+    np.testing.assert_allclose(losses.population_minimizer(name, p), alone, rtol=1e-6)

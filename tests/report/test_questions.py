@@ -7,7 +7,7 @@ import pytest
 from scipy.special import log_softmax, softmax
 
 from calib_jax import inference, metrics, report
-from calib_jax.report import predictions
+from calib_jax.report import predictions, results
 from calib_jax.report.read import read_models
 
 FEW = {"num_resamples": 20, "metrics": ["nll", "ece"]}
@@ -208,3 +208,15 @@ def test_predicted_losses_are_those_of_inference():
     found = inference.predict_loss(logits, labels, "focal")
     (row,) = (row for row in table.rows if row[1] == "focal")
     assert row[2].startswith(f"{found.temperature.value:.2f} [")
+
+
+def test_the_examples_needed_are_those_of_inference():
+    random = np.random.default_rng(0)
+    logits = 2 * random.standard_normal((300, 3))
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(axis=1)
+    logits = (1.5 * logits).astype(np.float32)
+    found = report.score(logits, labels, metrics=["error"], num_resamples=20)
+    needed = inference.rows_needed(inference.Evaluation(logits, labels), temperature=0.05)
+    page = results.as_markdown(found)
+    assert f"{needed.temperature:,} to fit a temperature within 5 %" in page
+    assert f"{needed.ece:,} to detect an ECE of 2 points" in page
