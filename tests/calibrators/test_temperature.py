@@ -128,6 +128,7 @@ def test_a_group_without_an_optimum_stays_finite():
     assert params.state.nll_after < params.state.nll_before
     flat = np.where((groups == "few")[:, None], 1.0, logits)  # without a slope and a curvature
     params = temperature.fit_by_group(flat, labels, groups)
+    assert np.isfinite(params.temperature).all()
     np.testing.assert_allclose(params.temperature[0], params.common, rtol=1e-5)
 
 
