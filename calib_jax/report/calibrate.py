@@ -348,18 +348,14 @@ def sentence(calibrator: dict[str, Any]) -> str:
     >>> sentence({**fit, "criterion": "ece", "file": "val.csv"})
     'temperature fitted on 9 others of val.csv by ece on 0.1, 0.2, ..., 10, T = 1.5.'
     """
-    described, state = f"{calibrator['name']} fitted on {source(calibrator)}", unsettled(calibrator)
+    described = f"{calibrator['name']} fitted on {calibrator['fitted_on']}"
+    described += f" of {calibrator['file']}" if "file" in calibrator else ""
     if calibrator["name"] == "temperature":
         if calibrator["criterion"] != EXACT:
             described += f" by {search(calibrator['criterion'])}"
         described += f", T = {temperature(calibrator)}"
+    state = unsettled(calibrator)
     return f"{described} ({state})." if state else f"{described}."
-
-
-def source(calibrator: dict[str, Any]) -> str:
-    """Describe the examples of a fit, and name the file if they come from one."""
-    file = calibrator.get("file")
-    return f"{calibrator['fitted_on']} of {file}" if file else str(calibrator["fitted_on"])
 
 
 def temperature(calibrator: dict[str, Any]) -> str:

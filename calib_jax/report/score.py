@@ -306,15 +306,17 @@ def score(
 
 
 def _record(
-    kind: str,
-    values: Any,
-    labels: Any = None,
-    weights: Any = None,
-    groups: Any = None,
-    clusters: Any = None,
-    class_names: tuple[str, ...] = (),
+    kind: str, values: Any, labels: Any = None, weights: Any = None, *columns: Any
 ) -> Predictions:
-    """Make a record of arrays, or of a Stated or a Scored, which hold their labels."""
+    """Make a record of arrays, or of a Stated or a Scored, which hold their labels.
+
+    Args:
+      kind: "logits" or "probabilities".
+      values: the predictions.
+      labels: `[*batch]`, or None.
+      weights: `[*batch]`, or None.
+      *columns: the groups, the clusters and the names of the classes.
+    """
     if isinstance(values, Predictions):
         return values
     weights = None if weights is None else as_numbers("score", "weights", weights)
@@ -323,11 +325,11 @@ def _record(
             raise TypeError(f"score: a {type(values).__name__} holds its labels: leave out labels.")
         numbers = values.confidence if isinstance(values, Stated) else values.score
         kind = "confidence" if isinstance(values, Stated) else "score"
-        return Predictions(numbers, values.correct, weights, groups, clusters, kind=kind)
+        return Predictions(numbers, values.correct, weights, *columns[:2])._replace(kind=kind)
     if labels is None:
         raise TypeError("score: logits need labels, or give a metrics.Stated.")
     arrays = as_array(values), as_array(labels), weights
-    return Predictions(*arrays, groups, clusters, class_names, kind=kind)
+    return Predictions(*arrays, *columns)._replace(kind=kind)
 
 
 def _evidence(kind: str, given: Any) -> Predictions:
@@ -360,9 +362,8 @@ def _evaluate(
             "score: a score is no probability: give calibrate, such as isotonic or platt, with"
             " cross_fit=5 or fit_on."
         )
-    columns = calibration.columns_of(
-        list(records), calibrate, scoring.held_out, criterion, of_scores
-    )
+    by_model = [*records], calibrate, scoring.held_out, criterion, of_scores
+    columns = calibration.columns_of(*by_model)
     notes, headlines = dict[str, list[str]](), dict[str, list[str]]()
     for model, record in records.items():
         values, labels = record.values(floor), record.labels if record.of_classes else None
@@ -501,9 +502,8 @@ def _add_event(scoring: Scoring, positive: Any) -> None:
     place = 1 if positive is None else numbers.get(str(positive), -1)
     if place < 0:
         raise ValueError(f"score: positive must be one of {', '.join(names)}, got {positive!r}.")
-    scoring.event = Event(
-        place, f"class {place}" if names[place] == str(place) else names[place], {}
-    )
+    is_number = names[place] == str(place)
+    scoring.event = Event(place, f"class {place}" if is_number else names[place], {})
     scoring.of_event = {model: _of_class(each, place) for model, each in scoring.models.items()}
 
 
