@@ -423,8 +423,9 @@ def tables(report: Report) -> list[Table]:
     ]
     shown = [(row, head, with_interval(r)) for row, head, r in values]
     sections = [
+        *(table for table in report.tables if table.rows),
         _arranged("Metrics", ["metrics"], shown, conventions),
-        *report.tables,
+        *(table for table in report.tables if not table.rows),
         _parts("Classes", "class", report.classes, least),
         _parts("Groups", "group", report.groups, least),
         _arranged("Differences", ["differences"], differences),
