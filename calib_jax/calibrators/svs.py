@@ -15,7 +15,7 @@ from jaxtyping import Float
 from calib_jax.calibrators import temperature
 from calib_jax.calibrators.parts import linear
 from calib_jax.calibrators.parts.contract import FitRows, State
-from calib_jax.calibrators.parts.scaling import scaled
+from calib_jax.calibrators.temperature import scaled
 from calib_jax.core import checks
 from calib_jax.core.types import Array, Logits, Number, Scalar
 

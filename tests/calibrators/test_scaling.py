@@ -12,7 +12,7 @@ import scipy.special
 
 from calib_jax import metrics
 from calib_jax.calibrators import temperature
-from calib_jax.calibrators.parts.scaling import scaled
+from calib_jax.calibrators.temperature import scaled
 from tests.selection import some
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "temperature.npz"
