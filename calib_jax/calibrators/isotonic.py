@@ -22,10 +22,9 @@ FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NL
 
 
 class IsotonicParams(NamedTuple):
-    """The sorted distinct probabilities of the examples and the values of f there, by question.
+    """The sorted probabilities of the examples and the values of f there, for every question.
 
-    Examples that are pooled as equal have the lowest of their probabilities. The last entry is
-    repeated up to the number of examples.
+    Examples that are pooled as equal share the lowest of their probabilities.
     """
 
     knots: Float[Array, "questions knots"]
@@ -70,28 +69,40 @@ def _fit(examples: FitData) -> Params:
     rows = examples.rows()
 
     def fit_question(p: Vector, target: Vector, weight: Vector) -> tuple[Array, Array]:
-        groups = grouped(p, target, weight, alike=examples.weights is None)
-        values = pooled(groups.weight, groups.hits)
+        # Rows of weight 0 sort to the end and repeat the last knot.
+        p, target, weight = _sorted(p, target, weight, alike=examples.weights is None)
+        p = near_ties_merged(p)
+        value = pooled(p, target, weight)
+        counts = weight > 0
+        last = jnp.maximum(jnp.sum(counts) - 1, 0)
         # If the question is closed in all rows: f(p) = p.
         straight = jnp.linspace(0, 1, len(p), dtype=p.dtype)
-        some = jnp.any(groups.used)
         knots, values = (
-            jnp.where(some, groups.repeated(part), straight) for part in (groups.lowest, values)
+            jnp.where(jnp.any(counts), jnp.where(counts, part, part[last]), straight)
+            for part in (p, value)
         )
         return knots, values
 
     return one_versus_rest.fitted(Params, fit_question, answers, rows, FLOOR)
 
 
-def _sorted_pairs(p: Vector, target: Vector) -> tuple[Vector, Vector]:
-    """Sort probabilities and their targets as packed integers.
+def _sorted(
+    p: Vector, target: Vector, weight: Vector, *, alike: bool
+) -> tuple[Vector, Vector, Vector]:
+    """Sort examples by probability, those of weight 0 last, with infinity.
 
-    The bit patterns of floats in [0, 1] are ordered like the floats and leave one bit free for
-    the target. On a CPU this is six times as fast as sorting the two arrays together.
+    If the weights are alike, 0 or 1, probabilities and targets are sorted as packed integers. The
+    bit patterns of floats in [0, 1] are ordered like the floats and leave one bit free for the
+    target. On a CPU this is six times as fast as sorting the arrays together.
     """
+    p = jnp.where(weight > 0, p, jnp.inf)
+    if not alike or p.dtype != jnp.float32:
+        p, target, weight = lax.sort((p, target, weight), num_keys=1)
+        return p, target, weight
     bits = lax.bitcast_convert_type(p, jnp.uint32)
     code = jnp.sort((bits << 1) | (target > 0).astype(jnp.uint32))
-    return lax.bitcast_convert_type(code >> 1, jnp.float32), (code & 1).astype(jnp.float32)
+    p = lax.bitcast_convert_type(code >> 1, jnp.float32)
+    return p, (code & 1).astype(jnp.float32), jnp.isfinite(p).astype(jnp.float32)
 
 
 def near_ties_merged(p: Vector) -> Vector:
@@ -147,12 +158,7 @@ def grouped(p: Vector, target: Vector, weight: Vector, *, alike: bool) -> Groups
       weight: the weights.
       alike: whether all weights are 0 or 1.
     """
-    p = jnp.where(weight > 0, p, jnp.inf)
-    if alike and p.dtype == jnp.float32:
-        p, target = _sorted_pairs(p, target)
-        weight = jnp.isfinite(p).astype(p.dtype)
-    else:
-        p, target, weight = lax.sort((p, target, weight), num_keys=1)
+    p, target, weight = _sorted(p, target, weight, alike=alike)
     first = near_ties_merged(p)
     index = jnp.cumsum(jnp.append(False, first[1:] > first[:-1]))
     mass, hits = (run_sums(index, part) for part in (weight, weight * target))
@@ -161,12 +167,14 @@ def grouped(p: Vector, target: Vector, weight: Vector, *, alike: bool) -> Groups
     return Groups(lowest, highest, mass, hits)
 
 
-def pooled(weight: Vector, total: Vector) -> Vector:
-    """Fit rising means to weights and sums in ascending order, by pooling adjacent violators.
+def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
+    """Fit a rising function to targets sorted by score, by pooling adjacent violators.
 
-    Blocks of rows are built from the last row to the first. A row begins a block, which takes in
-    the block after it while the mean falls. Weights of 0 come last.
+    Blocks of groups of equal score are built from the last group to the first. A group begins a
+    block, which takes in the block after it while the mean falls.
     """
+    group = jnp.cumsum(jnp.append(False, score[1:] > score[:-1]))
+    weight, total = (run_sums(group, part) for part in (weight, weight * target))
     last = len(weight) - 1
 
     def extend(state: tuple[Array, ...]) -> tuple[Array, ...]:
@@ -196,7 +204,7 @@ def pooled(weight: Vector, total: Vector) -> Vector:
     block = jnp.cumsum(opens) - 1
     # The sums of the loop, one row after the other, would carry the rounding of every step.
     mass, hits = (run_sums(block, part) for part in (weight, total))
-    return (hits / jnp.where(mass > 0, mass, 1))[block]
+    return (hits / jnp.where(mass > 0, mass, 1))[block][group]
 
 
 def apply(params: Any, logits: Any, *, floor: Number = FLOOR) -> Any:

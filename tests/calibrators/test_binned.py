@@ -90,9 +90,9 @@ def test_near_ties_are_pooled_as_a_slow_loop_does(dtype, x64):
     ],
 )
 def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
-    weight = 1.0 + np.arange(64) % 3
-    _, expected = pav(np.arange(64.0), target, weight)
-    arguments = (jnp.asarray(one, jnp.float32) for one in (weight, weight * target))
+    score, weight = np.arange(64.0), 1.0 + np.arange(64) % 3
+    _, expected = pav(score, target, weight)
+    arguments = (jnp.asarray(one, jnp.float32) for one in (score, target, weight))
     np.testing.assert_allclose(jax.jit(isotonic.pooled)(*arguments), expected, rtol=1e-5)
 
 
