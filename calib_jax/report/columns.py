@@ -293,16 +293,13 @@ def _of_numbers(columns: Columns) -> Predictions:
     # Probabilities may be whole numbers, such as percent.
     is_read = kind == "probabilities" or cells.dtype == object
     numbers, labels = columns.numbers(role) if is_read else cells, columns.cells("labels")
-    names = columns.cells("class_names") if "class_names" in columns else np.array([], "U1")
+    names = columns.cells("class_names") if "class_names" in columns else np.array([])
     if names.ndim == 2 and np.all(names == names[0]):
         names = names[0]  # a table repeats the list in every row
-    again = labels.dtype.kind in "OU" and len({*names.flat}) < names.size
-    if names.ndim != 1 or names.dtype.kind != "U" or again:
-        raise Unreadable(
-            f"class_names of {columns.how.path} must be one text for each class, and no two"
-            " classes of one name have labels that are names."
-        )
-    return Predictions(numbers, labels, class_names=tuple(names.tolist()), kind=kind)
+    if labels.dtype.kind in "OU" and len({*names.flat}) < names.size:
+        path = columns.how.path
+        raise Unreadable(f"{path} has labels that are names, and two classes of one name.")
+    return Predictions(numbers, labels, class_names=tuple(texts(names)), kind=kind)
 
 
 def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Predictions:
