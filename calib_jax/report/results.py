@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _FACTS = ("predictions", "clusters", "classes", "event", "bins", "resamples", "seed")
+_FIRST = ("Threshold", "Ranks")  # begin the titles of tables that stand before the metrics
 _CSV = (
     *("table", "part", "metric", "predictions", "examples", "clusters"),
     *("value", "low", "high", "p_value", "p_holm", "interval", "floor", "convention", "note"),
@@ -423,9 +424,9 @@ def tables(report: Report) -> list[Table]:
     ]
     shown = [(row, head, with_interval(r)) for row, head, r in values]
     sections = [
-        *(table for table in report.tables if table.rows),
+        *(table for table in report.tables if table.title.startswith(_FIRST)),
         _arranged("Metrics", ["metrics"], shown, conventions),
-        *(table for table in report.tables if not table.rows),
+        *(table for table in report.tables if not table.title.startswith(_FIRST)),
         _parts("Classes", "class", report.classes, least),
         _parts("Groups", "group", report.groups, least),
         _arranged("Differences", ["differences"], differences),
