@@ -215,10 +215,9 @@ def equal_mass_of_sorted(
 
     # A quotient b W / B may round to either side of a sum of weights; products compare exactly.
     targets = mass * jnp.arange(num_bins + 1, dtype=mass.dtype)
-    last_present = jnp.max(jnp.where(weight > 0, jnp.arange(len(weight), dtype=jnp.int32), 0))
-    row = jnp.minimum(running.first_row_reaching(targets, num_bins), last_present)
+    row = jnp.minimum(running.first_row_reaching(targets, num_bins), running.last_present)
     # The last example ends the last bin, even if its weight is below the rounding of the total.
-    edges = confidence[row.at[-1].set(last_present)]
+    edges = confidence[row.at[-1].set(running.last_present)]
     # All examples with the confidence of a boundary are split in the same proportion.
     below = running.before(jnp.searchsorted(confidence, edges, side="left"))
     through = running.before(jnp.searchsorted(confidence, edges, side="right"))
@@ -249,6 +248,18 @@ class _RunningSums(NamedTuple):
         weight = jnp.pad(weight, (0, gap)).reshape(-1, size)
         totals = jnp.einsum("bs,bsc->bc", weight, columns, precision=lax.Precision.HIGHEST)
         return cls(columns, weight, jnp.pad(jnp.cumsum(totals, axis=0), ((1, 0), (0, 0))))
+
+    @property
+    def last_present(self) -> Integer[Array, ""]:
+        """The last row with weight above 0; row 0 if there is none.
+
+        Under `vmap`, a maximum over all rows would double the time of the whole.
+        """
+        num_blocks, size = self.weight.shape
+        number = jnp.arange(num_blocks, dtype=jnp.int32)
+        block = jnp.max(jnp.where(jnp.sum(self.weight, axis=1) > 0, number, 0))
+        within = jnp.arange(size, dtype=jnp.int32)
+        return size * block + jnp.max(jnp.where(self.weight[block] > 0, within, 0))
 
     def before(self, row: Integer[Array, " queries"]) -> Float[Array, "queries columns"]:
         """Sum the columns over all rows before each given row."""
