@@ -9,6 +9,7 @@ import scipy.stats
 from scipy import stats
 
 from calib_jax import inference, metrics
+from calib_jax.inference import compare
 
 from . import simulated, softmax
 
@@ -336,3 +337,13 @@ def test_copies_in_clusters_leave_the_ranks_unchanged():
     for one, other in zip(once, again, strict=True):
         assert one[4:] == other[4:]
         np.testing.assert_allclose(one[1:4], other[1:4], rtol=1e-6)
+
+
+def test_uncertain_signs_are_those_that_vary_the_difference_most():
+    random = np.random.default_rng(0)
+    noise = random.standard_normal((200, 3))
+    other = 5 + noise @ [1.0, -1.0, 1.0] + random.standard_normal(200)
+    least = compare._least(noise, np.ones(3), np.array([False, False, True]), other)
+    signs = [np.array([a, b, 1]) for a in (-1, 1) for b in (-1, 1)]
+    most = max(np.var(other - noise @ sign) for sign in signs)
+    np.testing.assert_allclose(np.var(other - least), most, rtol=1e-9)

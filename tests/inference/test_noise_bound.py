@@ -10,6 +10,7 @@ import scipy.special
 
 from calib_jax import inference, metrics
 from calib_jax.inference import class_gaps
+from calib_jax.inference import gaps as gaps_of_bins
 
 from . import CONFIDENCE, HIT, gaps, golden, outcomes, simulated
 
@@ -314,3 +315,11 @@ def test_the_rank_among_draws_is_as_fine_with_many_classes():
     actual = inference.noise_bound(metric, evaluation, **options).p_value
     assert actual == (1 + np.sum(draws >= value - 1e-6)) / 101
     assert actual < (1 + np.sum(draws >= value - 1e-6 * num_classes)) / 101
+
+
+def test_cells_without_noise_in_the_draws_have_that_of_their_variance():
+    random = np.random.default_rng(0)
+    draws = random.standard_normal((5000, 2)) * [1, 0]
+    variance, wanted = np.array([1.0, 0.0]), np.array([4.0, 9.0])
+    scaled = gaps_of_bins.with_variance(draws, variance, wanted, jax.random.key(0))
+    np.testing.assert_allclose(scaled.std(axis=0), [2, 3], rtol=0.04)

@@ -150,6 +150,7 @@ def test_a_confidence_of_one_is_in_the_last_bin():
     np.testing.assert_array_equal(actual.weight, [0] * 9 + [2, 0])
     np.testing.assert_allclose(actual.accuracy[9], 1 / (2 + 1e-5), rtol=1e-6)
     np.testing.assert_allclose(actual.confidence[9], (1 + 0.9624) / (2 + 1e-5), rtol=1e-4)
+    np.testing.assert_allclose(actual.ece, 0.9624 / (2 + 1e-5), rtol=1e-4)
 
 
 def debiased(confidence, hit, bins):
