@@ -61,13 +61,7 @@ class Columns:
 
     def weigh(self, weights: Weights | None) -> Sums:
         """Sum every column in every cell."""
-
-        def weighed(column: Array) -> Array:
-            if weights is None or column.shape == weights.shape:
-                return weigh(column, weights)
-            return weigh(column, jnp.broadcast_to(weights[..., None], column.shape))
-
-        columns = {name: weighed(column) for name, column in self.with_weight.items()}
+        columns = {name: weigh(column, weights) for name, column in self.with_weight.items()}
         if self.cell is None:
             batch = tuple(range(columns["weight"].ndim))
             return Sums({name: jnp.sum(column, axis=batch) for name, column in columns.items()})
