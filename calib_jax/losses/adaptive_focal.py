@@ -10,11 +10,10 @@ from jaxtyping import Bool, Float, Real
 
 from calib_jax.core import arrays, checks
 from calib_jax.core.binning import bin_index, equal_mass_bins, uniform_edges, whole_example_bins
-from calib_jax.core.numerics import at_least_float32, power
+from calib_jax.core.numerics import at_least_float32, first_argmax, power, valid
 from calib_jax.core.probabilities import Probabilities
 from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
-from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.focal import Uncertainty, Weighting, weigh_cross_entropy
 from calib_jax.losses.objectives import Objective, Progress, make_objective
@@ -248,7 +247,13 @@ def adafocal_objective(
 
     def evidence(state: AdaFocalState, logits: Logits, labels: Labels, weights: Any) -> Rows:
         logits, labels, weights = thinned(logits, labels, weights)
-        _, confidence, hit, *_ = cross_entropy_and_top_label(logits, labels)
+        # The last bits are those of the metrics, so that a confidence falls into their bin.
+        rows = at_least_float32(logits)
+        spread = jnp.exp(rows - jnp.max(rows, axis=-1, keepdims=True))
+        known = valid(labels, logits.shape[-1])
+        confidence = jnp.where(known, 1 / jnp.sum(spread, axis=-1), jnp.nan)
+        hit = (first_argmax(logits) == labels).astype(confidence.dtype)
+        hit = jnp.where(jnp.isnan(confidence), jnp.nan, hit)
         weights = None if weights is None else weights.reshape(-1)
         return adafocal_rows(confidence.reshape(-1), hit.reshape(-1), weights)
 

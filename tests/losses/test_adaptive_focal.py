@@ -137,3 +137,12 @@ def test_value_and_gradient_of_later_stages(name):
         assert gamma_at(epoch, 50, GAMMAS[name]) == gamma
         state, fields = state_at(objective, epoch, 50), {"gamma": gamma}
         checks.check_objective(name, flsc, checks.batch(), state=state, fields=fields)
+
+
+def test_confidences_are_those_of_the_metrics_to_the_last_bit():
+    """A confidence at an edge falls into the bin of the metrics, and gammas stay as they were."""
+    logits = 3 * jax.random.normal(jax.random.key(0), (4096, 10))
+    objective = losses.objective("adafocal")
+    rows = objective.evidence(objective.init(10), logits, jnp.zeros(4096, int), None)
+    spread = jnp.exp(logits - jnp.max(logits, axis=-1, keepdims=True))
+    np.testing.assert_array_equal(rows["confidence"], 1 / jnp.sum(spread, axis=-1))
