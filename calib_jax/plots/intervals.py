@@ -51,7 +51,9 @@ def intervals(
     parts = [_legend(triples, level, n), *reasons, *([note] if note else [])]
     below = style.wrapped("\n".join(parts), width)
     height = rows * (0.17 * lines + 0.6) + 0.2
-    labels = {metric: style.wrapped(metric, 0.85 * width / columns) for metric in panels}
+    longest = max(len(line) for name in names for line in name.splitlines())
+    room = (width - longest / style.characters(1)) / columns
+    labels = {metric: style.wrapped(metric, 0.95 * room) for metric in panels}
     height += 0.15 * rows * max(label.count("\n") for label in labels.values())
     figure = style.canvas(width, height + 0.15 * (below.count("\n") + 1))
     grid = figure.subplots(rows, columns, sharey=True, squeeze=False)

@@ -314,8 +314,10 @@ def _table(rows: Rows, *, words: bool = False) -> str:
     head = "".join(
         f'<th scope="col"><button type="button">{cell}</button></th>' for cell in cells[0]
     )
+    # A long name may break after an underscore, so that a narrow screen breaks no word.
     lines = "\n".join(
-        f'<tr><th scope="row">{first}</th>{"".join(f"<td>{cell}</td>" for cell in others)}</tr>'
+        f'<tr><th scope="row">{first.replace("_", "_<wbr>")}</th>'
+        f"{''.join(f'<td>{cell}</td>' for cell in others)}</tr>"
         for first, *others in cells[1:]
     )
     return (

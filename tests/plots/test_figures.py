@@ -144,6 +144,15 @@ def test_methods_stand_below_each_other_in_a_panel_for_each_metric():
     assert rows(axes) == {"ECE": (0.5, 0.25, 0.75), "MCE": (1.0,)}
 
 
+def test_long_names_of_metrics_stay_inside_the_figure():
+    metrics = ("nll", "ece", "squared_calibration_error")
+    methods = ("resnet50", "temperature of resnet50_cross_entropy_seed1")
+    figure = plots.intervals({name: dict.fromkeys(metrics, (0.5, 0.4, 0.6)) for name in methods})
+    figure.draw_without_rendering()
+    right = max(axes.xaxis.label.get_window_extent().x1 for axes in figure.axes)
+    assert right <= figure.bbox.x1
+
+
 # --------------------------------------------------------------------------------------------
 # Pixels.
 
