@@ -144,14 +144,15 @@ def test_methods_stand_below_each_other_in_a_panel_for_each_metric():
     assert rows(axes) == {"ECE": (0.5, 0.25, 0.75), "MCE": (1.0,)}
 
 
-def test_a_long_name_of_a_metric_is_no_wider_than_its_panel():
+def test_a_long_name_of_a_metric_leaves_room_in_its_panel():
     """A browser's letters may be wider than those that were measured."""
     metrics = ("nll", "ece", "squared_calibration_error")
     methods = ("resnet50", "temperature of resnet50_cross_entropy_seed1")
     figure = plots.intervals({name: dict.fromkeys(metrics, (0.5, 0.4, 0.6)) for name in methods})
     figure.draw_without_rendering()
     for axes in figure.axes:
-        assert axes.xaxis.label.get_window_extent().width <= axes.get_window_extent().width
+        panel = axes.get_window_extent().width
+        assert axes.xaxis.label.get_window_extent().width < 0.9 * panel
 
 
 # --------------------------------------------------------------------------------------------
