@@ -50,6 +50,9 @@ def test_vectors_are_read_as_they_were_written(tmp_path):
     header.write_text("3 4\n" + path.read_text(encoding="utf-8"), encoding="utf-8")
     np.testing.assert_array_equal(data.read_vectors(header, ["the"], 4).table, read.table[2:3])
     assert data.read_vectors(header, ["the"]).table.shape == (1, 4)
+    marked = tmp_path / "marked.txt"
+    marked.write_text(path.read_text(encoding="utf-8"), encoding="utf-8-sig")
+    assert data.read_vectors(marked, ["the"], 4).known.tolist() == [True]
 
 
 BERT_SPECIAL = ("[PAD]", "[UNK]", "[CLS]", "[SEP]")

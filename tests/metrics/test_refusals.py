@@ -31,6 +31,10 @@ REFUSED = {
     "weight": ((LOGITS, LABELS, [1, -1, 1, np.nan]), "2 of 4 weights are negative"),
     "no weight": ((LOGITS, LABELS, np.zeros(4)), "all 4 weights are 0"),
     "lengths": ((LOGITS, LABELS[:3]), r"logits \(4, 3\) need .*labels of shape \(4,\), got \(3,\)"),
+    "lengths of JAX arrays": (
+        (jnp.asarray(LOGITS), jnp.asarray(LABELS[:3], jnp.int32)),
+        r"logits \(4, 3\) need .*labels of shape \(4,\), got \(3,\)",
+    ),
     "weights of another length": ((LOGITS, LABELS, np.ones(3)), r"shape \(4,\).*got \(3,\)"),
     "one-hot labels": ((LOGITS, np.eye(3, dtype=int)[LABELS]), r"labels of shape \(4,\)"),
     "classes first": ((np.zeros((2, 3, 8, 8)), np.zeros((2, 8, 8), int)), "moveaxis"),
