@@ -287,7 +287,7 @@ def _of_numbers(columns: Columns) -> Predictions:
     role = "probabilities" if other and "probabilities" in columns else "logits"
     kind = "probabilities" if other else "logits"
     cells = columns.cells(role)
-    is_one = isinstance(cells.flat[0], str | int | float)
+    is_one = isinstance(next(cells.flat, 0), str | int | float)
     if "options" in columns or (cells.dtype == object and not is_one):
         return _of_options(columns, cells.tolist(), kind)
     # Probabilities may be whole numbers, such as percent.
@@ -428,10 +428,10 @@ def _require(columns: Columns, *roles: str) -> None:
 def _without(columns: Columns, name: str = "logit_0") -> Unreadable:
     """Make an error that names a missing column, and those of all kinds of files."""
     return Unreadable(
-        f"{columns.how.path} has no column {name}; it has {listed(columns.names)}.\nGive columns"
-        " label, logit_0, logit_1, ... (or probability_0, ...; or label and names of classes that"
-        " are labels), or confidence,correct, or score,correct.\nSeparate columns by commas, tabs"
-        " or semicolons."
+        f"{columns.how.path} has no column {name}; it has {listed(columns.names) or 'none'}.\n"
+        "Give columns label, logit_0, logit_1, ... (or probability_0, ...; or label and names of"
+        " classes that are labels), or confidence,correct, or score,correct.\nSeparate columns by"
+        " commas, tabs or semicolons."
     )
 
 

@@ -30,6 +30,7 @@ the questions that they share.
 import argparse
 import dataclasses
 import functools
+import math
 import os
 import pathlib
 import re
@@ -45,7 +46,7 @@ from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import compiled, texts
 from calib_jax.core.names import nearest
-from calib_jax.report import results
+from calib_jax.report import render, results
 from calib_jax.report.files import score_files
 from calib_jax.report.predictions import FLOOR
 from calib_jax.report.score import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS, versions
@@ -210,7 +211,9 @@ def _run(
     folder = compiled.keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
-    print(results.as_model_card(report) if markdown else results.as_text(report, explained=notes))
+    lines = math.inf if notes else render.LINES
+    text = results.as_text(report, lines, explained=notes)
+    print(results.as_model_card(report) if markdown else text)
     if out:
         names = report.save(out)
         written = texts.printable(f"\nwritten to {out}: {', '.join(names)}")

@@ -61,7 +61,7 @@ def of_harness(
     filters = list(dict.fromkeys(str(sample.get("filter", "none")) for sample in samples))
     others = f"{how.path}: the filter {filters[0]} is read, and not {', '.join(filters[1:])}."
     notes = [others] if len(filters) > 1 else []
-    has_choices = "exact_match" not in samples[0] and isinstance(_responses(samples[0])[0], list)
+    has_choices = _has_choices(samples[0])
     rows: dict[Any, dict[str, Any]] = {}
     for number, sample in enumerate(samples, start=1):
         if str(sample.get("filter", "none")) != filters[0]:
@@ -93,7 +93,14 @@ def of_harness(
 
 def _responses(sample: Mapping[str, Any]) -> Any:
     """Return a pair of the log-likelihood and the greedy flag for each choice, or a text."""
-    return sample.get("filtered_resps") or [response[0] for response in sample["resps"]]
+    given = sample.get("filtered_resps")
+    return given or [response[0] for response in sample.get("resps") or () if response]
+
+
+def _has_choices(sample: Mapping[str, Any]) -> bool:
+    """Check whether a sample has log-likelihoods of choices, and not a generated text."""
+    first = next(iter(_responses(sample)), "")
+    return "exact_match" not in sample and isinstance(first, list) and len(first) == 2
 
 
 def _chosen(sample: Mapping[str, Any], first_label: int) -> dict[str, Any]:

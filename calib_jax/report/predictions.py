@@ -483,7 +483,7 @@ def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> i
 
     Rounded confidences are equal by chance. The share of rows of the fit that have a twin in the
     fit estimates this chance, and only a count that exceeds it by 4 standard deviations is
-    returned.
+    returned. A copy in another order is found also where most rows are equal by chance.
 
     Args:
       scored: logits, probabilities or confidences, labels, and weights or None.
@@ -497,7 +497,13 @@ def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> i
         return n
     number = int(np.sum(_found(rows, others, reach)))
     chance = max(np.mean(_found(others, others, k * reach, 2)) / k for k in (1, 100))
-    return number if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)) else 0
+    if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)):
+        return number
+    if number < n or n != len(others):
+        return 0
+    sets = [np.unique(each, axis=0, return_counts=True) for each in (rows, others)]
+    is_copy = len(sets[0][0]) >= 10 and all(map(np.array_equal, *sets))
+    return n if is_copy else 0
 
 
 def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, float]:

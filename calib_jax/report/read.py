@@ -23,7 +23,6 @@ import csv
 import io
 import json
 import pathlib
-import warnings
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -36,6 +35,7 @@ from calib_jax.report.predictions import Predictions, listed
 
 KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
+_LONGEST_CELL = 1 << 25
 _SEPARATORS = "\t;,"  # in the order of preference
 
 
@@ -102,13 +102,12 @@ def _csv(how: Request) -> list[Predictions]:
     import pandas
 
     text = _text(how.path)
-    head = next((line for line in io.StringIO(text) if line.strip("\t;, \r\n")), "")
+    head = next((line for line in io.StringIO(text, "") if line.strip("\t;, \r\n")), "")
     if not head:
         raise ValueError("it is empty")
     text, mark = text[text.index(head) :], separator(head)
     given: dict[str, Any] = {"sep": mark, "keep_default_na": False, "skipinitialspace": True}
-    first = pandas.read_csv(io.StringIO(text), header=None, nrows=1, dtype=str, **given)
-    names = [name.strip() for name in first.iloc[0]]
+    names = _header(text, how, mark)
     chosen = {(option or "").lower() for option in (how.clusters, how.per)}
     kinds = {
         place: str
@@ -116,9 +115,7 @@ def _csv(how: Request) -> list[Predictions]:
         if role_of(name) in TEXTS or name.lower() in chosen
     }
     given |= {"header": 0, "names": range(len(names)), "index_col": False, "low_memory": False}
-    of_rows = pandas.errors.ParserWarning  # the first row is longer than the header
-    with warnings.catch_warnings(action="error", category=of_rows):
-        table = pandas.read_csv(io.StringIO(text), dtype=kinds, **given)
+    table = pandas.read_csv(io.StringIO(text), dtype=kinds, **given)
     table = table[(table != "").any(axis=1)]
 
     def get(place: int) -> np.ndarray:
@@ -127,6 +124,19 @@ def _csv(how: Request) -> list[Predictions]:
         return cells if cells.dtype.kind in "Ob" else cells.astype(np.float64)
 
     return interpreted(names, get, how)
+
+
+def _header(text: str, how: Request, mark: str) -> list[str]:
+    """Return the names; raise an error for rows of other lengths, which pandas would fill up."""
+    csv.field_size_limit(_LONGEST_CELL)
+    rows = csv.reader(io.StringIO(text, ""), delimiter=mark, strict=True, skipinitialspace=True)
+    names = [name.strip() for name in next(rows)]
+    for row in rows:
+        if len(row) != len(names) and any(map(str.strip, row)):
+            raise Unreadable(
+                f"line {rows.line_num} of {how.path} has {len(row)} fields, not {len(names)}."
+            )
+    return names
 
 
 def separator(head: str) -> str:

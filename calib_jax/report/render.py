@@ -130,24 +130,26 @@ def save(folder: Any, name: str, page: Page, others: Mapping[str, str]) -> list[
 # Text.
 
 
-def as_text(page: Page, lines: float = math.inf) -> str:
+def as_text(page: Page, lines: float = math.inf, *, explained: bool = True) -> str:
     """Format a page for a terminal.
 
     Args:
       page: the contents.
-      lines: the most lines: what does not fit is named in the last one. By default all is shown.
+      lines: the most lines: what does not fit is named in the last one; the first table is shown
+        anyway. By default all is shown.
+      explained: whether all notes follow the tables, and what the numbers mean.
     """
     above = "\n".join(map(one_line, page.answers))
     blocks = [*filter(None, [above, *map(one_line, page.head.split("\n\n"))])]
     notes = [*page.notes, *page.folded]
-    shown = notes if lines == math.inf else page.notes[:_NOTES]
+    shown = notes if explained else page.notes[:_NOTES]
     room = lines - sum(2 + block.count("\n") for block in blocks) - len(shown) - 2
     left_out = []
     for table in page.sections:
         parts, end = _blocks(table), [one_line(table.note)] * bool(table.note and table.rows)
         for number, block in enumerate(parts):
             size = block.count("\n") + 2 + len(end) * (number == 0)
-            if size > room:
+            if size > room and (number or table is not page.sections[0]):
                 left_out.append(f"more of {table.title}" if number else table.title)
                 parts = parts[:number]
                 break

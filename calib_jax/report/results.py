@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
+import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     import matplotlib.figure
 
 _FACTS = ("predictions", "clusters", "classes", "event", "bins", "resamples", "seed")
-_FIRST = ("Threshold", "Ranks")  # begin the titles of tables that stand before the metrics
+_FIRST = "Threshold"  # begins the titles of the tables that stand before the metrics
 _CSV = (
     *("table", "part", "metric", "predictions", "examples", "clusters"),
     *("value", "low", "high", "p_value", "p_holm", "interval", "floor", "convention", "note"),
@@ -287,9 +288,9 @@ def _refuse_others(folder: pathlib.Path, names: list[str]) -> None:
 # Formats.
 
 
-def as_text(report: Report, *, explained: bool = False) -> str:
-    """Format the answer and the tables as plain text, in a screen unless `explained`."""
-    return render.as_text(page(report), *[render.LINES] * (not explained))
+def as_text(report: Report, lines: float = math.inf, *, explained: bool = False) -> str:
+    """Format the answer and the tables as plain text; see `render.as_text`."""
+    return render.as_text(page(report), lines, explained=explained)
 
 
 def as_markdown(report: Report) -> str:

@@ -145,6 +145,17 @@ def test_every_page_says_that_a_fit_did_not_converge(separable):
         assert "No p-value for nll" not in page  # which has one where the fit converged
 
 
+@pytest.mark.parametrize(("num_classes", "decimals"), [(10, 7), (2, 2), (1, 2)])
+def test_a_copy_in_another_order_is_no_other_set(tmp_path, num_classes, decimals):
+    random = np.random.default_rng(0)
+    rows = random.dirichlet(np.ones(max(num_classes, 2)), 500)[:, :num_classes].round(decimals)
+    labels, order = random.integers(0, 2, 500), random.permutation(500)
+    for name, kept in (("test", slice(None)), ("fit", order)):
+        np.savez(tmp_path / f"{name}.npz", probabilities=rows[kept], labels=labels[kept])
+    with pytest.raises(ValueError, match=r"fit\.npz"):
+        scored([str(tmp_path / "test.npz")], [str(tmp_path / "fit.npz")])
+
+
 def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
     """Many of its rows read 1.00 and 0.00 alone, as some of the fit do."""
 

@@ -257,7 +257,15 @@ def test_a_terminal_shows_one_screen_and_names_the_rest():
     made = scored()
     many = [dataclasses.replace(part, part=str(k)) for k, part in enumerate(9 * made.groups)]
     made = dataclasses.replace(made, groups=many)
-    lines = str(made).splitlines()
+    lines = results.as_text(made, render.LINES).splitlines()
     assert len(lines) <= render.LINES
     assert "Groups" in lines[-1]
     assert "\n53 " in results.as_text(made, explained=True)
+    assert "\n53 " in str(made)  # Python has no --notes
+
+
+def test_a_terminal_shows_the_metrics_of_many_models():
+    many = dataclasses.replace(scored(), headlines=["a model"] * 40)
+    text = results.as_text(many, render.LINES)
+    assert "\nece " in text
+    assert "Metrics" not in text.splitlines()[-1]
