@@ -80,14 +80,15 @@ def of_harness(
     numbered = all(isinstance(document, int) for document in rows)
     in_order = [rows[document] for document in (sorted(rows) if numbered else rows)]
     sizes = [len(row["logits"]) for row in in_order]
-    if fewer := sum(size < max(sizes) for size in sizes):
+    most = max(sizes)
+    if fewer := sum(size < most for size in sizes):
         notes.insert(
             0,
             f"{how.path}: {fewer:,} of {counted(len(sizes), 'question')} have fewer than"
-            f" {max(sizes)} choices; the missing ones have probability 0.",
+            f" {most} choices; the missing ones have probability 0.",
         )
     for row, size in zip(in_order, sizes, strict=True):
-        row["logits"] += [-math.inf] * (max(sizes) - size)
+        row["logits"] += [-math.inf] * (most - size)
     return in_order, notes
 
 
