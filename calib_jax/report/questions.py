@@ -98,15 +98,15 @@ def ranks(scoring: Scoring) -> Table | None:
     except ValueError:  # an infinite NLL
         score = "brier"
         found = inference.ranks(models, score=score, level=level)
-    parts = ["calibration_nll", "refinement_nll"]
-    if score != "nll" or is_stated(first.logits):
-        parts = []
+    parts: dict[str, Any] = {}
+    if score == "nll" and not is_stated(first.logits):
+        parts = {name: metrics.named(name) for name in ("calibration_nll", "refinement_nll")}
     rows = [["rank", "model", score, *(name.removesuffix("_nll") for name in parts), "tied with"]]
     for each in found:
         worst = f" to {each.worst_rank}" if each.worst_rank != each.best_rank else ""
         cells = [f"{each.best_rank}{worst}", each.name, _ends(each.mean, each.low, each.high)]
-        values = models[each.name].values({name: metrics.named(name) for name in parts})
-        cells += [f"{float(values[name]):.4f}" for name in parts]
+        values = models[each.name].values(parts).values() if parts else ()
+        cells += [f"{float(value):.4f}" for value in values]
         rows.append([*cells, ", ".join(each.tied_with)])
     note = (
         f"Best first, by the {score}. Tied: the paired tests of all pairs, after Holm's correction,"

@@ -178,6 +178,22 @@ def test_three_models_have_ranks():
     assert sum(map(float, parts)) == pytest.approx(float(nll), abs=2e-4)
 
 
+def test_three_models_whose_nll_has_no_parts_have_ranks():
+    random = np.random.default_rng(0)
+    stated = random.uniform(0.05, 0.95, (3, 60))
+    answers = [metrics.Stated(each, stated[0] > 0.5) for each in stated]
+    infinite = np.where(np.eye(3)[np.arange(60) % 3] > 0, -np.inf, 0.0)
+    certain = [infinite, infinite[::-1], infinite]
+    for models, labels, name in ((answers, None, "nll"), (certain, np.arange(60) % 3, "brier")):
+        others = {"b": models[1], "c": models[2]}
+        scored = report.score(
+            models[0], labels, compare=others, num_resamples=20, metrics=["error"]
+        )
+        (ranks,) = (table for table in scored.tables if table.title == "Ranks")
+        assert ranks.rows[0] == ["rank", "model", name, "tied with"]
+        assert {len(row) for row in ranks.rows} == {4}
+
+
 @pytest.mark.parametrize("other", [3.0, 1.0])
 def test_whether_the_temperature_transfers(other):
     test, fit = sample(2000), sample(2000, scale=other, seed=1)
