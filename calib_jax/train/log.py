@@ -22,6 +22,7 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import importlib
 import itertools
 import json
 import math
@@ -266,6 +267,16 @@ class _Functions(NamedTuple):
     close: Callable[[], None]
 
 
+def _module(writer: str, name: str) -> Any:
+    """Import the package of a writer; if there is none, say how to install it."""
+    try:
+        return importlib.import_module(name)
+    except ImportError as error:
+        raise ModuleNotFoundError(
+            f"the writer {writer} needs {name}: pip install 'calib_jax[{writer}]'."
+        ) from error
+
+
 MakeWriter: TypeAlias = Callable[[Path, Mapping[str, Any]], Writer]
 
 
@@ -276,13 +287,7 @@ def tensorboard(folder: Path, config: Mapping[str, Any]) -> Writer:
       folder: the folder of the run.
       config: not used.
     """
-    try:
-        from tensorboardX import SummaryWriter
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "the writer tensorboard needs tensorboardX: pip install 'calib_jax[tensorboard]'."
-        ) from error
-    events = SummaryWriter(str(folder / "tensorboard"))
+    events = _module("tensorboard", "tensorboardX").SummaryWriter(str(folder / "tensorboard"))
 
     def write(step: int, values: Mapping[str, float]) -> None:
         for name, value in values.items():
@@ -303,15 +308,9 @@ def wandb(folder: Path, config: Mapping[str, Any], **options: Any) -> Writer:
       config: the config of the run.
       options: further options of `wandb.init`, such as `project`.
     """
-    try:
-        import wandb
-    except ImportError as error:
-        raise ModuleNotFoundError(
-            "the writer wandb needs wandb: pip install 'calib_jax[wandb]'."
-        ) from error
     run_id = hashlib.sha256(str(folder.resolve()).encode()).hexdigest()[:16]
     usual = {"id": run_id, "name": folder.name, "dir": str(folder), "resume": "allow"}
-    run = wandb.init(config=dict(config), **{**usual, **options})
+    run = _module("wandb", "wandb").init(config=dict(config), **{**usual, **options})
     return _Functions(lambda step, values: run.log(dict(values), step=step), run.finish)
 
 

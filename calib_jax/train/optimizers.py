@@ -159,10 +159,7 @@ def _chain(
 
 
 OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
-    "sgd": sgd,
-    "adam": adam,
-    "adamw": adamw,
-    "adagrad": adagrad,
+    function.__name__: function for function in (sgd, adam, adamw, adagrad)
 }
 
 

@@ -110,16 +110,12 @@ def _sharding(devices: Devices) -> NamedSharding:
 
 def replicate(tree: PyTree, devices: Devices) -> PyTree:
     """Copy a tree to every device, with a new leading axis."""
-    count, sharding = len(devices), _sharding(devices)
 
-    def placed(leaf: Any) -> jax.Array:
+    def copies(leaf: Any) -> np.ndarray:
         host = canonical(leaf)
-        copies = [jax.device_put(host[None], device) for device in devices]
-        return jax.make_array_from_single_device_arrays(
-            (count, *host.shape), sharding, copies, dtype=host.dtype
-        )
+        return np.broadcast_to(host, (len(devices), *host.shape))
 
-    return jax.tree.map(placed, tree)
+    return split(jax.tree.map(copies, tree), devices)
 
 
 def split(tree: PyTree, devices: Devices) -> PyTree:

@@ -53,6 +53,7 @@ class Programs:
       task, plan, devices: as given.
       epoch_steps: the number of steps of an epoch.
       total_steps: the number of steps of a run whose patience does not run out.
+      order: the batches of an epoch, by seed and epoch; it keeps the newest.
       update: the update of the objective's state, compiled.
     """
 
@@ -62,7 +63,7 @@ class Programs:
         count = len(task.examples_of(plan.seed, 0))
         self.epoch_steps = steps_per_epoch(count, plan.batch_size, drop_last=plan.drop_last)
         self.total_steps = plan.num_epochs * self.epoch_steps
-        self._order: tuple[tuple[int, int], Order] | None = None  # the newest, by seed and epoch
+        self.order = functools.lru_cache(maxsize=1)(self._order_of)
         forward = with_classes(task.forward, task.num_classes)
         axis_name = axis_of(self.devices)
 
@@ -144,24 +145,21 @@ class Programs:
         every = self.plan.eval_every_steps or self.epoch_steps
         return step % every == 0 or step == self.total_steps
 
-    def order(self, seed: int, epoch: int) -> Order:
-        """Return the batches of an epoch."""
-        if self._order is None or self._order[0] != (seed, epoch):
-            plan = self.plan
-            order = in_batches(
-                self.task.examples_of(seed, epoch),
-                plan.batch_size,
-                multiple=len(self.devices),
-                accumulate=plan.accumulate,
-                drop_last=plan.drop_last,
+    def _order_of(self, seed: int, epoch: int) -> Order:
+        plan = self.plan
+        order = in_batches(
+            self.task.examples_of(seed, epoch),
+            plan.batch_size,
+            multiple=len(self.devices),
+            accumulate=plan.accumulate,
+            drop_last=plan.drop_last,
+        )
+        if order.num_steps != self.epoch_steps:
+            raise ValueError(
+                f"the order of epoch {epoch} has {order.num_steps} batches, and that of epoch 0"
+                f" has {self.epoch_steps}: give all epochs as many examples."
             )
-            if order.num_steps != self.epoch_steps:
-                raise ValueError(
-                    f"the order of epoch {epoch} has {order.num_steps} batches, and that of epoch 0"
-                    f" has {self.epoch_steps}: give all epochs as many examples."
-                )
-            self._order = (seed, epoch), order
-        return self._order[1]
+        return order
 
     def run(self, state: PyTree, seed: int, step: int, stop: int) -> Any:
         """Run the steps from `step` to `stop`, which are of one epoch, without waiting.

@@ -118,15 +118,8 @@ def inverse_sqrt(rate: float, *, start: float) -> Schedule:
     return lambda t: rate * jnp.sqrt(start / jnp.maximum(jnp.asarray(t, float), start))
 
 
-SCHEDULES: dict[str, Callable[..., Schedule]] = {
-    "constant": constant,
-    "multi_step": multi_step,
-    "exponential": exponential,
-    "cosine": cosine,
-    "poly": poly,
-    "linear": linear,
-    "inverse_sqrt": inverse_sqrt,
-}
+_ALL = (constant, multi_step, exponential, cosine, poly, linear, inverse_sqrt)
+SCHEDULES: dict[str, Callable[..., Schedule]] = {build.__name__: build for build in _ALL}
 
 
 def schedule(name: str, rate: float, **options: Any) -> Schedule:
