@@ -354,16 +354,14 @@ class Streamed:
         run = for_many_calls(run, self._devices)
         last: Order | None = None
         at = 0
-        stream: Generator[Batch, None, None] | None = None
+        stream = (batch for batch in list[Batch]())
 
         def run_steps(state: PyTree, order: Order, draw: Draw | None, start: int, stop: int) -> Any:
             nonlocal last, at, stream
             if order is not last or at != start:
-                if stream is not None:
-                    stream.close()
+                stream.close()
                 rest = Order(*(part[start:] for part in order))
                 stream = self._batches(rest, draw, accumulate)
-            assert stream is not None
             measured = []
             for number in range(stop - start):
                 state, values = run(state, next(stream))

@@ -62,6 +62,7 @@ class Programs:
         self.devices = all_devices() if devices is None else devices
         count = len(task.examples_of(plan.seed, 0))
         self.epoch_steps = steps_per_epoch(count, plan.batch_size, drop_last=plan.drop_last)
+        self._eval_steps = plan.eval_every_steps or self.epoch_steps
         self.total_steps = plan.num_epochs * self.epoch_steps
         self.order = functools.lru_cache(maxsize=1)(self._order_of)
         forward = with_classes(task.forward, task.num_classes)
@@ -137,13 +138,11 @@ class Programs:
 
     def next_stop(self, step: int) -> int:
         """Return the next end of an epoch or evaluation after a step."""
-        every = self.plan.eval_every_steps or self.epoch_steps
-        return min((step // each + 1) * each for each in (self.epoch_steps, every))
+        return min((step // each + 1) * each for each in (self.epoch_steps, self._eval_steps))
 
     def is_evaluated(self, step: int) -> bool:
         """Return whether a run is evaluated after this step."""
-        every = self.plan.eval_every_steps or self.epoch_steps
-        return step % every == 0 or step == self.total_steps
+        return step % self._eval_steps == 0 or step == self.total_steps
 
     def _order_of(self, seed: int, epoch: int) -> Order:
         plan = self.plan
@@ -196,8 +195,7 @@ class Programs:
             if look is not None:
                 means = look.means(of_set["last_layer"])
                 row |= {f"{name}_{key}": value for key, value in means.items()}
-                histogram = np.asarray(of_set["last_layer"]["histogram"])
-                norms[name] = [float(count) for count in histogram]
+                norms[name] = np.asarray(of_set["last_layer"]["histogram"]).tolist()
         if look is not None:
             row["weight_norm"] = look.weight_norm({HEAD: first(state.evaluated[0][HEAD])})
         evidence = stats[self.chooses]["evidence"] if self.chooses else NOTHING
