@@ -87,7 +87,7 @@ class Probabilities(NamedTuple):
 
     @property
     def confidence(self) -> PerExample:
-        """The largest probability, which does not depend on the label."""
+        """The largest probability, equal for all labels; NaN for a label out of range."""
         return cross_entropy_and_top_label(self.logits, self.labels).confidence
 
     @property
