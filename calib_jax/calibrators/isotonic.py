@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import lax
+from jax.custom_batching import sequential_vmap
 from jaxtyping import Bool, Float
 
 from calib_jax.calibrators.parts import contract, one_versus_rest
@@ -167,11 +168,13 @@ def grouped(p: Vector, target: Vector, weight: Vector, *, alike: bool) -> Groups
     return Groups(lowest, highest, mass, hits)
 
 
+@sequential_vmap
 def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
     """Fit a rising function to targets sorted by score, by pooling adjacent violators.
 
     Blocks of groups of equal score are built from the last group to the first. A group begins a
-    block, which takes in the block after it while the mean falls.
+    block, which takes in the block after it while the mean falls. `vmap` fits one after the other,
+    because a loop of several fits would copy the blocks of all of them in every step.
     """
     group = jnp.cumsum(jnp.append(False, score[1:] > score[:-1]))
     weight, total = (run_sums(group, part) for part in (weight, weight * target))
@@ -184,7 +187,10 @@ def pooled(score: Vector, target: Vector, weight: Vector) -> Vector:
             part.at[row].set(one) for part, one in zip(blocks, (end, mass, hits), strict=True)
         ]
         beyond, more, others = (part[jnp.minimum(end, last)] for part in blocks)
-        falls = (end <= last) & (hits * more >= others * mass)
+        # Products of a mass and hits may overflow. A block without weight has mean 0.
+        tiny = jnp.finfo(mass.dtype).tiny
+        falls = hits / jnp.maximum(mass, tiny) >= others / jnp.maximum(more, tiny)
+        falls &= end <= last
         before = jnp.maximum(row - 1, 0)
         of_row = row - 1, row, weight[before], total[before]
         joined = row, beyond, mass + more, hits + others

@@ -96,6 +96,21 @@ def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
     np.testing.assert_allclose(jax.jit(isotonic.pooled)(*arguments), expected, rtol=1e-5)
 
 
+def test_large_weights_do_not_pool_all_examples():
+    logits, labels = problem(50, 2)
+    expected = isotonic.fit(logits, labels)
+    for weight in (1e-24, 1e24):
+        params = isotonic.fit(logits, labels, np.full(50, weight, np.float32))
+        np.testing.assert_allclose(params.values, expected.values, atol=1e-6)
+
+
+def test_no_step_of_fits_under_vmap_copies_the_rows_of_all():
+    rows = jnp.zeros((3, 5, 700))
+    program = str(jax.make_jaxpr(jax.vmap(jax.vmap(isotonic.pooled)))(rows, rows, rows))
+    assert "while" in program
+    assert "bool[3,5]" not in program  # a condition for each fit
+
+
 def test_an_isotonic_fit_of_rows_on_an_accelerator_runs_on_the_cpu(monkeypatch):
     logits, labels = problem(50, 3)
     expected = isotonic.fit(logits, labels)
