@@ -32,15 +32,7 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
 from calib_jax.inference.p_values import Indices
-from calib_jax.inference.resampling import (
-    PER_KEY,
-    Entries,
-    Prepared,
-    gaps_of_bins,
-    large_entries,
-    multiplicities,
-    prepared,
-)
+from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
 from calib_jax.metrics import contract
 from calib_jax.metrics.bins import ece, overconfidence, underconfidence
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, one_or_several
@@ -203,13 +195,10 @@ def _samples(
 ) -> dict[str, PyTree]:
     """Compute the metrics of all resamples, a chunk at a time."""
     owner = contract.owners(members)
-
-    def part_of(name: str, part: Terms) -> Prepared:
-        if {metric.finish for other, metric in members if owner[other] == name} <= _OF_GAPS:
-            return gaps_of_bins(part, weights)
-        return prepared(part, weights, entries[name])
-
-    parts = {name: part_of(name, part) for name, part in terms.items()}
+    parts = {}
+    for name, part in terms.items():
+        finish = {metric.finish for other, metric in members if owner[other] == name}
+        parts[name] = prepared(part, weights, entries[name], only_gaps=finish <= _OF_GAPS)
     # Concatenate the columns of all metrics, so that each chunk needs one product.
     matrix = jnp.concatenate([part.columns for part in parts.values()], axis=1)
     cuts = np.cumsum([part.columns.shape[1] for part in parts.values()])[:-1]

@@ -178,13 +178,20 @@ class Entries(NamedTuple):
     column: Integer[np.ndarray, " entries"]
 
 
-def prepared(terms: Terms, weights: Vector, entries: Entries) -> Prepared:
-    """Prepare terms; `entries` are the `large_entries` of the same terms."""
+def prepared(terms: Terms, weights: Vector, entries: Entries, *, only_gaps: bool) -> Prepared:
+    """Prepare terms.
+
+    Args:
+      terms: the terms of some metrics.
+      weights: the weights of the examples.
+      entries: the `large_entries` of the terms.
+      only_gaps: whether the metrics are computed from the gaps of bins and the total weight.
+    """
     none = jnp.zeros((len(weights), 0), weights.dtype)
     if isinstance(terms, ClassGaps):
         return _gaps(terms, weights, entries)
     if isinstance(terms, Columns) and _has_few_columns(terms):
-        return _linear(_statistics_of_rows(terms, weights))
+        return (_gaps_of_bins if only_gaps else _sums)(terms, weights)
     if isinstance(terms, Kept) and "score" in terms.columns:
         values = {name: column for name, column in terms.columns.items() if name != "score"}
         ranked, order = contract.Ranked.sort(terms.columns["score"], weights, values)
@@ -198,7 +205,11 @@ def prepared(terms: Terms, weights: Vector, entries: Entries) -> Prepared:
     return Prepared(none, lambda c, _: contract.ranked_if_scored(terms.weigh(c * weights)))
 
 
-def gaps_of_bins(terms: Columns, weights: Vector) -> Prepared:
+def _sums(terms: Columns, weights: Vector) -> Prepared:
+    return _linear(_statistics_of_rows(terms, weights))
+
+
+def _gaps_of_bins(terms: Columns, weights: Vector) -> Prepared:
     """Prepare confidence minus hit per bin and the total weight, which are enough for the ECE.
 
     These are B + 1 columns in place of 3 B, so that resamples take four fifths of the time.
