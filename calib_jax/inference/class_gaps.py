@@ -25,13 +25,6 @@ _ROWS_AT_A_TIME = 64  # of all classes, which then stay in the processor's cache
 _MOST_CELLS = 2**22  # of clusters whose sums are in memory at a time
 
 
-def gaps_of_all_classes(
-    metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int
-) -> of_bins.BinGaps:
-    """Compute the gaps of every class and bin, with all draws."""
-    return next(gaps_of_classes(metric, evaluation, key, num_resamples, num_resamples))
-
-
 def gaps_of_classes(
     metric: AnyMetric, evaluation: Evaluation, key: Array, num_resamples: int, draws_at_a_time: int
 ) -> Iterator[of_bins.BinGaps]:

@@ -30,14 +30,8 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
 from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.p_values import Column
-from calib_jax.metrics.contract import (
-    AnyMetric,
-    Members,
-    Metrics,
-    Predictions,
-    checked_values,
-    members_of,
-)
+from calib_jax.metrics import contract
+from calib_jax.metrics.contract import AnyMetric, Members, Metrics, Predictions
 
 _Value = TypeVar("_Value")
 
@@ -225,13 +219,9 @@ class Evaluation:
 
     def values(self, metrics: AnyMetric | Metrics) -> dict[str, Any]:
         """Compute metrics by name, as `metrics.values_of` does, each metric once."""
-
-        def compute(missing: Members) -> dict[str, Any]:
-            computed: dict[str, Any]
-            computed, *_ = checked_values(missing, self.logits, self.labels, self.weights)
-            return computed
-
-        return self.of_metrics("values", dict(members_of(metrics)), compute)
+        examples = self.logits, self.labels, self.weights
+        compute = lambda missing: contract.checked_values(missing, *examples)[0]  # noqa: E731
+        return self.of_metrics("values", dict(contract.members_of(metrics)), compute)
 
     def of_metrics(
         self,

@@ -56,7 +56,7 @@ from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, PyTree
 from calib_jax.inference import p_values
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
-from calib_jax.inference.class_gaps import gaps_of_all_classes
+from calib_jax.inference.class_gaps import gaps_of_classes
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
 from calib_jax.inference.gaps import BinGaps, bins_of, gaps_of, hits_in_chunks, p_of_draws
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
@@ -151,9 +151,10 @@ def noise_bound(
             bounds[name] = _bound_of_path(metric, evaluation, level, **options)
             continue
         bins = bins_of(metric)
-        if bins not in gaps:
-            compute = gaps_of_all_classes if metric.name == "classwise_ece" else gaps_of
-            gaps[bins] = compute(metric, evaluation, **options)
+        if bins not in gaps and metric.name == "classwise_ece":
+            (gaps[bins],) = gaps_of_classes(metric, evaluation, key, num_resamples, num_resamples)
+        elif bins not in gaps:
+            gaps[bins] = gaps_of(metric, evaluation, **options)
         bounds[name] = _bound(metric, gaps[bins], level)
     return bounds
 

@@ -75,7 +75,7 @@ def test_values_are_those_of_metrics_and_computed_once(monkeypatch):
     evaluation = evaluated()
     wanted = metrics.values_of(SEVERAL, LOGITS, LABELS, WEIGHTS)
     assert evaluation.values(SEVERAL) == wanted
-    monkeypatch.setattr(evaluation_file, "checked_values", None)
+    monkeypatch.setattr(evaluation_file.contract, "checked_values", None)
     assert evaluation.values({"again": metrics.ece}) == {"again": wanted["ece"]}
 
 
