@@ -1,4 +1,4 @@
-"""What a report says in words: intervals and p-values, notes against misreading, and the answer."""
+"""The sentences of a report: intervals and p-values, notes against misreading, and its answer."""
 
 from __future__ import annotations
 

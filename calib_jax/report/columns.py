@@ -114,7 +114,7 @@ class Columns:
                 self._choose(role, option)
 
     def _choose(self, role: str, option: str) -> None:
-        """Give a role to the column that an option names."""
+        """Take the column that `clusters` or `per` names as the clusters or the groups."""
         lower = [name.strip().lower() for name in self.names]
         place = self.roles.get(role_of(option))
         place = lower.index(option.lower()) if option.lower() in lower else place

@@ -23,8 +23,12 @@ Found = dict[str, float]  # by what is measured, in one set
 
 CLASSES, RISK, LEVEL, SIZE, POWER = 10, 0.2, 0.9, 0.05, 0.8
 KEPT, ANSWERED = "the guaranteed error rate holds", "share answered"
-FALSE, TRUE, RANGES = "an equal pair is told apart", "an unequal pair is told apart", "ranges hold"
-ECE, TWO, PRECISE = "an ECE of .05 is found", "an ECE of .1 is told from 0", "T within 10 %"
+FALSE = "two equal models are not tied"
+TRUE = "two unequal models are not tied"
+RANGES = "the ranges contain all true ranks"
+ECE = "an ECE of .05 is significant"
+TWO = "the difference of an ECE of .1 to a calibrated model is significant"
+PRECISE = "the fitted T is within 10 % of the true one"
 SHARED, ALONE = "NLL, by group - common", "NLL, each alone - common"
 WANTED = {
     KEPT: f"at least {LEVEL:g}",

@@ -1,4 +1,4 @@
-"""What leaves a run: exported networks, vectors of texts, and word vectors."""
+"""Files made from a run: exported networks, vectors of texts, and word vectors."""
 
 import functools
 import importlib.util
