@@ -44,20 +44,17 @@ def _check_address_space() -> None:
         sys.exit(2)
 
 
-def _leave(number: int, frame: FrameType | None) -> NoReturn:
-    """End at Ctrl-C: an exception within an import of compiled code may crash the process."""
+def leave(number: int, frame: FrameType | None) -> NoReturn:
+    """End at Ctrl-C: an exception within an import of compiled code may crash the process.
+
+    After the imports a binary restores Python's handler, which raises KeyboardInterrupt.
+    """
     os.write(2, b"error: interrupted.\n")
     os._exit(128 + number)
-
-
-def catch_interrupts() -> None:
-    """Restore Python's handler of Ctrl-C, which raises KeyboardInterrupt, after the imports."""
-    if signal.getsignal(signal.SIGINT) is _leave:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 if sys.argv[:1] == ["-m"]:  # `python -m experiments.BINARY` is about to import the binary
     _check_address_space()
     sys.excepthook = _in_one_sentence
     if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # a shell's job may ignore it
-        signal.signal(signal.SIGINT, _leave)
+        signal.signal(signal.SIGINT, leave)

@@ -23,14 +23,14 @@ from calib_jax.losses.class_counts import ClassWeightsState as ClassWeightsState
 from calib_jax.losses.class_counts import LDAMState as LDAMState
 from calib_jax.losses.class_counts import LogitAdjustedState as LogitAdjustedState
 from calib_jax.losses.class_counts import class_weights as class_weights
-from calib_jax.losses.cross_entropy import cross_entropy as cross_entropy
-from calib_jax.losses.cross_entropy import nll as nll
 from calib_jax.losses.focal import Probabilities as Probabilities
 from calib_jax.losses.focal import Uncertainty as Uncertainty
+from calib_jax.losses.focal import cross_entropy as cross_entropy
 from calib_jax.losses.focal import dual_focal as dual_focal
 from calib_jax.losses.focal import focal as focal
 from calib_jax.losses.focal import focal_gradient_ratio as focal_gradient_ratio
 from calib_jax.losses.focal import inverse_focal as inverse_focal
+from calib_jax.losses.focal import nll as nll
 from calib_jax.losses.focal import weighted_cross_entropy as weighted_cross_entropy
 from calib_jax.losses.gamma_schedules import MatchedFocal as MatchedFocal
 from calib_jax.losses.gamma_schedules import ScheduledGamma as ScheduledGamma

@@ -28,8 +28,7 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.cross_entropy import with_top_label_penalty
-from calib_jax.losses.focal import focal, focal_uncertainty
+from calib_jax.losses.focal import focal, focal_uncertainty, with_top_label_penalty
 from calib_jax.losses.objectives import Objective, make_objective
 
 

@@ -14,7 +14,7 @@ from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import AnyLabels, Array, Logits, Number, PerClass, PerExample
-from calib_jax.losses.cross_entropy import cross_entropy_and_gaps
+from calib_jax.losses.focal import cross_entropy_and_gaps
 from calib_jax.losses.objectives import Objective, Progress, make_objective
 
 PENALTIES = ("phr", "p2", "p3")

@@ -11,7 +11,7 @@ from calib_jax.core import arrays, checks
 from calib_jax.core.arrays import as_numbers
 from calib_jax.core.numerics import add_to_true_class, at_least_float32, of_classes, tempered
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
-from calib_jax.losses.cross_entropy import of_true_class, unchecked_cross_entropy, weigh_classes
+from calib_jax.losses.focal import of_true_class, unchecked_cross_entropy, weigh_classes
 from calib_jax.losses.objectives import Objective, make_objective, needed_counts
 
 BALANCINGS = ("effective", "inverse", "median")

@@ -13,8 +13,13 @@ from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import at_least_float32, log_probabilities, of_classes, power, times
 from calib_jax.core.probabilities import Probabilities, prepare
 from calib_jax.core.types import AnyLabels, Array, Labels, Logits, Number, Numbers, PerExample
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
-from calib_jax.losses.focal import Uncertainty, Weighting, weigh_cross_entropy, weight_inputs
+from calib_jax.losses.focal import (
+    Uncertainty,
+    Weighting,
+    unchecked_cross_entropy,
+    weigh_cross_entropy,
+    weight_inputs,
+)
 from calib_jax.losses.gamma_schedules import gamma_by_probability
 
 READINGS = ("norm", "sum")

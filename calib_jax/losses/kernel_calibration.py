@@ -21,7 +21,7 @@ from calib_jax.core.rows import counted, weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, Numbers, Scalar, Weights
-from calib_jax.losses.cross_entropy import with_top_label_penalty
+from calib_jax.losses.focal import with_top_label_penalty
 from calib_jax.losses.objectives import Objective, make_objective
 
 

@@ -22,7 +22,7 @@ from calib_jax.core.types import (
     PerExample,
     Weights,
 )
-from calib_jax.losses.cross_entropy import cross_entropy_and_gaps
+from calib_jax.losses.focal import cross_entropy_and_gaps
 from calib_jax.losses.objectives import Objective, make_objective, with_options
 
 REDUCTIONS = ("mean", "sum")

@@ -22,12 +22,7 @@ from calib_jax.core.numerics import (
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
-from calib_jax.losses.cross_entropy import (
-    mean_one,
-    of_true_class,
-    unchecked_cross_entropy,
-    weigh_classes,
-)
+from calib_jax.losses.focal import mean_one, of_true_class, unchecked_cross_entropy, weigh_classes
 from calib_jax.losses.objectives import Objective, Progress, make_objective
 
 COUNTERS = ("recall", "released")

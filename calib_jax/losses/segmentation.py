@@ -34,7 +34,7 @@ from calib_jax.core.types import (
     Weights,
 )
 from calib_jax.losses.batch_calibration import some_possible
-from calib_jax.losses.cross_entropy import scaled_cross_entropy, unchecked_cross_entropy
+from calib_jax.losses.focal import scaled_cross_entropy, unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, regularized, with_options
 
 

@@ -21,8 +21,7 @@ from calib_jax.core.types import (
     SoftLabels,
     Weights,
 )
-from calib_jax.losses.cross_entropy import unchecked_cross_entropy
-from calib_jax.losses.focal import focal_uncertainty
+from calib_jax.losses.focal import focal_uncertainty, unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective
 
 

@@ -13,8 +13,7 @@ from calib_jax.losses.adaptive_focal import adafocal_objective
 from calib_jax.losses.batch_calibration import dca, mdca, soft_ece
 from calib_jax.losses.class_adaptive_margin import class_adaptive_margin
 from calib_jax.losses.class_counts import class_weighted, ldam, logit_adjusted
-from calib_jax.losses.cross_entropy import cross_entropy
-from calib_jax.losses.focal import dual_focal, focal, inverse_focal
+from calib_jax.losses.focal import cross_entropy, dual_focal, focal, inverse_focal
 from calib_jax.losses.gamma_schedules import flsc531, flsc532, flsd
 from calib_jax.losses.generalized_brier import adaptive_generalized_brier, brier, generalized_brier
 from calib_jax.losses.kernel_calibration import esd, mmce, mmce_gra, mmce_weighted

@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 
 from absl import app, flags, logging
 
-from experiments import catch_interrupts
+from experiments import leave
 
 flags.disclaim_key_flags()  # a flag defined here belongs to the calling module
 
@@ -54,7 +54,8 @@ def run(
     """
 
     def ended(arguments: Sequence[str]) -> int:
-        catch_interrupts()
+        if signal.getsignal(signal.SIGINT) is leave:  # a shell's job may ignore it
+            signal.signal(signal.SIGINT, signal.default_int_handler)
         if not flags.FLAGS["verbosity"].present:
             logging.set_verbosity(logging.ERROR)  # hides the logs of libraries
         warnings.showwarning = show_warning
