@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
@@ -79,20 +79,29 @@ def base_name(metric: str) -> str:
 # Intervals and p-values.
 
 
-def shown(value: Any, low: Any, high: Any, kind: str) -> tuple[float, float, float, str]:
+class Shown(NamedTuple):
+    """An estimate as a table shows it: the ends are NaN without an interval."""
+
+    value: float
+    low: float
+    high: float
+    interval: str
+
+
+def shown(value: Any, low: Any, high: Any, kind: str) -> Shown:
     """Return an estimate as floats, and the kind of the interval to show.
 
     The ends are NaN without an interval, because all resamples have the value of the estimate. A
     noise bound comes from a test, and is kept.
 
-    >>> shown(1.0, 1.0, 1.0, "percentile"), shown(0.5, 0.4, 0.6, "percentile")
-    ((1.0, nan, nan, 'none'), (0.5, 0.4, 0.6, 'percentile'))
+    >>> shown(1.0, 1.0, 1.0, "percentile")[1:], shown(0.5, 0.4, 0.6, "percentile")[1:]
+    ((nan, nan, 'none'), (0.4, 0.6, 'percentile'))
     """
     value, low, high = float(value), float(low), float(high)
     slack = 1e-6 * abs(value)  # the rounding of float32
     if not kind.startswith(NOISE_BOUND) and max(abs(low - value), abs(high - value)) <= slack:
-        return value, math.nan, math.nan, NO_INTERVAL
-    return value, low, high, kind
+        return Shown(value, math.nan, math.nan, NO_INTERVAL)
+    return Shown(value, low, high, kind)
 
 
 def is_alone(estimate: Any) -> bool:
@@ -118,16 +127,12 @@ def adjusted(columns: Iterable[Hashable], p_values: Sequence[float | None]) -> l
     >>> adjusted(["ece", "nll", "ece", "ece"], [0.01, 0.03, None, 0.04])
     [0.02, 0.03, None, 0.04]
     """
-    places: dict[Hashable, list[int]] = {}
-    for place, (column, p) in enumerate(zip(columns, p_values, strict=True)):
-        if p is not None:
-            places.setdefault(column, []).append(place)
-    p_holm: list[float | None] = [None] * len(p_values)
-    for of_column in places.values():
-        given = np.array([p_values[place] for place in of_column], float)
-        for place, p in zip(of_column, inference.holm(given).tolist(), strict=True):
-            p_holm[place] = p
-    return p_holm
+    keys, given = [*columns], np.array(p_values, float)  # of None NaN, which is no test
+    p_holm = np.full(len(keys), np.nan)
+    for column in dict.fromkeys(keys):
+        of_column = [key == column for key in keys]
+        p_holm[of_column] = inference.holm(given[of_column])
+    return [None if math.isnan(p) else p for p in p_holm.tolist()]
 
 
 def starred(p_holm: float | None) -> str:
@@ -233,7 +238,7 @@ def warnings(report: Report) -> list[str]:
     clusters = {"all examples": report.settings["clusters"]}
     clusters |= {part.part: part.clusters for part in report.parts}
     values: list[Row | Part] = [*report.rows, *report.parts]
-    triples = [(e.value, e.low, e.high) for e in (*values, *report.changes, *report.pairs)]
+    triples = [(e.value, e.low, e.high) for e in (*values, *report.changes)]
     return [
         *unsettled(report.unsettled),
         *report.notes,
@@ -296,11 +301,12 @@ def answers(report: Report) -> list[str]:
         lines.append(f"{called[name]}: " * (name != GIVEN) + " ".join(filter(None, parts)))
     for name in others:
         changes = {c.metric: c for c in report.changes if (c.before, c.after) == (first, name)}
-        found = [_gaps(report, changes)]
-        for metrics in (RISKS, [_first_reading(report, metric) for metric in ERRORS]):
+        of_event = [report.event.of("signed_gap")] if report.event else []
+        found: list[str] = []
+        for metrics in (of_event, RISKS, [_first_reading(report, metric) for metric in ERRORS]):
             found += [_difference(report, changes[m]) for m in metrics if m in changes][:1]
-        if differences := "; ".join(filter(None, found)):
-            lines.append(f"{called[name]} against {called[first]}: {differences}.")
+        if found:
+            lines.append(f"{called[name]} against {called[first]}: {'; '.join(found)}.")
     return lines
 
 
@@ -369,20 +375,6 @@ def _repair(report: Report, calibrated: str) -> str:
         if row and math.isfinite(row.value):
             return f"With {what}, {report.label(row.metric)} is {_points(row.value)} points."
     return ""
-
-
-def _gaps(report: Report, changes: Mapping[str, Change]) -> str:
-    """Compare the signed gaps of the event: of the second of two models against the first."""
-    event = report.event
-    change = changes.get(event.of("signed_gap")) if event else None
-    if event is None or change is None:
-        return ""
-    before, after = (report.value(change.metric, of) for of in (change.before, change.after))
-    direction, sign = ("high", 1) if after > 0 else ("low", -1)
-    line = f"P({event.name}) too {direction} by {_points(sign * after)} points against"
-    line += f" {_points(sign * before)}"
-    unshown = "" if starred(change.p_holm) else "not shown to differ, "
-    return line + f" ({unshown}p {_p(report, change)})" * (change.p_holm is not None)
 
 
 def _difference(report: Report, change: Change) -> str:

@@ -123,6 +123,7 @@ class Part:
       low: lower end of the interval; NaN if all resamples are equal, and beside a noise floor of
         a class.
       high: upper end of the interval; NaN where `low` is.
+      interval: kind of the interval, as of a `Row`; "none" beside a noise floor of a class.
       clusters: number of clusters with an example of the subset; None without clusters.
       floor: the mean value of a calibrated model; None where there is no test.
       p_value: the p-value of the hypothesis that the model is calibrated there; None without a
@@ -137,6 +138,7 @@ class Part:
     value: float
     low: float
     high: float
+    interval: str = "percentile"
     clusters: int | None = None
     floor: float | None = None
     p_value: float | None = None
@@ -150,14 +152,13 @@ class Report:
     Attributes:
       settings: numbers of examples, clusters and classes, level, resamples, seed, versions.
       rows: the metrics.
-      changes: paired differences, to calibrated or to other predictions.
+      changes: paired differences, of calibrated and of other predictions.
       classes: metrics per class, if requested.
       groups: metrics per group, if there are groups.
       reliability: the reliability table of each set of predictions.
       calibrators: the name, criterion, parameters and data of each fit, by the name of the
         calibrated predictions.
       notes: changes made to the predictions before scoring, as sentences.
-      pairs: paired differences between models of which none is the first, if requested.
       event: the event of two classes; None for other predictions.
       headlines: what a reader has to see before any number, as sentences.
       tables: answers to further questions, such as ranks and thresholds.
@@ -171,7 +172,6 @@ class Report:
     reliability: dict[str, Any]
     calibrators: dict[str, dict[str, Any]]
     notes: list[str] = dataclasses.field(default_factory=list)
-    pairs: list[Change] = dataclasses.field(default_factory=list)
     event: Event | None = None
     headlines: list[str] = dataclasses.field(default_factory=list)
     tables: list[Table] = dataclasses.field(default_factory=list)
@@ -245,15 +245,10 @@ class Report:
         predictions = self.name if predictions is None else predictions
         if row := self.row(metric, predictions):
             return row.value
-        measured = {row.metric: None for row in self.rows}
-        if metric not in measured:
-            near = ", ".join(closest(metric, measured, n=3, cutoff=0))
-            raise KeyError(
-                f"the report has no metric {metric!r}; the nearest of its names: {near}."
-            )
+        near = ", ".join(closest(metric, {row.metric for row in self.rows}, n=3, cutoff=0))
         raise KeyError(
-            f"the report has no {metric!r} of predictions {predictions!r}; it has that of"
-            f" {', '.join(map(repr, self.reliability))}."
+            f"the report has no {metric!r} of predictions {predictions!r}; it has predictions"
+            f" {', '.join(map(repr, self.reliability))}; the nearest metrics are {near}."
         )
 
     def save(self, folder: Any) -> list[str]:
@@ -322,9 +317,8 @@ def as_csv(report: Report) -> str:
 
 def _records(report: Report) -> dict[str, Sequence[Row | Change | Part]]:
     """Return all numbers of a report, by the name of their table."""
-    changes = [*report.changes, *report.pairs]
     parts = {"classes": report.classes, "groups": report.groups}
-    return {"metrics": report.rows, "changes": changes, **parts}
+    return {"metrics": report.rows, "changes": report.changes, **parts}
 
 
 def as_json(report: Report, *, files: Sequence[str] = ()) -> str:
@@ -416,7 +410,7 @@ def tables(report: Report) -> list[Table]:
     values = [((report.label(r.metric),), heads[r.predictions], r) for r in report.rows]
     differences = [
         ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _changed(report, c))
-        for c in (*report.changes, *report.pairs)
+        for c in report.changes
     ]
     floors = [
         (row, head, f"{r.floor:.4f} p {p_of(r.p_value, least)}")

@@ -6,8 +6,9 @@ import collections
 import dataclasses
 import importlib
 import itertools
-from collections.abc import Collection, Mapping, Sequence
-from typing import Any, TypeAlias
+import operator
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from typing import Any, TypeAlias, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -55,8 +56,9 @@ SEVERAL_NUMBERS = (
 # Metrics of two data sets, see `out_of_distribution`.
 OF_TWO_SETS = ("ood_auroc", "ood_aupr", "ood_fpr95", "ood_roc_curve")
 
-Metrics: TypeAlias = Mapping[str, Metric[..., Any]]
+Metrics: TypeAlias = dict[str, Metric[..., Any]]
 Models: TypeAlias = dict[str, Evaluation]
+_Record = TypeVar("_Record", Row, Change)
 
 
 @dataclasses.dataclass
@@ -119,16 +121,25 @@ class Scoring:
             return given
         return [(self.event.of(""), several, self.of_event), *given]
 
-    def estimates(self, metrics: Metrics, one: Evaluation) -> dict[str, tuple[Any, ...]]:
-        """Return value, low, high, kind of interval, noise floor and p-value of each metric."""
-        found = inference.estimates(metrics, one, **self.interval)
-        for name, each in found.items():
-            if not hasattr(each.value, "shape") or each.value.shape:
-                raise no_row(name)
+    def estimates(self, several: Metrics, model: str, one: Evaluation) -> dict[str, dict[str, Any]]:
+        """Return the numbers of a `Row` or a `Part` of each metric.
+
+        A column after a fit without an optimum has no p-value.
+        """
+        found = inference.estimates(several, one, **self.interval)
         return {
-            name: (*caveats.shown(*each[:3], each.interval), each.floor, each.p_value)
-            for name, each in found.items()
+            label: {
+                **caveats.shown(*each[:3], each.interval)._asdict(),
+                "floor": each.floor,
+                "p_value": None if model in self.unsettled else each.p_value,
+            }
+            for label, each in found.items()
         }
+
+    def in_order(self, records: Iterable[_Record]) -> list[_Record]:
+        """Sort rows or differences by their metric."""
+        places = {label: place for place, label in enumerate(self.metrics)}
+        return sorted(records, key=lambda each: places.get(base_name(each.metric), len(places)))
 
 
 def score(
@@ -145,7 +156,7 @@ def score(
     compare: Any = None,
     name: str = GIVEN,
     compare_name: str = OTHER,
-    metrics: Sequence[str | Metric[..., Any]] | Metrics | None = None,
+    metrics: Sequence[str | Metric[..., Any]] | Mapping[str, Metric[..., Any]] | None = None,
     num_bins: int = 15,
     costs: Any = None,
     abstain_cost: float | None = None,
@@ -261,16 +272,31 @@ def score(
         wrong = ", ".join(option for option, is_given in of_classes.items() if is_given)
         raise ValueError(f"score: {wrong} needs predictions of classes: leave it out.")
     _evaluate(scoring, calibrate, cross_fit, criterion, seed, per)
-    several = chosen_metrics(_defaults(scoring) if metrics is None else metrics, num_bins)
+    several = chosen_metrics(_default_names(first) if metrics is None else metrics, num_bins)
     scoring.metrics = _of_rows(several, costs, abstain_cost)
     _add_event(scoring, positive)
     one = next(iter(scoring.models.values()))
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     plain = {k: m for k, m in scoring.metrics.items() if m.name not in inference.BY_SQUARED_ERROR}
-    for each in scoring.models.values():  # one program computes the values of all tables
-        each.values(plain | {curve.name: curve})
+    values = {
+        # One program computes the values of all tables.
+        model: each.values(plain | {curve.name: curve})
+        for model, each in scoring.models.items()
+    }
+    if more := [label for label in plain if any(np.ndim(of[label]) for of in values.values())]:
+        raise TypeError(
+            f"score: a row of the report is one number, and {more[0]} is more: per_class adds a"
+            " table of the classes, and inference.estimates takes any metric."
+        )
+    infinite = [model for model in scoring.given if np.isinf(values[model].get("nll", 0))]
+    if infinite and metrics is None and not first.of_classes:
+        del scoring.metrics["nll"]
+        scoring.notes.append(
+            f"NLL is left out: it is infinite, because answers of {', '.join(infinite)} are wrong"
+            " at confidence 1 or right at 0."
+        )
     # First, because differences resample all metrics that intervals resample, and more.
-    changes, pairs, errors = _differences(scoring, [*records][1:] if all_pairs else [])
+    changes, errors = _differences(scoring, [*records][1:] if all_pairs else [])
     rows = _rows(scoring) + errors
     if scoring.event is not None:
         scoring.event.reliability.update(_curves(curve, scoring.of_event))
@@ -298,7 +324,6 @@ def score(
         _curves(curve, scoring.models),
         scoring.fits,
         scoring.notes,
-        pairs,
         scoring.event,
         list(dict.fromkeys(filter(None, scoring.headlines))),
         questions.answered(scoring, threshold_for, predict_losses),
@@ -364,7 +389,7 @@ def _evaluate(
         )
     by_model = [*records], calibrate, scoring.held_out, criterion, of_scores
     columns = calibration.columns_of(*by_model)
-    notes, headlines = dict[str, list[str]](), dict[str, list[str]]()
+    notes, headlines = (collections.defaultdict[str, list[str]](list) for _ in range(2))
     for model, record in records.items():
         values, labels = record.values(floor), record.labels if record.of_classes else None
         weights, ids = record.weights, record.clusters
@@ -376,14 +401,9 @@ def _evaluate(
         if record.of_classes:
             used, names = record.floor(floor), _distinct(record.class_names, values.shape[-1])
             scoring.class_names = scoring.class_names or names
-            headlines.setdefault(_on_grid(record, floor, used), []).append(model)
-            found = notes_on(record, values, used)
-            if len(names) != len(scoring.class_names):
-                found.append(f"{len(names)} classes: do not compare averages.")
-        else:
-            found = [] if of_scores else _on_impossible(scoring.models[model])
-        for note in found:
-            notes.setdefault(note, []).append(model)
+            headlines[_on_grid(record, floor, used)].append(model)
+            for note in notes_on(record, values, used):
+                notes[note].append(model)
         other = scoring.held_out.get(model)
         examples = other and calibration.evidence(record, other, floor, values)
         by_group = None if per is None else (_group(record, per), _group(other or record, per))
@@ -434,39 +454,13 @@ def _on_grid(given: Predictions, floor: float | None, used: float | None) -> str
     if not np.any(given.present == 0):
         return f"{said}."
     why = " (half a step; --floor sets another value)" if floor is None else ""
-    if floor is not None and floor < step / 2:
-        why = f", below half a step: --floor={step / 2:g} is what rounding allows"
     return f"{said}; 0 is read as {used:.3g}{why}."
 
 
-def _impossible(one: Evaluation) -> np.ndarray:
-    """Mark the answers that are wrong at confidence 1, or right at 0: their NLL is infinite."""
-    confidence, correct = np.asarray(one.logits)[:, 0], np.asarray(one.labels)
-    return (np.where(correct == 1, confidence, 1 - confidence) == 0) & one.present
-
-
-def _on_impossible(one: Evaluation) -> list[str]:
-    """Report the answers whose NLL is infinite."""
-    impossible = _impossible(one)
-    if not np.any(impossible):
-        return []
-    note = f"{np.sum(impossible):,} of {len(impossible):,} answers are wrong at confidence 1 or"
-    note += " right at 0"
-    others = np.where(impossible, 0, 1 if one.weights is None else one.weights).astype(np.float32)
-    if np.any(others > 0):
-        stated = Stated(np.asarray(one.logits)[:, 0], np.asarray(one.labels))
-        without = float(metrics_package.nll(stated, weights=others))
-        note += f", so NLL is infinite. Without these it is {without:.4f}"
-    return [f"{note}. By default such an NLL is left out."]
-
-
-def _defaults(scoring: Scoring) -> list[str]:
-    """Return the names of the metrics of a report; an infinite NLL of answers is left out."""
-    if scoring.first.of_classes:
-        return [*(DEFAULT_METRICS if scoring.first.ordinal is None else OPTION_METRICS)]
-    infinite = any(np.any(_impossible(one)) for one in scoring.given.values())
-    of_scores = scoring.first.kind == "score"
-    return [name for name in ANSWER_METRICS if name != "nll" or of_scores or not infinite]
+def _default_names(given: Predictions) -> tuple[str, ...]:
+    if not given.of_classes:
+        return ANSWER_METRICS
+    return DEFAULT_METRICS if given.ordinal is None else OPTION_METRICS
 
 
 def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
@@ -520,9 +514,7 @@ def _curves(curve: Metric[..., Any], models: Models) -> dict[str, Any]:
     return {model: each.values(curve)[curve.name] for model, each in models.items()}
 
 
-def _differences(
-    scoring: Scoring, others: Sequence[str]
-) -> tuple[list[Change], list[Change], list[Row]]:
+def _differences(scoring: Scoring, others: Sequence[str]) -> tuple[list[Change], list[Row]]:
     """Compare all models with the first, and those of `others` with each other.
 
     Holm's method adjusts the p-values of a metric for all these comparisons. The interval of a
@@ -534,45 +526,34 @@ def _differences(
       others: models that are compared with each other.
 
     Returns:
-      the differences from the first model, those of other pairs, and the squared errors.
+      the differences, and the squared errors of the models.
     """
     first, *rest = scoring.models
     pairs = [(first, model) for model in rest] + list(itertools.combinations(others, 2))
-    how = {**scoring.interval, "num_bins": scoring.num_bins}
-    bins = {key: how[key] for key in ("num_bins", "level")}
-    found = [
-        (end, [inference.compare_metrics(several, models[a], models[b], **how) for a, b in pairs])
-        for end, several, models in scoring.readings
-    ]
-    changes = [
-        _change(scoring, label + end, pair, differing[label])
-        for label in scoring.metrics
-        for end, of_pairs in found
-        for pair, differing in zip(pairs, of_pairs, strict=True)
-        if label in differing
-    ]
-    errors: dict[tuple[str, str], Row] = {}
-    binned = f"{scoring.num_bins} bins of equal width, (lo, hi]"
+    level, num_bins = scoring.interval["level"], scoring.num_bins
+    binned = f"{num_bins} bins of equal width, (lo, hi]"
+    changes, errors = list[Change](), dict[tuple[str, str], Row]()
     for end, several, models in scoring.readings:
         tested = {metric.name for metric in several.values()} & {*inference.BY_SQUARED_ERROR}
-        if not tested or not all(each.counts for each in models.values()):
-            continue  # weights must be counts
-        label = SQUARED_ERROR + end
+        weighted = not all(each.counts for each in models.values())  # by more than counts
         for pair in pairs:
-            compared = inference.compare_calibration(*(models[of] for of in pair), **bins)
-            difference = inference.MetricDifference(*compared[:3], "normal", compared.p_value)
-            changes.append(_change(scoring, label, pair, difference))
-            for of, error in zip(pair, compared[4:], strict=True):
-                numbers = max(error.value, 0.0), error.low, error.high
-                errors[label, of] = Row(label, of, *numbers, binned, "normal")
-    changes = _adjusted(changes, [change.metric for change in changes])
-    with_first = [change for change in changes if change.before == first]
-    return with_first, [change for change in changes if change.before != first], [*errors.values()]
+            a, b = (models[of] for of in pair)
+            found = inference.compare_metrics(several, a, b, num_bins=num_bins, **scoring.interval)
+            if tested and not weighted:
+                compared = inference.compare_calibration(a, b, num_bins=num_bins, level=level)
+                numbers = *compared[:3], "normal", compared.p_value
+                found = found | {SQUARED_ERROR: inference.MetricDifference(*numbers)}
+                for of, error in zip(pair, compared[4:], strict=True):
+                    row = max(error.value, 0.0), error.low, error.high, binned, "normal"
+                    errors[end, of] = Row(SQUARED_ERROR + end, of, *row)
+            changes += [_change(scoring, label + end, pair, each) for label, each in found.items()]
+    changes = _adjusted(scoring.in_order(changes), operator.attrgetter("metric"))
+    return changes, [*errors.values()]
 
 
-def _adjusted(records: list[Any], columns: Sequence[Any]) -> list[Any]:
+def _adjusted(records: list[Any], column: Callable[[Any], Hashable]) -> list[Any]:
     """Add the p-values that Holm's method adjusts within each column."""
-    p_holm = caveats.adjusted(columns, [record.p_value for record in records])
+    p_holm = caveats.adjusted(map(column, records), [record.p_value for record in records])
     return [
         dataclasses.replace(record, p_holm=p) for record, p in zip(records, p_holm, strict=True)
     ]
@@ -587,20 +568,12 @@ def _change(scoring: Scoring, metric: str, pair: tuple[str, str], found: Any) ->
 
 def _rows(scoring: Scoring) -> list[Row]:
     """Estimate the metrics of all models in all readings."""
-    found = [
-        (end, model, scoring.estimates(several, one))
+    return scoring.in_order(
+        Row(label + end, model, convention=convention_of(several[label]), **numbers)
         for end, several, models in scoring.readings
         for model, one in models.items()
-    ]
-    rows = []
-    for label, metric in scoring.metrics.items():
-        for end, model, estimates in found:
-            if label in estimates:
-                value, low, high, kind, floor, p_value = estimates[label]
-                p_value = None if model in scoring.unsettled else p_value
-                described = convention_of(metric), kind, floor, p_value
-                rows.append(Row(label + end, model, value, low, high, *described))
-    return rows
+        for label, numbers in scoring.estimates(several, model, one).items()
+    )
 
 
 def _classes(scoring: Scoring) -> list[Part]:
@@ -620,18 +593,16 @@ def _classes(scoring: Scoring) -> list[Part]:
             tests = inference.class_errors(one, key=how["key"], **options)
         for k, class_name in enumerate(scoring.class_names):
             rows = one.present & (np.asarray(one.labels) == k)
-            sizes = int(rows.sum()), _num_clusters(one, rows)
-            for name, estimate in estimates.items():
-                value, low, high = (end[k] for end in estimate[:3])
-                value, low, high, _ = caveats.shown(value, low, high, estimate.interval)
-                part = Part(class_name, sizes[0], name, model, value, low, high, sizes[1])
+            of: dict[str, Any] = {"examples": int(rows.sum()), "clusters": _num_clusters(one, rows)}
+            for name, (values, lows, highs, kind, *_) in estimates.items():
+                numbers = caveats.shown(values[k], lows[k], highs[k], kind)._asdict()
                 if tests and name == "per_class_ece":
                     # Resampling adds noise, so no bootstrap interval of this error is valid.
-                    floor, *tested = tests[k][-3:]
-                    p_value, p_holm = (None, None) if model in scoring.unsettled else tested
-                    ends: dict[str, Any] = {"low": np.nan, "high": np.nan, "floor": floor}
-                    part = dataclasses.replace(part, **ends, p_value=p_value, p_holm=p_holm)
-                parts.append(part)
+                    numbers |= {"low": np.nan, "high": np.nan, "interval": caveats.NO_INTERVAL}
+                    numbers |= {"floor": tests[k].floor}
+                    if model not in scoring.unsettled:
+                        numbers |= {"p_value": tests[k].p_value, "p_holm": tests[k].p_holm}
+                parts.append(Part(class_name, metric=name, predictions=model, **of, **numbers))
     return parts
 
 
@@ -669,33 +640,30 @@ def _groups(
             if not count:
                 continue
             part = one.part(np.flatnonzero(mask))
-            for name, found in scoring.estimates(several, part).items():
-                numbers = *found[:3], _num_clusters(part), *found[4:]
-                parts.append(Part(group, count, name, model, *numbers))
-    parts = _adjusted(parts, [(part.metric, part.predictions) for part in parts])
-    none: dict[str, Any] = {"p_value": None, "p_holm": None}
-    return [
-        dataclasses.replace(part, **none) if part.predictions in scoring.unsettled else part
-        for part in parts
-    ]
+            of: dict[str, Any] = {
+                "examples": count,
+                "clusters": _num_clusters(part),
+                "predictions": model,
+            }
+            parts += [
+                Part(group, metric=label, **of, **numbers)
+                for label, numbers in scoring.estimates(several, model, part).items()
+            ]
+    return _adjusted(parts, operator.attrgetter("metric", "predictions"))
 
 
 def _ordinal(scoring: Scoring) -> list[Part]:
     """Estimate the ranked probability score of the rows whose options have an order."""
-    rows = np.flatnonzero(False if scoring.first.ordinal is None else scoring.first.ordinal)
-    if not len(rows):
+    mask, name = scoring.first.ordinal, "ranked_probability_score"
+    if mask is None or not np.any(mask):
         return []
-    parts = {}
+    models = {}
     for model, one in scoring.models.items():
-        logits = np.asarray(one.logits)[rows]
-        most = int(np.max(np.sum(logits > -np.inf, axis=1)))  # of K in 1 / (K - 1)
-        rest = (
-            None if each is None else np.asarray(each)[rows]
-            for each in (one.labels, one.weights, one.clusters)
-        )
-        parts[model] = _evaluation(logits[:, :most], *rest)
-    several = {"ranked_probability_score": metrics_package.named("ranked_probability_score")}
-    return _groups(scoring, several, parts, {"ordinal=yes": np.full(len(rows), True)})
+        part = one.part(np.flatnonzero(mask))
+        logits = np.asarray(part.logits)
+        most = int(np.max(np.sum(logits[mask] > -np.inf, axis=1)))  # of K in 1 / (K - 1)
+        models[model] = _evaluation(logits[:, :most], part.labels, part.weights, part.clusters)
+    return _groups(scoring, {name: metrics_package.named(name)}, models, {"ordinal=yes": mask})
 
 
 def _on_bootstrap(scoring: Scoring, rows: Sequence[Row], classes: Sequence[Part]) -> list[str]:
@@ -740,8 +708,8 @@ def convention_of(metric: Metric[..., Any]) -> str:
 
 
 def chosen_metrics(
-    metrics: Sequence[str | Metric[..., Any]] | Metrics, num_bins: int
-) -> dict[str, Metric[..., Any]]:
+    metrics: Sequence[str | Metric[..., Any]] | Mapping[str, Metric[..., Any]], num_bins: int
+) -> Metrics:
     """Return metrics by name, and set `num_bins` for metrics given by name with this option."""
     if isinstance(metrics, Mapping):
         return dict(metrics)
@@ -757,29 +725,18 @@ def chosen_metrics(
 
 
 def _of_rows(several: Metrics, costs: Any, abstain_cost: float | None) -> Metrics:
-    """Check that each metric is a number of one set, and add the costs of decisions, if any."""
-    for label, metric in several.items():
-        if metric.name in SEVERAL_NUMBERS:
-            raise no_row(label)
-        if metric.name in OF_TWO_SETS:
-            raise TypeError(
-                f"score: {label} compares two data sets: call report.out_of_distribution, or"
-                " experiments.evaluate --ood."
-            )
+    """Check that each metric is of one set, and add the costs of decisions, if any."""
+    if of_two_sets := {metric.name for metric in several.values()} & {*OF_TWO_SETS}:
+        raise TypeError(
+            f"score: {of_two_sets.pop()} compares two data sets: call report.out_of_distribution,"
+            " or experiments.evaluate --ood."
+        )
     if costs is None and abstain_cost is None:
         return several
     given = None if costs is None else np.asarray(as_array(costs))
     options: dict[str, Any] = {"abstain_cost": abstain_cost, "costs": given}
     names = ("expected_cost", "stated_cost")
     return {**several, **{name: metrics_package.named(name, **options) for name in names}}
-
-
-def no_row(name: str) -> TypeError:
-    """Return the error for a metric that is more than one number."""
-    return TypeError(
-        f"score: a row of the report is one number, and {name} is more: per_class adds a table of"
-        " the classes, and inference.estimates takes any metric."
-    )
 
 
 def _num_clusters(one: Evaluation, rows: np.ndarray | None = None) -> int | None:
