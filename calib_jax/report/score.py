@@ -654,16 +654,17 @@ def _groups(
 
 def _ordinal(scoring: Scoring) -> list[Part]:
     """Estimate the ranked probability score of the rows whose options have an order."""
-    mask, name = scoring.first.ordinal, "ranked_probability_score"
-    if mask is None or not np.any(mask):
+    rows = np.flatnonzero(False if scoring.first.ordinal is None else scoring.first.ordinal)
+    if not len(rows):
         return []
-    models = {}
+    models, name = {}, "ranked_probability_score"
     for model, one in scoring.models.items():
-        part = one.part(np.flatnonzero(mask))
+        part = one.part(rows)
         logits = np.asarray(part.logits)
-        most = int(np.max(np.sum(logits[mask] > -np.inf, axis=1)))  # of K in 1 / (K - 1)
+        most = int(np.max(np.sum(logits > -np.inf, axis=1)))  # of K in 1 / (K - 1)
         models[model] = _evaluation(logits[:, :most], part.labels, part.weights, part.clusters)
-    return _groups(scoring, {name: metrics_package.named(name)}, models, {"ordinal=yes": mask})
+    everyone = {"ordinal=yes": np.full(len(part.labels), True)}
+    return _groups(scoring, {name: metrics_package.named(name)}, models, everyone)
 
 
 def _on_bootstrap(scoring: Scoring, rows: Sequence[Row], classes: Sequence[Part]) -> list[str]:
