@@ -396,7 +396,8 @@ def _evaluate(
         if not of_scores:
             one = Evaluation(values, labels, weights, clusters=ids, name=record.file or "score")
             scoring.models[model] = one
-            weights, ids = one.weights, one.clusters
+            # Not those of the evaluation: scaling weights a second time changes their last bit.
+            weights, ids = None if weights is None else jnp.ravel(weights), one.clusters
             values, labels = (one.logits, one.labels) if record.of_classes else (values, None)
         if record.of_classes:
             used, names = record.floor(floor), _distinct(record.class_names, values.shape[-1])
