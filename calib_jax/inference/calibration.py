@@ -50,9 +50,8 @@ from calib_jax.inference.gaps import SLACK, hits_in_chunks, memberships, p_of_dr
 from calib_jax.inference.noise_bound import BOUNDED, noise_bound
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.inference.squared_error import Binned, binned, debiased, debiased_in_clusters
-from calib_jax.metrics.bins import ece
+from calib_jax.metrics.bins import classwise_ece, ece
 from calib_jax.metrics.contract import Predictions, named
-from calib_jax.metrics.reliability import classwise_ece
 
 
 class CalibrationTest(NamedTuple):

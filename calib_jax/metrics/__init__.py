@@ -31,12 +31,15 @@ from calib_jax.metrics.bins import adaptive_ece as adaptive_ece
 from calib_jax.metrics.bins import adaptive_mce as adaptive_mce
 from calib_jax.metrics.bins import average_calibration_error as average_calibration_error
 from calib_jax.metrics.bins import brier_decomposition as brier_decomposition
+from calib_jax.metrics.bins import classwise_ece as classwise_ece
 from calib_jax.metrics.bins import debiased_rms_calibration_error as debiased_rms_calibration_error
 from calib_jax.metrics.bins import ece as ece
 from calib_jax.metrics.bins import mce as mce
 from calib_jax.metrics.bins import mmce_script as mmce_script
 from calib_jax.metrics.bins import overconfidence as overconfidence
+from calib_jax.metrics.bins import per_class_ece as per_class_ece
 from calib_jax.metrics.bins import rms_calibration_error as rms_calibration_error
+from calib_jax.metrics.bins import sce as sce
 from calib_jax.metrics.bins import underconfidence as underconfidence
 from calib_jax.metrics.confusion import confusion_counts as confusion_counts
 from calib_jax.metrics.confusion import frequency_weighted_iou as frequency_weighted_iou
@@ -70,11 +73,8 @@ from calib_jax.metrics.refinement import refinement_brier as refinement_brier
 from calib_jax.metrics.refinement import refinement_nll as refinement_nll
 from calib_jax.metrics.reliability import Reliability as Reliability
 from calib_jax.metrics.reliability import adaptive_reliability as adaptive_reliability
-from calib_jax.metrics.reliability import classwise_ece as classwise_ece
 from calib_jax.metrics.reliability import classwise_reliability as classwise_reliability
-from calib_jax.metrics.reliability import per_class_ece as per_class_ece
 from calib_jax.metrics.reliability import reliability as reliability
-from calib_jax.metrics.reliability import sce as sce
 from calib_jax.metrics.selective import augrc as augrc
 from calib_jax.metrics.selective import aurc as aurc
 from calib_jax.metrics.selective import confidence_auroc as confidence_auroc

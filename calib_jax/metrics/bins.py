@@ -1,4 +1,4 @@
-r"""Calibration errors of the prediction's confidence, over bins of equal width or equal mass.
+r"""Calibration errors over bins: of the prediction's confidence, or of every class's probability.
 
 Bins of equal width are (lo, hi], the first also closed on the left, compared in float32. All
 metrics here are functions of three sums per bin, written as the number of examples $n_b$, the mean
@@ -27,7 +27,7 @@ from calib_jax.core.binning import (
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar, Vector
 from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
-from calib_jax.metrics.terms import Columns, Kept, Ranked, ratio
+from calib_jax.metrics.terms import ClassGaps, Columns, Kept, Ranked, ratio
 
 
 def confidence_bins(
@@ -432,3 +432,93 @@ def adaptive_debiased_rms_calibration_error(
       Kumar, Liang and Ma, Verified uncertainty calibration, NeurIPS 2019.
     """
     return _debiased_rms(equal_mass(ranked, num_bins, binning)[0])
+
+
+# --------------------------------------------------------------------------------------------
+# Every class, not only the predicted one.
+
+
+def class_gaps(
+    predictions: Predictions,
+    *,
+    num_bins: int = 15,
+    zero_counts: bool = True,
+    excluded_class: int | None = None,
+) -> ClassGaps:
+    """Sum probability minus occurrence per class and bin.
+
+    Args:
+      predictions: view of the logits and labels.
+      num_bins: number of bins (lo, hi] of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0 without renormalising.
+    """
+    checks.num_bins(num_bins)
+    view = predictions.without(excluded_class)
+    return ClassGaps(view.p, view.labels, num_bins, zero_counts)
+
+
+def _classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
+    checks.one_of("classes", classes, ("all", "released"))
+    errors = jnp.sum(jnp.abs(sums["gap"]), axis=-1)
+    index = jnp.arange(len(errors))
+    last = jnp.max(jnp.where(sums["weight"] > 0, index, -1))
+    included = index <= (len(errors) if classes == "all" else last)
+    total = jnp.sum(jnp.where(included, errors, 0)) / jnp.sum(included, dtype=errors.dtype)
+    return ratio(total, jnp.sum(sums["weight"]))
+
+
+@metric(class_gaps, _classwise_ece, biased=True)
+def classwise_ece(
+    logits: Logits,
+    labels: Labels = None,
+    weights: Weights = None,
+    *,
+    classes: str = "all",
+    num_bins: int = 15,
+    zero_counts: bool = True,
+    excluded_class: int | None = None,
+) -> Scalar:
+    r"""Compute the classwise ECE, also called static calibration error (SCE).
+
+    $$\frac1K \sum_k \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
+
+    Args:
+      classes: "all" averages over all K classes; "released" averages over the first
+        max(label) + 1 classes, as the released code does: fewer than K if the last classes have no
+        examples.
+      num_bins: number of bins of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+
+    References:
+      Nixon et al., Measuring calibration in deep learning, 2019.
+      Kull et al., Beyond temperature scaling, NeurIPS 2019.
+    """
+
+
+sce = classwise_ece  # the name in Nixon et al. and in the text experiments' released code
+
+
+@classwise_ece.variant(biased=True)
+def per_class_ece(sums: Sums, *, classes: str = "all") -> Float[Array, " classes"]:
+    r"""Compute the ECE of each class's probability against its occurrence.
+
+    $$\mathrm{ECE}_k = \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
+
+    The sum is over all examples, whatever their class; $\bar o_{kb}$ is the share of class k among
+    the examples whose $p_k$ lies in bin b.
+
+    Args:
+      classes: "all", or "released" for NaN in the classes above the largest label.
+      num_bins: number of bins of equal width.
+      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
+        code it falls into no bin.
+      excluded_class: a class whose probability is set to 0, so that it is never predicted.
+    """
+    checks.one_of("classes", classes, ("all", "released"))
+    errors = ratio(jnp.sum(jnp.abs(sums["gap"]), axis=-1), jnp.sum(sums["weight"]))
+    labelled = jnp.cumsum(sums["weight"][::-1])[::-1] > 0
+    return errors if classes == "all" else jnp.where(labelled, errors, jnp.nan)

@@ -1,4 +1,4 @@
-r"""Reliability curves, and calibration errors of the probabilities of all classes."""
+r"""Reliability curves: confidence and accuracy per bin, of the prediction or of every class."""
 
 import statistics
 from typing import NamedTuple
@@ -10,10 +10,10 @@ from jaxtyping import Float
 from calib_jax.core import checks
 from calib_jax.core.binning import BinSums, bin_index, uniform_edges
 from calib_jax.core.statistics import Sums
-from calib_jax.core.types import Array, Scalar
+from calib_jax.core.types import Array
 from calib_jax.metrics.bins import adaptive_ece, bin_sums, confidence_bins, equal_mass
 from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
-from calib_jax.metrics.terms import ClassGaps, Columns, Ranked, ratio
+from calib_jax.metrics.terms import Columns, Ranked, ratio
 
 
 class Reliability(NamedTuple):
@@ -146,89 +146,3 @@ def classwise_reliability(
     Args:
       num_bins: number of bins of equal width.
     """
-
-
-def class_gaps(
-    predictions: Predictions,
-    *,
-    num_bins: int = 15,
-    zero_counts: bool = True,
-    excluded_class: int | None = None,
-) -> ClassGaps:
-    """Sum probability minus occurrence per class and bin.
-
-    Args:
-      predictions: view of the logits and labels.
-      num_bins: number of bins (lo, hi] of equal width.
-      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
-        code it falls into no bin.
-      excluded_class: a class whose probability is set to 0 without renormalising.
-    """
-    checks.num_bins(num_bins)
-    view = predictions.without(excluded_class)
-    return ClassGaps(view.p, view.labels, num_bins, zero_counts)
-
-
-def _classwise_ece(sums: Sums, *, classes: str = "all") -> Scalar:
-    checks.one_of("classes", classes, ("all", "released"))
-    errors = jnp.sum(jnp.abs(sums["gap"]), axis=-1)
-    index = jnp.arange(len(errors))
-    last = jnp.max(jnp.where(sums["weight"] > 0, index, -1))
-    included = index <= (len(errors) if classes == "all" else last)
-    total = jnp.sum(jnp.where(included, errors, 0)) / jnp.sum(included, dtype=errors.dtype)
-    return ratio(total, jnp.sum(sums["weight"]))
-
-
-@metric(class_gaps, _classwise_ece, biased=True)
-def classwise_ece(
-    logits: Logits,
-    labels: Labels = None,
-    weights: Weights = None,
-    *,
-    classes: str = "all",
-    num_bins: int = 15,
-    zero_counts: bool = True,
-    excluded_class: int | None = None,
-) -> Scalar:
-    r"""Compute the classwise ECE, also called static calibration error (SCE).
-
-    $$\frac1K \sum_k \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
-
-    Args:
-      classes: "all" averages over all K classes; "released" averages over the first
-        max(label) + 1 classes, as the released code does: fewer than K if the last classes have no
-        examples.
-      num_bins: number of bins of equal width.
-      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
-        code it falls into no bin.
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
-
-    References:
-      Nixon et al., Measuring calibration in deep learning, 2019.
-      Kull et al., Beyond temperature scaling, NeurIPS 2019.
-    """
-
-
-sce = classwise_ece  # the name in Nixon et al. and in the text experiments' released code
-
-
-@classwise_ece.variant(biased=True)
-def per_class_ece(sums: Sums, *, classes: str = "all") -> Float[Array, " classes"]:
-    r"""Compute the ECE of each class's probability against its occurrence.
-
-    $$\mathrm{ECE}_k = \sum_b \frac{n_{kb}}{n} |\bar p_{kb} - \bar o_{kb}|$$
-
-    The sum is over all examples, whatever their class; $\bar o_{kb}$ is the share of class k among
-    the examples whose $p_k$ lies in bin b.
-
-    Args:
-      classes: "all", or "released" for NaN in the classes above the largest label.
-      num_bins: number of bins of equal width.
-      zero_counts: whether a probability of exactly 0 falls into the first bin; in the released
-        code it falls into no bin.
-      excluded_class: a class whose probability is set to 0, so that it is never predicted.
-    """
-    checks.one_of("classes", classes, ("all", "released"))
-    errors = ratio(jnp.sum(jnp.abs(sums["gap"]), axis=-1), jnp.sum(sums["weight"]))
-    labelled = jnp.cumsum(sums["weight"][::-1])[::-1] > 0
-    return errors if classes == "all" else jnp.where(labelled, errors, jnp.nan)

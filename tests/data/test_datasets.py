@@ -12,7 +12,7 @@ import scipy.stats
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory, Source, wrong_label
-from calib_jax.data.splits import some_of_each
+from calib_jax.data.dataset import some_of_each
 from tests.options import assert_recorded
 
 PARTS = ("train", "validation", "test")

@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from calib_jax import data
-from calib_jax.data import splits
 from calib_jax.data.sets.newsgroups import GROUPS, body, papers_parts
 from tests.data import tiny
 
@@ -75,7 +74,7 @@ def test_vectors_are_read_by_part(folder):
 
 def test_the_split_is_the_released_one():
     # Recorded from the released loader, with a checksum of the whole order.
-    order = splits.shuffled(19_997).astype("<i8")
+    order = data.shuffled(19_997).astype("<i8")
     assert hashlib.sha256(order.tobytes()).hexdigest() == (
         "7812769706f82b594c345ebcc7b338ee6f93443ef85ca295d5929af8ed54f3bd"
     )

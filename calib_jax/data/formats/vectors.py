@@ -15,9 +15,8 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, register
+from calib_jax.data.dataset import About, Dataset, register, shuffled, with_label_noise
 from calib_jax.data.formats import files
-from calib_jax.data.splits import shuffled, with_label_noise
 
 PARTS = ("train", "validation", "test")
 RECORD = "record.json"

@@ -9,8 +9,15 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data import splits
-from calib_jax.data.dataset import About, Augment, Dataset, Download, register
+from calib_jax.data.dataset import (
+    About,
+    Augment,
+    Dataset,
+    Download,
+    long_tailed,
+    register,
+    split_in_two,
+)
 from calib_jax.data.formats import files, tfds
 from calib_jax.data.images import image_sets
 from calib_jax.data.images.image_sets import Images, Statistics, checked_labels
@@ -227,10 +234,10 @@ def papers_images(
         )
     if test_by is not None:
         test = image_sets.as_if_normalized(test, by=test_by, prepared_by=image_sets.CIFAR10)
-    index = splits.split_in_two(name, len(train.labels), validation=validation, seed=seed)
+    index = split_in_two(name, len(train.labels), validation=validation, seed=seed)
     training = image_sets.first(index.train, training_size)
     if imbalance is not None:
-        kept = splits.long_tailed(train.labels[training], len(class_names), factor=imbalance)
+        kept = long_tailed(train.labels[training], len(class_names), factor=imbalance)
         training = training[kept]
     order = "on another order of the images than theirs, so that it picks others"
     if tuple(train.labels[: len(first_labels)]) == first_labels:

@@ -10,10 +10,8 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.examples import InMemory
-from calib_jax.core.files import reading
 from calib_jax.core.types import Array
-from calib_jax.data.dataset import About, Dataset, register
-from calib_jax.data.splits import with_label_noise
+from calib_jax.data.dataset import About, Dataset, register, with_label_noise
 
 _BRIGHTEST = 16
 _PARTS = ("train", "validation", "test")
@@ -104,5 +102,5 @@ def _prepare(inputs: Any) -> Array:
 @functools.cache
 def _load() -> tuple[np.ndarray, np.ndarray]:
     path = pathlib.Path(__file__).with_name("digits.npz")
-    with reading.npz(path, "the digits", "install the library anew") as stored:
+    with np.load(path) as stored:
         return stored["images"][..., None], stored["labels"].astype(np.int32)

@@ -17,8 +17,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data import splits
-from calib_jax.data.dataset import About, Dataset, register
+from calib_jax.data.dataset import About, Dataset, register, shuffled, some_of_each
 from calib_jax.data.formats import files
 from calib_jax.data.images.jpeg import Listed, check_sizes, photographs
 
@@ -89,13 +88,13 @@ def imagenet(
     train, val = _train(place / "train", classes), _val(place, classes)
     training, testing = np.arange(len(train.labels)), np.arange(len(val.labels))
     if held_out == "train":
-        validating = splits.some_of_each(
+        validating = some_of_each(
             train.labels, classes, validation_per_class, name="imagenet", seed=seed
         )
         training = np.delete(training, validating)
         rule = f"{validation_per_class} of each class of the training part, drawn with seed {seed}"
     else:
-        order = splits.shuffled(len(testing), seed=seed)
+        order = shuffled(len(testing), seed=seed)
         validating, testing = np.sort(order[: len(order) // 2]), np.sort(order[len(order) // 2 :])
         rule = f"half of the official validation set, drawn with seed {seed}"
     parts = {

@@ -13,10 +13,9 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, register
+from calib_jax.data.dataset import About, Dataset, register, some_of_each
 from calib_jax.data.formats import files
 from calib_jax.data.images.jpeg import Listed, check_sizes, listed, photographs
-from calib_jax.data.splits import some_of_each
 
 _LISTS = ("train2018.json", "val2018.json")
 _KIND, _ADVICE = "a list of iNaturalist", "get it anew"

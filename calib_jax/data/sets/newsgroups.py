@@ -9,9 +9,8 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import About, Dataset, register
+from calib_jax.data.dataset import About, Dataset, register, shuffled, split_in_two
 from calib_jax.data.formats import files
-from calib_jax.data.splits import shuffled, split_in_two
 from calib_jax.data.text.numbered import texts_dataset
 
 GROUPS = (

@@ -6,8 +6,7 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.core.files import reading
-from calib_jax.data import splits
-from calib_jax.data.dataset import About, Dataset, Download, register
+from calib_jax.data.dataset import About, Dataset, Download, register, shuffled
 from calib_jax.data.formats import files
 from calib_jax.data.images.image_files import decode_all, pixels
 from calib_jax.data.images.image_sets import (
@@ -77,7 +76,7 @@ def tiny_imagenet(
     located = files.find("tiny_imagenet", _ABOUT, data_dir)
     classes, others = _classes(located.path)
     train, test = _train(located.path, classes), _test(located.path, classes, others)
-    order = splits.shuffled(len(train.labels), seed=seed)
+    order = shuffled(len(train.labels), seed=seed)
     if split == "papers":
         held = _held_out(train.labels[order], validation_per_class)
         training, validation = order[~held], train.source(order[held])

@@ -10,9 +10,8 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples, InMemory
 from calib_jax.core.files import reading
-from calib_jax.data.dataset import Dataset
+from calib_jax.data.dataset import Dataset, subset
 from calib_jax.data.formats import files
-from calib_jax.data.splits import subset
 from calib_jax.data.text.subwords import BEGIN, END, PADDING, Subwords
 
 DIRECTIONS = ("de-en", "en-de")
