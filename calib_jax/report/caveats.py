@@ -223,13 +223,6 @@ def fewer(counts: Mapping[str, int | None], enough: int, then: str) -> list[str]
     return note(f"Fewer than {enough} {then}", [*few[:_MOST_LISTED], *more])
 
 
-def few_examples(counts: Mapping[str, int], names: Iterable[str]) -> list[str]:
-    """Warn of metrics with a bootstrap interval that depend on very few examples, by name."""
-    of = ", ".join(dict.fromkeys(names))
-    then = f"examples ({{}}): the bootstrap intervals of {of} are too narrow."
-    return fewer(counts, ENOUGH_EXAMPLES, then) if of else []
-
-
 def warnings(report: Report) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
     level, drawn = report.settings["level"], report.settings["resamples"]
@@ -288,32 +281,24 @@ def answers(report: Report) -> list[str]:
 
     Predictions after a calibrator belong to the sentence of their model.
     """
-    called, (first, *others) = shortened(report.models), report.models
+    event, called, (first, *others) = report.event, shortened(report.models), report.models
     lines = []
     for name in report.models:
-        parts = [_reading(report, name, None)]
-        if report.event:
-            parts.insert(0, _reading(report, name, report.event))
-        fits = report.calibrated.items()
+        parts = [_reading(report, name, each) for each in ([event] if event else []) + [None]]
         parts += [
-            _repair(report, column) for column, fit in fits if fit.get("predictions", first) == name
+            _repair(report, column, fit)
+            for column, fit in report.calibrated.items()
+            if fit.get("predictions", first) == name
         ]
         lines.append(f"{called[name]}: " * (name != GIVEN) + " ".join(filter(None, parts)))
+    of_event = [event.of(metric) for metric in ("signed_gap", *ERRORS)] if event else []
     for name in others:
         changes = {c.metric: c for c in report.changes if (c.before, c.after) == (first, name)}
-        of_event = [report.event.of("signed_gap")] if report.event else []
-        found: list[str] = []
-        for metrics in (of_event, RISKS, [_first_reading(report, metric) for metric in ERRORS]):
-            found += [_difference(report, changes[m]) for m in metrics if m in changes][:1]
-        if found:
-            lines.append(f"{called[name]} against {called[first]}: {'; '.join(found)}.")
+        asked = (of_event[:1], RISKS, [*of_event[1:], *ERRORS])
+        found = [[changes[metric] for metric in metrics if metric in changes] for metrics in asked]
+        if differences := "; ".join(_difference(report, each[0]) for each in found if each):
+            lines.append(f"{called[name]} against {called[first]}: {differences}.")
     return lines
-
-
-def _first_reading(report: Report, metric: str) -> str:
-    """Return the name of a metric as the report reads it first: of the event of two classes."""
-    of_event = metric if report.event is None else report.event.of(metric)
-    return of_event if any(row.metric == of_event for row in report.rows) else metric
 
 
 def _reading(report: Report, name: str, event: Event | None) -> str:
@@ -336,7 +321,7 @@ def _reading(report: Report, name: str, event: Event | None) -> str:
         float(np.nan_to_num(values) @ weight / np.sum(weight))
         for values in (bins.confidence, bins.accuracy)
     )
-    gap = _row(report, "signed_gap", name, event)
+    gap = _first_row(report, ["signed_gap"], name, event)
     # Without errors, or without hits, all resamples repeat the accuracy: their narrow interval
     # of the gap is no evidence of a direction.
     rarer = round(report.settings["examples"] * min(seen, 1 - seen))
@@ -348,33 +333,28 @@ def _reading(report: Report, name: str, event: Event | None) -> str:
     else:
         verdict, sign = (over, 1) if gap.value > 0 else (under, -1)
         verdict += f" by {_points(sign * gap.value)} points{_interval(gap, sign)}"
-    errors = [
-        f"; {report.label(row.metric)} {_points(row.value)} points{_interval(row)}"
-        for row in (_row(report, metric, name, event) for metric in ERRORS)
-        if row
-    ]
-    shares = f"{100 * stated:.1f} % stated, {100 * seen:.1f} % {happens}"
-    return f"{start}{shares}: {verdict}{''.join(errors[:1])}."
+    if error := _first_row(report, ERRORS, name, event):
+        verdict += f"; {report.label(error.metric)} {_points(error.value)} points{_interval(error)}"
+    return f"{start}{100 * stated:.1f} % stated, {100 * seen:.1f} % {happens}: {verdict}."
 
 
-def _row(report: Report, metric: str, predictions: str, event: Event | None) -> Row | None:
-    row = report.row(event.of(metric) if event else metric, predictions)
-    return row if row and math.isfinite(row.value) else None
+def _first_row(
+    report: Report, metrics: Iterable[str], predictions: str, event: Event | None
+) -> Row | None:
+    """Return the row of the first metric with a finite value, in a reading."""
+    rows = (report.row(event.of(each) if event else each, predictions) for each in metrics)
+    return next((row for row in rows if row and math.isfinite(row.value)), None)
 
 
-def _repair(report: Report, calibrated: str) -> str:
+def _repair(report: Report, column: str, fit: Mapping[str, Any]) -> str:
     """Name the calibration error after a calibrator."""
-    fit = report.calibrators[calibrated]
     what = fit["name"]
     if what == "temperature" and "common" not in str(fit["params"]):
-        what += f" {calibration.temperature(fit)}"
-    if calibrated in report.unsettled:
-        return f"The fit of {what} is no optimum ({report.unsettled[calibrated]})."
-    for metric in ERRORS:
-        row = report.row(_first_reading(report, metric), calibrated)
-        if row and math.isfinite(row.value):
-            return f"With {what}, {report.label(row.metric)} is {_points(row.value)} points."
-    return ""
+        what += f" {calibration.temperature(dict(fit))}"
+    if column in report.unsettled:
+        return f"The fit of {what} is no optimum ({report.unsettled[column]})."
+    row = _first_row(report, ERRORS, column, report.event)
+    return f"With {what}, {report.label(row.metric)} is {_points(row.value)} points." if row else ""
 
 
 def _difference(report: Report, change: Change) -> str:
@@ -384,16 +364,12 @@ def _difference(report: Report, change: Change) -> str:
     size = f"{_points(sign * change.value)} points {lower}"
     if change.p_holm is not None:
         size = size if starred(change.p_holm) else "not shown to differ"
-        return f"{metric} {size} (p {_p(report, change)})"
+        least = least_p(change.metric, report.settings["resamples"])
+        return f"{metric} {size} (p {holm_of(change.p_value, change.p_holm, least)})"
     if change.low <= 0 <= change.high:
         between = f"{_points(change.value)}{_interval(change)}"
         return f"{metric} not shown to differ (difference {between})"
     return f"{metric} {size}{_interval(change, sign)}"
-
-
-def _p(report: Report, change: Change) -> str:
-    least = least_p(change.metric, report.settings["resamples"])
-    return holm_of(change.p_value, change.p_holm, least)
 
 
 def _interval(estimate: Row | Change, sign: int = 1) -> str:

@@ -670,29 +670,28 @@ def _ordinal(scoring: Scoring) -> list[Part]:
 
 def _on_bootstrap(scoring: Scoring, rows: Sequence[Row], classes: Sequence[Part]) -> list[str]:
     """Warn of bootstrap intervals of metrics that depend on few examples, or that noise raises."""
-    shown = [row.metric for row in rows if row.interval in ("percentile", "basic")]
-    biased = {label for label, metric in scoring.metrics.items() if metric.biased}
-    raised = [name for name in shown if base_name(name) in biased]
-    by_class = [part for part in classes if part.metric == "per_class_ece"]
-    raised += ["per_class_ece"] * any(np.isfinite(part.low) for part in by_class)
-    shown += PER_CLASS if classes else ()
+    numbers: list[Row | Part] = [*rows, *classes]
+    resampled = [each.metric for each in numbers if each.interval in ("percentile", "basic")]
+    metrics = scoring.metrics | {name: metrics_package.named(name) for name in PER_CLASS}
+    raised = [name for name in resampled if metrics[base_name(name)].biased]
+    notes = caveats.note(caveats.BOOTSTRAPPED, raised)
     one = next(iter(scoring.models.values()))
-    counts = np.bincount(np.asarray(one.labels)[one.present], minlength=len(scoring.class_names))
-    # A metric leaves out classes without examples.
-    named = zip(scoring.class_names, counts, strict=False)
-    of_classes = {f"class {name}": int(count) for name, count in named if count}
-    of_hits: dict[str, int] = {}
+    sizes = np.bincount(np.asarray(one.labels)[one.present], minlength=len(scoring.class_names))
+    hits: dict[str, int] = {}
     for model, each in scoring.models.items():
         logits = np.asarray(each.logits)
         predicted = 1 if is_stated(logits) else np.argmax(logits, axis=-1)
-        hit = np.equal(predicted, each.labels)[each.present]
-        of_hits[f"wrong predictions of {model}"] = int(np.sum(~hit))
-        of_hits[f"right predictions of {model}"] = int(np.sum(hit))
-    return [
-        *caveats.few_examples(of_classes, [name for name in shown if name in caveats.BY_CLASS]),
-        *caveats.few_examples(of_hits, [name for name in shown if name in caveats.BY_CORRECTNESS]),
-        *caveats.note(caveats.BOOTSTRAPPED, raised),
-    ]
+        right = np.equal(predicted, each.labels)[each.present]
+        hits |= {f"wrong predictions of {model}": int(np.sum(~right))}
+        hits |= {f"right predictions of {model}": int(np.sum(right))}
+    named = zip(scoring.class_names, sizes.tolist(), strict=False)
+    # A metric leaves out classes without examples.
+    depend = {caveats.BY_CLASS: {f"class {name}": size for name, size in named if size}}
+    for names, counts in (depend | {caveats.BY_CORRECTNESS: hits}).items():
+        if of := ", ".join(dict.fromkeys(name for name in resampled if name in names)):
+            then = f"examples ({{}}): the bootstrap intervals of {of} are too narrow."
+            notes += caveats.fewer(counts, caveats.ENOUGH_EXAMPLES, then)
+    return notes
 
 
 def convention_of(metric: Metric[..., Any]) -> str:
