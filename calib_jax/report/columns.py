@@ -4,6 +4,8 @@ Columns of classes are numbered (logit_0, logit_1, ...) or named (logit_cat, log
 and dog); the prefix may also be probability_. Labels are numbers, or names of these columns. A
 column `logits` or `probabilities` holds all numbers of a row: a list, or a mapping from options,
 which may differ from row to row. Answers have columns confidence,correct or score,correct.
+
+A column is an array of numbers, or an array of objects: texts, lists and mappings.
 """
 
 from __future__ import annotations
@@ -85,25 +87,25 @@ def _column_name(role: str) -> str:
 
 
 class Columns:
-    """The columns of a file, their roles, and which of them were used.
+    """The columns of a file by name, their roles, and which of them were used.
 
     Attributes:
       how: the file, and how it is read.
       names: the names of the columns or arrays.
-      roles: the place of the column of each role.
+      roles: the name of the column of each role.
     """
 
-    def __init__(self, names: Sequence[str], get: Callable[[int], Any], how: Request) -> None:
+    def __init__(self, names: Iterable[str], get: Callable[[str], Any], how: Request) -> None:
         self.how, self.names, self._get = how, list(names), get
-        self.roles: dict[str, int] = {}
-        self.used: set[int] = set()
-        places: dict[str, list[int]] = {}
-        for place, name in enumerate(names):
-            places.setdefault(role_of(name) or name, []).append(place)
-        for role, several in places.items():
-            own = [place for place in several if _is_own(names[place])] or several
+        self.roles: dict[str, str] = {}
+        self._used: set[str] = set()
+        of_role: dict[str, list[str]] = {}
+        for name in self.names:
+            of_role.setdefault(role_of(name) or name, []).append(name)
+        for role, several in of_role.items():
+            own = [name for name in several if _is_own(name)] or several
             if len(own) > 1 and role:
-                both = " and ".join(repr(shown(names[place])) for place in own[:2])
+                both = " and ".join(repr(shown(name)) for name in own[:2])
                 raise Unreadable(
                     f"{how.path}: {both} may both be the {_column_name(role)}: keep one of them."
                 )
@@ -115,52 +117,46 @@ class Columns:
 
     def _choose(self, role: str, option: str) -> None:
         """Take the column that `clusters` or `per` names as the clusters or the groups."""
-        lower = [name.strip().lower() for name in self.names]
-        place = self.roles.get(role_of(option))
-        place = lower.index(option.lower()) if option.lower() in lower else place
-        if place is not None:
-            if self.roles.get("groups") == place:  # a column has one of both roles
-                del self.roles["groups"]
-            self.roles[role] = place
-        elif option != "options":  # their number is a group that a report makes
+        by_name = {name.strip().lower(): name for name in self.names}
+        name = by_name.get(option.lower()) or self.roles.get(role_of(option))
+        if name is None and option != "options":  # their number is a group that a report makes
             raise Unreadable(f"{self.how.path} has no column or array called {option!r}.")
+        if name is not None:
+            if self.roles.get("groups") == name:  # a column has one of both roles
+                del self.roles["groups"]
+            self.roles[role] = name
 
-    def __contains__(self, role: str) -> bool:
-        return role in self.roles
-
-    def cells(self, column: str | int) -> np.ndarray:
-        """Read a column by its role or place."""
-        place = self.roles[column] if isinstance(column, str) else column
-        self.used.add(place)
-        return np.asarray(self._get(place))
-
-    def texts(self, role: str) -> list[str]:
-        """Read a column as texts; an empty list if there is none."""
-        return texts(self.cells(role)) if role in self else []
+    def cells(self, key: str) -> np.ndarray:
+        """Read a column by its role or its name."""
+        if key in _ROLES and key not in self.roles:
+            raise self.without(_column_name(key))
+        name = self.roles.get(key, key)
+        self._used.add(name)
+        cells = np.asarray(self._get(name))
+        if key in ("labels", "correct") and not cells.size:
+            raise Unreadable(f"{self.how.path} has no examples, only a header.")
+        return cells
 
     def ids(self, role: str) -> np.ndarray | None:
         """Read names as objects, because an array of text pads every cell; keep other arrays."""
-        if role not in self:
+        if role not in self.roles:
             return None
         cells = self.cells(role)
         return objects(texts(cells)).reshape(cells.shape) if cells.dtype == object else cells
 
-    def is_numeric(self, place: int) -> bool:
+    def is_numeric(self, name: str) -> bool:
         """Check whether the first cell of a column is a number; this does not use the column."""
-        first = texts(np.asarray(self._get(place))[:1])
+        first = texts(np.asarray(self._get(name))[:1])
         return bool(first) and not math.isnan(number(first[0]))
 
-    def numbers(self, column: str | int, *, finite: bool = False) -> np.ndarray:
+    def numbers(self, key: str, *, finite: bool = False) -> np.ndarray:
         """Read a column of numbers; of numbers with the sign %, the hundredth part."""
-        cells = self.cells(column)
-        if cells.dtype.kind not in "OU":
-            return np.asarray(cells, np.float64)
-        words = texts(cells)
-        values = np.array([number(word) for word in words])
+        cells, name = self.cells(key), self.roles.get(key, key)
+        words: Any = texts(cells) if cells.dtype.kind in "OU" else cells.ravel()
+        values = np.array(list(map(number, words)) if cells.dtype.kind in "OU" else words, float)
         for place in np.flatnonzero(~np.isfinite(values) if finite else np.isnan(values)):
-            word, row = words[place], place * len(cells) // len(words) + 1
+            word, row = str(words[place]), place * len(cells) // len(words) + 1
             if finite or word.lower() != "nan":
-                name = self.names[self.roles[column] if isinstance(column, str) else column]
                 hint = ": write decimals with a point" if "," in word else ""
                 raise Unreadable(
                     f"column {shown(name)} of {self.how.path} must hold {'finite ' * finite}"
@@ -168,18 +164,24 @@ class Columns:
                 )
         return values.reshape(cells.shape)
 
-    def notes(self) -> tuple[str, ...]:
+    def without(self, name: str = "logit_0") -> Unreadable:
+        """Make an error that names a missing column, and those of all kinds of files."""
+        return Unreadable(
+            f"{self.how.path} has no column {name}; it has {listed(self.names) or 'none'}.\n"
+            "Give columns label, logit_0, logit_1, ... (or probability_0, ...; or label and names"
+            " of classes that are labels), or confidence,correct, or score,correct.\nSeparate"
+            " columns by commas, tabs or semicolons."
+        )
+
+    def notes(self) -> list[str]:
         """Name the columns with near names, and those that were not used."""
         notes = [
-            f"{self.how.path}: read as {_column_name(role)}: {shown(self.names[place])}."
-            for role, place in self.roles.items()
-            if place in self.used and role_of(name := self.names[place]) == role
-            if not _is_own(name)
+            f"{self.how.path}: read as {_column_name(role)}: {shown(name)}."
+            for role, name in self.roles.items()
+            if name in self._used and role_of(name) == role and not _is_own(name)
         ]
-        left = [name for place, name in enumerate(self.names) if place not in self.used]
-        if left := [name for name in left if name not in _SILENT]:
-            notes.append(f"{self.how.path}: columns ignored: {listed(left)}.")
-        return tuple(notes)
+        left = [name for name in self.names if name not in {*self._used, *_SILENT}]
+        return notes + [f"{self.how.path}: columns ignored: {listed(left)}."] * bool(left)
 
 
 def texts(cells: np.ndarray) -> list[str]:
@@ -187,9 +189,8 @@ def texts(cells: np.ndarray) -> list[str]:
     return ["" if cell is None else str(cell).strip() for cell in np.ravel(cells).tolist()]
 
 
-def objects(values: Iterable[Any]) -> np.ndarray:
+def objects(values: Sequence[Any]) -> np.ndarray:
     """Make an array of any objects."""
-    values = list(values)
     array = np.empty(len(values), object)
     array[:] = values
     return array
@@ -208,157 +209,141 @@ def number(word: str) -> float:
     return value / 100 if word.endswith("%") else value
 
 
-def whole(word: str) -> int | None:
-    """Parse a whole number, 3 or 3.0, or true and false as 1 and 0; None for anything else."""
-    value = _WORDS.get(word.lower(), number(word))
-    return int(value) if float(value).is_integer() else None
+def _keys(name: str) -> tuple[Any, ...]:
+    """Return what a name is found by: the name, the name in any case, and what the word means."""
+    folded = name.strip().lower()
+    return name, folded, _WORDS.get(folded)
 
 
-def places_of(names: Sequence[str]) -> dict[Any, int]:
-    """Return the places of classes or options by their names, in any case, and what words mean."""
+def places_of(labels: Iterable[str], names: Iterable[str], size: int, first: int = 0) -> list[int]:
+    """Return which class or option each label means, by name or number; -1 if none.
+
+    >>> places_of(["Dog", "1"], ["cat", "dog"], 2), places_of(["1"], [], 2)
+    ([1, 1], [1])
+    >>> places_of(["true"], ["no", "yes"], 2)
+    [1]
+    """
     places: dict[Any, int] = {}
-    folded = [name.strip().lower() for name in names]
-    for keys in (names, folded, map(_WORDS.get, folded)):
+    for keys in zip(*map(_keys, names), strict=True):  # exact names come first
         for place, key in enumerate(keys):
             if key not in ("", None):
                 places.setdefault(key, place)
-    return places
+    found = []
+    for label in labels:
+        keys = _keys(label)
+        value = float((number(label) if keys[-1] is None else keys[-1]) - first)
+        by_number = int(value) if 0 <= value < size and value.is_integer() else -1
+        found.append(next((places[key] for key in keys if key in places), by_number))
+    return found
 
 
-def place_of(label: str, places: Mapping[Any, int], size: int, first_label: int = 0) -> int:
-    """Return which of several classes or options a label means, by name or number; -1 if none.
-
-    >>> place_of("Dog", {"cat": 0, "dog": 1}, 2), place_of("1", {}, 2)
-    (1, 1)
-    >>> place_of("true", places_of(["no", "yes"]), 2)
-    1
-    """
-    word = label.lower()
-    for key in (label, word, _WORDS.get(word)):
-        if key in places:
-            return places[key]
-    value = whole(label)
-    return value - first_label if value is not None and 0 <= value - first_label < size else -1
-
-
-def interpreted(names: Sequence[str], get: Callable[[int], Any], how: Request) -> list[Predictions]:
+def interpreted(
+    names: Iterable[str], get: Callable[[str], Any], how: Request, notes: Sequence[str] = ()
+) -> list[Predictions]:
     """Make the predictions of each model from named columns.
 
     Args:
       names: the names of the columns or arrays.
-      get: returns a column or array by its place.
+      get: returns a column or array by its name.
       how: the file, and how it is read.
+      notes: sentences on how the file became columns.
     """
     columns = Columns(names, get, how)
-    prefixed = any("_" in name and _PREFIXED.fullmatch(name) for name in names)
-    value = "scores" if "scores" in columns and "confidences" not in columns else "confidences"
-    stated = [role for role in (value, "correct") if role in columns]
-    stated_alone = stated not in ([], ["scores"]) and "labels" not in columns
-    if not prefixed and ("logits" in columns or "probabilities" in columns):
+    roles = columns.roles.keys()
+    prefixed = any("_" in name and _PREFIXED.fullmatch(name) for name in columns.names)
+    value = "scores" if "scores" in roles and "confidences" not in roles else "confidences"
+    stated = roles & {"confidences", "correct"} and "labels" not in roles
+    if not prefixed and roles & {"logits", "probabilities"}:
         made = _of_numbers(columns)
-    elif not prefixed and (len(stated) == 2 or stated_alone):
-        made = _of_answers(columns, value)
+    elif not prefixed and (stated or roles >= {value, "correct"}):
+        correct, numbers = columns.cells("correct"), columns.numbers(value, finite=True)
+        made = Predictions(numbers, correct, kind=value.removesuffix("s"))
     else:
         made = _of_classes(columns, prefixed)
-    weights = columns.numbers("weights") if "weights" in columns else None
+    weights = columns.numbers("weights") if "weights" in roles else None
     beside: dict[str, Any] = {role: columns.ids(role) for role in _BESIDE[1:]}
     made = _checked(made._replace(weights=weights, **beside), how)
     if made.ordinal is not None:
         groups = {how.per or "group": made.groups, "type": columns.ids("types")}
         groups["options"] = np.sum(~np.isnan(made.logits), axis=-1)
         made = made._replace(groups={k: each for k, each in groups.items() if each is not None})
-    models = objects(columns.texts("models"))
-    made = made._replace(notes=(*columns.notes(), *made.notes))
-    parts = [made.rows(models == name)._replace(model=name) for name in dict.fromkeys(models)]
-    return [_in_fractions(part, how) for part in parts or [made]]
-
-
-def _of_answers(columns: Columns, role: str) -> Predictions:
-    """Read stated confidences, or scores, and whether the answers are right."""
-    _require(columns, role, "correct")
-    kind = "score" if role == "scores" else "confidence"
-    return Predictions(columns.numbers(role, finite=True), columns.cells("correct"), kind=kind)
+    models = columns.ids("models")
+    made = made._replace(notes=(*notes, *columns.notes(), *made.notes))
+    if models is None:
+        return [_in_fractions(made, how)]
+    parts = [made.rows(models == name)._replace(model=str(name)) for name in dict.fromkeys(models)]
+    return [_in_fractions(part, how) for part in parts]
 
 
 def _of_numbers(columns: Columns) -> Predictions:
     """Read a column or array that holds all numbers of a row, or the number of class 1."""
-    _require(columns, "labels")
-    other = columns.how.probabilities or "logits" not in columns
-    role = "probabilities" if other and "probabilities" in columns else "logits"
-    kind = "probabilities" if other else "logits"
+    how, roles, labels = columns.how, columns.roles, columns.cells("labels")
+    kind = "probabilities" if how.probabilities or "logits" not in roles else "logits"
+    role = kind if kind in roles else "logits"
     cells = columns.cells(role)
     is_one = isinstance(next(cells.flat, 0), str | int | float)
-    if "options" in columns or (cells.dtype == object and not is_one):
+    if "options" in roles or (cells.dtype == object and not is_one):
         return _of_options(columns, cells.tolist(), kind)
     # Probabilities may be whole numbers, such as percent.
     is_read = kind == "probabilities" or cells.dtype == object
-    numbers, labels = columns.numbers(role) if is_read else cells, columns.cells("labels")
-    names = columns.cells("class_names") if "class_names" in columns else np.array([])
+    numbers = columns.numbers(role) if is_read else cells
+    names = columns.cells("class_names") if "class_names" in roles else np.array([])
     if names.ndim == 2 and np.all(names == names[0]):
         names = names[0]  # a table repeats the list in every row
     if labels.dtype.kind in "OU" and len({*names.flat}) < names.size:
-        path = columns.how.path
-        raise Unreadable(f"{path} has labels that are names, and two classes of one name.")
+        raise Unreadable(f"{how.path} has labels that are names, and two classes of one name.")
     return Predictions(numbers, labels, class_names=tuple(texts(names)), kind=kind)
 
 
 def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Predictions:
     """Read rows with options of their own: absent options of a row are NaN."""
-    how, labels = columns.how, columns.texts("labels")
-    named = columns.cells("options").tolist() if "options" in columns else [None] * len(cells)
-    rows: list[dict[str, float]] = []
-    right: list[int] = []
-    for cell, names, label in zip(cells, named, labels, strict=True):
-        if isinstance(cell, Mapping):
-            present = {str(name): value for name, value in cell.items() if value is not None}
-            names, cell = list(present), list(present.values())
-        numbers = [number(str(value)) for value in cell] if isinstance(cell, list) else []
-        names = list(map(str, range(len(numbers)) if names is None else names))
-        rows.append(dict(zip(names, numbers, strict=False)))
-        places = {label: names.index(label)} if label in names else places_of(names)
-        right.append(place_of(label, places, len(names), how.first_label))
-        where = f"row {len(rows):,} of {how.path} has"
-        if not 2 <= len(names) == len(rows[-1]) == len(numbers) or any(map(math.isnan, numbers)):
+    how, words = columns.how, texts(columns.cells("labels"))
+    named = columns.cells("options").tolist() if "options" in columns.roles else [None] * len(cells)
+    rows, right = list[dict[str, float]](), list[int]()
+    for cell, names, label in zip(cells, named, words, strict=True):
+        given = cell if isinstance(cell, Mapping) else {}
+        if isinstance(cell, list):
+            names = [*map(str, range(len(cell)) if names is None else names)]
+            given = dict(zip(names, map(str, cell), strict=True)) if len(names) == len(cell) else {}
+        row = {str(k): number(str(each)) for k, each in given.items() if each is not None}
+        rows.append(row)
+        exact = [list(row).index(label)] if label in row else []
+        right += exact or places_of([label], row, len(row), how.first_label)
+        if right[-1] < 0 or len(row) < 2 or any(map(math.isnan, row.values())):
             raise Unreadable(
-                f"{where} {kind} '{shown(str(cell))}': give two numbers or more, as a list or as a"
-                " mapping from options."
-            )
-        if right[-1] < 0:
-            raise Unreadable(
-                f"{where} the label '{shown(label)}', which is none of its options:"
-                f" {listed(names, 5)}."
+                f"row {len(rows):,} of {how.path} has {kind} '{shown(str(cell))}' and the label"
+                f" '{shown(label)}': give two numbers or more, as a list or as a mapping from"
+                f" options, and one of its options: {listed(list(row), 5) or 'none'}."
             )
     first, fewest, most = list(rows[0]), min(map(len, rows)), max(map(len, rows))
     if all(row.keys() == rows[0].keys() for row in rows):  # these are classes, in any order
         matrix = np.array([[row[name] for name in first] for row in rows])
-        found = [first.index(list(row)[place]) for row, place in zip(rows, right, strict=True)]
+        places = [first.index(list(row)[k]) for row, k in zip(rows, right, strict=True)]
         note = f"{how.path}: the classes are {_numbered(first, 0)}."
-        counted = np.array(found) + how.first_label
-        return Predictions(matrix, counted, class_names=tuple(first), kind=kind, notes=(note,))
+        labels = np.array(places) + how.first_label
+        return Predictions(matrix, labels, class_names=tuple(first), kind=kind, notes=(note,))
     matrix = np.array([[*row.values(), *[np.nan] * (most - len(row))] for row in rows])
-    types = [text.lower() for text in columns.texts("types")] or [""] * len(rows)
+    types = texts(columns.cells("types")) if "types" in columns.roles else [""] * len(rows)
+    ordinal = np.isin([text.lower() for text in types], _ORDINAL)
     note = f"{how.path}: rows of {fewest} to {most} options of their own."
-    ordinal = np.isin(types, _ORDINAL)
     return Predictions(matrix, np.array(right), kind=kind, notes=(note,), ordinal=ordinal)
 
 
 def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
     """Read a column for each class."""
-    how = columns.how
-    _require(columns, "labels")
-    places, names, kind = _class_columns(columns)
-    scores = np.stack([columns.numbers(place) for place in places], axis=-1)
-    notes = list[str]()
+    how, labels, notes = columns.how, columns.cells("labels"), list[str]()
+    chosen, names, kind = _class_columns(columns)
+    scores = np.stack([columns.numbers(name) for name in chosen], axis=-1)
     if names and not prefixed:
-        words = columns.texts("labels")
-        weights = columns.numbers("weights") if "weights" in columns else np.ones(len(words))
-        used = {word for word, weight in zip(words, weights, strict=True) if weight > 0}
-        if not used <= {*names} and all(whole(word) is not None for word in used):
-            raise _without(columns)
+        weighted = "weights" in columns.roles
+        used = {*texts(labels[columns.numbers("weights") > 0] if weighted else labels)}
+        named = used <= {*names}
+        if not named and min(places_of(used, (), 1 << 62)) >= 0:  # all are numbers
+            raise columns.without()
         left = [name for name in names if name not in used]
         # Probabilities of all columns that sum to 1 are those of classes.
         of_all = kind == "probabilities" and np.all(np.abs(scores.sum(axis=1) - 1) < 0.05)
-        if left and len(used) > 1 and used <= {*names} and not of_all:
+        if named and left and len(used) > 1 and not of_all:
             scores = scores[:, [name in used for name in names]]
             names = [name for name in names if name in used]
             notes.append(
@@ -369,70 +354,47 @@ def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
         only = len(names) == 1
         what = "the only column is that of the class" if only else "the classes are"
         notes.insert(0, f"{how.path}: {what} {_numbered(names, how.first_label + only)}.")
-    labels = columns.cells("labels")
     return Predictions(scores, labels, class_names=tuple(names), kind=kind, notes=tuple(notes))
 
 
-def _class_columns(columns: Columns) -> tuple[list[int], list[str], str]:
+def _class_columns(columns: Columns) -> tuple[list[str], list[str], str]:
     """Find the columns of the classes by their names.
 
     Returns:
-      their places; their names, none if they are numbered; and the kind of their numbers.
+      their names; the names of the classes, none if they are numbered; and the kind of the numbers.
     """
-    how, names = columns.how, columns.names
+    how, first = columns.how, columns.how.first_label
     taken = {columns.roles.get(role) for role in ("labels", "models", *_BESIDE)}
-    free = [place for place in range(len(names)) if place not in taken]
-    of_kind: dict[str, dict[int, str]] = {"logits": {}, "probabilities": {}}
-    for place in free:
-        if match := _PREFIXED.fullmatch(names[place]):
+    free = [name for name in columns.names if name not in taken]
+    of_kind: dict[str, dict[str, str]] = {"logits": {}, "probabilities": {}}
+    for name in free:
+        if match := _PREFIXED.fullmatch(name):
             # A column without a number is the only column, for class 1.
-            called = str(how.first_label + 1) if match[2] is None else match[2]
-            of_kind["logits" if match[1].lower() == "logit" else "probabilities"][place] = called
+            kind = "logits" if match[1].lower() == "logit" else "probabilities"
+            of_kind[kind][name] = str(first + 1) if match[2] is None else match[2]
     other = how.probabilities or (of_kind["probabilities"] and not of_kind["logits"])
     kind = "probabilities" if other else "logits"
-    free = [place for place in free if names[place].lower() not in _INDEX_NAMES]
-    chosen = (
-        of_kind[kind]
-        or of_kind["logits"]
-        or {place: names[place] for place in free if names[place].isdecimal()}
-        or {place: names[place] for place in free if columns.is_numeric(place)}
-    )
+    free = [name for name in free if name.lower() not in _INDEX_NAMES]
+    chosen = of_kind[kind] or of_kind["logits"]
+    chosen = chosen or {name: name for name in free if name.isdecimal()}
+    chosen = chosen or {name: name for name in free if columns.is_numeric(name)}
     if not chosen:
-        raise _without(columns)
-    if all(math.isnan(number(called)) for called in chosen.values()):
+        raise columns.without()
+    numbers = {name: number(called) for name, called in chosen.items()}
+    if all(map(math.isnan, numbers.values())):
         return list(chosen), list(chosen.values()), kind
-    first, order = how.first_label, sorted(chosen, key=lambda place: number(chosen[place]))
-    found = [number(chosen[place]) for place in order]
-    starts = (0, first) if len(found) > 1 else (first + 1, first + (kind == "probabilities"))
-    if found not in [list(range(start, start + len(found))) for start in starts]:
+    order = sorted(chosen, key=numbers.__getitem__)
+    starts = (0, first) if len(chosen) > 1 else (first + 1, first + (kind == "probabilities"))
+    if sorted(numbers.values()) not in [[*range(k, k + len(order))] for k in starts]:
         raise Unreadable(
-            f"{how.path} has the columns {listed([names[place] for place in chosen], 5)}: number"
-            " all classes from 0, or from --first_label, without gaps."
+            f"{how.path} has the columns {listed(list(chosen), 5)}: number all classes from 0, or"
+            " from --first_label, without gaps."
         )
     return order, [], kind
 
 
 def _numbered(names: Sequence[str], start: int) -> str:
     return listed([f"{shown(name)} = {k}" for k, name in enumerate(names, start=start)])
-
-
-def _require(columns: Columns, *roles: str) -> None:
-    """Raise an error if there is no column of a role, or if it has no rows."""
-    for role in roles:
-        if role not in columns:
-            raise _without(columns, _column_name(role))
-        if not columns.cells(role).size:
-            raise Unreadable(f"{columns.how.path} has no examples, only a header.")
-
-
-def _without(columns: Columns, name: str = "logit_0") -> Unreadable:
-    """Make an error that names a missing column, and those of all kinds of files."""
-    return Unreadable(
-        f"{columns.how.path} has no column {name}; it has {listed(columns.names) or 'none'}.\n"
-        "Give columns label, logit_0, logit_1, ... (or probability_0, ...; or label and names of"
-        " classes that are labels), or confidence,correct, or score,correct.\nSeparate columns by"
-        " commas, tabs or semicolons."
-    )
 
 
 def _checked(made: Predictions, how: Request) -> Predictions:
@@ -458,35 +420,35 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     if len(names) == 1:  # a single column is that of the second class
         made = made._replace(class_names=(), name_of_one=names[0])
         names = ("", *names)
-    first = how.first_label if made.of_classes else 0
-    return made._replace(labels=_from_zero(made, names, num_classes, first, path))
+    return made._replace(labels=_from_zero(made, names, num_classes, how))
 
 
 def _from_zero(
-    made: Predictions, names: Sequence[str], num_classes: int, first: int, path: pathlib.Path
+    made: Predictions, names: Sequence[str], num_classes: int, how: Request
 ) -> np.ndarray:
     """Count labels from 0, numbers or names of classes; labels of weight 0 may be anything."""
-    labels = made.labels.reshape(-1)
-    present = np.full(labels.size, True) if made.weights is None else made.weights.reshape(-1) > 0
-    if labels.dtype.kind not in "biuf":
-        places = places_of(names)
-        words = [place_of(word, places, num_classes, first) for word in texts(labels)]
-        labels = np.array(words) + first
-    inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
-    for row in np.flatnonzero(present & ~inside)[:1]:
-        label = shown(str(made.labels.flat[row])) or "''"
+    labels, first = made.labels, how.first_label if made.of_classes else 0
+    if labels.dtype.kind in "biuf":
+        inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
+        found = np.full(labels.shape, -1)
+        found[inside] = labels[inside] - first
+    else:
+        places = places_of(texts(labels), names, num_classes, first)
+        found = np.array(places).reshape(labels.shape)
+    present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
+    for row in np.flatnonzero(present & (found < 0))[:1]:
+        label = shown(str(labels.flat[row])) or "''"
         known = f"the {num_classes} classes {first} to {first + num_classes - 1}"
         known = listed([name for name in names if name]) or known
         hint = "Give ignored examples weight 0."
-        if first == 0 and number(label) == num_classes and min(labels[present & inside], default=1):
+        if first == 0 and number(label) == num_classes and not np.any(found[present] == 0):
             hint = f"The labels run from 1 to {num_classes}: give --first_label=1."
-        what = "label"
-        if not made.of_classes:
-            what, known = "correct", "1 or 0, or true or false"
-        where = f"{what} {label} of {path} (example {row:,}, counted from 0)"
+        what, known = (
+            ("label", known) if made.of_classes else ("correct", "1 or 0, or true or false")
+        )
+        where = f"{what} {label} of {how.path} (example {row:,}, counted from 0)"
         raise Unreadable(f"{where} is none of {known}.\n{hint}")
-    labels = np.where(inside, labels, first - 1).astype(np.int64) - first
-    return labels.reshape(made.labels.shape)
+    return found
 
 
 def _in_fractions(made: Predictions, how: Request) -> Predictions:

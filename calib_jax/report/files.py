@@ -12,18 +12,10 @@ import numpy as np
 
 from calib_jax.core import checks
 from calib_jax.report import calibrate as calibration
+from calib_jax.report import predictions as records
 from calib_jax.report import read
 from calib_jax.report.caveats import GIVEN
-from calib_jax.report.predictions import (
-    Predictions,
-    counted,
-    listed,
-    match_classes,
-    mean_of,
-    on_same_rows,
-    same_examples,
-    shown,
-)
+from calib_jax.report.predictions import Predictions, counted
 from calib_jax.report.results import Report
 from calib_jax.report.score import INTERVALS, score
 
@@ -46,7 +38,6 @@ def score_files(
     first_label: int = 0,
     name: Sequence[str] = (),
     calibrate: str | None = None,
-    cross_fit: int | None = None,
     criterion: Sequence[str] = ("nll",),
     per: str | None = None,
     **options: Any,
@@ -69,30 +60,28 @@ def score_files(
     held_out = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
     if "" in (*predictions, *held_out, *compare):
         raise ValueError("the name of a file is empty: give the name, or leave the option out.")
-    given = [file for each in predictions for file in read.files_of(each)]
+    given = [(file, model) for each in predictions for model, file in read.models_in(each).items()]
     if not given:
         raise ValueError("there is nothing to score: give a file of predictions.")
     files = [*given, *((file, "") for file in compare)]
     how: dict[str, Any] = {"probabilities": probabilities, "first_label": first_label, "per": per}
     models = _read(_named(files), clusters=clusters or None, **how)
     fits = _read([(file, "") for file in held_out], models[0], **how)
-    refused = {"probabilities": probabilities, "average": average, "first_label": first_label}
-    refused = {} if models[0].of_classes else refused
-    refused["floor"] = floor is not None and models[0].kind != "probabilities"
-    if wrong := [option for option in refused if refused[option]]:
-        what = "--probabilities" if wrong[0] == "floor" else "predictions of classes"
-        raise ValueError(f"--{wrong[0]} is for {what}: leave it out.")
+    if average and not models[0].of_classes:
+        raise ValueError("--average is for predictions of classes: leave it out.")
+    if floor is not None and models[0].kind != "probabilities":
+        raise ValueError("--floor is for --probabilities: leave it out.")
     for fit in fits:  # `score` compares each model with its own examples alone
         for each in models:
             # Rounded rows of a sharper model are equal to some of the fit by chance.
-            if each.questions is not None or same_examples(each[:3], fit[:3]):
+            if each.questions is not None or records.same_examples(each[:3], fit[:3]):
                 calibration.on_shared(each, fit, fit.file)
+    notes = [note for each in (*models, *fits) for note in each.notes]
     used = ["weights", *["groups"] * per_group, *["clusters"] * (clusters != "")]
-    models, notes = on_same_rows(models, used)
+    models, of_rows = records.on_same_rows(models, used)
     number = len(given) if average else 1
-    read_first = [*models[:number], *fits, *models[number:]]
     if average:
-        mean = mean_of(models[:number])._replace(model=f"mean of {number}")
+        mean = records.mean_of(models[:number])._replace(model=f"mean of {number}")
         models = [mean, *models[number:]]
     if len(name) > len(models):
         raise ValueError(f"--name is given {len(name)} times, and there are {len(models)} to name.")
@@ -101,8 +90,13 @@ def score_files(
         names = [GIVEN]
     calibration.check_distinct(names)
     ids, on_clusters = _clusters_of(models[0], clusters)
-    models = [each._replace(clusters=ids) for each in models]
     evidence = _evidence(names, fits, number)
+    if evidence and (left := [model for model in names if model not in evidence]):
+        on_clusters.append(
+            f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} not calibrated: --fit_on is"
+            f" given for {', '.join(evidence)}. Repeat it for every model, in their order."
+        )
+    models = [each._replace(clusters=ids) for each in models]
     groups = models[0].groups if per_group else None
     report = score(
         models[0],
@@ -111,7 +105,6 @@ def score_files(
         fit_on=evidence or None,
         groups=groups if groups is None or isinstance(groups, dict) else groups.reshape(-1),
         calibrate=calibration.registered(calibrate),
-        cross_fit=cross_fit,
         criterion=criterion,
         metrics=metrics or None,
         num_bins=bins,
@@ -123,16 +116,10 @@ def score_files(
         all_pairs=not models[0].of_classes,
         **options,
     )
-    if evidence and (left := [model for model in names if model not in evidence]):
-        on_clusters.append(
-            f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} not calibrated: --fit_on is"
-            f" given for {', '.join(evidence)}. Repeat it for every model, in their order."
-        )
-    of_files = [note for each in read_first for note in each.notes]
     return dataclasses.replace(
         report,
         settings=report.settings | {"predictions": ", ".join(file for file, _ in files)},
-        notes=[*dict.fromkeys(of_files), *notes, *on_clusters, *report.notes],
+        notes=[*dict.fromkeys(notes), *of_rows, *on_clusters, *report.notes],
     )
 
 
@@ -167,7 +154,7 @@ def _read(
                 )
             if first.of_classes and first.ordinal is None:
                 is_p = each.kind == "probabilities"
-                each = match_classes(
+                each = records.match_classes(
                     each, first, name=file, baseline_name=first.file, probabilities=is_p
                 )
             models.append(each)
@@ -176,25 +163,21 @@ def _read(
 
 def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | None, list[str]]:
     """Return the clusters: a column, the questions with several rows, or images and texts."""
-    labels, notes = given.labels, list[str]()
-    ids = given.clusters
-    if chosen == "":
-        return None, []
+    labels, ids, note = given.labels, given.clusters, ""
     if ids is None and given.questions is not None:
         number = len({*given.questions.tolist()})
-        if number == len(labels):
-            return None, []
-        ids, what = given.questions, "rows of" if given.of_classes else "answers to"
-        notes = [f"Several {what} one question are a cluster: {counted(number, 'question')}."]
-    elif ids is None and np.ndim(labels) > 1:
-        index = np.arange(len(labels)).reshape(-1, *[1] * (labels.ndim - 1))
-        return np.broadcast_to(index, labels.shape), [
-            "The labels of one image or text, the first axis of the file, are a cluster;"
-            " --clusters= resamples single labels."
-        ]
-    if ids is not None and (notes or ids.dtype == object):  # an array of names pads every cell
+        if number < len(labels):
+            ids, what = given.questions, "rows of" if given.of_classes else "answers to"
+            note = f"Several {what} one question are a cluster: {counted(number, 'question')}."
+    elif ids is None and labels.ndim > 1:
+        ids = np.broadcast_to(np.indices(labels.shape, sparse=True)[0], labels.shape)
+        note = "The labels of one image or text, the first axis of the file, are a cluster;"
+        note += " --clusters= resamples single labels."
+    if ids is None or chosen == "":
+        return None, []
+    if ids.dtype == object:  # an array of names pads every cell
         ids = np.unique(ids, return_inverse=True)[1].reshape(labels.shape)
-    return ids, notes
+    return ids, [note] * bool(note)
 
 
 def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dict[str, Predictions]:
@@ -205,15 +188,10 @@ def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dic
     if len(fits) == len(names) == 1:
         return {names[0]: fits[0]}
     if fits and all(fit.model for fit in fits):
-        if strange := [fit.model for fit in fits if fit.model not in names]:
-            raise ValueError(
-                f"--fit_on has the model {shown(strange[0])}, which is not scored; these are"
-                f" {listed(names)}."
-            )
         return {fit.model: fit for fit in fits}
     if number > 1 and len(fits) in (number, number + len(names) - 1):
         averaged = [fit._replace(model=fit.file) for fit in fits[:number]]
-        mean = mean_of(on_same_rows(averaged, ["weights"])[0])
+        mean = records.mean_of(records.on_same_rows(averaged, ["weights"])[0])
         file = ", ".join(fit.file for fit in averaged)
         fits = [mean._replace(model="", file=file), *fits[number:]]
     if len(fits) not in (0, 1, len(names)):

@@ -61,7 +61,9 @@ def of_harness(
     filters = list(dict.fromkeys(str(sample.get("filter", "none")) for sample in samples))
     others = f"{how.path}: the filter {filters[0]} is read, and not {', '.join(filters[1:])}."
     notes = [others] if len(filters) > 1 else []
-    has_choices = _has_choices(samples[0])
+    # Choices have log-likelihoods; a generated text has none.
+    first = next(iter(_responses(samples[0])), "")
+    of_choices = "exact_match" not in samples[0] and isinstance(first, list) and len(first) == 2
     rows: dict[Any, dict[str, Any]] = {}
     for number, sample in enumerate(samples, start=1):
         if str(sample.get("filter", "none")) != filters[0]:
@@ -73,35 +75,25 @@ def of_harness(
                     f"it has the question of doc_id {shown(str(document))} again: a question counts"
                     " once, so give a file of one task and one run"
                 )
-            read = _chosen(sample, how.first_label) if has_choices else _generated(sample)
+            read = _chosen(sample, how.first_label) if of_choices else _generated(sample)
             rows[document] = read
-    if not has_choices:
+    if not of_choices:
         return [*rows.values()], notes
     numbered = all(isinstance(document, int) for document in rows)
     in_order = [rows[document] for document in (sorted(rows) if numbered else rows)]
-    sizes = [len(row["logits"]) for row in in_order]
-    most = max(sizes)
-    if fewer := sum(size < most for size in sizes):
-        notes.insert(
-            0,
-            f"{how.path}: {fewer:,} of {counted(len(sizes), 'question')} have fewer than"
-            f" {most} choices; the missing ones have probability 0.",
-        )
-    for row, size in zip(in_order, sizes, strict=True):
-        row["logits"] += [-math.inf] * (most - size)
-    return in_order, notes
+    most = max(len(row["logits"]) for row in in_order)
+    short = [row["logits"] for row in in_order if len(row["logits"]) < most]
+    for logits in short:
+        logits += [-math.inf] * (most - len(logits))
+    fewer = f"{len(short):,} of {counted(len(rows), 'question')} have fewer than {most} choices"
+    note = f"{how.path}: {fewer}; the missing ones have probability 0."
+    return in_order, [*[note] * bool(short), *notes]
 
 
 def _responses(sample: Mapping[str, Any]) -> Any:
     """Return a pair of the log-likelihood and the greedy flag for each choice, or a text."""
     given = sample.get("filtered_resps")
     return given or [response[0] for response in sample.get("resps") or () if response]
-
-
-def _has_choices(sample: Mapping[str, Any]) -> bool:
-    """Check whether a sample has log-likelihoods of choices, and not a generated text."""
-    first = next(iter(_responses(sample)), "")
-    return "exact_match" not in sample and isinstance(first, list) and len(first) == 2
 
 
 def _chosen(sample: Mapping[str, Any], first_label: int) -> dict[str, Any]:
@@ -126,10 +118,13 @@ def _chosen(sample: Mapping[str, Any], first_label: int) -> dict[str, Any]:
 
 def _texts(sample: Mapping[str, Any]) -> list[str]:
     """List the texts of the choices: the second argument of each request."""
-    arguments = sample.get("arguments") or []
-    requests = list(arguments.values()) if isinstance(arguments, Mapping) else arguments
-    both = [list(each.values()) if isinstance(each, Mapping) else each for each in requests]
-    return [str(each[1]).strip() for each in both]
+    requests = _listed(sample.get("arguments") or [])
+    return [str(_listed(each)[1]).strip() for each in requests]
+
+
+def _listed(arguments: Any) -> list[Any]:
+    """List arguments, which newer versions write by name."""
+    return list(arguments.values() if isinstance(arguments, Mapping) else arguments)
 
 
 def _generated(sample: Mapping[str, Any]) -> dict[str, Any]:
@@ -140,11 +135,12 @@ def _generated(sample: Mapping[str, Any]) -> dict[str, Any]:
     cells = {"correct": sample[found[0]]}
     if (document := sample.get("doc_id")) is not None:
         cells["question"] = document
-    for name in ("confidence", "score", "logprobs", "logprob", "cumulative_logprob"):
+    for name in ("confidence", "score"):
         if name in sample:
-            is_stated = name in ("confidence", "score")
-            number = {name: sample[name]} if is_stated else {"score": _total(sample[name])}
-            return number | cells
+            return {name: sample[name]} | cells
+    for name in ("logprobs", "logprob", "cumulative_logprob"):
+        if name in sample:
+            return {"score": _total(sample[name])} | cells
     raise ValueError(
         "it has no confidence, which lm-evaluation-harness does not save for generated texts: add a"
         " key confidence, score or logprobs to each line"
@@ -172,9 +168,7 @@ def of_inspect(
     """
     if not isinstance(log.get("eval"), Mapping) or "samples" not in log:
         raise Unreadable(f"{path} is no evaluation log of Inspect with samples.")
-    rows: list[dict[str, Any]] = []
-    scorers: list[str] = []
-    left = 0
+    rows, scorers, number = list[dict[str, Any]](), list[str](), 0
     for number, sample in enumerate(log["samples"], start=1):
         where = f"sample {number:,} of {path}"
         with reading.guard(where, "an answer with a confidence", _ADVICE, library=True):
@@ -183,18 +177,18 @@ def of_inspect(
             score = scores[scorers[0]] if scores else {"value": None}
             value = score["value"]
             if value is None or value != value:  # NaN
-                left += 1
                 continue
-            row = {"correct": _CORRECT.get(value, value) if isinstance(value, str) else value}
-            row |= {"question": sample.get("id", number), "model": log["eval"].get("model", "")}
+            answer = {"correct": _CORRECT.get(value, value) if isinstance(value, str) else value}
+            answer |= {"question": sample.get("id", number), "model": log["eval"].get("model", "")}
             confidence = (score.get("metadata") or {}).get("confidence")
             if confidence is None:
                 tokens = sample["output"]["choices"][0]["logprobs"]["content"]
-                rows.append(row | {"score": _total([token["logprob"] for token in tokens])})
+                rows.append(answer | {"score": _total([token["logprob"] for token in tokens])})
             else:
-                rows.append(row | {"confidence": confidence})
+                rows.append(answer | {"confidence": confidence})
     if not rows:
         raise Unreadable(f"{path} has no samples with a score.")
+    left = number - len(rows)
     notes = [f"{path}: {counted(left, 'sample')} without a score left out."] if left else []
     if len(scorers) > 1:
         first, *others = map(shown, scorers)

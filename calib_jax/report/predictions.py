@@ -6,6 +6,7 @@ number for each answer, a confidence or a score, with whether the answer is righ
 
 from __future__ import annotations
 
+import collections
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -309,9 +310,8 @@ def notes_on(given: Predictions, logits: Logits, floor: float | None) -> list[st
         without = float(metrics.nll(logits, np.ravel(given.labels), others))
         note += f" Without these examples it is {without:.4f}."
     if floor is None:
-        note += (
-            " If they were rounded to 0, give probabilities (--probabilities), which get a floor."
-        )
+        note += " If they were rounded to 0, give probabilities (--probabilities), which get a"
+        note += " floor."
     return [*notes, note + " The option floor (--floor) sets another value." * bool(floor)]
 
 
@@ -371,15 +371,13 @@ def match_classes(
         named, unnamed = (name, baseline_name) if names else (baseline_name, name)
         note = f"{unnamed} does not name its classes, and {named} does: matched by position."
         return contents._replace(notes=(*contents.notes, note))
-    way_out = "give predictions of the same classes and names."
-    both = (name, names, baseline_name, wanted), (baseline_name, wanted, name, names)
+    counts, known = collections.Counter(names), collections.Counter(wanted)
+    both = (name, counts, baseline_name, known), (baseline_name, known, name, counts)
     for owner, its, other, theirs in both:
-        known = {*theirs}
-        if strange := [each for each in its if each not in known]:
+        if strange := [each for each in its if its[each] > 1 or each not in theirs]:
             what = f"the class {shown(strange[0])}, which {other} does not have"
-            raise Unreadable(f"{owner} has {what}: {way_out}")
-        if len({*its}) < len(its):
-            raise Unreadable(f"{owner} has two classes {max(its, key=its.count)}: {way_out}")
+            what = f"two classes {shown(strange[0])}" if strange[0] in theirs else what
+            raise Unreadable(f"{owner} has {what}: give predictions of the same classes and names.")
     order = np.array([names.index(each) for each in wanted])
     logits, labels = contents.logits, contents.labels
     if logits.ndim == 1 or logits.shape[-1] == 1:
@@ -387,12 +385,10 @@ def match_classes(
         logits = np.stack([1 - column if probabilities else np.zeros_like(column), column], axis=-1)
     # Labels of weight 0 that are out of range are -1.
     labels = np.where(labels >= 0, np.argsort(order)[labels], labels)
-    note = (
-        f"{name} lists its classes in another order than {baseline_name}: they are matched by name."
-    )
-    return contents._replace(
-        logits=logits[..., order], labels=labels, class_names=wanted, notes=(*contents.notes, note)
-    )
+    note = f"{name} lists its classes in another order than {baseline_name}:"
+    notes = (*contents.notes, f"{note} they are matched by name.")
+    contents = contents._replace(logits=logits[..., order], labels=labels, notes=notes)
+    return contents._replace(class_names=wanted)
 
 
 def _class_names(contents: Predictions, other: Predictions) -> tuple[str, ...]:
@@ -421,27 +417,22 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
                 f"{shown(models[asked.index(False)].model)} has no column question: several models"
                 " are compared on the questions that they share."
             )
-        answers = [_rows_by_question(each) for each in models]
-        shared = [question for question in answers[0] if all(question in of for of in answers)]
+        answers = [_rows_by_answer(each) for each in models]
+        shared = [answer for answer in answers[0] if all(answer in of for of in answers)]
         if not shared:
             names = listed([each.model for each in models], 5)
             raise Unreadable(f"the models {names} share no question: compare the same questions.")
-        fewest = {question: min(len(of[question]) for of in answers) for question in shared}
-        kept = [[k for q in shared for k in of[q][: fewest[q]]] for of in answers]
-        paired = [each.rows(rows) for each, rows in zip(models, kept, strict=True)]
-        left = [
-            f"{len(each.labels) - len(kept[0]):,} of {each.model}"
-            for each in models
-            if len(each.labels) > len(kept[0])
-        ]
+        both = list(zip(models, answers, strict=True))
+        paired = [each.rows([of[answer] for answer in shared]) for each, of in both]
+        left = [(len(of) - len(shared), each.model) for each, of in both if len(of) > len(shared)]
         if left:
-            notes.append(
-                f"Compared on the {counted(len(shared), 'question')} that all models share: answers"
-                f" left out: {', '.join(left)}."
-            )
-    for other in paired[1:]:
-        for column in [*["labels"] * first.of_classes, *used]:
-            if not _are_equal(getattr(paired[0], column), getattr(other, column)):
+            number = counted(len({question for question, _ in shared}), "question")
+            out = ", ".join(f"{count:,} of {model}" for count, model in left)
+            note = f"Compared on the {number} that all models share: answers left out: {out}."
+            notes.append(note)
+    for column in [*["labels"] * first.of_classes, *used]:
+        for other in paired[1:]:
+            if _compared(getattr(paired[0], column)) != _compared(getattr(other, column)):
                 raise Unreadable(
                     f"{first.model} and {other.model} differ in the {column.removesuffix('s')} of"
                     " the same example: compare and average the same examples in the same order."
@@ -449,22 +440,19 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
     return paired, notes
 
 
-def _rows_by_question(given: Predictions) -> dict[str, list[int]]:
+def _rows_by_answer(given: Predictions) -> dict[tuple[str, int], int]:
+    """Return the row of each answer, which is the k-th one to its question."""
     rows: dict[str, list[int]] = {}
     for row, question in enumerate(map(str, np.asarray(given.questions).tolist())):
         rows.setdefault(question, []).append(row)
-    return rows
+    return {(question, k): row for question, of in rows.items() for k, row in enumerate(of)}
 
 
-def _are_equal(one: Any, other: Any) -> bool:
-    """Compare two columns; ids that are numbers in one file can be text in a table."""
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one.keys() == other.keys() and all(_are_equal(one[k], other[k]) for k in one)
-    if one is None or other is None or isinstance(one, dict) or isinstance(other, dict):
-        return one is other
-    if one.dtype.kind != other.dtype.kind:
-        one, other = (np.array([*map(str, each.ravel().tolist())], object) for each in (one, other))
-    return np.array_equal(one, other)
+def _compared(column: Any) -> Any:
+    """Return what is compared of a column; ids that are numbers in one file can be texts."""
+    if isinstance(column, dict):
+        return {name: _compared(each) for name, each in column.items()}
+    return column if column is None else (column.shape, [*map(str, column.ravel().tolist())])
 
 
 def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
@@ -493,17 +481,16 @@ def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> i
     n, reach = len(rows), max(reach, other_reach)
     if not n or not len(others) or rows.shape[1] != others.shape[1]:
         return 0
-    if rows.shape == others.shape and np.allclose(rows, others, 1e-4, 1e-5, equal_nan=True):
+    if rows.shape == others.shape and np.allclose(rows, others, 1e-4, 1e-5):
         return n
     number = int(np.sum(_found(rows, others, reach)))
     chance = max(np.mean(_found(others, others, k * reach, 2)) / k for k in (1, 100))
     if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)):
         return number
-    if number < n or n != len(others):
+    if number < n:
         return 0
-    sets = [np.unique(each, axis=0, return_counts=True) for each in (rows, others)]
-    is_copy = len(sets[0][0]) >= 10 and all(map(np.array_equal, *sets))
-    return n if is_copy else 0
+    counts = [collections.Counter(map(bytes, each)) for each in (rows, others)]
+    return n if counts[0] == counts[1] and len(counts[0]) >= 10 else 0
 
 
 def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, float]:
@@ -516,12 +503,12 @@ def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, f
     rows = np.asarray(logits, np.float32).reshape(len(labels), -1)
     kept = slice(None) if weights is None else np.asarray(weights).reshape(-1) > 0
     largest = float(np.max(np.abs(rows[kept]), where=np.isfinite(rows[kept]), initial=1))
-    kind = logits.dtype if jnp.issubdtype(logits.dtype, jnp.floating) else np.float32
+    kinds = [np.float32, *[logits.dtype] * jnp.issubdtype(logits.dtype, jnp.floating)]
     if rows.shape[1] > 1:
         with np.errstate(invalid="ignore"):
             rows = np.maximum(rows - rows.max(axis=1, keepdims=True), -1e4)
-    eps = max(float(jnp.finfo(kind).eps), float(np.finfo(np.float32).eps))
-    return np.column_stack([rows, labels])[kept], 4 * eps * largest
+    eps = max(float(jnp.finfo(kind).eps) for kind in kinds)
+    return np.nan_to_num(np.column_stack([rows, labels])[kept]), 4 * eps * largest
 
 
 def _found(rows: np.ndarray, others: np.ndarray, reach: float, nearest: int = 1) -> np.ndarray:
@@ -529,10 +516,7 @@ def _found(rows: np.ndarray, others: np.ndarray, reach: float, nearest: int = 1)
     from scipy.spatial import cKDTree
 
     lines = np.random.default_rng(0).standard_normal((rows.shape[1], 4))
-    tree = cKDTree(np.nan_to_num(others).astype(np.float64) @ lines)
     far = reach * np.abs(lines).sum(axis=0).max()
-    rows = np.nan_to_num(rows)
-    found = tree.query(
-        rows.astype(np.float64) @ lines, [nearest], p=np.inf, distance_upper_bound=far
-    )
-    return np.isfinite(found[0][:, 0])
+    options: dict[str, Any] = {"p": np.inf, "distance_upper_bound": far}
+    distances = cKDTree(others @ lines).query(rows @ lines, [nearest], **options)[0]
+    return np.isfinite(distances[:, 0])

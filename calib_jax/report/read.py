@@ -8,9 +8,9 @@ samples_TASK.jsonl            a task of lm-evaluation-harness, see `logs.py`
 LOG.eval, LOG.json            an evaluation log of Inspect, see `logs.py`
 
 `columns.py` says what the columns and arrays mean. Every reader runs under one guard: whatever a
-library raises becomes a sentence with the name of the file. pandas reads .csv and .tsv, pyarrow
-reads .parquet. An object of JSON may also be a response of a decision model (POST /v1/systemone: a
-model and typed answers by name) with the true answers under `labels`:
+library raises becomes a sentence with the name of the file. pyarrow reads .parquet. An object of
+JSON may also be a response of a decision model (POST /v1/systemone: a model and typed answers by
+name) with the true answers under `labels`:
 
     {"id": "t7", "model": "m", "labels": {"urgent": true, "team": "billing"}, "answers": {
      "urgent": {"type": "noul", "noul": 0.9},
@@ -19,23 +19,27 @@ model and typed answers by name) with the true answers under `labels`:
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import io
+import itertools
 import json
 import pathlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable as Unreadable
+from calib_jax.report import logs
 from calib_jax.report.columns import TEXTS, Request, interpreted, objects, role_of
 from calib_jax.report.predictions import Predictions, listed
 
 KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
 _LONGEST_CELL = 1 << 25
+_ROWS = 200  # of a table that are texts in memory at a time
 _SEPARATORS = "\t;,"  # in the order of preference
 
 
@@ -75,11 +79,11 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
     with reading.guard(paths[0], KIND, library=True):
         if endings == [".npz"]:
             with reading.npz(paths[0], KIND) as arrays:
-                return interpreted(arrays.names, lambda place: arrays[arrays.names[place]], how)
+                return interpreted(arrays.names, arrays.__getitem__, how)
         if endings == [".npy", ".npy"]:
             names = ["probabilities" if how.probabilities else "logits", "labels"]
-            how = how._replace(clusters=None, per=None)
-            return interpreted(names, lambda place: reading.npy(paths[place], KIND), how)
+            by_name = dict(zip(names, paths, strict=True))
+            return interpreted(names, lambda name: reading.npy(by_name[name], KIND), how)
         if endings in ([".csv"], [".tsv"]):
             return _csv(how)
         if endings == [".parquet"]:
@@ -92,51 +96,48 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
     )
 
 
-def _text(path: pathlib.Path) -> str:
-    """Read a text, of which every byte becomes memory."""
-    return reading.text(path, KIND, at_most=reading.free_memory())
-
-
 def _csv(how: Request) -> list[Predictions]:
-    """Read a table; columns of no text are numbers if all of their cells are."""
-    import pandas
-
-    text = _text(how.path)
-    head = next((line for line in io.StringIO(text, "") if line.strip("\t;, \r\n")), "")
-    if not head:
-        raise ValueError("it is empty")
-    text, mark = text[text.index(head) :], separator(head)
-    given: dict[str, Any] = {"sep": mark, "keep_default_na": False, "skipinitialspace": True}
-    names = _header(text, how, mark)
-    chosen = {(option or "").lower() for option in (how.clusters, how.per)}
-    kinds = {
-        place: str
-        for place, name in enumerate(names)
-        if role_of(name) in TEXTS or name.lower() in chosen
-    }
-    given |= {"header": 0, "names": range(len(names)), "index_col": False, "low_memory": False}
-    table = pandas.read_csv(io.StringIO(text), dtype=kinds, **given)
-    table = table[(table != "").any(axis=1)]
-
-    def get(place: int) -> np.ndarray:
-        cells = table[place].to_numpy()
-        # A column of True and False stays one of words, and is no column of a class.
-        return cells if cells.dtype.kind in "Ob" else cells.astype(np.float64)
-
-    return interpreted(names, get, how)
-
-
-def _header(text: str, how: Request, mark: str) -> list[str]:
-    """Return the names; raise an error for rows of other lengths, which pandas would fill up."""
+    """Read a table by blocks of rows; columns of no text become numbers if all their cells are."""
     csv.field_size_limit(_LONGEST_CELL)
-    rows = csv.reader(io.StringIO(text, ""), delimiter=mark, strict=True, skipinitialspace=True)
-    names = [name.strip() for name in next(rows)]
+    with reading.opened(how.path, KIND) as file:
+        if how.path.stat().st_size > reading.free_memory():
+            raise MemoryError
+        lines = io.TextIOWrapper(file, "utf-8-sig", newline="")
+        head = next((line for line in lines if line.strip("\t;, \r\n")), "")
+        if not head:
+            raise ValueError("it is empty")
+        marks: dict[str, Any] = {"delimiter": separator(head), "skipinitialspace": True}
+        rows = csv.reader(itertools.chain([head], lines), strict=True, **marks)
+        names = [name.strip() for name in next(rows)]
+        chosen = {(option or "").lower() for option in (how.clusters, how.per)}
+        is_text = [role_of(name) in TEXTS or name.lower() in chosen for name in names]
+        columns = [[np.array([])] for _ in names]
+        full = _full(rows, len(names), how.path)
+        while block := list(itertools.islice(full, _ROWS)):
+            for parts, cells, as_text in zip(
+                columns, zip(*block, strict=True), is_text, strict=True
+            ):
+                parts.append(objects(cells) if as_text else _numbers(cells))
+    arrays = dict(zip(names, map(np.concatenate, columns), strict=True))
+    return interpreted(names, arrays.__getitem__, how)
+
+
+def _full(rows: Any, size: int, path: pathlib.Path) -> Iterator[list[str]]:
+    """Yield the rows of a table that are not blank; raise an error for rows of other lengths."""
     for row in rows:
-        if len(row) != len(names) and any(map(str.strip, row)):
-            raise Unreadable(
-                f"line {rows.line_num} of {how.path} has {len(row)} fields, not {len(names)}."
-            )
-    return names
+        if any(map(str.strip, row)):
+            if len(row) != size:
+                raise Unreadable(
+                    f"line {rows.line_num} of {path} has {len(row)} fields, not {size}."
+                )
+            yield row
+
+
+def _numbers(cells: Sequence[str]) -> np.ndarray:
+    with contextlib.suppress(ValueError):
+        if "_" not in "".join(cells):  # Python reads 1_0 as 10
+            return np.fromiter(map(float, cells), float, len(cells))
+    return objects(cells)
 
 
 def separator(head: str) -> str:
@@ -145,11 +146,18 @@ def separator(head: str) -> str:
     >>> separator("label,logit_0"), separator("label;logit_0"), separator("label;tench, fish;dog")
     (',', ';', ';')
     """
-    used = [mark for mark in _SEPARATORS if mark in head]
-    for mark in used:
+    marks = [mark for mark in _SEPARATORS if mark in head] or [","]
+    for mark in marks:
         if {"labels", "correct"} & {*map(role_of, next(csv.reader([head], delimiter=mark)))}:
             return mark
-    return used[-1] if used else ","
+    return marks[-1]
+
+
+def column(values: Sequence[Any]) -> np.ndarray:
+    """Make an array of numbers, or of objects, because an array of text pads every cell."""
+    kinds = {*map(type, values)}
+    is_array = kinds == {float} or (kinds == {list} and len({*map(len, values)}) == 1)
+    return np.array(values) if is_array else objects(values)
 
 
 def _parquet(how: Request) -> list[Predictions]:
@@ -166,8 +174,8 @@ def _parquet(how: Request) -> list[Predictions]:
         if sum(sizes) > reading.free_memory():
             raise MemoryError
 
-        def get(place: int) -> np.ndarray:
-            cells = file.read(columns=[file.schema_arrow.names[place]]).column(0)
+        def get(name: str) -> np.ndarray:
+            cells = file.read(columns=[name]).column(0)
             is_number = types.is_floating(cells.type) or types.is_integer(cells.type)
             plain = is_number and not cells.null_count
             return cells.to_numpy() if plain else column(cells.to_pylist())
@@ -177,37 +185,27 @@ def _parquet(how: Request) -> list[Predictions]:
 
 def _json(how: Request) -> list[Predictions]:
     """Read rows of JSON, one for each example, or a log."""
-    from calib_jax.report import logs
-
-    rows, notes = list[Any](), list[str]()
-    if how.path.suffix.lower() == ".eval":
-        rows, notes = logs.archived(how.path)
-    elif how.path.suffix.lower() == ".jsonl":
-        for number, line in enumerate(_text(how.path).split("\n"), start=1):
-            with reading.guard(f"line {number} of {how.path}", "a JSON object", "mend the line"):
-                rows += [json.loads(line)] if line.strip() else []
+    path, rows, notes = how.path, list[Any](), list[str]()
+    if path.suffix.lower() == ".eval":
+        rows, notes = logs.archived(path)
     else:
-        rows = json.loads(_text(how.path))
-        if isinstance(rows, Mapping):
-            rows, notes = logs.of_inspect(how.path, rows)
+        text = reading.text(path, KIND, at_most=reading.free_memory())
+        if path.suffix.lower() == ".json":
+            rows = json.loads(text)
+        else:
+            for number, line in enumerate(text.split("\n"), start=1):
+                with reading.guard(f"line {number} of {path}", "a JSON object", "mend the line"):
+                    rows += [json.loads(line)] if line.strip() else []
+    if isinstance(rows, Mapping):
+        rows, notes = logs.of_inspect(path, rows)
     if not rows or not all(isinstance(row, Mapping) for row in rows):
-        raise Unreadable(f"{how.path} has no samples: give one JSON object for each.")
+        raise Unreadable(f"{path} has no samples: give one JSON object for each.")
     if "resps" in rows[0] or "filtered_resps" in rows[0]:
         rows, notes = logs.of_harness(how, rows)
     else:
         rows = [inner for number, row in enumerate(rows, 1) for inner in _expanded(row, number)]
-    names = list(dict.fromkeys(str(name) for row in rows for name in row))
-    models = interpreted(names, lambda k: column([row.get(names[k]) for row in rows]), how)
-    return [each._replace(notes=(*notes, *each.notes)) for each in models]
-
-
-def column(values: list[Any]) -> np.ndarray:
-    """Make an array of numbers, or of objects, because an array of text pads every cell."""
-    if all(type(value) is float for value in values):
-        return np.array(values, np.float64)
-    if values and all(isinstance(v, list) and len(v) == len(values[0]) for v in values):
-        return np.array(values)
-    return objects(values)
+    names = dict.fromkeys(name for row in rows for name in row)
+    return interpreted(names, lambda name: column([row.get(name) for row in rows]), how, notes)
 
 
 def _expanded(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
@@ -218,17 +216,14 @@ def _expanded(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     ):
         yield row
         return
-    labels = row.get("labels") or row.get("label") or {}
-    state = row.get("id", number)
+    labels, state = row.get("labels") or row.get("label") or {}, row.get("id", number)
     for name, answer in answers.items():
         p = answer.get("probabilities")
         if p is None and "noul" in answer:
             p = {"false": 1 - float(answer["noul"]), "true": float(answer["noul"])}
-        yield {
-            **{"model": row.get("model", ""), "question": f"{state}/{name}", "cluster": state},
-            **{"type": answer.get("type", ""), "probabilities": p},
-            "label": answer.get("label", labels.get(name)),
-        }
+        label = answer.get("label", labels.get(name))
+        ids = {"model": row.get("model", ""), "question": f"{state}/{name}", "cluster": state}
+        yield ids | {"type": answer.get("type", ""), "probabilities": p, "label": label}
 
 
 def costs(name: str | None) -> np.ndarray | None:
@@ -243,15 +238,7 @@ def costs(name: str | None) -> np.ndarray | None:
         return np.loadtxt(lines, delimiter=",", ndmin=2)
 
 
-def files_of(name: str) -> list[tuple[str, str]]:
-    """List the files of predictions of a folder with the names of their models, or one file."""
-    folder = pathlib.Path(name)
-    if not folder.is_dir():
-        return [(name, "")]
-    return [(file, model) for model, file in models_in(folder).items()]
-
-
-def models_in(folder: pathlib.Path) -> dict[str, str]:
+def models_in(name: str | pathlib.Path) -> dict[str, str]:
     """List the files of predictions in a folder, one for each model, by the name of the model.
 
     A file RUN.csv, RUN.npz, RUN.parquet or RUN.npy with logits is the model RUN; all .npy files of
@@ -259,8 +246,12 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
     lm-evaluation-harness, is a model with the name of that folder, or FOLDER/RUN if a model has it.
 
     Returns:
-      the argument of `read_predictions` for each model, in alphabetic order.
+      the argument of `read_predictions` for each model, in alphabetic order; the argument of a
+      file that is no folder, without a name.
     """
+    folder = pathlib.Path(name)
+    if not folder.is_dir():
+        return {"": str(name)}
     models: dict[str, str] = {}
     for path in (*sorted(folder.glob("*")), *sorted(folder.glob("*/*"))):
         inner, labels, ending = path.relative_to(folder), path.parent / "labels.npy", path.suffix
@@ -268,8 +259,8 @@ def models_in(folder: pathlib.Path) -> dict[str, str]:
         hidden = path.name.startswith(".") or path in (labels, path.parent / "report.csv")
         if path.is_file() and not hidden and ending.lower() in (*_ENDINGS, ".npy"):
             names = (inner.with_suffix("").parts[0], inner.with_suffix("").as_posix())
-            name = next((each for each in names if each not in models), inner.as_posix())
-            models[name] = f"{path},{labels}" if ending.lower() == ".npy" else str(path)
+            model = next((each for each in names if each not in models), inner.as_posix())
+            models[model] = f"{path},{labels}" if ending.lower() == ".npy" else str(path)
     if not models:
         raise Unreadable(f"{folder} has no file that ends in {', '.join(_ENDINGS)} or .npy.")
     return models
