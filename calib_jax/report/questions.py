@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING, Any
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,7 +12,7 @@ from calib_jax import inference, metrics
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Stated
-from calib_jax.report.render import Rows, Table
+from calib_jax.report.render import Table
 
 if TYPE_CHECKING:
     from calib_jax.report.score import Scoring
@@ -89,25 +90,20 @@ def more_rows(one: Evaluation, risk: float, level: float) -> str:
 def ranks(scoring: Scoring) -> Table | None:
     """Order three models or more by the NLL, with ties, and the two parts of the NLL."""
     models, level = scoring.given, scoring.interval["level"]
-    first = next(iter(models.values()), None)
-    if first is None or len(models) < 3 or not first.counts:
+    if len(models) < 3 or not (first := next(iter(models.values()))).counts:
         return None
-    score = "nll"
-    try:
-        found = inference.ranks(models, score=score, level=level)
-    except ValueError:  # an infinite NLL
-        score = "brier"
-        found = inference.ranks(models, score=score, level=level)
-    parts: dict[str, Any] = {}
-    if score == "nll" and not is_stated(first.logits):
-        parts = {name: metrics.named(name) for name in ("calibration_nll", "refinement_nll")}
-    rows = [["rank", "model", score, *(name.removesuffix("_nll") for name in parts), "tied with"]]
-    for each in found:
+    nll = metrics.named("nll")
+    is_finite = all(np.isfinite(one.values(nll)["nll"]) for one in models.values())
+    score, parts = "nll" if is_finite else "brier", ["calibration", "refinement"]
+    if score == "brier" or is_stated(first.logits):
+        parts = []
+    several = {part: metrics.named(f"{part}_nll") for part in parts}
+    rows = [["rank", "model", score, *parts, "tied with"]]
+    for each in inference.ranks(models, score=score, level=level):
         worst = f" to {each.worst_rank}" if each.worst_rank != each.best_rank else ""
-        cells = [f"{each.best_rank}{worst}", each.name, _ends(each.mean, each.low, each.high)]
-        values = models[each.name].values(parts).values() if parts else ()
-        cells += [f"{float(value):.4f}" for value in values]
-        rows.append([*cells, ", ".join(each.tied_with)])
+        values = models[each.name].values(several).values() if parts else ()
+        cells = [_ends(each.mean, each.low, each.high), *(f"{float(v):.4f}" for v in values)]
+        rows.append([f"{each.best_rank}{worst}", each.name, *cells, ", ".join(each.tied_with)])
     note = (
         f"Best first, by the {score}. Tied: the paired tests of all pairs, after Holm's correction,"
         " do not tell the two apart at 5 %."
@@ -118,40 +114,36 @@ def ranks(scoring: Scoring) -> Table | None:
 def transfer(scoring: Scoring) -> Table | None:
     """Compare the temperature of the fitted examples with that of the scored ones."""
     rows = [["model", "T of the fitted set", "T of the scored set", "NLL after T", "best NLL"]]
-    notes = []
+    notes = dict[str, str]()
     for model, given in scoring.held_out.items():
         if given.of_classes and given.weights is None and scoring.given[model].counts:
-            compared = _transferred(
-                scoring.models[model], given.values(scoring.floor), given.labels
-            )
-            rows += [[model, *each[:-1]] for each in compared]
-            notes += [each[-1] for each in compared]
-    several = len(notes) > 1
-    lines = [f"{row[0]}: {n}" if several else n for row, n in zip(rows[1:], notes, strict=True)]
-    return Table("Does the temperature transfer?", rows, " ".join(lines)) if notes else None
+            logits, labels, *_ = scoring.models[model].copies
+            fitted = np.asarray(given.values(scoring.floor)).reshape(-1, logits.shape[-1])
+            sets = (fitted, np.ravel(given.labels)), (np.asarray(logits), np.asarray(labels))
+            cells, notes[model] = _transferred(*sets)
+            rows += [[model, *cells]] * bool(cells)
+    several = len(rows) > 2
+    lines = [f"{model}: {each}" if several else each for model, each in notes.items() if each]
+    return Table("Does the temperature transfer?", rows, " ".join(lines)) if lines else None
 
 
-def _transferred(test: Evaluation, logits: Any, labels: Any) -> Rows:
-    """Return both temperatures, the NLL after the fitted one, the best NLL and the verdict."""
-    fitted_rows = np.asarray(logits, np.float64).reshape(-1, test.logits.shape[-1])
-    sets = [fitted_rows, np.asarray(test.copies.logits, np.float64)]
-    if min(map(len, sets)) < _LEAST_ROWS or not all(np.isfinite(each).all() for each in sets):
-        return []
+def _transferred(*sets: tuple[np.ndarray, np.ndarray]) -> tuple[list[str], str]:
+    """Return both temperatures, the NLL after the fitted one, the best NLL; and the verdict."""
+    if any(len(z) < _LEAST_ROWS or not np.isfinite(z).all() for z, _ in sets):
+        return [], ""
     try:
-        fitted, own = (
-            inference.predict_loss(rows, np.ravel(y), "cross_entropy").cross_entropy
-            for rows, y in zip(sets, (labels, test.copies.labels), strict=True)
-        )
+        fitted, own = (inference.predict_loss(z, y, "cross_entropy").cross_entropy for z, y in sets)
     except ValueError:  # no optimum
-        return []
-    after = float(metrics.nll((sets[1] / fitted.value).astype(np.float32), test.copies.labels))
-    best = float(test.values(metrics.named("refinement_nll"))["refinement_nll"])
+        return [], ""
+    logits, labels = sets[1]
+    after = float(metrics.nll((logits / np.float64(fitted.value)).astype(np.float32), labels))
+    best = float(metrics.named("refinement_nll")(logits, labels))
     gap = math.log(fitted.value / own.value)
     noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
     verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
-    temperatures = [_ends(each.value, each.low, each.high, ".3f") for each in (fitted, own)]
     verdict = f"The fitted temperature costs {after - best:.3f} nats here: {verdict}."
-    return [[*temperatures, f"{after:.4f}", f"{best:.4f}", verdict]]
+    temperatures = [_ends(each.value, each.low, each.high, ".3f") for each in (fitted, own)]
+    return [*temperatures, f"{after:.4f}", f"{best:.4f}"], verdict
 
 
 def predicted_losses(scoring: Scoring) -> Table:
@@ -161,9 +153,7 @@ def predicted_losses(scoring: Scoring) -> Table:
         for loss in _LOSSES:
             found = inference.predict_loss(one.copies.logits, one.copies.labels, loss)
             t, gap, root = found.temperature, found.gap, found.root_ce2
-            cells = [_ends(t.value, t.low, t.high, ".2f")]
-            cells.append(_ends(100 * gap.value, 100 * gap.low, 100 * gap.high, "+.1f") + " points")
-            cells.append(_ends(100 * root[0], 100 * root[1], 100 * root[2], ".1f") + " points")
+            cells = [_ends(t.value, t.low, t.high, ".2f"), _points(gap, "+.1f"), _points(root)]
             rows.append([model, loss, *cells])
     note = (
         "If the network was trained with cross-entropy, and over-fits as much with the other loss"
@@ -179,23 +169,25 @@ def rows_needed(scoring: Scoring) -> Table | None:
         return None
     if first.present.sum() < _LEAST_ROWS:
         return None
-    finite = bool(np.isfinite(np.asarray(first.logits)).all())
-    needed = inference.rows_needed(
-        first, other=others[0] if others else None, temperature=0.05 if finite else None
+    is_finite = bool(np.isfinite(np.asarray(first.logits)).all())
+    other, precision = others[0] if others else None, 0.05 if is_finite else None
+    needed = inference.rows_needed(first, other=other, temperature=precision)
+    asked = (
+        *("detect an ECE of 2 points", "tell error rates 1 point apart"),
+        *("tell ECEs 2 points apart", "fit a temperature within 5 %"),
     )
-    asked = {
-        "detect an ECE of 2 points": needed.ece,
-        "tell error rates 1 point apart": needed.error_difference,
-        "tell ECEs 2 points apart": needed.ece_difference,
-        "fit a temperature within 5 %": needed.temperature,
-    }
-    found = [f"{number:,} to {what}" for what, number in asked.items() if number is not None]
+    found = [f"{n:,} to {what}" for n, what in zip(needed, asked, strict=True) if n is not None]
     return Table("Examples needed", [], f"{', '.join(found)} (power 80 %, by these examples).")
 
 
 def _ends(value: float, low: float, high: float, how: str = ".4f") -> str:
     """Format a value and its interval."""
     return f"{value:{how}} [{low:{how}}, {high:{how}}]"
+
+
+def _points(estimate: Sequence[float], how: str = ".1f") -> str:
+    value, low, high = (100 * end for end in estimate[:3])
+    return f"{_ends(value, low, high, how)} points"
 
 
 def _percent(share: float) -> str:

@@ -353,9 +353,11 @@ def page(
 ) -> render.Page:
     """Collect the answer, the tables, the notes and the figures."""
     settings = report.settings
-    facts: dict[str, Any] = {"level of the intervals": f"{100 * settings['level']:g}%"}
-    facts["examples (n)"] = settings["examples"]
-    facts |= {key: settings.get(key) for key in (*_FACTS, "command", "versions")}
+    facts = {
+        "level of the intervals": f"{100 * settings['level']:g}%",
+        "examples (n)": settings["examples"],
+        **{key: settings.get(key) for key in (*_FACTS, "command", "versions")},
+    }
     return render.Page(
         title="Calibration report",
         answers=[*report.headlines, *caveats.answers(report)],

@@ -299,7 +299,8 @@ def score(
     changes, errors = _differences(scoring, [*records][1:] if all_pairs else [])
     rows = _rows(scoring) + errors
     if scoring.event is not None:
-        scoring.event.reliability.update(_curves(curve, scoring.of_event))
+        for model, each in scoring.of_event.items():
+            scoring.event.reliability[model] = each.values(curve)[curve.name]
     scoring.masks = _masks(groups, one.labels)
     parts = _groups(scoring, scoring.metrics, scoring.models, scoring.masks) + _ordinal(scoring)
     classes = _classes(scoring) if per_class else []
@@ -317,14 +318,9 @@ def score(
     }
     return Report(
         settings,
-        rows,
-        changes,
-        classes,
-        parts,
-        _curves(curve, scoring.models),
-        scoring.fits,
-        scoring.notes,
-        scoring.event,
+        *(rows, changes, classes, parts),
+        {model: of[curve.name] for model, of in values.items()},
+        *(scoring.fits, scoring.notes, scoring.event),
         list(dict.fromkeys(filter(None, scoring.headlines))),
         questions.answered(scoring, threshold_for, predict_losses),
     )
@@ -510,11 +506,6 @@ def _of_class(one: Evaluation, place: int) -> Evaluation:
     return _evaluation(column, is_true, one.weights, one.clusters)
 
 
-def _curves(curve: Metric[..., Any], models: Models) -> dict[str, Any]:
-    """Return the reliability table of each model."""
-    return {model: each.values(curve)[curve.name] for model, each in models.items()}
-
-
 def _differences(scoring: Scoring, others: Sequence[str]) -> tuple[list[Change], list[Row]]:
     """Compare all models with the first, and those of `others` with each other.
 
@@ -613,15 +604,15 @@ def _masks(groups: Any, labels: Any) -> dict[str, np.ndarray]:
     masks = {}
     for name, column in groups.items() if several else [("", groups)] * (groups is not None):
         values = np.asarray(as_array(column))
-        if values.shape != labels.shape or values.dtype.kind == "V":
-            raise (TypeError if values.dtype.kind == "V" else ValueError)(
+        if values.shape != labels.shape:
+            raise ValueError(
                 f"score: {name or 'groups'} must have shape {labels.shape}, one number or text for"
-                f" each example, got {values.shape} of {values.dtype}."
+                f" each example, got {values.shape}."
             )
         if name and values.dtype.kind == "f":
             continue
-        if values.dtype.kind not in "biuU":
-            values = np.array([*map(str, values.tolist()), None], object)[:-1]
+        words = np.array([*map(str, values.tolist()), None], object)[:-1]
+        values = values if values.dtype.kind in "biuU" else words
         for value in sorted({*values.tolist()}):
             masks[f"{name}={value}" if name else str(value)] = values == value
     return masks
