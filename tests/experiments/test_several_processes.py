@@ -11,7 +11,7 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments import train
+from experiments.running import processes
 from tests.experiments.processes import end_of, start
 
 LOSS = "adafocal"
@@ -117,14 +117,14 @@ def starts_with(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda **options: calls.append(options))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: calls.append("shutdown"))
-    monkeypatch.setattr(train.multihost_utils, "process_allgather", np.atleast_1d)
+    monkeypatch.setattr(processes.multihost_utils, "process_allgather", np.atleast_1d)
 
     def begin(variables=None, **values):
         for name, value in (variables or {}).items():
             monkeypatch.setenv(name, value)
         for name, value in values.items():
             flags.FLAGS[name].value = value
-        with train.begin({}):
+        with processes.begin({}):
             pass
         return calls
 
