@@ -105,10 +105,8 @@ class Columns:
         for role, several in of_role.items():
             own = [name for name in several if _is_own(name)] or several
             if len(own) > 1 and role:
-                both = " and ".join(repr(shown(name)) for name in own[:2])
-                raise Unreadable(
-                    f"{how.path}: {both} may both be the {_column_name(role)}: keep one of them."
-                )
+                both, what = " and ".join(repr(shown(name)) for name in own[:2]), _column_name(role)
+                raise Unreadable(f"{how.path}: {both} may both be the {what}: keep one of them.")
             if role in _ROLES:
                 self.roles[role] = own[0]
         for role, option in (("clusters", how.clusters), ("groups", how.per)):
@@ -250,16 +248,24 @@ def interpreted(
     """
     columns = Columns(names, get, how)
     roles = columns.roles.keys()
-    prefixed = any("_" in name and _PREFIXED.fullmatch(name) for name in columns.names)
+    classes: dict[str, dict[str, str]] = {"logits": {}, "probabilities": {}}
+    for name in columns.names:
+        if match := _PREFIXED.fullmatch(name):
+            kind = "logits" if match[1].lower() == "logit" else "probabilities"
+            # A column without a number is the only column, for class 1.
+            classes[kind][name] = str(how.first_label + 1) if match[2] is None else match[2]
+    held = [kind for kind in classes if classes[kind] or kind in roles]
+    kind = "probabilities" if how.probabilities or held == ["probabilities"] else "logits"
+    source = kind if kind in held else "logits"
     value = "scores" if "scores" in roles and "confidences" not in roles else "confidences"
     stated = roles & {"confidences", "correct"} and "labels" not in roles
-    if not prefixed and roles & {"logits", "probabilities"}:
-        made = _of_numbers(columns)
-    elif not prefixed and (stated or roles >= {value, "correct"}):
+    if source in roles and not any("_" in name for name in classes[source]):
+        made = _of_numbers(columns, source, kind)
+    elif not held and (stated or roles >= {value, "correct"}):
         correct, numbers = columns.cells("correct"), columns.numbers(value, finite=True)
         made = Predictions(numbers, correct, kind=value.removesuffix("s"))
     else:
-        made = _of_classes(columns, prefixed)
+        made = _of_classes(columns, classes[source], kind)
     weights = columns.numbers("weights") if "weights" in roles else None
     beside: dict[str, Any] = {role: columns.ids(role) for role in _BESIDE[1:]}
     made = _checked(made._replace(weights=weights, **beside), how)
@@ -275,12 +281,9 @@ def interpreted(
     return [_in_fractions(part, how) for part in parts]
 
 
-def _of_numbers(columns: Columns) -> Predictions:
+def _of_numbers(columns: Columns, role: str, kind: str) -> Predictions:
     """Read a column or array that holds all numbers of a row, or the number of class 1."""
-    how, roles, labels = columns.how, columns.roles, columns.cells("labels")
-    kind = "probabilities" if how.probabilities or "logits" not in roles else "logits"
-    role = kind if kind in roles else "logits"
-    cells = columns.cells(role)
+    roles, labels, cells = columns.roles, columns.cells("labels"), columns.cells(role)
     is_one = isinstance(next(cells.flat, 0), str | int | float)
     if "options" in roles or (cells.dtype == object and not is_one):
         return _of_options(columns, cells.tolist(), kind)
@@ -291,7 +294,8 @@ def _of_numbers(columns: Columns) -> Predictions:
     if names.ndim == 2 and np.all(names == names[0]):
         names = names[0]  # a table repeats the list in every row
     if labels.dtype.kind in "OU" and len({*names.flat}) < names.size:
-        raise Unreadable(f"{how.path} has labels that are names, and two classes of one name.")
+        path = columns.how.path
+        raise Unreadable(f"{path} has labels that are names, and two classes of one name.")
     return Predictions(numbers, labels, class_names=tuple(texts(names)), kind=kind)
 
 
@@ -329,11 +333,25 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
     return Predictions(matrix, np.array(right), kind=kind, notes=(note,), ordinal=ordinal)
 
 
-def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
-    """Read a column for each class."""
+def _of_classes(columns: Columns, prefixed: Mapping[str, str], kind: str) -> Predictions:
+    """Read a column for each class: those with a prefix, or all of numbers.
+
+    Args:
+      columns: the columns.
+      prefixed: the class of each column with a prefix; none if the names are those of classes.
+      kind: "logits" or "probabilities".
+    """
     how, labels, notes = columns.how, columns.cells("labels"), list[str]()
-    chosen, names, kind = _class_columns(columns)
-    scores = np.stack([columns.numbers(name) for name in chosen], axis=-1)
+    taken = {columns.roles.get(role) for role in ("labels", "models", *_BESIDE)}
+    free = [name for name in columns.names if name not in taken]
+    free = [name for name in free if name.lower() not in _INDEX_NAMES]
+    chosen = prefixed or {name: name for name in free if name.isdecimal()}
+    chosen = chosen or {name: name for name in free if columns.is_numeric(name)}
+    if not chosen:
+        raise columns.without()
+    places = _numbered_places(chosen, how, kind)
+    names = [] if places else list(chosen.values())
+    scores = np.stack([columns.numbers(name) for name in places or chosen], axis=-1)
     if names and not prefixed:
         weighted = "weights" in columns.roles
         used = {*texts(labels[columns.numbers("weights") > 0] if weighted else labels)}
@@ -357,40 +375,20 @@ def _of_classes(columns: Columns, prefixed: bool) -> Predictions:
     return Predictions(scores, labels, class_names=tuple(names), kind=kind, notes=tuple(notes))
 
 
-def _class_columns(columns: Columns) -> tuple[list[str], list[str], str]:
-    """Find the columns of the classes by their names.
-
-    Returns:
-      their names; the names of the classes, none if they are numbered; and the kind of the numbers.
-    """
-    how, first = columns.how, columns.how.first_label
-    taken = {columns.roles.get(role) for role in ("labels", "models", *_BESIDE)}
-    free = [name for name in columns.names if name not in taken]
-    of_kind: dict[str, dict[str, str]] = {"logits": {}, "probabilities": {}}
-    for name in free:
-        if match := _PREFIXED.fullmatch(name):
-            # A column without a number is the only column, for class 1.
-            kind = "logits" if match[1].lower() == "logit" else "probabilities"
-            of_kind[kind][name] = str(first + 1) if match[2] is None else match[2]
-    other = how.probabilities or (of_kind["probabilities"] and not of_kind["logits"])
-    kind = "probabilities" if other else "logits"
-    free = [name for name in free if name.lower() not in _INDEX_NAMES]
-    chosen = of_kind[kind] or of_kind["logits"]
-    chosen = chosen or {name: name for name in free if name.isdecimal()}
-    chosen = chosen or {name: name for name in free if columns.is_numeric(name)}
-    if not chosen:
-        raise columns.without()
+def _numbered_places(chosen: Mapping[str, str], how: Request, kind: str) -> list[str]:
+    """Return the columns in the order of their numbers; none if their classes have names."""
     numbers = {name: number(called) for name, called in chosen.items()}
     if all(map(math.isnan, numbers.values())):
-        return list(chosen), list(chosen.values()), kind
-    order = sorted(chosen, key=numbers.__getitem__)
-    starts = (0, first) if len(chosen) > 1 else (first + 1, first + (kind == "probabilities"))
-    if sorted(numbers.values()) not in [[*range(k, k + len(order))] for k in starts]:
+        return []
+    starts = [0, how.first_label]
+    if len(chosen) == 1:  # a single column is that of the second class
+        starts = [how.first_label + 1, how.first_label + (kind == "probabilities")]
+    if sorted(numbers.values()) not in [[*range(k, k + len(chosen))] for k in starts]:
         raise Unreadable(
             f"{how.path} has the columns {listed(list(chosen), 5)}: number all classes from 0, or"
             " from --first_label, without gaps."
         )
-    return order, [], kind
+    return sorted(chosen, key=numbers.__getitem__)
 
 
 def _numbered(names: Sequence[str], start: int) -> str:
@@ -420,13 +418,6 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     if len(names) == 1:  # a single column is that of the second class
         made = made._replace(class_names=(), name_of_one=names[0])
         names = ("", *names)
-    return made._replace(labels=_from_zero(made, names, num_classes, how))
-
-
-def _from_zero(
-    made: Predictions, names: Sequence[str], num_classes: int, how: Request
-) -> np.ndarray:
-    """Count labels from 0, numbers or names of classes; labels of weight 0 may be anything."""
     labels, first = made.labels, how.first_label if made.of_classes else 0
     if labels.dtype.kind in "biuf":
         inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
@@ -438,17 +429,16 @@ def _from_zero(
     present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
     for row in np.flatnonzero(present & (found < 0))[:1]:
         label = shown(str(labels.flat[row])) or "''"
-        known = f"the {num_classes} classes {first} to {first + num_classes - 1}"
-        known = listed([name for name in names if name]) or known
+        known = listed([name for name in names if name])
+        known = known or f"the {num_classes} classes {first} to {first + num_classes - 1}"
         hint = "Give ignored examples weight 0."
         if first == 0 and number(label) == num_classes and not np.any(found[present] == 0):
             hint = f"The labels run from 1 to {num_classes}: give --first_label=1."
-        what, known = (
-            ("label", known) if made.of_classes else ("correct", "1 or 0, or true or false")
-        )
-        where = f"{what} {label} of {how.path} (example {row:,}, counted from 0)"
+        what = f"label {label}" if made.of_classes else f"correct {label}"
+        known = known if made.of_classes else "1 or 0, or true or false"
+        where = f"{what} of {path} (example {row:,}, counted from 0)"
         raise Unreadable(f"{where} is none of {known}.\n{hint}")
-    return found
+    return made._replace(labels=found)
 
 
 def _in_fractions(made: Predictions, how: Request) -> Predictions:
@@ -463,17 +453,16 @@ def _in_fractions(made: Predictions, how: Request) -> Predictions:
         percent = low >= 0 and np.all(np.abs(sums - 100) <= max(1, values.shape[-1] / 2))
     else:
         what = "the confidences" if made.kind == "confidence" else "the probabilities"
-        what += f" of {shown(made.model)}" if made.model else ""
-        what += f" go from {low:g} to {high:g}"
+        what += f" of {shown(made.model)}" * bool(made.model) + f" go from {low:g} to {high:g}"
         percent = low >= 0 and _HIGHEST_GRADE < high <= 100
         percent = percent and np.mean(values[values != 0] > 1) >= 0.5
         wrong = (values > 0) & (values < 1) if percent else (values < 0) | (values > 1)
-        if number := int(np.sum(wrong)):
+        if np.any(wrong):
             where = "between 0 and 1" if percent else "outside [0, 1]"
             raise Unreadable(
-                f"{how.path}: {what}, and {number:,} of {values.size:,} are {where}: fractions and"
-                " percent may be mixed.\nWrite the sign % behind all percent; for grades or"
-                " log-probabilities name the column score and add --calibrate=isotonic"
+                f"{how.path}: {what}, and {np.sum(wrong):,} of {values.size:,} are {where}:"
+                " fractions and percent may be mixed.\nWrite the sign % behind all percent; for"
+                " grades or log-probabilities name the column score and add --calibrate=isotonic"
                 " --cross_fit=5."
             )
     if not percent:

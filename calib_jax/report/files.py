@@ -98,6 +98,7 @@ def score_files(
         )
     models = [each._replace(clusters=ids) for each in models]
     groups = models[0].groups if per_group else None
+    options |= {"num_bins": bins, "method": interval, "num_resamples": resamples}
     report = score(
         models[0],
         compare=dict(zip(names[1:], models[1:], strict=True)) or None,
@@ -105,15 +106,12 @@ def score_files(
         fit_on=evidence or None,
         groups=groups if groups is None or isinstance(groups, dict) else groups.reshape(-1),
         calibrate=calibration.registered(calibrate),
-        criterion=criterion,
         metrics=metrics or None,
-        num_bins=bins,
         costs=read.costs(costs),
-        method=interval,
-        num_resamples=resamples,
-        floor=floor,
         per=per if per is None or isinstance(groups, dict) else "group",
         all_pairs=not models[0].of_classes,
+        floor=floor,
+        criterion=criterion,
         **options,
     )
     return dataclasses.replace(
@@ -148,10 +146,8 @@ def _read(
             each = each._replace(model=each.model or name, file=file)
             first = first or each
             if len({"classes" if one.of_classes else one.kind for one in (first, each)}) > 1:
-                raise ValueError(
-                    f"{file} holds numbers of the kind {each.kind}, and {first.file} of the kind"
-                    f" {first.kind}: models are compared, and calibrators fitted, on one kind."
-                )
+                both = f"{file} holds {each.kind}, and {first.file} {first.kind}"
+                raise ValueError(f"{both}: compare models, and fit calibrators, on the same kind.")
             if first.of_classes and first.ordinal is None:
                 is_p = each.kind == "probabilities"
                 each = records.match_classes(

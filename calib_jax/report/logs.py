@@ -135,12 +135,10 @@ def _generated(sample: Mapping[str, Any]) -> dict[str, Any]:
     cells = {"correct": sample[found[0]]}
     if (document := sample.get("doc_id")) is not None:
         cells["question"] = document
-    for name in ("confidence", "score"):
+    for name in ("confidence", "score", "logprobs", "logprob", "cumulative_logprob"):
         if name in sample:
-            return {name: sample[name]} | cells
-    for name in ("logprobs", "logprob", "cumulative_logprob"):
-        if name in sample:
-            return {"score": _total(sample[name])} | cells
+            is_stated = name in ("confidence", "score")
+            return ({name: sample[name]} if is_stated else {"score": _total(sample[name])}) | cells
     raise ValueError(
         "it has no confidence, which lm-evaluation-harness does not save for generated texts: add a"
         " key confidence, score or logprobs to each line"

@@ -255,9 +255,7 @@ def _on_grid(p: np.ndarray, step: float) -> np.ndarray:
 
 def _floating(predictions: Any) -> Any:
     """Raise if predictions are empty or not floating point."""
-    predictions = as_array(predictions)
-    if not hasattr(predictions, "dtype"):
-        predictions = np.asarray(predictions)
+    predictions = as_numbers("score", "predictions", predictions)
     if not jnp.issubdtype(predictions.dtype, jnp.floating):
         raise TypeError(f"predictions must be floating point, got {predictions.dtype}.")
     if predictions.ndim == 0 or predictions.size == 0:
@@ -318,24 +316,17 @@ def notes_on(given: Predictions, logits: Logits, floor: float | None) -> list[st
 def average(models: Sequence[Any]) -> Logits:
     r"""Average the probabilities of several models, $\log \frac1M \sum_m p_m$."""
     logits = [jnp.asarray(as_numbers("average", "logits", z), jnp.float32) for z in models]
-    if len({z.shape for z in logits}) != 1:
-        sizes = ", ".join(str(z.shape) for z in logits)
-        raise ValueError(f"an average needs predictions of one shape, got {sizes}.")
     log_p = jax.nn.log_softmax(jnp.stack(logits))
     return jax.nn.logsumexp(log_p, axis=0) - jnp.log(len(models))
 
 
 def mean_of(models: Sequence[Predictions]) -> Predictions:
     """Average the probabilities of several models of the same examples."""
-    first = models[0]
-    if len(models) == 1:
-        return first
     if all(each.kind == "probabilities" for each in models):
         rows = [probability_rows(each.logits, weights=each.weights) for each in models]
-        if len({each.shape for each in rows}) == 1:
-            return first._replace(logits=np.mean(rows, axis=0))
+        return models[0]._replace(logits=np.mean(np.stack(rows), axis=0))
     logits = np.asarray(average([each.values() for each in models]))
-    return first._replace(logits=logits, kind="logits")
+    return models[0]._replace(logits=logits, kind="logits")
 
 
 def match_classes(
@@ -410,18 +401,13 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
       used: the columns that must agree, beside the labels of classes.
     """
     first, paired, notes = models[0], list(models), list[str]()
-    asked = [each.questions is not None for each in models]
-    if len(models) > 1 and (any(asked) or not first.of_classes):
-        if not all(asked):
-            raise Unreadable(
-                f"{shown(models[asked.index(False)].model)} has no column question: several models"
-                " are compared on the questions that they share."
-            )
+    asked = any(each.questions is not None for each in models)
+    if len(models) > 1 and (asked or not first.of_classes):
         answers = [_rows_by_answer(each) for each in models]
         shared = [answer for answer in answers[0] if all(answer in of for of in answers)]
         if not shared:
             names = listed([each.model for each in models], 5)
-            raise Unreadable(f"the models {names} share no question: compare the same questions.")
+            raise Unreadable(f"the models {names} share no answers to one column question.")
         both = list(zip(models, answers, strict=True))
         paired = [each.rows([of[answer] for answer in shared]) for each, of in both]
         left = [(len(of) - len(shared), each.model) for each, of in both if len(of) > len(shared)]
@@ -443,7 +429,8 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
 def _rows_by_answer(given: Predictions) -> dict[tuple[str, int], int]:
     """Return the row of each answer, which is the k-th one to its question."""
     rows: dict[str, list[int]] = {}
-    for row, question in enumerate(map(str, np.asarray(given.questions).tolist())):
+    questions = [] if given.questions is None else given.questions.tolist()
+    for row, question in enumerate(map(str, questions)):
         rows.setdefault(question, []).append(row)
     return {(question, k): row for question, of in rows.items() for k, row in enumerate(of)}
 

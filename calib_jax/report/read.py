@@ -34,7 +34,7 @@ from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable as Unreadable
 from calib_jax.report import logs
 from calib_jax.report.columns import TEXTS, Request, interpreted, objects, role_of
-from calib_jax.report.predictions import Predictions, listed
+from calib_jax.report.predictions import Predictions
 
 KIND = "a file of predictions"
 _ENDINGS = (".npz", ".csv", ".tsv", ".parquet", ".jsonl", ".eval")
@@ -65,10 +65,7 @@ def read_predictions(
         name, probabilities=probabilities, first_label=first_label, clusters=clusters
     )
     if len(models) > 1:
-        raise Unreadable(
-            f"{name} holds {len(models)} models, {listed([each.model for each in models], 5)}: read"
-            " them by calib-score or `report.score_files`."
-        )
+        raise Unreadable(f"{name} holds {len(models)} models: read it by `report.score_files`.")
     return models[0]
 
 
@@ -91,8 +88,8 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
         if endings in ([".json"], [".jsonl"], [".eval"]):
             return _json(how)
     raise Unreadable(
-        f"{name} must end in .npz, .csv, .tsv, .parquet or .jsonl, be a log of Inspect that ends in"
-        " .eval or .json, or be LOGITS.npy,LABELS.npy."
+        f"{name} must end in .npz, .csv, .tsv, .parquet, .json, .jsonl or .eval, or be LOGITS.npy,"
+        "LABELS.npy."
     )
 
 
@@ -114,23 +111,18 @@ def _csv(how: Request) -> list[Predictions]:
         columns = [[np.array([])] for _ in names]
         full = _full(rows, len(names), how.path)
         while block := list(itertools.islice(full, _ROWS)):
-            for parts, cells, as_text in zip(
-                columns, zip(*block, strict=True), is_text, strict=True
-            ):
-                parts.append(objects(cells) if as_text else _numbers(cells))
+            for place, cells in enumerate(zip(*block, strict=True)):
+                columns[place].append(objects(cells) if is_text[place] else _numbers(cells))
     arrays = dict(zip(names, map(np.concatenate, columns), strict=True))
     return interpreted(names, arrays.__getitem__, how)
 
 
 def _full(rows: Any, size: int, path: pathlib.Path) -> Iterator[list[str]]:
     """Yield the rows of a table that are not blank; raise an error for rows of other lengths."""
-    for row in rows:
-        if any(map(str.strip, row)):
-            if len(row) != size:
-                raise Unreadable(
-                    f"line {rows.line_num} of {path} has {len(row)} fields, not {size}."
-                )
-            yield row
+    for row in filter(lambda row: any(map(str.strip, row)), rows):
+        if len(row) != size:
+            raise Unreadable(f"line {rows.line_num} of {path} has {len(row)} fields, not {size}.")
+        yield row
 
 
 def _numbers(cells: Sequence[str]) -> np.ndarray:
@@ -165,9 +157,7 @@ def _parquet(how: Request) -> list[Predictions]:
     try:
         from pyarrow import parquet, types
     except ImportError as error:
-        raise ImportError(
-            f"{how.path} needs pyarrow: python -m pip install 'calib_jax[parquet]'"
-        ) from error
+        raise ImportError(f"{how.path} needs 'calib_jax[parquet]': pip install it") from error
     with reading.opened(how.path, KIND) as opened:
         file = parquet.ParquetFile(opened, page_checksum_verification=True)
         sizes = [file.metadata.row_group(k).total_byte_size for k in range(file.num_row_groups)]
@@ -211,9 +201,7 @@ def _json(how: Request) -> list[Predictions]:
 def _expanded(row: dict[str, Any], number: int) -> Iterator[dict[str, Any]]:
     """Yield a row, or a row for each typed answer of a decision model."""
     answers = row.get("answers")
-    if not isinstance(answers, Mapping) or not all(
-        isinstance(answer, Mapping) for answer in answers.values()
-    ):
+    if not isinstance(answers, Mapping) or {*map(type, answers.values())} != {dict}:
         yield row
         return
     labels, state = row.get("labels") or row.get("label") or {}, row.get("id", number)
