@@ -111,7 +111,7 @@ def is_true_class(labels: Labels, num_classes: int) -> Bool[Array, "*batch class
     return lax.broadcasted_iota(labels.dtype, shape, len(shape) - 1) == labels[..., None]
 
 
-def true_class(rows: Float[Array, "*batch classes"], labels: Labels) -> PerExample:
+def true_class(rows: PerClass, labels: Labels) -> PerExample:
     """Select each row's entry at its label; labels out of range are clipped.
 
     A CPU gathers it. An accelerator sums over a mask, which fuses with the computation of the rows;
@@ -124,23 +124,17 @@ def true_class(rows: Float[Array, "*batch classes"], labels: Labels) -> PerExamp
     return jnp.sum(marked, axis=-1, dtype=rows.dtype)
 
 
-def with_true_class(
-    rows: Float[Array, "*batch classes"], labels: Labels, values: Number
-) -> Float[Array, "*batch classes"]:
+def with_true_class(rows: PerClass, labels: Labels, values: Number) -> PerClass:
     """Replace each row's entry at its label."""
     return _at_true_class(rows, labels, values, "set")
 
 
-def add_to_true_class(
-    rows: Float[Array, "*batch classes"], labels: Labels, values: Number
-) -> Float[Array, "*batch classes"]:
+def add_to_true_class(rows: PerClass, labels: Labels, values: Number) -> PerClass:
     """Add to each row's entry at its label."""
     return _at_true_class(rows, labels, values, "add")
 
 
-def _at_true_class(
-    rows: Float[Array, "*batch classes"], labels: Labels, values: Number, operation: str
-) -> Float[Array, "*batch classes"]:
+def _at_true_class(rows: PerClass, labels: Labels, values: Number, operation: str) -> PerClass:
     """Change one entry per row.
 
     On accelerators a comparison with the class index is fastest, because it fuses with the
@@ -238,38 +232,23 @@ def ordered_bits(values: Float[Array, "*shape"]) -> Integer[Array, "*shape"]:
     return lax.bitcast_convert_type(values, f"int{jnp.finfo(values.dtype).bits}")
 
 
-@jax.custom_vjp
-def max_where(
-    rows: Float[Array, "*batch classes"], mask: Bool[Array, "*batch classes"]
-) -> PerExample:
+@jax.custom_jvp
+def max_where(rows: PerClass, mask: Bool[Array, "*batch classes"]) -> PerExample:
     """Compute each row's maximum over the masked entries; -inf if the mask is empty.
 
-    Equal entries share the gradient, as with `jnp.max`. `jnp.max` would keep three arrays of the
-    size of the rows for the backward pass; this function keeps only the masked rows.
+    Equal entries share the gradient, as with `jnp.max`, which would keep three arrays of the size
+    of the rows for the backward pass.
     """
-    return _max_where_forward(rows, mask)[0]
+    return jnp.max(jnp.where(mask, rows, -jnp.inf), axis=-1)
 
 
-def _max_where_forward(rows: Array, mask: Array) -> tuple[Array, tuple[Array, Array]]:
-    masked = jnp.where(mask, rows, -jnp.inf)
-    largest = jnp.max(masked, axis=-1)
-    return largest, (masked, largest)
-
-
-def _max_where_backward(residuals: tuple[Array, Array], cotangent: Array) -> tuple[Array, None]:
-    masked, largest = residuals
-    # Count the entries that equal the largest, in operations that XLA fuses into the sum on a CPU.
-    one, zero, large = (
-        unshared(jnp.asarray(c, masked.dtype)) for c in (1, 0, 1 / jnp.finfo(masked.dtype).tiny)
-    )
-    below = unshared(largest)[..., None] - masked
-    count = jnp.sum(jnp.maximum(one - large * below, zero), axis=-1)
-    each = jnp.where(largest > -jnp.inf, cotangent / jnp.maximum(count, 1), 0)
-    is_largest = masked == largest[..., None]
-    return jnp.where(is_largest, each[..., None], 0).astype(masked.dtype), None
-
-
-max_where.defvjp(_max_where_forward, _max_where_backward)
+@max_where.defjvp
+def _max_where_tangent(rows_and_mask: tuple[Array, Array], tangents: Any) -> tuple[Array, Array]:
+    rows, mask = rows_and_mask
+    largest = max_where(rows, mask)
+    is_largest = mask & (rows == largest[..., None]) & (largest > -jnp.inf)[..., None]
+    tangent = jnp.sum(jnp.where(is_largest, tangents[0], 0), axis=-1)
+    return largest, tangent / jnp.maximum(jnp.sum(is_largest, axis=-1), 1)
 
 
 def of_margin(margin: PerExample) -> tuple[PerExample, PerExample, PerExample, PerExample]:

@@ -15,19 +15,19 @@ References:
   and Kull 2024, Improving Calibration by Relating Focal Loss, Temperature Scaling, and Properness.
 """
 
-import functools
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, TypeAlias
 
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.names import check_options
+from calib_jax.core.names import known_options
 
-# For q: u, its derivative by q_y, and the function of a [rows, classes] that computes for each k
-# the sum of a_y du_y/dq_k over y other than k; None if u_y depends on q_y alone.
-_Across = Callable[[np.ndarray], np.ndarray]
-_Uncertainty = Callable[[np.ndarray], tuple[np.ndarray, np.ndarray, _Across | None]]
+_OfRows: TypeAlias = Callable[[np.ndarray], np.ndarray]
+# The base b_y of a weight, its derivative by q_y, and the function of a [rows, classes] that
+# computes for each k the sum of a_y db_y/dq_k over y other than k, if b_y depends on other q_k.
+_Base: TypeAlias = tuple[np.ndarray, np.ndarray | float, _OfRows | None]
+_BaseOf: TypeAlias = Callable[[np.ndarray, Any], _Base]
 
 _LEAST = 1e-300
 _STEPS, _STEADY, _EXACT = 300, 100, 1e-10
@@ -57,28 +57,44 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     p = np.maximum(p, _LEAST)
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
     if loss not in _PROPER:
-        check_options(loss, _MINIMIZERS[loss], options)
-        rows = np.asarray(_MINIMIZERS[loss](rows, **options))
+        solve, defaults = _MINIMIZERS[loss]
+        known_options(loss, defaults, options)
+        options = defaults | options
+        weighted = "weighting" in options
+        rows = _weighted(rows, solve, options) if weighted else solve(rows, **options)
     return rows.reshape(p.shape)
 
 
-def _solve(p: np.ndarray, uncertainty: _Uncertainty, power: float, weighting: str) -> np.ndarray:
-    """Solve for cross-entropy times an uncertainty score u, which "gradient" makes a constant.
+def _weighted(p: np.ndarray, base_of: _BaseOf, options: dict[str, Any]) -> np.ndarray:
+    r"""Solve for cross-entropy times $b^{\gamma / \beta}$, which "gradient" makes a constant.
 
     Iterate the damped step until no logarithm of a probability above 1e-12 moves.
     """
-    checks.one_of("weighting", weighting, ("loss", "gradient"))
-    damping = 2 / (2 + power)
+    thresholds, reading = options.get("thresholds", ()), options.get("reading", "norm")
+    runner_up = options.get("runner_up", "below")
+    checks.one_of("weighting", options["weighting"], ("loss", "gradient"))
+    checks.one_of("reading", reading, ("norm", "sum"))
+    checks.one_of("runner_up of a population minimiser", runner_up, ("below",))
+    checks.ascending("thresholds", thresholds)
+    gamma = np.asarray(options["gammas" if "gammas" in options else "gamma"], np.float64)
+    # The sum of powers is the norm with beta = gamma.
+    beta = gamma if reading == "sum" else options.get("beta", 1.0)
+    checks.at_least("beta", beta, 1, " to be a norm")
+    damping = 2 / (2 + gamma.max())
+    if base_of is _sum_with_one:
+        checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
+        damping = 1.0
     log_q = np.log(p)
     moving = np.arange(len(p))
     for number in range(_STEPS):
         q, part = np.exp(log_q[moving]), p[moving]
-        u, slope, across = uncertainty(q)
-        numerator, shift = part * u, None
-        if weighting == "loss":
-            surprise = -part * np.log(np.maximum(q, _LEAST))
-            numerator = numerator - q * surprise * slope
-            shift = across and across(surprise)
+        of_q = gamma[np.searchsorted(thresholds, q, side="right")] if gamma.ndim else gamma
+        power, (base, slope, across) = of_q / beta, base_of(q, beta)
+        numerator, shift = part * base**power, None
+        if options["weighting"] == "loss":
+            pull = -part * np.log(np.maximum(q, _LEAST)) * power * base ** (power - 1)
+            numerator = numerator - q * pull * slope
+            shift = across and across(pull)
         target = _normalized(np.maximum(numerator, _LEAST), shift)
         # A weight with a jump, as that of FLSD, needs steps that shrink to 0.
         size = damping * min(1.0, _STEADY / (number + 1))
@@ -117,101 +133,39 @@ def _rest(q: np.ndarray) -> np.ndarray:
     return np.maximum(rest, _LEAST)
 
 
-def _focal(p: np.ndarray, *, gamma: float = 3.0, weighting: str = "loss") -> np.ndarray:
-    return _flsd(p, thresholds=(), gammas=(gamma,), weighting=weighting)
+def _complement(q: np.ndarray, beta: Any) -> _Base:
+    return _rest(q), -1.0, None
 
 
-def _flsd(
-    p: np.ndarray,
-    *,
-    thresholds: Sequence[float] = (0.2, 0.5),
-    gammas: Sequence[float] = (5.0, 3.0, 3.0),
-    weighting: str = "loss",
-) -> np.ndarray:
-    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
-        gamma, rest = _gamma_of(q, thresholds, gammas), _rest(q)
-        return rest**gamma, -gamma * rest ** (gamma - 1), None
-
-    return _solve(p, uncertainty, max(gammas), weighting)
+def _sum_with_one(q: np.ndarray, beta: Any) -> _Base:
+    return 1 + q, 1.0, None
 
 
-def _gamma_of(q: np.ndarray, thresholds: Sequence[float], gammas: Sequence[float]) -> np.ndarray:
-    checks.ascending("thresholds", thresholds)
-    return np.asarray(gammas, np.float64)[np.searchsorted(thresholds, q, side="right")]
+def _gap_to_runner_up(q: np.ndarray, beta: Any) -> _Base:
+    order = np.argsort(-q, axis=-1, kind="stable")
+    more, less = order[:, :-1], order[:, 1:]  # neighbours in the order of q
+
+    def moved(values: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
+        beside = np.zeros_like(values)
+        np.put_along_axis(beside, target, np.take_along_axis(values, source, -1), axis=-1)
+        return beside
+
+    return _rest(q) + moved(q, less, more), -1.0, lambda a: moved(a, more, less)
 
 
-def _inverse_focal(p: np.ndarray, *, gamma: float = 1.0, weighting: str = "loss") -> np.ndarray:
-    checks.between("gamma", gamma, 0, _LARGEST_INVERSE)
+def _distance(q: np.ndarray, beta: Any) -> _Base:
+    r"""Compute $d_y = \sum_k |1_{k = y} - q_k|^\beta$."""
+    rest, powers = _rest(q), q**beta
+    total = powers.sum(axis=-1, keepdims=True)
 
-    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, None]:
-        return (1 + q) ** gamma, gamma * (1 + q) ** (gamma - 1), None
+    def across(a: np.ndarray) -> np.ndarray:
+        return beta * q ** (beta - 1) * (a.sum(axis=-1, keepdims=True) - a)
 
-    return _solve(p, uncertainty, 0.0, weighting)
-
-
-def _dual_focal(
-    p: np.ndarray, *, gamma: float = 5.0, runner_up: str = "below", weighting: str = "loss"
-) -> np.ndarray:
-    checks.one_of("runner_up of a population minimiser", runner_up, ("below",))
-
-    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Across]:
-        order = np.argsort(-q, axis=-1, kind="stable")
-        more, less = order[:, :-1], order[:, 1:]  # neighbours in the order of q
-
-        def moved(values: np.ndarray, source: np.ndarray, target: np.ndarray) -> np.ndarray:
-            beside = np.zeros_like(values)
-            np.put_along_axis(beside, target, np.take_along_axis(values, source, -1), axis=-1)
-            return beside
-
-        base = _rest(q) + moved(q, less, more)
-        slope = gamma * base ** (gamma - 1)
-        return base**gamma, -slope, lambda a: moved(a * slope, more, less)
-
-    return _solve(p, uncertainty, gamma, weighting)
+    distance = rest**beta + _rest(powers / total) * total
+    return distance, -beta * rest ** (beta - 1), across
 
 
-def _generalized_brier(
-    p: np.ndarray,
-    *,
-    gamma: float = 2.0,
-    beta: float = 2.0,
-    reading: str = "norm",
-    weighting: str = "gradient",
-) -> np.ndarray:
-    checks.one_of("reading", reading, ("norm", "sum"))
-    beta = gamma if reading == "sum" else beta  # the sum of powers is the norm with beta = gamma
-    fixed: Any = {"thresholds": (), "gammas": (gamma,)}
-    return _adaptive_generalized_brier(p, **fixed, beta=beta, weighting=weighting)
-
-
-def _adaptive_generalized_brier(
-    p: np.ndarray,
-    *,
-    thresholds: Sequence[float] = (0.2, 0.5),
-    gammas: Sequence[float] = (5.0, 3.0, 3.0),
-    beta: float = 2.0,
-    weighting: str = "gradient",
-) -> np.ndarray:
-    r"""Solve for the weight $d_y^{\gamma / \beta}$, $d_y = \sum_k |1_{k = y} - q_k|^\beta$."""
-    checks.at_least("beta", beta, 1, " to be a norm")
-
-    def uncertainty(q: np.ndarray) -> tuple[np.ndarray, np.ndarray, _Across]:
-        gamma, rest, powers = _gamma_of(q, thresholds, gammas), _rest(q), q**beta
-        total = powers.sum(axis=-1, keepdims=True)
-        distance = rest**beta + _rest(powers / total) * total
-        u = distance ** (gamma / beta)
-        of_power = gamma * u / distance
-
-        def across(a: np.ndarray) -> np.ndarray:
-            parts = a * of_power
-            return q ** (beta - 1) * (parts.sum(axis=-1, keepdims=True) - parts)
-
-        return u, -of_power * rest ** (beta - 1), across
-
-    return _solve(p, uncertainty, max(gammas), weighting)
-
-
-def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "others") -> np.ndarray:
+def _label_smoothing(p: np.ndarray, alpha: float, spread: str) -> np.ndarray:
     checks.one_of("spread", spread, ("others", "all"))
     num_classes = p.shape[-1]
     added = alpha / num_classes if spread == "all" else alpha * (1 - p) / (num_classes - 1)
@@ -219,7 +173,7 @@ def _label_smoothing(p: np.ndarray, *, alpha: float = 0.05, spread: str = "other
 
 
 def _margin_smoothing(
-    p: np.ndarray, *, margin: float = 10.0, alpha: float = 0.1, class_reduction: str = "mean"
+    p: np.ndarray, margin: float, alpha: float, class_reduction: str
 ) -> np.ndarray:
     r"""Fill each class beyond the margin by alpha / K, up to the margin, from the largest ones.
 
@@ -234,9 +188,7 @@ def _margin_smoothing(
     return filled(_bisected(filled, np.zeros((len(p), 1)), p.max(axis=-1, keepdims=True)))
 
 
-def _bisected(
-    row: Callable[[np.ndarray], np.ndarray], low: np.ndarray, high: np.ndarray
-) -> np.ndarray:
+def _bisected(row: _OfRows, low: np.ndarray, high: np.ndarray) -> np.ndarray:
     """Find the value of each row, between two values, at which the sum of a monotone row is 1."""
     rises = row(high).sum(axis=-1, keepdims=True) > row(low).sum(axis=-1, keepdims=True)
     for _ in range(100):
@@ -246,7 +198,7 @@ def _bisected(
     return high
 
 
-def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.0) -> np.ndarray:
+def _entropy_regularized(p: np.ndarray, scale: float, gamma: float) -> np.ndarray:
     r"""Solve $p_k / q_k - s \log q_k = \lambda$: $q_k = p_k / (s \omega(\lambda/s + \log(p_k/s)))$.
 
     $\omega$ is Wright's function, $\omega(x) + \log \omega(x) = x$.
@@ -267,22 +219,28 @@ def _entropy_regularized(p: np.ndarray, *, scale: float = 1.0, gamma: float = 0.
     return q / q.sum(axis=-1, keepdims=True)
 
 
-_MINIMIZERS: Mapping[str, Callable[..., np.ndarray]] = {
-    "focal": _focal,
-    "fl_gra": functools.partial(_focal, weighting="gradient"),
-    "inverse_focal": _inverse_focal,
-    "flsd53": _flsd,
-    "flsd532": functools.partial(_flsd, gammas=(5.0, 3.0, 2.0)),
-    "flsd53_gra": functools.partial(_flsd, weighting="gradient"),
-    "dual_focal": _dual_focal,
-    "dfl_gra": functools.partial(_dual_focal, weighting="gradient"),
-    "bsce": functools.partial(_generalized_brier, weighting="loss"),
-    "bsce_gra": _generalized_brier,
-    "bsce_adaptive_gra": _adaptive_generalized_brier,
-    "label_smoothing": _label_smoothing,
-    "margin_smoothing": _margin_smoothing,
-    "max_suppression": functools.partial(_margin_smoothing, margin=0.0),
-    "entropy_regularized": _entropy_regularized,
+_LOSS, _GRADIENT = {"weighting": "loss"}, {"weighting": "gradient"}
+_FLSD = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
+_BRIER = {"gamma": 2.0, "beta": 2.0, "reading": "norm"}
+_DUAL = {"gamma": 5.0, "runner_up": "below"}
+_MARGIN = {"margin": 10.0, "alpha": 0.1, "class_reduction": "mean"}
+# The base of a weight, or a solver, and the options with their defaults.
+_MINIMIZERS: Mapping[str, tuple[Callable[..., Any], dict[str, Any]]] = {
+    "focal": (_complement, {"gamma": 3.0} | _LOSS),
+    "fl_gra": (_complement, {"gamma": 3.0} | _GRADIENT),
+    "inverse_focal": (_sum_with_one, {"gamma": 1.0} | _LOSS),
+    "flsd53": (_complement, _FLSD | _LOSS),
+    "flsd532": (_complement, _FLSD | _LOSS | {"gammas": (5.0, 3.0, 2.0)}),
+    "flsd53_gra": (_complement, _FLSD | _GRADIENT),
+    "dual_focal": (_gap_to_runner_up, _DUAL | _LOSS),
+    "dfl_gra": (_gap_to_runner_up, _DUAL | _GRADIENT),
+    "bsce": (_distance, _BRIER | _LOSS),
+    "bsce_gra": (_distance, _BRIER | _GRADIENT),
+    "bsce_adaptive_gra": (_distance, _FLSD | {"beta": 2.0} | _GRADIENT),
+    "label_smoothing": (_label_smoothing, {"alpha": 0.05, "spread": "others"}),
+    "margin_smoothing": (_margin_smoothing, _MARGIN),
+    "max_suppression": (_margin_smoothing, _MARGIN | {"margin": 0.0}),
+    "entropy_regularized": (_entropy_regularized, {"scale": 1.0, "gamma": 0.0}),
 }
 
 
