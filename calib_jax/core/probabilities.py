@@ -16,7 +16,7 @@ with q the one-hot label, so the backward pass needs the shares and no second so
 """
 
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -26,7 +26,6 @@ from jaxtyping import Bool
 
 from calib_jax.core import numerics
 from calib_jax.core.numerics import of_margin, smallest, valid
-from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 
@@ -113,18 +112,38 @@ def cross_entropy_and_view(
     else:
         logits = numerics.tempered(logits, temperature)
         largest = jnp.zeros_like(logits[..., 0])  # it was subtracted
-    cross_entropy, *fields = (*_prepare(logits, labels, largest), labels)
-    return cross_entropy, Probabilities(*fields)
+    fields: Any = (*_view(logits, (labels, largest)), largest, labels)
+    view = Probabilities(*fields)
+    return -view.log_true, view
 
 
-@jax.custom_vjp
-def _prepare(logits: Logits, labels: Labels, top: PerExample) -> tuple[Array, ...]:
-    return _forward(logits, labels, top)[0]
+def _with_gradient(forward: Any, backward: Any) -> Any:
+    """Build a function of logits and constants from its outputs with residuals, and its gradient.
+
+    `backward` takes the residuals and one cotangent for each output: None for an output that is not
+    used, or used as a constant, and then costs nothing.
+    """
+
+    def of_primals(logits: Any, constants: Any) -> tuple[Any, Any]:
+        constants = jax.tree.map(lambda each: each.value, constants)
+        outputs, residuals = forward(logits.value, constants)
+        return outputs, (residuals, jnp.zeros((0,), logits.value.dtype))
+
+    def of_cotangents(residuals: Any, cotangents: Any) -> tuple[Array, None]:
+        residuals, like_logits = residuals
+        given = (None if isinstance(each, SymbolicZero) else each for each in cotangents)
+        return backward(residuals, *given).astype(like_logits.dtype), None
+
+    function = jax.custom_vjp(lambda logits, constants: forward(logits, constants)[0])
+    function.defvjp(of_primals, of_cotangents, symbolic_zeros=True)
+    return function
 
 
-def _forward(
-    logits: Logits, labels: Labels, top: PerExample
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
+_Arrays: TypeAlias = tuple[Array, ...]
+
+
+def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple[_Arrays, _Arrays]:
+    labels, top = constants
     rows = numerics.at_least_float32(logits)
     spread = numerics.with_true_class(jnp.exp(rows - top[..., None]), labels, 0.0)
     # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
@@ -143,8 +162,7 @@ def _forward(
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
     mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)), axis=-1) / total
     share_entropy = jnp.maximum(log_total - mean, 0)
-    of_others = (log_total, share, share_squares, share_entropy)
-    outputs = (-log_true, log_true, log_rest, *of_others, rows, top)
+    outputs = (log_true, log_rest, log_total, share, share_squares, share_entropy, rows)
     residuals = (rest, true, spread, total, share_squares, share_entropy, rows, top, labels)
     return outputs, residuals
 
@@ -159,55 +177,124 @@ def below_top(rows: Logits, top: PerExample) -> PerClass:
     return jnp.maximum(rows - top[..., None], lowest)
 
 
-def _prepare_forward(
-    logits: Any, labels: Any, top: Any
-) -> tuple[tuple[Array, ...], tuple[Array, ...]]:
-    outputs, residuals = _forward(logits.value, labels.value, top.value)
-    return outputs, (*residuals, jnp.zeros((0,), logits.value.dtype))
-
-
-def _prepare_backward(
-    residuals: tuple[Array, ...], cotangents: tuple[Any, ...]
-) -> tuple[Array, None, None]:
-    rest, true, spread, total, share_squares, share_entropy, *others = residuals
-    rows, top, labels, like_logits = others
-    # A field that is not used, or used as a constant, has no cotangent and costs nothing.
-    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_entropy, to_logits, _ = (
-        None if isinstance(cotangent, SymbolicZero) else cotangent for cotangent in cotangents
-    )
-
+def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
+    rest, true, spread, total, share_squares, share_entropy, rows, top, labels = residuals
+    to_true, to_rest, to_others, to_share, to_squares, to_entropy, to_logits = cotangents
     to_margin = jnp.zeros_like(rest)
-    if to_loss is not None:
-        to_margin -= to_loss * rest
     if to_true is not None:
         to_margin += to_true * rest
     if to_rest is not None:
         to_margin -= to_rest * true
     # The gradient of the other classes is proportional to their shares ...
     to_log_others = -to_margin if to_others is None else to_others - to_margin
+    share = spread * (1 / total)[..., None]
+    along = jnp.zeros((), rows.dtype)
     if to_squares is not None:
         to_log_others -= 2 * to_squares * share_squares
+        along += 2 * to_squares[..., None] * share
     if to_entropy is not None:
         to_log_others -= to_entropy * share_entropy
+        log_share = below_top(rows, top) - jnp.log(total)[..., None]
+        along -= to_entropy[..., None] * log_share
     if to_share is not None:
         # The root of a share has infinite slope at 0, where the slope of the share is 0.
         to_share = jnp.where(spread > 0, to_share, 0)
         to_log_others -= jnp.sum(to_share * spread, axis=-1) / total
-    share = spread * (1 / total)[..., None]
-    along = to_log_others[..., None]
-    if to_squares is not None:
-        along += 2 * to_squares[..., None] * share
-    if to_entropy is not None:
-        log_share = below_top(rows, top) - jnp.log(total)[..., None]
-        along -= to_entropy[..., None] * log_share
-    if to_share is not None:
         along += to_share
-    gradient = share * along
+    gradient = share * (to_log_others[..., None] + along)
     # ... plus the direct gradient if the uncertainty score uses single logits.
     if to_logits is not None:
         gradient += to_logits
-    gradient = numerics.add_to_true_class(gradient, labels, to_margin)
-    return gradient.astype(like_logits.dtype), None, None
+    return numerics.add_to_true_class(gradient, labels, to_margin)
 
 
-_prepare.defvjp(_prepare_forward, _prepare_backward, symbolic_zeros=True)
+_view = _with_gradient(_view_forward, _view_backward)
+
+
+# --------------------------------------------------------------------------------------------
+# The confidence and the correctness of the prediction, together with cross-entropy.
+
+
+class TopLabel(NamedTuple):
+    """Cross-entropy and the prediction, from one pass over the classes.
+
+    Attributes:
+      loss: -log p_y.
+      confidence: the largest probability; the same for equal rows whatever their labels.
+      hit: 1 if the prediction, the first of the largest classes, is right and else 0.
+      gaps: how far each logit is below the largest, in float32 or float64.
+      odds_against: the other classes' probability over that of the prediction, without gradient;
+        it orders predictions whose confidence rounds to 1.
+    """
+
+    loss: PerExample
+    confidence: PerExample
+    hit: PerExample
+    gaps: PerClass
+    odds_against: PerExample
+
+
+def cross_entropy_and_top_label(logits: Logits, labels: Labels) -> TopLabel:
+    r"""Compute cross-entropy and the prediction, with gradients of loss, confidence and gaps.
+
+    With t the prediction and $S = \sum_{k \ne t} e^{z_k - z_t}$, the confidence is
+    $c = 1 / (1 + S)$. All gradients are multiples of the probabilities, except at t and y:
+
+    $$\frac{\partial c}{\partial z_k} = -c\, p_k \ (k \ne t), \qquad
+      \frac{\partial c}{\partial z_t} = c^2 S,$$
+
+    so that one array of classes is written forward and one backward, whatever is computed from
+    the fields. A label out of range makes the row NaN.
+    """
+    loss, confidence, hit, gaps, odds_against = _top_label(logits, labels)
+    # Multiplying by NaN sends NaN gradients back to the row; multiplying by 1 changes no bit.
+    mark = jnp.where(valid(labels, gaps.shape[-1]), 1, jnp.nan).astype(gaps.dtype)
+    confidence *= mark
+    hit = jnp.where(jnp.isnan(confidence), jnp.nan, hit)
+    return TopLabel(loss * mark, confidence, hit, gaps, odds_against)
+
+
+def _top_forward(logits: Logits, labels: Labels) -> tuple[_Arrays, _Arrays]:
+    rows = numerics.at_least_float32(logits)
+    top = jnp.max(rows, axis=-1)
+    constant = lax.stop_gradient(top)
+    spread = jnp.exp(rows - constant[..., None])
+    predicted = numerics.argmax_by_spread(rows, constant, spread)
+    largest, true = (numerics.true_class(rows, of) - constant for of in (predicted, labels))
+    others = numerics.with_true_class(spread, predicted, 0.0)
+    rest_of_top, one = jnp.sum(others, axis=-1), jnp.exp(largest)
+    hit = predicted == labels
+    # A wrong class has at most the probability of the prediction, so the difference is exact.
+    wrong = one + (rest_of_top - jnp.exp(jnp.where(hit, 0, true)))
+    rest_of_true = jnp.where(hit, jnp.maximum(rest_of_top, smallest(rows.dtype)), wrong)
+    log_true, _, _, rest = of_margin(true - jnp.log(rest_of_true))
+    gaps = numerics.unshared(top)[..., None] - rows
+    confidence = one / (one + rest_of_top)
+    outputs = (-log_true, confidence, hit.astype(rows.dtype), gaps, rest_of_top / one)
+    return outputs, (others, one, rest_of_top, rest, predicted, labels)
+
+
+def _top_backward(residuals: _Arrays, *cotangents: Any) -> Array:
+    to_loss, to_confidence, _, to_gaps, _ = cotangents
+    others, one, rest_of_top, rest, predicted, labels = residuals
+    total = one + rest_of_top
+    along, at_top = jnp.zeros_like(total), jnp.zeros_like(total)
+    if to_loss is not None:
+        along += to_loss / total
+        at_top += to_loss * jnp.where(predicted == labels, -rest, one / total)
+    if to_confidence is not None:
+        along -= to_confidence * one / jnp.square(total)
+        at_top += to_confidence * one * rest_of_top / jnp.square(total)
+    gradient = others * along[..., None]
+    if to_gaps is not None:
+        gradient -= to_gaps
+        # The sum of `to_gaps`; a sum of the gradient saves an array of classes.
+        at_top += along * rest_of_top - jnp.sum(gradient, axis=-1)
+    gradient = numerics.add_to_true_class(gradient, predicted, at_top)
+    if to_loss is not None:
+        at_label = jnp.where(predicted == labels, 0, -to_loss)
+        gradient = numerics.add_to_true_class(gradient, labels, at_label)
+    return gradient
+
+
+_top_label = _with_gradient(_top_forward, _top_backward)

@@ -13,10 +13,15 @@ from jaxtyping import Float
 from calib_jax.core import arrays, checks
 from calib_jax.core.binning import class_sums
 from calib_jax.core.numerics import at_least_float32, times
-from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view, prepare
+from calib_jax.core.probabilities import (
+    Probabilities,
+    TopLabel,
+    cross_entropy_and_top_label,
+    cross_entropy_and_view,
+    prepare,
+)
 from calib_jax.core.rows import weigh, weighted_sum
 from calib_jax.core.statistics import total
-from calib_jax.core.top_label import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.types import (
     AnyLabels,
     Array,

@@ -25,10 +25,13 @@ from calib_jax.core.numerics import (
     true_class,
     widened,
 )
-from calib_jax.core.probabilities import Probabilities, cross_entropy_and_view
+from calib_jax.core.probabilities import (
+    Probabilities,
+    cross_entropy_and_top_label,
+    cross_entropy_and_view,
+)
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
-from calib_jax.core.top_label import cross_entropy_and_top_label
 from calib_jax.core.types import (
     AnyLabels,
     Array,

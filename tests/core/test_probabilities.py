@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax.core.probabilities import prepare
-from calib_jax.core.top_label import cross_entropy_and_top_label
+from calib_jax.core.probabilities import cross_entropy_and_top_label, prepare
 from calib_jax.metrics import Predictions
 
 PER_EXAMPLE = (
