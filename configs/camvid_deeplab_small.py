@@ -15,7 +15,7 @@ With cross-entropy the mean loss of the 61 steps of an epoch falls from 1.25 in 
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

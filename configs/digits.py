@@ -9,7 +9,7 @@ for focal loss (see the table in README.md).
 
 from ml_collections import ConfigDict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

@@ -8,7 +8,7 @@ layer of 100 units, SGD with learning rate 0.3 in batches of 1,000, ten epochs.
 
 from ml_collections import ConfigDict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

@@ -17,7 +17,7 @@ was .050 for cross-entropy and .011 for focal loss with gamma 3; with a weight d
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

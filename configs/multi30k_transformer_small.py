@@ -15,7 +15,7 @@ for 1,000 steps to 0.001 and falls with the inverse square root of the step. The
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

@@ -25,7 +25,7 @@ Only MiniLM was trained here, no BERT-base yet.
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 WARM_UP = 0.1  # of all epochs
 

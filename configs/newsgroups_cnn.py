@@ -21,7 +21,7 @@ time: --config.data.options.length=250 --config.num_epochs=22.
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

@@ -14,7 +14,7 @@ own network, loss or data set is an import path: --config.model.name=my_module:N
 
 from ml_collections import ConfigDict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

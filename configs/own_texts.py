@@ -15,7 +15,7 @@ cosine, and the mean of the loss.
 
 from ml_collections import ConfigDict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

@@ -8,7 +8,7 @@ from typing import Any
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 
 def cifar(name: str, network: str, loss: str) -> ConfigDict:

@@ -21,7 +21,7 @@ their tests need probabilities. --config.model.options.excluded_class=1 divides 
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 
 
 def get_config(loss: str = "cross_entropy") -> ConfigDict:

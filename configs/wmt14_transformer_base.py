@@ -17,7 +17,7 @@ Not run here yet.
 
 from ml_collections import ConfigDict, config_dict
 
-from configs.base import base
+from configs.losses import base
 from configs.multi30k_transformer_small import of_tokens
 
 WIDTH, WARM_UP_STEPS = 512, 4_000

@@ -42,8 +42,8 @@ import numpy as np
 from absl import flags
 from ml_collections import ConfigDict, config_flags
 
-from calib_jax import train
 from calib_jax.core import checks
+from calib_jax.train import WRITERS, Outcome, last_table, read_rows
 from experiments.running import building, cli, imports, processes, provenance, training
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
@@ -84,7 +84,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
     """Train, and return the exit code and the error message, if any."""
     writers = [name for given in config.run.writers for name in str(given).split(",")]
     for name in writers:  # the flag's A,B arrives as one text
-        cli.refusing(checks.one_of, "writer", name, train.WRITERS)
+        cli.refusing(checks.one_of, "writer", name, WRITERS)
     experiment = cli.refusing(building.build, config, data_dir=building.DATA_DIR.value)
     if jax.process_index() == 0 and not _QUIET.value:
         dataset = experiment.dataset
@@ -99,7 +99,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
         experiment,
         folders,
         quiet=_QUIET.value,
-        writers=[train.WRITERS[name] for name in writers],
+        writers=[WRITERS[name] for name in writers],
         profile=_PROFILE.value,
     )
     if trained[-1].stopped_by:
@@ -130,7 +130,7 @@ def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:
 
 
 def _focal_notes(
-    experiment: building.Experiment, outcomes: Mapping[int, train.Outcome]
+    experiment: building.Experiment, outcomes: Mapping[int, Outcome]
 ) -> dict[int, list[str]]:
     """State for each seed of cross-entropy which focal loss would calibrate the network."""
     from experiments.evaluation.trained import predictions
@@ -171,16 +171,14 @@ def _report(
             cli.say(f"written to {workdir}: {', '.join(names)}")
 
 
-def _say_more(
-    experiment: building.Experiment, folder: pathlib.Path, outcome: train.Outcome
-) -> None:
+def _say_more(experiment: building.Experiment, folder: pathlib.Path, outcome: Outcome) -> None:
     from experiments.evaluation import best_checkpoints
 
-    table = train.last_table(folder)
+    table = last_table(folder)
     if table:
         cli.say(f"\nthe state of the loss after its last update:\n{table}")
     lines = best_checkpoints.describe(
-        train.read_rows(folder / "metrics.jsonl"), outcome.best, len(experiment.dataset.validation)
+        read_rows(folder / "metrics.jsonl"), outcome.best, len(experiment.dataset.validation)
     )
     cli.say("\n".join(lines))
 

@@ -20,6 +20,7 @@ import sys
 import warnings
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -39,13 +40,12 @@ TRAINING = ".lock"
 EVALUATION = ".lock-evaluation"  # a second lock: a run may be evaluated while it is trained
 CHECKPOINTS = "checkpoints"
 SHOWN = 5  # changed keys in an error message
-# Seconds of patience with a checkpoint in progress. Orbax measures them with the wall clock, which
-# jumps when a laptop wakes up or a clock is set: by decades if it started in 1970.
-PATIENCE = 200 * 365 * 86_400
 
 Config: TypeAlias = Mapping[str, Any]
 # Keys that may change, or a function of both configs and the steps done that returns the keys.
 Free: TypeAlias = Collection[str] | Callable[[Config, Config, int], Collection[str]]
+Read: TypeAlias = Callable[[int], Any]  # the content of the checkpoint of a step
+Warn: TypeAlias = Callable[[str], None]
 
 
 class AnotherConfig(ValueError):
@@ -98,14 +98,10 @@ def only_one(folder: Path | str, name: str = TRAINING) -> Iterator[None]:
                 f"{folder} is in use by {holder}: wait for it, stop it, or choose another folder."
             ) from None
         except (OSError, AttributeError) as error:  # the file system or Windows has no locks
-            warnings.warn(
-                f"{folder} cannot be locked ({error}): take care that no other process writes into"
-                " it.",
-                stacklevel=4,
-            )
+            warning = f"{folder} cannot be locked ({error}): let no other process write into it."
+            warnings.warn(warning, stacklevel=4)
         file.truncate(0)
-        file.write(f"process {os.getpid()}")
-        file.flush()
+        print(f"process {os.getpid()}", file=file, flush=True)
         yield
 
 
@@ -124,13 +120,10 @@ def check_ours(folder: Path | str) -> None:
             f"{folder} has the character {bad[0]!r} in its path, which the library of checkpoints"
             " reads as a pattern: choose a folder without it."
         )
-    if not folder.is_dir() or any((folder / name).is_file() for name in (TRAINING, EVALUATION)):
-        return
     runs = ("", "seed_*/", "runs/*/*/")  # a run, several seeds, a sweep
-    if any(path for run in runs for path in folder.glob(f"{run}{CHECKPOINTS}/*/about")):
-        return
-    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
-    if names:
+    marks = (TRAINING, EVALUATION, *(f"{run}{CHECKPOINTS}/*/about" for run in runs))
+    names = sorted(path.name for path in folder.glob("[!.]*"))
+    if names and not any(path for mark in marks for path in folder.glob(mark)):
         raise AnotherConfig(
             f"{folder} holds files that belong to no run, such as {names[0]}: choose a new or an"
             " empty folder."
@@ -155,24 +148,14 @@ def differences(before: Config, now: Config, *, free: Collection[str] = ()) -> l
     >>> differences(before, now), differences(before, now, free=["loss"])
     (['loss.gamma: 3 before, 5 now'], [])
     """
-    flat_before, flat_now = (traverse_util.flatten_dict(dict(c), sep=".") for c in (before, now))
-
-    def differ(key: str) -> bool:
-        # As JSON saves them: a tuple is a list, and NaN equals NaN.
-        values = flat_before.get(key, ...), flat_now.get(key, ...)
-        saved, current = (json.dumps(value, default=repr) for value in values)
-        return values[0] != values[1] and saved != current
-
-    return [
-        f"{key}: {flat_before.get(key, 'nothing')} before, {flat_now.get(key, 'nothing')} now"
-        for key in sorted(flat_before.keys() | flat_now.keys())
-        if differ(key) and not any(f"{key}.".startswith(f"{part}.") for part in free)
-    ]
-
-
-def forbidden(before: Config, now: Config, step: int, free: Free) -> list[str]:
-    """List the changed keys that must not change, because the first `step` steps depend on them."""
-    return differences(before, now, free=free(before, now, step) if callable(free) else free)
+    flat = [traverse_util.flatten_dict(dict(config), sep=".") for config in (before, now)]
+    changed = []
+    for key in sorted({*flat[0], *flat[1]}):
+        old, new = (config.get(key, "nothing") for config in flat)
+        is_free = any(f"{key}.".startswith(f"{part}.") for part in free)
+        if old != new and str(old) != str(new) and not is_free:  # NaN equals NaN
+            changed.append(f"{key}: {old} before, {new} now")
+    return changed
 
 
 def listed(changed: Sequence[str]) -> str:
@@ -206,44 +189,32 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         _silence_orbax()
         self.folder = folder = Path(folder)
         self._args, self._read_only = ocp.args, read_only
-        self._policy = _Policy()
-        self._saving: int | None = None
+        self._thread = ThreadPoolExecutor(1, thread_name_prefix="saving")
+        self._writing: Future[None] | None = None
         if not read_only:
             check_ours(folder.parent)
             with writing(folder):
                 if folder.is_symlink():
                     raise OSError(errno.ELOOP, "it is a link", str(folder))
                 folder.mkdir(parents=True, exist_ok=True)
+                for half in folder.glob("*.orbax-checkpoint-tmp*"):  # of a process that was killed
+                    shutil.rmtree(half)
         this = jax.process_index()  # only process 0 saves; orbax must not wait for the others
         processes = ocp.options.MultiprocessingOptions(this, {this})
-        self._manager = ocp.CheckpointManager(
-            folder.absolute(),
-            options=ocp.CheckpointManagerOptions(
-                preservation_policy=self._policy,
-                create=False,
-                cleanup_tmp_directories=not read_only,
-                read_only=read_only,
-                async_options=ocp.AsyncOptions(
-                    # Waiting for folders has a patience of its own, which cannot be set.
-                    timeout_secs=PATIENCE,
-                    create_directories_asynchronously=False,
-                ),
-                multiprocessing_options=processes,
-            ),
-        )
+        # Threads that create folders would be waited for by the wall clock, which may jump.
+        in_turn = ocp.AsyncOptions(create_directories_asynchronously=False)
+        options = ocp.CompositeOptions(multiprocessing_options=processes, async_options=in_turn)
+        handler = ocp.CompositeCheckpointHandler(composite_options=options)
+        self._orbax = ocp.Checkpointer(handler, multiprocessing_options=processes)
 
     @property
     def steps(self) -> list[int]:
         """The steps that have a checkpoint, in ascending order."""
-        names = [about.parent.name for about in self.folder.glob("*/about")]
-        numbers = {name: int(name) for name in names if name.isdecimal()}
-        for name, number in numbers.items():
-            if name != str(number):
-                raise AnotherConfig(
-                    f"{self.folder / name} is no name of a checkpoint: give it the name {number},"
-                    " or move it away."
-                )
-        return sorted(numbers.values())
+        places = [about.parent for about in self.folder.glob("*/about")]
+        steps = {place: int(place.name) for place in places if place.name.isdecimal()}
+        for place, step in steps.items():
+            _check_name(place, step)
+        return sorted(steps.values())
 
     def save(
         self, state: PyTree, about: Mapping[str, Any], step: int, *, remove: Collection[int] = ()
@@ -261,29 +232,34 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             state=self._args.StandardSave(traverse_util.unflatten_dict(leaves)),
             about=self._args.JsonSave({**about, "step": step}),
         )
-        self._policy.removed = set(remove)
-        self._saving = step
-        with self._saving_errors():
-            needed = sum(leaf.nbytes for leaf in leaves.values())
-            free = shutil.disk_usage(self.folder).free
-            if needed > free:
-                why = f"it needs {needed / 1e6:.3g} MB, and {free / 1e6:.3g} MB are free"
-                raise OSError(errno.ENOSPC, why)
-            # Without `force` orbax saves only steps newer than all folders named by a number.
-            self._manager.save(step, args=items, force=True)
+        needed = sum(leaf.nbytes for leaf in leaves.values())
+
+        def write() -> None:
+            try:
+                free = shutil.disk_usage(self.folder).free
+                if needed > free:
+                    why = f"it needs {needed / 1e6:.3g} MB, and {free / 1e6:.3g} MB are free"
+                    raise OSError(errno.ENOSPC, why)
+                self._orbax.save(self._place(step), items)
+            except Exception as error:
+                good = self.steps[-1:]
+                rest = f"checkpoint {good[0]} there is good" if good else "there is none yet"
+                raise CannotWrite(
+                    f"checkpoint {step} could not be written to {self.folder} ({_reason(error)});"
+                    f" {rest}: make room there, and the same command resumes the run."
+                ) from error
+            for old in remove:
+                shutil.rmtree(self._place(old), ignore_errors=True)
+
+        self._writing = self._thread.submit(write)
 
     def wait(self) -> None:
-        """Wait until the checkpoint in progress is on disk."""
-        with self._saving_errors():
-            self._manager.wait_until_finished()
-        self._saving = None
+        """Wait until the checkpoint in progress is on disk, without those that it replaces."""
+        if self._writing is not None:
+            self._writing.result()
 
     def restore(
-        self,
-        template: PyTree,
-        step: int | None = None,
-        *,
-        warn: Callable[[str], None] = warnings.warn,
+        self, template: PyTree, step: int | None = None, *, warn: Warn = warnings.warn
     ) -> Saved:
         """Restore a checkpoint.
 
@@ -293,11 +269,18 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
           warn: called with a message for each checkpoint that cannot be read and is skipped.
         """
         step, (about, state) = self._newest(step, self._whole, warn)
-        return Saved(_as_template(template, _leaves(state), self.folder / str(step)), about)
+        leaves, expected = _leaves(state), _leaves(template)
+        for path in sorted({*leaves, *expected}):
+            there, here = (_kind(tree.get(path)) for tree in (leaves, expected))
+            if there != here:
+                raise AnotherConfig(
+                    f"{self.folder / str(step)} holds another network, optimizer or loss:"
+                    f" {'/'.join(path)} is {there} there and {here} here."
+                )
+        ordered = [leaves[path] for path in expected]
+        return Saved(jax.tree.unflatten(jax.tree.structure(template), ordered), about)
 
-    def variables(
-        self, step: int | None = None, *, warn: Callable[[str], None] = warnings.warn
-    ) -> PyTree:
+    def variables(self, step: int | None = None, *, warn: Warn = warnings.warn) -> PyTree:
         """Restore the variables used in evaluation, without a template.
 
         Args:
@@ -317,36 +300,28 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
         return self._newest(step, self._about)[1]
 
     def close(self) -> None:
-        """Stop the writer threads."""
-        with contextlib.suppress(Exception):  # `wait` raises the errors of a write in progress
-            self._manager.close()
+        """Finish the checkpoint in progress, whose error `wait` raises, and end the thread."""
+        self._thread.shutdown()
+        self._orbax.close()
 
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _place(self, step: int) -> Path:
+        return self.folder.absolute() / str(step)
+
     def _about(self, step: int) -> dict[str, Any]:
-        items = self._args.Composite(about=self._args.JsonRestore())
-        about: dict[str, Any] = self._manager.restore(step, args=items)["about"]
-        if about["step"] != step:
-            raise AnotherConfig(
-                f"{self.folder / str(step)} holds the checkpoint of step {about['step']}: give it"
-                " that name again, or move it away."
-            )
+        about: dict[str, Any] = json.loads((self._place(step) / "about" / "metadata").read_text())
+        _check_name(self.folder / str(step), about["step"])
         return about
 
     def _whole(self, step: int) -> tuple[dict[str, Any], dict[str, Any]]:
         """Read `about` and the arrays of a checkpoint."""
-        about = self._about(step)
         items = self._args.Composite(state=self._args.StandardRestore())
-        state = self._manager.restore(step, args=items)["state"]
+        about, state = self._about(step), self._orbax.restore(self._place(step), items)["state"]
         return about, jax.tree.map(np.asarray, state)
 
-    def _newest(
-        self,
-        step: int | None,
-        read: Callable[[int], Any],
-        warn: Callable[[str], None] | None = None,
-    ) -> tuple[int, Any]:
+    def _newest(self, step: int | None, read: Read, warn: Warn | None = None) -> tuple[int, Any]:
         """Return the step and the content of one checkpoint, or of the newest readable one.
 
         Args:
@@ -356,11 +331,6 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
             then renamed to STEP.damaged, unless in read-only mode.
         """
         steps = self.steps
-        if step is not None and step not in steps:
-            existing = ", ".join(map(str, steps)) or "none"
-            raise NoCheckpoint(
-                f"there is no checkpoint {step} in {self.folder}; it has {existing}."
-            )
         for candidate in reversed(steps) if step is None else [step]:
             place = self.folder / str(candidate)
             try:
@@ -369,46 +339,33 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 raise
             except Exception as error:
                 if step is not None:
-                    raise NoCheckpoint(f"{place} is damaged: {_first_line(error)}") from error
+                    existing = ", ".join(map(str, steps)) or "none"
+                    raise NoCheckpoint(
+                        f"{place} cannot be read ({_reason(error)}); the checkpoints there are"
+                        f" {existing}."
+                    ) from error
                 if warn is not None:
-                    warn(f"{place} is damaged and skipped: {_first_line(error)}")
+                    warn(f"{place} is damaged and skipped: {_reason(error)}")
                     self._set_aside(place)
-        if not steps:
-            raise NoCheckpoint(f"there is no checkpoint in {self.folder}.")
         raise NoCheckpoint(
-            f"none of the {len(steps)} checkpoints in {self.folder} can be read: move the folder"
-            " away to begin anew."
+            f"none of the {len(steps)} checkpoints in {self.folder} can be read: train on, or move"
+            " the folder away to begin anew."
         )
 
     def _set_aside(self, place: Path) -> None:
         if not self._read_only:
             aside = place.with_name(f"{place.name}.damaged")
             shutil.rmtree(aside, ignore_errors=True)  # damaged earlier, at the same step
-            with writing(place):
-                place.rename(aside)
-            self._manager.reload()
-
-    @contextlib.contextmanager
-    def _saving_errors(self) -> Iterator[None]:
-        try:
-            yield
-        except Exception as error:
-            intact = max((step for step in self.steps if step != self._saving), default=None)
-            rest = "there is none yet" if intact is None else f"checkpoint {intact} there is good"
-            raise CannotWrite(
-                f"checkpoint {self._saving} could not be written to {self.folder}"
-                f" ({_reason(error)}); {rest}: make room there, and the same command resumes the"
-                " run."
-            ) from error
+            place.rename(aside)
 
 
-class _Policy:
-    """An orbax preservation policy: keep every checkpoint but the given ones."""
-
-    removed: Collection[int] = ()
-
-    def should_preserve(self, checkpoints: Sequence[Any], *, context: Any) -> list[bool]:
-        return [checkpoint.step not in self.removed for checkpoint in checkpoints]
+def _check_name(place: Path, step: int) -> None:
+    """Raise `AnotherConfig` for a checkpoint that does not have the name of its step."""
+    if place.name != str(step):
+        raise AnotherConfig(
+            f"{place} holds the checkpoint of step {step}: give it that name again, or move it"
+            " away."
+        )
 
 
 def _leaves(tree: PyTree) -> dict[tuple[str, ...], Any]:
@@ -419,48 +376,21 @@ def _leaves(tree: PyTree) -> dict[tuple[str, ...], Any]:
     }
 
 
-def _as_template(
-    template: PyTree, leaves: Mapping[tuple[str, ...], np.ndarray], folder: Path
-) -> PyTree:
-    """Build a tree with the structure of the template; raise an error if anything differs."""
-
-    def kind(leaf: Any) -> str:
-        return "nothing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
-
-    expected = _leaves(template)
-    for path in sorted(expected.keys() | leaves.keys()):
-        there, here = kind(leaves.get(path)), kind(expected.get(path))
-        if there != here:
-            raise AnotherConfig(
-                f"{folder} holds another network, optimizer or loss: {'/'.join(path)} is {there}"
-                f" there and {here} here."
-            )
-    return jax.tree.unflatten(jax.tree.structure(template), [leaves[path] for path in expected])
+def _kind(leaf: Any) -> str:
+    return "nothing" if leaf is None else f"{leaf.dtype}{list(leaf.shape)}"
 
 
 def _reason(error: BaseException) -> str:
-    """Return a short reason why a write failed; orbax's own errors are long."""
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    if code := re.search(r"os_error_code='(\d+)'", str(error)):
-        return os.strerror(int(code[1]))
-    return _first_line(error)
-
-
-def _first_line(error: BaseException) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+    """Return a short reason why a write or a read failed; orbax's own errors are long."""
+    code = re.search(r"os_error_code='(\d+)'", str(error))
+    said = os.strerror(int(code[1])) if code else getattr(error, "strerror", None)
+    return (said or str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 @functools.cache
 def _silence_orbax() -> None:
-    """Suppress the logged tracebacks of errors that orbax also raises, as on a full disk."""
-
-    def keep(record: logging.LogRecord) -> bool:
-        text = f"{record.pathname} {record.getMessage()} {record.exc_info}".casefold()
-        return record.levelno < logging.ERROR or not re.search("orbax|tensorstore|ocdbt", text)
-
-    for name in ("absl", "asyncio"):
-        logging.getLogger(name).addFilter(keep)
+    """Suppress what orbax logs beside the errors that it raises, as on a full disk."""
+    logging.getLogger("absl").addFilter(lambda record: "orbax" not in record.pathname)
     before = sys.unraisablehook
 
     def hook(unraisable: Any) -> None:

@@ -309,7 +309,8 @@ def _resumed(
             " another folder."
         )
     before, step = Record(**about), about["step"]
-    keys = checkpoint.forbidden(before.config, record.config, step, free)
+    allowed = free(before.config, record.config, step) if callable(free) else free
+    keys = checkpoint.differences(before.config, record.config, free=allowed)
     if keys := keys or checkpoint.differences(before.same, record.same):
         raise AnotherConfig(
             f"{folder} holds a run of another config ({checkpoint.listed(keys)}): choose another"

@@ -218,7 +218,7 @@ def _check_config_file(name: str, loss: str = "") -> None:
             f"there is no config file {name} here, nor a folder configs: run this from the checkout"
             " of calib_jax."
         )
-    for helper in ("base", "recipes", "losses"):  # not complete configs
+    for helper in ("recipes", "losses"):  # not complete configs
         configs.pop(helper, None)
     near = difflib.get_close_matches(pathlib.Path(name).stem, configs, n=1)
     hint = f"did you mean {configs[near[0]]}{loss}?" if near else "see the folder configs."

@@ -59,8 +59,9 @@ class Member(NamedTuple):
         """Raise an error if the folder holds a finished run that cannot go on with this config."""
         before = self.result().get("config", self.config)
         rows = log.read_rows(self.folder / log.ROWS)
-        step, free = rows[-1]["step"] if rows else 0, training.free(self.experiment)
-        if keys := checkpoint.forbidden(before, self.config, step, free):
+        step = rows[-1]["step"] if rows else 0
+        free = training.free(self.experiment)(before, self.config, step)
+        if keys := checkpoint.differences(before, self.config, free=free):
             raise ValueError(
                 f"{self.folder} holds a run of a sweep of another config"
                 f" ({checkpoint.listed(keys)}): choose another folder, or use the old values."

@@ -175,7 +175,7 @@ def test_the_first_step_of_the_recipes(name, reduction, first):
 def test_the_papers_recipe():
     """Rate 0.1 until epoch 150, a tenth until 250, a hundredth after; summed, clipped to 2."""
     config = config_of("digits", "focal")
-    base = importlib.import_module("configs.base").base("focal")
+    base = fragments.base("focal")
     config.schedule, config.optimizer = base.schedule, base.optimizer
     rate = building.learning_rate(config, 352)
     steps = [0, 352 * 150 - 1, 352 * 150, 352 * 250]

@@ -162,7 +162,7 @@ DIGITS = "--config=configs/digits.py"
         ([DIGITS, "--config.model.name=resnet"], "no network is called 'resnet'; did you mean 're"),
         ([DIGITS, "--config.schedule.milestones=a,b"], "must be numbers, such as 1,10,20, got a,b"),
         (["--config=configs/cifar10_lenet5.py", "--data_dir=nowhere"], "nowhere (from data_dir"),
-        (["--config=configs/base.py"], "this file has no function get_config: give a whole"),
+        (["--config=configs/losses.py"], "this file has no function get_config: give a whole"),
     ],
 )
 def test_mistakes_are_one_sentence(tmp_path, arguments, message):
