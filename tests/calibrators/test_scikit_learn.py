@@ -38,9 +38,9 @@ def examples(number=120):
     return centers[labels] + generator.standard_normal((number, 2)), names[labels], labels
 
 
-@pytest.mark.slow
 def test_probabilities_are_those_of_the_steps_by_hand(estimators):
     """Cross-validated logits, a temperature, and the classifier on all examples."""
+    from sklearn.base import BaseEstimator, ClassifierMixin
     from sklearn.linear_model import LogisticRegression
     from sklearn.model_selection import cross_val_predict
 
@@ -58,6 +58,20 @@ def test_probabilities_are_those_of_the_steps_by_hand(estimators):
     np.testing.assert_array_equal(
         classifier.predict(inputs), classifier.classes_[expected.argmax(1)]
     )
+
+    class Shares(ClassifierMixin, BaseEstimator):
+        """The same classifier, of which only probabilities are known."""
+
+        def fit(self, inputs, labels):
+            self.model_ = LogisticRegression().fit(inputs, labels)
+            self.classes_ = self.model_.classes_
+            return self
+
+        def predict_proba(self, inputs):
+            return self.model_.predict_proba(inputs)
+
+    shares = estimators.CalibratedClassifier(Shares(), cv=3).fit(inputs, names)
+    np.testing.assert_allclose(shares.predict_proba(inputs), expected, atol=1e-5)
     copy = pickle.loads(pickle.dumps(classifier))
     np.testing.assert_array_equal(copy.predict_proba(inputs), classifier.predict_proba(inputs))
 
@@ -74,7 +88,6 @@ def test_a_calibrator_takes_numbers_of_columns(estimators):
         estimators.Calibrator("vectr").fit(logits, labels % 2)
 
 
-@pytest.mark.slow
 def test_the_method_that_gives_the_logits(estimators):
     from sklearn.linear_model import LogisticRegression
     from sklearn.pipeline import make_pipeline
