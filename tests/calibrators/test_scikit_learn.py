@@ -67,6 +67,9 @@ def test_probabilities_are_those_of_the_steps_by_hand(estimators):
             self.classes_ = self.model_.classes_
             return self
 
+        def predict(self, inputs):
+            return self.model_.predict(inputs)
+
         def predict_proba(self, inputs):
             return self.model_.predict_proba(inputs)
 
