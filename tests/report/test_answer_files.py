@@ -170,12 +170,10 @@ def read(path):
 def test_tables_arrays_and_json_lines_hold_the_same_answers(tmp_path):
     confidence, correct = [0.5, 0.25, 1.0], [True, False, True]
     write(tmp_path / "a.csv", "Confidence,correct,question,text", confidence, correct, "xyx", "abc")
-    rows = [
-        {"confidence": c, "correct": a, "question": q}
-        for c, a, q in zip(confidence, correct, "xyx", strict=True)
-    ]
+    columns = {"confidence": confidence, "correct": correct, "question": list("xyx")}
+    rows = [dict(zip(columns, row, strict=True)) for row in zip(*columns.values(), strict=True)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
-    np.savez(tmp_path / "a.npz", confidence=confidence, correct=correct, question=list("xyx"))
+    np.savez(tmp_path / "a.npz", **columns)
     for ending in ("csv", "jsonl", "npz"):
         model, notes = read(tmp_path / f"a.{ending}")
         assert model.kind == "confidence"

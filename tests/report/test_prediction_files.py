@@ -35,9 +35,8 @@ def test_every_kind_of_file_holds_the_same(tmp_path):
     np.save(tmp_path / "logits.npy", LOGITS)
     np.save(tmp_path / "labels.npy", LABELS)
     lines = ["label,logit_0,logit_1,logit_2,group,weight"]
-    for k in range(4):
-        row = [LABELS[k], *LOGITS[k], "abaa"[k], k]
-        lines.append(",".join(map(str, row)))
+    rows = [[LABELS[k], *LOGITS[k], "abaa"[k], k] for k in range(4)]
+    lines += [",".join(map(str, row)) for row in rows]
     pair = f"{tmp_path / 'logits.npy'},{tmp_path / 'labels.npy'}"
     for one in (name, pair, csv_file(tmp_path, *lines)):
         contents = read.read_predictions(one)
@@ -81,13 +80,7 @@ FROM_1 = {"first_label": 1}
 # The content of a table, how it is read, the numbers, the labels, and the end of the first note.
 TABLES = {
     "names": ("label,cat,dog\ndog,0.5,2\ncat,1,0", {}, [[0.5, 2], [1, 0]], [1, 0], "dog = 1."),
-    "not scored": (
-        "id,cat,label,dog,n\n7,1,cat,2,7\n8,2,dog,3,5",
-        {},
-        [[1, 2], [2, 3]],
-        [0, 1],
-        "id.",
-    ),
+    "left": ("id,cat,label,dog,n\n7,1,cat,2,7\n8,2,dog,3,5", {}, [[1, 2], [2, 3]], [0, 1], "id."),
     "prefix": ("n,logit_a,label,logit_b\n1,0.5,b,2\n9,2,a,0", {}, [[0.5, 2], [2, 0]], [1, 0], "n."),
     "numbers": (
         "label,logit_a,logit_b\n1,0.5,2\n0.0,2,0",

@@ -49,10 +49,7 @@ TABLES = {
     "no outcome": ("confidence,answer\n.5,1\n", "has no column correct; it has confidence, answer"),
     "no confidence": ("correct,answer\n1,1\n", "has no column confidence; .*or score,correct"),
     "grades": (STATED + "12,1\n20,1\n5,0\n", "5 to 20.* name the column score"),
-    "mixed": (
-        STATED + "0.8,1\n85,1\n90,0\n70,1\n",
-        "1 of 4 are between 0 and 1: fractions and perc",
-    ),
+    "mixed": (STATED + ".8,1\n85,1\n90,0\n70,1\n", "1 of 4 are between 0 and 1: fractions and"),
     "negative": (STATED + "-3,1\n", r"are outside \[0, 1\]"),
     "half right": (STATED + ".5,.5\n", "correct .5 of .*example 0, .*true or false"),
     "empty cell": (STATED + ",1\n", "must hold finite numbers: row 1 has ''"),
@@ -69,10 +66,7 @@ LINES = {
     "no scored sample": ('{"resps": [["4"]], "filtered_resps": ["4"]}', "has no exact_match"),
     "again": ("\n".join([json.dumps(CHOICES | {"target": 0})] * 2), "question of doc_id 0 again"),
     "no token": (json.dumps(GENERATED | {"logprobs": []}), "log-probabilities of no token"),
-    "no number": (
-        json.dumps(GENERATED),
-        "no confidence, which lm-evaluation-harness does not save",
-    ),
+    "no number": (json.dumps(GENERATED), "no confidence, which lm-evaluation-harness does not "),
 }
 NAMES = {"labels": ["a", "b", "a"]}
 ARRAYS = {
