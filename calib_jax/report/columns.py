@@ -29,10 +29,7 @@ _OWN_NAMES = {role.removesuffix("s"): role for role in _ROLES} | {role: role for
 _OWN_NAMES |= dict.fromkeys(("probability", "prob", "probs", "proba"), "probabilities")
 # Words of near names, such as question_id, model_name, is_correct and sample_weight, and names
 # that are read as a role if no column has its own name.
-_NEAR_WORDS = (
-    *("", "id", "ids", "key", "name", "names", "no", "nr", "num", "number", "index", "is"),
-    *("sample", "true", "text"),
-)
+_NEAR_WORDS = re.compile(r"|ids?|key|names?|no|nr|num|number|index|is|sample|true|text")
 _NEAR_NAMES = {"y": "labels", "target": "labels", "qid": "questions", "right": "correct"}
 _NEAR_NAMES |= _OWN_NAMES
 _SILENT = ("checkpoint", "step")  # arrays of `experiments.evaluate`, which identify the network
@@ -73,7 +70,7 @@ def role_of(name: str) -> str:
     ('labels', 'models', 'labels', '')
     """
     separated = re.sub(r"(?<=[a-z])(?=[A-Z])", "_", name).lower()
-    words = [word for word in re.split(r"[\W_]+", separated) if word not in _NEAR_WORDS]
+    words = [word for word in re.split(r"[\W_]+", separated) if not _NEAR_WORDS.fullmatch(word)]
     near = _NEAR_NAMES.get(words[0], "") if len(words) == 1 else ""
     return _OWN_NAMES.get(name.strip().lower(), near)
 
@@ -109,20 +106,15 @@ class Columns:
                 raise Unreadable(f"{how.path}: {both} may both be the {what}: keep one of them.")
             if role in _ROLES:
                 self.roles[role] = own[0]
-        for role, option in (("clusters", how.clusters), ("groups", how.per)):
-            if option:
-                self._choose(role, option)
-
-    def _choose(self, role: str, option: str) -> None:
-        """Take the column that `clusters` or `per` names as the clusters or the groups."""
         by_name = {name.strip().lower(): name for name in self.names}
-        name = by_name.get(option.lower()) or self.roles.get(role_of(option))
-        if name is None and option != "options":  # their number is a group that a report makes
-            raise Unreadable(f"{self.how.path} has no column or array called {option!r}.")
-        if name is not None:
-            if self.roles.get("groups") == name:  # a column has one of both roles
+        for role, option in (("clusters", how.clusters), ("groups", how.per)):
+            chosen = option and (by_name.get(option.lower()) or self.roles.get(role_of(option)))
+            if chosen and self.roles.get("groups") == chosen:  # a column has one of both roles
                 del self.roles["groups"]
-            self.roles[role] = name
+            if chosen:
+                self.roles[role] = chosen
+            elif option and option != "options":  # their number is a group that a report makes
+                raise Unreadable(f"{how.path} has no column or array called {option!r}.")
 
     def cells(self, key: str) -> np.ndarray:
         """Read a column by its role or its name."""
@@ -343,8 +335,7 @@ def _of_classes(columns: Columns, prefixed: Mapping[str, str], kind: str) -> Pre
     """
     how, labels, notes = columns.how, columns.cells("labels"), list[str]()
     taken = {columns.roles.get(role) for role in ("labels", "models", *_BESIDE)}
-    free = [name for name in columns.names if name not in taken]
-    free = [name for name in free if name.lower() not in _INDEX_NAMES]
+    free = [k for k in columns.names if k not in taken and k.lower() not in _INDEX_NAMES]
     chosen = prefixed or {name: name for name in free if name.isdecimal()}
     chosen = chosen or {name: name for name in free if columns.is_numeric(name)}
     if not chosen:
@@ -407,8 +398,7 @@ def _checked(made: Predictions, how: Request) -> Predictions:
         column = getattr(made, name)
         if column is not None and column.shape != batch:
             raise Unreadable(
-                f"the {name} of {path} must have shape {batch}, one for each example, got"
-                f" {column.shape}."
+                f"{name} of {path} must have shape {batch}, one per example, got {column.shape}."
             )
     if made.ordinal is not None:
         return made

@@ -92,10 +92,9 @@ def score_files(
     ids, on_clusters = _clusters_of(models[0], clusters)
     evidence = _evidence(names, fits, number)
     if evidence and (left := [model for model in names if model not in evidence]):
-        on_clusters.append(
-            f"{', '.join(left)} {'is' if len(left) == 1 else 'are'} not calibrated: --fit_on is"
-            f" given for {', '.join(evidence)}. Repeat it for every model, in their order."
-        )
+        is_given = f"{'is' if len(left) == 1 else 'are'} not calibrated: --fit_on is given for"
+        note = f"{', '.join(left)} {is_given} {', '.join(evidence)}."
+        on_clusters.append(f"{note} Repeat it for every model, in their order.")
     models = [each._replace(clusters=ids) for each in models]
     groups = models[0].groups if per_group else None
     options |= {"num_bins": bins, "method": interval, "num_resamples": resamples}

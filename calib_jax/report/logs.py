@@ -39,7 +39,7 @@ import json
 import math
 import pathlib
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, TypeAlias
 
 from calib_jax.core.files import reading
 from calib_jax.core.files.reading import Unreadable
@@ -48,15 +48,13 @@ from calib_jax.report.predictions import counted, listed, shown
 
 _SAMPLE, _MEND = "a sample of lm-evaluation-harness", "mend the line"
 _CORRECT = {"C": 1, "I": 0, "N": 0}
-_ADVICE = (
-    "run the task with --logprobs, or let the scorer put a number `confidence` into the metadata of"
-    " its score"
-)
+_ADVICE = "run the task with --logprobs, or put a number `confidence` into the score's metadata"
+
+# Rows of a table, and sentences on how they were made.
+Rows: TypeAlias = tuple[list[dict[str, Any]], list[str]]
 
 
-def of_harness(
-    how: Request, samples: Sequence[Mapping[str, Any]]
-) -> tuple[list[dict[str, Any]], list[str]]:
+def of_harness(how: Request, samples: Sequence[Mapping[str, Any]]) -> Rows:
     """Return the columns `logits` and `label`, or those of generated answers; and notes."""
     filters = list(dict.fromkeys(str(sample.get("filter", "none")) for sample in samples))
     others = f"{how.path}: the filter {filters[0]} is read, and not {', '.join(filters[1:])}."
@@ -71,10 +69,8 @@ def of_harness(
         with reading.guard(f"line {number} of {how.path}", _SAMPLE, _MEND, library=True):
             document = sample.get("doc_id", f"line {number}")
             if document in rows:
-                raise ValueError(
-                    f"it has the question of doc_id {shown(str(document))} again: a question counts"
-                    " once, so give a file of one task and one run"
-                )
+                again = f"the question of doc_id {shown(str(document))} again"
+                raise ValueError(f"it has {again}: give a file of one task and one run")
             read = _chosen(sample, how.first_label) if of_choices else _generated(sample)
             rows[document] = read
     if not of_choices:
@@ -110,8 +106,7 @@ def _chosen(sample: Mapping[str, Any], first_label: int) -> dict[str, Any]:
     if len(places) != 1 or not places <= {*range(len(logits))}:
         what = "could mean several of its choices" if len(places) > 1 else "is none of its choices"
         raise ValueError(
-            f"its target {shown(text)!r} {what}: give the number of the right choice, counted from"
-            " 0 and without quotes"
+            f"its target {shown(text)!r} {what}: give the number of one, from 0 and without quotes"
         )
     return {"logits": logits, "label": places.pop() + first_label}
 
@@ -155,9 +150,7 @@ def _total(value: Any) -> float:
     return math.fsum(float(token) for token in tokens)
 
 
-def of_inspect(
-    path: pathlib.Path, log: Mapping[str, Any]
-) -> tuple[list[dict[str, Any]], list[str]]:
+def of_inspect(path: pathlib.Path, log: Mapping[str, Any]) -> Rows:
     """Return the columns `confidence` or `score`, `correct`, `question` and `model`; and notes.
 
     Args:
@@ -194,7 +187,7 @@ def of_inspect(
     return rows, notes
 
 
-def archived(path: pathlib.Path) -> tuple[list[dict[str, Any]], list[str]]:
+def archived(path: pathlib.Path) -> Rows:
     """Read the answers of an archive, one member after the other, within bounds of their sizes."""
     with reading.opened(path, "an evaluation log of Inspect") as file:
         archive = reading.archive(file)

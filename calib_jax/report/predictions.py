@@ -238,10 +238,10 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
             hint = " These are logarithms, or logits: leave probabilities out."
         if abs(values.sum() - 100) < 1 or (one_column and 2 < values[0] <= 100):
             hint = " These are percentages: divide them by 100."
+        row = ", ".join(f"{value:.4g}" for value in values[:6])
         raise ValueError(
             f"{name}: probabilities must not be negative and must sum to 1 in every row, and"
-            f" {', '.join(f'{value:.4g}' for value in values[:6])} have the sum {values.sum():.4g}."
-            f"{hint}"
+            f" {row} have the sum {values.sum():.4g}.{hint}"
         )
     result = np.full(rows.shape, 1 / rows.shape[-1], present.dtype)
     result[counts] = present / present.sum(axis=-1, keepdims=True)
@@ -291,10 +291,8 @@ def notes_on(given: Predictions, logits: Logits, floor: float | None) -> list[st
     if given.kind == "probabilities" and numbers.ndim > 1 and numbers.shape[-1] > 1:
         sums = numbers.sum(axis=-1, dtype=np.float64)
         if np.any(np.abs(sums - 1) > _ROUNDED):
-            notes.append(
-                f"The rows of probabilities sum to {sums.min():.4g} to {sums.max():.4g}: each was"
-                " divided by its sum."
-            )
+            ends = f"{sums.min():.4g} to {sums.max():.4g}"
+            notes.append(f"The rows of probabilities sum to {ends}: each was divided by its sum.")
     impossible = at_floor(given, logits, floor)
     weights = np.ones(len(impossible)) if given.weights is None else np.ravel(given.weights)
     number, total = int(np.sum(impossible)), int(np.sum(weights > 0))
@@ -308,8 +306,7 @@ def notes_on(given: Predictions, logits: Logits, floor: float | None) -> list[st
         without = float(metrics.nll(logits, np.ravel(given.labels), others))
         note += f" Without these examples it is {without:.4f}."
     if floor is None:
-        note += " If they were rounded to 0, give probabilities (--probabilities), which get a"
-        note += " floor."
+        note += " If rounding made them 0, give probabilities (--probabilities), which get a floor."
     return [*notes, note + " The option floor (--floor) sets another value." * bool(floor)]
 
 
