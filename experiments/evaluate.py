@@ -88,7 +88,7 @@ def main() -> int:
     folder, source = pathlib.Path(_WORKDIR.value), building.INIT_FROM.value
     several = training.there(folder)
     # Validate before predicting.
-    cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
+    cli.refusing(calibrate.requested, _CALIBRATE.value, _CRITERION.value)
     if bool(source) != bool(_CONFIG.value):
         raise cli.Refused(
             "--init_from=FILE and --config=FILE go together: give the config of the network."

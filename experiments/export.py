@@ -34,6 +34,7 @@ from absl import flags
 
 from calib_jax import train
 from calib_jax.core.types import Array
+from calib_jax.inference import Evaluation
 from calib_jax.report import calibrate
 from experiments import exporting
 from experiments.evaluation.scoring import label_rows, without_excluded
@@ -61,7 +62,7 @@ def main() -> int:
     folder = pathlib.Path(_WORKDIR.value)
     out = pathlib.Path(_OUT.value or folder / "exported.jax")
     # Validate before predicting.
-    name = cli.refusing(calibrate.chosen, _CALIBRATE.value, _CRITERION.value)
+    name, _ = cli.refusing(calibrate.requested, _CALIBRATE.value, _CRITERION.value)
     cli.refusing(exporting.check_request, folder, out, _CHECKPOINT.value)
     cli.use_compilation_cache()
     experiment, (network,) = cli.refusing(
@@ -105,10 +106,9 @@ def main() -> int:
 def _fitted(name: str, predicted: train.Predicted) -> tuple[Callable[[Any], Array], dict[str, Any]]:
     """Fit a calibrator on the validation set; return its `apply` and a description of the fit."""
     logits, labels, weights, _ = label_rows(*predicted)
-    held_out = cli.refusing(
-        calibrate.held_out, logits, labels, weights, num_classes=logits.shape[-1]
-    )
-    apply, fit = cli.refusing(calibrate.fitted, name, held_out, _CRITERION.value)
+    one = cli.refusing(Evaluation, logits, labels, weights, name="export")
+    held_out = one.logits, one.labels, one.weights
+    apply, fit = cli.refusing(calibrate.fitted, name, _CRITERION.value, held_out)
     cli.refusing(exporting.check_calibrator, name, apply, logits)
     return apply, fit
 

@@ -29,11 +29,9 @@ the questions that they share.
 
 import argparse
 import dataclasses
-import functools
 import math
 import os
 import pathlib
-import re
 import shlex
 import signal
 import sys
@@ -52,6 +50,7 @@ from calib_jax.report.predictions import FLOOR
 from calib_jax.report.score import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS, versions
 
 PROGRAM = "calib-score"
+_LEAST_RESAMPLES = 20  # fewer draws have no 5 % beyond an end of an interval of 90 %
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
 MISTAKES = (
     *(ValueError, TypeError, LookupError, AttributeError, OSError, ImportError),
@@ -62,94 +61,50 @@ MISTAKES = (
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, without the usage."""
 
-    def format_help(self) -> str:
-        self.epilog = _epilog()  # lists catalogues, which only the help needs
-        return super().format_help()
-
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
-
-
-def _whole_number(text: str, least: int = 0) -> int:
-    if not text.removeprefix("-").isdecimal():
-        raise argparse.ArgumentTypeError(f"{text!r} is no whole number")
-    if int(text) < least:
-        raise argparse.ArgumentTypeError(f"it must be at least {least}, got {text}")
-    return int(text)
 
 
 def _separated(text: str) -> list[str]:
     return [item.strip() for item in text.split(",") if item.strip()]
 
 
-def _of_at_least(least: int) -> dict[str, Any]:
-    return {"metavar": "N", "type": functools.partial(_whole_number, least=least)}
-
-
-_TEXT: dict[str, Any] = {"metavar": "TEXT"}
-_LIST: dict[str, Any] = {"metavar": "TEXT,...", "type": _separated}
-_FILES: dict[str, Any] = {"metavar": "TEXT", "action": "extend", "nargs": 1}
-_NUMBER: dict[str, Any] = {"metavar": "X", "type": float}
-_SWITCH: dict[str, Any] = {"action": argparse.BooleanOptionalAction}
-# Name, how it is parsed, the default, and its help.
-_OPTIONS: tuple[tuple[str, dict[str, Any], Any, str], ...] = (
-    ("out", _TEXT, None, "Folder for report.json, .csv, .md, .html and figures."),
-    ("markdown", _SWITCH, False, "Print a section for a model card."),
-    ("notes", _SWITCH, False, "Print all tables and notes, and what the numbers mean."),
-    ("cache", _TEXT, None, "Folder of compiled programs, by default in the user's; empty: none."),
-    ("predictions", _FILES, [], "File to score, or a folder of them; the first is the baseline."),
-    ("average", _SWITCH, False, "Average the probabilities of several files."),
-    ("calibrate", _TEXT, None, "Calibrator: NAME, NAME:option=value or a path MODULE:NAME."),
-    ("fit_on", _FILES, [], "File of other predictions of the same model to fit it on. Repeat it for"
-     " several models, in their order; a single one is that of the first model."),
-    ("cross_fit", _of_at_least(0), None, "Number of folds, instead of --fit_on."),
-    ("per", _TEXT, None, "Column of groups, each with a temperature drawn towards the common one."),
-    ("criterion", _LIST, ["nll"], "What a temperature minimizes: nll; METRIC on the papers' grid"
-     " 0.1, 0.2, ..., 10; or METRIC:STEP on another one. Several are shown side by side."),
-    ("compare", _FILES, [], "File of other predictions of the same examples."),
-    ("metrics", _LIST, None, f"Names of metrics; by default {', '.join(DEFAULT_METRICS)}."),
-    ("bins", _of_at_least(1), 15, "Number of bins of every metric that has bins."),
-    ("costs", _TEXT, None, "CSV file: a row per class, a column per decision; adds their cost."),
-    ("abstain_cost", _NUMBER, None, "Cost of an example left undecided."),
-    ("threshold_for", _TEXT, None, "accuracy:0.95, error:0.05, or precision:0.9 of the event of two"
+# Name, type (list: may be repeated; bool: a switch), the default, and the help of each option.
+_OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
+    ("out", str, None, "Folder for report.json, .csv, .md, .html and figures."),
+    ("markdown", bool, False, "Print a section for a model card."),
+    ("notes", bool, False, "Print all tables and notes, and what the numbers mean."),
+    ("cache", str, None, "Folder of compiled programs, by default in the user's; empty: none."),
+    ("predictions", list, [], "File to score, or a folder of them; the first is the baseline."),
+    ("average", bool, False, "Average the probabilities of several files."),
+    ("calibrate", str, None, "Calibrator: NAME, NAME:option=value or a path MODULE:NAME."),
+    ("fit_on", list, [], "Other predictions to fit it on, of the first model or of each in order."),
+    ("cross_fit", int, None, "Number of folds, instead of --fit_on."),
+    ("per", str, None, "Column of groups, each with a temperature drawn towards the common one."),
+    ("criterion", _separated, ["nll"], "What a temperature minimizes: nll; METRIC on the papers'"
+     " grid 0.1, 0.2, ..., 10; or METRIC:STEP on another one. Several are shown side by side."),
+    ("compare", list, [], "File of other predictions of the same examples."),
+    ("metrics", _separated, None, f"Names of metrics; by default {', '.join(DEFAULT_METRICS)}."),
+    ("bins", int, 15, "Number of bins of every metric that has bins."),
+    ("costs", str, None, "CSV file: a row per class, a column per decision; adds their cost."),
+    ("abstain_cost", float, None, "Cost of an example left undecided."),
+    ("threshold_for", str, None, "accuracy:0.95, error:0.05, or precision:0.9 of the event of two"
      " classes: adds the confidence above which predictions keep it, with a guarantee."),
-    ("predict_losses", _SWITCH, False, "Add the calibration expected after other losses."),
-    ("per_class", _SWITCH, False, "Add a table per class."),
-    ("per_group", _SWITCH, True, "Add a table per group if the file has groups."),
-    ("clusters", _TEXT, None, "Column of clusters, resampled as a whole; by default the one called"
+    ("predict_losses", bool, False, "Add the calibration expected after other losses."),
+    ("per_class", bool, False, "Add a table per class."),
+    ("per_group", bool, True, "Add a table per group if the file has groups."),
+    ("clusters", str, None, "Column of clusters, resampled as a whole; by default the one called"
      " clusters, or the first axis of labels of several. Empty resamples labels."),
-    ("level", _NUMBER, 0.9, "Nominal coverage of the intervals, a fraction."),
-    ("interval", _TEXT, "valid", "valid: noise bounds of binned calibration errors, percentiles of"
-     " other metrics; percentile or basic: bootstrap intervals of all metrics."),
-    # Fewer draws than 20 have no 5 % beyond an end of an interval of 90 %.
-    ("resamples", _of_at_least(20), 1000, "Number of bootstrap resamples, at least 20."),
-    ("seed", _of_at_least(0), 0, "Seed of the bootstrap and of the folds."),
-    ("probabilities", _SWITCH, False, "The files hold probabilities."),
-    ("floor", _NUMBER, None, "Smaller probabilities are raised to this; by default half a step of"
-     f" rounded ones, else {FLOOR:g}."),
-    ("positive", _TEXT, None, "Of two classes, the event; by default the second class."),
-    ("first_label", _of_at_least(0), 0, "The label of the first class; 1 if labels count from 1."),
-    ("name", _FILES, [], "Name of the predictions; further ones name those of --compare."),
+    ("level", float, 0.9, "Nominal coverage of the intervals, a fraction."),
+    ("interval", str, "valid", "valid: bounds of the noise of binned errors; percentile or basic."),
+    ("resamples", int, 1000, f"Number of bootstrap resamples, at least {_LEAST_RESAMPLES}."),
+    ("seed", int, 0, "Seed of the bootstrap and of the folds."),
+    ("probabilities", bool, False, "The files hold probabilities."),
+    ("floor", float, None, f"Least probability; by default half a rounding step, or {FLOOR:g}."),
+    ("positive", str, None, "Of two classes, the event; by default the second class."),
+    ("first_label", int, 0, "The label of the first class; 1 if labels count from 1."),
+    ("name", list, [], "Name of the predictions; further ones name those of --compare."),
 )  # fmt: skip
-
-
-def _parser(program: str) -> _Parser:
-    """Build the parser of the command line: the options of `score_files` and more."""
-    parser = _Parser(
-        program,
-        description=__doc__,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
-        allow_abbrev=False,
-    )
-    for name, how, default, explanation in _OPTIONS:
-        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
-        shown = f" (default: {default})" if default and how is not _SWITCH else ""
-        text = (explanation + shown).replace("%", "%%")
-        parser.add_argument(*names, dest=name, default=default, help=text, **how)
-    version = f"{program} {versions()['calib_jax']}"
-    parser.add_argument("--version", action="version", version=version)
-    parser.add_argument("files", nargs="*", metavar="PREDICTIONS", help="As --predictions.")
-    return parser
 
 
 def _epilog() -> str:
@@ -167,32 +122,34 @@ def _epilog() -> str:
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     """Parse a command line; print the help, or an error of one sentence, and exit if it is wrong.
 
-    >>> _parsed(["a.npz", "--per_group=false", "--fit-on=b.npz"])["per_group"]
+    >>> _parsed(["a.npz", "--no-per_group", "--fit-on=b.npz"])["per_group"]
     False
     """
-    parser, known = _parser(program), {name: default for name, _, default, _ in _OPTIONS}
-    switches = "|".join(name for name, default in known.items() if isinstance(default, bool))
-    spelled = re.compile(rf"--(no)?({switches})(?:=(true|1|false|0))?", re.IGNORECASE)
-
-    def short(argument: str) -> str:
-        """Return --draw for --draw=true, and --no-draw for --draw=false or --nodraw."""
-        if not (match := spelled.fullmatch(argument)):
-            return argument
-        no, name, value = (each and each.lower() for each in match.groups())
-        return f"--{'no-' if no or value in ('false', '0') else ''}{name}"
-
-    parsed, unknown = parser.parse_known_intermixed_args(list(map(short, arguments)))
+    texts: dict[str, Any] = {"description": __doc__, "epilog": _epilog(), "allow_abbrev": False}
+    texts["formatter_class"] = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(program, **texts)
+    for name, kind, default, explanation in _OPTIONS:
+        names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
+        shown = f" (default: {default})" if default and kind is not bool else ""
+        text = (explanation + shown).replace("%", "%%")
+        how: dict[str, Any] = {"type": kind}
+        if kind is bool:
+            how = {"action": argparse.BooleanOptionalAction}
+        elif kind is list:
+            how = {"action": "append"}
+        parser.add_argument(*names, dest=name, default=default, help=text, **how)
+    version = f"{program} {versions()['calib_jax']}"
+    parser.add_argument("--version", action="version", version=version)
+    parser.add_argument("files", nargs="*", metavar="PREDICTIONS", help="As --predictions.")
+    parsed, unknown = parser.parse_known_intermixed_args(arguments)
+    options = vars(parsed)
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
-        parser.error(f"there is no option --{name}{nearest(name, known)}")
-    options = vars(parsed)
-    files = options.pop("files")
-    if names := [file for file in files if file in metrics_package.catalogue()]:
-        parser.error(
-            f"{names[0]} is a metric and no file: separate metrics by commas, as in"
-            f" --metrics={','.join([*(options['metrics'] or ()), *names])}."
-        )
-    return options | {"predictions": [*options["predictions"], *files]}
+        parser.error(f"there is no option --{name}{nearest(name, options)}")
+    if options["resamples"] < _LEAST_RESAMPLES:
+        parser.error(f"--resamples must be at least {_LEAST_RESAMPLES}.")
+    options["predictions"] = [*options["predictions"], *options.pop("files")]
+    return options
 
 
 def _run(
@@ -218,12 +175,9 @@ def _run(
         names = report.save(out)
         written = texts.printable(f"\nwritten to {out}: {', '.join(names)}")
         print(written, file=sys.stderr if markdown else None)
-    kept = f"compiled programs are kept in {texts.one_line(str(folder))} (--cache= keeps none)"
-    print(
-        f"{time.perf_counter() - started:.1f} s;"
-        f" {kept if folder else 'compiled programs are not kept'}.",
-        file=sys.stderr,
-    )
+    kept = f"kept in {texts.one_line(str(folder))} (--cache= keeps none)" if folder else "not kept"
+    seconds = time.perf_counter() - started
+    print(f"{seconds:.1f} s; compiled programs are {kept}.", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:

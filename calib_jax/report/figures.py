@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 import re
 from collections.abc import Iterable
@@ -25,50 +26,46 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
     beside it the top label if there is no calibrator. A metric without a finite value is omitted
     and named below the figure.
     """
-    figures = {}
-    level, models, event = report.settings["level"], report.models, report.event
-    of_calibrated = file_names(report.calibrated)
-    for number, model in enumerate(models):
-        fits = report.calibrated.items()
-        after = [name for name, fit in fits if fit.get("predictions") == model]
-        for name in after:
-            both = _panel(report, model, event), _panel(report, name, event)
-            figures[f"reliability_{of_calibrated[name]}"] = _pair(*both, level)
+    event, after = report.event, dict[str, list[str]]()
+    for name, fit in report.calibrated.items():
+        after.setdefault(str(fit.get("predictions")), []).append(name)
+    names, figures = file_names(report.calibrated), {}
+    for number, model in enumerate(report.models):
+        for name in after.get(model, []):
+            both = (model, event), (name, event)
+            figures[f"reliability_{names[name]}"] = _diagram(report, *both)
         # Names of models may be any text, so they are not used as file names.
-        kind = "" if number == 0 else "_other" if len(models) == 2 else f"_other_{number}"
-        if event is not None and (number == 0 or not after):
-            both = _panel(report, model, event), _panel(report, model, None)
-            figures[f"reliability{kind}"] = _pair(*both, level)
-        elif not after:
-            table, ece, title, _ = _panel(report, model, None)
-            options = {"ece": ece, "title": title if len(models) > 1 else None, "level": level}
-            figures[f"reliability{kind}"] = plots.reliability_diagram(table, **options)
+        kind = "" if number == 0 else "_other" if len(report.models) == 2 else f"_other_{number}"
+        if model not in after or (event and number == 0):
+            readings = [(model, event), (model, None)] if event else [(model, None)]
+            figures[f"reliability{kind}"] = _diagram(report, *readings)
     estimates = [
         (literal(row.predictions), report.label(row.metric), (row.value, row.low, row.high))
         for row in report.rows
     ]
     by_model, note = drawable(estimates)
     if by_model:
-        how = {"note": note, "level": level, "n": report.settings["examples"]}
+        how = {"note": note, "level": report.settings["level"], "n": report.settings["examples"]}
         figures["intervals"] = plots.intervals(by_model, **how)
     return figures
 
 
-def _panel(report: Report, model: str, event: Event | None) -> tuple[Any, ...]:
-    """Return the table, the finite ECE, the title and the event of a reading of a model."""
-    reading = f", P({literal(event.name)})" if event else ", top label" * bool(report.event)
-    row = report.row(event.of("ece") if event else "ece", model)
-    ece = row.value if row and math.isfinite(row.value) else None
-    table = (event or report).reliability[model]
-    return table, ece, f"{literal(model)}{reading}", event and literal(event.name)
-
-
-def _pair(left: tuple[Any, ...], right: tuple[Any, ...], level: float) -> matplotlib.figure.Figure:
-    """Draw two panels beside each other."""
-    ece, titles, events = zip(left[1:], right[1:], strict=True)
-    return plots.reliability_before_after(
-        left[0], right[0], ece=ece, titles=titles, events=events, level=level
-    )
+def _diagram(report: Report, *panels: tuple[str, Event | None]) -> matplotlib.figure.Figure:
+    """Draw one or two panels, each the predictions of an event or, with None, of the top label."""
+    tables, eces, titles = [], [], []
+    for name, event in panels:
+        reading = f", P({literal(event.name)})" if event else ", top label" * bool(report.event)
+        row = report.row(event.of("ece") if event else "ece", name)
+        tables.append((event or report).reliability[name])
+        eces.append(row.value if row and math.isfinite(row.value) else None)
+        titles.append(literal(name) + reading)
+    how: dict[str, Any] = {"level": report.settings["level"]}
+    if len(panels) == 1:
+        title = titles[0] if len(report.models) > 1 else None
+        return plots.reliability_diagram(*tables, ece=eces[0], title=title, **how)
+    how |= {"ece": tuple(eces), "titles": tuple(titles)}
+    how["events"] = tuple(event and literal(event.name) for _, event in panels)
+    return plots.reliability_before_after(*tables, **how)
 
 
 def drawable(
@@ -99,15 +96,11 @@ def file_names(texts: Iterable[str]) -> dict[str, str]:
     {'T by adaptive_ece:0.01': 'T_by_adaptive_ece_0.01', 'a/b': 'a_b', 'a b': 'a_b_2'}
     """
     names: dict[str, str] = {}
-    taken: set[str] = set()  # in lower case: some file systems ignore the case
     for text in texts:
         first = file_name(text).encode()[:_LONGEST].decode(errors="ignore")
-        chosen, number = first, 1
-        while chosen.lower() in taken:
-            number += 1
-            chosen = f"{first}_{number}"
-        taken.add(chosen.lower())
-        names[text] = chosen
+        numbered = itertools.chain([first], (f"{first}_{k}" for k in itertools.count(2)))
+        taken = {name.lower() for name in names.values()}  # some file systems ignore the case
+        names[text] = next(name for name in numbered if name.lower() not in taken)
     return names
 
 

@@ -12,10 +12,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-import calib_jax.metrics as metrics_package
-from calib_jax import inference, plots
+from calib_jax import inference, metrics, plots
 from calib_jax.core import checks, texts
-from calib_jax.core.arrays import as_array
 from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
@@ -23,15 +21,14 @@ from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import GIVEN
 from calib_jax.report.figures import file_names, literal
-from calib_jax.report.predictions import FLOOR, as_logits, counted, same_examples
+from calib_jax.report.predictions import FLOOR, Predictions, as_logits, counted
 
 if TYPE_CHECKING:
     import matplotlib.figure
 
 SCORES = ("entropy", "max_confidence", "energy")
 METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
-# Rows whose logsumexp is this close to 0 are log-probabilities.
-_NORMALISED = 1e-3
+_SAME = 1e-3  # sums of log-probabilities whose logarithms differ by less are equal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,11 +76,8 @@ class OutOfDistribution:
 
     def value(self, outside: str, score: str, metric: str, predictions: str = GIVEN) -> float:
         """Return the value of one metric."""
-        wanted = (outside, predictions, score, metric)
-        found = (r for r in self.rows if (r.outside, r.predictions, r.score, r.metric) == wanted)
-        if row := next(found, None):
-            return row.value
-        raise KeyError(f"there is no {metric!r} of {score!r} for {outside!r}, {predictions!r}")
+        found = {(r.outside, r.score, r.metric, r.predictions): r.value for r in self.rows}
+        return found[outside, score, metric, predictions]
 
     def __str__(self) -> str:
         return render.as_text(self._page())
@@ -96,34 +90,28 @@ class OutOfDistribution:
         page, cells = self._page(self.pictures()), [vars(row) for row in self.rows]
         record = {"settings": self.settings, "calibrator": self.calibrator, "metrics": cells}
         record = texts.without_nan(record | {"notes": page.notes})
-        names = [field.name for field in dataclasses.fields(Detection)]
         others = {
             "ood.json": json.dumps(record, indent=1) + "\n",
-            "ood.csv": texts.csv_lines(map(texts.in_csv, cells), names),
+            "ood.csv": texts.csv_lines(map(texts.in_csv, cells), [*cells[0]]),
         }
         return render.save(folder, "ood", page, others)
 
     def pictures(self) -> dict[str, matplotlib.figure.Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
         figures, settings = {}, self.settings
-        names = file_names(settings["outside"])
-        for outside, size in settings["outside"].items():
-            keys = [key for key in self.curves if key[0] == outside]
-            titles = [literal(f"{score}, {predictions}") for _, predictions, score in keys]
-            areas = {
-                (row.predictions, row.score): row.value
-                if caveats.is_alone(row)
-                else (row.value, row.low, row.high)
-                for row in self.rows
-                if row.metric == "ood_auroc" and row.outside == outside
-            }
-            curves = [self.curves[key] for key in keys]
-            figures[f"roc_{names[outside]}"] = plots.roc(
-                {t: each.false_positive_rate for t, each in zip(titles, curves, strict=True)},
-                {t: each.true_positive_rate for t, each in zip(titles, curves, strict=True)},
-                auroc={t: areas[key[1:]] for t, key in zip(titles, keys, strict=True)},
-                title=f"{literal(outside)} (n = {size:,}) against the test set"
-                f" (n = {settings['inside']:,})",
+        for outside, name in file_names(settings["outside"]).items():
+            curves, areas = {}, {}
+            for row in self.rows:
+                if (row.outside, row.metric) == (outside, "ood_auroc"):
+                    title = literal(f"{row.score}, {row.predictions}")
+                    curves[title] = self.curves[outside, row.predictions, row.score]
+                    areas[title] = row.value if caveats.is_alone(row) else row
+            figures[f"roc_{name}"] = plots.roc(
+                {title: curve.false_positive_rate for title, curve in curves.items()},
+                {title: curve.true_positive_rate for title, curve in curves.items()},
+                auroc=areas,
+                title=f"{literal(outside)} (n = {settings['outside'][outside]:,}) against the test"
+                f" set (n = {settings['inside']:,})",
                 level=settings["level"],
                 width=5.2,
             )
@@ -208,106 +196,79 @@ def out_of_distribution(
     """
     wanted = SCORES if scores is None else tuple(scores)
     checks.seed(seed)
-    for score in wanted:
-        checks.one_of("score", score, SCORES)
+    calibrate, _ = calibration.requested(calibrate, criterion, fit_on=fit_on)
     if not isinstance(outside, Mapping) or not outside or not wanted:
         raise ValueError("out_of_distribution: outside must map names to logits, and is empty.")
-    _check_options(calibrate, fit_on, criterion, clusters, outside)
+    if clusters is not None and not (len(clusters) == 2 and {*outside} <= {*clusters[1]}):
+        raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
+    named = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
     how: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
-    given = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
-    sets = {GIVEN: {name: as_logits(rows, name=name, **how) for name, rows in given.items()}}
-    without_energy, notes, described = set[str | None](), list[str](), dict[str, Any]()
-    if "energy" in wanted and any(map(_normalised, sets[GIVEN].values())):
+    given = {name: as_logits(rows, name=name, **how) for name, rows in named.items()}
+    ways: dict[str, Callable[[Logits], Logits]] = {GIVEN: jnp.asarray}
+    described, notes = dict[str, Any](), list[str]()
+    if calibrate is not None:
+        kind = "probabilities" if probabilities else "logits"
+        of_fit = Predictions(*fit_on)._replace(kind=kind)
+        held_out = calibration.evidence(of_fit, of_fit, floor, given["inside"])
+        of_fit = of_fit._replace(logits=held_out[0], labels=np.zeros(len(held_out[0])))
+        for name, logits in given.items():
+            scored = Predictions(logits, np.zeros(len(logits)))
+            notes.append(calibration.on_shared(scored, of_fit, f"fit_on ({name})"))
+        ways[calibrate], described = calibration.fitted(calibrate, criterion, held_out)
+    without_energy = [
+        way
+        for way, apply in ways.items()
+        if "energy" in wanted and any(_removes_offsets(apply, z) for z in given.values())
+    ]
+    if GIVEN in without_energy:
         why = "the rows are log-probabilities (logsumexp 0), and it needs the offset of each row"
         if scores is not None:
             raise ValueError(f"out_of_distribution: the score energy needs logits: {why}.")
-        without_energy = {GIVEN, calibrate}
-        notes.append(f"No energy: {why}.")
-    if calibrate is not None:
-        logits, fit_on = sets[GIVEN]["inside"], tuple(map(as_array, fit_on))
-        held_out = calibration.held_out(*fit_on, num_classes=logits.shape[-1], **how)
-        for name, rows in given.items():
-            if same_examples(_unlabelled(rows), _unlabelled(fit_on[0], held_out[2])):
-                raise ValueError(
-                    f"out_of_distribution: fit_on holds the examples of {name}, and a calibrator is"
-                    " never fitted on the examples that are scored.\nGive other examples."
-                )
-        apply, described = calibration.fitted(calibrate, held_out, criterion)
-        sets[calibrate] = {name: apply(rows) for name, rows in sets[GIVEN].items()}
-        if "energy" in wanted and not without_energy and _removes_offsets(apply, logits):
-            without_energy = {calibrate}
-            notes.append(f"No energy after {calibrate}: it removes the offset of each row.")
+        without_energy, notes = [*ways], [*notes, f"No energy: {why}."]
+    elif without_energy:
+        notes.append(f"No energy after {calibrate}: it removes the offset of each row.")
     rows, curves = [], {}
     options: dict[str, Any] = {"key": jax.random.key(seed), "level": level, "method": method}
     options |= {"num_resamples": num_resamples, "by_class": True}
-    for name in outside:
-        ids = None if clusters is None else _joined(clusters[0], clusters[1][name])
+    sets = {way: [*map(apply, given.values())] for way, apply in ways.items()}
+    for place, name in enumerate(outside, 1):
+        ids = None
+        if clusters is not None:
+            pair = clusters[0], clusters[1][name]
+            inner, outer = (np.unique(each, return_inverse=True)[1] for each in pair)
+            ids = np.concatenate([inner, outer + len(inner)])  # those of both sets differ
         for score in wanted:
-            several = {m: metrics_package.named(m).with_options(score=score) for m in METRICS}
+            several = {m: metrics.named(m).with_options(score=score) for m in METRICS}
             for predictions, of in sets.items():
                 if score == "energy" and predictions in without_energy:
                     continue
-                both = metrics_package.in_and_out(of["inside"], of[f"outside[{name!r}]"])
+                both = metrics.in_and_out(of[0], of[place])
                 found = inference.estimates(several, *both, clusters=ids, **options)
                 for metric, estimate in found.items():
                     numbers = caveats.shown(*estimate[:3], method)[:3]
                     rows.append(Detection(name, predictions, score, metric, *numbers))
-                curve = metrics_package.ood_roc_curve(*both, score=score)
+                curve = metrics.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
+    sizes = [*map(len, given.values())]
     settings = {
-        "inside": len(sets[GIVEN]["inside"]),
-        "outside": {name: len(sets[GIVEN][f"outside[{name!r}]"]) for name in outside},
+        "inside": sizes[0],
+        "outside": dict(zip(outside, sizes[1:], strict=True)),
         **{"level": level, "interval": method, "resamples": num_resamples, "seed": seed},
         "clusters": clusters is not None,
     }
-    return OutOfDistribution(settings, rows, curves, described, notes)
-
-
-def _check_options(
-    calibrate: Any, fit_on: Any, criterion: Any, clusters: Any, outside: Mapping[str, Any]
-) -> None:
-    """Raise an error for options that are incomplete or would have no effect."""
-    if not isinstance(criterion, str) or isinstance(fit_on, Mapping):
-        raise TypeError(
-            "out_of_distribution: criterion must be one name, and fit_on must be (logits, labels)"
-            " or (logits, labels, weights)."
-        )
-    calibration.check_request(calibrate, fit_on, None, criterion)
-    if calibrate is not None and fit_on is None:
-        raise ValueError("out_of_distribution: calibrate needs other examples: give fit_on.")
-    of_outside = clusters[1] if isinstance(clusters, tuple | list) and len(clusters) == 2 else None
-    if clusters is not None and not {*outside} <= {*(of_outside or ())}:
-        raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
-
-
-def _unlabelled(predictions: Any, weights: Any = None) -> tuple[Any, Any, Any]:
-    predictions = np.asarray(as_array(predictions))
-    num_rows = math.prod(predictions.shape[:-1]) if predictions.ndim > 1 else len(predictions)
-    return predictions, np.zeros(num_rows, np.int32), weights
-
-
-def _normalised(logits: Logits) -> bool:
-    """Check whether all rows are log-probabilities, up to the rounding of their precision."""
-    rounding = float(jnp.finfo(logits.dtype).eps) * max(1.0, math.log(logits.shape[-1]))
-    return bool(jnp.all(jnp.abs(_log_total(logits)) <= max(_NORMALISED, rounding)))
+    return OutOfDistribution(settings, rows, curves, described, [*filter(None, notes)])
 
 
 def _removes_offsets(apply: Callable[[Logits], Logits], logits: Logits) -> bool:
-    """Check whether a calibrator gives equal results with and without the offset of each row."""
+    """Check whether the result of a function does not depend on the offset of each row.
+
+    The identity removes offsets from log-probabilities, which have none.
+    """
+    # The logsumexp of log-probabilities is 0 up to the rounding of their precision.
+    rounding = float(jnp.finfo(logits.dtype).eps) * max(1.0, math.log(logits.shape[-1]))
     logits = at_least_float32(logits)
-    # Subtracting the maximum cannot overflow, and such calibrators begin with it.
-    below = logits - jnp.max(logits, axis=-1, keepdims=True)
-    if jnp.array_equal(logits, below):
-        return False  # the given rows have no offsets that could be removed
-    with_offsets, without = (np.asarray(_log_total(apply(rows))) for rows in (logits, below))
-    return np.allclose(with_offsets, without, rtol=1e-5, atol=1e-5)
-
-
-def _log_total(logits: Logits) -> jax.Array:
-    return jax.nn.logsumexp(at_least_float32(logits), axis=-1)
-
-
-def _joined(inside: Any, outside: Any) -> np.ndarray:
-    """Number the clusters of both sets, in the order of `metrics.in_and_out`."""
-    numbers = [np.unique(np.asarray(ids), return_inverse=True)[1] for ids in (inside, outside)]
-    return np.concatenate([numbers[0], numbers[1] + np.max(numbers[0], initial=-1) + 1])
+    with_offsets, without = (
+        jax.nn.logsumexp(at_least_float32(apply(rows)), axis=-1)
+        for rows in (logits, jax.nn.log_softmax(logits))
+    )
+    return np.allclose(with_offsets, without, rtol=1e-5, atol=max(_SAME, rounding))

@@ -9,9 +9,9 @@ from __future__ import annotations
 import dataclasses
 import html
 import importlib.resources
+import itertools
 import math
 import pathlib
-import re
 import string
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -28,8 +28,6 @@ _escaped, _text = texts.in_markdown_cell, html.escape
 TERMINAL = 100  # characters of a line
 LINES = 38  # of a page in a terminal, unless everything is asked for
 _NOTES = 2  # of these lines
-_PIXELS = 96  # of an inch
-_SMALLEST = 0.8  # share of the full size; on a narrower screen a figure scrolls
 # Definitions of metrics whose docstrings are about classes, and of one that has no function.
 _OF_ANSWERS = {
     "accuracy": "the share of answers that are right.",
@@ -37,10 +35,10 @@ _OF_ANSWERS = {
     "brier": "the mean of (confidence - correct)^2, where correct is 1 or 0; it lies in [0, 1].",
     "nll": "the mean of -log(confidence) of right and -log(1 - confidence) of wrong answers.",
 }
-_OF_SQUARED_ERROR = (
-    "the debiased mean square of the gaps between stated probability and frequency; a negative"
-    " estimate is shown as 0."
-)
+_OWN = {
+    "squared_calibration_error": "the debiased mean square of the gaps between stated probability"
+    " and frequency; a negative estimate is shown as 0."
+}
 
 Rows: TypeAlias = list[list[str]]  # the first row is the header
 
@@ -139,44 +137,43 @@ def as_text(page: Page, lines: float = math.inf, *, explained: bool = True) -> s
         anyway. By default all is shown.
       explained: whether all notes follow the tables, and what the numbers mean.
     """
-    above = "\n".join(map(one_line, page.answers))
-    blocks = [*filter(None, [above, *map(one_line, page.head.split("\n\n"))])]
+    blocks = ["\n".join(map(one_line, page.answers)), *map(one_line, page.head.split("\n\n"))]
     notes = [*page.notes, *page.folded]
     shown = notes if explained else page.notes[:_NOTES]
-    room = lines - sum(2 + block.count("\n") for block in blocks) - len(shown) - 2
-    left_out = []
-    for table in page.sections:
-        parts, end = _blocks(table), [one_line(table.note)] * bool(table.note and table.rows)
-        for number, block in enumerate(parts):
-            size = block.count("\n") + 2 + len(end) * (number == 0)
-            if size > room and (number or table is not page.sections[0]):
-                left_out.append(f"more of {table.title}" if number else table.title)
-                parts = parts[:number]
-                break
-            room -= size
-        if parts:
-            blocks.append("\n".join(["\n\n".join(parts), *end]))
-    if hidden := len(notes) - len(shown):
-        left_out = [f"{hidden} more note{'s' * (hidden > 1)}", *left_out]
-    last = [f"{', '.join(left_out)}: --notes."] * bool(left_out)
-    return "\n\n".join([*blocks, "\n".join(map(one_line, [*shown, *last]))]).rstrip()
+    room = lines - sum(2 + block.count("\n") for block in filter(None, blocks)) - len(shown) - 2
+    left_out: dict[str, str] = {}
+    for place, table in enumerate(page.sections):
+        for number, block in enumerate(_blocks(table)):
+            size = block.count("\n") + 2
+            if table.title in left_out or (size > room and place + number > 0):
+                left_out.setdefault(table.title, "more of " * (number > 0) + table.title)
+            else:
+                blocks.append(block)
+                room -= size
+    hidden = len(notes) - len(shown)
+    last = [f"{hidden} more note{'s' * (hidden > 1)}"] * (hidden > 0) + [*left_out.values()]
+    blocks.append(
+        "\n".join(map(one_line, [*shown, *[f"{', '.join(last)}: --notes."] * bool(last)]))
+    )
+    return "\n\n".join(filter(None, blocks))
 
 
 def _blocks(table: Table) -> list[str]:
-    """Format a table in blocks of columns that are no wider than the terminal."""
+    """Format a table in blocks no wider than the terminal, with its note below the first one."""
     if not table.rows:
         return [one_line(f"{table.title}: {table.note}")]
     first, *others = _aligned(table.rows, TERMINAL)
-    return ["\n".join(filter(None, [one_line(table.heading), first])), *others]
+    lines = one_line(table.heading), first, one_line(table.note)
+    return ["\n".join(filter(None, lines)), *others]
 
 
-def aligned(table: Rows, width: int | None = None) -> str:
+def aligned(table: Rows, width: float = math.inf) -> str:
     """Format a table in aligned columns.
 
     Args:
       table: its cells.
       width: the most characters of a line: further columns follow below, beside the first column
-        again, without rows that are empty there. None writes all columns beside each other.
+        again, without rows that are empty there.
 
     >>> print(aligned([["metric", "A", "bins"], ["error", ".1", ""], ["ece", ".2", "15"]], 12))
     metric  A
@@ -189,25 +186,18 @@ def aligned(table: Rows, width: int | None = None) -> str:
     return "\n\n".join(_aligned(table, width))
 
 
-def _aligned(table: Rows, width: float | None) -> list[str]:
-    cells = [list(map(one_line, row)) for row in table]
-    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
-    blocks = [[0]]
-    for column in range(1, len(widths)):
-        columns = [*blocks[-1], column]
-        wide = width is not None and sum(widths[c] for c in columns) + 2 * len(columns) - 2 > width
-        if wide and len(blocks[-1]) > 1:
-            blocks.append([0, column])
-        else:
-            blocks[-1].append(column)
-    return [
-        "\n".join(
-            "  ".join(row[c].ljust(widths[c]) for c in columns).rstrip()
-            for row in cells
-            if columns is blocks[0] or any(row[c] for c in columns[1:])
-        )
-        for columns in blocks
-    ]
+def _aligned(table: Rows, width: float) -> list[str]:
+    columns = [[*map(one_line, column)] for column in zip(*table, strict=True)]
+    first, *rest = [[cell.ljust(max(map(len, column))) for cell in column] for column in columns]
+    blocks: list[str] = []
+    while rest or not blocks:
+        ends = itertools.accumulate((2 + len(column[0]) for column in rest), initial=len(first[0]))
+        number = max(1, sum(end <= width for end in ends) - 1)
+        rows = zip(first, *rest[:number], strict=True)
+        shown = (row for row in rows if not blocks or any(map(str.strip, row[1:])))
+        blocks.append("\n".join("  ".join(row).rstrip() for row in shown))
+        rest = rest[number:]
+    return blocks
 
 
 # ------------------------------------------------------------------------------------------------
@@ -255,9 +245,7 @@ def as_html(page: Page) -> str:
     titled.append(("Notes", _notes(page.notes) + folded))
     titled += [(title, f"<pre>{_text(text)}</pre>") for title, text in page.texts.items()]
     meanings = {name: definition(name, page.of_answers) for name in page.metrics}
-    meanings = {name: line for name, line in meanings.items() if line}
-    rows = [["metric", "definition"], *map(list, meanings.items())]
-    titled.append(("What the numbers mean", _table(rows, words=True)))
+    titled.append(("What the numbers mean", _list(meanings)))
     titled = [(title, content) for title, content in titled if content]
     entries = [f'<a href="#section-{k}">{_text(title)}</a>' for k, (title, _) in enumerate(titled)]
     links = [f'<a href="{_text(to)}">{_text(title)}</a>' for title, to in page.links.items()]
@@ -265,7 +253,7 @@ def as_html(page: Page) -> str:
         f"<h1>{_text(page.title)}</h1>",
         *(f'<p class="answer">{_text(answer)}</p>' for answer in page.answers),
         *map(_paragraph, page.head.split("\n\n")),
-        _facts(page.facts),
+        _list(page.facts),
         f"<p>More pages: {', '.join(links)}.</p>" if links else "",
         f"<nav>{' '.join(entries)}</nav>",
     ]
@@ -286,45 +274,42 @@ def _paragraph(text: str) -> str:
     return f"<p>{_text(text)}</p>" if text.strip() else ""
 
 
-def _facts(facts: Mapping[str, Any]) -> str:
-    entries = "\n".join(
-        f"<dt>{_text(name)}</dt><dd>{_text(_fact(value))}</dd>"
-        for name, value in facts.items()
-        if value not in (None, "", {})
-    )
-    return f"<dl>\n{entries}\n</dl>" if entries else ""
+def _list(facts: Mapping[str, Any]) -> str:
+    r"""Write a list of facts by name; a mapping, such as the versions, is joined.
 
-
-def _fact(value: Any) -> str:
-    """Write a fact; a mapping, such as the versions, becomes a list.
-
-    >>> _fact(12345), _fact({"jax": "0.10.2", "numpy": "2.3"})
-    ('12,345', 'jax 0.10.2, numpy 2.3')
+    >>> _list({"n": 12345, "versions": {"jax": "0.10.2", "numpy": "2.3"}, "event": None})
+    '<dl>\n<dt>n</dt><dd>12,345</dd>\n<dt>versions</dt><dd>jax 0.10.2, numpy 2.3</dd>\n</dl>'
     """
-    if isinstance(value, Mapping):
-        return ", ".join(f"{name} {each}" for name, each in value.items())
-    return f"{value:,}" if isinstance(value, int) and not isinstance(value, bool) else str(value)
+    entries = []
+    for name, fact in facts.items():
+        if isinstance(fact, Mapping):
+            fact = ", ".join(f"{key} {value}" for key, value in fact.items())
+        if fact not in (None, ""):
+            text = _text(f"{fact:,}" if isinstance(fact, int) else str(fact))
+            entries.append(f"<dt>{_breaking(name)}</dt><dd>{text}</dd>\n")
+    return f"<dl>\n{''.join(entries)}</dl>" if entries else ""
 
 
-def _table(rows: Rows, *, words: bool = False) -> str:
-    """Write a table whose headings sort it; words between backticks become code."""
+def _breaking(name: str) -> str:
+    """Let a long name break after an underscore, so that a narrow screen breaks no word."""
+    return _text(name).replace("_", "_<wbr>")
+
+
+def _table(rows: Rows) -> str:
+    """Write a table whose headings sort it."""
     if len(rows) < 2:
         return ""
-    cells = [[_text(cell) for cell in row] for row in rows]
-    if words:
-        cells = [[re.sub(r"`([^`]+)`", r"<code>\1</code>", cell) for cell in row] for row in cells]
-    head = "".join(
-        f'<th scope="col"><button type="button">{cell}</button></th>' for cell in cells[0]
+    heads = (
+        f'<th scope="col"><button type="button">{_text(cell)}</button></th>' for cell in rows[0]
     )
-    # A long name may break after an underscore, so that a narrow screen breaks no word.
     lines = "\n".join(
-        f'<tr><th scope="row">{first.replace("_", "_<wbr>")}</th>'
-        f"{''.join(f'<td>{cell}</td>' for cell in others)}</tr>"
-        for first, *others in cells[1:]
+        f'<tr><th scope="row">{_breaking(first)}</th>'
+        f"{''.join(f'<td>{_text(cell)}</td>' for cell in others)}</tr>"
+        for first, *others in rows[1:]
     )
     return (
-        f'<div class="scroll" tabindex="0"><table class="{"words" if words else "numbers"}">\n'
-        f"<thead><tr>{head}</tr></thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>"
+        '<div class="scroll" tabindex="0"><table class="numbers">\n'
+        f"<thead><tr>{''.join(heads)}</tr></thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>"
     )
 
 
@@ -340,12 +325,9 @@ def _figures(figures: Mapping[str, matplotlib.figure.Figure]) -> str:
     for number, (name, figure) in enumerate(figures.items()):
         title = name.rpartition("/")[2].replace("_", " ")
         svg = plots.inline_svg(figure, f"figure-{number}", description=title)
-        width = _PIXELS * figure.get_size_inches()[0]
-        look = f"min-width: {_SMALLEST * width:.0f}px; max-width: {1.25 * width:.0f}px"
-        svg = svg.replace("<svg ", f'<svg style="{look}" ', 1)
         parts.append(
-            f'<figure>\n<div tabindex="0">{svg}</div>\n<figcaption>{_text(title)}</figcaption>\n'
-            "</figure>"
+            f'<figure style="--width: {figure.get_size_inches()[0]:g}in">\n'
+            f'<div tabindex="0">{svg}</div>\n<figcaption>{_text(title)}</figcaption>\n</figure>'
         )
     return '<div class="figures">\n' + "\n".join(parts) + "\n</div>" if figures else ""
 
@@ -357,9 +339,8 @@ def definition(name: str, of_answers: bool = False) -> str:
       name: the name of the metric.
       of_answers: whether it is computed from answers, which have no classes.
     """
-    if name == "squared_calibration_error":
-        return _OF_SQUARED_ERROR
-    if of_answers and name in _OF_ANSWERS:
-        return _OF_ANSWERS[name]
+    own = {**_OWN, **(_OF_ANSWERS if of_answers else {})}
+    if name in own:
+        return own[name]
     metric = metrics_package.catalogue().get(name)
     return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ") if metric else ""

@@ -240,13 +240,14 @@ def score(
     if compare is not None:
         others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
     calibration.check_distinct([name, *others])
-    calibration.check_request(calibrate, fit_on, cross_fit, criterion)
+    sources = {"fit_on": fit_on, "cross_fit": cross_fit}
+    calibrate, columns = calibration.requested(calibrate, criterion, **sources)
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
-    kind, columns = "probabilities" if probabilities else "logits", (weights, groups, clusters)
+    kind, arrays = "probabilities" if probabilities else "logits", (weights, groups, clusters)
     found = [
-        _record(kind, each, labels, *columns, tuple(class_names or ()))
+        _record(kind, each, labels, *arrays, tuple(class_names or ()))
         for each in (logits, *others.values())
     ]
     first, names = found[0], [name, *others]
@@ -271,7 +272,7 @@ def score(
     if not first.of_classes and any(of_classes.values()):
         wrong = ", ".join(option for option, is_given in of_classes.items() if is_given)
         raise ValueError(f"score: {wrong} needs predictions of classes: leave it out.")
-    _evaluate(scoring, calibrate, cross_fit, criterion, seed, per)
+    _evaluate(scoring, calibrate, cross_fit, columns, seed, per)
     several = chosen_metrics(_default_names(first) if metrics is None else metrics, num_bins)
     scoring.metrics = _of_rows(several, costs, abstain_cost)
     _add_event(scoring, positive)
@@ -369,7 +370,7 @@ def _evaluate(
     scoring: Scoring,
     calibrate: str | None,
     cross_fit: int | None,
-    criterion: str | Sequence[str],
+    columns: Mapping[str, str],
     seed: int,
     per: str | None,
 ) -> None:
@@ -383,8 +384,7 @@ def _evaluate(
             "score: a score is no probability: give calibrate, such as isotonic or platt, with"
             " cross_fit=5 or fit_on."
         )
-    by_model = [*records], calibrate, scoring.held_out, criterion, of_scores
-    columns = calibration.columns_of(*by_model)
+    columns_of = calibration.columns_of([*records], columns, scoring.held_out, of_scores)
     notes, headlines = (collections.defaultdict[str, list[str]](list) for _ in range(2))
     for model, record in records.items():
         values, labels = record.values(floor), record.labels if record.of_classes else None
@@ -404,9 +404,10 @@ def _evaluate(
         other = scoring.held_out.get(model)
         examples = other and calibration.evidence(record, other, floor, values)
         by_group = None if per is None else (_group(record, per), _group(other or record, per))
-        for column, by in columns.get(model, {}).items():
-            arguments = values, labels, weights, examples, cross_fit, by, seed, ids, by_group
-            predicted, fit = calibration.calibrated(str(calibrate), *arguments)
+        for column, by in columns_of.get(model, {}).items():
+            fit_on = examples or calibration.folds_of(np.size(record.labels), cross_fit, ids, seed)
+            how = by, (values, labels, weights), fit_on, by_group
+            predicted, fit = calibration.calibrated(str(calibrate), *how)
             fit["predictions"] = column if of_scores else model
             if other and other.file:
                 fit["file"] = other.file

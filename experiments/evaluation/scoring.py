@@ -13,7 +13,6 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from calib_jax import metrics, report, train
-from calib_jax.report.calibrate import registered
 from calib_jax.report.score import chosen_metrics
 from experiments.running import building
 
@@ -162,7 +161,7 @@ def reports(
     """
     calibrated: dict[str, Any] = {"num_resamples": num_resamples}
     if calibrate:
-        calibrated["calibrate"] = registered(calibrate)
+        calibrated["calibrate"] = calibrate
         calibrated["fit_on"] = label_rows(*answers["validation"])[:3]
         calibrated["criterion"] = criteria
     num_bins, class_names = experiment.config.num_bins, experiment.dataset.class_names

@@ -236,7 +236,7 @@ def phases_of(criteria: Sequence[str]) -> dict[str, str]:
     """
     if not criteria:
         return {}
-    calibrate.columns("temperature", criteria)  # validates them
+    calibrate.requested("temperature", criteria)  # validates them
     if list(criteria) == [calibrate.EXACT]:
         return {AFTER: calibrate.EXACT}
     return {f"{AFTER} by {criterion}": criterion for criterion in criteria}
@@ -260,7 +260,7 @@ def _measured(run: Run, criteria: Mapping[str, str]) -> _Measured:
     before = label_rows(*run.test).logits
     logits, temperatures, states = {BEFORE: np.asarray(before)}, {}, {}
     for phase, criterion in criteria.items():
-        params = calibrate.fit_of("temperature", criterion)(*run.validation)
+        params = calibrate.functions("temperature", criterion)[0](*run.validation)
         temperatures[phase], states[phase] = float(params.temperature), str(params.state.name)
         logits[phase] = np.asarray(calibrators.temperature.apply(params, before))
     return _Measured(logits, temperatures, states)

@@ -127,8 +127,8 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     assert capsys.readouterr().err == f"error: there is no file {tmp_path / 'none.csv'}.\n"
     for given, message in (
         ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
-        ("--resamples=1", "error: argument --resamples: it must be at least 20, got 1\n"),
-        ("--bins=x", "error: argument --bins: 'x' is no whole number\n"),
+        ("--resamples=1", "error: --resamples must be at least 20.\n"),
+        ("--bins=x", "error: argument --bins: invalid int value: 'x'\n"),
     ):
         with pytest.raises(SystemExit, match="2"):
             command.main([given])
