@@ -144,19 +144,20 @@ def noise_bound(
             )
     evaluation = evaluated("noise_bound", logits, labels, weights, clusters)
     options: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
+    binned = {bins_of(metric): metric for metric in metrics.values() if metric.name not in PATHS}
     gaps: dict[Any, BinGaps] = {}
-    bounds: dict[str, NoiseBound] = {}
-    for name, metric in metrics.items():
-        if metric.name in PATHS:
-            bounds[name] = _bound_of_path(metric, evaluation, level, **options)
-            continue
-        bins = bins_of(metric)
-        if bins not in gaps and metric.name == "classwise_ece":
+    for bins, metric in binned.items():
+        if metric.name == "classwise_ece":
             (gaps[bins],) = gaps_of_classes(metric, evaluation, key, num_resamples, num_resamples)
-        elif bins not in gaps:
-            gaps[bins] = gaps_of(metric, evaluation, **options)
-        bounds[name] = _bound(metric, gaps[bins], level)
-    return bounds
+    for excluded in {bins[-1] for bins in binned if bins not in gaps}:
+        same = {b: m for b, m in binned.items() if b[-1] == excluded and b not in gaps}
+        gaps.update(zip(same, gaps_of([*same.values()], evaluation, **options), strict=True))
+    return {
+        name: _bound_of_path(metric, evaluation, level, **options)
+        if metric.name in PATHS
+        else _bound(metric, gaps[bins_of(metric)], level)
+        for name, metric in metrics.items()
+    }
 
 
 def least_draws(level: float) -> int:
@@ -238,14 +239,13 @@ def _noise_near(name: str, path: Column, value: float, margin: float) -> Callabl
 
 
 def _signs(
-    key: Array, cluster: Clusters | None, num_rows: int, num_resamples: int
+    generator: np.random.Generator, cluster: Clusters | None, num_rows: int, num_resamples: int
 ) -> Iterator[Matrix]:
     """Draw a sign for each example, the same within a cluster, some draws at a time."""
     num_signs = num_rows if cluster is None else int(np.max(cluster)) + 1
     step = max(1, min(num_resamples, _PATH_ENTRIES // num_rows))
-    for number, start in enumerate(range(0, num_resamples, step)):
-        count = min(step, num_resamples - start)
-        drawn = p_values.signs(jax.random.fold_in(key, number), count, num_signs)
+    for start in range(0, num_resamples, step):
+        drawn = p_values.signs(generator, min(step, num_resamples - start), num_signs)
         yield drawn if cluster is None else drawn[:, cluster]
 
 
@@ -335,15 +335,14 @@ def _bound_of_path(
     spread = np.sum(confidence * (1 - confidence))
     moment = float(np.maximum(np.sum(np.square(residual)), spread)) / n**2
     near = _noise_near(metric.name, path, value, _RANGE * np.sqrt(moment))
-    key_of_hits, key_of_signs = jax.random.split(key)
     null, excess = [], []
-    for flips in _signs(key_of_signs, cluster, n, num_resamples):
+    for flips in _signs(p_values.host_generator(key, p_values.NOISE), cluster, n, num_resamples):
         noise = _paths(flips * residual, ends)
         excess.append(near(noise))
         if cluster is not None:
             null.append(size(noise))
     if cluster is None:
-        for hits in hits_in_chunks(key_of_hits, confidence, num_resamples):
+        for hits in hits_in_chunks(key, confidence, num_resamples):
             null.append(size(_paths(confidence - hits, ends)))
     of_null, of_noise = np.concatenate(null), np.concatenate(excess)
     high = _wilson(value, moment, 1.0, n, _quantile(level))

@@ -205,8 +205,9 @@ def test_intervals_are_of_the_mean_over_seeds(actual):
     of_mean = np.var(np.mean(samples, axis=0))
     of_both = (np.mean([np.var(row) for row in samples]) - of_mean) / 2
     of_seeds = np.var(seeds, ddof=1) / 3
-    variance = max(of_seeds + of_mean - of_both, of_seeds, of_mean)
-    half = np.sqrt(variance) * scipy.stats.t(2 * (variance / of_seeds) ** 2).ppf(0.95)
+    of_examples = max(of_mean - min(of_both, of_seeds), 0)
+    student, normal = scipy.stats.t(2).ppf(0.95), scipy.stats.norm.ppf(0.95)
+    half = np.sqrt(student**2 * of_seeds + normal**2 * of_examples)
     one = cell(actual, "a", summary.BEFORE, "error")
     assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half), rel=1e-5)
     assert one.interval == "examples and seeds"
