@@ -42,7 +42,10 @@ from calib_jax.models.files.torch_weights import from_torch as from_torch
 from calib_jax.models.files.torch_weights import to_torch as to_torch
 from calib_jax.models.files.weight_files import read_weights as read_weights
 from calib_jax.models.files.weight_files import write_weights as write_weights
+from calib_jax.models.images import lenet5 as lenet5
 from calib_jax.models.layers import Dropout as Dropout
+from calib_jax.models.layers import linear as linear
+from calib_jax.models.layers import mlp as mlp
 from calib_jax.models.resnet import resnet as resnet
 from calib_jax.models.resnet import resnet8 as resnet8
 from calib_jax.models.resnet import resnet18 as resnet18
@@ -62,9 +65,6 @@ from calib_jax.models.resnet import resnet152 as resnet152
 from calib_jax.models.resnet import resnet152_imagenet as resnet152_imagenet
 from calib_jax.models.resnet import small_resnet as small_resnet
 from calib_jax.models.resnet import wide_resnet26_10 as wide_resnet26_10
-from calib_jax.models.small_networks import lenet5 as lenet5
-from calib_jax.models.small_networks import linear as linear
-from calib_jax.models.small_networks import mlp as mlp
 from calib_jax.models.text_cnn import global_pooling_cnn as global_pooling_cnn
 from calib_jax.models.transformer import transformer as transformer
 from calib_jax.models.tree_lstm import tree_lstm as tree_lstm

@@ -1,9 +1,9 @@
-"""Layers for compact methods, with common naming, initialisation and casting; dropout; vectors."""
+"""Layers with common naming, initialisation and casting; dropout; vectors; the perceptron."""
 
 import functools
 import math
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import flax.linen as nn
@@ -12,9 +12,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float, Int
 
+from calib_jax.core import checks
 from calib_jax.core.numerics import wide
 from calib_jax.core.types import Array, Logits
-from calib_jax.models.contract import DType, Initializer, recipe
+from calib_jax.models.contract import DType, Initializer, Network, built, recipe, register
 from calib_jax.models.convolution import convolve
 
 PADDING = 0  # the number of a token that pads a text
@@ -305,3 +306,76 @@ def word_vectors(tokens: Any, words: int, width: int, dtype: DType) -> Float[Arr
 
     vectors = Table(words, width, dtype, "torch", centered, name="embedding")(tokens)
     return jnp.where((tokens != PADDING)[..., None], vectors, 0)
+
+
+# ------------------------------------------------------------------------------------------------
+# Networks of dense layers alone.
+
+
+class Perceptron(Network):
+    """Dense layers with ReLU between them; `hidden` holds the widths of all but the last.
+
+    See `mlp`, and `linear` for the network without hidden layers.
+    """
+
+    hidden: tuple[int, ...] = ()
+
+    @nn.compact
+    def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:
+        """Map inputs `[batch, ...]` of any shape to logits `[batch, classes]`."""
+        x, _ = self.inputs(x, mask)
+        x = flat(x)
+        for number, width in enumerate(self.hidden, start=1):
+            name = f"hidden{number}"
+            x = nn.relu(dense(x, width, name=name, dtype=self.dtype, init=self.initializer))
+        return head(x, self.num_classes, dtype=self.dtype, init=self.initializer)
+
+
+@register("linear")
+def linear(*, num_classes: int = 10, dtype: DType = "float32", init: str = "torch") -> nn.Module:
+    """Build a linear classifier: multinomial logistic regression on the flattened inputs.
+
+    Args:
+      num_classes: the number of logits per example.
+      dtype: as in `Network`; the only layer is the last one, so only float64 has an effect.
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
+
+    >>> import jax, jax.numpy as jnp
+    >>> images = jnp.zeros((2, 8, 8, 1))
+    >>> variables = linear().init(jax.random.key(0), images, train=False)
+    >>> jax.tree.map(jnp.shape, variables["params"])
+    {'head': {'bias': (10,), 'kernel': (64, 10)}}
+    """
+    return mlp(num_classes=num_classes, hidden=(), dtype=dtype, init=init)
+
+
+@register("mlp")
+def mlp(
+    *,
+    num_classes: int = 10,
+    hidden: Sequence[int] = (256, 256),
+    dtype: DType = "float32",
+    init: str = "torch",
+) -> nn.Module:
+    """Build a multilayer perceptron: dense layers with ReLU on the flattened inputs.
+
+    Args:
+      num_classes: the number of logits per example.
+      hidden: the widths of the hidden layers.
+      dtype: the compute dtype of the hidden layers; the last is at least float32 (see `Network`).
+      init: the recipe of the initial weights: "torch", "normal" or "xavier".
+
+    >>> import jax, jax.numpy as jnp
+    >>> network = mlp(num_classes=3, hidden=(32,))
+    >>> logits, _ = network.init_with_output(jax.random.key(0), jnp.zeros((2, 5)), train=False)
+    >>> logits.shape
+    (2, 3)
+    """
+    options = {**locals()}
+    if not isinstance(hidden, Iterable):
+        raise TypeError(
+            f"hidden must be the widths of the hidden layers, got {hidden!r}: ({hidden},)?"
+        )
+    for width in hidden:
+        checks.whole("hidden", width)
+    return built(Perceptron, options)
