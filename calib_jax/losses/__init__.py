@@ -49,10 +49,13 @@ from calib_jax.losses.kernel_calibration import mmce_penalty as mmce_penalty
 from calib_jax.losses.kernel_calibration import mmce_weighted_penalty as mmce_weighted_penalty
 from calib_jax.losses.margins import margin_smoothing as margin_smoothing
 from calib_jax.losses.margins import neighbour_margin_penalty as neighbour_margin_penalty
+from calib_jax.losses.objectives import OBJECTIVES as OBJECTIVES
 from calib_jax.losses.objectives import Clock as Clock
 from calib_jax.losses.objectives import Objective as Objective
 from calib_jax.losses.objectives import as_objective as as_objective
+from calib_jax.losses.objectives import catalogue as catalogue
 from calib_jax.losses.objectives import make_objective as make_objective
+from calib_jax.losses.objectives import objective as objective
 from calib_jax.losses.objectives import regularized as regularized
 from calib_jax.losses.recall import RecallPrecisionState as RecallPrecisionState
 from calib_jax.losses.recall import RecallState as RecallState
@@ -63,9 +66,9 @@ from calib_jax.losses.smoothing import entropy_penalty as entropy_penalty
 from calib_jax.losses.smoothing import label_smoothing as label_smoothing
 from calib_jax.losses.smoothing import logit_norm as logit_norm
 from calib_jax.losses.smoothing import smooth as smooth
-from calib_jax.losses.table import OBJECTIVES as OBJECTIVES
-from calib_jax.losses.table import catalogue as catalogue
-from calib_jax.losses.table import objective as objective
+from calib_jax.losses.table import TABLE as _TABLE
+
+OBJECTIVES.update(_TABLE)
 
 
 def _advice(name: str) -> str:

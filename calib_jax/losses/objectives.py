@@ -26,9 +26,9 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 
-from calib_jax.core import arrays, numerics
+from calib_jax.core import arrays, checks, numerics
 from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
-from calib_jax.core.names import options_of
+from calib_jax.core.names import check_options, options_of
 from calib_jax.core.statistics import NOTHING, Stat
 from calib_jax.core.types import Array, AxisName, Numbers, PyTree
 from calib_jax.core.types import Progress as Progress
@@ -300,3 +300,47 @@ def of_loss(loss: Callable[..., Array], **fixed: Any) -> Callable[..., Objective
     make.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     make.__doc__, make.__name__ = loss.__doc__, loss.__name__
     return make
+
+
+# ------------------------------------------------------------------------------------------------
+# Objectives by name.
+
+OBJECTIVES: dict[str, Callable[..., Objective]] = {}  # filled from `table.py`
+
+
+def catalogue() -> dict[str, Callable[..., Objective]]:
+    """Return the table of all objectives: a name, and the function that builds the objective.
+
+    `objective` finds entries that are added to the table by their names.
+
+    >>> from calib_jax import losses
+    >>> losses.catalogue()["flsd53"]().clock
+    'never'
+    """
+    return OBJECTIVES
+
+
+def objective(loss: str | Callable[..., Array], /, **options: Any) -> Objective:
+    """Build an objective by the name that its paper uses, or from a loss function.
+
+    Args:
+      loss: one of `losses.catalogue()`, or a function `(logits, labels, *, options) -> [*batch]`.
+      **options: the options of the objective or of the function.
+
+    >>> from calib_jax import losses
+    >>> flsd = losses.objective("flsd53")
+    >>> flsd.clock
+    'never'
+    >>> losses.objective(lambda logits, labels: 2 * losses.brier(logits, labels)).clock
+    'never'
+    >>> losses.objective("flsd35")
+    Traceback (most recent call last):
+    ValueError: no objective is called 'flsd35'; did you mean 'flsd53'?
+    """
+    if callable(loss):
+        return as_objective(functools.partial(loss, **options) if options else loss)
+    checks.one_of("objective", loss, OBJECTIVES)
+    check_options(loss, OBJECTIVES[loss], options)
+    given = ", ".join(f"{option}={value!r}" for option, value in options.items())
+    made = OBJECTIVES[loss](**options)
+    return made._replace(value=marked(made.value, name=f"{loss}({given})"))

@@ -1,14 +1,7 @@
-"""The table of objectives, by the names that their papers use."""
+"""The table of objectives, by the names that their papers use; `objective` looks them up."""
 
-from __future__ import annotations
-
-import functools
 from collections.abc import Callable
-from typing import Any
 
-from calib_jax.core import checks
-from calib_jax.core.names import check_options
-from calib_jax.core.types import Array
 from calib_jax.losses.adaptive_focal import adafocal_objective
 from calib_jax.losses.batch_calibration import dca, mdca, soft_ece
 from calib_jax.losses.class_adaptive_margin import class_adaptive_margin
@@ -18,7 +11,7 @@ from calib_jax.losses.gamma_schedules import flsc531, flsc532, flsd
 from calib_jax.losses.generalized_brier import adaptive_generalized_brier, brier, generalized_brier
 from calib_jax.losses.kernel_calibration import esd, mmce, mmce_gra, mmce_weighted
 from calib_jax.losses.margins import margin_smoothing, neighbour_margin
-from calib_jax.losses.objectives import Objective, as_objective, marked, of_loss
+from calib_jax.losses.objectives import Objective, of_loss
 from calib_jax.losses.recall import recall_objective, recall_precision
 from calib_jax.losses.segmentation import bootstrapped, lovasz, ohem, soft_iou
 from calib_jax.losses.smoothing import (
@@ -32,7 +25,7 @@ _FLSD53 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
 _FLSD53_TEXT = _FLSD53 | {"thresholds": (0.19, 0.5)}  # as in the released text experiments
 _FLSD532 = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 2.0)}
 
-OBJECTIVES: dict[str, Callable[..., Objective]] = {
+TABLE: dict[str, Callable[..., Objective]] = {
     "adafocal": adafocal_objective,
     "bootstrapped": bootstrapped,
     "brier": of_loss(brier),
@@ -76,41 +69,3 @@ OBJECTIVES: dict[str, Callable[..., Objective]] = {
     "soft_ece": soft_ece,
     "soft_iou": soft_iou,
 }
-
-
-def catalogue() -> dict[str, Callable[..., Objective]]:
-    """Return the table of all objectives: a name, and the function that builds the objective.
-
-    `objective` finds entries that are added to the table by their names.
-
-    >>> from calib_jax import losses
-    >>> losses.catalogue()["flsd53"]().clock
-    'never'
-    """
-    return OBJECTIVES
-
-
-def objective(loss: str | Callable[..., Array], /, **options: Any) -> Objective:
-    """Build an objective by the name that its paper uses, or from a loss function.
-
-    Args:
-      loss: one of `losses.catalogue()`, or a function `(logits, labels, *, options) -> [*batch]`.
-      **options: the options of the objective or of the function.
-
-    >>> from calib_jax import losses
-    >>> flsd = losses.objective("flsd53")
-    >>> flsd.clock
-    'never'
-    >>> losses.objective(lambda logits, labels: 2 * losses.brier(logits, labels)).clock
-    'never'
-    >>> losses.objective("flsd35")
-    Traceback (most recent call last):
-    ValueError: no objective is called 'flsd35'; did you mean 'flsd53'?
-    """
-    if callable(loss):
-        return as_objective(functools.partial(loss, **options) if options else loss)
-    checks.one_of("objective", loss, OBJECTIVES)
-    check_options(loss, OBJECTIVES[loss], options)
-    given = ", ".join(f"{option}={value!r}" for option, value in options.items())
-    made = OBJECTIVES[loss](**options)
-    return made._replace(value=marked(made.value, name=f"{loss}({given})"))
