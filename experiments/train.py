@@ -44,12 +44,12 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax.core import checks
 from calib_jax.train import WRITERS, Outcome, last_table, read_rows
-from experiments.running import building, cli, imports, processes, provenance, training
+from experiments.running import building, cli, imports, provenance, training
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
 flags.adopt_module_key_flags(building)  # --data_dir, --init_from
-flags.adopt_module_key_flags(processes)  # --coordinator, --num_processes, --process_id
+_PROCESSES = training.define_processes()
 _PROFILE = flags.DEFINE_integer(
     "profile", 0, "Number of steps to trace with JAX's profiler.", lower_bound=0
 )
@@ -65,7 +65,7 @@ def main() -> int:
     workdir = cli.refusing(training.named, _WORKDIR.value)
     config = _CONFIG.value
     config.init_from = building.INIT_FROM.value or config.init_from
-    with processes.begin(_same_in_all(config)):
+    with training.begin(_PROCESSES, _same_in_all(config)):
         code, failure = _train(config, workdir)
     if failure:  # the same in every process
         raise cli.Failed(failure)

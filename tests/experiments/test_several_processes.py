@@ -11,10 +11,11 @@ import pytest
 from absl import flags
 from absl.testing import flagsaver
 
-from experiments.running import processes
+from experiments.running import training
 from tests.experiments.processes import end_of, start
 
 LOSS = "adafocal"
+PROCESSES = training.define_processes()
 
 
 def two(folder, each=("", "")):
@@ -117,14 +118,14 @@ def starts_with(monkeypatch):
     calls = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda **options: calls.append(options))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: calls.append("shutdown"))
-    monkeypatch.setattr(processes.multihost_utils, "process_allgather", np.atleast_1d)
+    monkeypatch.setattr(training.multihost_utils, "process_allgather", np.atleast_1d)
 
     def begin(variables=None, **values):
         for name, value in (variables or {}).items():
             monkeypatch.setenv(name, value)
         for name, value in values.items():
             flags.FLAGS[name].value = value
-        with processes.begin({}):
+        with training.begin(PROCESSES, {}):
             pass
         return calls
 
