@@ -29,7 +29,7 @@ from calib_jax.core.names import check_options, name_and_options, options_of
 from calib_jax.data.formats import vectors
 from calib_jax.train import log, only_one
 from experiments.datasets.text_encoder import TextEncoder
-from experiments.running import building, cli, provenance
+from experiments.running import building, cli, environment
 
 flags.declare_key_flag("data_dir")  # defined by `building`
 _DATA = flags.DEFINE_string("data", None, "Data set of the texts, with options: NAME:key=value.")
@@ -95,7 +95,7 @@ def prepare(folder: pathlib.Path, wanted: dict[str, Any], dataset: data.Dataset)
             np.save(folder / f"{part}_weights.npy", weights.astype(np.float32))
         shape = (len(labels), wanted["parts"][part]["width"])
         np.save(folder / f"{part}.npy", np.full(shape, np.nan, np.float32))
-    text = json.dumps({**wanted, "provenance": provenance.published()}, indent=1) + "\n"
+    text = json.dumps({**wanted, "provenance": environment.published()}, indent=1) + "\n"
     log.replace(folder / vectors.RECORD, text)  # last: it marks a folder of vectors
 
 

@@ -58,7 +58,7 @@ from experiments.evaluation import evaluation_record, prediction_pictures, scori
 from experiments.evaluation.scoring import on_excluded, without_excluded
 from experiments.evaluation.trained import Trained, restored, write_predictions
 from experiments.reports import pages, run_report, summary, summary_text
-from experiments.running import building, cli, imports, provenance, training
+from experiments.running import building, cli, environment, imports, training
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _CONFIG = imports.define_config("Config of the network of --init_from.")
@@ -232,7 +232,7 @@ def score_all(
         "what": " ".join(what),
         "examples": len(dataset.test),
         "num_bins": config.num_bins,
-        "provenance": provenance.describe(),
+        "provenance": environment.describe(),
     }
     criteria, num_resamples = _CRITERION.value if by_temperature else [], _RESAMPLES.value
     options = {"criteria": criteria, "num_resamples": num_resamples}

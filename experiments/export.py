@@ -39,7 +39,7 @@ from calib_jax.report import calibrate
 from experiments import exporting
 from experiments.evaluation.scoring import label_rows, without_excluded
 from experiments.evaluation.trained import predictions, restored
-from experiments.running import building, cli, imports, provenance
+from experiments.running import building, cli, environment, imports
 
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run.")
 _ALLOW_IMPORTS = cli.define_allow_imports()
@@ -86,7 +86,7 @@ def main() -> int:
         "checkpoint": str(network.weights),
         "calibrator": fit,
         "platforms": exported.platforms,
-        "provenance": provenance.describe(),
+        "provenance": environment.describe(),
     }
     described = cli.refusing(exporting.write, out, exported, about)
     outputs = jax.export.deserialize(bytearray(out.read_bytes())).call(inputs)

@@ -45,7 +45,7 @@ from calib_jax.train import checkpoint, log
 from experiments.evaluation import evaluation_record, streamed_scores, trained
 from experiments.evaluation.scoring import on_excluded
 from experiments.reports import pages, summary, summary_text
-from experiments.running import building, cli, imports, provenance, training
+from experiments.running import building, cli, environment, imports, training
 from experiments.running.members import Member, members
 
 _CONFIG = imports.define_config(
@@ -206,7 +206,7 @@ def tabulate(
         },
         "examples": len(dataset.test),
         "num_bins": config.num_bins,
-        "provenance": provenance.describe(),
+        "provenance": environment.describe(),
         "config": cli.plain(config),
     }
     options = {"criteria": _CRITERION.value, "num_resamples": _RESAMPLES.value}

@@ -44,7 +44,7 @@ from ml_collections import ConfigDict, config_flags
 
 from calib_jax.core import checks
 from calib_jax.train import WRITERS, Outcome, last_table, read_rows
-from experiments.running import building, cli, imports, provenance, training
+from experiments.running import building, cli, environment, imports, training
 
 _CONFIG = imports.define_config("File of the config, and a loss: configs/digits.py:adafocal.")
 _WORKDIR = flags.DEFINE_string("workdir", None, "Folder of the run; created if it does not exist.")
@@ -77,7 +77,7 @@ def _same_in_all(config: ConfigDict) -> dict[str, Any]:
     fixed = cli.plain(config)
     # Keys that change the program must be equal; keys for saving and logging may differ.
     fixed["run"] = {key: fixed["run"][key] for key in ("resident_bytes", "num_devices")}
-    return {"config": fixed, **{name: provenance.version(name) for name in ("jax", "calib_jax")}}
+    return {"config": fixed, **{name: environment.version(name) for name in ("jax", "calib_jax")}}
 
 
 def _train(config: ConfigDict, workdir: pathlib.Path) -> tuple[int, str]:

@@ -36,7 +36,7 @@ from experiments.benchmarks import losses as of_losses
 from experiments.benchmarks import metrics, reference, timing, training
 from experiments.evaluation import trained
 from experiments.map import heads
-from experiments.running import building, cli, provenance
+from experiments.running import building, cli, environment
 from experiments.running import training as running
 
 flags.adopt_module_key_flags(building)  # --data_dir
@@ -163,7 +163,7 @@ def main() -> None:
         raise cli.Refused("give --json=FILE for the results.")
     os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")  # several processes share a GPU
     cli.use_compilation_cache()
-    content: dict[str, Any] = {"provenance": provenance.published()}
+    content: dict[str, Any] = {"provenance": environment.published()}
 
     def write(name: str, rows: Any) -> None:
         content[name] = rows

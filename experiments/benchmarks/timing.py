@@ -12,7 +12,7 @@ import jax
 import numpy as np
 from absl import flags
 
-from experiments.running import cli, provenance
+from experiments.running import cli, environment
 
 Calls = Mapping[str, Callable[[], Any]]
 Row = dict[str, Any]
@@ -99,7 +99,7 @@ def report(rows: Sequence[Row]) -> None:
     for row in table:
         print("  ".join(cell.ljust(w) for cell, w in zip(row, widths, strict=True)).rstrip())
     if OUT.value:
-        content = {"provenance": provenance.published(), "rows": list(rows)}
+        content = {"provenance": environment.published(), "rows": list(rows)}
         text = json.dumps(content, indent=1) + "\n"
         cli.refusing(pathlib.Path(OUT.value).write_text, text, encoding="utf-8")
 

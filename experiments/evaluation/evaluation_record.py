@@ -19,7 +19,7 @@ from calib_jax.core.files import reading
 from calib_jax.train import log
 from experiments.evaluation import streamed_scores
 from experiments.reports import pages
-from experiments.running import provenance
+from experiments.running import environment
 
 FILE = "evaluation.json"
 PLACES = ("report", "report_training")  # folders of reports
@@ -81,7 +81,7 @@ def write(folder: pathlib.Path, weights: Evaluated, parts: Iterable[str] = ()) -
     new = set(map(file_of, parts))
     kept = new | listed if before and before.is_of(weights) else new
     record = weights._replace(trained=_trained(folder))._asdict() | {"files": sorted(kept)}
-    whole = record | {"provenance": provenance.describe()}
+    whole = record | {"provenance": environment.describe()}
     log.replace(folder / FILE, json.dumps(whole, indent=1) + "\n")
     for name in listed - kept:
         (folder / name).unlink(missing_ok=True)

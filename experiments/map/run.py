@@ -31,7 +31,7 @@ from experiments.map.settings import (
     settings,
     write,
 )
-from experiments.running import building, cli, provenance, training
+from experiments.running import building, cli, environment, training
 
 ROWS = 500  # of a prediction
 
@@ -69,7 +69,7 @@ def train_setting(
         "rows": {part: of.shape[1] for part, of in logits.items()},
         "values": heads.measured(logits, labels),
         "seconds": round(time.perf_counter() - began, 1),
-        "commit": provenance.commit(),
+        "commit": environment.commit(),
     }
     if setting.loss == BASELINE:
         record["predicted"] = predictions(logits["validation"], labels["validation_labels"])

@@ -22,7 +22,7 @@ import numpy as np
 
 from experiments.papers.estimates import Columns, Part, Predictions, temperatures
 from experiments.papers.trainings import Training
-from experiments.running import cli, provenance
+from experiments.running import cli, environment
 
 ROOT = pathlib.Path(__file__).parents[2]
 PARTS = ("test", "validation")
@@ -152,7 +152,7 @@ def write(results: pathlib.Path, training: Training, seed: int, run: pathlib.Pat
     for key, value in _identity(training).items():
         *parents, last = key.split(".")
         functools.reduce(lambda at, part: at.setdefault(part, {}), parents, config)[last] = value
-    about = {"config": config, **provenance.published()}
+    about = {"config": config, **environment.published()}
     arrays["about"] = np.frombuffer(json.dumps(about).encode(), np.uint8)
     path = path_of(results, training, seed)
     path.parent.mkdir(parents=True, exist_ok=True)

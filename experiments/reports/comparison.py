@@ -23,7 +23,7 @@ from calib_jax.report.figures import file_name
 from experiments.evaluation.finished import ALONE, Shared
 from experiments.reports import summary, summary_text
 from experiments.reports.summary import Summary
-from experiments.running import provenance
+from experiments.running import environment
 
 CURVES = ("validation_error", "validation_nll", "validation_ece")
 METRICS = (*summary.CELLS, summary.SQUARED)
@@ -174,7 +174,7 @@ def save(comparison: Comparison, folder: pathlib.Path) -> list[str]:
         "metrics": rows,
         "settings": [dataclasses.asdict(item) for item in comparison.settings],
         "notes": _foot(comparison),
-        "provenance": provenance.describe(),
+        "provenance": environment.describe(),
     }
     files = {
         "compare.json": json.dumps(whole, indent=1) + "\n",
@@ -198,7 +198,7 @@ def page(comparison: Comparison, figures: Mapping[str, Any]) -> render.Page:
             "seeds": seeds.get(ALONE, seeds),
             "bins": about["num_bins"],
             "resamples": about["resamples"],
-            "versions": provenance.versions(),
+            "versions": environment.versions(),
         },
         sections=_sections(comparison),
         notes=_foot(comparison),

@@ -34,7 +34,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, train
 from calib_jax.core.types import Progress
-from experiments.running import building, cli, provenance
+from experiments.running import building, cli, environment
 
 flags.disclaim_key_flags()  # a flag defined here belongs to the binary
 
@@ -48,7 +48,6 @@ def fit(
     experiment: building.Experiment,
     folders: Mapping[int, pathlib.Path],
     *,
-    environment: Mapping[str, Any] | None = None,
     quiet: bool = False,
     writers: Sequence[train.MakeWriter] = (),
     profile: int = 0,
@@ -61,12 +60,10 @@ def fit(
     Args:
       experiment: the experiment.
       folders: the folder of each seed.
-      environment: about the machine and the versions; by default `provenance.describe`.
       quiet, writers, profile: as in `train.fit`.
     """
     devices = cli.refusing(building.devices, experiment.config)
-    environment = provenance.describe() if environment is None else environment
-    environment = {**environment, "num_bins": experiment.config.num_bins}
+    about = {**environment.describe(), "num_bins": experiment.config.num_bins}
     programs: train.Programs | None = None
     outcomes: list[train.Outcome] = []
     for seed, folder in folders.items():
@@ -88,7 +85,7 @@ def fit(
             config=config,
             free=free(experiment),
             same=experiment.identity(),
-            environment=environment,
+            environment=about,
             programs=programs,
             name=f"seed {seed}" if len(folders) > 1 else "",
             quiet=quiet,
@@ -377,8 +374,8 @@ def begin(holders: Sequence[flags.FlagHolder[Any]], same: Any) -> Iterator[None]
 
 def _is_cluster() -> bool:
     """Check whether a launcher that JAX detects has started several processes."""
-    environment = os.environ
-    tasks = environment.get("SLURM_STEP_NUM_TASKS") or environment.get("SLURM_NTASKS") or "1"
-    slurm = tasks != "1" and "SLURM_PROCID" in environment
-    mpi = environment.get("OMPI_COMM_WORLD_SIZE", "1") != "1"
-    return slurm or mpi or "," in environment.get("TPU_WORKER_HOSTNAMES", "")
+    variables = os.environ
+    tasks = variables.get("SLURM_STEP_NUM_TASKS") or variables.get("SLURM_NTASKS") or "1"
+    slurm = tasks != "1" and "SLURM_PROCID" in variables
+    mpi = variables.get("OMPI_COMM_WORLD_SIZE", "1") != "1"
+    return slurm or mpi or "," in variables.get("TPU_WORKER_HOSTNAMES", "")

@@ -27,7 +27,7 @@ from absl import flags
 from calib_jax import data, report
 from calib_jax.calibrators import temperature
 from experiments.evaluation.finished import short_names
-from experiments.running import building, cli, provenance, training
+from experiments.running import building, cli, environment, training
 from experiments.translation import bleu, networks
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
@@ -94,7 +94,7 @@ def values_of(results: Mapping[str, Scored], references: Sequence[str]) -> dict[
         "temperatures": {name: of.fitted for name, of in results.items()},
         "quality": quality,
         "signatures": signatures,
-        "provenance": provenance.describe(),
+        "provenance": environment.describe(),
     }
 
 

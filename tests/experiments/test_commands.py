@@ -13,7 +13,7 @@ import pytest
 from absl import flags
 
 from calib_jax import data
-from experiments.running import cli, environment, imports, provenance
+from experiments.running import cli, environment, imports
 from tests.data import tiny
 from tests.experiments.processes import ROOT, finish, refused
 
@@ -188,7 +188,7 @@ def test_every_required_package_and_device_has_a_line():
 
 def test_missing_and_broken_packages_are_named(monkeypatch):
     versions = {"jax": "0.9.12", "numpy": "2.10.0"}
-    monkeypatch.setattr(provenance, "version", lambda name: versions.get(name, "not installed"))
+    monkeypatch.setattr(environment, "version", lambda name: versions.get(name, "not installed"))
 
     def broken():
         raise RuntimeError("no plugin\n  for this driver")
