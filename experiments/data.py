@@ -18,7 +18,7 @@ each word. The data set's option `vectors` reads it.
 from absl import flags
 
 from experiments.datasets import files as data_files
-from experiments.datasets import word_vectors
+from experiments.datasets.text_encoder import write_word_vectors
 from experiments.running import building, cli
 
 flags.declare_key_flag("data_dir")  # defined by `building`, whose other flag is for weights
@@ -54,7 +54,7 @@ def main() -> int:
         if not _OUT.value:
             raise cli.Refused("--word_vectors needs --out=FILE, the file to write.")
         options = (_OUT.value, _WORD_VECTORS.value, _WORDS_OF.value, _WIDTH.value)
-        print(cli.refusing(word_vectors.write, *options, data_dir=data_dir))
+        print(cli.refusing(write_word_vectors, *options, data_dir=data_dir))
         return 0
     if _LIST.value:
         print(cli.refusing(data_files.listed, data_dir))
