@@ -17,6 +17,16 @@ def test_power_is_the_power(exponent, x64):
     np.testing.assert_allclose(actual, base.astype(np.longdouble) ** exponent, rtol=1e-13)
 
 
+@pytest.mark.parametrize("scale", [1.0, 1e5, 1e13])
+@pytest.mark.parametrize("temperature", [0.3, np.array([0.3, 2, 7])])
+def test_tempered_logits_are_differences_from_the_largest_of_their_row(scale, temperature):
+    logits = (scale * np.random.default_rng(0).standard_normal((3, 4))).astype(np.float32)
+    actual = jax.jit(numerics.tempered)(logits, jnp.asarray(temperature, jnp.float32))
+    below = logits.astype(np.float64) - logits.max(axis=-1, keepdims=True)
+    np.testing.assert_allclose(actual, below / np.reshape(temperature, (-1, 1)), rtol=3e-7)
+    assert np.all(np.max(actual, axis=-1) == 0)
+
+
 @pytest.mark.parametrize("kind", ["random", "tied", "equal"])
 @pytest.mark.parametrize("num_classes", [1, 2, 7, 100])
 def test_first_argmax_is_numpys(kind, num_classes):
