@@ -142,9 +142,10 @@ class Columns:
     def numbers(self, key: str, *, finite: bool = False) -> np.ndarray:
         """Read a column of numbers; of numbers with the sign %, the hundredth part."""
         cells, name = self.cells(key), self.roles.get(key, key)
-        words: Any = texts(cells) if cells.dtype.kind in "OU" else cells.ravel()
-        values = np.array(list(map(number, words)) if cells.dtype.kind in "OU" else words, float)
-        for place in np.flatnonzero(~np.isfinite(values) if finite else np.isnan(values)):
+        is_text = cells.dtype.kind in "OU"
+        words: Any = texts(cells) if is_text else cells.ravel()
+        values = np.array([*map(number, words)]) if is_text else np.asarray(words, np.float64)
+        for place in np.flatnonzero(~np.isfinite(values) if finite else np.isnan(values) & is_text):
             word, row = str(words[place]), place * len(cells) // len(words) + 1
             if finite or word.lower() != "nan":
                 hint = ": write decimals with a point" if "," in word else ""
@@ -170,7 +171,7 @@ class Columns:
             for role, name in self.roles.items()
             if name in self._used and role_of(name) == role and not _is_own(name)
         ]
-        left = [name for name in self.names if name not in {*self._used, *_SILENT}]
+        left = [name for name in self.names if name not in self._used and name not in _SILENT]
         return notes + [f"{self.how.path}: columns ignored: {listed(left)}."] * bool(left)
 
 

@@ -178,9 +178,7 @@ def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dic
 
     An average of several files is fitted on one file, or on the average of as many files.
     """
-    if len(fits) == len(names) == 1:
-        return {names[0]: fits[0]}
-    if fits and all(fit.model for fit in fits):
+    if len(names) > 1 and fits and all(fit.model for fit in fits):
         return {fit.model: fit for fit in fits}
     if number > 1 and len(fits) in (number, number + len(names) - 1):
         averaged = [fit._replace(model=fit.file) for fit in fits[:number]]

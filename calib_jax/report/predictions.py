@@ -415,7 +415,7 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
             notes.append(note)
     for column in [*["labels"] * first.of_classes, *used]:
         for other in paired[1:]:
-            if _compared(getattr(paired[0], column)) != _compared(getattr(other, column)):
+            if not _are_equal(getattr(paired[0], column), getattr(other, column)):
                 raise Unreadable(
                     f"{first.model} and {other.model} differ in the {column.removesuffix('s')} of"
                     " the same example: compare and average the same examples in the same order."
@@ -432,11 +432,15 @@ def _rows_by_answer(given: Predictions) -> dict[tuple[str, int], int]:
     return {(question, k): row for question, of in rows.items() for k, row in enumerate(of)}
 
 
-def _compared(column: Any) -> Any:
-    """Return what is compared of a column; ids that are numbers in one file can be texts."""
-    if isinstance(column, dict):
-        return {name: _compared(each) for name, each in column.items()}
-    return column if column is None else (column.shape, [*map(str, column.ravel().tolist())])
+def _are_equal(one: Any, other: Any) -> bool:
+    """Compare two columns; ids that are numbers in one file can be text in a table."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        return one.keys() == other.keys() and all(_are_equal(one[k], other[k]) for k in one)
+    if not isinstance(one, np.ndarray) or not isinstance(other, np.ndarray):
+        return one is other  # both are None
+    if one.dtype.kind != other.dtype.kind:
+        one, other = (np.array([*map(str, each.ravel().tolist())], object) for each in (one, other))
+    return np.array_equal(one, other)
 
 
 def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
