@@ -42,7 +42,8 @@ from typing import Any, NoReturn
 
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
-from calib_jax.core import compiled, texts
+from calib_jax.core import texts
+from calib_jax.core.files.writing import keep_programs
 from calib_jax.core.names import nearest
 from calib_jax.report import render, results
 from calib_jax.report.files import score_files
@@ -165,7 +166,7 @@ def _run(
     started = time.perf_counter()
     if out and pathlib.Path(out).is_file():
         raise ValueError(f"--out={out} is a file: give a folder for the report.")
-    folder = compiled.keep_programs(cache)
+    folder = keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})
     lines = math.inf if notes else render.LINES

@@ -367,9 +367,9 @@ def use_compilation_cache() -> None:
 
     They are code, so they never lie in the folder of a run, which may come from another person.
     """
-    from calib_jax.core import compiled  # imported here so that --help starts fast
+    from calib_jax.core.files import writing  # imported here so that --help starts fast
 
-    compiled.keep_programs()
+    writing.keep_programs()
 
 
 def plain(config: Any) -> dict[str, Any]:

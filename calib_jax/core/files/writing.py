@@ -1,17 +1,21 @@
 """Write files whole or not at all, however the process ends.
 
-New files have a unique name, .NAME.RANDOM.partial, and replace the old files at the end. What
-killed processes left is removed after a day.
+New files begin in a folder of a unique name, .RANDOM.partial, and replace the old files at the end.
+What killed processes left is removed after a day. Compiled programs are kept in a folder, too.
 """
 
 import contextlib
 import os
 import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import jax
+
 _A_DAY = 86_400  # seconds
+_LEAST_SECONDS = 0.1  # programs that compile faster are not stored
 
 
 @contextlib.contextmanager
@@ -22,8 +26,9 @@ def replacing(path: Path) -> Iterator[Path]:
     """
     place = Path(os.path.realpath(path))
     try:
-        with _temporary(place.parent, place.name) as new:
-            new.touch(exist_ok=False)
+        with _temporary(place.parent) as folder:
+            new = folder / place.name
+            new.touch()
             yield new
             if place.exists():
                 shutil.copymode(place, new)
@@ -41,8 +46,7 @@ def staged(folder: Path) -> Iterator[Path]:
     """
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with _temporary(folder, "files") as new:
-            new.mkdir()
+        with _temporary(folder) as new:
             yield new
             for path in sorted(new.rglob("*")):
                 place = folder / path.relative_to(new)
@@ -51,28 +55,43 @@ def staged(folder: Path) -> Iterator[Path]:
                 else:
                     path.replace(place)
     except OSError as error:
-        # `plots.save` puts the system's reason into a separate sentence.
-        context = error.__context__ if isinstance(error.__context__, OSError) else error
-        reason = error.strerror or context.strerror or str(error)
+        reason = error.strerror or error
         raise OSError(f"the report cannot be written to {folder}: {reason}.") from error
 
 
 @contextlib.contextmanager
-def _temporary(folder: Path, name: str) -> Iterator[Path]:
-    """Yield a new name in a folder, and remove what has this name at the end."""
+def _temporary(folder: Path) -> Iterator[Path]:
+    """Yield a new folder in a folder, and remove it at the end."""
     for left in folder.glob(".*.partial"):
         with contextlib.suppress(OSError):
             if time.time() - left.stat().st_mtime > _A_DAY:
-                _remove(left)
-    new = folder / f".{name[:50]}.{os.urandom(8).hex()}.partial"
+                shutil.rmtree(left, ignore_errors=True)
+    with tempfile.TemporaryDirectory(".partial", ".", folder, ignore_cleanup_errors=True) as new:
+        yield Path(new)
+
+
+def keep_programs(folder: str | None = None) -> Path | None:
+    """Store compiled programs in a folder, so that the next process does not compile them again.
+
+    Args:
+      folder: by default JAX's configured folder, or else one in the user's cache folder.
+        "" stores nothing.
+
+    Returns:
+      the folder in use; None if nothing is stored, including when the folder cannot be written.
+    """
+    configured = getattr(jax.config, "jax_compilation_cache_dir", None)
+    if folder is None and configured:
+        return Path(configured)
+    if folder == "":
+        jax.config.update("jax_compilation_cache_dir", None)
+        return None
     try:
-        yield new
-    finally:
-        _remove(new)
-
-
-def _remove(path: Path) -> None:
-    if path.is_dir():
-        shutil.rmtree(path, ignore_errors=True)
-    else:
-        path.unlink(missing_ok=True)
+        cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        place = Path(folder or f"{cache}/calib_jax/compiled").expanduser()
+        place.mkdir(parents=True, exist_ok=True)
+    except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
+        return None
+    jax.config.update("jax_compilation_cache_dir", str(place))
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+    return place
