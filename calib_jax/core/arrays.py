@@ -50,12 +50,8 @@ def as_array(value: Any) -> Any:
     >>> as_array(Column())
     array([0, 1, 2])
     """
-    is_foreign = hasattr(value, "__array__") or hasattr(value, "__dlpack__")
-    if (
-        isinstance(value, jax.Array | np.generic)
-        or hasattr(value, "__jax_array__")
-        or not is_foreign
-    ):
+    is_foreign = hasattr(value, "__array__") and not hasattr(value, "__jax_array__")
+    if isinstance(value, jax.Array | np.generic) or not is_foreign:
         return value
     if np.ma.is_masked(value):  # the numbers behind the mask would count as values
         raise ValueError(
@@ -67,8 +63,7 @@ def as_array(value: Any) -> Any:
     try:
         array = np.asarray(value)
     except (TypeError, RuntimeError):  # bfloat16 of PyTorch, or an array of a GPU
-        given = jnp.from_dlpack(value)
-        return given.astype(jax.dtypes.canonicalize_dtype(given.dtype))
+        return jnp.from_dlpack(value)
     if array.dtype == object:
         return np.array(array.tolist())
     # The type of a dtype has the byte order of the machine.
@@ -202,47 +197,37 @@ def takes_logits(
         signature = inspect.signature(function)
         known = [*signature.parameters][2:]
 
-        def program(
-            logits: Any, labels: Any, weights: Any, more: Any, fixed: tuple[tuple[str, Any], ...]
-        ) -> Any:
+        def is_constant(option: str, value: Any) -> bool:
+            if isinstance(value, tuple):
+                return all(isinstance(entry, int | float) for entry in value)
+            is_float = isinstance(value, float) and option in constants
+            return value is None or is_float or isinstance(value, str | int)
+
+        def program(logits: Any, labels: Any, weights: Any, more: Any, fixed: Any) -> Any:
             logits, labels, weights = masked(logits, labels, weights, soft_labels)
             more = more | {"weights": weights} if "weights" in known else more
-            unknown: Any = function
-            return unknown(logits, labels, **more, **dict(fixed))
+            return cast(Any, function)(logits, labels, **more, **dict(fixed))
 
         compiled = jax.jit(program, static_argnames="fixed", inline=True)
 
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
-            if options.keys() - known:
-                known_options(name, known, options)
+            known_options(name, known, options)
             if args:
                 given = signature.bind(logits, labels, *args, **options)
                 options = dict([*given.arguments.items()][2:])
             weights = options.pop("weights", None)
-            examples = batch_of(
-                name, logits, labels, weights, soft_labels=soft_labels, least_classes=2
-            )
-            fixed, more = [], {}
-            for option, value in options.items():
-                if _is_constant(value) or (option in constants and isinstance(value, float)):
-                    fixed.append((option, value))
-                else:
-                    more[option] = jnp.asarray(value) if isinstance(value, list) else value
+            data = batch_of(name, logits, labels, weights, soft_labels=soft_labels, least_classes=2)
+            fixed = {k: v for k, v in options.items() if is_constant(k, v)}
+            more = {k: options[k] for k in options if k not in fixed}
+            more = {k: jnp.asarray(v) if isinstance(v, list) else v for k, v in more.items()}
             is_new = any(callable(value) for value in more.values())  # perhaps in every call
             run: Any = program if is_new else compiled
-            return with_auto_axes(run, *examples, more, tuple(fixed))
+            return with_auto_axes(run, *data, more, tuple(fixed.items()))
 
         return mark_checked(checked, function, soft_labels)
 
     return decorate
-
-
-def _is_constant(value: Any) -> bool:
-    """Check whether a value is a text, an integer, None or a tuple of numbers."""
-    if isinstance(value, tuple):
-        return all(isinstance(entry, int | float) for entry in value)
-    return value is None or isinstance(value, str | int)
 
 
 def masked(
@@ -301,9 +286,7 @@ def per_example(name: str, value: Any, like: jax.Array) -> Any:
     value = as_array(value)
     shape = np.shape(value)
     if not shape:
-        if isinstance(value, jax.Array):
-            return value.astype(like.dtype)
-        return value.item() if isinstance(value, np.generic | np.ndarray) else value
+        return value.astype(like.dtype) if hasattr(value, "astype") else value
     if shape != like.shape:
         each = f" or have shape {like.shape}, one for each example" if like.ndim else ""
         raise ValueError(f"{name} must be a number{each}, got {shape}.")

@@ -38,16 +38,15 @@ def needs_key(function: _Function) -> _Function:
     TypeError: resampled draws random numbers: give key=jax.random.key(0).
     """
     resamples = inspect.signature(function).parameters.get("num_resamples")
+    name, default = function.__name__, resamples and resamples.default
 
     @functools.wraps(function)
     def checked(*args: Any, **options: Any) -> Any:
         if "key" not in options:
-            raise TypeError(
-                f"{function.__name__} draws random numbers: give key=jax.random.key(0)."
-            )
+            raise TypeError(f"{name} draws random numbers: give key=jax.random.key(0).")
         random_key(options["key"])
         level(options.get("level", 0.5))
-        if resamples and options.get("num_resamples", resamples.default) is not resamples.default:
+        if options.get("num_resamples", default) is not default:
             whole("num_resamples", options["num_resamples"])
         return function(*args, **options)
 

@@ -2,14 +2,13 @@
 
 import ast
 import difflib
-import functools
 import importlib
 import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Mapping
 from types import ModuleType
-from typing import Any, TypeVar
+from typing import Any
 
 
 def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5) -> list[str]:
@@ -18,15 +17,13 @@ def closest(name: str, choices: Collection[str], n: int = 1, cutoff: float = 0.5
     >>> closest("Label-Smoothing", ["brier", "label_smoothing"])
     ['label_smoothing']
     """
-    by_folded: dict[str, str] = {}
-    for choice in choices:
-        by_folded.setdefault(_folded(choice), choice)
-    matches = difflib.get_close_matches(_folded(name), list(by_folded), n=n, cutoff=cutoff)
+
+    def folded(text: str) -> str:
+        return text.casefold().replace("-", "_")
+
+    by_folded = {folded(choice): choice for choice in choices}
+    matches = difflib.get_close_matches(folded(name), [*by_folded], n=n, cutoff=cutoff)
     return [by_folded[match] for match in matches]
-
-
-def _folded(name: str) -> str:
-    return name.casefold().replace("-", "_")
 
 
 def nearest(name: str, choices: Collection[str]) -> str:
@@ -70,10 +67,6 @@ def export(
     members |= {"__all__": listed, "__dir__": lambda: listed, "__getattr__": get}
 
 
-_Class = TypeVar("_Class")
-_Function = TypeVar("_Function", bound=Callable[..., Any])
-
-
 def options_of(function: Callable[..., Any]) -> dict[str, Any]:
     """List the options of a function with their defaults.
 
@@ -100,30 +93,6 @@ def known_options(name: str, known: Collection[str], options: Iterable[str]) -> 
             listed = ", ".join(sorted(known)) or "none"
             hint = nearest(option, known)
             raise TypeError(f"{name!r} has no option {option!r} (it has {listed}){hint}")
-
-
-def names_options(made: type[_Class]) -> type[_Class]:
-    """Decorate a dataclass: an unknown keyword raises an error that suggests the nearest field.
-
-    >>> import dataclasses
-    >>> @names_options
-    ... @dataclasses.dataclass
-    ... class Length:
-    ...     num_epochs: int
-    >>> Length(epochs=3)
-    Traceback (most recent call last):
-    TypeError: 'Length' has no option 'epochs' (it has num_epochs); did you mean 'num_epochs'?
-    """
-    initialize: Callable[..., None] = made.__init__
-    known = [*inspect.signature(made).parameters]
-
-    @functools.wraps(initialize)
-    def checked(self: Any, *args: Any, **options: Any) -> None:
-        known_options(made.__name__, known, options)
-        initialize(self, *args, **options)
-
-    type.__setattr__(made, "__init__", checked)
-    return made
 
 
 def short_repr(record: Any) -> str:

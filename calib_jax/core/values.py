@@ -57,21 +57,15 @@ def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None
     weights = jnp.ones(labels.shape) if weights is None else weights
     counts = weights != 0
     wrong = ~numerics.valid(labels, num_classes_of(logits.shape)) & counts
-    alike: Any = 0, 0
     if is_stated(logits):
         odd = ~((logits[..., 0] >= 0) & (logits[..., 0] <= 1))
+        alike = judged = jnp.zeros((), int)
     else:
         odd = not_finite(logits)
-        alike = _count_alike(logits, counts)
-    return InvalidValues(
-        not_finite=jnp.sum(odd & counts),
-        wrong_label=jnp.sum(wrong),
-        a_wrong_label=labels[jnp.argmax(wrong)],
-        wrong_weight=jnp.sum(~((weights >= 0) & (weights < jnp.inf))),
-        weight=jnp.sum(weights),
-        alike=jnp.asarray(alike[0]),
-        judged=jnp.asarray(alike[1]),
-    )
+        alike, judged = _count_alike(logits, counts)
+    of_weights = jnp.sum(~((weights >= 0) & (weights < jnp.inf))), jnp.sum(weights)
+    of_labels = jnp.sum(wrong), labels[jnp.argmax(wrong)]
+    return InvalidValues(jnp.sum(odd & counts), *of_labels, *of_weights, alike, judged)
 
 
 _counted = jax.jit(count_invalid_values)
@@ -107,8 +101,7 @@ def refuse(
       shape: the numbers of rows and classes.
       weightless: whether all weights may be 0.
     """
-    counts = jax.device_get(invalid)
-    num_rows = shape[0]
+    counts, num_rows = jax.device_get(invalid), shape[0]
     if not (counts.wrong_weight or counts.weight > 0 or weightless):
         raise ValueError(f"{name}: all {num_rows} weights are 0, so there is nothing to measure.")
     of_logits = (
@@ -118,17 +111,12 @@ def refuse(
         else "rows have NaN or infinite logits (-inf beside finite ones is fine); give them weight"
         " 0, or find their cause."
     )
+    of_labels = f"labels are not among the {num_classes_of(shape)} classes, {counts.a_wrong_label}"
+    of_weights = "weights are negative, infinite or NaN; use weight 0 for absent examples."
     for count, problem in (
-        (
-            counts.wrong_weight,
-            "weights are negative, infinite or NaN; use weight 0 for examples that do not count.",
-        ),
+        (counts.wrong_weight, of_weights),
         (counts.not_finite, of_logits),
-        (
-            counts.wrong_label,
-            f"labels are not among the {num_classes_of(shape)} classes, {counts.a_wrong_label} is"
-            " one; give ignored examples weight 0.",
-        ),
+        (counts.wrong_label, f"{of_labels} is one; give ignored examples weight 0."),
     ):
         if count:
             raise ValueError(f"{name}: {count} of {num_rows} {problem}")
@@ -204,24 +192,20 @@ _counted_alike = jax.jit(_count_alike)
 
 
 def flat_rows(
-    name: str,
-    logits: Any,
-    labels: Any,
-    weights: Any,
-    *,
-    merges: bool = False,
-    stays_sharded: bool = False,
-    least_classes: int = 1,
+    name: str, *batch: Any, merges: bool = False, least_classes: int = 1
 ) -> tuple[jax.Array, jax.Array, jax.Array | None]:
-    """Validate shapes and dtypes, and convert the arguments to arrays with one batch axis.
+    """Validate shapes and dtypes, and convert a batch to arrays with one batch axis.
 
     Weights that cannot count copies are scaled, see `rows.counted`, unless the statistics of the
-    rows merge with those of other rows. Arrays that are spread over devices are gathered, unless
-    they may stay sharded.
+    rows merge with those of other rows.
+
+    Args:
+      name: the name of the caller, for error messages.
+      batch: logits, labels and weights.
+      merges: whether the statistics of the rows merge.
+      least_classes: as in `batch_of`.
     """
-    if not stays_sharded:
-        logits, labels, weights = map(gathered, (logits, labels, weights))
-    logits, labels, weights = batch_of(name, logits, labels, weights, least_classes=least_classes)
+    logits, labels, weights = batch_of(name, *batch, least_classes=least_classes)
     if labels.size == 0:
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
     flat = weights if weights is None else weights.reshape(-1)
@@ -229,21 +213,17 @@ def flat_rows(
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat
 
 
-def ids_of(name: str, values: Any, shape: tuple[int, ...], *, booleans: bool = False) -> np.ndarray:
+def ids_of(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     """Validate clusters or groups of examples of this shape; return them along one axis.
 
-    Text of variable length, as pandas holds it, is converted where `booleans` are allowed.
+    Text of variable length, as pandas holds it, is converted.
     """
     ids = np.asarray(as_array(gathered(values)))
     if ids.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, one for each example, got {ids.shape}.")
-    if booleans and ids.dtype == object:
-        ids = ids.astype(str)
-    kinds, words = ("biuUS", "integers, strings or booleans")
-    if not booleans:
-        kinds, words = ("iuUS", "integers or strings")
-    if ids.dtype.kind not in kinds:
-        raise TypeError(f"{name} must be {words}, got {ids.dtype}.")
+    ids = ids.astype(str) if ids.dtype == object else ids
+    if ids.dtype.kind not in "biuUS":
+        raise TypeError(f"{name} must be integers, strings or booleans, got {ids.dtype}.")
     return ids.reshape(-1)
 
 
@@ -284,10 +264,8 @@ class Stated:
         Args:
           name: the name of the caller, for error messages.
         """
-        confidence, correct = (
-            jnp.asarray(as_numbers(name, what, values))
-            for what, values in (("confidence", self.confidence), ("correct", self.correct))
-        )
+        given = (jnp.asarray(as_numbers(name, *field)) for field in vars(self).items())
+        confidence, correct = given
         if confidence.shape != correct.shape or confidence.ndim == 0:
             raise ValueError(
                 f"{name}: confidence and correct need one value for each answer, got the shapes"

@@ -112,7 +112,8 @@ class Evaluation:
         """
         logits, labels = rows_of(name, logits, labels)
         ids = None if clusters is None else values.ids_of("clusters", clusters, np.shape(labels))
-        logits, labels, weights = values.flat_rows(name, logits, labels, weights)
+        batch = map(arrays.gathered, (logits, labels, weights))
+        logits, labels, weights = values.flat_rows(name, *batch)
         if not arrays.concrete(logits, labels, weights):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
         values.judge(name, logits, labels, weights)

@@ -401,7 +401,7 @@ def values_of(
     name = ", ".join(name for name, _ in members)
 
     def compute(*rows: Any) -> dict[str, Any]:
-        flat = _flat(*rows) or values.flat_rows(name, *rows, stays_sharded=True)
+        flat = _flat(*rows) or values.flat_rows(name, *rows)
         if not arrays.concrete(*flat):
             return values_of_stats(dict(members), _stats(members, *flat)[0])
         computed, invalid, fine = checked_values(members, *flat)
@@ -427,7 +427,7 @@ def stats_of(metrics: Metrics, logits: Any, labels: Any = None, weights: Any = N
     members, name = tuple(metrics.items()), ", ".join(metrics)
 
     def stats(*rows: Any) -> Joint:
-        return _stats(members, *values.flat_rows(name, *rows, merges=True, stays_sharded=True))[0]
+        return _stats(members, *values.flat_rows(name, *rows, merges=True))[0]
 
     rows = *values.rows_of(name, logits, labels), weights
     return arrays.with_auto_axes(stats, *rows, per_row=False)

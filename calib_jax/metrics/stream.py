@@ -76,9 +76,7 @@ class Stream:
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
-        logits, labels, weights = flat_rows(
-            name, logits, labels, weights, merges=True, stays_sharded=True
-        )
+        logits, labels, weights = flat_rows(name, logits, labels, weights, merges=True)
         stats, invalid = _checked_stats(tuple(self.metrics.items()), logits, labels, weights)
         alike, judged = int(invalid.alike), int(invalid.judged)
         refuse(name, invalid._replace(alike=0, judged=0), logits.shape, weightless=True)

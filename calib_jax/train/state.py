@@ -13,7 +13,7 @@ import optax
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples, Source, check_source
-from calib_jax.core.names import names_options, short_repr
+from calib_jax.core.names import short_repr
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.forward import Forward, LastLayer, check_forward
 from calib_jax.train.pmap import canonical, first
@@ -187,7 +187,6 @@ def shuffled(num_examples: int, seed: int, epoch: int) -> np.ndarray:
     return np.random.default_rng([seed, epoch]).permutation(num_examples)
 
 
-@names_options
 @dataclasses.dataclass(frozen=True)
 class Task:
     """The network, loss, optimizer, metrics and data of training.
@@ -277,7 +276,6 @@ _COUNTS = (  # numbers of `Plan` that may be 0
 )
 
 
-@names_options
 @dataclasses.dataclass(frozen=True)
 class Plan:
     """The length of training, and the intervals of evaluations and checkpoints.

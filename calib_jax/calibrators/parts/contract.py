@@ -150,9 +150,8 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
 
 
 def _checked(name: str, logits: Any, labels: Any, weights: Any, is_event: bool) -> FitData:
-    least_classes = 1 if is_event else 2
-    rows = values.flat_rows(name, logits, labels, weights, least_classes=least_classes)
-    data = FitData(*rows)
+    batch = map(gathered, (logits, labels, weights))
+    data = FitData(*values.flat_rows(name, *batch, least_classes=1 if is_event else 2))
     if concrete(*data):
         values.judge(name, *data)
     return data
