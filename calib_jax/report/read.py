@@ -103,13 +103,13 @@ def _csv(how: Request) -> list[Predictions]:
         head = next((line for line in lines if line.strip("\t;, \r\n")), "")
         if not head:
             raise ValueError("it is empty")
-        marks: dict[str, Any] = {"delimiter": separator(head), "skipinitialspace": True}
-        rows = csv.reader(itertools.chain([head], lines), strict=True, **marks)
-        names = [name.strip() for name in next(rows)]
+        lines.seek(0)
+        rows = csv.reader(lines, delimiter=separator(head), strict=True, skipinitialspace=True)
+        full = _full(rows, how.path)
+        names = [name.strip() for name in next(full)]
         chosen = {(option or "").lower() for option in (how.clusters, how.per)}
         is_text = [role_of(name) in TEXTS or name.lower() in chosen for name in names]
         columns = [[np.array([])] for _ in names]
-        full = _full(rows, len(names), how.path)
         while block := list(itertools.islice(full, _ROWS)):
             for place, cells in enumerate(zip(*block, strict=True)):
                 columns[place].append(objects(cells) if is_text[place] else _numbers(cells))
@@ -117,9 +117,11 @@ def _csv(how: Request) -> list[Predictions]:
     return interpreted(names, arrays.__getitem__, how)
 
 
-def _full(rows: Any, size: int, path: pathlib.Path) -> Iterator[list[str]]:
-    """Yield the rows of a table that are not blank; raise an error for rows of other lengths."""
+def _full(rows: Any, path: pathlib.Path) -> Iterator[list[str]]:
+    """Yield the rows that are not blank; raise an error for a row that is not as long as others."""
+    size = 0
     for row in filter(lambda row: any(map(str.strip, row)), rows):
+        size = size or len(row)
         if len(row) != size:
             raise Unreadable(f"line {rows.line_num} of {path} has {len(row)} fields, not {size}.")
         yield row

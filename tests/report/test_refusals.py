@@ -23,6 +23,7 @@ TABLES = {
     "commas alone": (",,\n\n,,\n", "it is empty"),
     "no rows": (HEAD, "no examples, only a header"),
     "short row": (HEAD + "0,1,2\n1,2\n", "line 3 of .* has 2 fields, not 3"),
+    "after blanks": ("\n,,\n" + HEAD + "0,1,2\n1,2\n", "line 5 of .* has 2 fields, not 3"),
     "short of a group": (
         "label,logit_0,logit_1,group\n0,1,2,a\n1,1,2\n",
         "line 3 of .* has 3 fields, not 4",
