@@ -62,7 +62,8 @@ def main() -> int:
     folder = pathlib.Path(_WORKDIR.value)
     out = pathlib.Path(_OUT.value or folder / "exported.jax")
     # Validate before predicting.
-    name, _ = cli.refusing(calibrate.requested, _CALIBRATE.value, _CRITERION.value)
+    name = _CALIBRATE.value
+    cli.refusing(calibrate.requested, name, _CRITERION.value)
     cli.refusing(exporting.check_request, folder, out, _CHECKPOINT.value)
     cli.use_compilation_cache()
     experiment, (network,) = cli.refusing(

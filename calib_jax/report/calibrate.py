@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
 import numpy as np
@@ -25,59 +25,38 @@ MOST_SHARED = 0.03  # of the scored examples, or of the fitted ones
 SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 
 
-class Folds(NamedTuple):
-    """The folds of the examples; all rows of a cluster have one fold.
-
-    Attributes:
-      number: the number of folds.
-      of_rows: `[rows]`, the fold of each row.
-      of_clusters: " of whole clusters", or "".
-    """
-
-    number: int
-    of_rows: np.ndarray
-    of_clusters: str
-
-
 def requested(
     calibrate: str | None, criterion: str | Sequence[str], **sources: Any
-) -> tuple[str | None, dict[str, str]]:
-    """Validate the request of a calibrator; return its name, and its columns in a report.
+) -> dict[str, str]:
+    """Validate the request of a calibrator; return the columns of a report, with their criteria.
 
-    The column of a criterion is named after the calibrator, or after the criterion if there are
-    several. Without a calibrator there are none.
+    A column is named after the calibrator, or after its criterion if there are several. Without a
+    calibrator there are none.
 
     Args:
-      calibrate: NAME, NAME:option=value:option=value, or the same with an import path MODULE:NAME,
-        which is registered as NAME; None or "" for no calibrator.
+      calibrate: NAME, NAME:option=value:option=value, or the same with an import path MODULE:NAME;
+        None or "" for no calibrator.
       criterion: what a temperature minimises, or several.
       **sources: the examples of the fit, `fit_on` and `cross_fit`, of which one is given; without
         any, they are chosen later.
 
-    >>> requested("temperature", "ece"), requested("temperature", ["nll", "ece"])[1]
-    (('temperature', {'temperature': 'ece'}), {'T by nll': 'nll', 'T by ece': 'ece'})
+    >>> requested("temperature", "ece"), requested("temperature", ["nll", "ece"])
+    ({'temperature': 'ece'}, {'T by nll': 'nll', 'T by ece': 'ece'})
     """
     criteria = [criterion] if isinstance(criterion, str) else [*dict.fromkeys(criterion)] or [EXACT]
     given = [name for name, source in sources.items() if source is not None]
     if not calibrate:
         if given := [*given, *["criterion"] * (criteria != [EXACT])]:
             raise ValueError(f"{' and '.join(given)} needs calibrate, the name of a calibrator.")
-        return None, {}
+        return {}
     if sources and len(given) != 1:
         raise ValueError(
-            f"calibrate needs {' or '.join(sources)}, got {' and '.join(given) or 'none'}: a"
-            " calibrator is never fitted on the examples that are scored."
+            f"calibrate needs one of {', '.join(sources)}: it is never fitted on what is scored."
         )
-    path, _ = name_and_options(calibrate)
-    if is_path(path):
-        value, short = object_at("calibrator", path), path.partition(":")[2]
-        if calibrators.catalogue().get(short) is not value:
-            calibrators.register(short)(value)
-        calibrate = short + calibrate.removeprefix(path)
     for each in criteria:  # before anything is fitted
         functions(calibrate, each)
     alone = len(criteria) == 1
-    return calibrate, {calibrate if alone else f"T by {each}": each for each in criteria}
+    return {calibrate if alone else f"T by {each}": each for each in criteria}
 
 
 def check_distinct(names: Sequence[str]) -> None:
@@ -102,8 +81,8 @@ def columns_of(
     fitted_models = list(fit_on or models) if columns else []
     if {*fitted_models} - {*models} or (of_scores and {*models} - {*fitted_models}):
         raise ValueError(
-            f"score: fit_on has {', '.join(map(repr, fitted_models))}, and the predictions are"
-            f" called {', '.join(map(repr, models))}: use these names; scores need all of them."
+            f"score: fit_on has {fitted_models}, and the predictions are called {[*models]}: use"
+            " these names; scores need all of them."
         )
     if of_scores:
         return {model: {model: EXACT} for model in models}
@@ -133,16 +112,15 @@ def evidence(scored: Predictions, given: Predictions, floor: float | None, value
     kinds = ["classes" if each.of_classes else each.kind for each in (scored, given)]
     if kinds[0] != kinds[1]:
         raise TypeError(
-            f"score: fit_on must be numbers of the same kind, {kinds[0]}, and it has {kinds[1]}; of"
-            " answers it is a Stated or a Scored, or with weights (answers, None, weights)."
+            f"score: fit_on must hold {kinds[0]}, as the predictions do, and it holds {kinds[1]}."
         )
     examples = given.values(floor, name="fit_on")
     if not given.of_classes:
         return examples, None, given.weights
     if examples.shape[-1] != values.shape[-1]:
         raise ValueError(
-            f"fit_on has {examples.shape[-1]} classes, and the predictions to score have"
-            f" {values.shape[-1]}: a calibrator is fitted on predictions of the same model."
+            f"fit_on has {examples.shape[-1]} classes, and the predictions {values.shape[-1]}: give"
+            " predictions of the same model."
         )
     one = Evaluation(examples, given.labels, given.weights, name="fit_on")
     return one.logits, one.labels, one.weights
@@ -209,7 +187,7 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
 
 
 def calibrated(
-    name: str, criterion: str, scored: Evidence, fit_on: Evidence | Folds, groups: Groups | None
+    name: str, criterion: str, scored: Evidence, fit_on: Any, groups: Groups | None
 ) -> tuple[Any, dict[str, Any]]:
     """Fit a calibrator and apply it; return the logits and a description of the fit.
 
@@ -219,7 +197,8 @@ def calibrated(
       name: NAME or NAME:option=value of the calibrator.
       criterion: what it minimises.
       scored: the examples that are calibrated, with labels and weights.
-      fit_on: other examples; or folds, each of which is calibrated by a fit to the others.
+      fit_on: the evidence of other examples; or the fold of each row, to calibrate each fold by a
+        fit to the others.
       groups: the groups of the examples and of those of the fit, each of which gets a temperature
         of its own; or None.
     """
@@ -227,39 +206,42 @@ def calibrated(
     if labels is not None:
         # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
         logits, *_ = rows.present(logits, labels, weights)
-    if not isinstance(fit_on, Folds):
+    if not isinstance(fit_on, np.ndarray):
         apply, described = fitted(name, criterion, fit_on, groups)
         return apply(logits), described
-    values = _values_of(logits)
+    values, number = _values_of(logits), int(fit_on.max()) + 1
     result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
     fits = []
-    for i in range(fit_on.number):
+    for i in range(number):
         # Select the other folds by weight, so that all fits have one shape and compile once.
-        kept = jnp.asarray(fit_on.of_rows != i, jnp.float32)
+        kept = jnp.asarray(fit_on != i, jnp.float32)
         others = logits, labels, kept if weights is None else kept * weights
         apply, described = fitted(name, criterion, others, groups)
-        fold = (fit_on.of_rows == i).reshape(-1, *[1] * (values.ndim - 1))
+        fold = (fit_on == i).reshape(-1, *[1] * (values.ndim - 1))
         result = jnp.where(fold, apply(values), result)
         fits.append(described)
     states = dict.fromkeys(state for fit in fits for state in fit["state"].split(", "))
     described = fits[0] | {
-        "fitted_on": f"the rest of the examples, in {fit_on.number} folds{fit_on.of_clusters}",
+        "fitted_on": f"the rest of the examples, in {number} folds",
         "params": [fit["params"] for fit in fits],
         "state": ", ".join(filter(None, states)),
     }
     return metrics.Stated(result, logits.correct) if labels is None else result, described
 
 
-def folds_of(num_rows: int, cross_fit: Any, clusters: Any = None, seed: int = 0) -> Folds:
-    """Draw the folds, so that no fold is fitted on examples that depend on its examples."""
+def folds_of(num_rows: int, cross_fit: Any, clusters: Any = None, seed: int = 0) -> np.ndarray:
+    """Draw the fold of each row.
+
+    All rows of a cluster lie in one fold, so no fold is fitted on examples that depend on its own.
+    """
     what, unit = "examples", np.arange(num_rows)
     if clusters is not None:
         what, unit = "clusters", np.unique(clusters, return_inverse=True)[1].reshape(-1)
     checks.whole("cross_fit", cross_fit, 2)
     most = int(unit.max()) + 1
     checks.between(f"cross_fit, at most the number of {what},", cross_fit, 2, most)
-    of_rows = np.random.default_rng(seed).permutation(most)[unit] % cross_fit
-    return Folds(cross_fit, of_rows, "" if clusters is None else " of whole clusters")
+    fold: np.ndarray = np.random.default_rng(seed).permutation(most)[unit] % cross_fit
+    return fold
 
 
 def fitted(
@@ -287,7 +269,7 @@ def functions(name: str, criterion: str = EXACT, groups: Groups | None = None) -
     """Return the functions that fit and apply a calibrator.
 
     Args:
-      name: NAME or NAME:option=value:option=value.
+      name: NAME or NAME:option=value:option=value; an import path MODULE:NAME is registered.
       criterion: "nll" for the calibrator's own fit. A temperature may also be the first minimum
         of a metric on a grid up to 10: METRIC for the papers' step 0.1, or METRIC:STEP.
       groups: the groups, each of which has a temperature of its own, or None.
@@ -296,6 +278,8 @@ def functions(name: str, criterion: str = EXACT, groups: Groups | None = None) -
     {'num_bins': 20}
     """
     short, options = name_and_options(name)
+    if is_path(short) and short not in calibrators.catalogue():
+        calibrators.register(short)(object_at("calibrator", short))
     calibrator: Any = calibrators.named(short, **options)
     if groups is not None:
         if name != "temperature" or criterion != EXACT:
@@ -306,8 +290,7 @@ def functions(name: str, criterion: str = EXACT, groups: Groups | None = None) -
         return calibrator.fit, calibrator.apply
     if name != "temperature":
         raise ValueError(
-            f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL.\n"
-            "Leave criterion out, or calibrate by temperature."
+            f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL."
         )
     metric, step = _parsed(criterion)
     grid = {"start": step, "step": step, "criterion": metrics.named(metric)}

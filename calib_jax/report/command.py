@@ -11,14 +11,14 @@
     calib-score judge.csv --calibrate=isotonic --cross_fit=5    (columns score,correct)
 
 A file is .npz with arrays `logits` and `labels` (and optionally `groups`, `clusters`, `weights`), a
-pair LOGITS.npy,LABELS.npy, .csv or .parquet with columns label, logit_0, logit_1, ... (and group,
-cluster, weight), or samples_TASK.jsonl of lm-evaluation-harness. Columns may also be named by
-classes, as logit_cat or cat, if labels are these names. Singular and plural names are equivalent.
-Other arrays and columns are not read, and the report lists them. One column of logits is a binary
-model. Labels count from 0, or from --first_label. Weight 0 leaves an example out. Clusters are the
-images of pixels or the documents of sentences: with them, or with --clusters=NAME of another
-column, whole clusters are resampled. No model, config or accelerator is needed. Every number has an
-interval.
+pair LOGITS.npy,LABELS.npy, .csv, .tsv or .parquet with columns label, logit_0, logit_1, ... (and
+group, cluster, weight), or samples_TASK.jsonl of lm-evaluation-harness. Columns may be named by
+classes, too, as logit_cat or cat, if labels are these names. Singular and plural names are
+equivalent. Other arrays and columns are not read, and the report lists them. One column of logits
+is a binary model. Labels count from 0, or from --first_label. Weight 0 leaves an example out.
+Clusters are the images of pixels or the documents of sentences: with them, or with --clusters=NAME
+of another column, whole clusters are resampled. No model, config or accelerator is needed. Every
+number has an interval.
 
 Answers with one number each are a file .csv, .jsonl, .parquet or .npz with columns
 confidence,correct, or probability,label for the probability of class 1, or score,correct for scores
@@ -29,9 +29,9 @@ the questions that they share.
 
 import argparse
 import dataclasses
+import functools
 import math
 import os
-import pathlib
 import shlex
 import signal
 import sys
@@ -42,7 +42,7 @@ from typing import Any, NoReturn
 
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
-from calib_jax.core import texts
+from calib_jax.core import checks, texts
 from calib_jax.core.files.writing import keep_programs
 from calib_jax.core.names import nearest
 from calib_jax.report import render, results
@@ -51,7 +51,6 @@ from calib_jax.report.predictions import FLOOR
 from calib_jax.report.score import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS, versions
 
 PROGRAM = "calib-score"
-_LEAST_RESAMPLES = 20  # fewer draws have no 5 % beyond an end of an interval of 90 %
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
 MISTAKES = (
     *(ValueError, TypeError, LookupError, AttributeError, OSError, ImportError),
@@ -61,6 +60,9 @@ MISTAKES = (
 
 class _Parser(argparse.ArgumentParser):
     """A parser whose errors are one sentence, without the usage."""
+
+    def format_help(self) -> str:
+        return f"{super().format_help()}\n{_epilog()}\n"
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
@@ -98,7 +100,7 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
      " clusters, or the first axis of labels of several. Empty resamples labels."),
     ("level", float, 0.9, "Nominal coverage of the intervals, a fraction."),
     ("interval", str, "valid", "valid: bounds of the noise of binned errors; percentile or basic."),
-    ("resamples", int, 1000, f"Number of bootstrap resamples, at least {_LEAST_RESAMPLES}."),
+    ("resamples", int, 1000, "Number of bootstrap resamples, at least 20."),
     ("seed", int, 0, "Seed of the bootstrap and of the folds."),
     ("probabilities", bool, False, "The files hold probabilities."),
     ("floor", float, None, f"Least probability; by default half a rounding step, or {FLOOR:g}."),
@@ -113,11 +115,9 @@ def _epilog() -> str:
     lists = {
         "metrics": {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS},
         "calibrators": calibrators.catalogue(),
-        "formats": [".npz", ".npy", ".csv", ".tsv", ".parquet", ".jsonl", ".eval", ".json"],
     }
-    how: dict[str, Any] = {"subsequent_indent": "  ", "break_on_hyphens": False}
-    lines = [f"{kind}: {', '.join(sorted(names))}" for kind, names in lists.items()]
-    return "\n\n".join(textwrap.fill(line, 80, **how) for line in lines)
+    wrap = functools.partial(textwrap.fill, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n\n".join(wrap(f"{kind}: {', '.join(sorted(of))}", 80) for kind, of in lists.items())
 
 
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
@@ -126,18 +126,15 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     >>> _parsed(["a.npz", "--no-per_group", "--fit-on=b.npz"])["per_group"]
     False
     """
-    texts: dict[str, Any] = {"description": __doc__, "epilog": _epilog(), "allow_abbrev": False}
-    texts["formatter_class"] = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(program, **texts)
+    look = argparse.RawDescriptionHelpFormatter
+    parser = _Parser(program, description=__doc__, formatter_class=look, allow_abbrev=False)
+    actions: dict[Any, Any] = {bool: {"action": argparse.BooleanOptionalAction}}
+    actions[list] = {"action": "append"}
     for name, kind, default, explanation in _OPTIONS:
         names = dict.fromkeys((f"--{name}", f"--{name.replace('_', '-')}"))
         shown = f" (default: {default})" if default and kind is not bool else ""
         text = (explanation + shown).replace("%", "%%")
-        how: dict[str, Any] = {"type": kind}
-        if kind is bool:
-            how = {"action": argparse.BooleanOptionalAction}
-        elif kind is list:
-            how = {"action": "append"}
+        how = actions.get(kind, {"type": kind})
         parser.add_argument(*names, dest=name, default=default, help=text, **how)
     version = f"{program} {versions()['calib_jax']}"
     parser.add_argument("--version", action="version", version=version)
@@ -147,8 +144,8 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
         parser.error(f"there is no option --{name}{nearest(name, options)}")
-    if options["resamples"] < _LEAST_RESAMPLES:
-        parser.error(f"--resamples must be at least {_LEAST_RESAMPLES}.")
+    # Fewer draws have no 5 % beyond an end of an interval of 90 %.
+    checks.at_least("--resamples", options["resamples"], 20)
     options["predictions"] = [*options["predictions"], *options.pop("files")]
     return options
 
@@ -164,8 +161,6 @@ def _run(
       **options: options of `score_files`.
     """
     started = time.perf_counter()
-    if out and pathlib.Path(out).is_file():
-        raise ValueError(f"--out={out} is a file: give a folder for the report.")
     folder = keep_programs(cache)
     report = score_files(**options)
     report = dataclasses.replace(report, settings=report.settings | {"command": command})

@@ -39,11 +39,10 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
         if model not in after or (event and number == 0):
             readings = [(model, event), (model, None)] if event else [(model, None)]
             figures[f"reliability{kind}"] = _diagram(report, *readings)
-    estimates = [
+    by_model, note = drawable(
         (literal(row.predictions), report.label(row.metric), (row.value, row.low, row.high))
         for row in report.rows
-    ]
-    by_model, note = drawable(estimates)
+    )
     if by_model:
         how = {"note": note, "level": report.settings["level"], "n": report.settings["examples"]}
         figures["intervals"] = plots.intervals(by_model, **how)
@@ -79,12 +78,12 @@ def drawable(
     """
     by_method: dict[str, dict[str, float | Triple]] = {}
     left_out = []
-    for method, metric, (value, low, high) in estimates:
-        if not math.isfinite(value):
+    for method, metric, triple in estimates:
+        if not math.isfinite(triple[0]):
             left_out.append(f"{metric} ({method})")
-            continue
-        has_ends = math.isfinite(low) and math.isfinite(high)
-        by_method.setdefault(method, {})[metric] = (value, low, high) if has_ends else value
+        else:
+            is_whole = all(map(math.isfinite, triple))
+            by_method.setdefault(method, {})[metric] = triple if is_whole else triple[0]
     note = f"not drawn, since it has no finite value: {', '.join(left_out)}"
     return by_method, note if left_out else None
 

@@ -196,7 +196,7 @@ def out_of_distribution(
     """
     wanted = SCORES if scores is None else tuple(scores)
     checks.seed(seed)
-    calibrate, _ = calibration.requested(calibrate, criterion, fit_on=fit_on)
+    calibration.requested(calibrate, criterion, fit_on=fit_on)
     if not isinstance(outside, Mapping) or not outside or not wanted:
         raise ValueError("out_of_distribution: outside must map names to logits, and is empty.")
     if clusters is not None and not (len(clusters) == 2 and {*outside} <= {*clusters[1]}):
@@ -206,7 +206,7 @@ def out_of_distribution(
     given = {name: as_logits(rows, name=name, **how) for name, rows in named.items()}
     ways: dict[str, Callable[[Logits], Logits]] = {GIVEN: jnp.asarray}
     described, notes = dict[str, Any](), list[str]()
-    if calibrate is not None:
+    if calibrate:
         kind = "probabilities" if probabilities else "logits"
         of_fit = Predictions(*fit_on)._replace(kind=kind)
         held_out = calibration.evidence(of_fit, of_fit, floor, given["inside"])

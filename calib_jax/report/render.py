@@ -31,9 +31,7 @@ _NOTES = 2  # of these lines
 # Definitions of metrics whose docstrings are about classes, and of one that has no function.
 _OF_ANSWERS = {
     "accuracy": "the share of answers that are right.",
-    "error": "the share of answers that are wrong.",
     "brier": "the mean of (confidence - correct)^2, where correct is 1 or 0; it lies in [0, 1].",
-    "nll": "the mean of -log(confidence) of right and -log(1 - confidence) of wrong answers.",
 }
 _OWN = {
     "squared_calibration_error": "the debiased mean square of the gaps between stated probability"
@@ -259,10 +257,7 @@ def as_html(page: Page) -> str:
     ]
     for k, (title, content) in enumerate(titled):
         parts.append(f'<section id="section-{k}">\n<h2>{_text(title)}</h2>\n{content}\n</section>')
-    dark = " ".join(
-        f"--c{color.lower().removeprefix('#')}: {other};"
-        for color, other in plots.DARK_COLORS.items()
-    )
+    dark = " ".join(f"--c{c[1:].lower()}: {other};" for c, other in plots.DARK_COLORS.items())
     file = importlib.resources.files("calib_jax.report") / "html_template.html"
     template = string.Template(file.read_text(encoding="utf-8"))
     body = "\n".join(filter(None, parts))

@@ -241,7 +241,7 @@ def score(
         others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
     calibration.check_distinct([name, *others])
     sources = {"fit_on": fit_on, "cross_fit": cross_fit}
-    calibrate, columns = calibration.requested(calibrate, criterion, **sources)
+    columns = calibration.requested(calibrate, criterion, **sources)
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
@@ -379,7 +379,7 @@ def _evaluate(
     of_scores = first.kind == "score"
     if len({"logits" if each.of_classes else each.kind for each in records.values()}) > 1:
         raise TypeError("score: answers are compared with answers of the same kind, all Stated.")
-    if of_scores and calibrate is None:
+    if of_scores and not columns:
         raise ValueError(
             "score: a score is no probability: give calibrate, such as isotonic or platt, with"
             " cross_fit=5 or fit_on."

@@ -78,8 +78,9 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         ("none.npz", "there is no file"),
         ("run.npz --metrics=eec", "did you mean 'ece'?"),
         ("run.npz --interval=bca", "interval must be one of 'valid'"),
+        ("run.npz --resamples=1", "--resamples must be at least 20, got 1."),
         ("run.npz --cross_fit=5", "cross_fit needs calibrate"),
-        ("run.npz --out=run.npz", "is a file: give a folder for the report."),
+        ("run.npz --out=run.npz", "cannot be written to run.npz: File exists."),
         ("''", "the name of a file is empty"),
         ("run.npz --floor=.1", "--floor is for --probabilities: leave it out"),
         ("run.npz --cross_fit=5 --calibrate=histogram:num_bin=5", "has no option 'num_bin'"),
@@ -127,7 +128,6 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     assert capsys.readouterr().err == f"error: there is no file {tmp_path / 'none.csv'}.\n"
     for given, message in (
         ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
-        ("--resamples=1", "error: --resamples must be at least 20.\n"),
         ("--bins=x", "error: argument --bins: invalid int value: 'x'\n"),
     ):
         with pytest.raises(SystemExit, match="2"):

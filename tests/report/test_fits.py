@@ -302,7 +302,7 @@ def test_folds_contain_whole_clusters():
     temperatures = [fold["temperature"] for fold in folds(4)["params"]]
     wanted = [float(fit.temperature) for fit in fits]
     np.testing.assert_allclose(sorted(temperatures), sorted(wanted), rtol=1e-5)
-    assert folds(4)["fitted_on"] == "the rest of the examples, in 4 folds of whole clusters"
+    assert folds(4)["fitted_on"] == "the rest of the examples, in 4 folds"
     with pytest.raises(ValueError, match=r"the number of clusters, must lie in \[2, 4\], got 5"):
         folds(5)
 
