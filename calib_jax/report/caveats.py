@@ -140,37 +140,13 @@ def starred(p_holm: float | None) -> str:
     return "*" if p_holm is not None and p_holm < STAR else ""
 
 
-def least_p(metric: str, num_resamples: int) -> float:
-    """Return the smallest possible p-value of a metric's difference; 0 for an asymptotic test."""
-    asymptotic = (SQUARED_ERROR, *inference.BY_SQUARED_ERROR)
-    return 0.0 if base_name(metric) in asymptotic else 2 / (num_resamples + 1)
+def p_of(p_value: float) -> str:
+    """Format a p-value.
 
-
-def p_of(p_value: float | None, least: float = 0.0) -> str:
-    """Format a p-value with "=" or "<="; return an empty string for None.
-
-    The least p-value of N resamples, 2 / (N + 1), is an upper bound and not an estimate.
-
-    >>> p_of(0.0342), p_of(2 / 1001, 2 / 1001), p_of(1.0), p_of(1e-9), p_of(None)
-    ('= .034', '<= .002', '= 1.000', '<= .001', '')
+    >>> p_of(0.0342), p_of(1.0), p_of(1e-9)
+    ('= .034', '= 1.000', '< .001')
     """
-    if p_value is None:
-        return ""
-    if p_value <= least * (1 + 1e-5) or p_value < 0.0005:
-        bound = math.ceil(1000 * max(p_value, least) * (1 - 1e-5)) / 1000  # rounded up
-        return f"<= {max(bound, 0.001):.3f}".replace(" 0", " ")
-    return f"= {p_value:.3f}".replace(" 0", " ")
-
-
-def holm_of(p_value: float | None, p_holm: float | None, least: float = 0.0) -> str:
-    """Format an adjusted p-value, which is a bound if the p-value itself is a bound.
-
-    >>> holm_of(0.002, 0.008, 0.002), holm_of(0.01, 0.04, 0.002), holm_of(None, None)
-    ('<= .008', '= .040', '')
-    """
-    if p_value is None or p_holm is None:
-        return ""
-    return p_of(p_holm, p_holm if p_value <= least * (1 + 1e-5) else 0.0)
+    return "< .001" if p_value < 0.001 else f"= {p_value:.3f}".replace(" 0", " ")
 
 
 # ------------------------------------------------------------------------------------------------
@@ -364,8 +340,7 @@ def _difference(report: Report, change: Change) -> str:
     size = f"{_points(sign * change.value)} points {lower}"
     if change.p_holm is not None:
         size = size if starred(change.p_holm) else "not shown to differ"
-        least = least_p(change.metric, report.settings["resamples"])
-        return f"{metric} {size} (p {holm_of(change.p_value, change.p_holm, least)})"
+        return f"{metric} {size} (p {p_of(change.p_holm)})"
     if change.low <= 0 <= change.high:
         between = f"{_points(change.value)}{_interval(change)}"
         return f"{metric} not shown to differ (difference {between})"

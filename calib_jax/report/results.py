@@ -399,9 +399,6 @@ def headline(report: Report) -> str:
 
 def tables(report: Report) -> list[Table]:
     """Return all tables of a report, the answers first; a table without rows is left out."""
-    settings = report.settings
-    # The smallest p-value of a noise bound, or an upper bound of it for few draws.
-    least = min(1 / (settings["resamples"] + 1), (1 - settings["level"]) / 2)
     heads = shortened(row.predictions for row in report.rows)
     for model, state in report.unsettled.items():
         heads[model] += f" ({state})"
@@ -411,11 +408,11 @@ def tables(report: Report) -> list[Table]:
     conventions = ". ".join(f"{', '.join(of)}: {each}" for each, of in bins.items() if each)
     values = [((report.label(r.metric),), heads[r.predictions], r) for r in report.rows]
     differences = [
-        ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _changed(report, c))
+        ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _changed(c))
         for c in report.changes
     ]
     floors = [
-        (row, head, f"{r.floor:.4f} p {p_of(r.p_value, least)}")
+        (row, head, f"{r.floor:.4f} p {p_of(r.p_value)}")
         for row, head, r in values
         if r.floor is not None and r.p_value is not None
     ]
@@ -424,8 +421,8 @@ def tables(report: Report) -> list[Table]:
         *(table for table in report.tables if table.title.startswith(_FIRST)),
         _arranged("Metrics", ["metrics"], shown, conventions),
         *(table for table in report.tables if not table.title.startswith(_FIRST)),
-        _parts("Classes", "class", report.classes, least),
-        _parts("Groups", "group", report.groups, least),
+        _parts("Classes", "class", report.classes),
+        _parts("Groups", "group", report.groups),
         _arranged("Differences", ["differences"], differences),
         _arranged("Noise floors", ["noise floors"], floors),
     ]
@@ -447,30 +444,26 @@ def _arranged(
     return Table(title, [[*head, *columns], *rows], note)
 
 
-def _parts(title: str, corner: str, parts: Sequence[Part], least: float) -> Table:
+def _parts(title: str, corner: str, parts: Sequence[Part]) -> Table:
     """List the metrics of each class or group, with a line for each model."""
     heads = shortened(part.predictions for part in parts)
     cells, several = [], len(heads) > 1
     for part in parts:
         clusters = "" if part.clusters is None else f" in {counted(part.clusters, 'cluster')}"
         row = (part.part, f"{part.examples:,}{clusters}", *[heads[part.predictions]] * several)
-        cells.append((row, part.metric, _of_part(part, least)))
+        cells.append((row, part.metric, _of_part(part)))
     return _arranged(title, [corner, "n", *["predictions"] * several], cells)
 
 
-def _of_part(part: Part, least: float) -> str:
-    p_holm = caveats.holm_of(part.p_value, part.p_holm, least)
+def _of_part(part: Part) -> str:
     alone = caveats.is_alone(part) and part.floor is not None
     floor = f", noise floor {part.floor:.4f}" if alone else ""
-    return with_interval(part) + floor + (f" p {p_holm}" if p_holm else "")
+    return with_interval(part) + floor + ("" if part.p_holm is None else f" p {p_of(part.p_holm)}")
 
 
-def _changed(report: Report, change: Change) -> str:
+def _changed(change: Change) -> str:
     written = with_interval(change, sign="+")
-    least = caveats.least_p(change.metric, report.settings["resamples"])
-    if not (p_value := p_of(change.p_value, least)):
+    if change.p_value is None or change.p_holm is None:
         return written
-    written += f" p {p_value}"
-    if change.p_holm != change.p_value:
-        written += f", Holm {caveats.holm_of(change.p_value, change.p_holm, least)}"
-    return written + caveats.starred(change.p_holm)
+    holm = f", Holm {p_of(change.p_holm)}" if change.p_holm != change.p_value else ""
+    return f"{written} p {p_of(change.p_value)}{holm}{caveats.starred(change.p_holm)}"

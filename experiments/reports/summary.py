@@ -137,7 +137,6 @@ class Summary:
       about: a description of the runs.
       streamed: the losses whose logits were not kept.
       unsettled: how temperature fits that did not converge ended, by loss and phase.
-      num_resamples: the number of resamples of the bootstrap.
       kind: what is compared: "loss", or "folder" in place of it.
     """
 
@@ -151,7 +150,6 @@ class Summary:
     about: dict[str, Any]
     streamed: list[str]
     unsettled: dict[tuple[str, str], str]
-    num_resamples: int
     kind: str
 
 
@@ -225,7 +223,7 @@ def summarize(
     clusters = [label_rows(*run.test).num_examples for run in runs if not run.streamed]
     about = {**(about or {}), "clusters": next(filter(None, clusters), None)}
     tables = (cells, by_phase, temperatures, diagrams, *_curves(runs))
-    return Summary(*tables, baseline, about, streamed, unsettled, num_resamples, kind)
+    return Summary(*tables, baseline, about, streamed, unsettled, kind)
 
 
 def phases_of(criteria: Sequence[str]) -> dict[str, str]:

@@ -160,19 +160,17 @@ def short_number(number: float) -> str:
 
 def _differences(summary: Summary) -> render.Rows:
     """Return a table of the differences to the baseline with their intervals and tests."""
-    least = {name: caveats.least_p(name, summary.num_resamples) for name in (SQUARED, *SHOWN)}
     rows: dict[str, dict[str, str]] = {}
     for cell in summary.cells:
-        if cell.change is None or cell.metric not in least:
+        if cell.change is None or cell.metric not in (SQUARED, *SHOWN):
             continue
         written = caveats.with_interval(cell.change, sign="+")
         if cell.p is not None:
-            p = caveats.p_of(cell.p, least[cell.metric])
-            written += f", p {p}{caveats.starred(cell.p_holm)}"
+            written += f", p {caveats.p_of(cell.p)}{caveats.starred(cell.p_holm)}"
         if cell.p_seeds is not None:
             written += f", over seeds {caveats.p_of(cell.p_seeds)}"
         rows.setdefault(f"{cell.loss}, {cell.phase}", {})[cell.metric] = written
-    columns = [name for name in least if any(name in row for row in rows.values())]
+    columns = [name for name in (SQUARED, *SHOWN) if any(name in row for row in rows.values())]
     table = [[title, *(row.get(name, "") for name in columns)] for title, row in rows.items()]
     return [[summary.kind, *columns], *table] if rows else []
 

@@ -264,7 +264,7 @@ def test_an_interval_and_its_test_are_of_the_same_quantity(actual, saved):
     for text in (summary_text.text(actual), (folder / "report.md").read_text()):
         assert f"{number} ±" in text
         assert f"{number}*" not in text
-        assert f"{change}, {squared.difference_high:+.4f}], p <= .001*" in text
+        assert f"{change}, {squared.difference_high:+.4f}], p < .001*" in text
 
 
 def test_several_losses_are_corrected_by_holm():

@@ -57,7 +57,7 @@ def test_the_event_is_the_first_reading_of_two_classes(binary):
 def test_a_comparison_of_two_classes_is_about_the_event_with_its_sign(binary):
     line = binary.answers[-1]
     gaps = [100 * binary.value("signed_gap (class 1)", model) for model in ("boost", "forest")]
-    assert f"signed_gap (fraud) {gaps[1] - gaps[0]:.1f} points lower (p <= " in line
+    assert f"signed_gap (fraud) {gaps[1] - gaps[0]:.1f} points lower (p = " in line
     assert "ece (fraud)" in line
 
 
