@@ -9,7 +9,7 @@ not depend on the order of the rows, and weight k equals k copies.
 """
 
 from collections.abc import Callable
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, TypeAlias
 
 import jax
 import jax.numpy as jnp
@@ -38,6 +38,9 @@ class BinSums(NamedTuple):
         return jnp.where(
             filled, (self.confidence - self.hit) / jnp.where(filled, self.weight, 1), 0
         )
+
+
+Binned: TypeAlias = tuple[BinSums, Float[Array, " edges"]]  # sums per bin and the edges
 
 
 def calibration_error(sums: BinSums) -> Float[Array, "*shape"]:
@@ -178,9 +181,7 @@ def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
     return jax.ops.segment_sum(of_parts, run_of_part, num_rows, indices_are_sorted=True)
 
 
-def equal_mass_bins(
-    confidence: Vector, hit: Vector, weight: Vector, num_bins: int
-) -> tuple[BinSums, Float[Array, " edges"]]:
+def equal_mass_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: int) -> Binned:
     r"""Cut the examples into bins of equal weight, splitting examples at the boundaries.
 
     With $W, C, H$ the cumulative weight, confidence and hits over the examples sorted by
@@ -200,9 +201,7 @@ def equal_mass_bins(
     return equal_mass_of_sorted(confidence, hit, weight, num_bins)
 
 
-def equal_mass_of_sorted(
-    confidence: Vector, hit: Vector, weight: Vector, num_bins: int
-) -> tuple[BinSums, Float[Array, " edges"]]:
+def equal_mass_of_sorted(confidence: Vector, hit: Vector, weight: Vector, num_bins: int) -> Binned:
     """Compute `equal_mass_bins` of examples that are sorted by confidence.
 
     Weights must not be negative. Absent rows may be at the end with confidence inf, or anywhere
@@ -269,9 +268,7 @@ class _RunningSums(NamedTuple):
         weight = jnp.where(within, self.weight[block], 0)
         return self.before_block[block] + jnp.sum(weight[..., None] * self.columns[block], axis=1)
 
-    def first_row_reaching(
-        self, mass: Float[Array, " queries"], factor: int
-    ) -> Integer[Array, " queries"]:
+    def first_row_reaching(self, mass: Vector, factor: int) -> Integer[Array, " rows"]:
         """Find the first row at which `factor` times the running sum of weights reaches `mass`."""
         num_blocks, size = self.weight.shape
         ends = factor * self.before_block[1:, 0]
@@ -281,9 +278,7 @@ class _RunningSums(NamedTuple):
         return size * block + jnp.minimum(within, size - 1)
 
 
-def whole_example_bins(
-    confidence: Vector, hit: Vector, weight: Vector, num_bins: int
-) -> tuple[BinSums, Float[Array, " edges"]]:
+def whole_example_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: int) -> Binned:
     r"""Cut the examples into bins of about equal count as the released code does.
 
     The edges interpolate the sorted confidences linearly at the positions $bN/B$ (the last edge

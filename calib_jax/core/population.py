@@ -172,9 +172,7 @@ def _label_smoothing(p: np.ndarray, alpha: float, spread: str) -> np.ndarray:
     return (1 - alpha) * p + added
 
 
-def _margin_smoothing(
-    p: np.ndarray, margin: float, alpha: float, class_reduction: str
-) -> np.ndarray:
+def _margins(p: np.ndarray, margin: float, alpha: float, class_reduction: str) -> np.ndarray:
     r"""Fill each class beyond the margin by alpha / K, up to the margin, from the largest ones.
 
     With M the largest probability, $q_k = \max(\min(p_k, M), \min(p_k + \alpha / K, M e^{-m}))$.
@@ -238,8 +236,8 @@ _MINIMIZERS: Mapping[str, tuple[Callable[..., Any], dict[str, Any]]] = {
     "bsce_gra": (_distance, _BRIER | _GRADIENT),
     "bsce_adaptive_gra": (_distance, _FLSD | {"beta": 2.0} | _GRADIENT),
     "label_smoothing": (_label_smoothing, {"alpha": 0.05, "spread": "others"}),
-    "margin_smoothing": (_margin_smoothing, _MARGIN),
-    "max_suppression": (_margin_smoothing, _MARGIN | {"margin": 0.0}),
+    "margin_smoothing": (_margins, _MARGIN),
+    "max_suppression": (_margins, _MARGIN | {"margin": 0.0}),
     "entropy_regularized": (_entropy_regularized, {"scale": 1.0, "gamma": 0.0}),
 }
 

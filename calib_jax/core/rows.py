@@ -20,7 +20,7 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.types import Array, Labels, Logits, SoftLabels, Weights
+from calib_jax.core.types import Array, Labels, Logits, SoftLabels, Vector, Weights
 
 # Products of weights and losses must not overflow either.
 LARGEST_TOTAL = 1e30
@@ -85,8 +85,6 @@ def thinned(
     step, sizes = 1, labels.shape[1:]
     while math.prod(-(-size // step) for size in sizes) > most:
         step += 1
-    if step == 1:
-        return logits, labels, weights
     grid = (slice(None), *(slice((min(step, size) - 1) // 2, None, step) for size in sizes))
     return logits[grid], labels[grid], None if weights is None else weights[grid]
 
@@ -103,9 +101,7 @@ def weigh(values: Float[Array, "..."], weights: Weights | None) -> Float[Array, 
     return jnp.where(usable, jnp.where(weights == 0, 0, weights * values), jnp.nan)
 
 
-def weighted_sum(
-    weights: Float[Array, " rows"], rows: Float[Array, "rows classes"]
-) -> Float[Array, " classes"]:
+def weighted_sum(weights: Vector, rows: Float[Array, "rows classes"]) -> Float[Array, " classes"]:
     """Sum weighted rows, also on accelerators in the full precision of float32.
 
     Many rows are summed in parts, as in `binning.class_sums`, because a long sum loses digits.

@@ -44,27 +44,19 @@ def one_line(text: str) -> str:
     return printable(" ".join(line for line in text.splitlines() if line))
 
 
-def in_markdown(text: str) -> str:
-    r"""Escape HTML and links in a sentence and join the lines; keep code between backticks.
-
-    >>> in_markdown("p < .05 of <script>alert(1)</script>\n# dog")
-    'p < .05 of &lt;script>alert(1)&lt;/script> # dog'
-    """
-    text = one_line(text)
-    for pattern, written in _MARKUP:
-        text = pattern.sub(written, text)
-    return text
-
-
 def in_markdown_cell(text: str) -> str:
     r"""Escape plain text for a cell of a Markdown table, so that it is displayed literally.
 
     >>> print(in_markdown_cell("a|b *c* `d` .004*"))
     a\|b \*c* \`d\` .004*
+    >>> in_markdown_cell("p < .05 of <script>alert(1)</script>\n# dog")
+    'p < .05 of &lt;script>alert(1)&lt;/script> # dog'
     """
     text = _BACKSLASH.sub(lambda match: 2 * match[0], text)
-    text = _EMPHASIS.sub(lambda match: "\\" + match[0], text)
-    return in_markdown(text).replace("|", r"\|")
+    text = one_line(_EMPHASIS.sub(lambda match: "\\" + match[0], text))
+    for pattern, written in _MARKUP:
+        text = pattern.sub(written, text)
+    return text.replace("|", r"\|")
 
 
 def in_markdown_code(text: str) -> str:

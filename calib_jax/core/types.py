@@ -4,16 +4,8 @@
 tokens. The tests check these shapes at run time.
 """
 
-from typing import (
-    TYPE_CHECKING,
-    Any,
-    NamedTuple,
-    ParamSpec,
-    Protocol,
-    TypeAlias,
-    TypeVar,
-    runtime_checkable,
-)
+import typing
+from typing import TYPE_CHECKING, Any, NamedTuple, ParamSpec, Protocol, TypeAlias, TypeVar
 
 import jax
 import numpy as np
@@ -63,7 +55,7 @@ _Options = ParamSpec("_Options")
 _Value = TypeVar("_Value", covariant=True)
 
 
-@runtime_checkable
+@typing.runtime_checkable
 class FunctionOfArrays(Protocol[_Options, _Value]):
     """A public function of logits and labels; arrays of other libraries are converted."""
 
