@@ -22,7 +22,7 @@ from jaxtyping import Float
 
 from calib_jax.core import numerics, rows
 from calib_jax.core.names import known_options, short
-from calib_jax.core.types import Array, FunctionOfArrays, Logits, SoftLabels, Weights
+from calib_jax.core.types import Array, Batch, FunctionOfArrays, Logits, SoftLabels, Weights
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Options = ParamSpec("_Options")
@@ -123,7 +123,7 @@ def batch_of(
     *,
     soft_labels: TakesSoft = False,
     least_classes: int = 1,
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+) -> Batch:
     """Convert logits, labels and weights to arrays, and validate their shapes and dtypes.
 
     Error messages start with `name`. Labels out of range stay out of range: see `as_labels`.
@@ -230,18 +230,14 @@ def takes_logits(
     return decorate
 
 
-def masked(
-    logits: Logits, labels: Array, weights: Weights | None, soft_labels: TakesSoft
-) -> tuple[Logits, Array, Weights | None]:
+def masked(logits: Logits, labels: Array, weights: Weights | None, soft: TakesSoft) -> Batch:
     """Set rows of weight 0 to zeros, and soft labels that are no distribution to NaN."""
     if labels.ndim == logits.ndim:
-        labels = _nan_unless_distributions(labels, weights, soft_labels)
+        labels = _only_distributions(labels, weights, soft)
     return (logits, labels, None) if weights is None else rows.present(logits, labels, weights)
 
 
-def _nan_unless_distributions(
-    labels: SoftLabels, weights: Weights | None, allowed: TakesSoft
-) -> Array:
+def _only_distributions(labels: SoftLabels, weights: Weights | None, allowed: TakesSoft) -> Array:
     """Replace each row that is no distribution by NaN; rows of weight 0 may hold anything."""
     rounding = 2 * float(jnp.finfo(labels.dtype).eps)
     entries = labels.astype(numerics.wide(labels.dtype))

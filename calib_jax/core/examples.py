@@ -16,6 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
+from calib_jax.core.arrays import concrete
 from calib_jax.core.types import PyTree
 
 
@@ -51,9 +52,7 @@ def check_weights(weights: Any, labels: Any) -> None:
         raise ValueError(
             f"weights must have the shape of the labels {shape}, or {shape[:1]}, got {given}."
         )
-    if isinstance(weights, jax.core.Tracer):
-        return
-    if not np.all((np.asarray(weights) >= 0) & (np.asarray(weights) < np.inf)):
+    if concrete(weights) and not np.all((np.asarray(weights) >= 0) & np.isfinite(weights)):
         raise ValueError("weights must be finite and not negative: give 0 to absent labels.")
 
 

@@ -20,16 +20,14 @@ import jax
 import jax.numpy as jnp
 from jaxtyping import Float
 
-from calib_jax.core.types import Array, Labels, Logits, SoftLabels, Vector, Weights
+from calib_jax.core.types import AnyLabels, Array, Batch, Labels, Logits, Vector, Weights
 
 # Products of weights and losses must not overflow either.
 LARGEST_TOTAL = 1e30
 
 
 @functools.partial(jax.jit, inline=True)  # one program instead of one per operation
-def present(
-    logits: Logits, labels: Labels | SoftLabels, weights: Weights | None
-) -> tuple[Logits, Labels | SoftLabels, Weights | None]:
+def present(logits: Logits, labels: AnyLabels, weights: Weights | None) -> Batch:
     """Replace labels and logits by 0 where the weight is 0, so that absent rows cause no NaN.
 
     Where a weight is invalid, the logits become NaN and the weight 1.
@@ -70,9 +68,7 @@ def counted(weights: Weights) -> Weights:
     return jnp.where(below_1, relative / mean, weights)
 
 
-def thinned(
-    logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**15
-) -> tuple[Array, Array, Array | None]:
+def thinned(logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**15) -> Batch:
     """Keep an even grid of the labels of every example that has more than `most`.
 
     An image of 1,024 x 2,048 pixels has two million labels, and statistics with one row per label

@@ -13,7 +13,7 @@ Rows grow with the data, so they are not part of the carry of a scan.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, Protocol, TypeVar, cast, runtime_checkable
 
 import jax
 import jax.numpy as jnp
@@ -44,8 +44,7 @@ class _Named:
         return parts[name]
 
     def __add__(self: _Stat, other: _Stat) -> _Stat:
-        merged: _Stat = _merge(self, other)
-        return merged
+        return cast(_Stat, _merge(self, other))
 
 
 @jax.tree_util.register_dataclass

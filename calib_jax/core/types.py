@@ -30,6 +30,7 @@ Labels: TypeAlias = Integer[Array, "*batch"]
 SoftLabels: TypeAlias = Real[Array, "*batch classes"]  # a distribution over the classes
 AnyLabels: TypeAlias = Labels | SoftLabels
 Weights: TypeAlias = Real[Array, "*batch"] | Bool[Array, "*batch"]
+Batch: TypeAlias = tuple[Logits, AnyLabels, Weights | None]
 PerExample: TypeAlias = Float[Array, "*batch"]
 PerClass: TypeAlias = Float[Array, "*batch classes"]
 Scalar: TypeAlias = Float[Array, ""]

@@ -26,7 +26,7 @@ from jaxtyping import Bool, Float, Real
 from calib_jax.core import numerics, rows
 from calib_jax.core.arrays import as_array, as_numbers, batch_of, gathered
 from calib_jax.core.names import short_repr
-from calib_jax.core.types import Array, ArrayLike, Labels, Logits, Weights
+from calib_jax.core.types import Array, ArrayLike, Batch, Labels, Logits, Weights
 
 LEAST_ROWS = 20
 
@@ -191,9 +191,7 @@ _counted_alike = jax.jit(_count_alike)
 # Rows of whole data sets.
 
 
-def flat_rows(
-    name: str, *batch: Any, merges: bool = False, least_classes: int = 1
-) -> tuple[jax.Array, jax.Array, jax.Array | None]:
+def flat_rows(name: str, *batch: Any, merges: bool = False, least_classes: int = 1) -> Batch:
     """Validate shapes and dtypes, and convert a batch to arrays with one batch axis.
 
     Weights that cannot count copies are scaled, see `rows.counted`, unless the statistics of the
