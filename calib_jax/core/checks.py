@@ -9,9 +9,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core.arrays import concrete as concrete
-from calib_jax.core.names import check_options, short
-from calib_jax.core.names import nearest as nearest
+from calib_jax.core.arrays import concrete
+from calib_jax.core.names import check_options, nearest, short
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
 _Member = TypeVar("_Member")

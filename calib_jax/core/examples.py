@@ -170,17 +170,10 @@ def weighted_labels(source: Source) -> tuple[np.ndarray, np.ndarray] | None:
     return None if labels is None else (labels, _present(labels, getattr(source, "weights", None)))
 
 
-@dataclasses.dataclass(frozen=True)
 class _AsStored:
-    source: Source
-
-    @property
-    def labels(self) -> np.ndarray | None:
-        return labels_of(self.source)
-
-    @property
-    def weights(self) -> np.ndarray | None:
-        return getattr(self.source, "weights", None)
+    def __init__(self, source: Source) -> None:
+        self.source, self.labels = source, labels_of(source)
+        self.weights = getattr(source, "weights", None)
 
     def __len__(self) -> int:
         return len(self.source)

@@ -6,13 +6,9 @@ names the file, whatever the library raised.
 
 import contextlib
 import json
-import lzma
 import os
 import stat
-import struct
-import tarfile
 import zipfile
-import zlib
 from collections.abc import Iterator
 from typing import Any, BinaryIO
 
@@ -25,12 +21,7 @@ PathLike = str | os.PathLike[str]
 ANEW = "get this file anew"
 # An archive of more bytes than this may expand so many times; zeros expand 1,000 times.
 _EXPANDED, _MOST_TIMES = 1 << 30, 200
-# OverflowError is an ArithmeticError, KeyError a LookupError; NotImplementedError (an unknown
-# compression) and RecursionError (nested brackets) are RuntimeErrors, as is an encrypted member.
-_DAMAGE = (
-    *(OSError, ValueError, EOFError, ArithmeticError, LookupError, MemoryError, RuntimeError),
-    *(zlib.error, lzma.LZMAError, zipfile.BadZipFile, tarfile.TarError, struct.error),
-)
+_BUGS = (TypeError, AttributeError, AssertionError, NameError, ImportError)  # no file causes them
 
 
 class Unreadable(ValueError):
@@ -43,14 +34,14 @@ def guard(
 ) -> Iterator[None]:
     """Convert the exceptions of a reader of a damaged or unsuitable file to `Unreadable`.
 
-    TypeError, AttributeError, AssertionError and others indicate bugs and pass unchanged, as do
+    TypeError, AttributeError, AssertionError and NameError indicate bugs and pass unchanged, as do
     `Unreadable` and ImportError. A missing file raises FileNotFoundError.
 
     Args:
       path: the path of the file, for the message.
       kind: the expected kind of file, with its article: "a file of weights".
       advice: what the user should do.
-      library: convert every Exception. Use it only around calls of a library (Pillow, TFDS) whose
+      library: convert these errors, too. Use it only around calls of a library (Pillow, TFDS) whose
         parsers raise almost anything, and around as little other code as possible.
 
     >>> with guard("a.json", "a configuration", "write it anew"):
@@ -58,16 +49,15 @@ def guard(
     Traceback (most recent call last):
     calib_jax.core.files.reading.Unreadable: a.json cannot be read as a configuration: Expecting ...
     """
-    taken = (Exception,) if library else _DAMAGE
     try:
         yield
-    except (Unreadable, ImportError):
-        raise
     except FileNotFoundError as error:
         if error.errno is None:  # raised by this library, with its own message
             raise
         raise FileNotFoundError(f"there is no file {path}.") from error
-    except taken as error:
+    except Exception as error:
+        if isinstance(error, (Unreadable, ImportError) if library else (Unreadable, *_BUGS)):
+            raise
         raise Unreadable(f"{path} cannot be read as {kind}: {_reason(error)}; {advice}.") from error
 
 
