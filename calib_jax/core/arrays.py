@@ -135,10 +135,10 @@ def batch_of(
             f"{name}: logits must be floating point, got {logits.dtype}: cast them, or check that"
             " logits and labels are not swapped."
         )
-    if logits.ndim == 0 or logits.shape[-1] == 0:
+    if logits.ndim == 0 or logits.shape[-1] < least_classes:
         raise ValueError(
-            f"{name}: logits must have shape [*batch, classes] with at least one class, got"
-            f" {logits.shape}."
+            f"{name}: logits {logits.shape} need at least {least_classes} on the axis of classes,"
+            " the last. One logit of a binary model: calib_jax.binary(logits[..., 0])."
         )
     batch = logits.shape[:-1]
     is_integer = jnp.issubdtype(labels.dtype, jnp.integer)
@@ -160,11 +160,6 @@ def batch_of(
             hint = ": one-hot labels must be floating point, labels.astype(float)"
         raise ValueError(
             f"{name}: logits {logits.shape} need labels of shape {batch}, got {labels.shape}{hint}."
-        )
-    if logits.shape[-1] < least_classes:
-        raise ValueError(
-            f"{name}: logits {logits.shape} have one class, whose probability is always 1. One"
-            " logit of a binary model needs two classes: calib_jax.binary(logits[..., 0])."
         )
     if weights is None:
         return logits, labels, None
@@ -300,10 +295,9 @@ def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
 
 def classes_of_state(num_classes: int, logits: jax.Array) -> None:
     """Validate that a state has as many classes as the logits."""
-    if num_classes != logits.shape[-1]:
+    if num_classes != (given := logits.shape[-1]):
         raise ValueError(
-            f"the state has {num_classes} classes and the logits {logits.shape[-1]}: make it with"
-            f" init({logits.shape[-1]})."
+            f"the state has {num_classes} classes and the logits {given}: use init({given})."
         )
 
 

@@ -15,6 +15,7 @@ Weights count copies of an example, see `counted`.
 
 import functools
 import math
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -68,7 +69,7 @@ def counted(weights: Weights) -> Weights:
     return jnp.where(below_1, relative / mean, weights)
 
 
-def thinned(logits: Logits, labels: Labels, weights: Weights | None, most: int = 2**15) -> Batch:
+def thinned(logits: Logits, labels: Labels, weights: Any, most: int = 2**15) -> tuple[Any, ...]:
     """Keep an even grid of the labels of every example that has more than `most`.
 
     An image of 1,024 x 2,048 pixels has two million labels, and statistics with one row per label

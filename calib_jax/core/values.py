@@ -177,9 +177,7 @@ def _count_alike(logits: Logits, counts: Bool[Array, "*batch"]) -> tuple[Array, 
         judged = counts & ~jnp.all((rows == 0) | (rows == 1), axis=-1)
         return jnp.sum(look_like_probabilities(rows) & judged), jnp.sum(judged)
 
-    few = np.unique(np.linspace(0, max(0, len(counts) - 1), _FEW).astype(int))
-    if len(counts) <= len(few):
-        return count(logits, counts)
+    few = np.linspace(0, max(0, len(counts) - 1), min(_FEW, len(counts))).astype(int)
     alike, judged = count(logits[few], counts[few])
     return lax.cond(2 * alike >= judged, lambda: count(logits, counts), lambda: (alike, judged))
 
