@@ -300,7 +300,6 @@ def labels_of(tree: PyTree, patterns: list[str]) -> PyTree:
 
 def constant(rate: float) -> Schedule:
     """Build a constant schedule."""
-    checks.at_least("rate", rate, 0)
     return lambda t: jnp.full(jnp.shape(t), rate, float)
 
 
@@ -314,7 +313,6 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
     References:
       Mukhoti et al. 2020, section 5: 0.1, dropped at epochs 150 and 250 of 350.
     """
-    checks.at_least("rate", rate, 0)
     checks.at_least("factor", factor, 0)
     if np.ndim(milestones) != 1:
         raise TypeError(f"milestones must be epochs, such as (150, 250), got {milestones!r}.")
@@ -332,14 +330,12 @@ def multi_step(rate: float, *, milestones: Sequence[float], factor: float = 0.1)
 
 def exponential(rate: float, *, factor: float) -> Schedule:
     r"""Multiply the rate by a factor per epoch: $\eta f^t$."""
-    checks.at_least("rate", rate, 0)
     checks.at_least("factor", factor, 0)
     return lambda t: rate * jnp.power(factor, jnp.asarray(t, float))
 
 
 def cosine(rate: float, *, num_epochs: float, final: float = 0.0) -> Schedule:
     r"""Decay the rate along half a cosine: $\eta_E + (\eta - \eta_E) (1 + \cos \pi t / E) / 2$."""
-    checks.at_least("rate", rate, 0)
     checks.at_least("final", final, 0)
     checks.above("num_epochs", num_epochs, 0)
     return lambda t: final + (rate - final) * (1 + jnp.cos(jnp.pi * _share(t, num_epochs))) / 2
@@ -352,7 +348,6 @@ def poly(rate: float, *, num_epochs: float, power: float = 0.9) -> Schedule:
       Chen et al. 2018, DeepLab. (The released recall loss also uses it, but changes the rate only
       at multiples of the last step.)
     """
-    checks.at_least("rate", rate, 0)
     checks.above("num_epochs", num_epochs, 0)
     checks.at_least("power", power, 0)
     return lambda t: rate * jnp.power(1 - _share(t, num_epochs), power)
@@ -369,7 +364,6 @@ def linear(rate: float, *, num_epochs: float, final: float = 0.0, start: float =
       final: $\eta_E$.
       start: T, where the decay starts.
     """
-    checks.at_least("rate", rate, 0)
     checks.at_least("final", final, 0)
     checks.at_least("start", start, 0)
     checks.above("num_epochs", num_epochs, start)
@@ -389,7 +383,6 @@ def inverse_sqrt(rate: float, *, start: float) -> Schedule:
     References:
       Vaswani et al. 2017, Attention Is All You Need, equation 3.
     """
-    checks.at_least("rate", rate, 0)
     checks.above("start", start, 0)
     return lambda t: rate * jnp.sqrt(start / jnp.maximum(jnp.asarray(t, float), start))
 
@@ -401,6 +394,7 @@ SCHEDULES: dict[str, Callable[..., Schedule]] = {build.__name__: build for build
 def schedule(name: str, rate: float, **options: Any) -> Schedule:
     """Build a schedule by name; `SCHEDULES` maps each name to its function."""
     checks.one_of("schedule", name, SCHEDULES)
+    checks.at_least("rate", rate, 0)
     check_options(name, SCHEDULES[name], options)
     return SCHEDULES[name](rate, **options)
 
