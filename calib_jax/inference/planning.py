@@ -201,11 +201,17 @@ def _for_temperature(model: Evaluation, error: float, level: float) -> int | Non
         return None
     step = -(-len(labels) // _PILOT_OF_TEMPERATURE)
     rows, labels = population.rows_of(logits[::step], labels[::step])
-    try:
-        log_t = math.log(population.temperature(rows, labels))
-    except ValueError:  # the NLL has no minimum
+
+    def high_enough(log_t: float) -> bool:
+        return float(population.slopes(rows, labels, log_t).mean()) <= 0
+
+    # A search of a grid with steps of 1e-4 in place of the fit, since SciPy's solvers take a quarter
+    # of a second to import.
+    grid = np.linspace(math.log(1e-3), math.log(1e3), 2**17)
+    at = bisect.bisect_left(grid, True, key=high_enough)
+    if at in (0, len(grid)):  # the NLL has no minimum
         return None
-    deviation = float(np.std(influence_on_temperature(rows, labels, log_t)))
+    deviation = float(np.std(influence_on_temperature(rows, labels, grid[at])))
     quantile = NormalDist().inv_cdf((1 + level) / 2)
     return math.ceil((quantile * deviation / math.log1p(error)) ** 2)
 
