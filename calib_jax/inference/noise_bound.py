@@ -519,6 +519,7 @@ def _near(value: PyTree, end: PyTree) -> bool:
     """Check whether an end of an interval is the value, up to rounding."""
 
     def near(value: Any, end: Any) -> bool:
+        value, end = np.asarray(value), np.asarray(end)
         return bool(np.all(np.abs(end - value) <= 1e-6 * np.abs(value)))
 
     return all(jax.tree.leaves(jax.tree.map(near, value, end)))
