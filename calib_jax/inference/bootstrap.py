@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
@@ -165,11 +165,7 @@ def _resampled(
         for several in counts.reshape(-1, PER_DRAW, size):
             several[:, :number] = next(drawn)
         parts.append(_samples(members, terms, entries, weights, counts, cluster))
-    return jax.tree.map(lambda *all_: jax.device_put(_joined(all_)[:num_resamples]), *parts)
-
-
-def _joined(parts: Sequence[Array]) -> np.ndarray:
-    return np.concatenate([np.asarray(part) for part in parts])
+    return jax.tree.map(lambda *of: jax.device_put(np.concatenate(of)[:num_resamples]), *parts)
 
 
 def _classes_of_clusters(labels: Indices, first: Indices, cluster: Indices) -> Indices:

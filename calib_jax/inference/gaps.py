@@ -196,7 +196,7 @@ def _in_clusters(
     num_resamples: int,
 ) -> BinGaps:
     """Compute the gaps of examples in clusters."""
-    gaps, covariance = _of_independent(confidence, hit, members)
+    gaps, _ = _of_independent(confidence, hit, members)
     units, counts = sums_of_units(members, confidence - hit, cluster)
     step = p_values.CLUSTERS_AT_A_TIME
     starts = range(0, len(units), step)
@@ -204,7 +204,7 @@ def _in_clusters(
     gaps = in_clusters(gaps, lambda: blocks, p_values.host_generator(key, NOISE), num_resamples)
     # A calibrated model has only some hits or some misses in a rare bin. Most data sets then have
     # no such outcome, and a gap that sign flips almost never reach: draw the outcomes.
-    rare = np.flatnonzero(np.diag(covariance) * len(hit) ** 2 < _RARE)
+    rare = np.flatnonzero(gaps.of_null * len(hit) ** 2 < _RARE)
     rows = np.flatnonzero(np.any(members[:, rare] > 0, axis=1))
     if len(rows):
         design, of_rows = members[np.ix_(rows, rare)], confidence[rows]

@@ -28,7 +28,7 @@ Indices: TypeAlias = Integer[np.ndarray, " _"]
 Clusters: TypeAlias = Integer[np.ndarray, " _"]  # 0, 1, 2, ..., each of them with an example
 
 CLUSTERS_AT_A_TIME = 4096
-NOISE, OUTCOMES, RESAMPLES = 2, 3, 4  # streams of a key
+NOISE, OUTCOMES, RESAMPLES = 2, 3, 5  # streams of a key
 
 # A normal p-value of fewer examples or clusters rejects too often: 4 of one sign give p = .046.
 LEAST_UNITS = 10

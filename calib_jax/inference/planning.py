@@ -205,8 +205,7 @@ def _for_temperature(model: Evaluation, error: float, level: float) -> int | Non
     def high_enough(log_t: float) -> bool:
         return float(population.slopes(rows, labels, log_t).mean()) <= 0
 
-    # A search of a grid with steps of 1e-4 in place of the fit, since SciPy's solvers take a quarter
-    # of a second to import.
+    # Steps of 1e-4 are enough, and a search of them needs no import of SciPy's solvers.
     grid = np.linspace(math.log(1e-3), math.log(1e3), 2**17)
     at = bisect.bisect_left(grid, True, key=high_enough)
     if at in (0, len(grid)):  # the NLL has no minimum
