@@ -309,8 +309,8 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
         if right[-1] < 0 or len(row) < 2 or any(map(math.isnan, row.values())):
             raise Unreadable(
                 f"row {len(rows):,} of {how.path} has {kind} '{shown(str(cell))}' and the label"
-                f" '{shown(label)}': give two numbers or more, as a list or as a mapping from"
-                f" options, and one of its options: {listed(list(row), 5) or 'none'}."
+                f" '{shown(label)}': give two numbers or more, by option or in a list, and one of"
+                f" its options: {listed(list(row), 5) or 'none'}."
             )
     first, fewest, most = list(rows[0]), min(map(len, rows)), max(map(len, rows))
     if all(row.keys() == rows[0].keys() for row in rows):  # these are classes, in any order
@@ -376,9 +376,9 @@ def _numbered_places(chosen: Mapping[str, str], how: Request, kind: str) -> list
     if len(chosen) == 1:  # a single column is that of the second class
         starts = [how.first_label + 1, how.first_label + (kind == "probabilities")]
     if sorted(numbers.values()) not in [[*range(k, k + len(chosen))] for k in starts]:
+        known = f"{how.path} has the columns {listed(list(chosen), 5)}"
         raise Unreadable(
-            f"{how.path} has the columns {listed(list(chosen), 5)}: number all classes from 0, or"
-            " from --first_label, without gaps."
+            f"{known}: number all classes from 0, or from --first_label, without gaps."
         )
     return sorted(chosen, key=numbers.__getitem__)
 
@@ -453,8 +453,7 @@ def _in_fractions(made: Predictions, how: Request) -> Predictions:
             raise Unreadable(
                 f"{how.path}: {what}, and {np.sum(wrong):,} of {values.size:,} are {where}:"
                 " fractions and percent may be mixed.\nWrite the sign % behind all percent; for"
-                " grades or log-probabilities name the column score and add --calibrate=isotonic"
-                " --cross_fit=5."
+                " grades or log-probabilities name the column score and give --calibrate."
             )
     if not percent:
         return made

@@ -96,26 +96,21 @@ def score_files(
         on_clusters.append(f"{note} Repeat it for every model, in their order.")
     models = [each._replace(clusters=ids) for each in models]
     groups = models[0].groups if per_group else None
-    options |= {"num_bins": bins, "method": interval, "num_resamples": resamples}
+    options |= {"num_bins": bins, "method": interval, "num_resamples": resamples, "floor": floor}
+    options |= {"criterion": criterion, "metrics": metrics or None, "costs": read.costs(costs)}
     report = score(
         models[0],
         compare=dict(zip(names[1:], models[1:], strict=True)) or None,
         name=names[0],
         fit_on=evidence or None,
         groups=groups if groups is None or isinstance(groups, dict) else groups.reshape(-1),
-        metrics=metrics or None,
-        costs=read.costs(costs),
         per=per if per is None or isinstance(groups, dict) else "group",
         all_pairs=not models[0].of_classes,
-        floor=floor,
-        criterion=criterion,
         **options,
     )
-    return dataclasses.replace(
-        report,
-        settings=report.settings | {"predictions": ", ".join(file for file, _ in files)},
-        notes=[*dict.fromkeys(notes), *of_rows, *on_clusters, *report.notes],
-    )
+    settings = report.settings | {"predictions": ", ".join(file for file, _ in files)}
+    notes = [*dict.fromkeys(notes), *of_rows, *on_clusters, *report.notes]
+    return dataclasses.replace(report, settings=settings, notes=notes)
 
 
 def _named(files: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
@@ -186,8 +181,7 @@ def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dic
         file = ", ".join(fit.file for fit in averaged)
         fits = [mean._replace(model="", file=file), *fits[number:]]
     if len(fits) not in (0, 1, len(names)):
-        raise ValueError(
-            f"--fit_on is given {counted(len(fits), 'time')}, for {counted(len(names), 'model')}."
-            "\nGive it once, for the first model, or once for each model in their order."
-        )
+        sizes = f"{counted(len(fits), 'time')}, for {counted(len(names), 'model')}"
+        advice = "Give it once, for the first model, or once for each model in their order."
+        raise ValueError(f"--fit_on is given {sizes}.\n{advice}")
     return dict(zip(names, fits, strict=False))
