@@ -164,14 +164,11 @@ def first_argmax(logits: Logits) -> Integer[Array, "*batch"]:
     A row with a NaN gives the number of classes, which equals no label, so the row counts as a
     wrong prediction.
     """
-    if _is_wide(logits):
-        rows = lax.stop_gradient(at_least_float32(logits))
-        largest = jnp.max(rows, axis=-1)
-        # A sum keeps a NaN, which a maximum may drop.
-        missing = jnp.where(jnp.isnan(jnp.sum(rows, axis=-1)), jnp.nan, largest)
-        index = _wide_argmax(rows, missing, unshared(largest)[..., None] - rows)
-    else:
-        index = jnp.argmax(logits, axis=-1).astype(jnp.int32)
+    rows = lax.stop_gradient(at_least_float32(logits))
+    largest = jnp.max(rows, axis=-1)
+    # A sum keeps a NaN, which a maximum may drop.
+    missing = jnp.where(jnp.isnan(jnp.sum(rows, axis=-1)), jnp.nan, largest)
+    index = argmax_by_gap(rows, missing, lambda: unshared(largest)[..., None] - rows)
     # `argmax` finds a NaN; `max` may drop it on a CPU.
     return jnp.where(jnp.isnan(true_class(logits, index)), logits.shape[-1], index)
 
@@ -187,35 +184,22 @@ def unshared(values: Number) -> Array:
     return lax.optimization_barrier(values) if jax.default_backend() == "cpu" else values
 
 
-def argmax_by_spread(rows: Logits, largest: PerExample, spread: PerClass) -> Integer[Array, "..."]:
-    """Compute `first_argmax` of rows without a NaN, from their exponentials below the largest.
-
-    On a CPU it reads the exponentials, which the caller needs anyway, instead of the rows.
-    """
-    if not _is_wide(rows):
-        return jnp.argmax(rows, axis=-1).astype(jnp.int32)
-    rows, largest, spread = lax.stop_gradient((rows, largest, spread))
-    return _wide_argmax(rows, largest, unshared(jnp.ones((), rows.dtype)) - spread)
-
-
-def _is_wide(rows: Logits) -> bool:
-    return rows.shape[-1] >= 32 and rows.size > 0 and jax.default_backend() == "cpu"
-
-
-def _wide_argmax(rows: Logits, largest: PerExample, below: PerClass) -> Integer[Array, "*batch"]:
-    """Compute the argmax of wide rows by a minimum, which a CPU does in vectors, unlike an argmax.
+def argmax_by_gap(rows: Logits, largest: PerExample, below: Any) -> Integer[Array, "*batch"]:
+    """Compute the argmax of rows by a minimum, which a CPU does in vectors, unlike an argmax.
 
     The class of the smallest k + big * below_k is the first of the largest entries, unless
     another entry is below by less than k / big. Its entry shows a wrong class.
 
     Args:
-      rows: the entries.
+      rows: the entries, constants.
       largest: the largest entry of each row.
-      below: 0 for the largest entries, and greater for others.
+      below: computes an array that is 0 for the largest entries, and greater for others.
     """
+    if rows.shape[-1] < 32 or rows.size == 0 or jax.default_backend() != "cpu":
+        return jnp.argmax(rows, axis=-1).astype(jnp.int32)
     big = unshared(jnp.asarray(0.1 * float(jnp.finfo(rows.dtype).max), rows.dtype))
     number = lax.broadcasted_iota(rows.dtype, rows.shape, rows.ndim - 1)
-    place = jnp.min(number + big * below, axis=-1)
+    place = jnp.min(number + big * lax.stop_gradient(below()), axis=-1)
     index = jnp.clip(place, 0, rows.shape[-1] - 1).astype(jnp.int32)
     return lax.cond(
         jnp.all(true_class(rows, index) == largest),

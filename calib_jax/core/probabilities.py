@@ -259,7 +259,8 @@ def _top_forward(logits: Logits, labels: Labels) -> tuple[_Arrays, _Arrays]:
     top = jnp.max(rows, axis=-1)
     constant = lax.stop_gradient(top)
     spread = jnp.exp(rows - constant[..., None])
-    predicted = numerics.argmax_by_spread(rows, constant, spread)
+    below = lambda: numerics.unshared(jnp.ones((), rows.dtype)) - spread  # noqa: E731
+    predicted = numerics.argmax_by_gap(lax.stop_gradient(rows), constant, below)
     largest, true = (numerics.true_class(rows, of) - constant for of in (predicted, labels))
     others = numerics.with_true_class(spread, predicted, 0.0)
     rest_of_top, one = jnp.sum(others, axis=-1), jnp.exp(largest)

@@ -112,12 +112,11 @@ class Evaluation:
         """
         logits, labels = rows_of(name, logits, labels)
         ids = None if clusters is None else values.ids_of("clusters", clusters, np.shape(labels))
-        batch = map(arrays.gathered, (logits, labels, weights))
-        logits, labels, weights = values.flat_rows(name, *batch)
-        if not arrays.concrete(logits, labels, weights):
+        rows = values.flat_rows(name, *map(arrays.gathered, (logits, labels, weights)))
+        if not arrays.concrete(*rows):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
-        values.judge(name, logits, labels, weights)
-        self._store(logits, labels, weights, ids, name)
+        values.judge(name, *rows)
+        self._store(*rows, ids, name)
 
     def _store(self, *values: Any) -> None:
         for field, value in zip(dataclasses.fields(self), (*values, {}), strict=True):
