@@ -18,29 +18,27 @@ the metric of the data itself, never the mean of the samples.
 from __future__ import annotations
 
 import functools
-import math
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import UInt8
+from jaxtyping import Integer
 
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_numbers, gathered
 from calib_jax.core.numerics import wide
-from calib_jax.core.types import Array, PyTree
+from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
 from calib_jax.inference.p_values import Indices
-from calib_jax.inference.resampling import PER_DRAW, Entries, large_entries, prepared, resamples
+from calib_jax.inference.resampling import PER_KEY, Entries, large_entries, multiplicities, prepared
 from calib_jax.metrics import contract
 from calib_jax.metrics.bins import ece, overconfidence, underconfidence
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, one_or_several
 from calib_jax.metrics.terms import Kept, Terms
 
 INTERVALS = ("percentile", "basic")
-_MOST_OF_GROUP = 16
 _OF_GAPS = {metric.finish for metric in (ece, overconfidence, underconfidence)}
 
 
@@ -151,21 +149,17 @@ def _resampled(
         cluster = np.pad(cluster, (0, num_rows - number))
         size = padded_size(len(first)) if number < num_rows else len(first)
         number = len(first)
+    if classes is not None:  # padding is a class of its own
+        classes = np.pad(classes, (0, size - number), constant_values=logits.shape[-1])
     terms = _terms(members, logits, labels)
     entries = {name: large_entries(part) for name, part in terms.items()}
     in_progress = 6 * num_rows + 3 * sum(len(large.row) for large in entries.values())
-    # A chunk has eight groups of resamples, and a call of the program a few chunks.
-    most = min(_MOST_OF_GROUP, -(-num_resamples // PER_DRAW))
-    group = int(np.clip(max_bytes // (16 * in_progress), 1, most))
-    shape = PER_DRAW, group, size
-    num_chunks = min(-(-num_resamples // (PER_DRAW * group)), 1 + max_bytes // math.prod(shape))
-    drawn, parts = resamples(key, number, classes), []
-    for _ in range(0, num_resamples, num_chunks * PER_DRAW * group):
-        counts = np.zeros((num_chunks, *shape), np.uint8)
-        for several in counts.reshape(-1, PER_DRAW, size):
-            several[:, :number] = next(drawn)
-        parts.append(_samples(members, terms, entries, weights, counts, cluster))
-    return jax.tree.map(lambda *of: jax.device_put(np.concatenate(of)[:num_resamples]), *parts)
+    most_keys = min(32, -(-num_resamples // PER_KEY))
+    keys_at_a_time = int(np.clip(max_bytes // (16 * in_progress), 1, most_keys))
+    num_chunks = -(-num_resamples // (PER_KEY * keys_at_a_time))
+    static = (members, size, num_chunks, keys_at_a_time)
+    samples = _samples(*static, terms, entries, weights, key, number, classes, cluster)
+    return jax.tree.map(lambda leaf: leaf[:num_resamples], samples)
 
 
 def _classes_of_clusters(labels: Indices, first: Indices, cluster: Indices) -> Indices:
@@ -185,13 +179,18 @@ def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
     return contract.terms_in_blocks(functools.partial(contract.terms_of, members), logits, labels)
 
 
-@functools.partial(jax.jit, static_argnums=0)
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
 def _samples(
     members: Members,
+    size: int,
+    num_chunks: int,
+    keys_at_a_time: int,
     terms: dict[str, Terms],
     entries: dict[str, Entries],
     weights: Array,
-    counts: UInt8[Array, "chunks groups resamples rows"],
+    key: Array,
+    number: Any,
+    classes: Labels | None,
     cluster: Any,
 ) -> dict[str, PyTree]:
     """Compute the metrics of all resamples, a chunk at a time."""
@@ -215,15 +214,19 @@ def _samples(
     pairs = any(columns.isdisjoint(("score", "scores")) for columns in kept)
     of_few = functools.partial(jax.lax.map, of_resample) if pairs else jax.vmap(of_resample)
 
-    def of_chunk(counts: UInt8[Array, "groups resamples rows"]) -> dict[str, PyTree]:
-        counts = (counts if cluster is None else counts[..., cluster]).astype(matrix.dtype)
+    def of_chunk(_: None, numbers: Integer[Array, " keys"]) -> tuple[None, dict[str, PyTree]]:
+        counts = multiplicities(key, numbers, size, number, classes).astype(matrix.dtype)
+        counts = counts if cluster is None else counts[:, cluster]
         product = jnp.matmul(counts, matrix, precision=jax.lax.Precision.HIGHEST)
         # A product of many resamples takes half the time; all other operations are fastest on few,
         # which stay in the cache of a CPU.
-        return jax.lax.map(of_few, (counts, product))
+        shape = (PER_KEY, keys_at_a_time, -1)
+        values = jax.lax.map(of_few, (counts.reshape(shape), product.reshape(shape)))
+        return None, jax.tree.map(lambda leaf: leaf.reshape(len(counts), *leaf.shape[2:]), values)
 
-    values = jax.lax.map(of_chunk, counts)
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[3:]), values)
+    numbers = jnp.arange(num_chunks * keys_at_a_time).reshape(num_chunks, keys_at_a_time)
+    values = jax.lax.scan(of_chunk, None, numbers)[1]
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), values)
 
 
 # --------------------------------------------------------------------------------------------

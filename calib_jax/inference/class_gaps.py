@@ -9,6 +9,7 @@ import functools
 from collections.abc import Iterator
 from typing import Any
 
+import jax
 import numpy as np
 
 from calib_jax.core.binning import uniform_edges
@@ -16,7 +17,7 @@ from calib_jax.core.types import Array
 from calib_jax.inference import gaps as of_bins
 from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, in_order
-from calib_jax.inference.p_values import NOISE, OUTCOMES, Clusters, Column, Indices, Matrix
+from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
 from calib_jax.metrics.contract import AnyMetric, Predictions
 
 _DENSE = 2**24  # entries of a table up to which a dense product is faster than a sparse one
@@ -57,19 +58,19 @@ def gaps_of_classes(
         blocks = functools.partial(_in_blocks, p[order], classes, cluster[order], num_bins)
         for start in range(0, num_resamples, draws_at_a_time):
             size = min(draws_at_a_time, num_resamples - start)
-            yield of_bins.in_clusters(
-                gaps, blocks, p_values.host_generator(key, NOISE, start), size
-            )
+            yield of_bins.in_clusters(gaps, blocks, jax.random.fold_in(key, start), size)
         return
-    generator = p_values.host_generator(key, NOISE)
+    key_of_labels, key_of_noise = jax.random.split(key)
     # The excluded class receives the part of 1 that the other probabilities lack.
     rest, edges = -1 if excluded is None else excluded, uniform_edges(num_bins)[1:-1]
     how = (edges, num_resamples, draws_at_a_time, rest)
-    for draws in class_draws(key, p, order, classes, *how):
+    chunks = class_draws(key_of_labels, p, order, classes, *how)
+    for number, draws in enumerate(chunks):
         for counts in draws:  # in place: these are the largest arrays
             np.subtract(total, counts, out=counts)
             np.divide(counts, num_rows, out=counts)
-        noise = of_bins.with_variance(draws.fresh, gaps.of_null, gaps.variance, generator)
+        key_of_chunk = jax.random.fold_in(key_of_noise, number)
+        noise = of_bins.with_variance(draws.fresh, gaps.of_null, gaps.variance, key_of_chunk)
         yield gaps._replace(null=draws.fresh, ranked=draws.ranked, noise=noise)
 
 
@@ -153,9 +154,10 @@ def class_draws(
     """
     from scipy.sparse import csr_array
 
-    generator = p_values.host_generator(key, OUTCOMES)
+    generator = of_bins.host_generator(key)
     plan = of_bins.planned(generator, len(p), num_resamples)
-    num_bins = len(edges) + 1
+    num_bins, every_class = len(edges) + 1, np.arange(p.shape[1])
+    few_classes = p.shape[1] < plan.num_versions
 
     def cells_of(classes: np.ndarray, p: np.ndarray) -> np.ndarray:
         bins = np.searchsorted(edges, p.astype(np.float32), side="left")  # as `bin_index`
@@ -174,11 +176,11 @@ def class_draws(
         drawn = np.searchsorted(np.minimum(below, index + 1).reshape(-1), shots, side="right")
         drawn = np.clip(drawn - index * (p.shape[1] - 1), 0, p.shape[1] - 1)
         classes = np.concatenate([labels[rows, None], drawn], axis=1)
-        if p.shape[1] < plan.num_versions:  # few classes: find the cell of each of them once
-            of_draws = np.take_along_axis(cells_of(np.arange(p.shape[1]), of_rows), classes, axis=1)
+        if few_classes:
+            cells_of_rows = np.take_along_axis(cells_of(every_class, of_rows), classes, axis=1)
         else:
-            of_draws = cells_of(classes, np.take_along_axis(of_rows, classes, axis=1))
-        cells.append(of_draws.T.reshape(-1))
+            cells_of_rows = cells_of(classes, np.take_along_axis(of_rows, classes, axis=1))
+        cells.append(cells_of_rows.T.reshape(-1))
         sizes += [len(rows)] * (1 + plan.num_versions)
     ends = np.append(0, np.cumsum(sizes))
     ones = np.ones(ends[-1], np.float32)

@@ -42,8 +42,8 @@ from calib_jax.core.values import is_stated
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, difference, interpolation_error
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of_two
 from calib_jax.inference.gaps import bins_of, memberships, sums_of_units, with_variance
-from calib_jax.inference.p_values import NOISE, Column, Matrix, clipped, host_generator
-from calib_jax.inference.resampling import first_resamples
+from calib_jax.inference.p_values import Column, Matrix, clipped
+from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.inference.squared_error import binned_for_pairs, difference_of_errors
 from calib_jax.metrics.bins import adaptive_ece, ece
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, Predictions, one_or_several
@@ -54,7 +54,6 @@ BY_SQUARED_ERROR = (
     *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )
 _BY_NOISE = ("ece", "adaptive_ece")
-_CHUNKS = 16  # of the resamples, so that their product needs little memory
 
 
 class MetricDifference(NamedTuple):
@@ -306,17 +305,17 @@ def _excesses(
       key: the key of the resamples.
       num_resamples: number of resamples.
     """
+    key_of_units, key_of_noise = jax.random.split(key)
 
     @functools.cache
-    def resamples(num_units: int) -> np.ndarray:
-        return first_resamples(key, num_units, num_resamples)
+    def resamples(num_units: int) -> list[Matrix]:
+        return resamples_on_host(key_of_units, num_units, num_resamples)
 
     def of_run(place: int, run: Evaluation) -> dict[str, Excess]:
+        key_of_run = jax.random.fold_in(key_of_noise, place)
+
         def compute(missing: Members) -> dict[str, Excess]:
-            return {
-                name: _excess(metric, run, resamples, host_generator(key, NOISE, place))
-                for name, metric in missing
-            }
+            return {name: _excess(metric, run, resamples, key_of_run) for name, metric in missing}
 
         return run.of_metrics(("excesses", place, num_resamples), metrics, compute, key)
 
@@ -324,10 +323,7 @@ def _excesses(
 
 
 def _excess(
-    metric: AnyMetric,
-    evaluation: Evaluation,
-    resamples: Callable[[int], np.ndarray],
-    generator: np.random.Generator,
+    metric: AnyMetric, evaluation: Evaluation, resamples: Callable[[int], list[Matrix]], key: Array
 ) -> Excess:
     members = memberships(metric, evaluation)
     confidence, hit = evaluation.top_label(bins_of(metric)[-1])
@@ -342,10 +338,9 @@ def _excess(
     if len(size) >= 2:
         residuals = sums - size[:, None] * gap
         columns = np.concatenate([size[:, None], residuals], axis=1)
-        chunks = np.array_split(resamples(len(size)), _CHUNKS)
-        totals = np.concatenate([counts.astype(np.float64) @ columns for counts in chunks])
+        totals = np.concatenate([chunk @ columns for chunk in resamples(len(size))])
         of_draws = np.sum(np.square(residuals), axis=0) / np.sum(size) ** 2
-        noise = with_variance(totals[:, 1:] / totals[:, :1], of_draws, variance, generator)
+        noise = with_variance(totals[:, 1:] / totals[:, :1], of_draws, variance, key)
     return Excess(float(np.sum(np.abs(gap))), np.sign(gap), certain, noise)
 
 

@@ -51,7 +51,8 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.types import Array
 from calib_jax.inference.evaluation import evaluated
-from calib_jax.inference.p_values import LEAST_UNITS, flipped, host_generator, normal_test, sums_of
+from calib_jax.inference.gaps import host_generator
+from calib_jax.inference.p_values import LEAST_UNITS, flipped, normal_test, sums_of
 from calib_jax.metrics.contract import Predictions
 from calib_jax.metrics.selective import check_abstain_cost, decided, matrix_of
 

@@ -27,7 +27,7 @@ from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.core.values import InvalidValues, refuse
 from calib_jax.inference.bootstrap import INTERVALS
 from calib_jax.inference.noise_bound import Estimate, of_samples, without_interval
-from calib_jax.inference.resampling import first_resamples
+from calib_jax.inference.resampling import resamples_on_host
 from calib_jax.metrics import contract
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics
 
@@ -128,7 +128,7 @@ class ImageStream:
         checks.one_of("method", method, ("valid", *INTERVALS))
         stats = self.stats
         num_images = len(jax.tree.leaves(stats)[0])
-        counts = first_resamples(key, num_images, num_resamples).astype(np.float64)
+        counts = np.concatenate(resamples_on_host(key, num_images, num_resamples))
         sums = jax.tree.map(lambda leaf: np.tensordot(counts, leaf, axes=1), stats)
         samples, values = _values_of_each(self._members, sums), self.compute()
         return {

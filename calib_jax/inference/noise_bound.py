@@ -239,13 +239,14 @@ def _noise_near(name: str, path: Column, value: float, margin: float) -> Callabl
 
 
 def _signs(
-    generator: np.random.Generator, cluster: Clusters | None, num_rows: int, num_resamples: int
+    key: Array, cluster: Clusters | None, num_rows: int, num_resamples: int
 ) -> Iterator[Matrix]:
     """Draw a sign for each example, the same within a cluster, some draws at a time."""
     num_signs = num_rows if cluster is None else int(np.max(cluster)) + 1
     step = max(1, min(num_resamples, _PATH_ENTRIES // num_rows))
-    for start in range(0, num_resamples, step):
-        drawn = p_values.signs(generator, min(step, num_resamples - start), num_signs)
+    for number, start in enumerate(range(0, num_resamples, step)):
+        count = min(step, num_resamples - start)
+        drawn = p_values.signs(jax.random.fold_in(key, number), count, num_signs)
         yield drawn if cluster is None else drawn[:, cluster]
 
 
@@ -335,14 +336,15 @@ def _bound_of_path(
     spread = np.sum(confidence * (1 - confidence))
     moment = float(np.maximum(np.sum(np.square(residual)), spread)) / n**2
     near = _noise_near(metric.name, path, value, _RANGE * np.sqrt(moment))
+    key_of_hits, key_of_signs = jax.random.split(key)
     null, excess = [], []
-    for flips in _signs(p_values.host_generator(key, p_values.NOISE), cluster, n, num_resamples):
+    for flips in _signs(key_of_signs, cluster, n, num_resamples):
         noise = _paths(flips * residual, ends)
         excess.append(near(noise))
         if cluster is not None:
             null.append(size(noise))
     if cluster is None:
-        for hits in hits_in_chunks(key, confidence, num_resamples):
+        for hits in hits_in_chunks(key_of_hits, confidence, num_resamples):
             null.append(size(_paths(confidence - hits, ends)))
     of_null, of_noise = np.concatenate(null), np.concatenate(excess)
     high = _wilson(value, moment, 1.0, n, _quantile(level))
@@ -519,7 +521,6 @@ def _near(value: PyTree, end: PyTree) -> bool:
     """Check whether an end of an interval is the value, up to rounding."""
 
     def near(value: Any, end: Any) -> bool:
-        value, end = np.asarray(value), np.asarray(end)
         return bool(np.all(np.abs(end - value) <= 1e-6 * np.abs(value)))
 
     return all(jax.tree.leaves(jax.tree.map(near, value, end)))

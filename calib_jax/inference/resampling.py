@@ -1,90 +1,155 @@
 r"""How often each example occurs in each resample of a bootstrap, and the statistics of resamples.
 
-Drawing n indices is slow. Drawing n independent Poisson(1) counts, by inverse CDF from 16 random
-bits each, is fast; their total varies, but the metrics divide by it. For resamples of exactly n
-examples, the counts are Poisson with a mean slightly below 1, and the few missing examples are
-drawn one by one. Independent Poisson counts of equal mean are multinomial given their total, and
-they remain so when uniform draws are added.
+Drawing n indices and gathering is slow. Drawing n independent Poisson(1) counts, by inverse CDF
+from 16 random bits each, is fast; their total varies, but the metrics divide by it. For resamples
+of exactly n examples, the counts are Poisson with a mean slightly below 1, and the few missing
+examples are drawn one by one. Independent Poisson counts of equal mean are multinomial given their
+total, and they remain so when uniform draws are added.
 
-The host draws them, which needs no compiled program.
+The 64 random bits of a key and a row are the counts of the row in four resamples. So the draws do
+not depend on how many resamples are drawn at a time.
 """
 
 from __future__ import annotations
 
-import itertools
+import functools
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Float, Integer, UInt8
+from jax.extend.random import threefry_2x32
+from jaxtyping import Float, Int, Integer, UInt32
 
 from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class
 from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Rows, Sums
-from calib_jax.core.types import Array, Vector
-from calib_jax.inference.p_values import RESAMPLES, Indices, host_generator
+from calib_jax.core.types import Array, Labels, Vector
 from calib_jax.metrics import terms as contract
 from calib_jax.metrics.terms import ClassGaps, Columns, Kept, Terms
 
-PER_DRAW = 8  # resamples
+PER_KEY = 4  # resamples
 _FEW_COLUMNS = 256  # so few columns are faster than sums over single entries
 _FEW_ENTRIES = 2**16  # summing these for 1,000 resamples is faster than compiling
-_FACTORIALS = np.array([math.factorial(count) for count in range(8)])
+_FACTORIALS = np.array([math.factorial(count) for count in range(8)], np.float32)
+_ENTRIES = 2**22  # multiplicities drawn at a time on the host
 
 
-def resamples(
-    key: Array, size: int, classes: Indices | None = None
-) -> Iterator[UInt8[np.ndarray, "eight rows"]]:
-    """Draw how often each row occurs in each resample of as many rows, eight resamples at a time.
+def multiplicities(
+    key: Array,
+    numbers: Integer[Array, " keys"],
+    size: int,
+    number: Any,
+    classes: Labels | None = None,
+) -> Float[Array, "resamples rows"]:
+    """Draw four resamples for each of the numbers, which are folded into the key.
 
     Args:
       key: PRNG key.
+      numbers: the numbers of the resamples, divided by four.
       size: number of rows.
-      classes: if given, every class keeps its number of examples.
+      number: the first rows, which are drawn; the others are padding. It is an argument of the
+        compiled program, so that sets of several sizes share a program, and the draws of the first
+        rows are the same as without padding.
+      classes: if given, every class keeps its number of examples; padding is a separate class.
     """
-    generator = host_generator(key, RESAMPLES)
-    if classes is not None:
-        yield from _within_classes(generator, classes)
-    # Six standard deviations below 1: the total exceeds the size once in 1e9 resamples.
-    mean = max(0.0, 1 - 6 / math.sqrt(size))
-    chances = np.exp(-mean) * mean ** np.arange(8) / _FACTORIALS
-    thresholds = np.round(np.cumsum(chances) * 2**16)
-    count_of_bits = np.searchsorted(thresholds, np.arange(2**16), side="right").astype(np.uint8)
-    first = size * np.arange(PER_DRAW)
-    while True:
-        bits = generator.bit_generator.random_raw(size * PER_DRAW // 4).view(np.uint16)
-        counts = count_of_bits.take(bits).reshape(PER_DRAW, size)
-        missing = np.maximum(0, size - np.sum(counts, axis=1, dtype=np.uint32).astype(int))
-        added = generator.integers(0, size, np.sum(missing)) + np.repeat(first, missing)
-        np.add.at(counts.reshape(-1), added, np.uint8(1))
-        yield counts
+    keys = jax.vmap(functools.partial(jax.random.fold_in, key))(numbers)
+    if classes is None:
+        draw = functools.partial(_of_key, size=size, number=number)
+    else:
+        draw = functools.partial(_within_classes, classes=classes)
+    return jax.vmap(draw)(keys).reshape(-1, size).astype(jnp.float32)
 
 
-def first_resamples(
+def resamples_on_host(
     key: Array, size: int, num_resamples: int
-) -> UInt8[np.ndarray, "resamples rows"]:
-    """Draw the first of the `resamples`."""
-    drawn = itertools.islice(resamples(key, size), -(-num_resamples // PER_DRAW))
-    return np.concatenate([*drawn])[:num_resamples]
+) -> list[Float[np.ndarray, "resamples rows"]]:
+    """Draw the multiplicities of all resamples in chunks, in float64."""
+    num_keys = -(-num_resamples // PER_KEY)
+    step = max(1, min(num_keys, _ENTRIES // (PER_KEY * size)))
+    starts = np.arange(0, num_keys, step)
+    drawn = [_drawn(key, start + np.arange(step), size, size) for start in starts]
+    left = num_resamples - PER_KEY * starts
+    return [np.asarray(part, np.float64)[:most] for part, most in zip(drawn, left, strict=True)]
 
 
-def _within_classes(
-    generator: np.random.Generator, classes: Indices
-) -> Iterator[UInt8[np.ndarray, "eight rows"]]:
+_drawn = jax.jit(multiplicities, static_argnums=2)
+
+
+def _of_key(key: Array, size: int, number: Any) -> Int[Array, "four rows"]:
+    """Draw Poisson counts, exact to 1.5e-5, and add uniform draws up to the number of rows."""
+    words = _words(key, 0, size)
+    halves = jnp.concatenate([words >> 16, words & 0xFFFF]).astype(jnp.int32)
+    counts = jnp.zeros(halves.shape, jnp.int32)
+    for threshold in _thresholds(number):
+        counts += (halves >= threshold).astype(jnp.int32)
+    counts = jnp.where(jnp.arange(size, dtype=jnp.int32) < number, counts, 0)
+    expected = size * _mean(size)
+    most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
+
+    def filled(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
+        missing = number - jnp.sum(counts, dtype=counts.dtype)
+        added = (jnp.arange(most_missing, dtype=counts.dtype) < missing).astype(jnp.int32)
+        return counts.at[_below(number, bits)].add(added)
+
+    bits = jnp.concatenate([_words(key, stream, most_missing) for stream in (1, 2)])
+    return jax.vmap(filled)(counts, bits)
+
+
+def _words(key: Array, stream: int, size: int) -> UInt32[Array, "two rows"]:
+    """Draw two words of 32 random bits for each row; they do not depend on `size`.
+
+    `jax.random.bits` computes both words of a row and returns one of them.
+    """
+    words_of_key = jax.random.bits(jax.random.fold_in(key, stream), (2,), jnp.uint32)
+    rows = jnp.arange(size, dtype=jnp.uint32)
+    return threefry_2x32(words_of_key, jnp.concatenate([rows, rows])).reshape(2, size)
+
+
+def _mean(number: Any) -> Any:
+    """Return the mean of a row's Poisson count.
+
+    It is six standard deviations below 1, so that the total exceeds the number of rows once in 1e9
+    resamples.
+    """
+    return np.maximum(0.0, 1 - 6 / number**0.5)
+
+
+def _thresholds(number: Any) -> Int[Array, " 8"]:
+    """Return the inverse CDF of a Poisson count at 16 bits: count k from the first k values on."""
+    mean = jnp.maximum(0.0, 1 - 6 / jnp.sqrt(jnp.float32(number)))
+    chances = jnp.exp(-mean) * mean ** jnp.arange(8) / _FACTORIALS
+    return jnp.round(jnp.cumsum(chances) * 2**16).astype(jnp.int32)
+
+
+def _below(bound: Any, bits: UInt32[Array, " draws"]) -> Int[Array, " draws"]:
+    """Compute floor(bits * bound / 2**32), a uniform integer, without a slow division.
+
+    It multiplies 16-bit halves, because 64-bit integers may be disabled.
+    """
+    high, low = bits >> 16, bits & 0xFFFF
+    bound = jnp.asarray(bound, jnp.uint32)
+    above, below = bound >> 16, bound & 0xFFFF
+    middle = ((high * below) & 0xFFFF) + ((low * above) & 0xFFFF) + ((low * below) >> 16)
+    product = high * above + ((high * below) >> 16) + ((low * above) >> 16) + (middle >> 16)
+    return product.astype(jnp.int32)
+
+
+def _within_classes(key: Array, classes: Labels) -> Float[Array, "four rows"]:
     """Replace each example by a random example of its class."""
-    by_class = np.argsort(classes, kind="stable")
-    _, first, of_class, sizes = np.unique(
-        classes[by_class], return_index=True, return_inverse=True, return_counts=True
-    )
-    first, sizes = first[of_class], sizes[of_class]
-    while True:
-        drawn = by_class[first + generator.integers(0, sizes, (PER_DRAW, len(sizes)))]
-        counts = [np.bincount(rows, minlength=len(classes)) for rows in drawn]
-        yield np.stack(counts).astype(np.uint8)
+    by_class = jnp.argsort(classes)
+    ordered = classes[by_class]
+    first = jnp.searchsorted(ordered, ordered, side="left")
+    size = jnp.searchsorted(ordered, ordered, side="right") - first
+
+    def draw(key: Array) -> Float[Array, " rows"]:
+        index = by_class[first + jax.random.randint(key, size.shape, 0, size)]
+        return jnp.zeros(index.shape, jnp.float32).at[index].add(1)
+
+    return jax.vmap(draw)(jax.random.split(key, PER_KEY))
 
 
 # --------------------------------------------------------------------------------------------

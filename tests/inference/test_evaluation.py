@@ -193,7 +193,7 @@ def test_intervals_are_those_of_drawn_images(stream):
     actual = stream.estimates(**kind, method="percentile")
     valid = stream.estimates(**kind)
     logits, labels, weights = scenes()
-    counts = resampling.first_resamples(key, 6, draws)
+    (counts,) = resampling.resamples_on_host(key, 6, draws)
     index = [np.repeat(np.arange(6), row.astype(int)) for row in counts]
     samples = [metrics.values_of(SEVERAL_METRICS, logits[i], labels[i], weights[i]) for i in index]
     for name, estimate in actual.items():
