@@ -156,8 +156,7 @@ def class_draws(
 
     generator = of_bins.host_generator(key)
     plan = of_bins.planned(generator, len(p), num_resamples)
-    num_bins, every_class = len(edges) + 1, np.arange(p.shape[1])
-    few_classes = p.shape[1] < plan.num_versions
+    num_bins = len(edges) + 1
 
     def cells_of(classes: np.ndarray, p: np.ndarray) -> np.ndarray:
         bins = np.searchsorted(edges, p.astype(np.float32), side="left")  # as `bin_index`
@@ -176,11 +175,11 @@ def class_draws(
         drawn = np.searchsorted(np.minimum(below, index + 1).reshape(-1), shots, side="right")
         drawn = np.clip(drawn - index * (p.shape[1] - 1), 0, p.shape[1] - 1)
         classes = np.concatenate([labels[rows, None], drawn], axis=1)
-        if few_classes:
-            cells_of_rows = np.take_along_axis(cells_of(every_class, of_rows), classes, axis=1)
+        if p.shape[1] < plan.num_versions:  # few classes: find the cell of each of them once
+            of_draws = np.take_along_axis(cells_of(np.arange(p.shape[1]), of_rows), classes, axis=1)
         else:
-            cells_of_rows = cells_of(classes, np.take_along_axis(of_rows, classes, axis=1))
-        cells.append(cells_of_rows.T.reshape(-1))
+            of_draws = cells_of(classes, np.take_along_axis(of_rows, classes, axis=1))
+        cells.append(of_draws.T.reshape(-1))
         sizes += [len(rows)] * (1 + plan.num_versions)
     ends = np.append(0, np.cumsum(sizes))
     ones = np.ones(ends[-1], np.float32)

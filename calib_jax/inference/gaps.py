@@ -147,27 +147,41 @@ def gaps_of(
 ) -> Iterator[BinGaps]:
     """Compute the gaps of the bins of metrics of one top label, from the same draws of hits."""
     confidence, hit = evaluation.top_label(bins_of(metrics[0])[-1])
-    order = in_order(confidence, hit)
+    order, num_rows = in_order(confidence, hit), len(hit)
     confidence, hit = confidence[order], hit[order]
     designs = [memberships(metric, evaluation)[order] for metric in metrics]
     key_of_hits, key_of_noise = jax.random.split(key)
-    if evaluation.cluster is not None:
-        cluster = evaluation.cluster[order]
-        for members in designs:
-            yield _in_clusters(confidence, hit, members, cluster, key, num_resamples)
+    if evaluation.cluster is None:
+        draws = hit_draws(key_of_hits, confidence, hit, np.hstack(designs), num_resamples)
+        cuts = np.cumsum([members.shape[1] for members in designs])[:-1]
+        of_each = (np.split(hits, cuts, axis=1) for hits in draws)
+        for members, *several in zip(designs, *of_each, strict=True):
+            gaps, covariance = _without_draws(confidence, hit, members)
+            null, ranked = ((confidence @ members - hits) / num_rows for hits in several)
+            noise = _normal(key_of_noise, covariance, gaps.variance, num_resamples)
+            yield gaps._replace(null=null, ranked=ranked, noise=noise)
         return
-    of_all_bins = np.concatenate(designs, axis=1)
-    draws = hit_draws(key_of_hits, confidence, hit, of_all_bins, num_resamples)
-    cuts = np.cumsum([members.shape[1] for members in designs])[:-1]
-    of_each = (np.split(hits, cuts, axis=1) for hits in draws)
-    for members, *several in zip(designs, *of_each, strict=True):
-        gaps, covariance = _of_independent(confidence, hit, members)
-        null, ranked = ((confidence @ members - hits) / len(hit) for hits in several)
-        noise = _normal(key_of_noise, covariance, gaps.variance, num_resamples)
-        yield gaps._replace(null=null, ranked=ranked, noise=noise)
+    cluster, step = evaluation.cluster[order], p_values.CLUSTERS_AT_A_TIME
+    for members in designs:
+        gaps, covariance = _without_draws(confidence, hit, members)
+        units, counts = sums_of_units(members, confidence - hit, cluster)
+        starts = range(0, len(units), step)
+        blocks = [(units[at : at + step], counts[at : at + step]) for at in starts]
+        gaps = in_clusters(gaps, blocks.copy, key, num_resamples)
+        # A calibrated model has only some hits or some misses in a rare bin. Most data sets then
+        # have no such outcome, and a gap that sign flips almost never reach: draw the outcomes.
+        rare = np.flatnonzero(np.diag(covariance) * num_rows**2 < _RARE)
+        rows = np.flatnonzero(np.any(members[:, rare] > 0, axis=1))
+        if len(rows):
+            design, of_rows = members[np.ix_(rows, rare)], confidence[rows]
+            key_of_outcomes = jax.random.fold_in(key_of_noise, 0)
+            chunks = hits_in_chunks(key_of_outcomes, of_rows, num_resamples, cluster[rows])
+            hits = np.concatenate([chunk @ design for chunk in chunks])
+            gaps.null[:, rare] = (of_rows @ design - hits) / num_rows
+        yield gaps
 
 
-def _of_independent(confidence: Column, hit: Column, members: Matrix) -> tuple[BinGaps, Matrix]:
+def _without_draws(confidence: Column, hit: Column, members: Matrix) -> tuple[BinGaps, Matrix]:
     """Compute the gaps of independent examples, without draws, and their covariance."""
     num_rows, squared = len(hit), np.square(members)
     spread, residual = confidence * (1 - confidence), confidence - hit
@@ -185,34 +199,6 @@ def _of_independent(confidence: Column, hit: Column, members: Matrix) -> tuple[B
 
     sums = gap, count, of_null, empirical, square_sum
     return of_sums(sums, moment_of, num_rows), covariance / num_rows**2
-
-
-def _in_clusters(
-    confidence: Column,
-    hit: Column,
-    members: Matrix,
-    cluster: Clusters,
-    key: Array,
-    num_resamples: int,
-) -> BinGaps:
-    """Compute the gaps of examples in clusters."""
-    gaps, covariance = _of_independent(confidence, hit, members)
-    units, counts = sums_of_units(members, confidence - hit, cluster)
-    step = p_values.CLUSTERS_AT_A_TIME
-    starts = range(0, len(units), step)
-    blocks = [(units[at : at + step], counts[at : at + step]) for at in starts]
-    gaps = in_clusters(gaps, lambda: blocks, key, num_resamples)
-    # A calibrated model has only some hits or some misses in a rare bin. Most data sets then have
-    # no such outcome, and a gap that sign flips almost never reach: draw the outcomes.
-    rare = np.flatnonzero(np.diag(covariance) * len(hit) ** 2 < _RARE)
-    rows = np.flatnonzero(np.any(members[:, rare] > 0, axis=1))
-    if len(rows):
-        design, of_rows = members[np.ix_(rows, rare)], confidence[rows]
-        key_of_outcomes = jax.random.fold_in(jax.random.split(key)[1], 0)
-        chunks = hits_in_chunks(key_of_outcomes, of_rows, num_resamples, cluster[rows])
-        hits = np.concatenate([chunk @ design for chunk in chunks])
-        gaps.null[:, rare] = (of_rows @ design - hits) / len(hit)
-    return gaps
 
 
 def of_sums(
