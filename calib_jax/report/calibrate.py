@@ -20,7 +20,6 @@ from calib_jax.report.predictions import Predictions, at_floor, counted, grid_of
 Evidence: TypeAlias = tuple[Any, Any, Any]
 Groups: TypeAlias = tuple[Any, Any]  # the groups of the examples, and of those of the fit
 EXACT = "nll"  # the criterion that needs no grid
-PAPERS_STEP = 0.1
 MOST_SHARED = 0.03  # of the scored examples, or of the fitted ones
 SETTLED = "converged"  # the state of a fit whose parameters are the optimum
 
@@ -62,9 +61,7 @@ def requested(
 def check_distinct(names: Sequence[str]) -> None:
     """Raise an error if two columns of the report would have one name."""
     if len(set(names)) < len(names):
-        raise ValueError(
-            f"name, compare_name and calibrate must differ, got {', '.join(map(repr, names))}."
-        )
+        raise ValueError(f"name, compare_name and calibrate must differ, got {[*names]}.")
 
 
 def columns_of(
@@ -81,8 +78,7 @@ def columns_of(
     fitted_models = list(fit_on or models) if columns else []
     if {*fitted_models} - {*models} or (of_scores and {*models} - {*fitted_models}):
         raise ValueError(
-            f"score: fit_on has {fitted_models}, and the predictions are called {[*models]}: use"
-            " these names; scores need all of them."
+            f"fit_on has {fitted_models}: name {'all' if of_scores else 'some'} of {[*models]}."
         )
     if of_scores:
         return {model: {model: EXACT} for model in models}
@@ -119,8 +115,7 @@ def evidence(scored: Predictions, given: Predictions, floor: float | None, value
         return examples, None, given.weights
     if examples.shape[-1] != values.shape[-1]:
         raise ValueError(
-            f"fit_on has {examples.shape[-1]} classes, and the predictions {values.shape[-1]}: give"
-            " predictions of the same model."
+            f"fit_on has {examples.shape[-1]} classes, and the predictions have {values.shape[-1]}."
         )
     one = Evaluation(examples, given.labels, given.weights, name="fit_on")
     return one.logits, one.labels, one.weights
@@ -135,20 +130,18 @@ def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") ->
     kind, both = "example" if scored.of_classes else "answer", (scored, given)
     asked = [{*map(str, each.questions)} for each in both if each.questions is not None]
     if len(asked) == 2 and not all(map(str.isdecimal, asked[0] | asked[1])):
-        kind, number, sizes = "question", len(asked[0] & asked[1]), [*map(len, asked)]
+        kind, number, n = "question", len(asked[0] & asked[1]), [*map(len, asked)]
     else:
         number = shared_rows(scored[:3], given[:3])
-        sizes = [
+        n = [
             np.size(each.labels if each.weights is None else np.flatnonzero(each.weights > 0))
             for each in both
         ]
     if not number:
         return ""
-    found = (
-        f"{number:,} of {sizes[0]:,} scored {kind}s {'is' if number == 1 else 'are'} also among the"
-        f" {sizes[1]:,} of {where}"
-    )
-    if number > MOST_SHARED * min(sizes):
+    are = "is" if number == 1 else "are"
+    found = f"{number:,} of {n[0]:,} scored {kind}s {are} also among the {n[1]:,} of {where}"
+    if number > MOST_SHARED * min(n):
         raise ValueError(
             f"score: {found}, and a calibrator is never fitted on the examples that are scored.\n"
             "Give other examples, or cross_fit=5."
@@ -172,11 +165,10 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
     other = (grid_of(p) or float(np.min(p[p > 0]))) / 2
     if floor >= other:
         return ""
-    labels, weights = np.ravel(given.labels), given.weights
-    weights = None if weights is None else jnp.ravel(weights)
+    others = given.values(min(other, 0.1))
     found, with_other = (
-        float(calibrators.temperature.fit(z, labels, weights).temperature)
-        for z in (logits, given.values(min(other, 0.1)).reshape(logits.shape))
+        float(calibrators.temperature.fit(z, given.labels, given.weights).temperature)
+        for z in (logits.reshape(others.shape), others)
     )
     if 1 / 1.25 < found / with_other < 1.25:
         return ""
@@ -240,8 +232,7 @@ def folds_of(num_rows: int, cross_fit: Any, clusters: Any = None, seed: int = 0)
     checks.whole("cross_fit", cross_fit, 2)
     most = int(unit.max()) + 1
     checks.between(f"cross_fit, at most the number of {what},", cross_fit, 2, most)
-    fold: np.ndarray = np.random.default_rng(seed).permutation(most)[unit] % cross_fit
-    return fold
+    return np.asarray(np.random.default_rng(seed).permutation(most)[unit] % cross_fit)
 
 
 def fitted(
@@ -356,7 +347,7 @@ def _parsed(criterion: str) -> tuple[str, float]:
     """Split a criterion METRIC or METRIC:STEP into the metric and the step of the grid."""
     metric, colon, text = criterion.partition(":")
     try:
-        step = float(text) if colon else PAPERS_STEP
+        step = float(text) if colon else 0.1  # the step of the papers
     except ValueError:
         raise ValueError(
             f"criterion {criterion!r} must be a metric and a step, such as adaptive_ece:0.01."

@@ -28,7 +28,6 @@ the questions that they share.
 """
 
 import argparse
-import dataclasses
 import functools
 import math
 import os
@@ -59,10 +58,14 @@ MISTAKES = (
 
 
 class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, without the usage."""
+    """A parser whose errors are one sentence, and whose help lists what options take by name."""
 
     def format_help(self) -> str:
-        return f"{super().format_help()}\n{_epilog()}\n"
+        metrics = {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS}
+        lists = {"metrics": metrics, "calibrators": calibrators.catalogue()}
+        wrap = functools.partial(textwrap.fill, subsequent_indent="  ", break_on_hyphens=False)
+        lines = [wrap(f"{kind}: {', '.join(sorted(of))}", 80) for kind, of in lists.items()]
+        return "\n\n".join([super().format_help().rstrip(), *lines]) + "\n"
 
     def error(self, message: str) -> NoReturn:
         self.exit(2, f"error: {message}\n")
@@ -84,8 +87,7 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
     ("fit_on", list, [], "Other predictions to fit it on, of the first model or of each in order."),
     ("cross_fit", int, None, "Number of folds, instead of --fit_on."),
     ("per", str, None, "Column of groups, each with a temperature drawn towards the common one."),
-    ("criterion", _separated, ["nll"], "What a temperature minimizes: nll; METRIC on the papers'"
-     " grid 0.1, 0.2, ..., 10; or METRIC:STEP on another one. Several are shown side by side."),
+    ("criterion", _separated, ["nll"], "What T minimizes: nll, or METRIC:STEP on a grid to 10."),
     ("compare", list, [], "File of other predictions of the same examples."),
     ("metrics", _separated, None, f"Names of metrics; by default {', '.join(DEFAULT_METRICS)}."),
     ("bins", int, 15, "Number of bins of every metric that has bins."),
@@ -96,8 +98,7 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
     ("predict_losses", bool, False, "Add the calibration expected after other losses."),
     ("per_class", bool, False, "Add a table per class."),
     ("per_group", bool, True, "Add a table per group if the file has groups."),
-    ("clusters", str, None, "Column of clusters, resampled as a whole; by default the one called"
-     " clusters, or the first axis of labels of several. Empty resamples labels."),
+    ("clusters", str, None, "Column of clusters, by default the one called clusters; empty: none."),
     ("level", float, 0.9, "Nominal coverage of the intervals, a fraction."),
     ("interval", str, "valid", "valid: bounds of the noise of binned errors; percentile or basic."),
     ("resamples", int, 1000, "Number of bootstrap resamples, at least 20."),
@@ -108,16 +109,6 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
     ("first_label", int, 0, "The label of the first class; 1 if labels count from 1."),
     ("name", list, [], "Name of the predictions; further ones name those of --compare."),
 )  # fmt: skip
-
-
-def _epilog() -> str:
-    """List what the options of the command accept by name."""
-    lists = {
-        "metrics": {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS},
-        "calibrators": calibrators.catalogue(),
-    }
-    wrap = functools.partial(textwrap.fill, subsequent_indent="  ", break_on_hyphens=False)
-    return "\n\n".join(wrap(f"{kind}: {', '.join(sorted(of))}", 80) for kind, of in lists.items())
 
 
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
@@ -136,7 +127,7 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
         text = (explanation + shown).replace("%", "%%")
         how = actions.get(kind, {"type": kind})
         parser.add_argument(*names, dest=name, default=default, help=text, **how)
-    version = f"{program} {versions()['calib_jax']}"
+    version = f"%(prog)s {versions()['calib_jax']}"
     parser.add_argument("--version", action="version", version=version)
     parser.add_argument("files", nargs="*", metavar="PREDICTIONS", help="As --predictions.")
     parsed, unknown = parser.parse_known_intermixed_args(arguments)
@@ -150,30 +141,26 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     return options
 
 
-def _run(
-    *, out: str | None, markdown: bool, notes: bool, cache: str | None, command: str, **options: Any
-) -> None:
+def _run(options: dict[str, Any], command: str) -> None:
     """Score files, print the tables, and write them to a folder.
 
     Args:
-      out, markdown, notes, cache: see the help of the command.
+      options: the options of the command.
       command: the command line, for the report.
-      **options: options of `score_files`.
     """
+    out, markdown, notes, cache = map(options.pop, ("out", "markdown", "notes", "cache"))
     started = time.perf_counter()
     folder = keep_programs(cache)
     report = score_files(**options)
-    report = dataclasses.replace(report, settings=report.settings | {"command": command})
+    report.settings["command"] = command
     lines = math.inf if notes else render.LINES
     text = results.as_text(report, lines, explained=notes)
     print(results.as_model_card(report) if markdown else text)
     if out:
-        names = report.save(out)
-        written = texts.printable(f"\nwritten to {out}: {', '.join(names)}")
+        written = texts.printable(f"\nwritten to {out}: {', '.join(report.save(out))}")
         print(written, file=sys.stderr if markdown else None)
     kept = f"kept in {texts.one_line(str(folder))} (--cache= keeps none)" if folder else "not kept"
-    seconds = time.perf_counter() - started
-    print(f"{seconds:.1f} s; compiled programs are {kept}.", file=sys.stderr)
+    print(f"{time.perf_counter() - started:.1f} s; compiled programs are {kept}.", file=sys.stderr)
 
 
 def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> int:
@@ -184,7 +171,7 @@ def main(arguments: Sequence[str] | None = None, *, program: str = PROGRAM) -> i
     """
     arguments = sys.argv[1:] if arguments is None else arguments
     try:
-        _run(**_parsed(arguments, program), command=f"{program} {shlex.join(arguments)}")
+        _run(_parsed(arguments, program), f"{program} {shlex.join(arguments)}")
         print(end="", flush=True)  # sys.stdout is None if a shell closed it
     except KeyboardInterrupt:
         print("interrupted.", file=sys.stderr)

@@ -6,20 +6,18 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from calib_jax import plots
 from calib_jax.core.texts import one_line
+from calib_jax.plots.style import Figure
 from calib_jax.report.results import Event, Report
-
-if TYPE_CHECKING:
-    import matplotlib.figure
 
 Triple = tuple[float, float, float]
 _LONGEST = 150  # bytes of a name; a file system takes 255, with prefix, number and ending
 
 
-def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
+def pictures(report: Report) -> dict[str, Figure]:
     """Draw reliability diagrams of each model, and the intervals of all metrics.
 
     A model with a calibrator is shown before and after it; of two classes, the event is shown, and
@@ -32,8 +30,7 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
     names, figures = file_names(report.calibrated), {}
     for number, model in enumerate(report.models):
         for name in after.get(model, []):
-            both = (model, event), (name, event)
-            figures[f"reliability_{names[name]}"] = _diagram(report, *both)
+            figures[f"reliability_{names[name]}"] = _diagram(report, (model, event), (name, event))
         # Names of models may be any text, so they are not used as file names.
         kind = "" if number == 0 else "_other" if len(report.models) == 2 else f"_other_{number}"
         if model not in after or (event and number == 0):
@@ -49,7 +46,7 @@ def pictures(report: Report) -> dict[str, matplotlib.figure.Figure]:
     return figures
 
 
-def _diagram(report: Report, *panels: tuple[str, Event | None]) -> matplotlib.figure.Figure:
+def _diagram(report: Report, *panels: tuple[str, Event | None]) -> Figure:
     """Draw one or two panels, each the predictions of an event or, with None, of the top label."""
     tables, eces, titles = [], [], []
     for name, event in panels:

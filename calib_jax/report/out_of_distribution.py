@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -17,18 +17,15 @@ from calib_jax.core import checks, texts
 from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
+from calib_jax.plots.style import Figure
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import GIVEN
 from calib_jax.report.figures import file_names, literal
 from calib_jax.report.predictions import FLOOR, Predictions, as_logits, counted
 
-if TYPE_CHECKING:
-    import matplotlib.figure
-
 SCORES = ("entropy", "max_confidence", "energy")
 METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
-_SAME = 1e-3  # sums of log-probabilities whose logarithms differ by less are equal
 
 
 @dataclasses.dataclass(frozen=True)
@@ -63,7 +60,7 @@ class OutOfDistribution:
       rows: the metrics.
       curves: the ROC curves, by set, predictions and score.
       calibrator: name and parameters of the calibrator, and data of the fit; empty without one.
-      notes: why a score was left out.
+      notes: why a score was left out, and which scored examples the calibrator has seen.
     """
 
     settings: dict[str, Any]
@@ -96,7 +93,7 @@ class OutOfDistribution:
         }
         return render.save(folder, "ood", page, others)
 
-    def pictures(self) -> dict[str, matplotlib.figure.Figure]:
+    def pictures(self) -> dict[str, Figure]:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
         figures, settings = {}, self.settings
         for outside, name in file_names(settings["outside"]).items():
@@ -117,7 +114,7 @@ class OutOfDistribution:
             )
         return figures
 
-    def _page(self, figures: Mapping[str, matplotlib.figure.Figure] | None = None) -> render.Page:
+    def _page(self, figures: Mapping[str, Figure] | None = None) -> render.Page:
         settings = self.settings
         sizes = ", ".join(f"{count:,} of {name}" for name, count in settings["outside"].items())
         head = (
@@ -133,15 +130,14 @@ class OutOfDistribution:
         for row in self.rows:  # those of one set, score and predictions are in the order of METRICS
             key = (row.outside, row.score, row.predictions)
             rows.setdefault(key, [*key]).append(caveats.with_interval(row))
-        corner = "out of distribution"
-        table = [[corner, "score", "predictions", *METRICS], *rows.values()]
+        table = [["out of distribution", "score", "predictions", *METRICS], *rows.values()]
         alone = (row.metric for row in self.rows if caveats.is_alone(row))
         marked = texts.reasons((row.value, row.low, row.high) for row in self.rows)
         return render.Page(
             title="Out-of-distribution detection",
             head=head,
             facts={"in distribution (n)": settings["inside"], "seed": settings["seed"]},
-            sections=[render.Table(corner.capitalize(), table)],
+            sections=[render.Table("Out of distribution", table)],
             notes=[*self.notes, *caveats.note(caveats.CONSTANT, alone), *marked],
             figures=figures or {},
             metrics=METRICS,
@@ -207,19 +203,15 @@ def out_of_distribution(
     ways: dict[str, Callable[[Logits], Logits]] = {GIVEN: jnp.asarray}
     described, notes = dict[str, Any](), list[str]()
     if calibrate:
-        kind = "probabilities" if probabilities else "logits"
-        of_fit = Predictions(*fit_on)._replace(kind=kind)
+        of_fit = Predictions(*fit_on)._replace(kind="probabilities" if probabilities else "logits")
         held_out = calibration.evidence(of_fit, of_fit, floor, given["inside"])
         of_fit = of_fit._replace(logits=held_out[0], labels=np.zeros(len(held_out[0])))
         for name, logits in given.items():
             scored = Predictions(logits, np.zeros(len(logits)))
             notes.append(calibration.on_shared(scored, of_fit, f"fit_on ({name})"))
         ways[calibrate], described = calibration.fitted(calibrate, criterion, held_out)
-    without_energy = [
-        way
-        for way, apply in ways.items()
-        if "energy" in wanted and any(_removes_offsets(apply, z) for z in given.values())
-    ]
+    tested, each = ways if "energy" in wanted else {}, given.values()
+    without_energy = [way for way in tested if any(_removes_offsets(ways[way], z) for z in each)]
     if GIVEN in without_energy:
         why = "the rows are log-probabilities (logsumexp 0), and it needs the offset of each row"
         if scores is not None:
@@ -267,8 +259,6 @@ def _removes_offsets(apply: Callable[[Logits], Logits], logits: Logits) -> bool:
     # The logsumexp of log-probabilities is 0 up to the rounding of their precision.
     rounding = float(jnp.finfo(logits.dtype).eps) * max(1.0, math.log(logits.shape[-1]))
     logits = at_least_float32(logits)
-    with_offsets, without = (
-        jax.nn.logsumexp(at_least_float32(apply(rows)), axis=-1)
-        for rows in (logits, jax.nn.log_softmax(logits))
-    )
-    return np.allclose(with_offsets, without, rtol=1e-5, atol=max(_SAME, rounding))
+    both = logits, jax.nn.log_softmax(logits)
+    with_offsets, without = (jax.nn.logsumexp(apply(rows), axis=-1) for rows in both)
+    return np.allclose(with_offsets, without, rtol=1e-5, atol=max(1e-3, rounding))

@@ -14,15 +14,14 @@ import math
 import pathlib
 import string
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import calib_jax.metrics as metrics_package
+from calib_jax import plots
 from calib_jax.core import texts
 from calib_jax.core.files import writing
 from calib_jax.core.texts import one_line
-
-if TYPE_CHECKING:
-    import matplotlib.figure
+from calib_jax.plots.style import Figure
 
 _escaped, _text = texts.in_markdown_cell, html.escape
 TERMINAL = 100  # characters of a line
@@ -86,7 +85,7 @@ class Page:
     notes: Sequence[str] = ()
     folded: Sequence[str] = ()
     answers: Sequence[str] = ()
-    figures: Mapping[str, matplotlib.figure.Figure] = dataclasses.field(default_factory=dict)
+    figures: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metrics: Sequence[str] = ()
@@ -105,13 +104,10 @@ def save(folder: Any, name: str, page: Page, others: Mapping[str, str]) -> list[
     Returns:
       the names of all files.
     """
-    from calib_jax import plots
-
-    folder = pathlib.Path(folder)
     markdown = f"# {_escaped(page.title)}\n\n{as_markdown(page)}\n"
     written = {**others, f"{name}.md": markdown, f"{name}.html": as_html(page)}
     try:
-        with writing.staged(folder) as new:
+        with writing.staged(pathlib.Path(folder)) as new:
             for file, text in written.items():
                 (new / file).write_text(text, encoding="utf-8", errors="backslashreplace")
             for file, figure in page.figures.items():
@@ -150,10 +146,8 @@ def as_text(page: Page, lines: float = math.inf, *, explained: bool = True) -> s
                 room -= size
     hidden = len(notes) - len(shown)
     last = [f"{hidden} more note{'s' * (hidden > 1)}"] * (hidden > 0) + [*left_out.values()]
-    blocks.append(
-        "\n".join(map(one_line, [*shown, *[f"{', '.join(last)}: --notes."] * bool(last)]))
-    )
-    return "\n\n".join(filter(None, blocks))
+    shown = [*shown, *[f"{', '.join(last)}: --notes."] * bool(last)]
+    return "\n\n".join(filter(None, [*blocks, "\n".join(map(one_line, shown))]))
 
 
 def _blocks(table: Table) -> list[str]:
@@ -234,8 +228,6 @@ def in_markdown(table: Rows) -> str:
 
 def as_html(page: Page) -> str:
     """Format a page as one HTML file; equal pages give equal text."""
-    from calib_jax import plots
-
     titled = [(t.title, _table(t.rows) + _paragraph(t.note)) for t in page.sections]
     titled.append(("Figures", _figures(page.figures)))
     folded = _notes(page.folded)
@@ -257,7 +249,7 @@ def as_html(page: Page) -> str:
     ]
     for k, (title, content) in enumerate(titled):
         parts.append(f'<section id="section-{k}">\n<h2>{_text(title)}</h2>\n{content}\n</section>')
-    dark = " ".join(f"--c{c[1:].lower()}: {other};" for c, other in plots.DARK_COLORS.items())
+    dark = " ".join(f"--c{color[1:].lower()}: {to};" for color, to in plots.DARK_COLORS.items())
     file = importlib.resources.files("calib_jax.report") / "html_template.html"
     template = string.Template(file.read_text(encoding="utf-8"))
     body = "\n".join(filter(None, parts))
@@ -294,9 +286,8 @@ def _table(rows: Rows) -> str:
     """Write a table whose headings sort it."""
     if len(rows) < 2:
         return ""
-    heads = (
-        f'<th scope="col"><button type="button">{_text(cell)}</button></th>' for cell in rows[0]
-    )
+    head = '<th scope="col"><button type="button">{}</button></th>'.format
+    heads = "".join(map(head, map(_text, rows[0])))
     lines = "\n".join(
         f'<tr><th scope="row">{_breaking(first)}</th>'
         f"{''.join(f'<td>{_text(cell)}</td>' for cell in others)}</tr>"
@@ -304,7 +295,7 @@ def _table(rows: Rows) -> str:
     )
     return (
         '<div class="scroll" tabindex="0"><table class="numbers">\n'
-        f"<thead><tr>{''.join(heads)}</tr></thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>"
+        f"<thead><tr>{heads}</tr></thead>\n<tbody>\n{lines}\n</tbody>\n</table></div>"
     )
 
 
@@ -313,9 +304,7 @@ def _notes(lines: Sequence[str]) -> str:
     return f'<ul class="notes">\n{items}\n</ul>' if lines else ""
 
 
-def _figures(figures: Mapping[str, matplotlib.figure.Figure]) -> str:
-    from calib_jax import plots
-
+def _figures(figures: Mapping[str, Figure]) -> str:
     parts = []
     for number, (name, figure) in enumerate(figures.items()):
         title = name.rpartition("/")[2].replace("_", " ")
