@@ -17,6 +17,13 @@ def test_power_is_the_power(exponent, x64):
     np.testing.assert_allclose(actual, base.astype(np.longdouble) ** exponent, rtol=1e-13)
 
 
+def test_a_power_of_two_divides_exactly_to_about_1():
+    values = np.geomspace(1e-30, 1e30, 61, dtype=np.float32)
+    power = np.asarray(numerics.power_of_two(jnp.asarray(values)), np.float64)
+    np.testing.assert_array_equal(np.log2(power), np.floor(np.log2(values.astype(np.float64))))
+    np.testing.assert_array_equal(numerics.power_of_two(jnp.float32([0, 1, 3])), [1, 1, 2])
+
+
 @pytest.mark.parametrize("scale", [1.0, 1e5, 1e13])
 @pytest.mark.parametrize("temperature", [0.3, np.array([0.3, 2, 7])])
 def test_tempered_logits_are_differences_from_the_largest_of_their_row(scale, temperature):
