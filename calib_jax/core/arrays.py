@@ -137,8 +137,8 @@ def batch_of(
         )
     if logits.ndim == 0 or logits.shape[-1] < least_classes:
         raise ValueError(
-            f"{name}: logits {logits.shape} need at least {least_classes} on the axis of classes,"
-            " the last. One logit of a binary model: calib_jax.binary(logits[..., 0])."
+            f"{name}: logits {logits.shape} need at least {least_classes} classes on the last axis."
+            " Convert the one logit of a binary model: calib_jax.binary(logits[..., 0])."
         )
     batch = logits.shape[:-1]
     is_integer = jnp.issubdtype(labels.dtype, jnp.integer)

@@ -19,7 +19,7 @@ def value(logits, labels, weights=None):
 BAD = {
     "one class": (
         lambda: value(LOGITS[:, :1], LABELS),
-        r"\(4, 1\) need at least 2 on .*calib_jax.binary\(logits",
+        r"\(4, 1\) need at least 2 classes.*calib_jax.binary\(logits",
     ),
     "labels too short": (
         lambda: losses.focal(LOGITS, LABELS[:3]),
@@ -31,7 +31,10 @@ BAD = {
         r"the classes are the last axis, jnp.moveaxis\(logits, 1, -1\)",
     ),
     "swapped": (lambda: losses.focal(LABELS, LOGITS), "must be floating point, got int32.*swapped"),
-    "no classes": (lambda: losses.focal(LOGITS[:, :0], LABELS), r"\(4, 0\) need at least 2 on"),
+    "no classes": (
+        lambda: losses.focal(LOGITS[:, :0], LABELS),
+        r"\(4, 0\) need at least 2 classes",
+    ),
     "weights of another shape": (
         lambda: value(LOGITS, LABELS, jnp.ones(3)),
         r"weights must have shape \(4,\), one for each example, got \(3,\)",
