@@ -31,6 +31,7 @@ import argparse
 import functools
 import math
 import os
+import re
 import shlex
 import signal
 import sys
@@ -114,9 +115,15 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     """Parse a command line; print the help, or an error of one sentence, and exit if it is wrong.
 
-    >>> _parsed(["a.npz", "--no-per_group", "--fit-on=b.npz"])["per_group"]
-    False
+    A switch may also be written as absl writes it: --notes=true, --per_group=false.
+
+    >>> parsed = _parsed(["a.npz", "--per_group=false", "--notes=true", "--fit-on=b.npz"])
+    >>> parsed["per_group"], parsed["notes"], parsed["fit_on"]
+    (False, True, ['b.npz'])
     """
+    switches = "|".join(name for name, kind, *_ in _OPTIONS if kind is bool)
+    arguments = [re.sub(rf"^--({switches})=false$", r"--no-\1", each) for each in arguments]
+    arguments = [re.sub(rf"^--({switches})=true$", r"--\1", each) for each in arguments]
     look = argparse.RawDescriptionHelpFormatter
     parser = _Parser(program, description=__doc__, formatter_class=look, allow_abbrev=False)
     actions: dict[Any, Any] = {bool: {"action": argparse.BooleanOptionalAction}}
