@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, inference, metrics
-from calib_jax.core.values import LEAST_ROWS, refuse_probabilities
+from calib_jax.core.values import LEAST_ROWS, ids_of, refuse_probabilities
 
 GENERATOR = np.random.default_rng(0)
 LOGITS = GENERATOR.normal(size=(40, 3)).astype(np.float32)
@@ -141,3 +141,11 @@ def test_a_stated_confidence_holds_its_labels():
         metrics.ece(stated, [1, 0])
     with pytest.raises(TypeError, match="logits need labels"):
         metrics.ece(LOGITS)
+
+
+@pytest.mark.parametrize(
+    ("names", "kind"), [([10, 9], "i"), ([True, False], "b"), (np.array(["b", "a"], object), "U")]
+)
+def test_names_of_clusters_keep_their_kind(names, kind):
+    ids = ids_of("clusters", names, (2,))
+    assert (ids.dtype.kind, ids.tolist()) == (kind, list(names))
