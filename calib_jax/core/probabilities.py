@@ -112,9 +112,8 @@ def cross_entropy_and_view(
     else:
         logits = numerics.tempered(logits, temperature)
         largest = jnp.zeros_like(logits[..., 0])  # it was subtracted
-    fields: Any = (*_view(logits, (labels, largest)), largest, labels)
-    view = Probabilities(*fields)
-    return -view.log_true, view
+    outputs: Any = (*_view(logits, (labels, largest)), largest, labels)
+    return outputs[0], Probabilities(*outputs[1:])
 
 
 def _with_gradient(forward: Any, backward: Any) -> Any:
@@ -162,7 +161,8 @@ def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
     mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)), axis=-1) / total
     share_entropy = jnp.maximum(log_total - mean, 0)
-    outputs = (log_true, log_rest, log_total, share, share_squares, share_entropy, rows)
+    of_others = (log_total, share, share_squares, share_entropy)
+    outputs = (-log_true, log_true, log_rest, *of_others, rows)
     residuals = (rest, true, spread, total, share_squares, share_entropy, rows, top, labels)
     return outputs, residuals
 
@@ -179,8 +179,10 @@ def below_top(rows: Logits, top: PerExample) -> PerClass:
 
 def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
     rest, true, spread, total, share_squares, share_entropy, rows, top, labels = residuals
-    to_true, to_rest, to_others, to_share, to_squares, to_entropy, to_logits = cotangents
+    to_loss, to_true, to_rest, to_others, to_share, to_squares, to_entropy, to_logits = cotangents
     to_margin = jnp.zeros_like(rest)
+    if to_loss is not None:
+        to_margin -= to_loss * rest
     if to_true is not None:
         to_margin += to_true * rest
     if to_rest is not None:
