@@ -207,7 +207,8 @@ def takes_logits(
 
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
-            known_options(name, known, options)
+            if options.keys() - known:
+                known_options(name, known, options)
             if args:
                 given = signature.bind(logits, labels, *args, **options)
                 options = dict([*given.arguments.items()][2:])
