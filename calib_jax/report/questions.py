@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -153,8 +152,8 @@ def predicted_losses(scoring: Scoring) -> Table:
         for loss in _LOSSES:
             found = inference.predict_loss(one.copies.logits, one.copies.labels, loss)
             t, gap, root = found.temperature, found.gap, found.root_ce2
-            cells = [_ends(t.value, t.low, t.high, ".2f"), _points(gap, "+.1f"), _points(root)]
-            rows.append([model, loss, *cells])
+            cells = [_points(gap.value, gap.low, gap.high, "+.1f"), _points(*root)]
+            rows.append([model, loss, _ends(t.value, t.low, t.high, ".2f"), *cells])
     note = (
         "If the network was trained with cross-entropy, and over-fits as much with the other loss"
         " (inference.predict_loss)."
@@ -185,9 +184,8 @@ def _ends(value: float, low: float, high: float, how: str = ".4f") -> str:
     return f"{value:{how}} [{low:{how}}, {high:{how}}]"
 
 
-def _points(estimate: Sequence[float], how: str = ".1f") -> str:
-    value, low, high = (100 * end for end in estimate[:3])
-    return f"{_ends(value, low, high, how)} points"
+def _points(value: float, low: float, high: float, how: str = ".1f") -> str:
+    return f"{_ends(100 * value, 100 * low, 100 * high, how)} points"
 
 
 def _percent(share: float) -> str:

@@ -223,7 +223,9 @@ def test_predicted_losses_are_those_of_inference():
     (table,) = (table for table in scored.tables if table.title == "Trained with another loss")
     found = inference.predict_loss(logits, labels, "focal")
     (row,) = (row for row in table.rows if row[1] == "focal")
-    assert row[2].startswith(f"{found.temperature.value:.2f} [")
+    gap = [100 * end for end in (found.gap.value, found.gap.low, found.gap.high)]
+    ends = "{:+.1f} [{:+.1f}, {:+.1f}] points".format(*gap)
+    assert (row[2][:5], row[3]) == (f"{found.temperature.value:.2f} ", ends)
 
 
 def test_the_examples_needed_are_those_of_inference():
