@@ -25,7 +25,7 @@ def small(loss="cross_entropy", **changes):
 def fitted(folder, config):
     config.run.num_devices = 1
     experiment = building.build(config)
-    (outcome,) = training.fit(experiment, {1: pathlib.Path(folder)}, environment={}, quiet=True)
+    (outcome,) = training.fit(experiment, {1: pathlib.Path(folder)}, quiet=True)
     return outcome
 
 
@@ -44,8 +44,6 @@ def short(tmp_path_factory):
 
 @pytest.fixture
 def run(short, tmp_path):
-    import shutil
-
     shutil.copytree(short, tmp_path / "run")
     return tmp_path / "run"
 
