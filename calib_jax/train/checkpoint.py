@@ -39,6 +39,7 @@ except ImportError:  # Windows has no such locks
 TRAINING = ".lock"
 EVALUATION = ".lock-evaluation"  # a second lock: a run may be evaluated while it is trained
 CHECKPOINTS = "checkpoints"
+HALF = ".orbax-checkpoint-tmp"  # ends the names of checkpoints that are being written or removed
 SHOWN = 5  # changed keys in an error message
 
 Config: TypeAlias = Mapping[str, Any]
@@ -197,8 +198,8 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                 if folder.is_symlink():
                     raise OSError(errno.ELOOP, "it is a link", str(folder))
                 folder.mkdir(parents=True, exist_ok=True)
-                for half in folder.glob("*.orbax-checkpoint-tmp*"):  # of a process that was killed
-                    shutil.rmtree(half)
+                for half in folder.glob(f"*{HALF}*"):  # of a process that was killed
+                    shutil.rmtree(half, ignore_errors=True)
         this = jax.process_index()  # only process 0 saves; orbax must not wait for the others
         processes = ocp.options.MultiprocessingOptions(this, {this})
         # Threads that create folders would be waited for by the wall clock, which may jump.
@@ -248,8 +249,10 @@ class Checkpoints(contextlib.AbstractContextManager["Checkpoints"]):
                     f"checkpoint {step} could not be written to {self.folder} ({_reason(error)});"
                     f" {rest}: make room there, and the same command resumes the run."
                 ) from error
-            for old in remove:
-                shutil.rmtree(self._place(old), ignore_errors=True)
+            for old in map(self._place, remove):
+                half = old.with_name(f"{old.name}{HALF}")  # a reader sees all of it or nothing
+                with contextlib.suppress(OSError):
+                    shutil.rmtree(old.rename(half), ignore_errors=True)
 
         self._writing = self._thread.submit(write)
 

@@ -205,6 +205,17 @@ def test_reading_disturbs_nothing(tmp_path):
     assert sorted(tmp_path.rglob("*")) == before
 
 
+def test_a_checkpoint_leaves_at_once(tmp_path, monkeypatch):
+    """If the process is killed meanwhile, the next one removes the rest: it stayed for ever."""
+    kept(tmp_path, 4).close()
+    remove = shutil.rmtree
+    monkeypatch.setattr(checkpoint.shutil, "rmtree", lambda place, **_: remove(place / "about"))
+    kept(tmp_path, 8, remove=[4]).close()
+    monkeypatch.undo()
+    kept(tmp_path).close()
+    assert [path.name for path in (tmp_path / CHECKPOINTS).iterdir()] == ["8"]
+
+
 def test_a_full_disk_stops_with_one_line(tmp_path, monkeypatch):
     full = types.SimpleNamespace(free=10)
     run(tmp_path)
