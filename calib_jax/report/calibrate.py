@@ -50,7 +50,8 @@ def requested(
         return {}
     if sources and len(given) != 1:
         raise ValueError(
-            f"calibrate needs one of {', '.join(sources)}: it is never fitted on what is scored."
+            f"calibrate needs one of {', '.join(sources)}, and has {' and '.join(given) or 'none'}:"
+            " it is never fitted on what is scored."
         )
     for each in criteria:  # before anything is fitted
         functions(calibrate, each)
@@ -159,9 +160,9 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
       logits: their logits, along one batch axis.
       floor: the value to which smaller probabilities were raised; None for logits.
     """
-    if floor is None or not np.any(zeros := at_floor(given, logits, floor)):
-        return ""
     p = given.present
+    if floor is None or np.all(p == 0) or not np.any(zeros := at_floor(given, logits, floor)):
+        return ""
     other = (grid_of(p) or float(np.min(p[p > 0]))) / 2
     if floor >= other:
         return ""

@@ -301,7 +301,8 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
         given = cell if isinstance(cell, Mapping) else {}
         if isinstance(cell, list):
             names = [*map(str, range(len(cell)) if names is None else names)]
-            given = dict(zip(names, map(str, cell), strict=True)) if len(names) == len(cell) else {}
+            differ = len({*names}) == len(names) == len(cell)
+            given = dict(zip(names, map(str, cell), strict=True)) if differ else {}
         row = {str(k): number(str(each)) for k, each in given.items() if each is not None}
         rows.append(row)
         exact = [list(row).index(label)] if label in row else []

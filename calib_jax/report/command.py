@@ -156,6 +156,8 @@ def _run(options: dict[str, Any], command: str) -> None:
       command: the command line, for the report.
     """
     out, markdown, notes, cache = map(options.pop, ("out", "markdown", "notes", "cache"))
+    if out and os.path.isfile(out):  # before anything is computed
+        raise ValueError(f"--out={out} is a file: give a folder for the report.")
     started = time.perf_counter()
     folder = keep_programs(cache)
     report = score_files(**options)

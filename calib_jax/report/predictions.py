@@ -404,7 +404,7 @@ def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[li
         shared = [answer for answer in answers[0] if all(answer in of for of in answers)]
         if not shared:
             names = listed([each.model for each in models], 5)
-            raise Unreadable(f"the models {names} share no answers to one column question.")
+            raise Unreadable(f"{names} share no question: give a column question of the same ids.")
         both = list(zip(models, answers, strict=True))
         paired = [each.rows([of[answer] for answer in shared]) for each, of in both]
         left = [(len(of) - len(shared), each.model) for each, of in both if len(of) > len(shared)]

@@ -80,7 +80,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         ("run.npz --interval=bca", "interval must be one of 'valid'"),
         ("run.npz --resamples=1", "--resamples must be at least 20, got 1."),
         ("run.npz --cross_fit=5", "cross_fit needs calibrate"),
-        ("run.npz --out=run.npz", "cannot be written to run.npz: File exists."),
+        ("run.npz --out=run.npz", "is a file: give a folder for the report."),
         ("''", "the name of a file is empty"),
         ("run.npz --floor=.1", "--floor is for --probabilities: leave it out"),
         ("run.npz --cross_fit=5 --calibrate=histogram:num_bin=5", "has no option 'num_bin'"),

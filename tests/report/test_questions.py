@@ -223,9 +223,9 @@ def test_predicted_losses_are_those_of_inference():
     (table,) = (table for table in scored.tables if table.title == "Trained with another loss")
     found = inference.predict_loss(logits, labels, "focal")
     (row,) = (row for row in table.rows if row[1] == "focal")
-    gap = [100 * end for end in (found.gap.value, found.gap.low, found.gap.high)]
-    ends = "{:+.1f} [{:+.1f}, {:+.1f}] points".format(*gap)
-    assert (row[2][:5], row[3]) == (f"{found.temperature.value:.2f} ", ends)
+    t, gap = found.temperature.value, found.gap
+    ends = f"{100 * gap.value:+.1f} [{100 * gap.low:+.1f}, {100 * gap.high:+.1f}] points"
+    assert (row[2].split()[0], row[3]) == (f"{t:.2f}", ends)
 
 
 def test_the_examples_needed_are_those_of_inference():

@@ -62,6 +62,7 @@ LINES = {
     "no JSON": ('{"label": 0', "line 1 of .* a JSON object: Expecting"),
     "no object": ("[1]", "give one JSON object for each"),
     "one option": ('{"probabilities": {"a": 1}, "label": "a"}', "give two numbers or more"),
+    "twice": ('{"logits": [1, 2, 3], "options": ["a", "b", "a"], "label": "b"}', "its options: "),
     "no option": ('{"probabilities": {"a": 0.5, "b": 0.5}, "label": "c"}', "its options: a, b"),
     "no target": (json.dumps(CHOICES | {"target": "7"}), "is none of its choices"),
     "no scored sample": ('{"resps": [["4"]], "filtered_resps": ["4"]}', "has no exact_match"),
