@@ -6,12 +6,14 @@ import itertools
 import math
 import re
 from collections.abc import Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from calib_jax import plots
 from calib_jax.core.texts import one_line
-from calib_jax.plots.style import Figure
 from calib_jax.report.results import Event, Report
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 Triple = tuple[float, float, float]
 _LONGEST = 150  # bytes of a name; a file system takes 255, with prefix, number and ending

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import jax
 import jax.numpy as jnp
@@ -17,12 +17,14 @@ from calib_jax.core import checks, texts
 from calib_jax.core.names import short_repr
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
-from calib_jax.plots.style import Figure
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import GIVEN
 from calib_jax.report.figures import file_names, literal
 from calib_jax.report.predictions import FLOOR, Predictions, as_logits, counted
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 SCORES = ("entropy", "max_confidence", "energy")
 METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")

@@ -14,14 +14,16 @@ import math
 import pathlib
 import string
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import calib_jax.metrics as metrics_package
 from calib_jax import plots
 from calib_jax.core import texts
 from calib_jax.core.files import writing
 from calib_jax.core.texts import one_line
-from calib_jax.plots.style import Figure
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 _escaped, _text = texts.in_markdown_cell, html.escape
 TERMINAL = 100  # characters of a line
