@@ -1,7 +1,8 @@
-"""What all configs share: every key at the papers' CIFAR recipe, and the losses' published options.
+"""The base config, which holds every key, and a table of the losses' published options.
 
-The recipe of Mukhoti et al. 2020 and later papers: SGD with learning rate 0.1, dropped tenfold at
-epochs 150 and 250 of 350, momentum 0.9, weight decay 5e-4 on every parameter, and batches of 128.
+`base` has the recipe of Mukhoti et al. 2020 and later papers: SGD with learning rate 0.1, dropped
+tenfold at epochs 150 and 250 of 350, momentum 0.9, weight decay 5e-4 on every parameter, and
+batches of 128.
 The released code, but no paper, also sums the loss over the batch and clips its gradient to norm 2.
 A new key in `base` has 0, False, None or an empty value, with which a run trains as before the key.
 

@@ -1,4 +1,4 @@
-"""What the networks of images and their blocks share, and the smallest of them, LeNet-5."""
+"""The base classes of networks of images, and LeNet-5."""
 
 from collections.abc import Callable
 from functools import partial

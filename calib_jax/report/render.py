@@ -280,7 +280,7 @@ def _list(facts: Mapping[str, Any]) -> str:
 
 
 def _breaking(name: str) -> str:
-    """Let a long name break after an underscore, so that a narrow screen breaks no word."""
+    """Allow a line break after each underscore of a name, for narrow screens."""
     return _text(name).replace("_", "_<wbr>")
 
 

@@ -293,8 +293,8 @@ def score(
     if infinite and metrics is None and not first.of_classes:
         del scoring.metrics["nll"]
         scoring.notes.append(
-            f"NLL is left out: it is infinite, because answers of {', '.join(infinite)} are wrong"
-            " at confidence 1 or right at 0."
+            "NLL is left out: it is infinite, because some answers are wrong at confidence 1 or"
+            f" right at 0 ({', '.join(infinite)})."
         )
     # First, because differences resample all metrics that intervals resample, and more.
     changes, errors = _differences(scoring, [*records][1:] if all_pairs else [])

@@ -158,7 +158,7 @@ def test_wrong_answers_at_confidence_1_are_named():
     scored = report.score(
         metrics.Stated([1.0, 1.0, 0.5, 0.25], [True, False, True, False]), num_resamples=20
     )
-    assert "NLL is left out: it is infinite, because answers of as given are" in scored.notes[0]
+    assert "NLL is left out: it is infinite, because some answers are wrong" in scored.notes[0]
     assert "nll" not in {row.metric for row in scored.rows}
 
 
