@@ -25,7 +25,6 @@ from tqdm import tqdm
 
 from calib_jax import data
 from calib_jax.core import checks
-from calib_jax.core.names import check_options, name_and_options, options_of
 from calib_jax.data.formats import vectors
 from calib_jax.train import log, only_one
 from experiments.datasets.text_encoder import TextEncoder
@@ -40,12 +39,12 @@ _BATCH_SIZE = flags.DEFINE_integer("batch_size", 64, "Texts in a batch.", lower_
 
 def texts_of(given: str, encoder: TextEncoder, data_dir: str | None) -> data.Dataset:
     """Load a data set, such as clinc150:scope=out, as word pieces of the encoder."""
-    name, options = name_and_options(given)
+    name, options = checks.name_and_options(given)
     known = data.catalogue()
-    fitting = [key for key in known if "pieces" in options_of(known[key])]
+    fitting = [key for key in known if "pieces" in checks.options_of(known[key])]
     checks.one_of("the data set of --data", name, fitting)
-    check_options(name, known[name], options)
-    longest = options.get("length", options_of(known[name]).get("length", 0))
+    checks.check_options(name, known[name], options)
+    longest = options.get("length", checks.options_of(known[name]).get("length", 0))
     if longest > encoder.places:
         raise ValueError(
             f"{name} has texts of up to {longest} word pieces, and {encoder.folder.name} takes"

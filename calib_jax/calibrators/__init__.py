@@ -36,11 +36,11 @@ from calib_jax.calibrators.parts.members import load as load
 from calib_jax.calibrators.parts.members import named as named
 from calib_jax.calibrators.parts.members import register as register
 from calib_jax.calibrators.parts.members import save as save
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 
 # A module with `Params` is a calibrator, and public.
 for _name, _module in [*globals().items()]:
     if hasattr(_module, "Params"):
         register(_name)(_module)
 
-_names.export(__name__, modules=catalogue())
+_checks.export(__name__, modules=catalogue())

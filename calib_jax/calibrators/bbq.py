@@ -18,8 +18,7 @@ from jaxtyping import Float
 from calib_jax.calibrators.isotonic import Groups, grouped
 from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
-from calib_jax.core import checks
-from calib_jax.core.binning import class_sums
+from calib_jax.core import binning, checks
 from calib_jax.core.types import Array, Number, Vector
 
 _RANGE = 10.0  # the numbers of bins lie within this factor of the cube root of n
@@ -142,7 +141,7 @@ def _model(
     index = jnp.maximum(jnp.cumsum(opens) - 1, 0)
     count = jnp.sum(opens)
     # Unused groups belong to the last bin, with weight 0.
-    mass, hits = (class_sums(index, part, size) for part in (groups.weight, groups.hits))
+    mass, hits = (binning.class_sums(index, part, size) for part in (groups.weight, groups.hits))
     low = jnp.ones_like(mass).at[index].min(edges[:-1])
     high = jnp.zeros_like(mass).at[index].max(edges[1:])
     mean = jnp.clip((low + high) / 2, _CERTAIN, 1 - _CERTAIN)

@@ -16,8 +16,7 @@ from jaxtyping import Float
 from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
 from calib_jax.calibrators.parts.event import Scored
-from calib_jax.core import binning, checks
-from calib_jax.core.numerics import argsort
+from calib_jax.core import binning, checks, numerics
 from calib_jax.core.types import Array, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
@@ -102,10 +101,10 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     With an edge on an example, rounding would decide which bin holds the example.
     """
     present = weight > 0
-    order = argsort(jnp.where(present, p, jnp.inf))
+    order = numerics.argsort(jnp.where(present, p, jnp.inf))
     values = jnp.where(present, p, jnp.inf)[order]
     weight = jnp.where(present, weight, 0)[order]
-    edges = binning.equal_mass_of_sorted(values, jnp.zeros_like(p), weight, num_bins)[1]
+    edges = binning.equal_mass_bins(values, jnp.zeros_like(p), weight, num_bins)[1]
     above = values[jnp.minimum(jnp.searchsorted(values, edges, side="right"), values.shape[0] - 1)]
     inner = jnp.where(jnp.isfinite(above), (edges + above) / 2, edges)[1:-1]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])

@@ -12,11 +12,11 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_batching import sequential_vmap
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts import contract, one_versus_rest
 from calib_jax.calibrators.parts.contract import FitData, State
-from calib_jax.core.binning import run_sums
+from calib_jax.core.binning import SHORT_SUM
 from calib_jax.core.types import Array, Number, Vector
 
 FLOOR = 1e-6  # the approximate lower limit of probabilities, which keeps the NLL finite
@@ -146,6 +146,25 @@ class Groups(NamedTuple):
         """Replace the values of unused groups by the value of the last used group."""
         last = jnp.maximum(jnp.sum(self.used) - 1, 0)
         return jnp.where(self.used, part, part[last])
+
+
+def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
+    """Sum values over runs of rows, which are numbered 0, 1, ... in ascending order.
+
+    Many rows are summed in parts, as in `cell_sums`: a run ends a part where a block of rows ends.
+
+    Returns:
+      As many sums as rows; those of unused numbers are 0.
+    """
+    num_rows = len(values)
+    if num_rows <= SHORT_SUM:
+        return jax.ops.segment_sum(values, run, num_rows, indices_are_sorted=True)
+    block = jnp.arange(num_rows, dtype=run.dtype) // 2 ** (num_rows.bit_length() // 2)
+    opens = (run[1:] > run[:-1]) | (block[1:] > block[:-1])
+    part = jnp.cumsum(jnp.append(False, opens), dtype=run.dtype)
+    of_parts = jax.ops.segment_sum(values, part, num_rows, indices_are_sorted=True)
+    run_of_part = jnp.full_like(run, num_rows).at[part].set(run, indices_are_sorted=True)
+    return jax.ops.segment_sum(of_parts, run_of_part, num_rows, indices_are_sorted=True)
 
 
 def grouped(p: Vector, target: Vector, weight: Vector, *, alike: bool) -> Groups:

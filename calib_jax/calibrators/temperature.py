@@ -30,7 +30,6 @@ from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, State
 from calib_jax.core import checks, numerics
 from calib_jax.core.binning import class_sums
 from calib_jax.core.probabilities import below_top
-from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, Logits, Number, PyTree, Scalar, Vector, Weights
 
 # The criterion of a grid search: a function of (logits / T, labels, weights) to a scalar.
@@ -139,7 +138,7 @@ def _fit_grid(examples: FitData, grid: Vector, criterion: Criterion | None) -> P
 
     def value_of(logits: Logits, labels: Labels, weights: Weights | None) -> Scalar:
         if criterion is None:
-            return jnp.sum(weigh(contract.losses_of(logits, rows), rows.decisive))
+            return jnp.sum(numerics.weigh(contract.losses_of(logits, rows), rows.decisive))
         value = jnp.asarray(criterion(logits, labels, weights), rows.logits.dtype)
         if value.shape:
             raise TypeError(
@@ -329,7 +328,7 @@ def _facts(
     num_possible = jnp.sum(possible, axis=-1, dtype=lead.dtype)
     differences *= logits.shape[-1] / jnp.maximum(num_possible, 1)
     loss = _losses(logits, top, true, weight, 1)
-    return jnp.max(-below), jnp.sum(weigh(differences, weight)), jnp.any(lead < 0), loss
+    return jnp.max(-below), jnp.sum(numerics.weigh(differences, weight)), jnp.any(lead < 0), loss
 
 
 def _derivatives(
@@ -344,7 +343,7 @@ def _derivatives(
     square = jnp.sum(exps * below * below, axis=-1) / total
     variance = jnp.maximum(square - jnp.square(expected), 0)
     slopes = expected - (true - top)
-    return jnp.sum(weigh(slopes, share)), jnp.sum(weigh(variance, share))
+    return jnp.sum(numerics.weigh(slopes, share)), jnp.sum(numerics.weigh(variance, share))
 
 
 def _losses(
@@ -357,7 +356,7 @@ def _losses(
     ties = jnp.sum(below == 0, axis=-1, dtype=below.dtype)
     others = jnp.sum(jnp.where(below != 0, jnp.exp(below), 0), axis=-1)
     losses = jnp.log1p(others + (ties - 1)) - (scaled(true, temperature) - top)
-    return jnp.sum(weigh(losses, share))
+    return jnp.sum(numerics.weigh(losses, share))
 
 
 def scaled(logits: Float[Array, "*shape"], temperature: Number) -> Float[Array, "*shape"]:
@@ -464,7 +463,7 @@ def _fit_by_group(
         mean = jnp.sum(p * x, axis=1)
         variance = jnp.sum(p * jnp.square(x - mean[:, None]), axis=1)
         slope, curvature, scatter = (
-            class_sums(index, weigh(part, weight), num_groups)
+            class_sums(index, numerics.weigh(part, weight), num_groups)
             for part in (mean - true, variance, jnp.square(mean - true))
         )
         # Slopes scatter more than those of calibrated rows where the model is not one temperature

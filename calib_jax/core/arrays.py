@@ -20,8 +20,7 @@ import numpy as np
 from jax.sharding import AxisType, NamedSharding, PartitionSpec, reshard, use_abstract_mesh
 from jaxtyping import Float
 
-from calib_jax.core import numerics, rows
-from calib_jax.core.names import known_options, short
+from calib_jax.core import checks, numerics
 from calib_jax.core.types import Array, Batch, FunctionOfArrays, Logits, SoftLabels, Weights
 
 _Function = TypeVar("_Function", bound=Callable[..., Any])
@@ -87,7 +86,7 @@ def as_numbers(name: str, what: str, values: Any) -> Any:
         array: Any = jnp.asarray(values) if of_jax else np.asarray(values)
         if array.dtype.kind in "bui" or jnp.issubdtype(array.dtype, jnp.floating):
             return array
-        given = f"{array.dtype}" if array.ndim else short(values)
+        given = f"{array.dtype}" if array.ndim else checks.short(values)
     except ValueError:
         given = f"lists of different lengths in a {type(values).__name__}"
     hint = " (np.unique(labels, return_inverse=True) numbers them)" * (what == "labels")
@@ -108,11 +107,6 @@ def as_labels(labels: Any) -> Array:
     if not np.can_cast(array.dtype, np.int32):
         array = array.clip(max(jnp.iinfo(array.dtype).min, -(2**31)), 2**31 - 1)
     return jnp.asarray(array, np.int32)
-
-
-def concrete(*values: Any) -> bool:
-    """Check whether the values can be read, that is, none is traced."""
-    return not any(isinstance(value, jax.core.Tracer) for value in values)
 
 
 def batch_of(
@@ -208,7 +202,7 @@ def takes_logits(
         @functools.wraps(function)
         def checked(logits: Any, labels: Any, *args: Any, **options: Any) -> Any:
             if options.keys() - known:
-                known_options(name, known, options)
+                checks.known_options(name, known, options)
             if args:
                 given = signature.bind(logits, labels, *args, **options)
                 options = dict([*given.arguments.items()][2:])
@@ -230,7 +224,7 @@ def masked(logits: Logits, labels: Array, weights: Weights | None, soft: TakesSo
     """Set rows of weight 0 to zeros, and soft labels that are no distribution to NaN."""
     if labels.ndim == logits.ndim:
         labels = _only_distributions(labels, weights, soft)
-    return (logits, labels, None) if weights is None else rows.present(logits, labels, weights)
+    return (logits, labels, None) if weights is None else numerics.present(logits, labels, weights)
 
 
 def _only_distributions(labels: SoftLabels, weights: Weights | None, allowed: TakesSoft) -> Array:
@@ -291,14 +285,6 @@ def one_per_example(name: str, values: Any, shape: tuple[int, ...]) -> None:
         raise ValueError(
             f"{name} must return one value for each example, shape {shape}, got {np.shape(values)}:"
             " sum over the classes alone, and leave the mean over the examples to the training."
-        )
-
-
-def classes_of_state(num_classes: int, logits: jax.Array) -> None:
-    """Validate that a state has as many classes as the logits."""
-    if num_classes != (given := logits.shape[-1]):
-        raise ValueError(
-            f"the state has {num_classes} classes and the logits {given}: use init({given})."
         )
 
 

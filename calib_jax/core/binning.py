@@ -18,10 +18,9 @@ from jax import lax
 from jaxtyping import Float, Integer
 
 from calib_jax.core.numerics import widened
-from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Labels, PerExample, Vector
 
-_SHORT_SUM = 4096  # rows whose sum in float32 is exact enough
+SHORT_SUM = 4096  # rows whose sum in float32 is exact enough
 
 
 class BinSums(NamedTuple):
@@ -35,17 +34,11 @@ class BinSums(NamedTuple):
     def gap(self) -> Float[Array, "*shape bins"]:
         """Mean confidence minus accuracy; 0 in an empty bin."""
         filled = self.weight > 0
-        return jnp.where(
-            filled, (self.confidence - self.hit) / jnp.where(filled, self.weight, 1), 0
-        )
+        gap = (self.confidence - self.hit) / jnp.where(filled, self.weight, 1)
+        return jnp.where(filled, gap, 0)
 
 
 Binned: TypeAlias = tuple[BinSums, Float[Array, " edges"]]  # sums per bin and the edges
-
-
-def calibration_error(sums: BinSums) -> Float[Array, "*shape"]:
-    r"""Compute $\sum_b \frac{n_b}{n} |\mathrm{conf}_b - \mathrm{acc}_b|$; NaN if n = 0."""
-    return jnp.sum(jnp.abs(sums.confidence - sums.hit), axis=-1) / jnp.sum(sums.weight, axis=-1)
 
 
 def uniform_edges(num_bins: int) -> np.ndarray:
@@ -89,59 +82,12 @@ BINNING_RULES: dict[str, Callable[[Array, int], Array]] = {
 }
 
 
-def class_bin_totals(
-    p: Float[Array, "rows classes"], weight: Vector | None, num_bins: int
-) -> Float[Array, "classes bins"]:
-    r"""Sum every class's probability over its bins of equal width.
-
-    A row has fewer than B probabilities above 1/B, however many classes there are. With many
-    classes, the total per class is one vectorised sum and only the few entries above 1/B are
-    binned one by one; the first bin receives the remainder of the total.
-    """
-    num_classes = p.shape[1]
-    edges = uniform_edges(num_bins)
-    cells = num_classes * num_bins
-    weighed = weigh(p, weight)
-    if num_classes <= 256:
-        cell = bin_index(p, edges)
-        cell += num_bins * lax.broadcasted_iota(cell.dtype, p.shape, 1)
-        return _cell_sums(cell, weighed, cells).reshape(num_classes, num_bins)
-
-    # Split the classes into groups, so that finding the next largest entry reads only the maxima of
-    # the groups and one group, not all classes.
-    width, row = 16, jnp.arange(len(p))
-    groups = jnp.pad(p, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
-    groups = groups.reshape(len(p), -1, width)
-
-    def any_left(state: tuple[Array, Array, Array]) -> Array:
-        return jnp.any(jnp.max(state[1], axis=-1) > edges[1])
-
-    def add_largest(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
-        groups, largest, totals = state
-        which, value = jnp.argmax(largest, axis=-1).astype(jnp.int32), jnp.max(largest, axis=-1)
-        group = groups[row, which]
-        place = jnp.argmax(group, axis=-1).astype(jnp.int32)
-        value = jnp.where(value > edges[1], value, 0)
-        cell = num_bins * jnp.minimum(width * which + place, num_classes - 1)
-        totals = totals.at[cell + bin_index(value, edges)].add(weigh(value, weight))
-        group = jnp.where(jnp.arange(width)[None] == place[:, None], -jnp.inf, group)
-        groups = groups.at[row, which].set(group, unique_indices=True, indices_are_sorted=True)
-        is_here = jnp.arange(largest.shape[-1])[None] == which[:, None]
-        largest = jnp.where(is_here, jnp.max(group, axis=-1, keepdims=True), largest)
-        return groups, largest, totals
-
-    start = groups, jnp.max(groups, axis=-1), jnp.zeros_like(p, shape=(cells,))
-    large = lax.while_loop(any_left, add_largest, start)[2].reshape(num_classes, num_bins)
-    total = jnp.sum(weighed, axis=0)
-    return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))
-
-
 def class_sums(labels: Labels, values: PerExample, num_classes: int) -> Float[Array, " classes"]:
     """Sum values over the examples of each class; skip labels out of range."""
-    return _cell_sums(widened(labels).reshape(-1), values.reshape(-1), num_classes)
+    return cell_sums(widened(labels).reshape(-1), values.reshape(-1), num_classes)
 
 
-def _cell_sums(
+def cell_sums(
     cell: Integer[Array, "rows *entries"], values: Float[Array, "rows *entries"], num_cells: int
 ) -> Float[Array, " cells"]:
     """Sum values over the entries of each cell, of which a row has at most one.
@@ -152,7 +98,7 @@ def _cell_sums(
     """
     num_rows = len(values)
     num_parts = max(1, min(2 ** (num_rows.bit_length() // 2), num_rows // max(1, num_cells)))
-    if num_rows <= _SHORT_SUM or num_parts == 1:
+    if num_rows <= SHORT_SUM or num_parts == 1:
         return jax.ops.segment_sum(values.reshape(-1), cell.reshape(-1), num_cells)
     part = jnp.arange(num_rows, dtype=cell.dtype) // -(-num_rows // num_parts)
     inside = (cell >= 0) & (cell < num_cells)
@@ -162,27 +108,8 @@ def _cell_sums(
     return jnp.sum(of_parts.reshape(num_parts, num_cells), axis=0)
 
 
-def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
-    """Sum values over runs of rows, which are numbered 0, 1, ... in ascending order.
-
-    Many rows are summed in parts, as in `_cell_sums`: a run ends a part where a block of rows ends.
-
-    Returns:
-      As many sums as rows; those of unused numbers are 0.
-    """
-    num_rows = len(values)
-    if num_rows <= _SHORT_SUM:
-        return jax.ops.segment_sum(values, run, num_rows, indices_are_sorted=True)
-    block = jnp.arange(num_rows, dtype=run.dtype) // 2 ** (num_rows.bit_length() // 2)
-    opens = (run[1:] > run[:-1]) | (block[1:] > block[:-1])
-    part = jnp.cumsum(jnp.append(False, opens), dtype=run.dtype)
-    of_parts = jax.ops.segment_sum(values, part, num_rows, indices_are_sorted=True)
-    run_of_part = jnp.full_like(run, num_rows).at[part].set(run, indices_are_sorted=True)
-    return jax.ops.segment_sum(of_parts, run_of_part, num_rows, indices_are_sorted=True)
-
-
 def equal_mass_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: int) -> Binned:
-    r"""Cut the examples into bins of equal weight, splitting examples at the boundaries.
+    r"""Cut sorted examples into bins of equal weight, splitting examples at the boundaries.
 
     With $W, C, H$ the cumulative weight, confidence and hits over the examples sorted by
     confidence, joined linearly from one distinct confidence to the next, bin b holds
@@ -192,17 +119,6 @@ def equal_mass_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: i
       The sums per bin and the edges: the lowest confidence, then the confidence at which each
       bin ends. If a boundary lies between two examples, the edge is the lower confidence.
       If the total weight is 0, the sums are 0 and the edges NaN.
-    """
-    # Sort by hit and weight as well: the order of equal confidences affects only rounding.
-    present = weight > 0
-    confidence = jnp.where(present, confidence, jnp.inf)
-    hit, weight = jnp.where(present, hit, 0), jnp.where(present, weight, 0)
-    confidence, hit, weight = lax.sort((confidence, hit, weight), num_keys=3)
-    return equal_mass_of_sorted(confidence, hit, weight, num_bins)
-
-
-def equal_mass_of_sorted(confidence: Vector, hit: Vector, weight: Vector, num_bins: int) -> Binned:
-    """Compute `equal_mass_bins` of examples that are sorted by confidence.
 
     Weights must not be negative. Absent rows may be at the end with confidence inf, or anywhere
     with weight 0. Sorting takes most of the time, and a bootstrap changes only the weights, so a

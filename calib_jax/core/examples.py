@@ -16,7 +16,7 @@ from typing import Any, NamedTuple, Protocol, runtime_checkable
 import jax
 import numpy as np
 
-from calib_jax.core.arrays import concrete
+from calib_jax.core.checks import concrete
 from calib_jax.core.types import PyTree
 
 
@@ -56,24 +56,11 @@ def check_weights(weights: Any, labels: Any) -> None:
         raise ValueError("weights must be finite and not negative: give 0 to absent labels.")
 
 
-def _present(labels: np.ndarray, weights: Any) -> np.ndarray:
+def has_weight(labels: np.ndarray, weights: Any) -> np.ndarray:
     """Mark the labels whose weight is not 0; a weight of a row counts for all its labels."""
     weights = np.ones(len(labels)) if weights is None else np.asarray(weights)
     missing = (1,) * (labels.ndim - weights.ndim)
     return np.broadcast_to(weights.reshape(weights.shape + missing) > 0, labels.shape)
-
-
-def wrong_label(examples: Examples, num_classes: int) -> tuple[tuple[int, ...], int] | None:
-    """Find the first label of positive weight that is out of range; return its index and value.
-
-    >>> wrong_label(Examples(None, np.array([[0, 255], [1, 7]]), np.array([[1, 0], [1, 1]])), 5)
-    ((1, 1), 7)
-    """
-    labels = np.asarray(examples.labels)
-    outside = (labels < 0) | (labels >= num_classes)
-    for place in np.argwhere(outside & _present(labels, examples.weights)).tolist():
-        return tuple(place), int(labels[tuple(place)])
-    return None
 
 
 @runtime_checkable
@@ -166,25 +153,8 @@ def weighted_labels(source: Source) -> tuple[np.ndarray, np.ndarray] | None:
 
     None if the source has no attribute `labels`; see `labels_of`.
     """
-    labels = labels_of(source)
-    return None if labels is None else (labels, _present(labels, getattr(source, "weights", None)))
-
-
-class _AsStored:
-    def __init__(self, source: Source) -> None:
-        self.source, self.labels = source, labels_of(source)
-        self.weights = getattr(source, "weights", None)
-
-    def __len__(self) -> int:
-        return len(self.source)
-
-    def __getitem__(self, index: np.ndarray) -> Examples:
-        return self.source[index]
-
-
-def as_stored(source: Source) -> Source:
-    """Remove the random views from a source; return a source without views unchanged."""
-    return _AsStored(source) if isinstance(source, RandomViews) else source
+    labels, weights = labels_of(source), getattr(source, "weights", None)
+    return None if labels is None else (labels, has_weight(labels, weights))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -3,18 +3,30 @@
 A label out of range in a row of positive weight makes the row NaN (`valid`). It never gives the
 value of a wrapped class or any other wrong finite number. `arrays.as_labels` clips labels
 before JAX narrows their type, so that the rule holds for every label that is passed.
+
+*Weights* are handled here for the whole library. A weight can be a padding mask, an ignore mask of
+pixels, a resampling count or an importance. A row of weight 0 is absent, even if its label is 255
+or -1 or its logits are NaN:
+
+    logits, labels, weights = present(logits, labels, weights)  # harmless values in absent rows
+    total = jnp.sum(weigh(values, weights))                     # exactly 0 from absent rows
+
+A row whose weight is negative, infinite or NaN becomes a row of NaN logits and weight 1, so that
+every function that gives NaN for NaN logits gives NaN for such a weight, too. The same happens to
+all rows if the weights sum to more than `LARGEST_TOTAL`.
+
+Weights count copies of an example, see `counted`.
 """
 
-from typing import Any, TypeVar
+import functools
+from typing import Any
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Bool, Float, Integer, Shaped
 
-from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
-
-_Arrays = TypeVar("_Arrays")
+from calib_jax.core.types import Array, Batch, Labels, Logits, Number, PerClass, PerExample, Weights
 
 
 def at_least_float32(values: Shaped[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -61,20 +73,6 @@ def times(weight: Float[Array, "*shape"], loss: Float[Array, "*shape"]) -> Float
     finite_loss, infinite_loss = jnp.where(infinite, 0, loss), jnp.where(infinite, loss, 0)
     at_infinity = jnp.where(limit == 0, 0, limit * infinite_loss)
     return jnp.where(infinite, at_infinity, weight * finite_loss)
-
-
-@jax.custom_vjp
-def constant_in_gradient(values: _Arrays) -> _Arrays:
-    r"""Return arrays that are constants for a gradient, but not for the derivative of the gradient.
-
-    The gradient of $u(z) \, \ell(z)$ with u constant is $u(z) \, \ell'(z)$. The derivative of this
-    gradient has a term of $u'(z)$, which `lax.stop_gradient` would drop.
-    """
-    return values
-
-
-# No cotangent is a symbolic zero, which costs nothing.
-constant_in_gradient.defvjp(lambda values: (values, None), lambda residuals, cotangents: (None,))
 
 
 def power_of_two(values: Float[Array, "*shape"]) -> Float[Array, "*shape"]:
@@ -300,3 +298,64 @@ def _increasing(values: Float[Array, "*shape"]) -> Integer[Array, "*shape"]:
     bits = lax.bitcast_convert_type(values, jnp.uint32)
     negative = bits >> 31 == 1
     return jnp.where(negative, ~bits, bits | jnp.uint32(2**31))
+
+
+# --------------------------------------------------------------------------------------------
+# Weights.
+
+# Products of weights and losses must not overflow either.
+LARGEST_TOTAL = 1e30
+
+
+@functools.partial(jax.jit, inline=True)  # one program instead of one per operation
+def present(logits: Logits, labels: Array, weights: Weights | None) -> Batch:
+    """Replace labels and logits by 0 where the weight is 0, so that absent rows cause no NaN.
+
+    Where a weight is invalid, the logits become NaN and the weight 1.
+    """
+    if weights is None:
+        return logits, labels, None
+    absent = weights == 0
+    usable = (weights >= 0) & (jnp.sum(weights) <= LARGEST_TOTAL)  # the sum keeps NaN and inf
+    fill = jnp.where(absent & usable, 0, jnp.nan).astype(logits.dtype)
+    counts = usable & ~absent
+    logits = jnp.where(counts[..., None], logits, fill[..., None])
+    soft = labels.ndim == logits.ndim
+    labels = jnp.where(counts[..., None] if soft else counts, labels, 0)
+    return logits, labels, jnp.where(usable, weights, jnp.ones_like(weights))
+
+
+@functools.partial(jax.jit, inline=True)
+def counted(weights: Weights) -> Weights:
+    r"""Scale weights to a mean of 1 where they cannot count copies of an example.
+
+    Weights count copies: weight 2 is an example given twice. A positive weight below 1 counts no
+    copies, so only the ratios of such weights have a meaning. They are scaled to a mean of 1 over
+    the rows of positive weight, and weights that sum to 1 give the values of no weights.
+
+    The number of examples matters to debiased errors, to refinement, to penalties of a fit and to
+    ESD. Every function of whole data sets therefore scales weights once, where they enter.
+    Statistics of parts, which are merged, keep the scale of their weights.
+
+    >>> counted(jnp.array([0.25, 0.75, 0.0])), counted(jnp.array([1.0, 3.0, 0.0]))
+    (Array([0.5, 1.5, 0. ], dtype=float32), Array([1., 3., 0.], dtype=float32))
+    """
+    present = weights > 0
+    below_1 = jnp.any(present & (weights < 1))
+    # Relative to the largest weight, equal weights become exactly 1.
+    relative = weights / jnp.max(jnp.where(present, weights, 0), initial=0)
+    number = jnp.sum(present, dtype=weights.dtype)
+    mean = jnp.sum(jnp.where(present, relative, 0)) / number
+    return jnp.where(below_1, relative / mean, weights)
+
+
+def weigh(values: Float[Array, "..."], weights: Weights | None) -> Float[Array, "..."]:
+    """Multiply values by the weights of their rows; weight 0 gives exactly 0 for any value.
+
+    A negative, infinite or NaN weight gives NaN.
+    """
+    if weights is None:
+        return values
+    weights = weights.reshape(*weights.shape, *[1] * (values.ndim - weights.ndim))
+    usable = (weights >= 0) & (weights < jnp.inf)
+    return jnp.where(usable, jnp.where(weights == 0, 0, weights * values), jnp.nan)

@@ -21,7 +21,6 @@ from typing import Any, TypeAlias
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.names import known_options
 
 _OfRows: TypeAlias = Callable[[np.ndarray], np.ndarray]
 # The base b_y of a weight, its derivative by q_y, and the function of a [rows, classes] that
@@ -45,8 +44,7 @@ _REASONS = {
 def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     """Compute the minimiser or the stationary point of the expected loss; see `losses`."""
     p = np.asarray(p, np.float64)
-    is_distribution = p.ndim and np.all(p >= 0) and np.allclose(p.sum(axis=-1), 1, atol=1e-4)
-    if not is_distribution:
+    if not (p.ndim and np.all(p >= 0) and np.allclose(p.sum(axis=-1), 1, atol=1e-4)):
         raise ValueError(
             "p must be class probabilities [*batch, classes] with sum 1 over the last axis, got an"
             f" array of shape {p.shape}."
@@ -58,10 +56,9 @@ def minimizer(loss: str, p: Any, **options: Any) -> np.ndarray:
     rows = (p / p.sum(axis=-1, keepdims=True)).reshape(-1, p.shape[-1])
     if loss not in _PROPER:
         solve, defaults = _MINIMIZERS[loss]
-        known_options(loss, defaults, options)
+        checks.known_options(loss, defaults, options)
         options = defaults | options
-        weighted = "weighting" in options
-        rows = _weighted(rows, solve, options) if weighted else solve(rows, **options)
+        rows = _weighted(rows, solve, options) if "weighting" in options else solve(rows, **options)
     return rows.reshape(p.shape)
 
 

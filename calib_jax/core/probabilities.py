@@ -25,7 +25,6 @@ from jax.custom_derivatives import SymbolicZero
 from jaxtyping import Bool
 
 from calib_jax.core import numerics
-from calib_jax.core.numerics import of_margin, smallest, valid
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
 
 
@@ -61,7 +60,7 @@ class Probabilities(NamedTuple):
     @property
     def true(self) -> PerExample:
         """$p_y$, at least 1e-36 (float32), so that its powers have finite gradients."""
-        return jnp.exp(jnp.maximum(self.log_true, math.log(smallest(self.log_true.dtype))))
+        return jnp.exp(jnp.maximum(self.log_true, math.log(numerics.smallest(self.log_true.dtype))))
 
     @property
     def rest(self) -> PerExample:
@@ -148,16 +147,16 @@ def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple
     # Where the true class leads by more than 84 nats (float32; 705 in float64) the others
     # underflow. The margin is clipped there, so 1 - p_y is at least the smallest number whose
     # powers have finite gradients, and uncertainty scores need no special case.
-    total = jnp.maximum(jnp.sum(spread, axis=-1), smallest(rows.dtype))
+    total = jnp.maximum(jnp.sum(spread, axis=-1), numerics.smallest(rows.dtype))
     log_total = jnp.log(total)
     # Subtract the largest logit first: next to huge logits a sum would round away.
     margin = (numerics.true_class(rows, labels) - top) - log_total
-    margin = jnp.where(valid(labels, rows.shape[-1]), margin, jnp.nan)
+    margin = jnp.where(numerics.valid(labels, rows.shape[-1]), margin, jnp.nan)
 
-    log_true, log_rest, true, rest = of_margin(margin)
+    log_true, log_rest, true, rest = numerics.of_margin(margin)
     share = spread / total[..., None]
     # The squares, including the square of the total, underflow sooner than the total.
-    scale = jnp.maximum(total, math.sqrt(smallest(rows.dtype)))
+    scale = jnp.maximum(total, math.sqrt(numerics.smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
     mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)), axis=-1) / total
     share_entropy = jnp.maximum(log_total - mean, 0)
@@ -250,7 +249,7 @@ def cross_entropy_and_top_label(logits: Logits, labels: Labels) -> TopLabel:
     """
     loss, confidence, hit, gaps, odds_against = _top_label(logits, labels)
     # Multiplying by NaN sends NaN gradients back to the row; multiplying by 1 changes no bit.
-    mark = jnp.where(valid(labels, gaps.shape[-1]), 1, jnp.nan).astype(gaps.dtype)
+    mark = jnp.where(numerics.valid(labels, gaps.shape[-1]), 1, jnp.nan).astype(gaps.dtype)
     confidence *= mark
     hit = jnp.where(jnp.isnan(confidence), jnp.nan, hit)
     return TopLabel(loss * mark, confidence, hit, gaps, odds_against)
@@ -269,8 +268,8 @@ def _top_forward(logits: Logits, labels: Labels) -> tuple[_Arrays, _Arrays]:
     hit = predicted == labels
     # A wrong class has at most the probability of the prediction, so the difference is exact.
     wrong = one + (rest_of_top - jnp.exp(jnp.where(hit, 0, true)))
-    rest_of_true = jnp.where(hit, jnp.maximum(rest_of_top, smallest(rows.dtype)), wrong)
-    log_true, _, _, rest = of_margin(true - jnp.log(rest_of_true))
+    rest_of_true = jnp.where(hit, jnp.maximum(rest_of_top, numerics.smallest(rows.dtype)), wrong)
+    log_true, _, _, rest = numerics.of_margin(true - jnp.log(rest_of_true))
     gaps = numerics.unshared(top)[..., None] - rows
     confidence = one / (one + rest_of_top)
     outputs = (-log_true, confidence, hit.astype(rows.dtype), gaps, rest_of_top / one)

@@ -13,7 +13,7 @@ Rows grow with the data, so they are not part of the carry of a scan.
 import dataclasses
 import functools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, TypeVar, cast, runtime_checkable
+from typing import Any, TypeVar, cast
 
 import jax
 import jax.numpy as jnp
@@ -23,17 +23,6 @@ from jax import lax
 from calib_jax.core.types import AxisName
 
 _Stat = TypeVar("_Stat")
-
-
-@runtime_checkable
-class Stat(Protocol):
-    """A statistic that merges by `a + b`, and over devices by `a.all_reduce(axis_name)`."""
-
-    def __add__(self: _Stat, other: _Stat) -> _Stat: ...
-
-    def all_reduce(self: _Stat, axis_name: AxisName) -> _Stat:
-        """Merge the statistics of all devices."""
-        ...
 
 
 class _Named:
@@ -161,9 +150,7 @@ def merged_scan(stat_of: Callable[[Any], Any], parts: Any) -> Any:
     """
 
     def only(kind: type, stats: Any) -> Any:
-        def kept(part: Any) -> Any:
-            return part if isinstance(part, kind) else type(part)({})
-
+        kept = lambda part: part if isinstance(part, kind) else type(part)({})  # noqa: E731
         return jax.tree.map(kept, stats, is_leaf=_is_part)
 
     def add(sums: Any, part: Any) -> tuple[Any, Any]:

@@ -1,4 +1,4 @@
-"""Array types with named shapes, shared by all subpackages.
+"""Types that all subpackages share: arrays with named shapes, statistics, training progress.
 
 `*batch` stands for any number of leading axes, so that the same code serves examples, pixels and
 tokens. The tests check these shapes at run time.
@@ -42,6 +42,19 @@ Number: TypeAlias = float | int | Array
 Numbers: TypeAlias = Number | np.ndarray | list[Any] | tuple[Any, ...]
 PyTree: TypeAlias = Any
 AxisName: TypeAlias = str | None
+
+_Stat = TypeVar("_Stat")
+
+
+@typing.runtime_checkable
+class Stat(Protocol):
+    """A statistic that merges by `a + b`, and over devices by `a.all_reduce(axis_name)`."""
+
+    def __add__(self: _Stat, other: _Stat) -> _Stat: ...
+
+    def all_reduce(self: _Stat, axis_name: AxisName) -> _Stat:
+        """Merge the statistics of all devices."""
+        ...
 
 
 class Progress(NamedTuple):

@@ -23,9 +23,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Bool, Float, Real
 
-from calib_jax.core import numerics, rows
-from calib_jax.core.arrays import as_array, as_numbers, batch_of, gathered
-from calib_jax.core.names import short_repr
+from calib_jax.core import arrays, checks, numerics
 from calib_jax.core.types import Array, ArrayLike, Batch, Labels, Logits, Weights
 
 LEAST_ROWS = 20
@@ -56,7 +54,7 @@ def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None
     """Count the rows with invalid values; rows of weight 0 may hold anything."""
     weights = jnp.ones(labels.shape) if weights is None else weights
     counts = weights != 0
-    wrong = ~numerics.valid(labels, num_classes_of(logits.shape)) & counts
+    wrong = ~numerics.valid(labels, max(2, logits.shape[-1])) & counts  # one column: two classes
     if is_stated(logits):
         odd = ~((logits[..., 0] >= 0) & (logits[..., 0] <= 1))
         alike = judged = jnp.zeros((), int)
@@ -111,7 +109,7 @@ def refuse(
         else "rows have NaN or infinite logits (-inf beside finite ones is fine); give them weight"
         " 0, or find their cause."
     )
-    of_labels = f"labels are not among the {num_classes_of(shape)} classes, {counts.a_wrong_label}"
+    of_labels = f"labels are not among the {max(2, shape[-1])} classes, {counts.a_wrong_label}"
     of_weights = "weights are negative, infinite or NaN; use weight 0 for absent examples."
     for count, problem in (
         (counts.wrong_weight, of_weights),
@@ -142,11 +140,11 @@ def refuse_alike(name: str, alike: int, judged: int) -> None:
 def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
     """Raise an error if nearly all rows of positive weight, 20 or more, look like probabilities."""
     logits = jnp.asarray(logits)
-    counts = jnp.ones(logits.shape[:-1], bool) if weights is None else jnp.asarray(weights) > 0
-    refuse_alike(name, *map(int, _counted_alike(logits, counts)))
+    counts = _counted(logits, jnp.zeros(logits.shape[:-1], int), weights)
+    refuse_alike(name, int(counts.alike), int(counts.judged))
 
 
-def look_like_probabilities(rows: Float[Array, "n classes"]) -> Bool[Array, " n"]:
+def _look_like_probabilities(rows: Float[Array, "n classes"]) -> Bool[Array, " n"]:
     """Check for each row whether it is non-negative and sums to 1.
 
     A sum may be off by .008, the rounding of 16-bit types, or by the rounding of printed digits if
@@ -175,14 +173,11 @@ def _count_alike(logits: Logits, counts: Bool[Array, "*batch"]) -> tuple[Array, 
 
     def count(rows: Array, counts: Array) -> tuple[Array, Array]:
         judged = counts & ~jnp.all((rows == 0) | (rows == 1), axis=-1)
-        return jnp.sum(look_like_probabilities(rows) & judged), jnp.sum(judged)
+        return jnp.sum(_look_like_probabilities(rows) & judged), jnp.sum(judged)
 
     few = np.linspace(0, max(0, len(counts) - 1), min(_FEW, len(counts))).astype(int)
     alike, judged = count(logits[few], counts[few])
     return lax.cond(2 * alike >= judged, lambda: count(logits, counts), lambda: (alike, judged))
-
-
-_counted_alike = jax.jit(_count_alike)
 
 
 # --------------------------------------------------------------------------------------------
@@ -192,7 +187,7 @@ _counted_alike = jax.jit(_count_alike)
 def flat_rows(name: str, *batch: Any, merges: bool = False, least_classes: int = 1) -> Batch:
     """Validate shapes and dtypes, and convert a batch to arrays with one batch axis.
 
-    Weights that cannot count copies are scaled, see `rows.counted`, unless the statistics of the
+    Weights that cannot count copies are scaled (`numerics.counted`), unless the statistics of the
     rows merge with those of other rows.
 
     Args:
@@ -201,11 +196,11 @@ def flat_rows(name: str, *batch: Any, merges: bool = False, least_classes: int =
       merges: whether the statistics of the rows merge.
       least_classes: as in `batch_of`.
     """
-    logits, labels, weights = batch_of(name, *batch, least_classes=least_classes)
+    logits, labels, weights = arrays.batch_of(name, *batch, least_classes=least_classes)
     if labels.size == 0:
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
     flat = weights if weights is None else weights.reshape(-1)
-    flat = flat if merges or flat is None else rows.counted(flat)
+    flat = flat if merges or flat is None else numerics.counted(flat)
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat
 
 
@@ -214,7 +209,7 @@ def ids_of(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
 
     Text of variable length, as pandas holds it, is converted.
     """
-    ids = np.asarray(as_array(gathered(values)))
+    ids = np.asarray(arrays.as_array(arrays.gathered(values)))
     if ids.shape != shape:
         raise ValueError(f"{name} must have shape {shape}, one for each example, got {ids.shape}.")
     ids = ids.astype(str) if ids.dtype == object else ids
@@ -252,7 +247,7 @@ class Stated:
     confidence: ArrayLike
     correct: ArrayLike
 
-    __repr__ = short_repr
+    __repr__ = checks.short_repr
 
     def columns(self, name: str) -> tuple[Float[Array, "*batch 1"], Array]:
         """Validate the pair; return the confidences as one column, and the labels.
@@ -260,8 +255,8 @@ class Stated:
         Args:
           name: the name of the caller, for error messages.
         """
-        given = (jnp.asarray(as_numbers(name, *field)) for field in vars(self).items())
-        confidence, correct = given
+        fields = vars(self).items()
+        confidence, correct = (jnp.asarray(arrays.as_numbers(name, *field)) for field in fields)
         if confidence.shape != correct.shape or confidence.ndim == 0:
             raise ValueError(
                 f"{name}: confidence and correct need one value for each answer, got the shapes"
@@ -281,11 +276,6 @@ def rows_of(name: str, logits: Any, labels: Any) -> tuple[Any, Any]:
     if labels is None:
         raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
     return logits, labels
-
-
-def num_classes_of(shape: tuple[int, ...]) -> int:
-    """Return the number of classes; one column states the probability of the second of two."""
-    return max(2, shape[-1])
 
 
 def is_stated(logits: Any) -> bool:

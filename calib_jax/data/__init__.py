@@ -9,13 +9,14 @@
 To add a data set, add one file to `sets` and import its factory below; the catalogue lists it.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.data.dataset import About as About
 from calib_jax.data.dataset import Dataset as Dataset
 from calib_jax.data.dataset import Download as Download
 from calib_jax.data.dataset import Split as Split
 from calib_jax.data.dataset import Subset as Subset
 from calib_jax.data.dataset import about as about
+from calib_jax.data.dataset import as_stored as as_stored
 from calib_jax.data.dataset import catalogue as catalogue
 from calib_jax.data.dataset import long_tailed as long_tailed
 from calib_jax.data.dataset import named as named
@@ -74,4 +75,4 @@ from calib_jax.data.text.word_vectors import read_vectors as read_vectors
 from calib_jax.data.text.word_vectors import write_vectors as write_vectors
 from calib_jax.data.text.wordpiece import WordPiece as WordPiece
 
-_names.export(__name__)
+_checks.export(__name__)

@@ -8,11 +8,11 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 
 from calib_jax.core import checks
-from calib_jax.core.checks import Catalogue
 from calib_jax.core.examples import (
     Draw,
     Examples,
     InMemory,
+    RandomViews,
     Source,
     labels_of,
     read,
@@ -89,7 +89,7 @@ class About:
         return any(download.name in self.official for download in self.downloads)
 
 
-_CATALOGUE: Catalogue[Callable[..., "Dataset"]] = Catalogue("data set")
+_CATALOGUE: checks.Catalogue[Callable[..., "Dataset"]] = checks.Catalogue("data set")
 _ABOUT: dict[str, About] = {}
 _Factory = TypeVar("_Factory", bound=Callable[..., "Dataset"])
 
@@ -404,8 +404,8 @@ def long_tailed(labels: np.ndarray, num_classes: int, *, factor: float) -> np.nd
 
 
 @dataclasses.dataclass(frozen=True)
-class Subset:
-    """A view of some examples of a source in a given order; created by `subset`."""
+class _Stored:
+    """Some examples of a source in a given order, as they are stored."""
 
     source: Source
     index: np.ndarray
@@ -428,9 +428,18 @@ class Subset:
     def __getitem__(self, index: np.ndarray) -> Examples:
         return self.source[self.index[index]]
 
+
+class Subset(_Stored):
+    """A view of some examples of a source in a given order; created by `subset`."""
+
     def drawn(self, index: np.ndarray, draw: Draw) -> Examples:
         """Read a random view of each example, if the source supports it."""
         return read(self.source, self.index[index], draw)
+
+
+def as_stored(source: Source) -> Source:
+    """Remove the random views from a source; return a source without views unchanged."""
+    return _Stored(source, np.arange(len(source))) if isinstance(source, RandomViews) else source
 
 
 def subset(source: Source, index: np.ndarray) -> Source:

@@ -15,7 +15,7 @@
 The classes of results stand in the files of the functions that return them.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.inference.bootstrap import bootstrap as bootstrap
 from calib_jax.inference.bootstrap import difference as difference
 from calib_jax.inference.bootstrap import interval as interval
@@ -52,4 +52,4 @@ from calib_jax.inference.planning import rows_needed as rows_needed
 from calib_jax.inference.squared_error import compare_calibration as compare_calibration
 from calib_jax.inference.squared_error import debiased_squared_error as debiased_squared_error
 
-_names.export(__name__)
+_checks.export(__name__)

@@ -26,9 +26,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Integer
 
-from calib_jax.core import checks
-from calib_jax.core.arrays import as_numbers, gathered
-from calib_jax.core.numerics import wide
+from calib_jax.core import arrays, checks, numerics
 from calib_jax.core.types import Array, Labels, PyTree
 from calib_jax.inference.evaluation import Evaluation, evaluated, on_same_examples, padded_size
 from calib_jax.inference.p_values import Indices
@@ -136,11 +134,9 @@ def _resampled(
         evaluation = evaluation.part(kept)
     logits, labels, weights = evaluation.logits, evaluation.labels, evaluation.weights
     if weights is None:
-        weights = jax.device_put(np.ones(labels.shape, wide(logits.dtype)))
-    num_rows, number, cluster, classes = len(labels), len(kept), None, None
-    size = num_rows
-    if by_class:
-        classes = np.asarray(labels)[:number]
+        weights = jax.device_put(np.ones(labels.shape, numerics.wide(logits.dtype)))
+    num_rows, number, cluster = len(labels), len(kept), None
+    size, classes = num_rows, np.asarray(labels)[:number] if by_class else None
     if evaluation.clusters is not None:
         ids = evaluation.clusters[:number]
         _, first, cluster = np.unique(ids, return_index=True, return_inverse=True)
@@ -284,7 +280,7 @@ def _on_host(values: Any) -> Any:
 
     Under `jit` and `vmap` they stay as they are.
     """
-    values = gathered(as_numbers("interval", "samples", values))
+    values = arrays.gathered(arrays.as_numbers("interval", "samples", values))
     return values if isinstance(values, jax.core.Tracer) else np.asarray(values)
 
 
@@ -309,7 +305,7 @@ def _quantile(samples: Any, at: float) -> Any:
     share = place - of.floor(place)
     with np.errstate(invalid="ignore"):  # inf x 0, which is not selected
         between = of.where(below == above, below, below * (1 - share) + above * share)
-    return between.astype(wide(samples.dtype))
+    return between.astype(numerics.wide(samples.dtype))
 
 
 # --------------------------------------------------------------------------------------------

@@ -37,12 +37,8 @@ from typing import Any, NamedTuple
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import checks
-from calib_jax.core.checks import Catalogue
-from calib_jax.core.names import check_options
-from calib_jax.core.numerics import true_class
+from calib_jax.core import checks, numerics, values
 from calib_jax.core.types import Array
-from calib_jax.core.values import ids_of
 from calib_jax.inference import p_values
 from calib_jax.inference.class_gaps import gaps_of_classes
 from calib_jax.inference.evaluation import Evaluation, evaluated, in_order
@@ -66,7 +62,7 @@ class CalibrationTest(NamedTuple):
     p_value: float
 
 
-_TESTS: Catalogue[Callable[..., CalibrationTest]] = Catalogue("calibration test")
+_TESTS: checks.Catalogue[Callable[..., CalibrationTest]] = checks.Catalogue("calibration test")
 
 
 def calibration_test(
@@ -103,7 +99,7 @@ def calibration_test(
     """
     test = _TESTS[name]
     if name not in BOUNDED:  # the options of a metric are checked by the metric
-        check_options(name, test, options)
+        checks.check_options(name, test, options)
     evaluation = evaluated(f"calibration_test({name!r})", logits, labels, weights, clusters)
     return test(evaluation, **options)
 
@@ -218,12 +214,11 @@ def kuiper(
     confidence, hit = confidence[order], hit[order]
     last = np.append(confidence[1:] > confidence[:-1], True)
     path = np.append(0.0, np.cumsum(hit - confidence)[last]) / len(hit)
-    statistic = float(np.ptp(path))
-    if _hit_variance(confidence) < 1:
+    statistic, variance = float(np.ptp(path)), _hit_variance(confidence)
+    if variance < 1:
         return CalibrationTest(statistic, math.nan)
-    return CalibrationTest(
-        statistic, _survival_of_range(statistic * len(hit) / math.sqrt(_hit_variance(confidence)))
-    )
+    p_value = _survival_of_range(statistic * len(hit) / math.sqrt(variance))
+    return CalibrationTest(statistic, p_value)
 
 
 def _survival_of_range(x: float) -> float:
@@ -273,7 +268,7 @@ def _temperature_terms(view: Predictions) -> tuple[Array, Array, Array]:
     possible = jnp.where(view.p > 0, below, 0)  # a class of probability 0 may have logit -inf
     expected = jnp.sum(view.p * possible, axis=-1)
     variance = jnp.sum(view.p * jnp.square(possible - expected[..., None]), axis=-1)
-    return expected - true_class(below, view.labels), variance, view.confidence
+    return expected - numerics.true_class(below, view.labels), variance, view.confidence
 
 
 def _normal(
@@ -412,7 +407,7 @@ def group_errors(
     checks.num_bins(num_bins)
     evaluation = evaluated("group_errors", logits, labels, weights, clusters)
     shape = evaluation.labels.shape if labels is None else np.shape(labels)
-    of_row, cluster = ids_of("groups", groups, shape), evaluation.cluster
+    of_row, cluster = values.ids_of("groups", groups, shape), evaluation.cluster
     names, group = np.unique(of_row[evaluation.copies.row], return_inverse=True)
     members = memberships(ece.with_options(num_bins=num_bins), evaluation)
     confidence, hit = evaluation.top_label()

@@ -36,9 +36,8 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core import checks
+from calib_jax.core import checks, values
 from calib_jax.core.types import Array, PyTree
-from calib_jax.core.values import is_stated
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, difference, interpolation_error
 from calib_jax.inference.evaluation import Evaluation, on_same_examples, runs_of_two
 from calib_jax.inference.gaps import bins_of, memberships, sums_of_units, with_variance
@@ -403,7 +402,7 @@ def flips(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = None)
 def _flips(models: Sequence[Evaluation]) -> Flips:
     (class_a, hit_a), (class_b, hit_b) = (model.columns(_predicted) for model in models)
     # Answers without classes are the same if both are right, or both wrong.
-    stated = any(is_stated(model.logits) for model in models)
+    stated = any(values.is_stated(model.logits) for model in models)
     changed = hit_a != hit_b if stated else class_a != class_b
     numbers = (~hit_a & hit_b, hit_a & ~hit_b, changed & ~hit_a & ~hit_b, ~changed)
     return Flips(*(int(np.sum(number)) for number in numbers))
@@ -439,10 +438,8 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
     """
     models = on_same_examples("mcnemar", (logits_a, logits_b), labels, weights)
     models[0].refuse_clusters("mcnemar", "; use compare_metrics(metrics.error, ...)")
-    changes = _flips(models)
-    return McNemar(
-        changes.to_right, changes.to_wrong, *_p_values(changes.to_right, changes.to_wrong)
-    )
+    discordant = _flips(models)[:2]
+    return McNemar(*discordant, *_p_values(*discordant))
 
 
 def _p_values(to_right: int, to_wrong: int) -> tuple[float, float]:

@@ -25,10 +25,8 @@ import jax
 import numpy as np
 from jaxtyping import Integer, Shaped
 
-from calib_jax.core import arrays, values
-from calib_jax.core.numerics import wide
+from calib_jax.core import arrays, checks, numerics, values
 from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
-from calib_jax.core.values import Stated, is_stated, rows_of
 from calib_jax.inference.p_values import Column
 from calib_jax.metrics import contract
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, Predictions
@@ -110,10 +108,10 @@ class Evaluation:
             different clusters are independent. None if all examples are independent.
           name: the name of the caller, for error messages.
         """
-        logits, labels = rows_of(name, logits, labels)
+        logits, labels = values.rows_of(name, logits, labels)
         ids = None if clusters is None else values.ids_of("clusters", clusters, np.shape(labels))
         rows = values.flat_rows(name, *map(arrays.gathered, (logits, labels, weights)))
-        if not arrays.concrete(*rows):
+        if not checks.concrete(*rows):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
         values.judge(name, *rows)
         self._store(*rows, ids, name)
@@ -207,7 +205,7 @@ class Evaluation:
 
     def refuse_stated(self, name: str) -> None:
         """Raise TypeError for stated confidences."""
-        if is_stated(self.logits):
+        if values.is_stated(self.logits):
             raise TypeError(
                 f"{name} needs logits of classes: a Stated has the confidence of the answer alone."
             )
@@ -245,7 +243,7 @@ class Evaluation:
         """
         if not np.any(self.present[rows]):
             raise ValueError(f"{self.name}: a part needs a row of positive weight.")
-        weights = np.ones(len(rows), wide(self.logits.dtype))
+        weights = np.ones(len(rows), numerics.wide(self.logits.dtype))
         weights = weights if self.weights is None else np.asarray(self.weights)[rows]
         size = min(padded_size(len(rows)), len(self.labels))
         padding = (0, size - len(rows))
@@ -296,7 +294,7 @@ def on_same_examples(
     evaluations = [evaluated(name, model, labels, weights, clusters) for model in models]
     if labels is None:
         for other in evaluations[1:]:
-            both_stated = is_stated(evaluations[0].logits) and is_stated(other.logits)
+            both_stated = values.is_stated(evaluations[0].logits) and values.is_stated(other.logits)
             # Two models answer the same question, one of them right and the other wrong.
             for field in ("weights", "clusters", *(() if both_stated else ("labels",))):
                 one, another = (getattr(each, field) for each in (evaluations[0], other))
@@ -323,7 +321,7 @@ def runs_of_two(
     """
 
     def is_run(run: Any) -> bool:
-        return isinstance(run, Evaluation | Stated) or getattr(run, "ndim", 0) >= 2
+        return isinstance(run, Evaluation | values.Stated) or getattr(run, "ndim", 0) >= 2
 
     a, b = (
         list(model)

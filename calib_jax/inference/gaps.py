@@ -50,9 +50,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Integer
 
-from calib_jax.core import checks
-from calib_jax.core.binning import BINNING_RULES
-from calib_jax.core.types import Array
+from calib_jax.core import binning, checks
 from calib_jax.inference import p_values
 from calib_jax.inference.evaluation import Evaluation, in_order
 from calib_jax.inference.p_values import Clusters, Column, Indices, Matrix
@@ -120,7 +118,7 @@ def memberships(metric: AnyMetric, evaluation: Evaluation) -> Matrix:
     confidence = evaluation.top_label(excluded).confidence
     checks.num_bins(num_bins)
     if prepare is confidence_bins:
-        checks.one_of("edges", edges, BINNING_RULES)
+        checks.one_of("edges", edges, binning.BINNING_RULES)
         numbers = bin_numbers(confidence, num_bins, edges)
         return (numbers[:, None] == np.arange(num_bins)[None]).astype(np.float64)
     # Bins of n / B examples; equal confidences are divided alike.
@@ -143,7 +141,7 @@ def sums_of_units(
 
 
 def gaps_of(
-    metrics: Sequence[AnyMetric], evaluation: Evaluation, key: Array, num_resamples: int
+    metrics: Sequence[AnyMetric], evaluation: Evaluation, key: jax.Array, num_resamples: int
 ) -> Iterator[BinGaps]:
     """Compute the gaps of the bins of metrics of one top label, from the same draws of hits."""
     confidence, hit = evaluation.top_label(bins_of(metrics[0])[-1])
@@ -219,7 +217,7 @@ def of_sums(
     return BinGaps(num_rows, gap, share, of_null, *moments, num_classes=num_classes)
 
 
-def _normal(key: Array, covariance: Matrix, variance: Column, num_resamples: int) -> Matrix:
+def _normal(key: jax.Array, covariance: Matrix, variance: Column, num_resamples: int) -> Matrix:
     """Draw normal noise with the correlations of a covariance and other variances."""
     deviation = np.sqrt(np.diag(covariance))
     factor = np.sqrt(variance) / np.where(deviation > 0, deviation, 1)
@@ -229,7 +227,7 @@ def _normal(key: Array, covariance: Matrix, variance: Column, num_resamples: int
     return np.asarray(jax.random.normal(key, (num_resamples, len(values)))) @ root.T
 
 
-def with_variance(draws: Matrix, variance: Column, wanted: Column, key: Array) -> Matrix:
+def with_variance(draws: Matrix, variance: Column, wanted: Column, key: jax.Array) -> Matrix:
     """Scale draws to other variances, which keeps the correlations between cells."""
     scaled = draws * np.sqrt(wanted / np.where(variance > 0, variance, np.inf))
     silent = np.flatnonzero((variance == 0) & (wanted > 0))  # cells without any noise in the draws
@@ -239,7 +237,7 @@ def with_variance(draws: Matrix, variance: Column, wanted: Column, key: Array) -
     return scaled
 
 
-def in_clusters(gaps: BinGaps, blocks: Blocks, key: Array, num_resamples: int) -> BinGaps:
+def in_clusters(gaps: BinGaps, blocks: Blocks, key: jax.Array, num_resamples: int) -> BinGaps:
     """Add draws of clusters to gaps of independent examples, and replace their moments.
 
     Args:
@@ -302,13 +300,13 @@ def p_of_draws(value: float, draws: Column) -> float:
     return float((1 + np.sum(draws >= value - SLACK)) / (1 + len(draws)))
 
 
-def host_generator(key: Array) -> np.random.Generator:
+def host_generator(key: jax.Array) -> np.random.Generator:
     """Return a generator on the host, which takes an eighth of the time of `jax.random`."""
     return np.random.Generator(np.random.SFC64(np.asarray(jax.random.key_data(key))))
 
 
 def hits_in_chunks(
-    key: Array, confidence: Column, num_resamples: int, cluster: Clusters | None = None
+    key: jax.Array, confidence: Column, num_resamples: int, cluster: Clusters | None = None
 ) -> Iterator[Bool[np.ndarray, "draws rows"]]:
     """Draw hits from the confidences, some draws at a time.
 
@@ -413,7 +411,7 @@ def planned(generator: np.random.Generator, num_rows: int, num_resamples: int) -
 
 
 def hit_draws(
-    key: Array, confidence: Column, hit: Column, design: Matrix, num_resamples: int
+    key: jax.Array, confidence: Column, hit: Column, design: Matrix, num_resamples: int
 ) -> Draws:
     """Draw hits from the confidences, and sum every column of the design over them."""
     generator = host_generator(key)

@@ -21,7 +21,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax.core import arrays, checks
-from calib_jax.core.arrays import with_auto_axes
 from calib_jax.core.statistics import Joint, Sums
 from calib_jax.core.types import Labels, Logits, Weights
 from calib_jax.core.values import InvalidValues, refuse
@@ -69,7 +68,7 @@ class ImageStream:
           labels: `[images, ...]`.
           weights: the shape of the labels; a pixel of weight 0, such as a void pixel, is absent.
         """
-        with_auto_axes(self._update, logits, labels, weights)
+        arrays.with_auto_axes(self._update, logits, labels, weights)
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)
@@ -169,6 +168,5 @@ def _mean_of_defined(values: Any) -> Any:
     values = np.asarray(values, np.float64)
     defined = ~np.isnan(values)
     count = defined.sum(axis=0)
-    mean = np.where(defined, values, 0).sum(axis=0) / np.maximum(count, 1)
-    mean = np.where(count > 0, mean, np.nan)
+    mean = np.where(defined, values, 0).sum(axis=0) / np.where(count > 0, count, np.nan)
     return mean if mean.ndim else float(mean)

@@ -51,8 +51,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from calib_jax.core import checks
-from calib_jax.core.numerics import wide
+from calib_jax.core import checks, numerics
 from calib_jax.core.types import Array, PyTree
 from calib_jax.inference import p_values
 from calib_jax.inference.bootstrap import INTERVALS, bootstrap, interval
@@ -463,7 +462,7 @@ def estimates(
         draws = max(num_resamples, least_draws(level))
         options = {"key": key, "level": level, "num_resamples": draws}
         bounds = noise_bound(bounded, evaluation, **options) if bounded else {}
-        dtype = wide(evaluation.logits.dtype)  # as of other metrics
+        dtype = numerics.wide(evaluation.logits.dtype)  # as of other metrics
         for name, bound in bounds.items():
             value, low, high = (jax.device_put(np.asarray(part, dtype)) for part in bound[:3])
             by_name[name] = Estimate(value, low, high, "noise bound", *bound[3:])

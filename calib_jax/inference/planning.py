@@ -53,9 +53,8 @@ from typing import Any, NamedTuple, cast
 
 import numpy as np
 
-from calib_jax.core import checks, population
+from calib_jax.core import checks, population, values
 from calib_jax.core.types import Array
-from calib_jax.core.values import is_stated
 from calib_jax.inference.ce2 import influence_on_temperature
 from calib_jax.inference.evaluation import Evaluation, on_same_examples
 from calib_jax.inference.p_values import Column, holm, paired_test
@@ -197,7 +196,7 @@ def _for_eces(bins: list[Binned], difference: float, effect: float) -> int:
 
 def _for_temperature(model: Evaluation, error: float, level: float) -> int | None:
     logits, labels = (np.asarray(part) for part in model.copies[:2])
-    if is_stated(logits):
+    if values.is_stated(logits):
         return None
     step = -(-len(labels) // _PILOT_OF_TEMPERATURE)
     rows, labels = population.rows_of(logits[::step], labels[::step])

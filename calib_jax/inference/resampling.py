@@ -24,8 +24,7 @@ from jax.extend.random import threefry_2x32
 from jaxtyping import Float, Int, Integer, UInt32
 
 from calib_jax.core.binning import bin_index, class_sums, uniform_edges
-from calib_jax.core.numerics import is_true_class
-from calib_jax.core.rows import weigh
+from calib_jax.core.numerics import is_true_class, weigh
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, Vector
 from calib_jax.metrics import terms as contract
@@ -87,7 +86,7 @@ def _of_key(key: Array, size: int, number: Any) -> Int[Array, "four rows"]:
     for threshold in _thresholds(number):
         counts += (halves >= threshold).astype(jnp.int32)
     counts = jnp.where(jnp.arange(size, dtype=jnp.int32) < number, counts, 0)
-    expected = size * _mean(size)
+    expected = size * max(0.0, 1 - 6 / size**0.5)
     most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
 
     def filled(counts: Int[Array, " rows"], bits: UInt32[Array, " draws"]) -> Int[Array, " rows"]:
@@ -109,17 +108,12 @@ def _words(key: Array, stream: int, size: int) -> UInt32[Array, "two rows"]:
     return threefry_2x32(words_of_key, jnp.concatenate([rows, rows])).reshape(2, size)
 
 
-def _mean(number: Any) -> Any:
-    """Return the mean of a row's Poisson count.
-
-    It is six standard deviations below 1, so that the total exceeds the number of rows once in 1e9
-    resamples.
-    """
-    return np.maximum(0.0, 1 - 6 / number**0.5)
-
-
 def _thresholds(number: Any) -> Int[Array, " 8"]:
-    """Return the inverse CDF of a Poisson count at 16 bits: count k from the first k values on."""
+    """Return the inverse CDF of a Poisson count at 16 bits: count k from the first k values on.
+
+    The mean is six standard deviations below 1, so that the total exceeds the number of rows once
+    in 1e9 resamples.
+    """
     mean = jnp.maximum(0.0, 1 - 6 / jnp.sqrt(jnp.float32(number)))
     chances = jnp.exp(-mean) * mean ** jnp.arange(8) / _FACTORIALS
     return jnp.round(jnp.cumsum(chances) * 2**16).astype(jnp.int32)

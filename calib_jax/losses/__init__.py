@@ -8,7 +8,7 @@ Every file of this folder is one family of losses. The public names of a new fil
 below, and its objectives stand in `table.py`.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.core.types import Progress as Progress
 from calib_jax.losses.adaptive_focal import AdaFocalState as AdaFocalState
 from calib_jax.losses.adaptive_focal import adafocal as adafocal
@@ -84,4 +84,4 @@ _TYPES = {
     *("RecallPrecisionState", "RecallState", "ScheduledGamma"),
     *("Clock", "Probabilities", "Uncertainty"),
 }
-_names.export(__name__, advice=_advice, unlisted=_TYPES)
+_checks.export(__name__, advice=_advice, unlisted=_TYPES)

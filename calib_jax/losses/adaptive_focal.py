@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import jax.numpy as jnp
@@ -12,14 +13,25 @@ from calib_jax.core import arrays, checks
 from calib_jax.core.binning import bin_index, equal_mass_bins, uniform_edges, whole_example_bins
 from calib_jax.core.numerics import at_least_float32, first_argmax, power, valid
 from calib_jax.core.probabilities import Probabilities
-from calib_jax.core.rows import thinned
 from calib_jax.core.statistics import Rows
-from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
+from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Vector, Weights
 from calib_jax.losses.focal import Uncertainty, Weighting, weigh_cross_entropy
 from calib_jax.losses.objectives import Objective, Progress, make_objective
 
 RULES = ("released", "slides")
-BINNINGS = {"mass": equal_mass_bins, "released": whole_example_bins}
+
+
+def sorted_into_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: int) -> Any:
+    """Sort the examples, and cut them into bins of equal weight."""
+    # Sort by hit and weight as well: the order of equal confidences affects only rounding.
+    present = weight > 0
+    confidence = jnp.where(present, confidence, jnp.inf)
+    hit, weight = jnp.where(present, hit, 0), jnp.where(present, weight, 0)
+    confidence, hit, weight = lax.sort((confidence, hit, weight), num_keys=3)
+    return equal_mass_bins(confidence, hit, weight, num_bins)
+
+
+BINNINGS = {"mass": sorted_into_bins, "released": whole_example_bins}
 
 
 class AdaFocalState(NamedTuple):
@@ -84,6 +96,23 @@ def adafocal_uncertainty(state: AdaFocalState) -> Uncertainty:
         return power(log_base, jnp.abs(gamma))
 
     return uncertainty
+
+
+def thinned(logits: Logits, labels: Labels, weights: Any, most: int = 2**15) -> tuple[Any, ...]:
+    """Keep an even grid of the labels of every example that has more than `most`.
+
+    An image of 1,024 x 2,048 pixels has two million labels, and statistics with one row per label
+    do not need all of them.
+
+    >>> logits = jnp.zeros((1, 1024, 2048, 1))
+    >>> thinned(logits, jnp.zeros((1, 1024, 2048), int), None)[1].shape
+    (1, 128, 256)
+    """
+    step, sizes = 1, labels.shape[1:]
+    while math.prod(-(-size // step) for size in sizes) > most:
+        step += 1
+    grid = (slice(None), *(slice((min(step, size) - 1) // 2, None, step) for size in sizes))
+    return logits[grid], labels[grid], None if weights is None else weights[grid]
 
 
 def adafocal_rows(

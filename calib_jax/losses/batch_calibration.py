@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import jax
@@ -12,7 +13,7 @@ from jaxtyping import Float
 
 from calib_jax.core import arrays, checks
 from calib_jax.core.binning import class_sums
-from calib_jax.core.numerics import at_least_float32, times
+from calib_jax.core.numerics import at_least_float32, times, weigh
 from calib_jax.core.probabilities import (
     Probabilities,
     TopLabel,
@@ -20,7 +21,6 @@ from calib_jax.core.probabilities import (
     cross_entropy_and_view,
     prepare,
 )
-from calib_jax.core.rows import weigh, weighted_sum
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     AnyLabels,
@@ -31,6 +31,7 @@ from calib_jax.core.types import (
     Number,
     Numbers,
     Scalar,
+    Vector,
     Weights,
 )
 from calib_jax.losses.focal import focal, focal_uncertainty, with_top_label_penalty
@@ -131,6 +132,22 @@ def _mdca_of(
     share = class_sums(labels, weight, len(probability))
     counted = some_possible(logits, weight, probability + share)
     return _mean_gap(gap, counted, weight, axis_name)
+
+
+def weighted_sum(weights: Vector, rows: Float[Array, "rows classes"]) -> Float[Array, " classes"]:
+    """Sum weighted rows, also on accelerators in the full precision of float32.
+
+    Many rows are summed in parts, as in `binning.class_sums`, because a long sum loses digits.
+    """
+    num_rows = len(rows)
+    product = functools.partial(jnp.einsum, precision=lax.Precision.HIGHEST)
+    if num_rows <= 2**17:
+        return product("n,nk->k", weights, rows)
+    size = 2 ** (num_rows.bit_length() // 2)
+    end = num_rows - num_rows % size
+    parts = weights[:end].reshape(-1, size), rows[:end].reshape(-1, size, rows.shape[1])
+    whole = jnp.sum(product("pn,pnk->pk", *parts), axis=0)
+    return whole + product("n,nk->k", weights[end:], rows[end:]) if end < num_rows else whole
 
 
 def some_possible(logits: Logits, weight: Array, mass: Array) -> Array:

@@ -9,13 +9,12 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core import arrays, checks
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import weigh
+from calib_jax.core import checks
+from calib_jax.core.numerics import at_least_float32, weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import AnyLabels, Array, Logits, Number, PerClass, PerExample
 from calib_jax.losses.focal import cross_entropy_and_gaps
-from calib_jax.losses.objectives import Objective, Progress, make_objective
+from calib_jax.losses.objectives import Objective, Progress, classes_of_state, make_objective
 
 PENALTIES = ("phr", "p2", "p3")
 
@@ -115,7 +114,7 @@ def class_adaptive_margin(
 
     def of_classes(state: ClassMarginState, gaps: PerClass) -> tuple[PerClass, PerClass, PerClass]:
         """Compute h, the penalty and its slope; 0 for impossible classes."""
-        arrays.classes_of_state(len(state.multiplier), gaps)
+        classes_of_state(len(state.multiplier), gaps)
         possible = gaps != jnp.inf
         excess = jnp.where(possible, gaps, 0) / margin - 1
         multiplier, curvature = (part.astype(gaps.dtype) for part in state[:2])

@@ -14,7 +14,6 @@ from jax.typing import ArrayLike
 from calib_jax.core import arrays, checks
 from calib_jax.core.numerics import (
     at_least_float32,
-    constant_in_gradient,
     first_argmax,
     is_true_class,
     log_probabilities,
@@ -23,6 +22,7 @@ from calib_jax.core.numerics import (
     power,
     times,
     true_class,
+    weigh,
     widened,
 )
 from calib_jax.core.probabilities import (
@@ -30,7 +30,6 @@ from calib_jax.core.probabilities import (
     cross_entropy_and_top_label,
     cross_entropy_and_view,
 )
-from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import total
 from calib_jax.core.types import (
     AnyLabels,
@@ -44,7 +43,7 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.objectives import Objective, make_objective
+from calib_jax.losses.objectives import Objective, classes_of_state, make_objective
 
 __all__ = ["Probabilities", "Uncertainty", "weighted_cross_entropy"]
 
@@ -84,6 +83,20 @@ def cross_entropy(logits: Logits, labels: AnyLabels) -> PerExample:
 nll = cross_entropy
 # For losses whose arguments are validated already; also `weigh_cross_entropy`.
 unchecked_cross_entropy = arrays.unchecked(cross_entropy)
+
+
+@jax.custom_vjp
+def constant_in_gradient(values: _Arrays) -> _Arrays:
+    r"""Return arrays that are constants for a gradient, but not for the derivative of the gradient.
+
+    The gradient of $u(z) \, \ell(z)$ with u constant is $u(z) \, \ell'(z)$. The derivative of this
+    gradient has a term of $u'(z)$, which `lax.stop_gradient` would drop.
+    """
+    return values
+
+
+# No cotangent is a symbolic zero, which costs nothing.
+constant_in_gradient.defvjp(lambda values: (values, None), lambda residuals, cotangents: (None,))
 
 
 def weight_inputs(values: _Arrays, weighting: Weighting) -> _Arrays:
@@ -391,7 +404,7 @@ def weigh_classes(
       logits, labels, weights, axis_name: the examples, and the axis of the devices.
       normalized: whether the factors are divided by their mean over the global batch.
     """
-    arrays.classes_of_state(len(class_weights), logits)
+    classes_of_state(len(class_weights), logits)
     losses = cross_entropy_and_view(logits, labels)[0]
     factors = of_true_class(class_weights, labels).astype(losses.dtype)
     return times(mean_one(factors, weights, axis_name) if normalized else factors, losses)

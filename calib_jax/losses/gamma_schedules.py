@@ -10,7 +10,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float
 
-from calib_jax.core import arrays, population
+from calib_jax.core import arrays, checks, population
 from calib_jax.core.arrays import as_array
 from calib_jax.core.numerics import power
 from calib_jax.core.probabilities import Probabilities
@@ -114,7 +114,7 @@ def gamma_for(p0: Any) -> np.ndarray:
     >>> gamma_for([0.2, 0.25, 0.5]).round(4)
     array([4.8506, 3.0702, 0.    ])
     """
-    if not arrays.concrete(p0):
+    if not checks.concrete(p0):
         raise TypeError("gamma_for works on the host: call it outside jit, on known numbers.")
     p = np.asarray(as_array(p0), np.float64)
     if not np.all((p > 0) & (p <= 1)):

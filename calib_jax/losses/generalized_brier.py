@@ -140,12 +140,12 @@ def generalized_brier_uncertainty(
 
 def _share_power_sum(p: Probabilities, exponent: Number) -> PerExample:
     """Sum the powers of the shares; the sums for exponents 1 and 2 are known."""
-    if arrays.concrete(exponent) and not jnp.ndim(exponent):
+    if checks.concrete(exponent) and not jnp.ndim(exponent):
         if exponent == 1:
             return jnp.ones_like(p.log_rest)
         if exponent == 2:
             return p.share_squares
-    if arrays.concrete(exponent) and np.all(np.asarray(exponent) > 0):
+    if checks.concrete(exponent) and np.all(np.asarray(exponent) > 0):
         return jnp.sum(power(p.log_share, of_classes(exponent)), axis=-1)
     # The true class and classes of probability 0 have no share, and 0^0 would count them.
     shares = p.log_share > -jnp.inf

@@ -16,12 +16,11 @@ from jax import lax
 from jaxtyping import Float, Integer
 
 from calib_jax.core import arrays
-from calib_jax.core.numerics import constant_in_gradient, ordered_bits, times
+from calib_jax.core.numerics import counted, ordered_bits, times, weigh
 from calib_jax.core.probabilities import TopLabel, cross_entropy_and_top_label
-from calib_jax.core.rows import counted, weigh
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, Numbers, Scalar, Weights
-from calib_jax.losses.focal import with_top_label_penalty
+from calib_jax.losses.focal import constant_in_gradient, with_top_label_penalty
 from calib_jax.losses.objectives import Objective, make_objective
 
 

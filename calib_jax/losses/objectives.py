@@ -28,9 +28,8 @@ from jax import lax
 
 from calib_jax.core import arrays, checks, numerics
 from calib_jax.core.arrays import TakesSoft, as_numbers, with_auto_axes
-from calib_jax.core.names import check_options, options_of
-from calib_jax.core.statistics import NOTHING, Stat
-from calib_jax.core.types import Array, AxisName, Numbers, PyTree
+from calib_jax.core.statistics import NOTHING
+from calib_jax.core.types import Array, AxisName, Numbers, PyTree, Stat
 from calib_jax.core.types import Progress as Progress
 
 State: TypeAlias = PyTree
@@ -185,6 +184,14 @@ def needed_counts(name: str, num_classes: int, class_counts: Any) -> Array:
     return jnp.asarray(as_numbers(name, "class_counts", class_counts), float)
 
 
+def classes_of_state(num_classes: int, logits: Array) -> None:
+    """Validate that a state has as many classes as the logits."""
+    if num_classes != (given := logits.shape[-1]):
+        raise ValueError(
+            f"the state has {num_classes} classes and the logits {given}: use init({given})."
+        )
+
+
 def _checked(
     value: Callable[..., Array], soft_labels: TakesSoft, name: str = "the objective"
 ) -> Callable[..., Array]:
@@ -296,7 +303,7 @@ def of_loss(loss: Callable[..., Array], **fixed: Any) -> Callable[..., Objective
         return as_objective(with_options(loss, **fixed, **options))
 
     parameters = inspect.signature(loss).parameters
-    options = [parameters[name] for name in options_of(loss) if name not in fixed]
+    options = [parameters[name] for name in checks.options_of(loss) if name not in fixed]
     make.__signature__ = inspect.Signature(options)  # type: ignore[attr-defined]
     make.__doc__, make.__name__ = loss.__doc__, loss.__name__
     return make
@@ -340,7 +347,7 @@ def objective(loss: str | Callable[..., Array], /, **options: Any) -> Objective:
     if callable(loss):
         return as_objective(functools.partial(loss, **options) if options else loss)
     checks.one_of("objective", loss, OBJECTIVES)
-    check_options(loss, OBJECTIVES[loss], options)
+    checks.check_options(loss, OBJECTIVES[loss], options)
     given = ", ".join(f"{option}={value!r}" for option, value in options.items())
     made = OBJECTIVES[loss](**options)
     return made._replace(value=marked(made.value, name=f"{loss}({given})"))

@@ -16,14 +16,14 @@ from calib_jax.core.numerics import (
     first_argmax,
     times,
     true_class,
+    weigh,
     wide,
     with_true_class,
 )
-from calib_jax.core.rows import weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Labels, Logits, Number, PerExample, Weights
 from calib_jax.losses.focal import mean_one, of_true_class, unchecked_cross_entropy, weigh_classes
-from calib_jax.losses.objectives import Objective, Progress, make_objective
+from calib_jax.losses.objectives import Objective, Progress, classes_of_state, make_objective
 
 COUNTERS = ("recall", "released")
 
@@ -177,7 +177,7 @@ def recall_precision(
     checks.one_of("counters", counters, COUNTERS)
 
     def value(state: Any, logits: Logits, labels: Labels, weights: Any, *, axis_name: Any) -> Array:
-        arrays.classes_of_state(len(state.miss_rate), logits)
+        classes_of_state(len(state.miss_rate), logits)
         cross_entropy = unchecked_cross_entropy(logits, labels)
         predicted = first_argmax(logits)
         log_rest = jnp.logaddexp(_log_rest(logits, predicted), jnp.log(floor))

@@ -20,7 +20,6 @@ from calib_jax.core.numerics import (
     valid,
 )
 from calib_jax.core.probabilities import prepare
-from calib_jax.core.rows import weighted_sum
 from calib_jax.core.statistics import gather, total
 from calib_jax.core.types import (
     AnyLabels,
@@ -33,7 +32,7 @@ from calib_jax.core.types import (
     Scalar,
     Weights,
 )
-from calib_jax.losses.batch_calibration import some_possible
+from calib_jax.losses.batch_calibration import some_possible, weighted_sum
 from calib_jax.losses.focal import scaled_cross_entropy, unchecked_cross_entropy
 from calib_jax.losses.objectives import Objective, make_objective, regularized, with_options
 

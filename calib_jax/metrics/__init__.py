@@ -11,7 +11,7 @@ of its terms and its value (see `metric`); the catalogue then lists it by name. 
 intervals are in `calib_jax.inference`.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.core.values import Stated as Stated
 from calib_jax.metrics.averages import accuracy as accuracy
 from calib_jax.metrics.averages import brier as brier
@@ -113,4 +113,4 @@ def _advice(name: str) -> str:
     return f"{name!r}, which is in calib_jax.inference." if found else ""
 
 
-_names.export(__name__, advice=_advice, unlisted=_UNLISTED)
+_checks.export(__name__, advice=_advice, unlisted=_UNLISTED)

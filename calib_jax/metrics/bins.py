@@ -17,13 +17,7 @@ import jax.numpy as jnp
 from jaxtyping import Float
 
 from calib_jax.core import arrays, checks
-from calib_jax.core.binning import (
-    BINNING_RULES,
-    BinSums,
-    calibration_error,
-    equal_mass_of_sorted,
-    whole_example_bins,
-)
+from calib_jax.core.binning import BINNING_RULES, BinSums, equal_mass_bins, whole_example_bins
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, Scalar, Vector
 from calib_jax.metrics.contract import Labels, Logits, Predictions, Weights, metric
@@ -60,7 +54,12 @@ def bin_sums(sums: Sums) -> BinSums:
     return BinSums(sums["weight"], sums["confidence"], sums["hit"])
 
 
-@metric(confidence_bins, lambda sums: calibration_error(bin_sums(sums)), biased=True)
+def _calibration_error(sums: Sums) -> Scalar:
+    bins = bin_sums(sums)
+    return jnp.sum(jnp.abs(bins.confidence - bins.hit)) / jnp.sum(bins.weight)
+
+
+@metric(confidence_bins, _calibration_error, biased=True)
 def ece(
     logits: Logits,
     labels: Labels = None,
@@ -317,7 +316,7 @@ def equal_mass(ranked: Ranked, num_bins: int, binning: str) -> tuple[BinSums, Ve
     checks.one_of("binning", binning, ("mass", "released"))
     if binning == "released":
         return whole_example_bins(ranked.score, ranked["hit"], ranked.weight, num_bins)
-    return equal_mass_of_sorted(ranked.score, ranked["hit"], ranked.weight, num_bins)
+    return equal_mass_bins(ranked.score, ranked["hit"], ranked.weight, num_bins)
 
 
 def _adaptive_ece(ranked: Ranked, *, num_bins: int = 15, binning: str = "mass") -> Scalar:

@@ -43,11 +43,8 @@ from jax import lax
 from jaxtyping import Bool, Float, Integer
 
 from calib_jax.core import arrays, checks, numerics, types, values
-from calib_jax.core.checks import Catalogue
-from calib_jax.core.names import known_options, short
-from calib_jax.core.rows import present
-from calib_jax.core.statistics import Joint, Stat, Sums, merged_scan
-from calib_jax.core.types import Array, ArrayLike, PerClass, PerExample
+from calib_jax.core.statistics import Joint, Sums, merged_scan
+from calib_jax.core.types import Array, ArrayLike, PerClass, PerExample, Stat
 from calib_jax.core.values import is_stated, two_classes
 from calib_jax.metrics.terms import Terms, ranked_if_scored
 
@@ -275,8 +272,8 @@ class Metric(Generic[_P, _V]):
         return arrays.with_auto_axes(stat, logits, labels, weights, per_row=False)
 
     def _stat(self, logits: Any, labels: Any, weights: Any) -> Stat:
-        logits, labels, weights = present(*arrays.batch_of(self.name, logits, labels, weights))
-        return self.terms_of(Predictions(logits, labels)).weigh(weights)
+        rows = numerics.present(*arrays.batch_of(self.name, logits, labels, weights))
+        return self.terms_of(Predictions(*rows[:2])).weigh(rows[2])
 
     def value(self, stat: Stat, **options: Any) -> _V:
         """Compute the metric from a statistic; NaN if its weight is 0."""
@@ -291,7 +288,7 @@ class Metric(Generic[_P, _V]):
         if not options:
             return self
         known = self.defaults()
-        known_options(self.name, known, options)
+        checks.known_options(self.name, known, options)
         changed = dict(self.options) | {name: _static(value) for name, value in options.items()}
         chosen = tuple(sorted((k, v) for k, v in changed.items() if v != known[k]))
         return dataclasses.replace(self, options=chosen)
@@ -332,7 +329,7 @@ class Metric(Generic[_P, _V]):
 
 def _static(value: Any) -> Any:
     """Return an option that can be hashed: an array or a list becomes nested tuples."""
-    if isinstance(value, np.ndarray | jax.Array) and arrays.concrete(value):
+    if isinstance(value, np.ndarray | jax.Array) and checks.concrete(value):
         value = np.asarray(arrays.as_array(value)).tolist()
     return tuple(map(_static, value)) if isinstance(value, list) else value
 
@@ -351,8 +348,8 @@ def members_of(metrics: AnyMetric | Metrics) -> Members:
     each = [*given.values()] if isinstance(given, Mapping) else []
     if not (each and all(isinstance(metric, Metric) for metric in each)):
         raise TypeError(
-            f"metrics must be a metric or a mapping from names to metrics, got {short(given)}:"
-            " metrics.named(NAME) finds one."
+            "metrics must be a metric or a mapping from names to metrics, got"
+            f" {checks.short(given)}: metrics.named(NAME) finds one."
         )
     return tuple(given.items())
 
@@ -402,7 +399,7 @@ def values_of(
 
     def compute(*rows: Any) -> dict[str, Any]:
         flat = _flat(*rows) or values.flat_rows(name, *rows)
-        if not arrays.concrete(*flat):
+        if not checks.concrete(*flat):
             return values_of_stats(dict(members), _stats(members, *flat)[0])
         computed, invalid, fine = checked_values(members, *flat)
         if not fine:
@@ -490,7 +487,7 @@ def stats_in_blocks(
     num_rows, size = len(logits), _block_rows(*logits.shape)
 
     def weighed(rows: tuple[Any, Any, Any], fresh: Array | None) -> tuple[Joint, Sums]:
-        logits, labels, weights = present(*rows)
+        logits, labels, weights = numerics.present(*rows)
         predictions = Predictions(logits, labels)
         if fresh is not None:
             weights = fresh.astype(jnp.float32) if weights is None else jnp.where(fresh, weights, 0)
@@ -541,7 +538,7 @@ def _block_rows(num_rows: int, num_classes: int) -> int:
 # --------------------------------------------------------------------------------------------
 # The catalogue.
 
-_CATALOGUE: Catalogue[AnyMetric] = Catalogue("metric")
+_CATALOGUE: checks.Catalogue[AnyMetric] = checks.Catalogue("metric")
 
 ACE = (
     "ace is average_calibration_error (Neumann et al.) or adaptive_ece (Nixon et al.): choose one."

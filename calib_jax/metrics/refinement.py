@@ -12,7 +12,7 @@ $b_{-i} = b + g_i / \sum_j h_j$, with the derivatives $g_i$ and $h_i$ of the NLL
 first order in that step, the refinement is a function of sums over the examples, which stream and
 merge. The sums are kept at `INVERSE_TEMPERATURES` and interpolated between them.
 
-Weights are counts, see `core.rows.counted`; `stat` takes them as they are.
+Weights are counts, see `core.numerics.counted`; `stat` takes them as they are.
 
 A temperature removes only a part of the miscalibration, so a better calibrator would remove at
 least the calibration part. For a calibrated model this part is near 0, and may be negative.

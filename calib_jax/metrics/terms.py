@@ -25,9 +25,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.core.binning import bin_index, class_bin_totals, class_sums, uniform_edges
-from calib_jax.core.numerics import true_class, valid, wide
-from calib_jax.core.rows import weigh
+from calib_jax.core.binning import bin_index, cell_sums, class_sums, uniform_edges
+from calib_jax.core.numerics import true_class, valid, weigh, wide
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, PerClass, Scalar, Vector, Weights
 
@@ -98,13 +97,56 @@ class ClassGaps:
         occurrences = class_sums(cell, weigh(occurs, weights), num_classes * self.num_bins)
         # A label out of range is in no cell; it must make the gaps NaN.
         wrong = jnp.sum(weigh(jnp.where(valid(labels, num_classes), 0 * ones, jnp.nan), weights))
-        gap = class_bin_totals(p, weights, self.num_bins) + wrong
+        gap = _class_bin_totals(p, weights, self.num_bins) + wrong
         return Sums(
             {
                 "gap": gap - occurrences.reshape(num_classes, self.num_bins),
                 "weight": class_sums(labels, weigh(ones, weights), num_classes),
             }
         )
+
+
+def _class_bin_totals(p: PerClass, weight: Weights | None, num_bins: int) -> Array:
+    r"""Sum every class's probability over its bins of equal width.
+
+    A row has fewer than B probabilities above 1/B, however many classes there are. With many
+    classes, the total per class is one vectorised sum and only the few entries above 1/B are
+    binned one by one; the first bin receives the remainder of the total.
+    """
+    num_classes, edges, weighed = p.shape[1], uniform_edges(num_bins), weigh(p, weight)
+    cells = num_classes * num_bins
+    if num_classes <= 256:
+        cell = bin_index(p, edges)
+        cell += num_bins * lax.broadcasted_iota(cell.dtype, p.shape, 1)
+        return cell_sums(cell, weighed, cells).reshape(num_classes, num_bins)
+
+    # Split the classes into groups, so that finding the next largest entry reads only the maxima of
+    # the groups and one group, not all classes.
+    width, row = 16, jnp.arange(len(p))
+    groups = jnp.pad(p, ((0, 0), (0, -num_classes % width)), constant_values=-jnp.inf)
+    groups = groups.reshape(len(p), -1, width)
+
+    def any_left(state: tuple[Array, Array, Array]) -> Array:
+        return jnp.any(jnp.max(state[1], axis=-1) > edges[1])
+
+    def add_largest(state: tuple[Array, Array, Array]) -> tuple[Array, Array, Array]:
+        groups, largest, totals = state
+        which, value = jnp.argmax(largest, axis=-1).astype(jnp.int32), jnp.max(largest, axis=-1)
+        group = groups[row, which]
+        place = jnp.argmax(group, axis=-1).astype(jnp.int32)
+        value = jnp.where(value > edges[1], value, 0)
+        cell = num_bins * jnp.minimum(width * which + place, num_classes - 1)
+        totals = totals.at[cell + bin_index(value, edges)].add(weigh(value, weight))
+        group = jnp.where(jnp.arange(width)[None] == place[:, None], -jnp.inf, group)
+        groups = groups.at[row, which].set(group, unique_indices=True, indices_are_sorted=True)
+        is_here = jnp.arange(largest.shape[-1])[None] == which[:, None]
+        largest = jnp.where(is_here, jnp.max(group, axis=-1, keepdims=True), largest)
+        return groups, largest, totals
+
+    start = groups, jnp.max(groups, axis=-1), jnp.zeros_like(p, shape=(cells,))
+    large = lax.while_loop(any_left, add_largest, start)[2].reshape(num_classes, num_bins)
+    total = jnp.sum(weighed, axis=0)
+    return large.at[:, 0].set(total - jnp.sum(large[:, 1:], axis=1))
 
 
 @jax.tree_util.register_dataclass

@@ -8,7 +8,7 @@ Every file of this subpackage is one family. To add a family, add one file and i
 names below; the catalogue lists its registered networks.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.models.batch_norm import BatchNorm as BatchNorm
 from calib_jax.models.bert import Bert as Bert
 from calib_jax.models.bert import BertEncoder as BertEncoder
@@ -69,4 +69,4 @@ from calib_jax.models.text_cnn import global_pooling_cnn as global_pooling_cnn
 from calib_jax.models.transformer import transformer as transformer
 from calib_jax.models.tree_lstm import tree_lstm as tree_lstm
 
-_names.export(__name__)
+_checks.export(__name__)

@@ -28,7 +28,6 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from calib_jax.core import checks
-from calib_jax.core.checks import Catalogue
 from calib_jax.core.types import Array, PyTree
 
 DType: TypeAlias = Any  # any argument of jnp.dtype
@@ -37,7 +36,7 @@ Initializer: TypeAlias = Callable[..., Array]
 # A mapping from a pattern, matched against a whole layer name, to PyTorch's name of the layer.
 TorchRules: TypeAlias = Mapping[str, str | Callable[[Match[str]], str]]
 
-_CATALOGUE: Catalogue[Callable[..., nn.Module]] = Catalogue("network")
+_CATALOGUE: checks.Catalogue[Callable[..., nn.Module]] = checks.Catalogue("network")
 _Factory = TypeVar("_Factory", bound=Callable[..., nn.Module])
 _Network = TypeVar("_Network", bound=nn.Module)
 _First = TypeVar("_First")
@@ -81,7 +80,7 @@ def named(name: str, /, **options: Any) -> nn.Module:
     return _CATALOGUE.make(name, **options)
 
 
-def catalogue() -> Catalogue[Callable[..., nn.Module]]:
+def catalogue() -> checks.Catalogue[Callable[..., nn.Module]]:
     """Return a mapping from the name of each network to the function that builds it."""
     return _CATALOGUE
 

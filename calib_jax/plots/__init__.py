@@ -8,7 +8,7 @@ file of this subpackage defines one family of figures. matplotlib is imported wh
 is drawn. pyplot is never imported, so no window opens and no figure stays registered.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.plots.bins import Bins as Bins
 from calib_jax.plots.bins import BinTable as BinTable
 from calib_jax.plots.curves import roc as roc
@@ -25,4 +25,4 @@ from calib_jax.plots.saving import save as save
 from calib_jax.plots.segmentation import segmentation as segmentation
 from calib_jax.plots.training import training_curves as training_curves
 
-_names.export(__name__)
+_checks.export(__name__)

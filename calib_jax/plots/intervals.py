@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from calib_jax.core import texts
-from calib_jax.core.names import short
+from calib_jax.core.checks import short
 from calib_jax.plots import style
 
 

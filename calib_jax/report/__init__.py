@@ -7,7 +7,7 @@
 This is the only subpackage that imports others: metrics, inference, calibrators and plots.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.report.figures import pictures as pictures
 from calib_jax.report.files import score_files as score_files
 from calib_jax.report.out_of_distribution import Detection as Detection
@@ -29,4 +29,4 @@ from calib_jax.report.score import ANSWER_METRICS as ANSWER_METRICS
 from calib_jax.report.score import DEFAULT_METRICS as DEFAULT_METRICS
 from calib_jax.report.score import score as score
 
-_names.export(__name__)
+_checks.export(__name__)

@@ -10,8 +10,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics
-from calib_jax.core import checks, rows
-from calib_jax.core.names import is_path, name_and_options, object_at
+from calib_jax.core import checks, numerics
+from calib_jax.core.checks import is_path, name_and_options, object_at
 from calib_jax.core.types import Array
 from calib_jax.inference import Evaluation
 from calib_jax.report.predictions import Predictions, at_floor, counted, grid_of, shared_rows
@@ -198,7 +198,7 @@ def calibrated(
     logits, labels, weights = scored
     if labels is not None:
         # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
-        logits, *_ = rows.present(logits, labels, weights)
+        logits, *_ = numerics.present(logits, labels, weights)
     if not isinstance(fit_on, np.ndarray):
         apply, described = fitted(name, criterion, fit_on, groups)
         return apply(logits), described

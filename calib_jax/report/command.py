@@ -43,8 +43,8 @@ from typing import Any, NoReturn
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import checks, texts
+from calib_jax.core.checks import nearest
 from calib_jax.core.files.writing import keep_programs
-from calib_jax.core.names import nearest
 from calib_jax.report import render, results
 from calib_jax.report.files import score_files
 from calib_jax.report.predictions import FLOOR

@@ -14,7 +14,7 @@ import numpy as np
 
 from calib_jax import inference, metrics, plots
 from calib_jax.core import checks, texts
-from calib_jax.core.names import short_repr
+from calib_jax.core.checks import short_repr
 from calib_jax.core.numerics import at_least_float32
 from calib_jax.core.types import Logits
 from calib_jax.report import calibrate as calibration

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from calib_jax.core import texts
-from calib_jax.core.names import closest, short_repr
+from calib_jax.core.checks import closest, short_repr
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import EVENTS, base_name, p_of, shortened, with_interval

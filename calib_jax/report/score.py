@@ -19,7 +19,7 @@ import calib_jax.metrics as metrics_package
 from calib_jax import calibrators, inference
 from calib_jax.core import checks
 from calib_jax.core.arrays import as_array, as_numbers
-from calib_jax.core.names import options_of
+from calib_jax.core.checks import options_of
 from calib_jax.core.values import is_stated
 from calib_jax.inference import Evaluation
 from calib_jax.metrics import Metric, Stated

@@ -11,7 +11,7 @@
 The network, the objective, the metrics and the optimizer are passed as values.
 """
 
-from calib_jax.core import names as _names
+from calib_jax.core import checks as _checks
 from calib_jax.train.checkpoint import AnotherConfig as AnotherConfig
 from calib_jax.train.checkpoint import CannotWrite as CannotWrite
 from calib_jax.train.checkpoint import Checkpoints as Checkpoints
@@ -78,4 +78,4 @@ from calib_jax.train.state import shuffled as shuffled
 from calib_jax.train.step import make_eval_step as make_eval_step
 from calib_jax.train.step import make_train_step as make_train_step
 
-_names.export(__name__)
+_checks.export(__name__)

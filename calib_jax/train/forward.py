@@ -17,8 +17,7 @@ import numpy as np
 from flax import linen as flax_linen
 
 from calib_jax.core.binning import class_sums
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import weigh
+from calib_jax.core.numerics import at_least_float32, weigh
 from calib_jax.core.statistics import Sums
 from calib_jax.core.types import Array, PyTree, Weights
 from calib_jax.train.pmap import AXIS

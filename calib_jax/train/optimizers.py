@@ -26,7 +26,6 @@ import numpy as np
 import optax
 
 from calib_jax.core import checks
-from calib_jax.core.names import check_options, known_options, options_of
 from calib_jax.core.types import PyTree
 
 Schedule = Callable[[Any], Any]
@@ -176,7 +175,7 @@ OPTIMIZERS: dict[str, Callable[..., optax.GradientTransformation]] = {
 def optimizer(name: str, learning_rate: Rate, **options: Any) -> optax.GradientTransformation:
     """Build an optimizer by name; `OPTIMIZERS` maps each name to its function."""
     checks.one_of("optimizer", name, OPTIMIZERS)
-    check_options(name, OPTIMIZERS[name], options)
+    checks.check_options(name, OPTIMIZERS[name], options)
     return OPTIMIZERS[name](learning_rate, **options)
 
 
@@ -257,8 +256,8 @@ def _rule(
         return optax.set_to_zero()
     checks.one_of("optimizer", name, OPTIMIZERS)
     checks.at_least("learning_rate_factor", factor, 0)
-    known = set(options_of(OPTIMIZERS[name])) - {"clip_norm"}
-    known_options(where, {*known, "frozen", "learning_rate_factor", "name"}, own)
+    known = set(checks.options_of(OPTIMIZERS[name])) - {"clip_norm"}
+    checks.known_options(where, {*known, "frozen", "learning_rate_factor", "name"}, own)
     inherited = {key: value for key, value in options.items() if key in known}
     return optimizer(name, _times(factor, learning_rate), **{**inherited, **own})
 
@@ -395,7 +394,7 @@ def schedule(name: str, rate: float, **options: Any) -> Schedule:
     """Build a schedule by name; `SCHEDULES` maps each name to its function."""
     checks.one_of("schedule", name, SCHEDULES)
     checks.at_least("rate", rate, 0)
-    check_options(name, SCHEDULES[name], options)
+    checks.check_options(name, SCHEDULES[name], options)
     return SCHEDULES[name](rate, **options)
 
 

@@ -17,7 +17,6 @@ import numpy as np
 from calib_jax.core import checks
 from calib_jax.core.examples import Source, check_source
 from calib_jax.core.files import reading
-from calib_jax.core.names import short_repr
 from calib_jax.core.statistics import Rows
 from calib_jax.core.types import PyTree
 from calib_jax.train.feeds import EvalStep, Streamed, feed, one_pass
@@ -47,7 +46,7 @@ class Predicted(NamedTuple):
     weights: np.ndarray | None
 
     def __repr__(self) -> str:
-        return short_repr(self)
+        return checks.short_repr(self)
 
     @property
     def arrays(self) -> dict[str, Any]:

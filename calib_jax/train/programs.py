@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import jax
 import numpy as np
 
-from calib_jax.core.examples import Draw, Examples, Source, read, wrong_label
+from calib_jax.core.examples import Draw, Examples, Source, has_weight, read
 from calib_jax.core.statistics import NOTHING
 from calib_jax.core.types import Progress, PyTree
 from calib_jax.train.feeds import Order, RunSteps, feed, in_batches, steps_per_epoch
@@ -260,6 +260,19 @@ def check_labels(name: str, source: Source, num_classes: int) -> None:
         index = np.arange(start, min(start + _AT_ONCE, len(source)))
         if label := label_out_of_range(name, source[index], index, num_classes):
             raise ValueError(f"{label}: mend its label, or give it weight 0 in Examples.")
+
+
+def wrong_label(examples: Examples, num_classes: int) -> tuple[tuple[int, ...], int] | None:
+    """Find the first label of positive weight that is out of range; return its index and value.
+
+    >>> wrong_label(Examples(None, np.array([[0, 255], [1, 7]]), np.array([[1, 0], [1, 1]])), 5)
+    ((1, 1), 7)
+    """
+    labels = np.asarray(examples.labels)
+    outside = (labels < 0) | (labels >= num_classes)
+    for place in np.argwhere(outside & has_weight(labels, examples.weights)).tolist():
+        return tuple(place), int(labels[tuple(place)])
+    return None
 
 
 def label_out_of_range(

@@ -13,7 +13,6 @@ import optax
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples, Source, check_source
-from calib_jax.core.names import short_repr
 from calib_jax.core.types import Array, PyTree
 from calib_jax.train.forward import Forward, LastLayer, check_forward
 from calib_jax.train.pmap import canonical, first
@@ -97,7 +96,7 @@ class TrainState(NamedTuple):
     average: PyTree = ()
 
     def __repr__(self) -> str:
-        return short_repr(self)
+        return checks.short_repr(self)
 
     @property
     def evaluated(self) -> tuple[PyTree, PyTree]:
@@ -375,7 +374,7 @@ class Outcome(NamedTuple):
     failed: str = ""
 
     def __repr__(self) -> str:
-        return short_repr(self)
+        return checks.short_repr(self)
 
 
 def check_run(state: Any, task: Task, plan: Plan) -> None:

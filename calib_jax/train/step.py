@@ -22,8 +22,7 @@ from jax import lax
 
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples, check_weights
-from calib_jax.core.numerics import first_argmax, valid, wide
-from calib_jax.core.rows import weigh
+from calib_jax.core.numerics import first_argmax, valid, weigh, wide
 from calib_jax.core.statistics import NOTHING, Joint, Sums, total, varying
 from calib_jax.core.types import Array, AxisName, Progress, PyTree
 from calib_jax.train.forward import Forward, LastLayer, outputs_of

@@ -15,7 +15,6 @@ import numpy as np
 from calib_jax import data
 from calib_jax.core import checks
 from calib_jax.core.examples import Examples
-from calib_jax.core.names import options_of
 from calib_jax.data.formats import files
 from calib_jax.report import render
 from experiments.running import building, cli
@@ -122,7 +121,7 @@ def check(name: str, data_dir: str | None) -> Iterator[tuple[str, bool]]:
         yield f"{name} as {form}: {path}", True
         factory = data.catalogue()[name]
         options = {"data_dir": data_dir, "source": form}
-        options = {key: options[key] for key in options if key in options_of(factory)}
+        options = {key: options[key] for key in options if key in checks.options_of(factory)}
         try:
             dataset = factory(**options)
         except (ValueError, OSError) as error:

@@ -19,8 +19,8 @@ import jax
 import numpy as np
 
 from calib_jax import data
+from calib_jax.core.checks import check_options, is_path, name_and_options, nearest, options_of
 from calib_jax.core.examples import Source
-from calib_jax.core.names import check_options, is_path, name_and_options, nearest, options_of
 from experiments.running import building, imports
 
 NOISE = "gaussian_noise"

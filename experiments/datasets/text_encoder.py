@@ -17,7 +17,7 @@ import numpy as np
 
 from calib_jax import data, models
 from calib_jax.core import checks
-from calib_jax.core.names import options_of
+from calib_jax.core.checks import options_of
 
 FILES = ("config.json", "model.safetensors", "vocab.txt")
 _BATCH = 256  # words

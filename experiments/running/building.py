@@ -17,8 +17,7 @@ from ml_collections import ConfigDict
 
 from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import checks
-from calib_jax.core.examples import as_stored, weighted_labels
-from calib_jax.core.names import check_options, options_of
+from calib_jax.core.examples import weighted_labels
 from calib_jax.data.formats import files
 from experiments.running import imports
 
@@ -156,7 +155,7 @@ def assemble(config: ConfigDict, dataset: data.Dataset) -> Experiment:
         objective=objective,
         tx=optimizer(config, rate),
         metrics=chosen_metrics(config),
-        train=dataset.train if config.augment else as_stored(dataset.train),
+        train=dataset.train if config.augment else data.as_stored(dataset.train),
         evaluated=evaluated,
         num_classes=dataset.num_classes,
         reduction=config.loss.reduction,
@@ -248,7 +247,7 @@ def data_set(name: str, options: Mapping[str, Any], data_dir: str | None = None)
     """Build a data set, and pass `data_dir` to data sets that are read from files."""
     factory = imports.named("data set", name, data.catalogue())
     options = {**options}
-    if data_dir and "data_dir" in options_of(factory):
+    if data_dir and "data_dir" in checks.options_of(factory):
         options["data_dir"] = data_dir
     return _built("data set", name, factory, options, data.Dataset)
 
@@ -257,7 +256,7 @@ def network(config: ConfigDict, num_classes: int) -> Any:
     """Build the network; batch norm reduces its statistics over all devices."""
     name = config.model.name
     factory = imports.named("network", name, models.catalogue())
-    known = options_of(_with_signature(factory))
+    known = checks.options_of(_with_signature(factory))
     options = {**config.model.options, "num_classes": num_classes}
     if "axis_name" in known:
         options["axis_name"] = train.AXIS
@@ -295,7 +294,7 @@ def _built(
     function = _with_signature(factory)
     parameters = inspect.signature(function).parameters
     unknown = {key: value for key, value in options.items() if key not in parameters}
-    check_options(name, function, unknown)
+    checks.check_options(name, function, unknown)
     return imports.of_kind(kind, name, factory(**options), expected)
 
 
@@ -371,9 +370,9 @@ def _optimizer_of(config: ConfigDict) -> Callable[..., Any]:
 def optimizer(config: ConfigDict, rate: Any) -> Any:
     """Build the optimizer with the options in the config that it accepts."""
     settings = config.optimizer
-    known = options_of(_optimizer_of(config))
+    known = checks.options_of(_optimizer_of(config))
     # Ignore a key of another optimizer: the base config has momentum, which adam lacks.
-    others = {key for other in train.OPTIMIZERS.values() for key in options_of(other)}
+    others = {key for other in train.OPTIMIZERS.values() for key in checks.options_of(other)}
     for key in {*settings} - others:
         allowed = ["name", "learning_rate", "groups", *known]
         checks.one_of("key of config.optimizer", key, allowed)
@@ -397,10 +396,10 @@ def optimizer(config: ConfigDict, rate: Any) -> Any:
 def unused(config: ConfigDict, given: Iterable[str]) -> list[str]:
     """Describe the given keys and the milestones of the schedule that have no effect."""
     used = {
-        "optimizer": {"name", "learning_rate", "groups", *options_of(_optimizer_of(config))},
+        "optimizer": {"name", "learning_rate", "groups", *checks.options_of(_optimizer_of(config))},
         "schedule": {
             *("name", "warm_up_epochs", "warm_up_steps", "warm_up_factor"),
-            *options_of(train.SCHEDULES[config.schedule.name]),
+            *checks.options_of(train.SCHEDULES[config.schedule.name]),
         },
     }
     notes = []

@@ -182,7 +182,7 @@ def _keys_of_config(arguments: Sequence[str]) -> dict[str, Any]:
 
 def _nearest(name: str, known: Iterable[str]) -> str:
     """Suggest the flag, or the key of the config, whose last word is nearest to that of a name."""
-    from calib_jax.core.names import closest  # imported here, because it imports JAX
+    from calib_jax.core.checks import closest  # imported here, because it imports JAX
 
     section, _, last = name.rpartition(".")
     by_word: dict[str, str] = {}

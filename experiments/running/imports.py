@@ -27,7 +27,6 @@ from ml_collections import ConfigDict, config_dict, config_flags
 
 from calib_jax import losses, metrics
 from calib_jax.core import checks
-from calib_jax.core.names import check_options, is_path, object_at
 from experiments.running import cli
 
 flags.disclaim_key_flags()  # --config belongs to the binary that defines it, for its --help
@@ -44,10 +43,10 @@ _CONFIG_HINT = "give a whole config, such as configs/digits.py:focal."
 
 def named(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> Any:
     """Return a member of a catalogue, or import it; `kind` is the noun in error messages."""
-    if not is_path(name):
+    if not checks.is_path(name):
         checks.one_of(kind, name, catalogue)
         return catalogue[name]
-    member = object_at(kind, name)
+    member = checks.object_at(kind, name)
     if not callable(member):
         raise ValueError(f"the {kind} {name} must be callable, got {_kind_of(member)}.")
     return member
@@ -55,10 +54,10 @@ def named(kind: str, name: str, catalogue: Mapping[str, Callable[..., Any]]) -> 
 
 def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
     """Build an objective; a function of (logits, labels) becomes one."""
-    if not is_path(name):
+    if not checks.is_path(name):
         return losses.objective(name, **options)
     function, options = named("loss", name, {}), {**options}
-    check_options(name, function, options)
+    checks.check_options(name, function, options)
     try:
         made = function(**options)  # a factory has no required arguments
     except TypeError as error:
@@ -78,7 +77,7 @@ def loss(name: str, options: Mapping[str, Any]) -> losses.Objective:
 
 def metric(name: str) -> metrics.Metric[..., Any]:
     """Return a metric."""
-    if not is_path(name):
+    if not checks.is_path(name):
         return metrics.named(name)
     return of_kind("metric", name, named("metric", name, {}), metrics.Metric)
 
@@ -147,7 +146,7 @@ class _ConfigParser(flags.ArgumentParser):
         if listed and not loss:
             loss = listed.split(",")[0]
         given = dict(_on_the_command_line())
-        own_loss = loss if is_path(loss) else ""
+        own_loss = loss if checks.is_path(loss) else ""
         try:
             config: Any = self._of_files.parse(f"{file}:{loss}" if loss and not own_loss else file)
         except AttributeError as error:
@@ -161,7 +160,7 @@ class _ConfigParser(flags.ArgumentParser):
                 other = own_loss if section == "loss" else ""
                 other = given.get(f"{section}.name") or other
                 renamed = other and other != config[section].name
-                if renamed and (section == "model" or is_path(other)):
+                if renamed and (section == "model" or checks.is_path(other)):
                     _rename(config[section], other)
             for key, value in given.items():
                 section, _, option = key.rpartition(".")
@@ -181,7 +180,7 @@ def _rename(section: ConfigDict, name: str) -> None:
             " defaults."
         )
     section.name, section.options = name, ConfigDict()
-    if "reduction" in section and is_path(name):
+    if "reduction" in section and checks.is_path(name):
         section.reduction = "mean"
 
 
@@ -204,7 +203,7 @@ def paths_in(config: Mapping[str, Any]) -> Iterator[str]:
     """Yield the import paths that a config names."""
     names = [config[section]["name"] for section in SECTIONS if section in config]
     names += [name for entry in config["metrics"] for name in str(entry).split(",")]
-    yield from (name for name in [*names, *config["best"]] if is_path(name))
+    yield from (name for name in [*names, *config["best"]] if checks.is_path(name))
 
 
 def check_allowed(

@@ -9,7 +9,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+from calib_jax.calibrators.isotonic import run_sums
 from calib_jax.core import binning
+from calib_jax.losses.adaptive_focal import sorted_into_bins
 
 
 def slow_index(value, edges, left_closed=False):
@@ -115,7 +117,7 @@ CASES = {
 @pytest.mark.parametrize("case", CASES)
 def test_equal_mass_bins(case, num_bins, x64):
     confidence, hit, weight = (np.asarray(column, np.float64) for column in CASES[case])
-    bins = jax.jit(binning.equal_mass_bins, static_argnums=3)
+    bins = jax.jit(sorted_into_bins, static_argnums=3)
     sums, edges = bins(confidence, hit, weight, num_bins)
     expected, expected_edges = exact_mass_bins(confidence, hit, weight, num_bins)
     np.testing.assert_allclose(np.stack(sums), expected, rtol=1e-9, atol=1e-12)
@@ -125,7 +127,7 @@ def test_equal_mass_bins(case, num_bins, x64):
 
 def test_the_last_edge_is_the_highest_confidence_however_small_its_weight():
     confidence, hit, weight = np.float32([[0.1, 0.2, 0.3], [0, 1, 1], [4, 4, 1e-7]])
-    _, edges = binning.equal_mass_bins(*map(jnp.asarray, (confidence, hit, weight)), 2)
+    _, edges = sorted_into_bins(*map(jnp.asarray, (confidence, hit, weight)), 2)
     _, expected = exact_mass_bins(confidence, hit, weight.astype(np.float64), 2)
     assert expected[-1] == confidence[-1]
     assert (edges[0], edges[-1]) == (expected[0], expected[-1])
@@ -164,7 +166,7 @@ def test_sums_of_runs_and_of_classes_lose_no_rows(num_rows):
     weight = np.ones(num_rows, np.float32)
     weight[0] = 2**25  # one float32 sum would end here
     expected = np.bincount(run, weight.astype(float), minlength=num_rows)
-    sums = binning.run_sums(jnp.asarray(run), jnp.asarray(weight))
+    sums = run_sums(jnp.asarray(run), jnp.asarray(weight))
     np.testing.assert_allclose(sums, expected, rtol=2e-5)
     sums = binning.class_sums(jnp.asarray(run), jnp.asarray(weight), int(run[-1]) + 1)
     np.testing.assert_allclose(sums, expected[: run[-1] + 1], rtol=2e-5)
@@ -175,5 +177,5 @@ def test_sums_over_runs_of_many_rows(length):
     values = np.random.default_rng(0).random(10_000).astype(np.float32)
     run = np.arange(10_000) // length
     expected = np.bincount(run, values, 10_000)
-    actual = binning.run_sums(jnp.asarray(run, jnp.int32), jnp.asarray(values))
+    actual = run_sums(jnp.asarray(run, jnp.int32), jnp.asarray(values))
     np.testing.assert_allclose(actual, expected, rtol=1e-5)

@@ -3,9 +3,8 @@
 import numpy as np
 import pytest
 
-from calib_jax.core import checks, names
-from calib_jax.core.checks import Catalogue
-from calib_jax.core.names import name_and_options, object_at
+from calib_jax.core import checks
+from calib_jax.core.checks import Catalogue, name_and_options, object_at
 
 
 @pytest.mark.parametrize(
@@ -44,10 +43,10 @@ def test_of_many_choices_the_nearest_are_named():
 def test_an_unknown_option_gets_the_nearest_name():
     def function(logits, weights=None, *, gamma=3.0, weighting="loss"): ...
 
-    assert names.options_of(function) == {"gamma": 3.0, "weighting": "loss"}
-    names.check_options("focal", function, {"gamma": 2})
+    assert checks.options_of(function) == {"gamma": 3.0, "weighting": "loss"}
+    checks.check_options("focal", function, {"gamma": 2})
     with pytest.raises(TypeError, match=r"no option 'gama' \(it has gamma, weighting\);"):
-        names.check_options("focal", function, {"gama": 2})
+        checks.check_options("focal", function, {"gama": 2})
 
 
 def test_a_catalogue():
@@ -68,9 +67,9 @@ def test_a_catalogue():
 
 
 def test_a_value_in_an_error_is_short():
-    assert names.short(np.zeros((2, 3))) == "float64[2,3]"
-    assert names.short(list(range(9))) == "<list of 9>"
-    assert names.short([1, "a"]) == "[1, 'a']"
+    assert checks.short(np.zeros((2, 3))) == "float64[2,3]"
+    assert checks.short(list(range(9))) == "<list of 9>"
+    assert checks.short([1, "a"]) == "[1, 'a']"
 
 
 def test_import_paths(tmp_path, monkeypatch):

@@ -11,8 +11,9 @@ import pytest
 import scipy.stats
 
 from calib_jax import data
-from calib_jax.core.examples import Examples, InMemory, Source, wrong_label
+from calib_jax.core.examples import Examples, InMemory, Source
 from calib_jax.data.dataset import some_of_each
+from calib_jax.train.programs import wrong_label
 from tests.options import assert_recorded
 
 PARTS = ("train", "validation", "test")

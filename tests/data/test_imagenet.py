@@ -8,7 +8,7 @@ import pytest
 from PIL import Image
 
 from calib_jax import data
-from calib_jax.core.examples import Draw, RandomViews, as_stored, read
+from calib_jax.core.examples import Draw, RandomViews, read
 from calib_jax.data.formats import files as reader
 from calib_jax.data.images import jpeg
 from calib_jax.data.images.jpeg import center
@@ -157,9 +157,9 @@ def test_a_view_depends_on_seed_epoch_and_number_alone(whole):
         same = np.array_equal(one, train.drawn(np.arange(18), draw).inputs, equal_nan=False)
         assert not same
     assert read(train, np.arange(2)).inputs.tobytes() == train[np.arange(2)].inputs.tobytes()
-    assert not isinstance(as_stored(train), RandomViews)
+    assert not isinstance(data.as_stored(train), RandomViews)
     np.testing.assert_array_equal(
-        read(as_stored(train), np.arange(2), Draw(0, 0)).inputs, train[np.arange(2)].inputs
+        read(data.as_stored(train), np.arange(2), Draw(0, 0)).inputs, train[np.arange(2)].inputs
     )
 
 

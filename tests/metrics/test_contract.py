@@ -9,8 +9,7 @@ import numpy as np
 import pytest
 
 from calib_jax import metrics
-from calib_jax.core.checks import Catalogue
-from calib_jax.core.names import options_of
+from calib_jax.core.checks import Catalogue, options_of
 from calib_jax.metrics import contract
 from calib_jax.metrics.bins import BrierParts
 

@@ -26,10 +26,9 @@ from jaxtyping import Bool, Float, Integer
 
 from calib_jax.calibrators.parts import event
 from calib_jax.calibrators.parts.event import OfProbability, OfScore, Scored
-from calib_jax.core import arrays, numerics, values
-from calib_jax.core.arrays import as_numbers, concrete, gathered, with_auto_axes
-from calib_jax.core.numerics import valid, widened
-from calib_jax.core.rows import present, weigh
+from calib_jax.core import arrays, checks, numerics, values
+from calib_jax.core.arrays import as_numbers, gathered, with_auto_axes
+from calib_jax.core.numerics import present, valid, weigh, widened
 from calib_jax.core.types import Array, Logits, Scalar, Vector
 from calib_jax.core.values import Stated, two_classes
 
@@ -111,7 +110,7 @@ class FitData(NamedTuple):
         logits, labels, weights = present(self.logits, self.labels, self.weights)
         logits = numerics.at_least_float32(logits)
         weight = weigh(jnp.ones(labels.shape, logits.dtype), weights).astype(logits.dtype)
-        wrong = values.not_finite(logits) | ~valid(labels, values.num_classes_of(logits.shape))
+        wrong = values.not_finite(logits) | ~valid(labels, max(2, logits.shape[-1]))
         if mixes_classes:
             wrong |= jnp.any(logits == -jnp.inf, axis=1)
         total = jnp.sum(weight)
@@ -137,7 +136,7 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
     if labels is None:
         raise TypeError(f"{name}: logits need labels, or give a metrics.Stated.")
     data = _checked(name, logits, labels, weights, False)
-    if name in MIX_CLASSES and concrete(*data):
+    if name in MIX_CLASSES and checks.concrete(*data):
         marked = np.any(np.asarray(data.logits) == -np.inf, axis=1)
         marked = marked if data.weights is None else marked & (np.asarray(data.weights) != 0)
         if marked.any():
@@ -152,7 +151,7 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
 def _checked(name: str, logits: Any, labels: Any, weights: Any, is_event: bool) -> FitData:
     batch = map(gathered, (logits, labels, weights))
     data = FitData(*values.flat_rows(name, *batch, least_classes=1 if is_event else 2))
-    if concrete(*data):
+    if checks.concrete(*data):
         values.judge(name, *data)
     return data
 
@@ -192,7 +191,7 @@ def given(
 
 def on_cpu(fit: Callable[[FitData], Any], examples: FitData) -> Any:
     """Fit concrete examples on the CPU, where loops over rows are fast, not on an accelerator."""
-    if jax.default_backend() == "cpu" or not concrete(*examples):
+    if jax.default_backend() == "cpu" or not checks.concrete(*examples):
         return fit(examples)
     try:
         cpu = jax.local_devices(backend="cpu")[0]
@@ -295,7 +294,7 @@ def applied(kind: type, function: Callable[[Any, Array], Array], params: Any, lo
 def _num_classes(params: Any) -> int | None:
     """Return the number of classes of a fit, from its number or the axes; None if any fits."""
     if hasattr(params, "num_classes"):
-        return int(params.num_classes) if concrete(params.num_classes) else None
+        return int(params.num_classes) if checks.concrete(params.num_classes) else None
     for field, hint in params.__annotations__.items():
         axis = "" if field == "state" else hint.dim_str.partition(" ")[0]
         if axis in ("classes", "questions"):

@@ -20,9 +20,9 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from calib_jax.core.arrays import as_numbers, concrete
-from calib_jax.core.numerics import at_least_float32
-from calib_jax.core.rows import weigh
+from calib_jax.core.arrays import as_numbers
+from calib_jax.core.checks import concrete
+from calib_jax.core.numerics import at_least_float32, weigh
 from calib_jax.core.types import Array, ArrayLike, Scalar, Vector
 from calib_jax.core.values import Stated
 

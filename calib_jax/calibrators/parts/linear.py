@@ -26,7 +26,6 @@ from calib_jax.calibrators.parts import contract, fitting
 from calib_jax.calibrators.parts.contract import Code, FitData, FitRows, losses_of
 from calib_jax.calibrators.parts.fitting import EXACT, Local
 from calib_jax.core import checks, numerics
-from calib_jax.core.rows import weigh
 from calib_jax.core.types import Array, Logits, Number, Scalar, Vector
 
 Features: TypeAlias = Float[Array, "rows classes"]
@@ -108,7 +107,7 @@ def fit(
         z = jnp.where(possible, linear(point), -jnp.inf)
         change = jax.tree.map(jnp.subtract, point, identity)
         penalty = jax.tree.map(lambda r, one: r * one, ridges, change)
-        value = jnp.sum(weigh(losses_of(z, rows), share)) + fitting.dot(penalty, change)
+        value = jnp.sum(numerics.weigh(losses_of(z, rows), share)) + fitting.dot(penalty, change)
         p = jnp.where(share[:, None] > 0, jax.nn.softmax(z), 0)
         by_weight, by_intercept = sums(share[:, None] * (p - true), x)
         # The scores of all classes may rise together: in this direction without curvature a step

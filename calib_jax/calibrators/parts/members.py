@@ -21,9 +21,8 @@ from jaxtyping import Shaped, jaxtyped
 
 from calib_jax.calibrators.parts.contract import State, fitted_of
 from calib_jax.calibrators.parts.event import WAYS, OfProbability, OfScore
-from calib_jax.core.checks import Catalogue
+from calib_jax.core.checks import Catalogue, check_options
 from calib_jax.core.files import reading, writing
-from calib_jax.core.names import check_options
 
 _Calibrator = TypeVar("_Calibrator")
 

@@ -7,7 +7,6 @@ names the file, whatever the library raised.
 import contextlib
 import json
 import os
-import stat
 import zipfile
 from collections.abc import Iterator
 from typing import Any, BinaryIO
@@ -78,9 +77,8 @@ def _reason(error: BaseException) -> str:
 def opened(path: PathLike, kind: str, advice: str = ANEW) -> Iterator[BinaryIO]:
     """Open a regular file under the guard; raise an error for a folder, a pipe or a device."""
     with guard(path, kind, advice):
-        mode = os.stat(path).st_mode
-        if not stat.S_ISREG(mode):
-            raise ValueError("it is a folder" if stat.S_ISDIR(mode) else "it is no plain file")
+        if os.path.exists(path) and not os.path.isfile(path):
+            raise ValueError("it is a folder" if os.path.isdir(path) else "it is no plain file")
         with open(path, "rb") as file:
             yield file
 
@@ -137,9 +135,8 @@ def archive(file: BinaryIO) -> zipfile.ZipFile:
     """Open a zip archive; raise an error for one that would fill the memory, or was made to."""
     opened_archive = zipfile.ZipFile(file)
     members = opened_archive.infolist()
-    size, stored = (
-        sum(getattr(m, name) for m in members) for name in ("file_size", "compress_size")
-    )
+    size = sum(member.file_size for member in members)
+    stored = sum(member.compress_size for member in members)
     if size > min(free_memory(), max(_EXPANDED, _MOST_TIMES * stored)):
         raise ValueError(f"its {stored:,} bytes expand to {size:,}, more than are read")
     return opened_archive
