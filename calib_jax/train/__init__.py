@@ -44,12 +44,8 @@ from calib_jax.train.log import wandb as wandb
 from calib_jax.train.loop import NonFinite as NonFinite
 from calib_jax.train.loop import fit as fit
 from calib_jax.train.optimizers import OPTIMIZERS as OPTIMIZERS
-from calib_jax.train.optimizers import SCHEDULES as SCHEDULES
 from calib_jax.train.optimizers import grouped as grouped
-from calib_jax.train.optimizers import of_steps as of_steps
 from calib_jax.train.optimizers import optimizer as optimizer
-from calib_jax.train.optimizers import schedule as schedule
-from calib_jax.train.optimizers import warmed_up as warmed_up
 from calib_jax.train.pmap import AXIS as AXIS
 from calib_jax.train.pmap import Devices as Devices
 from calib_jax.train.pmap import all_devices as all_devices
@@ -67,6 +63,10 @@ from calib_jax.train.predict import read_blocks as read_blocks
 from calib_jax.train.predict import write_blocks as write_blocks
 from calib_jax.train.programs import Programs as Programs
 from calib_jax.train.programs import label_out_of_range as label_out_of_range
+from calib_jax.train.schedules import SCHEDULES as SCHEDULES
+from calib_jax.train.schedules import of_steps as of_steps
+from calib_jax.train.schedules import schedule as schedule
+from calib_jax.train.schedules import warmed_up as warmed_up
 from calib_jax.train.state import Batch as Batch
 from calib_jax.train.state import Outcome as Outcome
 from calib_jax.train.state import Plan as Plan
