@@ -35,8 +35,9 @@ jaxtyping.install_import_hook("calib_jax", f"{annotations.__name__}.checked")
 jax.config.update("jax_numpy_rank_promotion", "raise")
 
 # Tracing makes many objects that live on: by default a tenth of the time goes into looking for
-# cycles among them.
+# cycles among them. What is imported lives on, too: there is nothing to collect before the tests.
 gc.set_threshold(20_000, 50, 50)
+gc.disable()
 
 # Compiling is more than half of the work of the tests. A program that one worker has compiled is
 # read back by the others, by a closure that is new, and after the memory was cleared. With this
@@ -63,6 +64,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 def pytest_collection_finish() -> None:
     """Exclude the libraries and the tests, which live on, from all later garbage collections."""
+    gc.enable()
     gc.collect()
     gc.freeze()
 

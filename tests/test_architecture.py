@@ -1,6 +1,7 @@
 """The structure: which subpackage may import which, public names, and the content of the wheel."""
 
 import ast
+import functools
 import inspect
 import pkgutil
 import runpy
@@ -39,11 +40,16 @@ OF_INTERNALS = Path("experiments/benchmarks")
 # An error of `metrics` names the functions of `inference`, where users look for them.
 ALIASES = Path("calib_jax/metrics/__init__.py"), "calib_jax.inference"
 THE_PARALLEL_FILE = Path("calib_jax/train/pmap.py")
-FILES = {
-    path.relative_to(ROOT): ast.parse(path.read_text(encoding="utf-8"))
+FILES = [
+    path.relative_to(ROOT)
     for top in ("calib_jax", "configs", "experiments")
     for path in sorted((ROOT / top).rglob("*.py"))
-}
+]
+
+
+@functools.cache
+def tree_of(path: Path) -> ast.Module:
+    return ast.parse((ROOT / path).read_text(encoding="utf-8"))
 
 
 def imports(tree: ast.AST, path: Path, at_once: bool = True) -> Iterator[tuple[str, bool]]:
@@ -95,7 +101,7 @@ def complaints(tree: ast.AST, path: Path) -> list[str]:
 
 
 def test_no_forbidden_import():
-    found = {str(path): complaints(tree, path) for path, tree in FILES.items()}
+    found = {str(path): complaints(tree_of(path), path) for path in FILES}
     assert {path: names for path, names in found.items() if names} == {}
 
 
@@ -117,9 +123,9 @@ def test_a_forbidden_import_is_seen(path, source):
 
 
 def test_one_file_says_pmap():
-    for path, tree in FILES.items():
+    for path in FILES:
         if path != THE_PARALLEL_FILE:
-            for node in ast.walk(tree):
+            for node in ast.walk(tree_of(path)):
                 assert getattr(node, "attr", getattr(node, "id", None)) != "pmap", path
 
 

@@ -50,8 +50,11 @@ def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
 
 def doctests() -> Iterator[pytest.param]:
     for path in MODULES:
+        source = path.read_text(encoding="utf-8")
+        if ">>>" not in source:
+            continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for name, text, line in docstrings(path.read_text(encoding="utf-8")):
+        for name, text, line in docstrings(source):
             if ">>>" in text:
                 yield pytest.param(module, text, path, line, id=f"{module}:{name}")
 
