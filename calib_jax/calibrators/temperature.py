@@ -359,6 +359,7 @@ def _losses(
     return jnp.sum(numerics.weigh(losses, share))
 
 
+@functools.partial(jax.jit, inline=True)  # one program instead of one per operation
 def scaled(logits: Float[Array, "*shape"], temperature: Number) -> Float[Array, "*shape"]:
     """Divide logits by a temperature; the result is the same inside and outside `jit`.
 

@@ -106,7 +106,12 @@ def as_labels(labels: Any) -> Array:
         return jnp.asarray(array)
     if not np.can_cast(array.dtype, np.int32):
         array = array.clip(max(jnp.iinfo(array.dtype).min, -(2**31)), 2**31 - 1)
-    return jnp.asarray(array, np.int32)
+    return on_device(array.astype(np.int32))
+
+
+def on_device(array: Any) -> Array:
+    """Copy a NumPy array to the device, as `jnp.asarray` does by a program for every shape."""
+    return jax.device_put(np.array(array)) if isinstance(array, np.ndarray) else jnp.asarray(array)
 
 
 def batch_of(
@@ -122,7 +127,7 @@ def batch_of(
 
     Error messages start with `name`. Labels out of range stay out of range: see `as_labels`.
     """
-    logits = jnp.asarray(as_numbers(name, "logits", logits))
+    logits = on_device(as_numbers(name, "logits", logits))
     labels = as_labels(as_numbers(name, "labels", labels))
     if not jnp.issubdtype(logits.dtype, jnp.floating):
         raise TypeError(
@@ -157,7 +162,7 @@ def batch_of(
         )
     if weights is None:
         return logits, labels, None
-    weights = jnp.asarray(as_numbers("", "weights", weights))
+    weights = on_device(as_numbers("", "weights", weights))
     if weights.shape != batch:
         raise ValueError(
             f"weights must have shape {batch}, one for each example, got {weights.shape}."

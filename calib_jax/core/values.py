@@ -45,9 +45,15 @@ class InvalidValues(NamedTuple):
     judged: Real[Array, ""]
 
 
-def judge(name: str, logits: Logits, labels: Labels, weights: Weights | None) -> None:
-    """Raise an error if rows `[rows, classes]` have invalid values, or look like probabilities."""
-    refuse(name, _counted(logits, labels, weights), logits.shape)
+def judge(
+    name: str, logits: Logits, labels: Labels, weights: Weights | None, num_rows: int = 0
+) -> None:
+    """Raise an error if rows `[rows, classes]` have invalid values, or look like probabilities.
+
+    The message counts `num_rows`, if given, in place of all rows.
+    """
+    shape = num_rows or len(logits), logits.shape[-1]
+    refuse(name, _counted(logits, labels, weights), shape)
 
 
 def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:
@@ -139,9 +145,12 @@ def refuse_alike(name: str, alike: int, judged: int) -> None:
 
 def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
     """Raise an error if nearly all rows of positive weight, 20 or more, look like probabilities."""
-    logits = jnp.asarray(logits)
-    counts = _counted(logits, jnp.zeros(logits.shape[:-1], int), weights)
-    refuse_alike(name, int(counts.alike), int(counts.judged))
+    rows, shape = np.asarray(logits), np.shape(logits)[:-1]
+    counts = np.ones(shape, bool) if weights is None else np.asarray(weights) > 0
+    inside = counts & np.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
+    if np.sum(inside) > _SHARE * np.sum(counts):  # else no program is compiled
+        found = _counted(jnp.asarray(logits), jnp.zeros(shape, int), weights)
+        refuse_alike(name, int(found.alike), int(found.judged))
 
 
 def _look_like_probabilities(rows: Float[Array, "n classes"]) -> Bool[Array, " n"]:
@@ -200,8 +209,15 @@ def flat_rows(name: str, *batch: Any, merges: bool = False, least_classes: int =
     if labels.size == 0:
         raise ValueError(f"{name}: there are no examples, the labels have shape {labels.shape}.")
     flat = weights if weights is None else weights.reshape(-1)
-    flat = flat if merges or flat is None else numerics.counted(flat)
+    if not (merges or flat is None or _are_counts(flat)):
+        flat = numerics.counted(flat)
     return logits.reshape(-1, logits.shape[-1]), labels.reshape(-1), flat
+
+
+def _are_counts(weights: Weights) -> bool:
+    """Check on the host, without a compiled program, whether all weights are 0 or at least 1."""
+    numbers = np.asarray(weights) if checks.concrete(weights) else np.full(1, np.nan)
+    return bool(np.all((numbers == 0) | (numbers >= 1)))
 
 
 def ids_of(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -132,7 +132,7 @@ def _resampled(
     kept = np.flatnonzero(evaluation.present)
     if len(kept) < len(evaluation.labels):
         evaluation = evaluation.part(kept)
-    logits, labels, weights = evaluation.logits, evaluation.labels, evaluation.weights
+    logits, labels, weights = evaluation.rows
     if weights is None:
         weights = jax.device_put(np.ones(labels.shape, numerics.wide(logits.dtype)))
     num_rows, number, cluster = len(labels), len(kept), None
@@ -153,9 +153,8 @@ def _resampled(
     most_keys = min(32, -(-num_resamples // PER_KEY))
     keys_at_a_time = int(np.clip(max_bytes // (16 * in_progress), 1, most_keys))
     num_chunks = -(-num_resamples // (PER_KEY * keys_at_a_time))
-    static = (members, size, num_chunks, keys_at_a_time)
-    samples = _samples(*static, terms, entries, weights, key, number, classes, cluster)
-    return jax.tree.map(lambda leaf: leaf[:num_resamples], samples)
+    static = (members, size, num_chunks, keys_at_a_time, num_resamples)
+    return _samples(*static, terms, entries, weights, key, number, classes, cluster)
 
 
 def _classes_of_clusters(labels: Indices, first: Indices, cluster: Indices) -> Indices:
@@ -175,12 +174,13 @@ def _terms(members: Members, logits: Array, labels: Array) -> dict[str, Terms]:
     return contract.terms_in_blocks(functools.partial(contract.terms_of, members), logits, labels)
 
 
-@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3))
+@functools.partial(jax.jit, static_argnums=(0, 1, 2, 3, 4))
 def _samples(
     members: Members,
     size: int,
     num_chunks: int,
     keys_at_a_time: int,
+    num_resamples: int,
     terms: dict[str, Terms],
     entries: dict[str, Entries],
     weights: Array,
@@ -222,7 +222,7 @@ def _samples(
 
     numbers = jnp.arange(num_chunks * keys_at_a_time).reshape(num_chunks, keys_at_a_time)
     values = jax.lax.scan(of_chunk, None, numbers)[1]
-    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:]), values)
+    return jax.tree.map(lambda leaf: leaf.reshape(-1, *leaf.shape[2:])[:num_resamples], values)
 
 
 # --------------------------------------------------------------------------------------------

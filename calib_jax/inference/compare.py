@@ -129,11 +129,8 @@ def compare_metrics(
     counts = valid and runs[0].counts
     bounded = {name: m for name, m in metrics.items() if counts and _is_bounded(m)}
     others = {name: metric for name, metric in metrics.items() if name not in bounded}
-    resampled = {
-        name: metric
-        for name, metric in others.items()
-        if not (valid and metric.name in BY_SQUARED_ERROR)
-    }
+    without_interval = BY_SQUARED_ERROR if valid else ()
+    resampled = {name: m for name, m in others.items() if m.name not in without_interval}
     values = [run.values(others) if others else {} for run in runs]
     draws: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
     samples = [bootstrap(resampled, run, **draws) if resampled else {} for run in runs]

@@ -26,7 +26,7 @@ import numpy as np
 from jaxtyping import Integer, Shaped
 
 from calib_jax.core import arrays, checks, numerics, values
-from calib_jax.core.types import Array, Labels, Logits, PyTree, Weights
+from calib_jax.core.types import Array, Batch, Labels, Logits, PyTree, Weights
 from calib_jax.inference.p_values import Column
 from calib_jax.metrics import contract
 from calib_jax.metrics.contract import AnyMetric, Members, Metrics, Predictions
@@ -70,6 +70,8 @@ class Evaluation:
       weights: `[rows]`; None for weight 1 each.
       clusters: `[rows]`, the names of the clusters; None for independent examples.
       name: the name of the caller, for error messages.
+      rows: logits, labels and weights as compiled programs take them; rows of weight 0 are at their
+        end if the evaluation is `padded`.
 
     >>> from calib_jax import inference, metrics
     >>> logits = np.tile(np.float32([[2, 0]]), (100, 1))
@@ -87,6 +89,7 @@ class Evaluation:
     weights: Weights | None
     clusters: Shaped[np.ndarray, " rows"] | None
     name: str
+    rows: Batch
     _derived: dict[Hashable, Any]
 
     def __init__(
@@ -96,6 +99,7 @@ class Evaluation:
         weights: Any = None,
         *,
         clusters: Any = None,
+        padded: bool = False,
         name: str = "Evaluation",
     ) -> None:
         """Validate the examples and store them along one batch axis.
@@ -106,15 +110,18 @@ class Evaluation:
           weights: `[*batch]`; weight 0 excludes an example.
           clusters: `[*batch]`, the cluster of each example, as integers or strings; examples of
             different clusters are independent. None if all examples are independent.
+          padded: whether sets of about as many examples share compiled programs, which then also
+            compute rows of weight 0; values may differ in their last digits.
           name: the name of the caller, for error messages.
         """
         logits, labels = values.rows_of(name, logits, labels)
         ids = None if clusters is None else values.ids_of("clusters", clusters, np.shape(labels))
-        rows = values.flat_rows(name, *map(arrays.gathered, (logits, labels, weights)))
-        if not checks.concrete(*rows):
+        given = values.flat_rows(name, *map(arrays.gathered, (logits, labels, weights)))
+        if not checks.concrete(*given):
             raise TypeError(f"{name} reads the values of its inputs: call it outside jit.")
-        values.judge(name, *rows)
-        self._store(*rows, ids, name)
+        rows: Batch = _padded(*given) if padded else given
+        values.judge(name, *rows, num_rows=len(given[1]))
+        self._store(*given, ids, name, rows)
 
     def _store(self, *values: Any) -> None:
         for field, value in zip(dataclasses.fields(self), (*values, {}), strict=True):
@@ -136,8 +143,7 @@ class Evaluation:
     @functools.cached_property
     def present(self) -> Any:
         """`[rows]`, whether the weight of each row is positive."""
-        weights = np.ones(len(self.labels)) if self.weights is None else self.weights
-        return np.asarray(weights) > 0
+        return _weights(self.logits, self.weights) > 0
 
     @functools.cached_property
     def counts(self) -> bool:
@@ -195,10 +201,8 @@ class Evaluation:
         size = min(padded_size(len(labels)), 4096)
 
         def of_block(start: int) -> PyTree:
-            block = [array[start : start + size] for array in (logits, labels)]
-            padding = (0, size - len(block[1]))
-            padded = [np.pad(each, (padding, *[(0, 0)] * (each.ndim - 1))) for each in block]
-            return _of_view(function, options, *padded)
+            block = (_with_rows(array[start : start + size], size) for array in (logits, labels))
+            return _of_view(function, options, *block)
 
         blocks = [of_block(start) for start in range(0, len(labels), size)]
         return jax.tree.map(lambda *leaves: np.concatenate(leaves)[: len(labels)], *blocks)
@@ -217,8 +221,7 @@ class Evaluation:
 
     def values(self, metrics: AnyMetric | Metrics) -> dict[str, Any]:
         """Compute metrics by name, as `metrics.values_of` does, each metric once."""
-        examples = self.logits, self.labels, self.weights
-        compute = lambda missing: contract.checked_values(missing, *examples)[0]  # noqa: E731
+        compute = lambda missing: _values(missing, *self.rows)  # noqa: E731
         return self.of_metrics("values", dict(contract.members_of(metrics)), compute)
 
     def of_metrics(
@@ -243,16 +246,39 @@ class Evaluation:
         """
         if not np.any(self.present[rows]):
             raise ValueError(f"{self.name}: a part needs a row of positive weight.")
-        weights = np.ones(len(rows), numerics.wide(self.logits.dtype))
-        weights = weights if self.weights is None else np.asarray(self.weights)[rows]
-        size = min(padded_size(len(rows)), len(self.labels))
+        weights = _weights(self.logits, self.weights)[rows]
+        size = min(padded_size(len(rows)), len(self.rows[1]))
         padding = (0, size - len(rows))
         rows, weights = np.pad(rows, padding, mode="edge"), np.pad(weights, padding)
         clusters = None if self.clusters is None else self.clusters[rows]
         part = object.__new__(Evaluation)
-        logits, labels = _taken((self.logits, self.labels), rows)
-        part._store(logits, labels, jax.device_put(weights), clusters, self.name)
+        batch = *_taken((self.logits, self.labels), rows), jax.device_put(weights)
+        part._store(*batch, clusters, self.name, batch)
         return part
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _values(members: Members, *rows: Any) -> dict[str, Any]:
+    return contract.values_of_stats(dict(members), contract.stats_of(dict(members), *rows))
+
+
+def _weights(logits: Logits, weights: Weights | None) -> np.ndarray:
+    return (
+        np.ones(len(logits), numerics.wide(logits.dtype))
+        if weights is None
+        else np.asarray(weights)
+    )
+
+
+def _padded(logits: Any, labels: Any, weights: Any) -> Any:
+    """Add rows of weight 0."""
+    rows, size = (logits, labels, _weights(logits, weights)), padded_size(len(labels))
+    return jax.device_put(tuple(_with_rows(np.asarray(each), size) for each in rows))
+
+
+def _with_rows(array: np.ndarray, size: int) -> np.ndarray:
+    """Add rows of 0 up to a size."""
+    return np.pad(array, ((0, size - len(array)), *[(0, 0)] * (array.ndim - 1)))
 
 
 def _taken(arrays: Sequence[Array], rows: Integer[np.ndarray, " part"]) -> list[Array]:
@@ -323,12 +349,11 @@ def runs_of_two(
     def is_run(run: Any) -> bool:
         return isinstance(run, Evaluation | values.Stated) or getattr(run, "ndim", 0) >= 2
 
-    a, b = (
-        list(model)
-        if isinstance(model, list | tuple) and model and all(map(is_run, model))
-        else [model]
-        for model in (model_a, model_b)
-    )
+    def runs_of(model: Any) -> list[Any]:
+        several = isinstance(model, list | tuple) and model and all(map(is_run, model))
+        return list(model) if several else [model]
+
+    a, b = runs_of(model_a), runs_of(model_b)
     return on_same_examples(name, [*a, *b], labels, weights, clusters), len(a)
 
 
@@ -355,12 +380,12 @@ def _of_view(
 def padded_size(number: int) -> int:
     """Return the padded size for a number of rows, so that few programs are compiled.
 
-    Small sets are padded up to fourfold, because compiling takes longer than computing there.
+    Small sets are padded up to fourfold, because compiling takes longer than computing there, and
+    large ones by a quarter at most.
 
     >>> [padded_size(number) for number in (3, 257, 1024, 5000, 9000)]
-    [256, 1024, 1024, 8192, 16384]
+    [256, 1024, 1024, 5120, 10240]
     """
-    size = 256
-    while size < number:
-        size *= 4 if size < 4096 else 2
-    return size
+    small = next((size for size in (256, 1024, 4096) if number <= size), 0)
+    step = 2 ** ((number - 1).bit_length() - 3)
+    return small or -(-number // step) * step

@@ -518,8 +518,5 @@ def num_units(evaluation: Evaluation) -> float:
 
 def _near(value: PyTree, end: PyTree) -> bool:
     """Check whether an end of an interval is the value, up to rounding."""
-
-    def near(value: Any, end: Any) -> bool:
-        return bool(np.all(np.abs(end - value) <= 1e-6 * np.abs(value)))
-
-    return all(jax.tree.leaves(jax.tree.map(near, value, end)))
+    pairs = zip(jax.tree.leaves(value), jax.tree.leaves(end), strict=True)
+    return all(np.all(np.abs(np.subtract(e, v)) <= 1e-6 * np.abs(v)) for v, e in pairs)

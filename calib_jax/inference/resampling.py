@@ -27,6 +27,7 @@ from calib_jax.core.binning import bin_index, class_sums, uniform_edges
 from calib_jax.core.numerics import is_true_class, weigh
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, Vector
+from calib_jax.inference.evaluation import padded_size
 from calib_jax.metrics import terms as contract
 from calib_jax.metrics.terms import ClassGaps, Columns, Kept, Terms
 
@@ -67,12 +68,12 @@ def resamples_on_host(
     key: Array, size: int, num_resamples: int
 ) -> list[Float[np.ndarray, "resamples rows"]]:
     """Draw the multiplicities of all resamples in chunks, in float64."""
-    num_keys = -(-num_resamples // PER_KEY)
-    step = max(1, min(num_keys, _ENTRIES // (PER_KEY * size)))
+    num_keys, padded = -(-num_resamples // PER_KEY), padded_size(size)
+    step = max(1, min(num_keys, _ENTRIES // (PER_KEY * padded)))
     starts = np.arange(0, num_keys, step)
-    drawn = [_drawn(key, start + np.arange(step), size, size) for start in starts]
-    left = num_resamples - PER_KEY * starts
-    return [np.asarray(part, np.float64)[:most] for part, most in zip(drawn, left, strict=True)]
+    drawn = [np.asarray(_drawn(key, at + np.arange(step), padded, size)) for at in starts]
+    both = zip(drawn, num_resamples - PER_KEY * starts, strict=True)
+    return [part[:most, :size].astype(np.float64) for part, most in both]
 
 
 _drawn = jax.jit(multiplicities, static_argnums=2)

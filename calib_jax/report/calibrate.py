@@ -6,11 +6,12 @@ import functools
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeAlias
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import calibrators, metrics
-from calib_jax.core import checks, numerics
+from calib_jax.core import checks
 from calib_jax.core.checks import is_path, name_and_options, object_at
 from calib_jax.core.types import Array
 from calib_jax.inference import Evaluation
@@ -22,6 +23,9 @@ Groups: TypeAlias = tuple[Any, Any]  # the groups of the examples, and of those 
 EXACT = "nll"  # the criterion that needs no grid
 MOST_SHARED = 0.03  # of the scored examples, or of the fitted ones
 SETTLED = "converged"  # the state of a fit whose parameters are the optimum
+# Calibrators whose parameters have one shape for any number of rows: rows of weight 0 are added, so
+# that sets of similar sizes share compiled programs.
+_PADDED = ("temperature", "platt", "vector", "matrix", "dirichlet", "beta")
 
 
 def requested(
@@ -97,7 +101,14 @@ def _values_of(rows: Any) -> Array:
     return jnp.asarray(getattr(rows, "score", getattr(rows, "confidence", rows)))
 
 
-def evidence(scored: Predictions, given: Predictions, floor: float | None, values: Any) -> Evidence:
+def takes_padding(name: str | None) -> bool:
+    """Check whether a calibrator is fitted with rows of weight 0 at the end."""
+    return name is not None and name_and_options(name)[0] in _PADDED
+
+
+def evidence(
+    scored: Predictions, given: Predictions, floor: float | None, values: Any, padded: bool = False
+) -> Evidence:
     """Validate the examples of a fit; return logits, labels and weights, or answers, None, weights.
 
     Args:
@@ -105,6 +116,7 @@ def evidence(scored: Predictions, given: Predictions, floor: float | None, value
       given: the examples of the fit.
       floor: what smaller probabilities are raised to.
       values: the logits, confidences or scores of the scored examples.
+      padded: whether rows of weight 0 are added, as by `Evaluation`.
     """
     kinds = ["classes" if each.of_classes else each.kind for each in (scored, given)]
     if kinds[0] != kinds[1]:
@@ -118,8 +130,7 @@ def evidence(scored: Predictions, given: Predictions, floor: float | None, value
         raise ValueError(
             f"fit_on has {examples.shape[-1]} classes, and the predictions have {values.shape[-1]}."
         )
-    one = Evaluation(examples, given.labels, given.weights, name="fit_on")
-    return one.logits, one.labels, one.weights
+    return Evaluation(examples, given.labels, given.weights, padded=padded, name="fit_on").rows
 
 
 def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") -> str:
@@ -157,10 +168,10 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
 
     Args:
       given: the examples of the fit.
-      logits: their logits, along one batch axis.
+      logits: their logits, along one batch axis, perhaps with rows of weight 0 at the end.
       floor: the value to which smaller probabilities were raised; None for logits.
     """
-    p = given.present
+    p, logits = given.present, np.asarray(logits)[: np.size(given.labels)]
     if floor is None or np.all(p == 0) or not np.any(zeros := at_floor(given, logits, floor)):
         return ""
     other = (grid_of(p) or float(np.min(p[p > 0]))) / 2
@@ -196,22 +207,30 @@ def calibrated(
         of its own; or None.
     """
     logits, labels, weights = scored
-    if labels is not None:
+    if labels is not None and weights is not None:
         # Calibrators cannot be applied to NaN, which rows of weight 0 may hold.
-        logits, *_ = numerics.present(logits, labels, weights)
+        rows = np.asarray(logits)
+        rows = np.where(np.asarray(weights)[:, None] > 0, rows, rows.dtype.type(0))
+        logits = jax.device_put(rows)
+    if groups is not None:  # rows of weight 0 at the end are in the last group
+        fit_rows = logits if isinstance(fit_on, np.ndarray) else fit_on[0]
+        sizes = (len(_values_of(each)) for each in (logits, fit_rows))
+        both = zip(groups, sizes, strict=True)
+        scored_groups, others = (np.pad(of, (0, n - len(of)), mode="edge") for of, n in both)
+        groups = scored_groups, others
     if not isinstance(fit_on, np.ndarray):
         apply, described = fitted(name, criterion, fit_on, groups)
         return apply(logits), described
     values, number = _values_of(logits), int(fit_on.max()) + 1
-    result = jnp.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
+    fold = np.pad(fit_on, (0, len(values) - len(fit_on)), constant_values=-1)
+    result = np.zeros(values.shape, jnp.promote_types(values.dtype, jnp.float32))
     fits = []
     for i in range(number):
         # Select the other folds by weight, so that all fits have one shape and compile once.
-        kept = jnp.asarray(fit_on != i, jnp.float32)
-        others = logits, labels, kept if weights is None else kept * weights
-        apply, described = fitted(name, criterion, others, groups)
-        fold = (fit_on == i).reshape(-1, *[1] * (values.ndim - 1))
-        result = jnp.where(fold, apply(values), result)
+        kept = (fold != i).astype(np.float32)
+        kept = kept if weights is None else kept * np.asarray(weights)
+        apply, described = fitted(name, criterion, (logits, labels, jax.device_put(kept)), groups)
+        result[fold == i] = np.asarray(apply(values))[fold == i]
         fits.append(described)
     states = dict.fromkeys(state for fit in fits for state in fit["state"].split(", "))
     described = fits[0] | {

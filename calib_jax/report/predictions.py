@@ -17,7 +17,7 @@ import numpy as np
 
 from calib_jax import calibrators, metrics
 from calib_jax.core import checks
-from calib_jax.core.arrays import as_array, as_numbers, binary
+from calib_jax.core.arrays import as_array, as_numbers, binary, on_device
 from calib_jax.core.files.reading import Unreadable
 from calib_jax.core.texts import one_line
 from calib_jax.core.types import Logits
@@ -173,7 +173,7 @@ def as_logits(
             floor = Predictions(predictions, (), weights, kind="probabilities").floor() or FLOOR
         checks.between("floor", floor, 0, 0.1)
         with np.errstate(divide="ignore"):
-            return jnp.asarray(np.maximum(np.log(rows), np.log(floor)), jnp.float32)
+            return jax.device_put(np.maximum(np.log(rows), np.log(floor)).astype(np.float32))
     predictions = _floating(predictions)
     if predictions.ndim > 1 and predictions.shape[-1] > 1:
         if isinstance(predictions, np.ndarray) and predictions.dtype == np.float64:
@@ -181,8 +181,8 @@ def as_logits(
             offset = predictions.max(axis=-1, keepdims=True)
             far = np.isfinite(offset) & (np.abs(offset) > _FAR)
             predictions = predictions - np.where(far, offset, 0)
-        refuse_probabilities(name, jnp.asarray(predictions), weights)
-        return jnp.asarray(predictions)
+        refuse_probabilities(name, predictions, weights)
+        return on_device(predictions)
     column = np.asarray(predictions).reshape(-1)
     present = column if weights is None else column[np.ravel(weights) > 0]
     if len(present) >= LEAST_ROWS and np.all((present >= 0) & (present <= 1)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import dataclasses
+import functools
 import importlib
 import itertools
 import operator
@@ -260,7 +261,10 @@ def score(
         names[0] if model == name else model: _evidence(kind, each)
         for model, each in (fit_on or {}).items()
     }
-    how: dict[str, Any] = {"key": jax.random.key(seed), "num_resamples": num_resamples}
+    # The key of the seed, which `jax.random.key` compiles two programs for.
+    words = jax.device_put(np.array([0, seed], np.uint32))
+    key = jax.random.wrap_key_data(words, impl="threefry2x32")
+    how: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
     how |= {"level": level, "method": method}
     scoring = Scoring(records, held_out, floor, how, num_bins)
     for model, given in held_out.items():
@@ -390,7 +394,7 @@ def _evaluate(
         values, labels = record.values(floor), record.labels if record.of_classes else None
         weights, ids = record.weights, record.clusters
         if not of_scores:
-            one = Evaluation(values, labels, weights, clusters=ids, name=record.file or "score")
+            one = _evaluation(values, labels, weights, ids, record.file or "score")
             scoring.models[model] = one
             # Not those of the evaluation: scaling weights a second time changes their last bit.
             weights, ids = None if weights is None else jnp.ravel(weights), one.clusters
@@ -402,12 +406,16 @@ def _evaluate(
             for note in notes_on(record, values, used):
                 notes[note].append(model)
         other = scoring.held_out.get(model)
-        examples = other and calibration.evidence(record, other, floor, values)
+        padded = calibration.takes_padding(calibrate)
+        examples = other and calibration.evidence(record, other, floor, values, padded)
         by_group = None if per is None else (_group(record, per), _group(other or record, per))
         for column, by in columns_of.get(model, {}).items():
             fit_on = examples or calibration.folds_of(np.size(record.labels), cross_fit, ids, seed)
-            how = by, (values, labels, weights), fit_on, by_group
-            predicted, fit = calibration.calibrated(str(calibrate), *how)
+            is_plain = record.of_classes and weights is None and padded
+            rows = one.rows if is_plain else (values, labels, weights)
+            predicted, fit = calibration.calibrated(str(calibrate), by, rows, fit_on, by_group)
+            if record.of_classes:
+                predicted = jax.device_put(np.asarray(predicted)[: len(values)])
             fit["predictions"] = column if of_scores else model
             if other and other.file:
                 fit["file"] = other.file
@@ -431,8 +439,10 @@ def _once(sentences: Mapping[str, Sequence[str]], models: Collection[str]) -> li
     return [line if alone else f"{', '.join(of)}: {line}" for line, of in sentences.items() if line]
 
 
-def _evaluation(values: Any, labels: Any, weights: Any, clusters: Any) -> Evaluation:
-    return Evaluation(values, labels, weights, clusters=clusters, name="score")
+def _evaluation(
+    values: Any, labels: Any, weights: Any, clusters: Any, name: str = "score"
+) -> Evaluation:
+    return Evaluation(values, labels, weights, clusters=clusters, padded=True, name=name)
 
 
 def _group(given: Predictions, per: str) -> np.ndarray:
@@ -501,10 +511,15 @@ def _add_event(scoring: Scoring, positive: Any) -> None:
 
 def _of_class(one: Evaluation, place: int) -> Evaluation:
     """Read the probability of a class of two as the confidence that this class is true."""
-    logits = one.logits.astype(jnp.promote_types(one.logits.dtype, jnp.float32))
-    column = jax.nn.softmax(logits)[:, place : place + 1]
-    is_true = (one.labels == place).astype(jnp.int32)
+    column = jax.device_put(np.asarray(_probability(one.rows[0], place))[: len(one.labels)])
+    is_true = (np.asarray(one.labels) == place).astype(np.int32)
     return _evaluation(column, is_true, one.weights, one.clusters)
+
+
+@functools.partial(jax.jit, static_argnums=1)
+def _probability(logits: Any, place: int) -> Any:
+    logits = logits.astype(jnp.promote_types(logits.dtype, jnp.float32))
+    return jax.nn.softmax(logits)[:, place : place + 1]
 
 
 def _differences(scoring: Scoring, others: Sequence[str]) -> tuple[list[Change], list[Row]]:

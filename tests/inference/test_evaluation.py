@@ -10,6 +10,7 @@ from calib_jax.core.binning import BINNING_RULES
 from calib_jax.inference import evaluation as evaluation_file
 from calib_jax.inference import gaps as bin_gaps
 from calib_jax.inference import resampling
+from tests import programs
 from tests.options import assert_recorded
 
 KEY = jax.random.key(0)
@@ -75,8 +76,24 @@ def test_values_are_those_of_metrics_and_computed_once(monkeypatch):
     evaluation = evaluated()
     wanted = metrics.values_of(SEVERAL, LOGITS, LABELS, WEIGHTS)
     assert evaluation.values(SEVERAL) == wanted
-    monkeypatch.setattr(evaluation_file.contract, "checked_values", None)
+    monkeypatch.setattr(evaluation_file, "_values", None)
     assert evaluation.values({"again": metrics.ece}) == {"again": wanted["ece"]}
+
+
+def test_padding_keeps_the_numbers_and_sets_of_similar_sizes_share_programs():
+    def compared(rows, padded):
+        data = {"labels": LABELS[:rows], "weights": None, "clusters": None, "padded": padded}
+        models = [evaluated(each[:rows], **data) for each in (LOGITS, OTHER)]
+        return inference.estimates(SEVERAL, models[0], **DRAWN), inference.compare_metrics(
+            SEVERAL, *models, **DRAWN
+        )
+
+    both = map(arrays_of, (compared(240, False), compared(240, True)))
+    for wanted, actual in zip(*both, strict=True):
+        np.testing.assert_allclose(actual, wanted, atol=1e-6)
+    with programs.counted() as number:
+        compared(230, True)
+    assert number == [0]
 
 
 def test_an_evaluation_keeps_draws_of_a_comparison_and_no_sums_of_its_rows():
