@@ -171,7 +171,7 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
       logits: their logits, along one batch axis, perhaps with rows of weight 0 at the end.
       floor: the value to which smaller probabilities were raised; None for logits.
     """
-    p, logits = given.present, np.asarray(logits)[: np.size(given.labels)]
+    p, logits = given.present, jax.device_put(np.asarray(logits)[: np.size(given.labels)])
     if floor is None or np.all(p == 0) or not np.any(zeros := at_floor(given, logits, floor)):
         return ""
     other = (grid_of(p) or float(np.min(p[p > 0]))) / 2
