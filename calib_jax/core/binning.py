@@ -115,14 +115,14 @@ def equal_mass_bins(confidence: Vector, hit: Vector, weight: Vector, num_bins: i
     confidence, joined linearly from one distinct confidence to the next, bin b holds
     $C(\tfrac{b+1}{B} W) - C(\tfrac{b}{B} W)$ and likewise for H.
 
+    Weights must not be negative. Absent rows may be at the end with confidence inf, or anywhere
+    with weight 0. Sorting takes most of the time, and a bootstrap changes only the weights, so a
+    bootstrap sorts once.
+
     Returns:
       The sums per bin and the edges: the lowest confidence, then the confidence at which each
       bin ends. If a boundary lies between two examples, the edge is the lower confidence.
       If the total weight is 0, the sums are 0 and the edges NaN.
-
-    Weights must not be negative. Absent rows may be at the end with confidence inf, or anywhere
-    with weight 0. Sorting takes most of the time, and a bootstrap changes only the weights, so a
-    bootstrap sorts once.
     """
     finite = jnp.where(jnp.isfinite(confidence), confidence, 0)
     running = _RunningSums.of(jnp.stack([jnp.ones_like(finite), finite, hit], axis=1), weight)

@@ -12,7 +12,6 @@ import scipy.stats
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory, Source
-from calib_jax.data.dataset import some_of_each
 from calib_jax.train.programs import wrong_label
 from tests.options import assert_recorded
 
@@ -204,7 +203,7 @@ def test_what_is_in_memory_stays_in_memory():
 
 
 def drawn_of(labels, per_class, **options):
-    return some_of_each(np.array(labels), ("cat", "dog"), per_class, name="pets", **options)
+    return data.some_of_each(np.array(labels), ("cat", "dog"), per_class, name="pets", **options)
 
 
 def test_some_of_each_class_are_drawn_in_any_order_of_the_labels():
