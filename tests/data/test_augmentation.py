@@ -193,13 +193,13 @@ def test_an_image_and_its_label_map_share_their_crop(x64):
         np.tile(image[None, ..., None], (8, 1, 1, 1)), np.tile(image[None], (8, 1, 1))
     )
     crop = data.compose(data.random_crop(padding=2), data.random_flip())
-    augment = jax.vmap(data.on_pairs(crop))
+    augment = jax.jit(jax.vmap(data.on_pairs(crop)))
     keys = jax.random.split(jax.random.key(3), 8)
     inputs, labels, weights = augment(keys, source.examples)
     np.testing.assert_array_equal(inputs[..., 0], labels)
     np.testing.assert_array_equal(weights, labels > 0)
     assert len({np.asarray(one).tobytes() for one in labels}) > 4
-    alone, kept, none = jax.vmap(data.on_inputs(crop))(keys, source.examples)
+    alone, kept, none = jax.jit(jax.vmap(data.on_inputs(crop)))(keys, source.examples)
     np.testing.assert_array_equal(alone, inputs)  # the same stream of keys
     np.testing.assert_array_equal(kept, source.labels)
     assert none is None
