@@ -43,8 +43,21 @@ def task_of(objective=OBJECTIVE, **changes):
     return dataclasses.replace(task, **changes)
 
 
+PROGRAMS = {}
+
+
+def programs_of(plan, devices):
+    """Compile what most tests run once; a test with an own task or objective compiles its own."""
+    key = str(plan), devices, jax.config.jax_enable_x64
+    if key not in PROGRAMS:
+        PROGRAMS[key] = train.Programs(task_of(), plan, train.local_devices(devices))
+    return PROGRAMS[key]
+
+
 def run(folder, objective=OBJECTIVE, plan=PLAN, *, task=None, devices=1, **options):
     """Train; a signal gives an outcome, and a loss that is not finite raises."""
+    if task is None and objective is OBJECTIVE:
+        options = {"programs": programs_of(plan, devices)} | options
     task = task_of(objective) if task is None else task
     state = tasks.state_of(objective, task.tx, averaged=plan.average > 0)
     options = {"devices": train.local_devices(devices), "quiet": True, "check": False} | options
