@@ -23,7 +23,7 @@ import pytest
 import scipy.special
 
 import calib_jax
-from calib_jax.report.files import score_files
+from calib_jax.report.command import score_files
 from experiments.documentation import first_table, members
 from experiments.notebooks import execute, setup_cells
 from experiments.reports import summary

@@ -8,8 +8,8 @@ This is the only subpackage that imports others: metrics, inference, calibrators
 """
 
 from calib_jax.core import checks as _checks
+from calib_jax.report.command import score_files as score_files
 from calib_jax.report.figures import pictures as pictures
-from calib_jax.report.files import score_files as score_files
 from calib_jax.report.out_of_distribution import Detection as Detection
 from calib_jax.report.out_of_distribution import OutOfDistribution as OutOfDistribution
 from calib_jax.report.out_of_distribution import out_of_distribution as out_of_distribution
@@ -19,7 +19,6 @@ from calib_jax.report.predictions import as_logits as as_logits
 from calib_jax.report.predictions import average as average
 from calib_jax.report.predictions import match_classes as match_classes
 from calib_jax.report.predictions import probability_rows as probability_rows
-from calib_jax.report.predictions import same_examples as same_examples
 from calib_jax.report.read import read_predictions as read_predictions
 from calib_jax.report.results import Change as Change
 from calib_jax.report.results import Part as Part

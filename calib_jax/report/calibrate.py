@@ -15,7 +15,8 @@ from calib_jax.core import checks
 from calib_jax.core.checks import is_path, name_and_options, object_at
 from calib_jax.core.types import Array
 from calib_jax.inference import Evaluation
-from calib_jax.report.predictions import Predictions, at_floor, counted, grid_of, shared_rows
+from calib_jax.report import predictions as records
+from calib_jax.report.predictions import Predictions, counted
 
 # Logits, labels and weights of held-out examples; or answers, None and weights.
 Evidence: TypeAlias = tuple[Any, Any, Any]
@@ -53,10 +54,8 @@ def requested(
             raise ValueError(f"{' and '.join(given)} needs calibrate, the name of a calibrator.")
         return {}
     if sources and len(given) != 1:
-        raise ValueError(
-            f"calibrate needs one of {', '.join(sources)}, and has {' and '.join(given) or 'none'}:"
-            " it is never fitted on what is scored."
-        )
+        has = " and ".join(given) or "none"
+        raise ValueError(f"calibrate needs one of {', '.join(sources)}, and has {has}.")
     for each in criteria:  # before anything is fitted
         functions(calibrate, each)
     alone = len(criteria) == 1
@@ -80,17 +79,14 @@ def columns_of(
       fit_on: the models with other examples to fit on; without any, all are cross-fitted.
       of_scores: whether the models are scores, which a calibrator replaces.
     """
-    fitted_models = list(fit_on or models) if columns else []
-    if {*fitted_models} - {*models} or (of_scores and {*models} - {*fitted_models}):
-        raise ValueError(
-            f"fit_on has {fitted_models}: name {'all' if of_scores else 'some'} of {[*models]}."
-        )
+    chosen = list(fit_on or models) if columns else []
+    if {*chosen} - {*models} or (of_scores and {*models} - {*chosen}):
+        raise ValueError(f"fit_on has {chosen}: name {'all' if of_scores else 'some'} of {models}.")
     if of_scores:
         return {model: {model: EXACT} for model in models}
-    ending = "" if fitted_models == [models[0]] else " of {}"
+    ending = "" if chosen == [models[0]] else " of {}"
     named = {
-        model: {name + ending.format(model): by for name, by in columns.items()}
-        for model in fitted_models
+        model: {name + ending.format(model): by for name, by in columns.items()} for model in chosen
     }
     check_distinct([*models, *(column for each in named.values() for column in each)])
     return named
@@ -107,33 +103,26 @@ def takes_padding(name: str | None) -> bool:
 
 
 def evidence(
-    scored: Predictions, given: Predictions, floor: float | None, values: Any, padded: bool = False
+    scored: Predictions, given: Predictions, values: Any, padded: bool = False
 ) -> Evidence:
     """Validate the examples of a fit; return logits, labels and weights, or answers, None, weights.
 
     Args:
       scored: the examples that are calibrated.
       given: the examples of the fit.
-      floor: what smaller probabilities are raised to.
       values: the logits, confidences or scores of the scored examples.
       padded: whether rows of weight 0 are added, as by `Evaluation`.
     """
-    kinds = ["classes" if each.of_classes else each.kind for each in (scored, given)]
-    if kinds[0] != kinds[1]:
-        raise TypeError(
-            f"score: fit_on must hold {kinds[0]}, as the predictions do, and it holds {kinds[1]}."
-        )
-    examples = given.values(floor, name="fit_on")
+    records.same_kind(scored, given)
+    examples = given.values("fit_on")
     if not given.of_classes:
         return examples, None, given.weights
     if examples.shape[-1] != values.shape[-1]:
-        raise ValueError(
-            f"fit_on has {examples.shape[-1]} classes, and the predictions have {values.shape[-1]}."
-        )
+        raise ValueError(f"fit_on has {examples.shape[-1]} classes, and not {values.shape[-1]}.")
     return Evaluation(examples, given.labels, given.weights, padded=padded, name="fit_on").rows
 
 
-def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") -> str:
+def on_shared(scored: Predictions, given: Predictions) -> str:
     """Count the scored examples that a calibrator would be fitted on; "" without any.
 
     Raise an error if they are more than `MOST_SHARED` of the scored or the fitted examples. Files
@@ -144,24 +133,17 @@ def on_shared(scored: Predictions, given: Predictions, where: str = "fit_on") ->
     if len(asked) == 2 and not all(map(str.isdecimal, asked[0] | asked[1])):
         kind, number, n = "question", len(asked[0] & asked[1]), [*map(len, asked)]
     else:
-        number = shared_rows(scored[:3], given[:3])
-        n = [
-            np.size(each.labels if each.weights is None else np.flatnonzero(each.weights > 0))
-            for each in both
-        ]
+        number, *n = records.shared_rows(scored[:3], given[:3])
     if not number:
         return ""
-    are = "is" if number == 1 else "are"
-    found = f"{number:,} of {n[0]:,} scored {kind}s {are} also among the {n[1]:,} of {where}"
+    among = f"{n[1]:,} of {given.file or 'fit_on'}"
+    found = f"{number:,} of {n[0]:,} scored {kind}s are also among the {among}"
     if number > MOST_SHARED * min(n):
-        raise ValueError(
-            f"score: {found}, and a calibrator is never fitted on the examples that are scored.\n"
-            "Give other examples, or cross_fit=5."
-        )
+        raise ValueError(f"score: {found}: give other examples for the fit, or cross_fit=5.")
     return f"{found}: the calibrated numbers look better than they are."
 
 
-def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> str:
+def decided_by_zeros(given: Predictions, logits: Any) -> str:
     """Return a warning if a few true classes of probability 0 decide a temperature; else "".
 
     They decide it if a floor of half the smallest step of the probabilities changes it.
@@ -169,15 +151,15 @@ def decided_by_zeros(given: Predictions, logits: Any, floor: float | None) -> st
     Args:
       given: the examples of the fit.
       logits: their logits, along one batch axis, perhaps with rows of weight 0 at the end.
-      floor: the value to which smaller probabilities were raised; None for logits.
     """
-    p, logits = given.present, jax.device_put(np.asarray(logits)[: np.size(given.labels)])
-    if floor is None or np.all(p == 0) or not np.any(zeros := at_floor(given, logits, floor)):
+    p, floor = given.present, given.floor
+    logits = jax.device_put(np.asarray(logits)[: np.size(given.labels)])
+    if floor is None or np.all(p == 0) or not np.any(zeros := records.at_floor(given, logits)):
         return ""
-    other = (grid_of(p) or float(np.min(p[p > 0]))) / 2
+    other = (records.grid_of(p) or float(np.min(p[p > 0]))) / 2
     if floor >= other:
         return ""
-    others = given.values(min(other, 0.1))
+    others = given._replace(least=min(other, 0.1)).values()
     found, with_other = (
         float(calibrators.temperature.fit(z, given.labels, given.weights).temperature)
         for z in (logits.reshape(others.shape), others)
@@ -300,9 +282,7 @@ def functions(name: str, criterion: str = EXACT, groups: Groups | None = None) -
     if criterion == EXACT:
         return calibrator.fit, calibrator.apply
     if name != "temperature":
-        raise ValueError(
-            f"criterion={criterion!r} is for a temperature, and {name!r} minimises the NLL."
-        )
+        raise ValueError(f"criterion={criterion!r} is for a temperature, and {name!r} takes nll.")
     metric, step = _parsed(criterion)
     grid = {"start": step, "step": step, "criterion": metrics.named(metric)}
     return functools.partial(calibrator.fit_grid, **grid), calibrator.apply

@@ -12,6 +12,7 @@ import numpy as np
 from calib_jax import inference
 from calib_jax.core import texts
 from calib_jax.report import calibrate as calibration
+from calib_jax.report.predictions import listed
 
 if TYPE_CHECKING:
     from calib_jax.report.results import Change, Event, Part, Report, Row
@@ -25,14 +26,10 @@ ENOUGH_EXAMPLES = 10
 _MOST_LISTED = 5
 # End the names of metrics of two classes that read the probability of a class as a confidence.
 EVENTS = (" (class 0)", " (class 1)")
-# Metrics whose value depends on each class's examples, or on the right and wrong predictions.
+# Metrics whose value depends on each class's examples.
 BY_CLASS = (
     *("auroc", "average_precision", "mean_recall", "mean_precision", "mean_iou"),
     *("per_class_recall", "per_class_precision", "per_class_iou"),
-)
-BY_CORRECTNESS = (
-    *("accuracy", "error", "top_k", "aurc", "augrc", "excess_aurc", "selective_accuracy"),
-    *("risk_at_coverage", "coverage_at_risk", "signed_gap"),
 )
 # The calibration error of a sentence, and the metric of a comparison: the first that is there.
 ERRORS = ("ece", "adaptive_ece", "smooth_ece", "debiased_ece", "ks_error")
@@ -41,28 +38,19 @@ _LETTERS = 30  # of a name in a table
 
 # Sentences about metrics by name, see `note`.
 CONSTANT = "No interval of {}: all resamples have the same value."
-BOOTSTRAPPED = (
-    "Intervals of {} are bootstrap intervals: noise raises the value, and resampling raises it"
-    " again, so they can exclude the true value."
-)
+BOOTSTRAPPED = "Bootstrap intervals of {}: noise raises the values, so they can exclude the truth."
 WITHOUT_INTERVAL = "No interval of the difference of {}: no valid one is known."
 WITHOUT_P = "No p-value for {}: noise raises these errors, by more for the less sharp model."
 _READINGS = (
-    "Two classes have two readings. ({0}): the probability of {0} is the confidence of the event,"
-    " also below 1/2. (top label): the larger probability is the confidence, as in papers."
+    "Two classes have two readings: ({0}) by its probability, (top label) by the larger one."
 )
 # Other sentences.
-_COUNTS = "p and interval of a difference of calibration errors need weights that count: 0, 1, 2."
-_HOLM = "Holm, and p of a class or group: corrected for their number."
+_HOLM = "p beside a difference, a class or a group: corrected for their number (Holm)."
 _NAN = "nan: the metric has no value on these examples."
-_TESTS = (
-    "squared_calibration_error: debiased; interval and p of inference.compare_calibration, the test"
-    " of which model is calibrated better. p of other metrics: paired bootstrap."
-)
+_TESTS = "p of squared_calibration_error: inference.compare_calibration; of others: bootstrap."
 _FLOOR = (
-    "Noise floor: the mean error of a perfectly calibrated model with the same confidences; p: of"
-    " the hypothesis that the model is calibrated. The lower end of the interval is 0 unless this"
-    " test rejects."
+    "Noise floor: the mean error of a calibrated model with the same confidences; p: of the"
+    " hypothesis that the model is calibrated. The interval begins at 0 unless this test rejects."
 )
 
 
@@ -155,37 +143,19 @@ def p_of(p_value: float) -> str:
 
 def note(sentence: str, names: Iterable[str]) -> list[str]:
     """Write the different names into a sentence; return an empty list if there are none."""
-    listed = ", ".join(dict.fromkeys(names))
-    return [sentence.format(listed)] if listed else []
+    joined = ", ".join(dict.fromkeys(names))
+    return [sentence.format(joined)] if joined else []
 
 
 def unsettled(states: Mapping[str, str]) -> list[str]:
     """Explain why predictions after a fit without an optimum have no p-value, by their names."""
-    return [
-        f"{name}: the fit did not converge or is no optimum ({state}). There is no p-value or star"
-        " beside its numbers."
-        for name, state in states.items()
-    ]
-
-
-def without_p(names: Iterable[str], *, counted: bool) -> list[str]:
-    """Explain why these metrics have no p-value; return an empty list if there are none.
-
-    Args:
-      names: the metrics.
-      counted: whether the weights count examples, so that a squared error has a p-value.
-    """
-    names = list(names)
-    binned = any(base_name(name) in inference.BY_SQUARED_ERROR for name in names)
-    return note(WITHOUT_P, names) + [_COUNTS] * (binned and not counted)
+    why = "the fit did not converge or is no optimum ({}): no p-value or star beside its numbers."
+    return [f"{name}: {why.format(state)}" for name, state in states.items()]
 
 
 def star(baseline: str, what: str) -> str:
     """Explain the star of a table of several comparisons with a baseline."""
-    return (
-        f"* p < .05 against {baseline} on the same examples, after Holm's correction for all"
-        f" {what} of the column."
-    )
+    return f"* p < .05 against {baseline}, after Holm's correction for all {what} of the column."
 
 
 def fewer(counts: Mapping[str, int | None], enough: int, then: str) -> list[str]:
@@ -195,23 +165,19 @@ def fewer(counts: Mapping[str, int | None], enough: int, then: str) -> list[str]
     ['Fewer than 30 clusters (group a: 12): too few']
     """
     few = [f"{name}: {n}" for name, n in counts.items() if n is not None and n < enough]
-    more = [f"{len(few) - _MOST_LISTED} more"] * (len(few) > _MOST_LISTED)
-    return note(f"Fewer than {enough} {then}", [*few[:_MOST_LISTED], *more])
+    return note(f"Fewer than {enough} {then}", [listed(few, _MOST_LISTED)] * bool(few))
 
 
 def warnings(report: Report) -> list[str]:
     """List what is special about these numbers: what was changed, and what does not hold."""
-    level, drawn = report.settings["level"], report.settings["resamples"]
-    needed = math.ceil(round(2 / (1 - level), 6))
-    few = f"{drawn:,} resamples are too few for {100 * level:g}% intervals: draw {needed:,}."
+    parts = [*report.classes, *report.groups]
     clusters = {"all examples": report.settings["clusters"]}
-    clusters |= {part.part: part.clusters for part in report.parts}
-    values: list[Row | Part] = [*report.rows, *report.parts]
+    clusters |= {part.part: part.clusters for part in parts}
+    values: list[Row] = [*report.rows, *parts]
     triples = [(e.value, e.low, e.high) for e in (*values, *report.changes)]
     return [
         *unsettled(report.unsettled),
         *report.notes,
-        *[few] * (drawn < needed),
         *fewer(clusters, ENOUGH_CLUSTERS, "clusters ({}): such intervals are often too narrow."),
         *texts.reasons(triples),
         *note(CONSTANT, (e.metric for e in values if is_alone(e) and e.floor is None)),
@@ -222,16 +188,16 @@ def warnings(report: Report) -> list[str]:
 def explanations(report: Report) -> list[str]:
     """List what the numbers of the tables mean."""
     changes, event = report.changes, report.event
-    corrected = bool(changes) or any(part.p_holm is not None for part in report.parts)
+    corrected: list[Change | Part] = [*changes, *report.classes, *report.groups]
     tested = any(base_name(change.metric) == SQUARED_ERROR for change in changes)
     settled = [c for c in changes if not {c.before, c.after} & report.unsettled.keys()]
     of_event = any(row.metric != base_name(row.metric) for row in report.rows)
     return [
         *[star(report.name, "comparisons")] * bool(changes),
-        *[_HOLM] * corrected,
+        *[_HOLM] * any(each.p_holm is not None for each in corrected),
         *[_TESTS] * tested,
         *note(WITHOUT_INTERVAL, (c.metric for c in changes if c.interval == NO_INTERVAL)),
-        *without_p((report.label(c.metric) for c in settled if c.p_value is None), counted=tested),
+        *note(WITHOUT_P, (report.label(c.metric) for c in settled if c.p_value is None)),
         *[_FLOOR] * any(row.floor is not None for row in report.rows),
         *note(_READINGS, [event.name] if event and of_event else []),
     ]
@@ -286,39 +252,30 @@ def _reading(report: Report, name: str, event: Event | None) -> str:
       event: the event whose probability is stated; None for the confidence of the top label.
     """
     start = f"P({event.name}): " if event else "Top label: " if report.event else ""
-    words = ("right", "as sure as right", "too sure", "not sure enough")
-    if event:
-        words = ("observed", "as observed", "too high", "too low")
-    bins, (happens, alike, over, under) = (event or report).reliability[name], words
+    happens, over, under = ("observed", "high", "low") if event else ("right", "sure", "unsure")
+    bins = (event or report).reliability[name]
     weight = np.asarray(bins.weight, float)
-    if not np.any(weight):
-        return f"{start}no examples."
     stated, seen = (
         float(np.nan_to_num(values) @ weight / np.sum(weight))
         for values in (bins.confidence, bins.accuracy)
     )
-    gap = _first_row(report, ["signed_gap"], name, event)
+    gap = _first(report, ["signed_gap"], name, event)
     # Without errors, or without hits, all resamples repeat the accuracy: their narrow interval
     # of the gap is no evidence of a direction.
     rarer = round(report.settings["examples"] * min(seen, 1 - seen))
-    if gap is None or not math.isfinite(gap.low) or rarer < ENOUGH_EXAMPLES:
-        more = "more" if stated > seen else "less"
-        verdict = f"{_points(abs(stated - seen))} points {more} stated than {happens}"
-    elif gap.low <= 0 <= gap.high:
-        verdict = f"{alike} on average (difference {_points(gap.value)} points{_interval(gap)})"
-    else:
-        verdict, sign = (over, 1) if gap.value > 0 else (under, -1)
-        verdict += f" by {_points(sign * gap.value)} points{_interval(gap, sign)}"
-    if error := _first_row(report, ERRORS, name, event):
+    verdict = f"difference {_points(stated - seen)} points"
+    if gap and math.isfinite(gap.low) and rarer >= ENOUGH_EXAMPLES:
+        claims = {2: f"too {over} by", -2: f"too {under},"}  # by both ends of the gap
+        claim = claims.get(np.sign(gap.low) + np.sign(gap.high), "not shown to differ,")
+        verdict = f"{claim} {_points(gap.value)} points{_interval(gap)}"
+    if error := _first(report, ERRORS, name, event):
         verdict += f"; {report.label(error.metric)} {_points(error.value)} points{_interval(error)}"
     return f"{start}{100 * stated:.1f} % stated, {100 * seen:.1f} % {happens}: {verdict}."
 
 
-def _first_row(
-    report: Report, metrics: Iterable[str], predictions: str, event: Event | None
-) -> Row | None:
+def _first(report: Report, metrics: Iterable[str], name: str, event: Event | None) -> Row | None:
     """Return the row of the first metric with a finite value, in a reading."""
-    rows = (report.row(event.of(each) if event else each, predictions) for each in metrics)
+    rows = (report.row(event.of(each) if event else each, name) for each in metrics)
     return next((row for row in rows if row and math.isfinite(row.value)), None)
 
 
@@ -329,30 +286,24 @@ def _repair(report: Report, column: str, fit: Mapping[str, Any]) -> str:
         what += f" {calibration.temperature(dict(fit))}"
     if column in report.unsettled:
         return f"The fit of {what} is no optimum ({report.unsettled[column]})."
-    row = _first_row(report, ERRORS, column, report.event)
+    row = _first(report, ERRORS, column, report.event)
     return f"With {what}, {report.label(row.metric)} is {_points(row.value)} points." if row else ""
 
 
 def _difference(report: Report, change: Change) -> str:
-    metric, (lower, sign) = report.label(change.metric), ("lower", -1)
-    if change.value >= 0:
-        lower, sign = "higher", 1
-    size = f"{_points(sign * change.value)} points {lower}"
+    """Describe a difference, and whether it is beyond noise by its test, or else its interval."""
+    differs, noise = not change.low <= 0 <= change.high, _interval(change)
     if change.p_holm is not None:
-        size = size if starred(change.p_holm) else "not shown to differ"
-        return f"{metric} {size} (p {p_of(change.p_holm)})"
-    if change.low <= 0 <= change.high:
-        between = f"{_points(change.value)}{_interval(change)}"
-        return f"{metric} not shown to differ (difference {between})"
-    return f"{metric} {size}{_interval(change, sign)}"
+        differs, noise = bool(starred(change.p_holm)), f" (p {p_of(change.p_holm)})"
+    claim = "differs by" if differs else "not shown to differ,"
+    return f"{report.label(change.metric)} {claim} {_points(change.value)} points{noise}"
 
 
-def _interval(estimate: Row | Change, sign: int = 1) -> str:
+def _interval(estimate: Row | Change) -> str:
     """Format an interval in points after a space; "" without one."""
     if not (math.isfinite(estimate.low) and math.isfinite(estimate.high)):
         return ""
-    low, high = sorted((sign * estimate.low, sign * estimate.high))
-    return f" [{_points(low)}, {_points(high)}]"
+    return f" [{_points(estimate.low)}, {_points(estimate.high)}]"
 
 
 def _points(value: float) -> str:

@@ -159,9 +159,8 @@ class Columns:
         """Make an error that names a missing column, and those of all kinds of files."""
         return Unreadable(
             f"{self.how.path} has no column {name}; it has {listed(self.names) or 'none'}.\n"
-            "Give columns label, logit_0, logit_1, ... (or probability_0, ...; or label and names"
-            " of classes that are labels), or confidence,correct, or score,correct.\nSeparate"
-            " columns by commas, tabs or semicolons."
+            "Give columns label, logit_0, logit_1, ... (probability_0, ... or names of classes), or"
+            " confidence,correct, or score,correct.\nSeparate columns by commas, tabs, semicolons."
         )
 
     def notes(self) -> list[str]:
@@ -305,13 +304,12 @@ def _of_options(columns: Columns, cells: Sequence[Any], kind: str) -> Prediction
             given = dict(zip(names, map(str, cell), strict=True)) if differ else {}
         row = {str(k): number(str(each)) for k, each in given.items() if each is not None}
         rows.append(row)
-        exact = [list(row).index(label)] if label in row else []
-        right += exact or places_of([label], row, len(row), how.first_label)
+        right += places_of([label], row, len(row), how.first_label)
         if right[-1] < 0 or len(row) < 2 or any(map(math.isnan, row.values())):
             raise Unreadable(
-                f"row {len(rows):,} of {how.path} has {kind} '{shown(str(cell))}' and the label"
-                f" '{shown(label)}': give two numbers or more, by option or in a list, and one of"
-                f" its options: {listed(list(row), 5) or 'none'}."
+                f"row {len(rows):,} of {how.path} has {kind} '{shown(str(cell))}', label"
+                f" '{shown(label)}': give two numbers or more, by option or in a list, and a label"
+                f" of its options: {listed(list(row), 5) or 'none'}."
             )
     first, fewest, most = list(rows[0]), min(map(len, rows)), max(map(len, rows))
     if all(row.keys() == rows[0].keys() for row in rows):  # these are classes, in any order
@@ -378,9 +376,7 @@ def _numbered_places(chosen: Mapping[str, str], how: Request, kind: str) -> list
         starts = [how.first_label + 1, how.first_label + (kind == "probabilities")]
     if sorted(numbers.values()) not in [[*range(k, k + len(chosen))] for k in starts]:
         known = f"{how.path} has the columns {listed(list(chosen), 5)}"
-        raise Unreadable(
-            f"{known}: number all classes from 0, or from --first_label, without gaps."
-        )
+        raise Unreadable(f"{known}: number all classes from 0, or from --first_label on.")
     return sorted(chosen, key=numbers.__getitem__)
 
 
@@ -389,7 +385,7 @@ def _numbered(names: Sequence[str], start: int) -> str:
 
 
 def _checked(made: Predictions, how: Request) -> Predictions:
-    """Validate shapes and dtypes; count labels from 0, and move the name of an only column."""
+    """Validate shapes and dtypes; count labels from 0; name both classes of an only column."""
     path, logits = how.path, made.logits
     if logits.dtype.kind != "f" or logits.ndim == 0:
         what = f"{logits.dtype} of shape {logits.shape}"
@@ -399,17 +395,14 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     for name in ("labels", *_BESIDE):
         column = getattr(made, name)
         if column is not None and column.shape != batch:
-            raise Unreadable(
-                f"{name} of {path} must have shape {batch}, one per example, got {column.shape}."
-            )
+            raise Unreadable(f"{name} of {path} must have shape {batch}, got {column.shape}.")
     if made.ordinal is not None:
         return made
     names, num_classes = made.class_names, 2 if one_column else logits.shape[-1]
     if len(names) not in (0, one_column, num_classes):
         raise Unreadable(f"{path} has {len(names)} class names and {num_classes} classes.")
     if len(names) == 1:  # a single column is that of the second class
-        made = made._replace(class_names=(), name_of_one=names[0])
-        names = ("", *names)
+        names = (f"not {names[0]}", *names)
     labels, first = made.labels, how.first_label if made.of_classes else 0
     if labels.dtype.kind in "biuf":
         inside = (labels >= first) & (labels < first + num_classes) & (labels == np.rint(labels))
@@ -421,8 +414,7 @@ def _checked(made: Predictions, how: Request) -> Predictions:
     present = np.full(labels.shape, True) if made.weights is None else made.weights > 0
     for row in np.flatnonzero(present & (found < 0))[:1]:
         label = shown(str(labels.flat[row])) or "''"
-        known = listed([name for name in names if name])
-        known = known or f"the {num_classes} classes {first} to {first + num_classes - 1}"
+        known = listed(names) or f"the {num_classes} classes {first} to {first + num_classes - 1}"
         hint = "Give ignored examples weight 0."
         if first == 0 and number(label) == num_classes and not np.any(found[present] == 0):
             hint = f"The labels run from 1 to {num_classes}: give --first_label=1."
@@ -430,33 +422,30 @@ def _checked(made: Predictions, how: Request) -> Predictions:
         known = known if made.of_classes else "1 or 0, or true or false"
         where = f"{what} of {path} (example {row:,}, counted from 0)"
         raise Unreadable(f"{where} is none of {known}.\n{hint}")
-    return made._replace(labels=found)
+    return made._replace(labels=found, class_names=names)
 
 
 def _in_fractions(made: Predictions, how: Request) -> Predictions:
     """Divide percent by 100, and say so; refuse numbers that may be percent or fractions."""
     if made.kind not in ("confidence", "probabilities"):
         return made
-    values = made.logits
+    values, kind = made.logits, " of ".join(filter(None, (_column_name(made.kind), made.model)))
     low, high = np.nanmin(values), np.nanmax(values)
     if values.ndim > 1 and values.shape[-1] > 1:
-        what = "the rows sum to 100"
         sums = np.nansum(values, axis=-1, dtype=np.float64)
         percent = low >= 0 and np.all(np.abs(sums - 100) <= max(1, values.shape[-1] / 2))
     else:
-        what = "the confidences" if made.kind == "confidence" else "the probabilities"
-        what += f" of {shown(made.model)}" * bool(made.model) + f" go from {low:g} to {high:g}"
         percent = low >= 0 and _HIGHEST_GRADE < high <= 100
         percent = percent and np.mean(values[values != 0] > 1) >= 0.5
         wrong = (values > 0) & (values < 1) if percent else (values < 0) | (values > 1)
         if np.any(wrong):
             where = "between 0 and 1" if percent else "outside [0, 1]"
             raise Unreadable(
-                f"{how.path}: {what}, and {np.sum(wrong):,} of {values.size:,} are {where}:"
-                " fractions and percent may be mixed.\nWrite the sign % behind all percent; for"
-                " grades or log-probabilities name the column score and give --calibrate."
+                f"{how.path}: {kind} goes from {low:g} to {high:g}, and {np.sum(wrong):,} of"
+                f" {values.size:,} are {where}: fractions and percent may be mixed.\nWrite % behind"
+                " all percent; for grades and others name the column score and give --calibrate."
             )
     if not percent:
         return made
-    note = f"{how.path}: {what}: read as percent, divided by 100."
+    note = f"{how.path}: {kind} from {low:g} to {high:g}: read as percent, divided by 100."
     return made._replace(logits=values / 100, notes=(*made.notes, note))

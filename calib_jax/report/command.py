@@ -28,27 +28,34 @@ the questions that they share.
 """
 
 import argparse
+import dataclasses
 import functools
 import math
+import operator
 import os
-import re
+import pathlib
 import shlex
 import signal
 import sys
 import textwrap
 import time
 from collections.abc import Sequence
-from typing import Any, NoReturn
+from typing import Any
+
+import numpy as np
 
 from calib_jax import calibrators
 from calib_jax import metrics as metrics_package
 from calib_jax.core import checks, texts
 from calib_jax.core.checks import nearest
 from calib_jax.core.files.writing import keep_programs
-from calib_jax.report import render, results
-from calib_jax.report.files import score_files
-from calib_jax.report.predictions import FLOOR
-from calib_jax.report.score import DEFAULT_METRICS, OF_TWO_SETS, SEVERAL_NUMBERS, versions
+from calib_jax.core.types import Scalar
+from calib_jax.report import calibrate as calibration
+from calib_jax.report import predictions as records
+from calib_jax.report import read, render, results
+from calib_jax.report.caveats import GIVEN
+from calib_jax.report.predictions import FLOOR, Predictions, counted
+from calib_jax.report.score import DEFAULT_METRICS, INTERVALS, OF_TWO_SETS, score, versions
 
 PROGRAM = "calib-score"
 # Errors of the request: a file, a value or a name. Others are bugs and keep a traceback.
@@ -58,18 +65,173 @@ MISTAKES = (
 )
 
 
-class _Parser(argparse.ArgumentParser):
-    """A parser whose errors are one sentence, and whose help lists what options take by name."""
+def score_files(
+    *,
+    predictions: Sequence[str] = (),
+    average: bool = False,
+    fit_on: Sequence[str] = (),
+    compare: Sequence[str] = (),
+    metrics: Sequence[str] | None = None,
+    bins: int = 15,
+    costs: str | None = None,
+    per_group: bool = True,
+    clusters: str | None = None,
+    interval: str = "valid",
+    resamples: int = 1000,
+    probabilities: bool = False,
+    floor: float | None = None,
+    first_label: int = 0,
+    name: Sequence[str] = (),
+    criterion: Sequence[str] = ("nll",),
+    per: str | None = None,
+    **options: Any,
+) -> results.Report:
+    r"""Read files of predictions and score them.
 
-    def format_help(self) -> str:
-        metrics = {*metrics_package.catalogue()} - {*SEVERAL_NUMBERS, *OF_TWO_SETS}
-        lists = {"metrics": metrics, "calibrators": calibrators.catalogue()}
-        wrap = functools.partial(textwrap.fill, subsequent_indent="  ", break_on_hyphens=False)
-        lines = [wrap(f"{kind}: {', '.join(sorted(of))}", 80) for kind, of in lists.items()]
-        return "\n\n".join([super().format_help().rstrip(), *lines]) + "\n"
+    Each option is an option of the command; `calib-score --help` explains all of them. Further
+    options are those of `score`.
 
-    def error(self, message: str) -> NoReturn:
-        self.exit(2, f"error: {message}\n")
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     _ = pathlib.Path(f"{folder}/run.csv").write_text(
+    ...         "label,cat,dog\ndog,0.5,2\ncat,1,0\ncat,2,-1\n")
+    ...     scored = score_files(
+    ...         predictions=[f"{folder}/run.csv"], metrics=["accuracy"], resamples=10)
+    >>> scored.value("accuracy"), scored.notes[0][-33:]
+    (1.0, 'the classes are cat = 0, dog = 1.')
+    """
+    checks.one_of("interval", interval, INTERVALS)
+    held_out = [fit_on] if isinstance(fit_on, str) else list(fit_on or ())
+    if "" in (*predictions, *held_out, *compare):
+        raise ValueError("the name of a file is empty: give the name, or leave the option out.")
+    given = [(file, model) for each in predictions for model, file in read.models_in(each).items()]
+    if not given:
+        raise ValueError("there is nothing to score: give a file of predictions.")
+    files = [*given, *((file, "") for file in compare)]
+    how: dict[str, Any] = {"probabilities": probabilities, "first_label": first_label, "per": per}
+    models = _read(_named(files), clusters=clusters or None, **how)
+    fits = _read([(file, "") for file in held_out], models[0], **how)
+    if average and not models[0].of_classes:
+        raise ValueError("--average is for predictions of classes: leave it out.")
+    if floor is not None and models[0].kind != "probabilities":
+        raise ValueError("--floor is for --probabilities: leave it out.")
+    for fit in fits:  # `score` compares each model with its own examples alone
+        for each in models:
+            if each.questions is not None or each.file == fit.file:
+                calibration.on_shared(each, fit)
+    notes = [note for each in (*models, *fits) for note in each.notes]
+    used = ["weights", *["groups"] * per_group, *["clusters"] * (clusters != "")]
+    models, of_rows = records.on_same_rows(models, used)
+    number = len(given) if average else 1
+    if average:
+        mean = records.mean_of(models[:number])._replace(model=f"mean of {number}")
+        models = [mean, *models[number:]]
+    if len(name) > len(models):
+        raise ValueError(f"--name is given {len(name)} times, and there are {len(models)} to name.")
+    names = [*name, *(each.model for each in models[len(name) :])]
+    if len(models) == 1 and not name and models[0].questions is None and not given[0][1]:
+        names = [GIVEN]
+    calibration.check_distinct(names)
+    ids, on_clusters = _clusters_of(models[0], clusters)
+    evidence = _evidence(names, fits, number)
+    if evidence and (left := [model for model in names if model not in evidence]):
+        note = f"{', '.join(left)}: not calibrated, because --fit_on is given for"
+        on_clusters.append(f"{note} {', '.join(evidence)}: repeat it for every model, in order.")
+    models = [each._replace(clusters=ids) for each in models]
+    if not per_group and per is None:
+        models = [each._replace(groups=None) for each in models]
+    options |= {"num_bins": bins, "method": interval, "num_resamples": resamples, "floor": floor}
+    options |= {"criterion": criterion, "metrics": metrics or None, "costs": read.costs(costs)}
+    report = score(
+        models[0],
+        compare=dict(zip(names[1:], models[1:], strict=True)) or None,
+        name=names[0],
+        fit_on=evidence or None,
+        per=per,
+        all_pairs=not models[0].of_classes,
+        **options,
+    )
+    settings = report.settings | {"predictions": ", ".join(file for file, _ in files)}
+    notes = [*dict.fromkeys(notes), *of_rows, *on_clusters, *report.notes]
+    return dataclasses.replace(report, settings=settings, notes=notes)
+
+
+def _named(files: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Name the models that have no name by the shortest names of their files that differ.
+
+    >>> _named([("a/x.npz", "ours"), ("b/y.npz", "")]), _named([("a/x.csv", ""), ("b/x.csv", "")])
+    ([('a/x.npz', 'ours'), ('b/y.npz', 'y')], [('a/x.csv', 'a/x.csv'), ('b/x.csv', 'b/x.csv')])
+    """
+    names: list[str] = []
+    for short in (operator.attrgetter("stem"), operator.attrgetter("name"), str):
+        names = [name or short(pathlib.Path(file.split(",")[0])) for file, name in files]
+        if len({*names}) == len(names):
+            break
+    again = [f"{name} (again)" if name in names[:k] else name for k, name in enumerate(names)]
+    return [(file, name) for (file, _), name in zip(files, again, strict=True)]
+
+
+def _read(
+    files: Sequence[tuple[str, str]], first: Predictions | None = None, **how: Any
+) -> list[Predictions]:
+    """Read the models of all files, with the classes of the first one in its order."""
+    models: list[Predictions] = []
+    for file, name in files:
+        for each in read.read_models(file, **how):
+            each = each._replace(model=each.model or name, file=file)
+            first = first or each
+            records.same_kind(each, first)
+            is_matched = first.of_classes and first.ordinal is None
+            models.append(records.match_classes(each, first) if is_matched else each)
+    return models
+
+
+def _clusters_of(given: Predictions, chosen: str | None) -> tuple[np.ndarray | None, list[str]]:
+    """Return the clusters: a column, the questions with several rows, or images and texts."""
+    labels, ids, note = given.labels, given.clusters, ""
+    if ids is None and given.questions is not None:
+        number = len({*given.questions.tolist()})
+        if number < len(labels):
+            ids, what = given.questions, "rows of" if given.of_classes else "answers to"
+            note = f"Several {what} one question are a cluster: {counted(number, 'question')}."
+    elif ids is None and labels.ndim > 1:
+        ids = np.broadcast_to(np.indices(labels.shape, sparse=True)[0], labels.shape)
+        note = "The first axis (images, texts) is the cluster; --clusters= resamples single labels."
+    if ids is None or chosen == "":
+        return None, []
+    # Numbers, because an array of names pads every cell.
+    ids = np.unique(ids, return_inverse=True)[1].reshape(labels.shape)
+    return ids, [note] * bool(note)
+
+
+def _evidence(names: Sequence[str], fits: list[Predictions], number: int) -> dict[str, Predictions]:
+    """Find the examples that each model is fitted on: by the name of the model, or in their order.
+
+    An average of several files is fitted on one file, or on the average of as many files.
+    """
+    if len(names) > 1 and fits and all(fit.model for fit in fits):
+        return {fit.model: fit for fit in fits}
+    if number > 1 and len(fits) in (number, number + len(names) - 1):
+        averaged = [fit._replace(model=fit.file) for fit in fits[:number]]
+        mean = records.mean_of(records.on_same_rows(averaged, ["weights"])[0])
+        file = ", ".join(fit.file for fit in averaged)
+        fits = [mean._replace(model="", file=file), *fits[number:]]
+    if len(fits) not in (0, 1, len(names)):
+        sizes = f"{counted(len(fits), 'time')}, for {counted(len(names), 'model')}"
+        raise ValueError(f"--fit_on is given {sizes}: give it once, or for each model in order.")
+    return dict(zip(names, fits, strict=False))
+
+
+def _lists() -> str:
+    """List what options take by name."""
+    metrics = [
+        name
+        for name, metric in metrics_package.catalogue().items()
+        if metric.__signature__.return_annotation == Scalar and OF_TWO_SETS not in name
+    ]
+    lists = {"metrics": metrics, "calibrators": calibrators.catalogue()}
+    wrap = functools.partial(textwrap.fill, subsequent_indent="  ", break_on_hyphens=False)
+    return "\n\n".join(wrap(f"{kind}: {', '.join(sorted(of))}", 80) for kind, of in lists.items())
 
 
 def _separated(text: str) -> list[str]:
@@ -115,17 +277,14 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
 def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     """Parse a command line; print the help, or an error of one sentence, and exit if it is wrong.
 
-    A switch may also be written as absl writes it: --notes=true, --per_group=false.
-
-    >>> parsed = _parsed(["a.npz", "--per_group=false", "--notes=true", "--fit-on=b.npz"])
+    >>> parsed = _parsed(["a.npz", "--no-per-group", "--notes", "--fit-on=b.npz"])
     >>> parsed["per_group"], parsed["notes"], parsed["fit_on"]
     (False, True, ['b.npz'])
     """
-    switches = "|".join(name for name, kind, *_ in _OPTIONS if kind is bool)
-    arguments = [re.sub(rf"^--({switches})=false$", r"--no-\1", each) for each in arguments]
-    arguments = [re.sub(rf"^--({switches})=true$", r"--\1", each) for each in arguments]
-    look = argparse.RawDescriptionHelpFormatter
-    parser = _Parser(program, description=__doc__, formatter_class=look, allow_abbrev=False)
+    usage, look = "%(prog)s FILE ... [--OPTION=VALUE ...]", argparse.RawDescriptionHelpFormatter
+    lists = _lists() if {"-h", "--help"} & {*arguments} else ""
+    page: Any = {"description": __doc__, "epilog": lists, "formatter_class": look}
+    parser = argparse.ArgumentParser(program, usage, allow_abbrev=False, **page)
     actions: dict[Any, Any] = {bool: {"action": argparse.BooleanOptionalAction}}
     actions[list] = {"action": "append"}
     for name, kind, default, explanation in _OPTIONS:
@@ -163,7 +322,7 @@ def _run(options: dict[str, Any], command: str) -> None:
     report = score_files(**options)
     report.settings["command"] = command
     lines = math.inf if notes else render.LINES
-    text = results.as_text(report, lines, explained=notes)
+    text = render.as_text(results.page(report), lines, explained=notes)
     print(results.as_model_card(report) if markdown else text)
     if out:
         written = texts.printable(f"\nwritten to {out}: {', '.join(report.save(out))}")

@@ -99,22 +99,16 @@ def _chosen(sample: Mapping[str, Any], first_label: int) -> dict[str, Any]:
         raise ValueError("it has no log-likelihoods of several choices")
     target = sample["target"]
     text = str(target).strip()
-    # A text of digits that is the text of another choice could be either.
-    places = {k for k, choice in enumerate(_texts(sample)) if choice == text}
+    # The text of a choice is the second argument of its request. A text of digits that is the text
+    # of another choice could be either.
+    requests = enumerate(_listed(sample.get("arguments") or []))
+    places = {k for k, request in requests if str(_listed(request)[1]).strip() == text}
     if text.isdecimal():
         places = {int(text)} | (places if isinstance(target, str) else set())
     if len(places) != 1 or not places <= {*range(len(logits))}:
         what = "could mean several of its choices" if len(places) > 1 else "is none of its choices"
-        raise ValueError(
-            f"its target {shown(text)!r} {what}: give the number of one, from 0 and without quotes"
-        )
+        raise ValueError(f"its target {shown(text)!r} {what}: give the number of one, from 0 on")
     return {"logits": logits, "label": places.pop() + first_label}
-
-
-def _texts(sample: Mapping[str, Any]) -> list[str]:
-    """List the texts of the choices: the second argument of each request."""
-    requests = _listed(sample.get("arguments") or [])
-    return [str(_listed(each)[1]).strip() for each in requests]
 
 
 def _listed(arguments: Any) -> list[Any]:
@@ -134,10 +128,8 @@ def _generated(sample: Mapping[str, Any]) -> dict[str, Any]:
         if name in sample:
             is_stated = name in ("confidence", "score")
             return ({name: sample[name]} if is_stated else {"score": _total(sample[name])}) | cells
-    raise ValueError(
-        "it has no confidence, which lm-evaluation-harness does not save for generated texts: add a"
-        " key confidence, score or logprobs to each line"
-    )
+    keys = "add a key confidence, score or logprobs to each line"
+    raise ValueError(f"it has no confidence, which lm-evaluation-harness does not save: {keys}")
 
 
 def _total(value: Any) -> float:

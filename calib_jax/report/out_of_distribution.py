@@ -21,7 +21,8 @@ from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import GIVEN
 from calib_jax.report.figures import file_names, literal
-from calib_jax.report.predictions import FLOOR, Predictions, as_logits, counted
+from calib_jax.report.predictions import FLOOR, Predictions, counted
+from calib_jax.report.results import Number
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -31,26 +32,18 @@ METRICS = ("ood_auroc", "ood_aupr", "ood_fpr95")
 
 
 @dataclasses.dataclass(frozen=True)
-class Detection:
-    """A detection metric for one out-of-distribution set.
+class Detection(Number):
+    """A detection metric, "ood_auroc", "ood_aupr" or "ood_fpr95", for one outer set.
 
     Attributes:
       outside: the name of the set.
       predictions: "as given", or the calibrator's name.
       score: "entropy", "max_confidence" or "energy".
-      metric: "ood_auroc", "ood_aupr" or "ood_fpr95".
-      value: point estimate.
-      low: lower end of the interval; NaN if all resamples are equal.
-      high: upper end of the interval; NaN if all resamples are equal.
     """
 
     outside: str
     predictions: str
     score: str
-    metric: str
-    value: float
-    low: float
-    high: float
 
 
 @dataclasses.dataclass(frozen=True)
@@ -99,16 +92,14 @@ class OutOfDistribution:
         """Draw the ROC curves of each set: one per score, before and after calibration."""
         figures, settings = {}, self.settings
         for outside, name in file_names(settings["outside"]).items():
-            curves, areas = {}, {}
-            for row in self.rows:
-                if (row.outside, row.metric) == (outside, "ood_auroc"):
-                    title = literal(f"{row.score}, {row.predictions}")
-                    curves[title] = self.curves[outside, row.predictions, row.score]
-                    areas[title] = row.value if caveats.is_alone(row) else row
+            of = [row for row in self.rows if (row.outside, row.metric) == (outside, METRICS[0])]
+            areas = {literal(f"{row.score}, {row.predictions}"): row for row in of}
+            keys = {title: (outside, row.predictions, row.score) for title, row in areas.items()}
+            curves = {title: self.curves[key] for title, key in keys.items()}
             figures[f"roc_{name}"] = plots.roc(
                 {title: curve.false_positive_rate for title, curve in curves.items()},
                 {title: curve.true_positive_rate for title, curve in curves.items()},
-                auroc=areas,
+                auroc={k: row.value if caveats.is_alone(row) else row for k, row in areas.items()},
                 title=f"{literal(outside)} (n = {settings['outside'][outside]:,}) against the test"
                 f" set (n = {settings['inside']:,})",
                 level=settings["level"],
@@ -200,27 +191,24 @@ def out_of_distribution(
     if clusters is not None and not (len(clusters) == 2 and {*outside} <= {*clusters[1]}):
         raise TypeError("clusters must be (clusters of inside, {name: clusters of each outside}).")
     named = {"inside": inside} | {f"outside[{name!r}]": rows for name, rows in outside.items()}
-    how: dict[str, Any] = {"probabilities": probabilities, "floor": floor}
-    given = {name: as_logits(rows, name=name, **how) for name, rows in named.items()}
+    how: dict[str, Any] = {"kind": "probabilities" if probabilities else "logits", "least": floor}
+    given = {name: Predictions(rows, (), **how).values(name) for name, rows in named.items()}
     ways: dict[str, Callable[[Logits], Logits]] = {GIVEN: jnp.asarray}
     described, notes = dict[str, Any](), list[str]()
     if calibrate:
-        of_fit = Predictions(*fit_on)._replace(kind="probabilities" if probabilities else "logits")
-        held_out = calibration.evidence(of_fit, of_fit, floor, given["inside"])
+        of_fit = Predictions(*fit_on)._replace(**how)
+        held_out = calibration.evidence(of_fit, of_fit, given["inside"])
         of_fit = of_fit._replace(logits=held_out[0], labels=np.zeros(len(held_out[0])))
         for name, logits in given.items():
             scored = Predictions(logits, np.zeros(len(logits)))
-            notes.append(calibration.on_shared(scored, of_fit, f"fit_on ({name})"))
+            notes.append(calibration.on_shared(scored, of_fit._replace(file=f"fit_on ({name})")))
         ways[calibrate], described = calibration.fitted(calibrate, criterion, held_out)
     tested, each = ways if "energy" in wanted else {}, given.values()
     without_energy = [way for way in tested if any(_removes_offsets(ways[way], z) for z in each)]
-    if GIVEN in without_energy:
-        why = "the rows are log-probabilities (logsumexp 0), and it needs the offset of each row"
-        if scores is not None:
-            raise ValueError(f"out_of_distribution: the score energy needs logits: {why}.")
-        without_energy, notes = [*ways], [*notes, f"No energy: {why}."]
-    elif without_energy:
-        notes.append(f"No energy after {calibrate}: it removes the offset of each row.")
+    why = "it needs the offset of each row, which log-probabilities and some calibrators lack"
+    if GIVEN in without_energy and scores is not None:
+        raise ValueError(f"out_of_distribution: no score energy of these rows: {why}.")
+    notes += caveats.note(f"No energy of the predictions {{}}: {why}.", without_energy)
     rows, curves = [], {}
     options: dict[str, Any] = {"key": jax.random.key(seed), "level": level, "method": method}
     options |= {"num_resamples": num_resamples, "by_class": True}
@@ -240,7 +228,7 @@ def out_of_distribution(
                 found = inference.estimates(several, *both, clusters=ids, **options)
                 for metric, estimate in found.items():
                     numbers = caveats.shown(*estimate[:3], method)[:3]
-                    rows.append(Detection(name, predictions, score, metric, *numbers))
+                    rows.append(Detection(metric, *numbers, name, predictions, score))
                 curve = metrics.ood_roc_curve(*both, score=score)
                 curves[name, predictions, score] = jax.tree.map(np.asarray, curve)
     sizes = [*map(len, given.values())]

@@ -46,13 +46,13 @@ class Predictions(NamedTuple):
       clusters: `[*batch]`, or None.
       class_names: one name per class; empty if the file has none.
       notes: sentences on how the file was interpreted, and what was not read.
-      name_of_one: the name of class 1, if the file has a single column with a name.
       kind: "logits", "probabilities", "confidence" or "score": what `logits` holds.
       questions: `[n]`, or None.
       model: the name of the model; empty if the file does not name it.
       ordinal: `[n]`, whether the options of each row have an order; None if the columns are
         classes, which are the same in every row.
       file: the name of the file.
+      least: what smaller probabilities are raised to, if it is chosen.
     """
 
     logits: Any
@@ -62,12 +62,12 @@ class Predictions(NamedTuple):
     clusters: Any = None
     class_names: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
-    name_of_one: str = ""
     kind: str = "logits"
     questions: np.ndarray | None = None
     model: str = ""
     ordinal: np.ndarray | None = None
     file: str = ""
+    least: float | None = None
 
     @property
     def weighted(self) -> tuple[np.ndarray, ...]:
@@ -99,21 +99,22 @@ class Predictions(NamedTuple):
             numbers = numbers.reshape(len(counts), -1)[counts]
         return numbers[~np.isnan(numbers)] if self.ordinal is not None else numbers
 
-    def floor(self, floor: float | None = None) -> float | None:
-        """Return what smaller probabilities are raised to; None for other numbers."""
-        if self.kind != "probabilities" or floor is not None:
-            return floor if self.kind == "probabilities" else None
+    @property
+    def floor(self) -> float | None:
+        """What smaller probabilities are raised to; None for other numbers."""
+        if self.kind != "probabilities" or self.least is not None:
+            return self.least if self.kind == "probabilities" else None
         step = grid_of(self.present)
         return FLOOR if step is None else step / 2
 
-    def values(self, floor: float | None = None, name: str = "score") -> Any:
+    def values(self, name: str = "score") -> Any:
         """Return what metrics and calibrators read: logits, a `Stated` or a `Scored`."""
         if not self.of_classes:
             kind = metrics.Stated if self.kind == "confidence" else calibrators.Scored
             column, correct = kind(self.logits, self.labels).columns(name)
             return kind(column.reshape(-1), correct.reshape(-1))
         how: dict[str, Any] = {"probabilities": self.kind == "probabilities", "name": name}
-        how |= {"floor": self.floor(floor), "weights": self.weights}
+        how |= {"floor": self.floor, "weights": self.weights}
         if self.ordinal is None:
             return as_logits(self.logits, **how)
         absent = np.isnan(self.logits)
@@ -170,7 +171,7 @@ def as_logits(
     if probabilities:
         rows = probability_rows(predictions, weights=weights, name=name)
         if floor is None:
-            floor = Predictions(predictions, (), weights, kind="probabilities").floor() or FLOOR
+            floor = Predictions(predictions, (), weights, kind="probabilities").floor or FLOOR
         checks.between("floor", floor, 0, 0.1)
         with np.errstate(divide="ignore"):
             return jax.device_put(np.maximum(np.log(rows), np.log(floor)).astype(np.float32))
@@ -187,9 +188,8 @@ def as_logits(
     present = column if weights is None else column[np.ravel(weights) > 0]
     if len(present) >= LEAST_ROWS and np.all((present >= 0) & (present <= 1)):
         raise ValueError(
-            f"{name}: all {len(present)} values of the one column lie in [0, 1], so they may be"
-            " probabilities.\nIf so, use probabilities=True (--probabilities). If they are logits"
-            " z, give the two columns -1 and z - 1."
+            f"{name}: all {len(present)} values of the one column lie in [0, 1].\nOf probabilities,"
+            " use probabilities=True (--probabilities); of logits z, the two columns -1 and z - 1."
         )
     return binary(jnp.asarray(column))
 
@@ -263,51 +263,42 @@ def _floating(predictions: Any) -> Any:
     return predictions
 
 
-def at_floor(given: Predictions, logits: Logits, floor: float | None) -> np.ndarray:
+def at_floor(given: Predictions, logits: Logits) -> np.ndarray:
     """Mark the rows of positive weight whose true class has a probability of at most the floor.
 
     Args:
       given: the predictions as given.
       logits: the output of `as_logits`, along one batch axis.
-      floor: the value to which smaller probabilities were raised; None for logits.
     """
     labels = np.ravel(given.labels)
     counts = np.full(len(labels), True) if given.weights is None else np.ravel(given.weights) > 0
     inside = np.where(counts, labels, 0)[:, None]  # labels of weight 0 may be out of range
     of_true = np.take_along_axis(np.asarray(logits), inside, axis=-1)[:, 0]
     # One unit in the last place of single precision is 8e-6 at log 1e-38.
-    return counts & (of_true <= (math.log(floor) + 1e-5 if floor else -math.inf))
+    return counts & (of_true <= (math.log(given.floor) + 1e-5 if given.floor else -math.inf))
 
 
-def notes_on(given: Predictions, logits: Logits, floor: float | None) -> list[str]:
+def notes_on(given: Predictions, logits: Logits) -> list[str]:
     """Report changes to predictions: normalised rows, and true classes of probability 0.
 
     Args:
       given: the predictions as given.
       logits: the output of `as_logits`, along one batch axis.
-      floor: the value to which smaller probabilities were raised; None for logits.
     """
-    notes, numbers = [], given.present
+    notes, numbers, floor = [], given.present, given.floor
     if given.kind == "probabilities" and numbers.ndim > 1 and numbers.shape[-1] > 1:
         sums = numbers.sum(axis=-1, dtype=np.float64)
         if np.any(np.abs(sums - 1) > _ROUNDED):
             ends = f"{sums.min():.4g} to {sums.max():.4g}"
             notes.append(f"The rows of probabilities sum to {ends}: each was divided by its sum.")
-    impossible = at_floor(given, logits, floor)
-    weights = np.ones(len(impossible)) if given.weights is None else np.ravel(given.weights)
+    impossible = at_floor(given, logits)
+    weights = np.ones(len(impossible)) if given.weights is None else given.weights
     number, total = int(np.sum(impossible)), int(np.sum(weights > 0))
     if not number:
         return notes
     what = "probability 0" if floor in (None, FLOOR) else f"a probability of at most {floor:.3g}"
-    note = f"{number:,} of {total:,} true classes have {what}"
-    note += f"; NLL takes them as {floor:.3g}." if floor else ", so NLL is infinite."
-    if number < total:
-        others = jnp.asarray(np.where(impossible, 0, weights), jnp.float32)
-        without = float(metrics.nll(logits, np.ravel(given.labels), others))
-        note += f" Without these examples it is {without:.4f}."
-    if floor is None:
-        note += " If rounding made them 0, give probabilities (--probabilities), which get a floor."
-    return [*notes, note + " The option floor (--floor) sets another value." * bool(floor)]
+    nll = f"takes them as {floor:.3g}; --floor sets another value" if floor else "is infinite"
+    return [*notes, f"{number:,} of {total:,} true classes have {what}: NLL {nll}."]
 
 
 def average(models: Sequence[Any]) -> Logits:
@@ -315,6 +306,14 @@ def average(models: Sequence[Any]) -> Logits:
     logits = [jnp.asarray(as_numbers("average", "logits", z), jnp.float32) for z in models]
     log_p = jax.nn.log_softmax(jnp.stack(logits))
     return jax.nn.logsumexp(log_p, axis=0) - jnp.log(len(models))
+
+
+def same_kind(one: Predictions, other: Predictions) -> None:
+    """Raise an error for a confidence, a score or classes beside another of these kinds."""
+    kinds = ["classes" if each.of_classes else each.kind for each in (one, other)]
+    if kinds[0] != kinds[1]:
+        both = f"{one.file or 'one'} holds {kinds[0]}, and {other.file or 'another'} {kinds[1]}"
+        raise ValueError(f"{both}: compare models, and fit calibrators, on the same kind.")
 
 
 def mean_of(models: Sequence[Predictions]) -> Predictions:
@@ -326,14 +325,7 @@ def mean_of(models: Sequence[Predictions]) -> Predictions:
     return models[0]._replace(logits=logits, kind="logits")
 
 
-def match_classes(
-    contents: Predictions,
-    baseline: Predictions,
-    *,
-    name: str = "these predictions",
-    baseline_name: str = "the others",
-    probabilities: bool = False,
-) -> Predictions:
+def match_classes(contents: Predictions, baseline: Predictions) -> Predictions:
     """Put the columns and labels of predictions into the order of another file's classes.
 
     Raise an error for other classes. If one of the files does not name its classes, match them by
@@ -342,9 +334,6 @@ def match_classes(
     Args:
       contents: the predictions to reorder.
       baseline: the predictions whose order is used.
-      name: the name of the first file, for messages.
-      baseline_name: the name of the other file, for messages.
-      probabilities: whether the files hold probabilities; a single column then belongs to class 1.
 
     >>> ours = Predictions(np.array([[2.0, 0.0]]), np.array([0]), class_names=("cat", "dog"))
     >>> theirs = Predictions(np.array([[0.5, 3.0]]), np.array([1]), class_names=("dog", "cat"))
@@ -352,7 +341,8 @@ def match_classes(
     >>> matched.logits, matched.labels
     (array([[3. , 0.5]]), array([0]))
     """
-    names, wanted = _class_names(contents, baseline), _class_names(baseline, contents)
+    names, wanted = contents.class_names, baseline.class_names
+    name, baseline_name = contents.file or "these predictions", baseline.file or "the others"
     if names == wanted:
         return contents
     if not names or not wanted:
@@ -370,21 +360,14 @@ def match_classes(
     logits, labels = contents.logits, contents.labels
     if logits.ndim == 1 or logits.shape[-1] == 1:
         column = logits.reshape(-1)
-        logits = np.stack([1 - column if probabilities else np.zeros_like(column), column], axis=-1)
+        other = 1 - column if contents.kind == "probabilities" else np.zeros_like(column)
+        logits = np.stack([other, column], axis=-1)
     # Labels of weight 0 that are out of range are -1.
     labels = np.where(labels >= 0, np.argsort(order)[labels], labels)
     note = f"{name} lists its classes in another order than {baseline_name}:"
     notes = (*contents.notes, f"{note} they are matched by name.")
     contents = contents._replace(logits=logits[..., order], labels=labels, notes=notes)
     return contents._replace(class_names=wanted)
-
-
-def _class_names(contents: Predictions, other: Predictions) -> tuple[str, ...]:
-    """Name the classes; a single column names class 1, and the other file its other class."""
-    if contents.class_names or not contents.name_of_one:
-        return contents.class_names
-    others = {*other.class_names} - {contents.name_of_one}
-    return (others.pop() if len(others) == 1 else "", contents.name_of_one)
 
 
 def on_same_rows(models: Sequence[Predictions], used: Sequence[str]) -> tuple[list[Any], list[str]]:
@@ -443,42 +426,34 @@ def _are_equal(one: Any, other: Any) -> bool:
     return np.array_equal(one, other)
 
 
-def same_examples(one: tuple[Any, Any, Any], other: tuple[Any, Any, Any]) -> bool:
-    """Check whether two sets hold the same rows of positive weight, in any order.
-
-    Args:
-      one: logits or probabilities, labels, and weights or None, of the first set.
-      other: logits or probabilities, labels, and weights or None, of the second set.
-    """
-    number = len(_present_rows(*one)[0])
-    return number == len(_present_rows(*other)[0]) == shared_rows(one, other)
-
-
-def shared_rows(scored: tuple[Any, Any, Any], fitted: tuple[Any, Any, Any]) -> int:
+def shared_rows(scored: tuple[Any, ...], fitted: tuple[Any, ...]) -> tuple[int, int, int]:
     """Count the scored rows that also are rows of a fit, up to a constant in each row.
 
     Rounded confidences are equal by chance. The share of rows of the fit that have a twin in the
     fit estimates this chance, and only a count that exceeds it by 4 standard deviations is
-    returned. A copy in another order is found also where most rows are equal by chance.
+    returned. A copy in another order is found also where most rows are equal by chance, unless
+    it has fewer than ten different rows.
 
     Args:
       scored: logits, probabilities or confidences, labels, and weights or None.
       fitted: the same of the examples of a fit.
+
+    Returns:
+      the number of shared rows, of scored rows and of rows of the fit.
     """
     (rows, reach), (others, other_reach) = (_present_rows(*each) for each in (scored, fitted))
-    n, reach = len(rows), max(reach, other_reach)
-    if not n or not len(others) or rows.shape[1] != others.shape[1]:
-        return 0
-    if rows.shape == others.shape and np.allclose(rows, others, 1e-4, 1e-5):
-        return n
+    n, m, reach = len(rows), len(others), max(reach, other_reach)
+    if not n or not m or rows.shape[1] != others.shape[1]:
+        return 0, n, m
+    if rows.shape == others.shape:
+        few = len(np.unique(rows, axis=0)) < 10
+        one, other = (each if few else each[np.lexsort(each.T)] for each in (rows, others))
+        if np.allclose(one, other, 1e-4, 1e-5):
+            return n, n, m
     number = int(np.sum(_found(rows, others, reach)))
     chance = max(np.mean(_found(others, others, k * reach, 2)) / k for k in (1, 100))
-    if number > n * chance + 4 * math.sqrt(n * chance * (1 - chance)):
-        return number
-    if number < n:
-        return 0
-    counts = [collections.Counter(map(bytes, each)) for each in (rows, others)]
-    return n if counts[0] == counts[1] and len(counts[0]) >= 10 else 0
+    by_chance = n * chance + 4 * math.sqrt(n * chance * (1 - chance))
+    return number if number > by_chance else 0, n, m
 
 
 def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, float]:

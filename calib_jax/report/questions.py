@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
@@ -21,8 +23,18 @@ _LOSSES = (
     *("cross_entropy", "focal", "inverse_focal", "flsd53", "dual_focal", "bsce_gra", "brier"),
     "label_smoothing",
 )
+# A group, a model, and the examples of the group.
+OfGroup: TypeAlias = tuple[str, str, Evaluation]
 _LEAST_ROWS = 200  # of a pilot, and of two sets whose temperatures are compared
 _MOST_TIMES = 64  # how many times more rows are tried where no threshold holds
+
+
+def of_groups(models: Mapping[str, Evaluation], masks: Mapping[str, Any]) -> Iterator[OfGroup]:
+    """Yield each group, each model, and the examples of the group, if there are any."""
+    for group, mask in masks.items():
+        for model, one in models.items():
+            if np.any(one.present & mask):
+                yield group, model, one.part(np.flatnonzero(mask))
 
 
 def threshold_request(text: str) -> tuple[str, float]:
@@ -37,9 +49,7 @@ def threshold_request(text: str) -> tuple[str, float]:
     except ValueError:
         share = math.nan
     if kind not in ("accuracy", "error", "precision") or not 0 < share < 1:
-        raise ValueError(
-            f"threshold_for must be like accuracy:0.95, error:0.05 or precision:0.9, got {text!r}."
-        )
+        raise ValueError(f"threshold_for must be like accuracy:0.95 or error:0.05, got {text!r}.")
     return kind, share if kind == "error" else 1 - share
 
 
@@ -53,22 +63,17 @@ def thresholds(scoring: Scoring, request: str) -> Table:
             raise ValueError("threshold_for=precision is of an event: it needs two classes.")
     replaced = {fit["predictions"] for fit in scoring.fits.values()} - scoring.fits.keys()
     rows = [["threshold for", "predictions", "answer above", "answered", "wrong among these"]]
-    for part, mask in {"all": None, **scoring.masks}.items():
-        for model, whole in models.items():
-            rows_of_part = np.arange(len(whole.labels)) if mask is None else np.flatnonzero(mask)
-            if model in replaced or not np.any(whole.present[rows_of_part]):
-                continue
-            one = whole if mask is None else whole.part(rows_of_part)
-            found = inference.guaranteed_coverage(one, risk=risk, level=level)
-            cells = [f"{found.threshold:.4f}", _percent(found.coverage), _percent(found.risk)]
-            if math.isnan(found.threshold):
-                cells = ["none", "0.0 %", more_rows(one, risk, level)]
-            rows.append([part, model, *cells])
-    note = (
-        f"With a probability of {100 * level:g} %, at most {100 * risk:g} % of further predictions"
-        " with a confidence strictly above the threshold are wrong"
-        " (inference.guaranteed_coverage); of each line alone."
-    )
+    models = {model: one for model, one in models.items() if model not in replaced}
+    whole = [("all", model, one) for model, one in models.items()]
+    for part, model, one in itertools.chain(whole, of_groups(models, scoring.masks)):
+        found = inference.guaranteed_coverage(one, risk=risk, level=level)
+        shares = (f"{100 * share:.1f} %" for share in (found.coverage, found.risk))
+        cells = [f"{found.threshold:.4f}", *shares]
+        if math.isnan(found.threshold):
+            cells = ["none", "0.0 %", more_rows(one, risk, level)]
+        rows.append([part, model, *cells])
+    note = f"At most {100 * risk:g} % of further predictions with a confidence above the threshold"
+    note += f" are wrong, with a probability of {100 * level:g} % for each line."
     return Table(f"Threshold for {request}", rows, note)
 
 
@@ -103,46 +108,42 @@ def ranks(scoring: Scoring) -> Table | None:
         values = models[each.name].values(several).values() if parts else ()
         cells = [_ends(each.mean, each.low, each.high), *(f"{float(v):.4f}" for v in values)]
         rows.append([f"{each.best_rank}{worst}", each.name, *cells, ", ".join(each.tied_with)])
-    note = (
-        f"Best first, by the {score}. Tied: the paired tests of all pairs, after Holm's correction,"
-        " do not tell the two apart at 5 %."
-    )
+    note = "Tied: the paired tests of all pairs, after Holm's correction, find no difference."
     return Table("Ranks", rows, note)
 
 
 def transfer(scoring: Scoring) -> Table | None:
     """Compare the temperature of the fitted examples with that of the scored ones."""
     rows = [["model", "T of the fitted set", "T of the scored set", "NLL after T", "best NLL"]]
-    notes = dict[str, str]()
+    notes = list[str]()
     for model, given in scoring.held_out.items():
         if given.of_classes and given.weights is None and scoring.given[model].counts:
             logits, labels, *_ = scoring.models[model].copies
-            fitted = np.asarray(given.values(scoring.floor)).reshape(-1, logits.shape[-1])
+            fitted = np.asarray(given.values()).reshape(-1, logits.shape[-1])
             sets = (fitted, np.ravel(given.labels)), (np.asarray(logits), np.asarray(labels))
-            cells, notes[model] = _transferred(*sets)
-            rows += [[model, *cells]] * bool(cells)
-    several = len(rows) > 2
-    lines = [f"{model}: {each}" if several else each for model, each in notes.items() if each]
-    return Table("Does the temperature transfer?", rows, " ".join(lines)) if lines else None
+            for *cells, verdict in _transferred(*sets):
+                rows.append([model, *cells])
+                notes.append(f"{model}: the fitted temperature costs {verdict}.")
+    return Table("Does the temperature transfer?", rows, " ".join(notes)) if notes else None
 
 
-def _transferred(*sets: tuple[np.ndarray, np.ndarray]) -> tuple[list[str], str]:
-    """Return both temperatures, the NLL after the fitted one, the best NLL; and the verdict."""
+def _transferred(*sets: tuple[np.ndarray, np.ndarray]) -> list[list[str]]:
+    """Return both temperatures, the NLL after the fitted one, the best NLL, and the verdict."""
     if any(len(z) < _LEAST_ROWS or not np.isfinite(z).all() for z, _ in sets):
-        return [], ""
+        return []
     try:
         fitted, own = (inference.predict_loss(z, y, "cross_entropy").cross_entropy for z, y in sets)
     except ValueError:  # no optimum
-        return [], ""
+        return []
     logits, labels = sets[1]
     after = float(metrics.nll((logits / np.float64(fitted.value)).astype(np.float32), labels))
     best = float(metrics.named("refinement_nll")(logits, labels))
     gap = math.log(fitted.value / own.value)
     noise = math.hypot(fitted.deviation / fitted.value, own.deviation / own.value)
     verdict = "the two sets differ" if abs(gap) > 1.96 * noise else "no sign that the sets differ"
-    verdict = f"The fitted temperature costs {after - best:.3f} nats here: {verdict}."
+    verdict = f"{after - best:.3f} nats here: {verdict}"
     temperatures = [_ends(each.value, each.low, each.high, ".3f") for each in (fitted, own)]
-    return [*temperatures, f"{after:.4f}", f"{best:.4f}"], verdict
+    return [[*temperatures, f"{after:.4f}", f"{best:.4f}", verdict]]
 
 
 def predicted_losses(scoring: Scoring) -> Table:
@@ -154,10 +155,7 @@ def predicted_losses(scoring: Scoring) -> Table:
             t, gap, root = found.temperature, found.gap, found.root_ce2
             cells = [_points(gap.value, gap.low, gap.high, "+.1f"), _points(*root)]
             rows.append([model, loss, _ends(t.value, t.low, t.high, ".2f"), *cells])
-    note = (
-        "If the network was trained with cross-entropy, and over-fits as much with the other loss"
-        " (inference.predict_loss)."
-    )
+    note = "Of a network of cross-entropy that over-fits as much with the other loss."
     return Table("Trained with another loss", rows, note)
 
 
@@ -186,10 +184,6 @@ def _ends(value: float, low: float, high: float, how: str = ".4f") -> str:
 
 def _points(value: float, low: float, high: float, how: str = ".1f") -> str:
     return f"{_ends(100 * value, 100 * low, 100 * high, how)} points"
-
-
-def _percent(share: float) -> str:
-    return f"{100 * share:.1f} %"
 
 
 def answered(scoring: Scoring, threshold_for: str | None, predict_losses: bool) -> list[Table]:

@@ -87,10 +87,8 @@ def read_models(name: str, **options: Any) -> list[Predictions]:
             return _parquet(how)
         if endings in ([".json"], [".jsonl"], [".eval"]):
             return _json(how)
-    raise Unreadable(
-        f"{name} must end in .npz, .csv, .tsv, .parquet, .json, .jsonl or .eval, or be LOGITS.npy,"
-        "LABELS.npy."
-    )
+    endings = [*_ENDINGS, ".json", "or be LOGITS.npy,LABELS.npy"]
+    raise Unreadable(f"{name} must end in {', '.join(endings)}.")
 
 
 def _csv(how: Request) -> list[Predictions]:

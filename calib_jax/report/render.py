@@ -29,15 +29,6 @@ _escaped, _text = texts.in_markdown_cell, html.escape
 TERMINAL = 100  # characters of a line
 LINES = 38  # of a page in a terminal, unless everything is asked for
 _NOTES = 2  # of these lines
-# Definitions of metrics whose docstrings are about classes, and of one that has no function.
-_OF_ANSWERS = {
-    "accuracy": "the share of answers that are right.",
-    "brier": "the mean of (confidence - correct)^2, where correct is 1 or 0; it lies in [0, 1].",
-}
-_OWN = {
-    "squared_calibration_error": "the debiased mean square of the gaps between stated probability"
-    " and frequency; a negative estimate is shown as 0."
-}
 
 Rows: TypeAlias = list[list[str]]  # the first row is the header
 
@@ -77,7 +68,6 @@ class Page:
       texts: preformatted texts by title.
       links: other pages by their titles, as relative paths.
       metrics: names of metrics to explain.
-      of_answers: whether they are metrics of answers with one number each.
     """
 
     title: str
@@ -91,7 +81,6 @@ class Page:
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     links: Mapping[str, str] = dataclasses.field(default_factory=dict)
     metrics: Sequence[str] = ()
-    of_answers: bool = False
 
 
 def save(folder: Any, name: str, page: Page, others: Mapping[str, str]) -> list[str]:
@@ -108,15 +97,12 @@ def save(folder: Any, name: str, page: Page, others: Mapping[str, str]) -> list[
     """
     markdown = f"# {_escaped(page.title)}\n\n{as_markdown(page)}\n"
     written = {**others, f"{name}.md": markdown, f"{name}.html": as_html(page)}
-    try:
-        with writing.staged(pathlib.Path(folder)) as new:
-            for file, text in written.items():
-                (new / file).write_text(text, encoding="utf-8", errors="backslashreplace")
-            for file, figure in page.figures.items():
-                (new / file).parent.mkdir(exist_ok=True)
-                plots.save(figure, new / f"{file}.png")
-    except OSError as error:
-        raise ValueError(str(error)) from error
+    with writing.staged(pathlib.Path(folder)) as new:
+        for file, text in written.items():
+            (new / file).write_text(text, encoding="utf-8", errors="backslashreplace")
+        for file, figure in page.figures.items():
+            (new / file).parent.mkdir(exist_ok=True)
+            plots.save(figure, new / f"{file}.png")
     return [*written, *(f"{figure}.png" for figure in page.figures)]
 
 
@@ -236,7 +222,7 @@ def as_html(page: Page) -> str:
     folded = folded and f"<details><summary>About the tables</summary>{folded}</details>"
     titled.append(("Notes", _notes(page.notes) + folded))
     titled += [(title, f"<pre>{_text(text)}</pre>") for title, text in page.texts.items()]
-    meanings = {name: definition(name, page.of_answers) for name in page.metrics}
+    meanings = {name: definition(name) for name in page.metrics}
     titled.append(("What the numbers mean", _list(meanings)))
     titled = [(title, content) for title, content in titled if content]
     entries = [f'<a href="#section-{k}">{_text(title)}</a>' for k, (title, _) in enumerate(titled)]
@@ -318,15 +304,7 @@ def _figures(figures: Mapping[str, Figure]) -> str:
     return '<div class="figures">\n' + "\n".join(parts) + "\n</div>" if figures else ""
 
 
-def definition(name: str, of_answers: bool = False) -> str:
-    """Return what a metric computes, from its docstring; empty for user metrics.
-
-    Args:
-      name: the name of the metric.
-      of_answers: whether it is computed from answers, which have no classes.
-    """
-    own = {**_OWN, **(_OF_ANSWERS if of_answers else {})}
-    if name in own:
-        return own[name]
+def definition(name: str) -> str:
+    """Return what a metric computes, from its docstring; empty for user metrics."""
     metric = metrics_package.catalogue().get(name)
     return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ") if metric else ""

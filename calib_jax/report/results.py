@@ -5,15 +5,14 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import json
-import math
 import pathlib
 from collections.abc import Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 
 from calib_jax.core import texts
-from calib_jax.core.checks import closest, short_repr
+from calib_jax.core.checks import nearest, short_repr
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, render
 from calib_jax.report.caveats import EVENTS, base_name, p_of, shortened, with_interval
@@ -21,10 +20,9 @@ from calib_jax.report.predictions import counted
 from calib_jax.report.render import Table
 
 if TYPE_CHECKING:
-    import matplotlib.figure
+    from matplotlib.figure import Figure
 
-_FACTS = ("predictions", "clusters", "classes", "event", "bins", "resamples", "seed")
-_FIRST = "Threshold"  # begins the titles of the tables that stand before the metrics
+_FACTS = ("predictions", "event", "bins", "seed", "command", "versions")
 _CSV = (
     *("table", "part", "metric", "predictions", "examples", "clusters"),
     *("value", "low", "high", "p_value", "p_holm", "interval", "floor", "convention", "note"),
@@ -51,16 +49,29 @@ class Event:
 
 
 @dataclasses.dataclass(frozen=True)
-class Row:
-    """A metric of one set of predictions, and its interval.
+class Number:
+    """A value of a metric, and its interval.
 
     Attributes:
       metric: name of the metric.
+      value: point estimate.
+      low: lower end of the interval; NaN without one, such as if all resamples are equal.
+      high: upper end of the interval; NaN without one.
+    """
+
+    metric: str
+    value: float
+    low: float
+    high: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Row(Number):
+    """A metric of one set of predictions.
+
+    Attributes:
       predictions: name of the predictions: their own name ("as given" by default), the name of the
         calibrator after calibration, or the name of the other predictions in a comparison.
-      value: point estimate.
-      low: lower end of the interval; NaN if all resamples are equal.
-      high: upper end of the interval; NaN if all resamples are equal.
       convention: number and kind of bins, as text; empty for a metric without bins.
       interval: kind of the interval: "percentile", "basic", "noise bound"; "none" without one.
       floor: the mean value of a calibrated model; None without a noise bound.
@@ -68,28 +79,20 @@ class Row:
         bound.
     """
 
-    metric: str
     predictions: str
-    value: float
-    low: float
-    high: float
-    convention: str
+    convention: str = ""
     interval: str = "percentile"
     floor: float | None = None
     p_value: float | None = None
 
 
 @dataclasses.dataclass(frozen=True)
-class Change:
+class Change(Number):
     """The difference of a metric between two sets of predictions of the same examples.
 
     Attributes:
-      metric: name of the metric.
       before: name of the predictions whose value is subtracted.
       after: name of the predictions from whose value it is subtracted.
-      value: point estimate.
-      low: lower end of the interval; NaN without one.
-      high: upper end of the interval; NaN without one.
       p_value: two-sided, from the paired bootstrap; for the squared calibration error, from
         `inference.compare_calibration`; None for other calibration errors, which have no valid
         test, and after a calibrator whose fit did not converge.
@@ -99,49 +102,29 @@ class Change:
         valid interval exists.
     """
 
-    metric: str
     before: str
     after: str
-    value: float
-    low: float
-    high: float
     p_value: float | None
     p_holm: float | None = None
     interval: str = "percentile"
 
 
 @dataclasses.dataclass(frozen=True)
-class Part:
+class Part(Row):
     """A metric on a subset of the examples: one class or one group.
+
+    An error of a class has a noise floor in place of an interval.
 
     Attributes:
       part: name of the class or group.
       examples: number of examples of the subset.
-      metric: name of the metric.
-      predictions: name of the predictions.
-      value: point estimate.
-      low: lower end of the interval; NaN if all resamples are equal, and beside a noise floor of
-        a class.
-      high: upper end of the interval; NaN where `low` is.
-      interval: kind of the interval, as of a `Row`; "none" beside a noise floor of a class.
       clusters: number of clusters with an example of the subset; None without clusters.
-      floor: the mean value of a calibrated model; None where there is no test.
-      p_value: the p-value of the hypothesis that the model is calibrated there; None without a
-        test.
       p_holm: the p-value corrected for the number of classes or groups.
     """
 
-    part: str
-    examples: int
-    metric: str
-    predictions: str
-    value: float
-    low: float
-    high: float
-    interval: str = "percentile"
+    part: str = ""
+    examples: int = 0
     clusters: int | None = None
-    floor: float | None = None
-    p_value: float | None = None
     p_holm: float | None = None
 
 
@@ -179,25 +162,13 @@ class Report:
     __repr__ = short_repr
 
     def __str__(self) -> str:
-        return as_text(self)
+        return render.as_text(page(self), explained=False)
 
     def _repr_markdown_(self) -> str:
-        return as_markdown(self)
+        return render.as_markdown(page(self))
 
-    @property
-    def answers(self) -> list[str]:
-        """A sentence for each model, and one for each comparison with the first model."""
-        return caveats.answers(self)
-
-    @property
-    def explanations(self) -> list[str]:
-        """Explanations of the kinds of numbers in the tables, such as noise floors and p-values."""
-        return caveats.explanations(self)
-
-    @property
-    def parts(self) -> list[Part]:
-        """The metrics per class and per group."""
-        return [*self.classes, *self.groups]
+    answers = property(caveats.answers)
+    explanations = property(caveats.explanations)
 
     def label(self, metric: str) -> str:
         """Return the name of a metric in tables: the reading of two classes follows it."""
@@ -245,11 +216,9 @@ class Report:
         predictions = self.name if predictions is None else predictions
         if row := self.row(metric, predictions):
             return row.value
-        near = ", ".join(closest(metric, {row.metric for row in self.rows}, n=3, cutoff=0))
-        raise KeyError(
-            f"the report has no {metric!r} of predictions {predictions!r}; it has predictions"
-            f" {', '.join(map(repr, self.reliability))}; the nearest metrics are {near}."
-        )
+        known, names = {row.metric for row in self.rows}, ", ".join(map(repr, self.reliability))
+        missing = f"{metric!r} of predictions {predictions!r}; it has predictions {names}"
+        raise KeyError(f"the report has no {missing}{nearest(metric, known)}")
 
     def save(self, folder: Any) -> list[str]:
         """Save report.json, .csv, .md, .html and the figures; return the file names.
@@ -273,24 +242,12 @@ def _refuse_others(folder: pathlib.Path, names: list[str]) -> None:
         listed = json.loads((folder / "report.json").read_text(encoding="utf-8"))["files"]
     for name in names:
         if (folder / name).is_file() and not (isinstance(listed, list) and name in listed):
-            raise ValueError(
-                f"{texts.one_line(str(folder / name))} is a file that no report wrote: give another"
-                " folder, or remove it."
-            )
+            place = texts.one_line(str(folder / name))
+            raise ValueError(f"{place} is a file that no report wrote: give another folder.")
 
 
 # ------------------------------------------------------------------------------------------------
 # Formats.
-
-
-def as_text(report: Report, lines: float = math.inf, *, explained: bool = False) -> str:
-    """Format the answer and the tables as plain text; see `render.as_text`."""
-    return render.as_text(page(report), lines, explained=explained)
-
-
-def as_markdown(report: Report) -> str:
-    """Format the answer and all tables as Markdown; notes and explanations are folded."""
-    return render.as_markdown(page(report))
 
 
 def as_model_card(report: Report) -> str:
@@ -298,7 +255,7 @@ def as_model_card(report: Report) -> str:
     command = report.settings.get("command")
     how = f" with {texts.in_markdown_code(command)}" if command else ""
     version = report.settings["versions"]["calib_jax"]
-    return f"## Calibration\n\n{as_markdown(report)}\n\nMeasured by calib_jax {version}{how}."
+    return f"## Calibration\n\n{report._repr_markdown_()}\n\nMeasured by calib_jax {version}{how}."
 
 
 def as_csv(report: Report) -> str:
@@ -315,7 +272,7 @@ def as_csv(report: Report) -> str:
     return texts.csv_lines(lines, _CSV)
 
 
-def _records(report: Report) -> dict[str, Sequence[Row | Change | Part]]:
+def _records(report: Report) -> dict[str, Sequence[Row | Change]]:
     """Return all numbers of a report, by the name of their table."""
     parts = {"classes": report.classes, "groups": report.groups}
     return {"metrics": report.rows, "changes": report.changes, **parts}
@@ -348,27 +305,18 @@ def _lists(reliability: Mapping[str, Any]) -> dict[str, dict[str, list[float]]]:
     }
 
 
-def page(
-    report: Report, figures: Mapping[str, matplotlib.figure.Figure] | None = None
-) -> render.Page:
+def page(report: Report, figures: Mapping[str, Figure] | None = None) -> render.Page:
     """Collect the answer, the tables, the notes and the figures."""
-    settings = report.settings
-    facts = {
-        "level of the intervals": f"{100 * settings['level']:g}%",
-        "examples (n)": settings["examples"],
-        **{key: settings.get(key) for key in (*_FACTS, "command", "versions")},
-    }
     return render.Page(
         title="Calibration report",
         answers=[*report.headlines, *caveats.answers(report)],
         head=headline(report),
-        facts=facts,
+        facts={key: report.settings.get(key) for key in _FACTS},
         sections=tables(report),
         notes=caveats.warnings(report),
         folded=caveats.explanations(report),
         figures=figures or {},
         metrics=[base_name(r.metric) for r in report.rows] + [p.metric for p in report.classes],
-        of_answers=settings["classes"] is None,
     )
 
 
@@ -383,44 +331,41 @@ def headline(report: Report) -> str:
     what = counted(settings["examples"], "example" if settings["classes"] else "answer")
     what += f" ({', '.join(how)})" if how else ""
     what += f" in {settings['classes']} classes" if settings["classes"] else ""
-    kind = "basic" if settings["interval"] == "basic" else "percentiles"
-    if any(row.interval == caveats.NOISE_BOUND for row in report.rows):
-        kind += ", and noise bounds of binned errors"
-    level, drawn = 100 * settings["level"], settings["resamples"]
-    line = f"{what}; {level:g}% intervals of {drawn:,} resamples: {kind}."
+    level, drawn, kind = (settings[key] for key in ("level", "resamples", "interval"))
+    line = f"{what}; {100 * level:g}% intervals of {drawn:,} resamples (method {kind})."
     named = len(fits) > 1
     said = [f"{name}: " * named + calibration.sentence(fit) for name, fit in fits.items()]
     return " ".join([line, *said])
 
 
 # ------------------------------------------------------------------------------------------------
-# Tables: a cell is (the first cells of its row, the heading of its column, its text).
+# Tables.
+
+# The first cells of the row, the heading of the column, and the text.
+_Cell: TypeAlias = tuple[tuple[str, ...], str, str]
 
 
 def tables(report: Report) -> list[Table]:
     """Return all tables of a report, the answers first; a table without rows is left out."""
     heads = shortened(row.predictions for row in report.rows)
-    for model, state in report.unsettled.items():
-        heads[model] += f" ({state})"
+    heads |= {model: f"{heads[model]} ({state})" for model, state in report.unsettled.items()}
     bins: dict[str, dict[str, None]] = {}
     for row in report.rows:
         bins.setdefault(row.convention, {})[base_name(row.metric)] = None
     conventions = ". ".join(f"{', '.join(of)}: {each}" for each, of in bins.items() if each)
-    values = [((report.label(r.metric),), heads[r.predictions], r) for r in report.rows]
+    shown, floors = list[_Cell](), list[_Cell]()
+    for each in report.rows:
+        place = (report.label(each.metric),), heads[each.predictions]
+        shown.append((*place, with_interval(each)))
+        if each.floor is not None and each.p_value is not None:
+            floors.append((*place, f"{each.floor:.4f} p {p_of(each.p_value)}"))
     differences = [
-        ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _changed(c))
+        ((report.label(c.metric),), f"{heads[c.after]} - {heads[c.before]}", _cell(c, "+"))
         for c in report.changes
     ]
-    floors = [
-        (row, head, f"{r.floor:.4f} p {p_of(r.p_value)}")
-        for row, head, r in values
-        if r.floor is not None and r.p_value is not None
-    ]
-    shown = [(row, head, with_interval(r)) for row, head, r in values]
     sections = [
-        *(table for table in report.tables if table.title.startswith(_FIRST)),
         _arranged("Metrics", ["metrics"], shown, conventions),
-        *(table for table in report.tables if not table.title.startswith(_FIRST)),
+        *report.tables,
         _parts("Classes", "class", report.classes),
         _parts("Groups", "group", report.groups),
         _arranged("Differences", ["differences"], differences),
@@ -429,12 +374,7 @@ def tables(report: Report) -> list[Table]:
     return [table for table in sections if len(table.rows) != 1]
 
 
-def _arranged(
-    title: str,
-    head: Sequence[str],
-    cells: Iterable[tuple[tuple[str, ...], str, str]],
-    note: str = "",
-) -> Table:
+def _arranged(title: str, head: Sequence[str], cells: Iterable[_Cell], note: str = "") -> Table:
     """Arrange cells in a table."""
     by_row: dict[tuple[str, ...], dict[str, str]] = {}
     for row, column, text in cells:
@@ -451,19 +391,14 @@ def _parts(title: str, corner: str, parts: Sequence[Part]) -> Table:
     for part in parts:
         clusters = "" if part.clusters is None else f" in {counted(part.clusters, 'cluster')}"
         row = (part.part, f"{part.examples:,}{clusters}", *[heads[part.predictions]] * several)
-        cells.append((row, part.metric, _of_part(part)))
+        alone = caveats.is_alone(part) and part.floor is not None
+        floor = f", noise floor {part.floor:.4f}" if alone else ""
+        cells.append((row, part.metric, _cell(part, floor=floor)))
     return _arranged(title, [corner, "n", *["predictions"] * several], cells)
 
 
-def _of_part(part: Part) -> str:
-    alone = caveats.is_alone(part) and part.floor is not None
-    floor = f", noise floor {part.floor:.4f}" if alone else ""
-    return with_interval(part) + floor + ("" if part.p_holm is None else f" p {p_of(part.p_holm)}")
-
-
-def _changed(change: Change) -> str:
-    written = with_interval(change, sign="+")
-    if change.p_value is None or change.p_holm is None:
-        return written
-    holm = f", Holm {p_of(change.p_holm)}" if change.p_holm != change.p_value else ""
-    return f"{written} p {p_of(change.p_value)}{holm}{caveats.starred(change.p_holm)}"
+def _cell(number: Change | Part, sign: str = "", floor: str = "") -> str:
+    """Format a value, its interval and its p-value after Holm's correction; a star for a change."""
+    p_holm = number.p_holm
+    tested = "" if p_holm is None else f" p {p_of(p_holm)}{caveats.starred(p_holm) * bool(sign)}"
+    return with_interval(number, sign=sign) + floor + tested

@@ -27,19 +27,16 @@ from calib_jax.metrics import Metric, Stated
 from calib_jax.report import calibrate as calibration
 from calib_jax.report import caveats, questions
 from calib_jax.report.caveats import GIVEN, OTHER, SQUARED_ERROR, base_name
-from calib_jax.report.predictions import Predictions, grid_of, notes_on
+from calib_jax.report.predictions import Predictions, grid_of, notes_on, same_kind
 from calib_jax.report.results import Change, Event, Part, Report, Row
 
 INTERVALS = ("valid", "percentile", "basic")
-DEFAULT_METRICS = (
-    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "classwise_ece", "signed_gap", "aurc"),
-)
+_ALWAYS = ("accuracy", "nll", "brier", "ece", "adaptive_ece")
+DEFAULT_METRICS = (*_ALWAYS, "classwise_ece", "signed_gap", "aurc")
 # Without `classwise_ece` and `mce`: answers have no classes, and few of them share a bin.
-ANSWER_METRICS = (
-    *("accuracy", "nll", "brier", "ece", "adaptive_ece", "signed_gap", "confidence_auroc", "aurc"),
-)
+ANSWER_METRICS = (*_ALWAYS, "signed_gap", "confidence_auroc", "aurc")
 # Of rows with options of their own, which are no classes.
-OPTION_METRICS = tuple(name for name in DEFAULT_METRICS if name != "classwise_ece")
+OPTION_METRICS = (*_ALWAYS, "signed_gap", "aurc")
 # Metrics of the top label that differ for the event "class 1" of two classes.
 OF_EVENT = (
     *("ece", "adaptive_ece", "mce", "adaptive_mce", "average_calibration_error", "signed_gap"),
@@ -48,14 +45,7 @@ OF_EVENT = (
     *("debiased_rms_calibration_error", "adaptive_debiased_rms_calibration_error"),
 )
 PER_CLASS = ("per_class_recall", "per_class_precision", "per_class_ece")
-# Metrics of more than one number, which are no row of a report.
-SEVERAL_NUMBERS = (
-    *PER_CLASS,
-    *("per_class_iou", "reliability", "adaptive_reliability", "classwise_reliability"),
-    *("brier_decomposition", "by_correctness", "confident_set", "confusion_counts"),
-)
-# Metrics of two data sets, see `out_of_distribution`.
-OF_TWO_SETS = ("ood_auroc", "ood_aupr", "ood_fpr95", "ood_roc_curve")
+OF_TWO_SETS = "ood_"  # begins the names of metrics of two data sets
 
 Metrics: TypeAlias = dict[str, Metric[..., Any]]
 Models: TypeAlias = dict[str, Evaluation]
@@ -69,7 +59,6 @@ class Scoring:
     Attributes:
       records: the predictions of each model, as given.
       held_out: the other examples of each model that its calibrator is fitted on.
-      floor: what smaller probabilities are raised to, or None.
       interval: key, number of resamples, level and method of the intervals.
       num_bins: number of bins of every metric that has bins.
       models: each model, followed by its columns after calibration.
@@ -85,7 +74,6 @@ class Scoring:
 
     records: dict[str, Predictions]
     held_out: dict[str, Predictions]
-    floor: float | None
     interval: dict[str, Any]
     num_bins: int
     models: Models = dataclasses.field(default_factory=dict)
@@ -129,11 +117,9 @@ class Scoring:
         """
         found = inference.estimates(several, one, **self.interval)
         return {
-            label: {
-                **caveats.shown(*each[:3], each.interval)._asdict(),
-                "floor": each.floor,
-                "p_value": None if model in self.unsettled else each.p_value,
-            }
+            label: caveats.shown(*each[:3], each.interval)._asdict()
+            | {"floor": each.floor, "p_value": None if model in self.unsettled else each.p_value}
+            | {"convention": convention_of(several[label])}
             for label, each in found.items()
         }
 
@@ -241,75 +227,66 @@ def score(
     if compare is not None:
         others = {**compare} if isinstance(compare, Mapping) else {compare_name: compare}
     calibration.check_distinct([name, *others])
-    sources = {"fit_on": fit_on, "cross_fit": cross_fit}
+    called, sources = name, {"fit_on": fit_on, "cross_fit": cross_fit}
     columns = calibration.requested(calibrate, criterion, **sources)
     checks.one_of("method", method, INTERVALS)
     checks.seed(seed)
     checks.num_bins(num_bins)
-    kind, arrays = "probabilities" if probabilities else "logits", (weights, groups, clusters)
-    found = [
-        _record(kind, each, labels, *arrays, tuple(class_names or ()))
-        for each in (logits, *others.values())
-    ]
-    first, names = found[0], [name, *others]
+    if hasattr(groups, "columns"):  # a table of pandas
+        groups = dict(groups.items())
+    kind = "probabilities" if probabilities else "logits"
+    record = functools.partial(_record, {"kind": kind, "least": floor})
+    beside = labels, weights, groups, clusters, tuple(class_names or ())
+    first = record(logits, *beside)
     if first.kind == "score" and calibrate and name == GIVEN:
-        names[0] = calibrate  # a score has no column before its calibrator
-    records = dict(zip(names, found, strict=True))
-    if fit_on is not None and not isinstance(fit_on, Mapping):
-        fit_on = {name: fit_on}
+        called = calibrate  # a score has no column before its calibrator
+    records = {called: first} | {model: record(each, *beside) for model, each in others.items()}
+    given = fit_on if isinstance(fit_on, Mapping) else {name: fit_on}
     held_out = {
-        names[0] if model == name else model: _evidence(kind, each)
-        for model, each in (fit_on or {}).items()
+        called if model == name else model: record(each)
+        for model, each in given.items()
+        if each is not None
     }
     # The key of the seed, which `jax.random.key` compiles two programs for.
     words = jax.device_put(np.array([0, seed], np.uint32))
     key = jax.random.wrap_key_data(words, impl="threefry2x32")
-    how: dict[str, Any] = {"key": key, "num_resamples": num_resamples}
-    how |= {"level": level, "method": method}
-    scoring = Scoring(records, held_out, floor, how, num_bins)
-    for model, given in held_out.items():
-        if model in records:
-            where = given.file or "fit_on"
-            scoring.headlines.append(calibration.on_shared(records[model], given, where))
+    how: Any = {"key": key, "num_resamples": num_resamples, "level": level, "method": method}
+    scoring = Scoring(records, held_out, how, num_bins)
     of_classes = {"costs": costs is not None, "abstain_cost": abstain_cost is not None}
     of_classes |= {"per_class": per_class, "predict_losses": predict_losses}
     if not first.of_classes and any(of_classes.values()):
         wrong = ", ".join(option for option, is_given in of_classes.items() if is_given)
         raise ValueError(f"score: {wrong} needs predictions of classes: leave it out.")
-    _evaluate(scoring, calibrate, cross_fit, columns, seed, per)
+    folds = functools.partial(calibration.folds_of, cross_fit=cross_fit, seed=seed)
+    _evaluate(scoring, calibrate, columns, per, folds)
     several = chosen_metrics(_default_names(first) if metrics is None else metrics, num_bins)
     scoring.metrics = _of_rows(several, costs, abstain_cost)
     _add_event(scoring, positive)
     one = next(iter(scoring.models.values()))
     curve = metrics_package.reliability.with_options(num_bins=num_bins, level=level)
     plain = {k: m for k, m in scoring.metrics.items() if m.name not in inference.BY_SQUARED_ERROR}
-    values = {
-        # One program computes the values of all tables.
-        model: each.values(plain | {curve.name: curve})
-        for model, each in scoring.models.items()
-    }
-    if more := [label for label in plain if any(np.ndim(of[label]) for of in values.values())]:
-        raise TypeError(
-            f"score: a row of the report is one number, and {more[0]} is more: per_class adds a"
-            " table of the classes, and inference.estimates takes any metric."
-        )
+    labels_of_rows, plain[curve.name] = [*plain], curve
+    # One program computes the values of all tables.
+    values = {model: each.values(plain) for model, each in scoring.models.items()}
+    of_one = next(iter(values.values()))
+    if more := [label for label in labels_of_rows if np.ndim(of_one[label])]:
+        raise TypeError(f"score: {more[0]} is more than one number: see inference.estimates.")
     infinite = [model for model in scoring.given if np.isinf(values[model].get("nll", 0))]
     if infinite and metrics is None and not first.of_classes:
         del scoring.metrics["nll"]
-        scoring.notes.append(
-            "NLL is left out: it is infinite, because some answers are wrong at confidence 1 or"
-            f" right at 0 ({', '.join(infinite)})."
-        )
+        why = f"some answers are wrong at confidence 1 or right at 0 ({', '.join(infinite)})"
+        scoring.notes.append(f"NLL is left out: it is infinite, because {why}.")
     # First, because differences resample all metrics that intervals resample, and more.
     changes, errors = _differences(scoring, [*records][1:] if all_pairs else [])
     rows = _rows(scoring) + errors
     if scoring.event is not None:
         for model, each in scoring.of_event.items():
             scoring.event.reliability[model] = each.values(curve)[curve.name]
-    scoring.masks = _masks(groups, one.labels)
-    parts = _groups(scoring, scoring.metrics, scoring.models, scoring.masks) + _ordinal(scoring)
+    scoring.masks = _masks(first.groups, one.labels)
+    groups_of_models = questions.of_groups(scoring.models, scoring.masks)
+    parts = _groups(scoring, scoring.metrics, groups_of_models) + _ordinal(scoring)
     classes = _classes(scoring) if per_class else []
-    scoring.notes += _on_bootstrap(scoring, rows, classes)
+    scoring.notes += _on_bootstrap(scoring, [*rows, *classes])
     settings = {
         "examples": int(np.sum(one.present)),
         "left_out": int(np.sum(~one.present)),
@@ -332,19 +309,21 @@ def score(
 
 
 def _record(
-    kind: str, values: Any, labels: Any = None, weights: Any = None, *columns: Any
+    how: dict[str, Any], values: Any, labels: Any = None, weights: Any = None, *columns: Any
 ) -> Predictions:
     """Make a record of arrays, or of a Stated or a Scored, which hold their labels.
 
     Args:
-      kind: "logits" or "probabilities".
-      values: the predictions.
+      how: `kind` and `least` of the record.
+      values: the predictions; of a fit also (logits, labels) or (logits, labels, weights).
       labels: `[*batch]`, or None.
       weights: `[*batch]`, or None.
       *columns: the groups, the clusters and the names of the classes.
     """
     if isinstance(values, Predictions):
-        return values
+        return values._replace(least=how["least"])
+    if type(values) in (tuple, list) and labels is None:
+        values, labels, weights = (*values, None)[:3]
     weights = None if weights is None else as_numbers("score", "weights", weights)
     if isinstance(values, Stated | calibrators.Scored):
         if labels is not None:
@@ -353,45 +332,34 @@ def _record(
         kind = "confidence" if isinstance(values, Stated) else "score"
         return Predictions(numbers, values.correct, weights, *columns[:2])._replace(kind=kind)
     if labels is None:
-        raise TypeError("score: logits need labels, or give a metrics.Stated.")
+        raise TypeError("score: logits need labels; fit_on is (logits, labels[, weights]).")
     arrays = as_array(values), as_array(labels), weights
-    return Predictions(*arrays, *columns)._replace(kind=kind)
-
-
-def _evidence(kind: str, given: Any) -> Predictions:
-    """Make a record of the examples of a fit."""
-    if isinstance(given, Stated | calibrators.Scored | Predictions):
-        return _record(kind, given)
-    if not isinstance(given, tuple | list) or len(given) not in (2, 3):
-        raise TypeError(
-            "fit_on must be (logits, labels) or (logits, labels, weights), or a mapping from names"
-            " of predictions to these."
-        )
-    return _record(kind, *given)
+    return Predictions(*arrays, *columns)._replace(**how)
 
 
 def _evaluate(
-    scoring: Scoring,
-    calibrate: str | None,
-    cross_fit: int | None,
-    columns: Mapping[str, str],
-    seed: int,
-    per: str | None,
+    scoring: Scoring, calibrate: str | None, columns: Mapping[str, str], per: str | None, folds: Any
 ) -> None:
-    """Validate the models and calibrate them; add evaluations, fits, class names and notes."""
-    records, floor, first = scoring.records, scoring.floor, scoring.first
+    """Validate the models and calibrate them; add evaluations, fits, class names and notes.
+
+    Args:
+      scoring: the models.
+      calibrate: the calibrator, or None.
+      columns: the columns of a calibrated model, with their criteria.
+      per: the column of groups that have a temperature each, or None.
+      folds: the function that draws the fold of each row, from their number and clusters.
+    """
+    records, first = scoring.records, scoring.first
     of_scores = first.kind == "score"
-    if len({"logits" if each.of_classes else each.kind for each in records.values()}) > 1:
-        raise TypeError("score: answers are compared with answers of the same kind, all Stated.")
     if of_scores and not columns:
         raise ValueError(
-            "score: a score is no probability: give calibrate, such as isotonic or platt, with"
-            " cross_fit=5 or fit_on."
+            "a score is no probability: give calibrate=isotonic (or another), cross_fit=5."
         )
     columns_of = calibration.columns_of([*records], columns, scoring.held_out, of_scores)
     notes, headlines = (collections.defaultdict[str, list[str]](list) for _ in range(2))
     for model, record in records.items():
-        values, labels = record.values(floor), record.labels if record.of_classes else None
+        same_kind(record, first)
+        values, labels = record.values(), record.labels if record.of_classes else None
         weights, ids = record.weights, record.clusters
         if not of_scores:
             one = _evaluation(values, labels, weights, ids, record.file or "score")
@@ -400,17 +368,18 @@ def _evaluate(
             weights, ids = None if weights is None else jnp.ravel(weights), one.clusters
             values, labels = (one.logits, one.labels) if record.of_classes else (values, None)
         if record.of_classes:
-            used, names = record.floor(floor), _distinct(record.class_names, values.shape[-1])
+            names = _distinct(record.class_names, values.shape[-1])
             scoring.class_names = scoring.class_names or names
-            headlines[_on_grid(record, floor, used)].append(model)
-            for note in notes_on(record, values, used):
+            headlines[_on_grid(record)].append(model)
+            for note in notes_on(record, values):
                 notes[note].append(model)
-        other = scoring.held_out.get(model)
+        if other := scoring.held_out.get(model):
+            scoring.headlines.append(calibration.on_shared(record, other))
         padded = calibration.takes_padding(calibrate)
-        examples = other and calibration.evidence(record, other, floor, values, padded)
+        examples = other and calibration.evidence(record, other, values, padded)
         by_group = None if per is None else (_group(record, per), _group(other or record, per))
         for column, by in columns_of.get(model, {}).items():
-            fit_on = examples or calibration.folds_of(np.size(record.labels), cross_fit, ids, seed)
+            fit_on = examples or folds(np.size(record.labels), clusters=ids)
             is_plain = record.of_classes and weights is None and padded
             rows = one.rows if is_plain else (values, labels, weights)
             predicted, fit = calibration.calibrated(str(calibrate), by, rows, fit_on, by_group)
@@ -421,16 +390,13 @@ def _evaluate(
                 fit["file"] = other.file
             if record.of_classes:
                 of_fit = (other, examples[0]) if other and examples else (record, values)
-                if decided := calibration.decided_by_zeros(*of_fit, of_fit[0].floor(floor)):
+                if decided := calibration.decided_by_zeros(*of_fit):
                     fit["decided_by"] = decided
                     scoring.headlines.append(f"{column}: {decided}")
             scoring.fits[column] = fit
             scoring.models[column] = _evaluation(predicted, labels, weights, ids)
     scoring.headlines = [*_once(headlines, records), *scoring.headlines]
     scoring.notes += _once(notes, records)
-    one = next(iter(scoring.models.values()))
-    if one.weights is not None and one.counts and np.max(one.weights) > 1:
-        scoring.notes.append("Some weights are larger than 1: noise bounds take them for copies.")
 
 
 def _once(sentences: Mapping[str, Sequence[str]], models: Collection[str]) -> list[str]:
@@ -447,28 +413,24 @@ def _evaluation(
 
 def _group(given: Predictions, per: str) -> np.ndarray:
     """Return the group of each row by the name of the column."""
-    groups = given.groups if isinstance(given.groups, Mapping) else {"group": given.groups}
+    groups = given.groups if isinstance(given.groups, Mapping) else {per: given.groups}
     if groups.get(per) is None:
         raise ValueError(f"per={per}: there is no such column of groups in all predictions.")
     return np.array([*map(str, np.ravel(groups[per]).tolist())])
 
 
-def _on_grid(given: Predictions, floor: float | None, used: float | None) -> str:
+def _on_grid(given: Predictions) -> str:
     """Write a sentence that the probabilities are rounded, and what replaces 0; else ""."""
     step = grid_of(given.present) if given.kind == "probabilities" else None
     if step is None:
         return ""
-    said = f"The probabilities are rounded to {step:g}"
-    if not np.any(given.present == 0):
-        return f"{said}."
-    why = " (half a step; --floor sets another value)" if floor is None else ""
-    return f"{said}; 0 is read as {used:.3g}{why}."
+    why = " (half a step; --floor sets another value)" if given.least is None else ""
+    return f"The probabilities are rounded to {step:g}; 0 is read as {given.floor:.3g}{why}."
 
 
 def _default_names(given: Predictions) -> tuple[str, ...]:
-    if not given.of_classes:
-        return ANSWER_METRICS
-    return DEFAULT_METRICS if given.ordinal is None else OPTION_METRICS
+    of_classes = DEFAULT_METRICS if given.ordinal is None else OPTION_METRICS
+    return of_classes if given.of_classes else ANSWER_METRICS
 
 
 def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
@@ -480,9 +442,7 @@ def _distinct(class_names: Sequence[str], num_classes: int) -> list[str]:
     if not class_names:
         return [str(k) for k in range(num_classes)]
     if len(class_names) != num_classes:
-        raise ValueError(
-            f"score: {num_classes} classes need as many class_names, got {len(class_names)}."
-        )
+        raise ValueError(f"{num_classes} classes need as many class_names, got {len(class_names)}.")
     times = collections.Counter(class_names)
     return [f"{name} ({k})" if times[name] > 1 else name for k, name in enumerate(class_names)]
 
@@ -552,8 +512,8 @@ def _differences(scoring: Scoring, others: Sequence[str]) -> tuple[list[Change],
                 numbers = *compared[:3], "normal", compared.p_value
                 found = found | {SQUARED_ERROR: inference.MetricDifference(*numbers)}
                 for of, error in zip(pair, compared[4:], strict=True):
-                    row = max(error.value, 0.0), error.low, error.high, binned, "normal"
-                    errors[end, of] = Row(SQUARED_ERROR + end, of, *row)
+                    row = max(error.value, 0.0), error.low, error.high, of, binned, "normal"
+                    errors[end, of] = Row(SQUARED_ERROR + end, *row)
             changes += [_change(scoring, label + end, pair, each) for label, each in found.items()]
     changes = _adjusted(scoring.in_order(changes), operator.attrgetter("metric"))
     return changes, [*errors.values()]
@@ -561,23 +521,21 @@ def _differences(scoring: Scoring, others: Sequence[str]) -> tuple[list[Change],
 
 def _adjusted(records: list[Any], column: Callable[[Any], Hashable]) -> list[Any]:
     """Add the p-values that Holm's method adjusts within each column."""
-    p_holm = caveats.adjusted(map(column, records), [record.p_value for record in records])
-    return [
-        dataclasses.replace(record, p_holm=p) for record, p in zip(records, p_holm, strict=True)
-    ]
+    p_values = caveats.adjusted(map(column, records), [each.p_value for each in records])
+    return [dataclasses.replace(each, p_holm=p) for each, p in zip(records, p_values, strict=True)]
 
 
 def _change(scoring: Scoring, metric: str, pair: tuple[str, str], found: Any) -> Change:
     value, low, high = map(float, found[:3])
     untested = base_name(metric) in inference.BY_SQUARED_ERROR or scoring.unsettled & {*pair}
     p_value = None if found.p_value is None or untested else float(found.p_value)
-    return Change(metric, *pair, value, low, high, p_value, interval=found.interval)
+    return Change(metric, value, low, high, *pair, p_value, interval=found.interval)
 
 
 def _rows(scoring: Scoring) -> list[Row]:
     """Estimate the metrics of all models in all readings."""
     return scoring.in_order(
-        Row(label + end, model, convention=convention_of(several[label]), **numbers)
+        Row(label + end, predictions=model, **numbers)
         for end, several, models in scoring.readings
         for model, one in models.items()
         for label, numbers in scoring.estimates(several, model, one).items()
@@ -601,7 +559,8 @@ def _classes(scoring: Scoring) -> list[Part]:
             tests = inference.class_errors(one, key=how["key"], **options)
         for k, class_name in enumerate(scoring.class_names):
             rows = one.present & (np.asarray(one.labels) == k)
-            of: dict[str, Any] = {"examples": int(rows.sum()), "clusters": _num_clusters(one, rows)}
+            of: dict[str, Any] = {"part": class_name, "examples": int(rows.sum())}
+            of |= {"clusters": _num_clusters(one, rows), "predictions": model}
             for name, (values, lows, highs, kind, *_) in estimates.items():
                 numbers = caveats.shown(values[k], lows[k], highs[k], kind)._asdict()
                 if tests and name == "per_class_ece":
@@ -610,21 +569,20 @@ def _classes(scoring: Scoring) -> list[Part]:
                     numbers |= {"floor": tests[k].floor}
                     if model not in scoring.unsettled:
                         numbers |= {"p_value": tests[k].p_value, "p_holm": tests[k].p_holm}
-                parts.append(Part(class_name, metric=name, predictions=model, **of, **numbers))
+                numbers["convention"] = convention_of(several[name])
+                parts.append(Part(name, **of, **numbers))
     return parts
 
 
 def _masks(groups: Any, labels: Any) -> dict[str, np.ndarray]:
     """Return the examples of every group; a column of floats beside others has no groups."""
-    several = isinstance(groups, Mapping) or hasattr(groups, "columns")  # or a table of pandas
+    several = groups if isinstance(groups, Mapping) else {"": groups}
     masks = {}
-    for name, column in groups.items() if several else [("", groups)] * (groups is not None):
-        values = np.asarray(as_array(column))
+    for name, column in several.items() if groups is not None else ():
+        values = np.asarray(as_array(column)).reshape(-1)
         if values.shape != labels.shape:
-            raise ValueError(
-                f"score: {name or 'groups'} must have shape {labels.shape}, one number or text for"
-                f" each example, got {values.shape}."
-            )
+            what = f"{name or 'groups'} must have shape {labels.shape}"
+            raise ValueError(f"score: {what}, one for each example, got {values.shape}.")
         if name and values.dtype.kind == "f":
             continue
         words = np.array([*map(str, values.tolist()), None], object)[:-1]
@@ -634,29 +592,16 @@ def _masks(groups: Any, labels: Any) -> dict[str, np.ndarray]:
     return masks
 
 
-def _groups(
-    scoring: Scoring,
-    several: Metrics,
-    models: Mapping[str, Evaluation],
-    masks: Mapping[str, np.ndarray],
-) -> list[Part]:
+def _groups(scoring: Scoring, several: Metrics, groups: Iterable[questions.OfGroup]) -> list[Part]:
     """Estimate the metrics in every group."""
     parts = []
-    for group, mask in masks.items():
-        for model, one in models.items():
-            count = int(np.sum(one.present & mask))
-            if not count:
-                continue
-            part = one.part(np.flatnonzero(mask))
-            of: dict[str, Any] = {
-                "examples": count,
-                "clusters": _num_clusters(part),
-                "predictions": model,
-            }
-            parts += [
-                Part(group, metric=label, **of, **numbers)
-                for label, numbers in scoring.estimates(several, model, part).items()
-            ]
+    for group, model, part in groups:
+        of: dict[str, Any] = {"part": group, "examples": int(np.sum(part.present))}
+        of |= {"clusters": _num_clusters(part), "predictions": model}
+        parts += [
+            Part(label, **of, **numbers)
+            for label, numbers in scoring.estimates(several, model, part).items()
+        ]
     return _adjusted(parts, operator.attrgetter("metric", "predictions"))
 
 
@@ -665,40 +610,35 @@ def _ordinal(scoring: Scoring) -> list[Part]:
     rows = np.flatnonzero(False if scoring.first.ordinal is None else scoring.first.ordinal)
     if not len(rows):
         return []
-    models, name = {}, "ranked_probability_score"
+    found, name = list[questions.OfGroup](), "ranked_probability_score"
     for model, one in scoring.models.items():
         part = one.part(rows)
         logits = np.asarray(part.logits)
         most = int(np.max(np.sum(logits > -np.inf, axis=1)))  # of K in 1 / (K - 1)
-        models[model] = _evaluation(logits[:, :most], part.labels, part.weights, part.clusters)
-    everyone = {"ordinal=yes": np.full(len(part.labels), True)}
-    return _groups(scoring, {name: metrics_package.named(name)}, models, everyone)
+        narrow = _evaluation(logits[:, :most], part.labels, part.weights, part.clusters)
+        found.append(("ordinal=yes", model, narrow))
+    return _groups(scoring, {name: metrics_package.named(name)}, found)
 
 
-def _on_bootstrap(scoring: Scoring, rows: Sequence[Row], classes: Sequence[Part]) -> list[str]:
+def _on_bootstrap(scoring: Scoring, numbers: Sequence[Row]) -> list[str]:
     """Warn of bootstrap intervals of metrics that depend on few examples, or that noise raises."""
-    numbers: list[Row | Part] = [*rows, *classes]
     resampled = [each.metric for each in numbers if each.interval in ("percentile", "basic")]
     metrics = scoring.metrics | {name: metrics_package.named(name) for name in PER_CLASS}
     raised = [name for name in resampled if metrics[base_name(name)].biased]
     notes = caveats.note(caveats.BOOTSTRAPPED, raised)
-    one = next(iter(scoring.models.values()))
-    sizes = np.bincount(np.asarray(one.labels)[one.present], minlength=len(scoring.class_names))
-    hits: dict[str, int] = {}
-    for model, each in scoring.models.items():
-        logits = np.asarray(each.logits)
+    counts: dict[str, int] = {}
+    if {*resampled} & {*caveats.BY_CLASS}:  # which leave out classes without examples
+        one = next(iter(scoring.models.values()))
+        sizes = collections.Counter(np.asarray(one.labels)[one.present].tolist())
+        counts = {f"class {scoring.class_names[k]}": sizes[k] for k in sorted(sizes)}
+    for model, one in scoring.models.items():
+        logits = np.asarray(one.logits)
         predicted = 1 if is_stated(logits) else np.argmax(logits, axis=-1)
-        right = np.equal(predicted, each.labels)[each.present]
-        hits |= {f"wrong predictions of {model}": int(np.sum(~right))}
-        hits |= {f"right predictions of {model}": int(np.sum(right))}
-    named = zip(scoring.class_names, sizes.tolist(), strict=False)
-    # A metric leaves out classes without examples.
-    depend = {caveats.BY_CLASS: {f"class {name}": size for name, size in named if size}}
-    for names, counts in (depend | {caveats.BY_CORRECTNESS: hits}).items():
-        if of := ", ".join(dict.fromkeys(name for name in resampled if name in names)):
-            then = f"examples ({{}}): the bootstrap intervals of {of} are too narrow."
-            notes += caveats.fewer(counts, caveats.ENOUGH_EXAMPLES, then)
-    return notes
+        right = np.equal(predicted, one.labels)[one.present]
+        counts[f"wrong predictions of {model}"] = int(np.sum(~right))
+        counts[f"right predictions of {model}"] = int(np.sum(right))
+    then = "examples ({}): the bootstrap intervals of metrics that count them are too narrow."
+    return notes + caveats.fewer(counts, caveats.ENOUGH_EXAMPLES, then) * bool(resampled)
 
 
 def convention_of(metric: Metric[..., Any]) -> str:
@@ -734,11 +674,9 @@ def chosen_metrics(
 
 def _of_rows(several: Metrics, costs: Any, abstain_cost: float | None) -> Metrics:
     """Check that each metric is of one set, and add the costs of decisions, if any."""
-    if of_two_sets := {metric.name for metric in several.values()} & {*OF_TWO_SETS}:
-        raise TypeError(
-            f"score: {of_two_sets.pop()} compares two data sets: call report.out_of_distribution,"
-            " or experiments.evaluate --ood."
-        )
+    outer = [metric.name for metric in several.values() if metric.name.startswith(OF_TWO_SETS)]
+    if outer:
+        raise TypeError(f"score: {outer[0]} compares two sets: see report.out_of_distribution.")
     if costs is None and abstain_cost is None:
         return several
     given = None if costs is None else np.asarray(as_array(costs))

@@ -242,7 +242,6 @@ def exceptions(cells: Iterable[Cell]) -> list[str]:
 
     compared = [cell for cell in cells if cell.difference_interval is not None]
     untested = [cell.metric for cell in compared if cell.p is None and not cell.unsettled]
-    counted = any((cell.interval or "").startswith(caveats.NOISE_BOUND) for cell in cells)
     constant = [cell.metric for cell in cells if cell.interval == caveats.NO_INTERVAL]
     unknown = [c.metric for c in compared if c.difference_interval == caveats.NO_INTERVAL]
     estimates = [(cell.value, cell.low, cell.high) for cell in cells]
@@ -251,7 +250,7 @@ def exceptions(cells: Iterable[Cell]) -> list[str]:
         *caveats.unsettled({f"{c.loss} {c.phase}": c.unsettled for c in cells if c.unsettled}),
         *caveats.note(caveats.CONSTANT, constant),
         *caveats.note(caveats.BOOTSTRAPPED, (cell.metric for cell in cells if is_raised(cell))),
-        *caveats.without_p(untested, counted=counted),
+        *caveats.note(caveats.WITHOUT_P, untested),
         *caveats.note(caveats.WITHOUT_INTERVAL, unknown),
         *texts.reasons(estimates),
     ]

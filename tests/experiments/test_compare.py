@@ -181,7 +181,7 @@ def test_a_calibration_error_is_tested_by_its_square_alone(folders, actual):
     assert numbers == pytest.approx([*wanted[:4]], rel=1e-3)
     assert record(actual, "twin", summary.SQUARED)["p"] == 1
     assert squared["p_holm"] == pytest.approx(min(1, 2 * wanted.p_value), rel=1e-3)
-    legend = "* p < .05 against first on the same examples, after Holm's correction for all folders"
+    legend = "* p < .05 against first, after Holm's correction for all folders"
     for text in (comparison.text(actual), render.as_markdown(comparison.page(actual, {}))):
         assert "No p-value for ece, adaptive_ece:" in text
         assert legend in text

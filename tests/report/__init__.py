@@ -24,17 +24,17 @@ def bins():
 def scored():
     """Return a report of two predictions, one with a name that is HTML."""
     rows = [
-        Row("nll", "as given", 1.2345, 1.1, 1.4, ""),
-        Row("nll", HOSTILE, 1.0123, 0.9, 1.1, ""),
-        Row("ece", "as given", 0.1234, 0.05, 0.2, "5 bins", "noise bound", 0.0432, 0.011),
-        Row("ece", HOSTILE, 0.0567, 0.0, 0.1, "5 bins", "noise bound", 0.0321, 0.4),
+        Row("nll", 1.2345, 1.1, 1.4, "as given"),
+        Row("nll", 1.0123, 0.9, 1.1, HOSTILE),
+        Row("ece", 0.1234, 0.05, 0.2, "as given", "5 bins", "noise bound", 0.0432, 0.011),
+        Row("ece", 0.0567, 0.0, 0.1, HOSTILE, "5 bins", "noise bound", 0.0321, 0.4),
     ]
     changes = [
-        Change("nll", "as given", HOSTILE, -0.2222, -0.3, -0.1, 0.002, 0.002),
-        Change("ece", "as given", HOSTILE, -0.0667, -0.1, 0.01, 0.03, 0.03, "noise bound"),
+        Change("nll", -0.2222, -0.3, -0.1, "as given", HOSTILE, 0.002, 0.002),
+        Change("ece", -0.0667, -0.1, 0.01, "as given", HOSTILE, 0.03, 0.03, "noise bound"),
     ]
     groups = [
-        Part(f"site {k}", size, "ece", model, 0.1 * k, 0.0, 0.9)
+        Part("ece", 0.1 * k, 0.0, 0.9, model, part=f"site {k}", examples=size)
         for k, size in ((1, 1000), (2, 900), (10, 80))
         for model in ("as given", HOSTILE)
     ]

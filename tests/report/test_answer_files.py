@@ -60,7 +60,7 @@ def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
     assert "; ece (top label) .0 points [.0, " in top
     text = str(scored)
     assert "ece (top label)" in text
-    assert "Two classes have two readings." in " ".join(scored.explanations)
+    assert "Two classes have two readings: " in " ".join(scored.explanations)
     assert "accuracy (top label)" not in text  # both readings share the decisions
 
 

@@ -13,7 +13,7 @@ import pytest
 import calib_jax
 from calib_jax import report
 from calib_jax.report import command
-from calib_jax.report.files import score_files
+from calib_jax.report.command import score_files
 
 ROOT = pathlib.Path(__file__).parents[2]
 
@@ -127,12 +127,12 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
     assert command.main([str(tmp_path / "none.csv"), *small]) == 2
     assert capsys.readouterr().err == f"error: there is no file {tmp_path / 'none.csv'}.\n"
     for given, message in (
-        ("--bin=3", "error: there is no option --bin; did you mean 'bins'?\n"),
-        ("--bins=x", "error: argument --bins: invalid int value: 'x'\n"),
+        ("--bin=3", "error: there is no option --bin; did you mean 'bins'?"),
+        ("--bins=x", "error: argument --bins: invalid int value: 'x'"),
     ):
         with pytest.raises(SystemExit, match="2"):
             command.main([given])
-        assert capsys.readouterr().err == message
+        assert message in capsys.readouterr().err.splitlines()[1]
     with pytest.raises(SystemExit, match="0"):
         command.main(["--help"])
     shown = capsys.readouterr().out

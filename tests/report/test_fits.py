@@ -6,8 +6,8 @@ import pytest
 import scipy.optimize
 
 from calib_jax import calibrators, metrics, report
-from calib_jax.report import calibrate, read, results
-from calib_jax.report.files import score_files
+from calib_jax.report import calibrate, read, render, results
+from calib_jax.report.command import score_files
 
 
 def sample(scale, seed, num_rows=80):
@@ -65,7 +65,7 @@ def test_every_model_is_calibrated_by_its_own_file(files):
     text = str(result)
     for fit in fits:
         assert f"80 other examples of {fit}" in text
-        assert fit in results.as_markdown(result)
+        assert fit in result._repr_markdown_()
     with pytest.raises(ValueError, match="80 of 80 scored examples"):
         scored(models, [files["val_a"], files["a"]])
 
@@ -74,7 +74,7 @@ def test_one_file_is_that_of_the_first_model_and_the_report_says_so(files):
     result = scored([files["a"], files["b"]], [files["val_a"]])
     assert [*temperatures(result)] == ["temperature"]
     assert f"temperature fitted on 80 other examples of {files['val_a']}, T = " in str(result)
-    assert result.notes[-1].startswith("b is not calibrated: --fit_on is given for a.")
+    assert result.notes[-1].startswith("b: not calibrated, because --fit_on is given for a:")
 
 
 def test_another_number_of_files_is_refused(files):
@@ -138,7 +138,7 @@ def test_a_fit_without_an_optimum_is_named_and_has_no_p_value(separable):
 
 
 def test_every_page_says_that_a_fit_did_not_converge(separable):
-    for page in (results.as_model_card(separable), results.as_text(separable, explained=True)):
+    for page in (results.as_model_card(separable), render.as_text(results.page(separable))):
         assert f"T = {separable.calibrator['params']['temperature']:.4g} (no_optimum)" in page
         assert "temperature (no_optimum)" in page
         assert "the fit did not converge or is no optimum (no_optimum)" in page

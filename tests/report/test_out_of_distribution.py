@@ -124,7 +124,7 @@ def test_no_energy_after_a_calibrator_that_removes_offsets(name, tmp_path):
     )
     assert energies(detections) == {"as given"}
     (note,) = detections.notes
-    assert f"No energy after {name}" in note
+    assert note.startswith(f"No energy of the predictions {name}: ")
     assert note in str(detections)
     detections.save(tmp_path)
     assert note in json.loads((tmp_path / "ood.json").read_text())["notes"]
@@ -138,12 +138,12 @@ def test_log_probabilities_have_no_energy(dtype):
     assert {row.score for row in detections.rows} == {"entropy", "max_confidence"}
     (note,) = detections.notes
     assert note in str(detections)
-    assert note.startswith("No energy: the rows are log-probabilities")
+    assert note.startswith("No energy of the predictions as given: ")
     # Without offsets in the input, the output of a calibrator has none.
     fit = {"calibrate": "temperature", "fit_on": (logits, labels)}
     assert not energies(report.out_of_distribution(inside, {"o": outside}, **fit, **FEW))
     for scores in (["energy"], ["entropy", "energy"]):
-        with pytest.raises(ValueError, match=r"energy needs logits: .* log-probabilities"):
+        with pytest.raises(ValueError, match=r"no score energy of these rows: .* log-prob"):
             report.out_of_distribution(inside, {"o": outside}, scores=scores, **FEW)
 
 

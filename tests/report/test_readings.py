@@ -47,7 +47,7 @@ def test_the_event_is_the_first_reading_of_two_classes(binary):
     expected += f"{100 * (stated - observed):.1f} points ["
     assert sentence.startswith(f"forest: P(fraud): {expected}")
     assert "Top label: " in sentence
-    assert "not sure enough" not in sentence.partition("Top label")[0]
+    assert "unsure" not in sentence.partition("Top label")[0]
     first, second = [row.metric for row in binary.rows if row.predictions == "forest"][:2]
     assert (first, second) == ("ece (class 1)", "ece")
     assert "ece (fraud)" in str(binary)
@@ -57,7 +57,7 @@ def test_the_event_is_the_first_reading_of_two_classes(binary):
 def test_a_comparison_of_two_classes_is_about_the_event_with_its_sign(binary):
     line = binary.answers[-1]
     gaps = [100 * binary.value("signed_gap (class 1)", model) for model in ("boost", "forest")]
-    assert f"signed_gap (fraud) {gaps[1] - gaps[0]:.1f} points lower (p = " in line
+    assert f"signed_gap (fraud) differs by {gaps[0] - gaps[1]:.1f} points (p = " in line
     assert "ece (fraud)" in line
 
 

@@ -105,14 +105,14 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     holm = inference.holm([p.p_value for p in groups])
     assert [p.p_holm for p in groups] == list(holm)
     part = dataclasses.replace(groups[0], p_value=0.02, p_holm=0.04)
-    assert results._of_part(part).endswith("] p = .040")
-    text = results.as_text(full, explained=True)
+    assert results._cell(part).endswith("] p = .040")
+    text = render.as_text(results.page(full))
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
 
 
 def test_a_folder_that_is_a_file_is_refused(full, tmp_path):
     (tmp_path / "file").write_text("")
-    with pytest.raises(ValueError, match="cannot be written to"):
+    with pytest.raises(OSError, match="cannot be written to"):
         full.save(tmp_path / "file")
 
 
@@ -143,7 +143,7 @@ def test_weights_leave_examples_out():
     assert [row.metric for row in chosen.rows] == ["nll", "ece"]
     assert chosen.value("ece") == pytest.approx(float(metrics.ece(logits, labels, num_bins=3)))
     copies = report.score(logits, labels, weights=2 * weights, **FEW)
-    assert "If they are copies, repeat the examples." in str(copies)
+    assert copies.value("nll") == pytest.approx(expected, rel=1e-5)
 
 
 def test_binary_models_and_probabilities():
@@ -322,8 +322,8 @@ def test_what_is_stated_and_what_is_right(answered, examples):
     sure, vague, calibrated = answered.answers[:3]
     for line, scale, words in (
         (sure, 3.0, "too sure by"),
-        (vague, 0.4, "not sure enough by"),
-        (calibrated, 1.0, "as sure as right on average"),
+        (vague, 0.4, "too unsure, -"),
+        (calibrated, 1.0, "not shown to differ,"),
     ):
         stated = np.mean(softmax(scale * logits[500:], axis=1).max(axis=1))
         assert f"{100 * stated:.1f} % stated, {100 * right:.1f} % right: {words}" in line
@@ -338,12 +338,13 @@ def test_what_is_stated_and_what_is_right(answered, examples):
 
 def test_differences_are_named_only_where_they_are_shown(answered):
     sure_vague, sure_calibrated = answered.answers[3:]
-    assert sure_vague.startswith("vague against sure: error not shown to differ (p = 1.000); ece ")
+    assert sure_vague.startswith(
+        "vague against sure: error not shown to differ, .0 points (p = 1.000); ece "
+    )
     change = next(c for c in answered.changes if (c.metric, c.after) == ("ece", "calibrated"))
     assert change.low < change.high < 0
-    assert (
-        f"ece {-100 * change.value:.1f} points lower [{-100 * change.high:.1f}," in sure_calibrated
-    )
+    points = f"{100 * change.value:.1f} points [{100 * change.low:.1f},"
+    assert f"ece differs by {points}" in sure_calibrated
 
 
 def test_without_the_metric_there_is_a_number_and_no_claim(examples):
@@ -351,7 +352,7 @@ def test_without_the_metric_there_is_a_number_and_no_claim(examples):
     (line,) = report.score(
         3 * logits[500:], labels[500:], metrics=["error"], num_resamples=20
     ).answers
-    assert line.endswith("points more stated than right.")
+    assert "% right: difference " in line
     assert "sure" not in line
 
 
@@ -376,7 +377,7 @@ def notes_of(logits, labels, names, **options):
 @pytest.mark.parametrize("name", ["auroc", "mean_iou"])
 def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
     (note,) = notes_of(*rare(9), [name, "nll"])
-    assert f"class 1: 9): the bootstrap intervals of {name} are" in note
+    assert "class 1: 9): the bootstrap intervals of metrics that count" in note
     assert notes_of(*rare(10), [name]) == []
     assert notes_of(*rare(9), ["nll", "ece"]) == []  # nothing shown hangs on the class
 
@@ -384,7 +385,7 @@ def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
 @pytest.mark.parametrize("name", ["accuracy", "aurc", "selective_accuracy", "signed_gap"])
 def test_few_wrong_or_right_predictions_are_named(name):
     (note,) = notes_of(*rare(100, errors=9), [name])
-    assert f"(wrong predictions of as given: 9): the bootstrap intervals of {name} are" in note
+    assert "(wrong predictions of as given: 9): the bootstrap intervals of metrics" in note
     (note,) = notes_of(*rare(100, errors=395), [name])
     assert "(right predictions of as given: 5)" in note
     assert notes_of(*rare(100, errors=10), [name]) == []
@@ -398,7 +399,7 @@ def test_no_direction_is_claimed_from_few_errors(errors):
     scored = report.score(logits, labels, metrics=["error", "signed_gap"], num_resamples=20)
     (gap,) = [row for row in scored.rows if row.metric == "signed_gap"]
     assert errors == 2 or not gap.low <= 0 <= gap.high
-    claimed = any(words in scored.answers[0] for words in ("too sure", "sure enough", "as sure"))
+    claimed = any(words in scored.answers[0] for words in ("too sure", "too unsure", "not shown"))
     assert claimed == (errors == 12)
     warned = f"(wrong predictions of as given: {errors})" in str(scored)
     assert warned == (errors < 10)
