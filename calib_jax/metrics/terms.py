@@ -25,7 +25,13 @@ import numpy as np
 from jax import lax
 from jaxtyping import Float, Integer
 
-from calib_jax.core.binning import bin_index, cell_sums, class_sums, uniform_edges
+from calib_jax.core.binning import (
+    bin_index,
+    bin_of_equal_width,
+    cell_sums,
+    class_sums,
+    uniform_edges,
+)
 from calib_jax.core.numerics import true_class, valid, weigh, wide
 from calib_jax.core.statistics import Rows, Sums
 from calib_jax.core.types import Array, Labels, PerClass, Scalar, Vector, Weights
@@ -116,9 +122,9 @@ def _class_bin_totals(p: PerClass, weight: Weights | None, num_bins: int) -> Arr
     num_classes, edges, weighed = p.shape[1], uniform_edges(num_bins), weigh(p, weight)
     cells = num_classes * num_bins
     if num_classes <= 256:
-        cell = bin_index(p, edges)
+        cell = bin_of_equal_width(p, num_bins)
         cell += num_bins * lax.broadcasted_iota(cell.dtype, p.shape, 1)
-        return cell_sums(cell, weighed, cells).reshape(num_classes, num_bins)
+        return cell_sums(cell, weighed, cells, in_range=True).reshape(num_classes, num_bins)
 
     # Split the classes into groups, so that finding the next largest entry reads only the maxima of
     # the groups and one group, not all classes.

@@ -40,6 +40,8 @@ def test_every_edge_has_its_bin(num_bins):
         index = np.asarray(binning.bin_index(jnp.asarray(values), edges, *side))
         np.testing.assert_array_equal(index, [slow_index(v, edges, left_closed) for v in values])
         assert index[-3:-1].tolist() == [0, num_bins - 1]  # the ends
+    by_product = binning.bin_of_equal_width(jnp.asarray(values), num_bins)
+    np.testing.assert_array_equal(by_product, [slow_index(v, edges) for v in values])
 
 
 @pytest.mark.parametrize("num_bins", [1, 10, 15, 49])
