@@ -140,9 +140,8 @@ def batch_of(
             " Convert the one logit of a binary model: calib_jax.binary(logits[..., 0])."
         )
     batch = logits.shape[:-1]
-    is_integer = jnp.issubdtype(labels.dtype, jnp.integer)
     is_soft = soft_labels and labels.shape == logits.shape
-    if labels.shape == batch and not is_integer:
+    if labels.shape == batch and not jnp.issubdtype(labels.dtype, jnp.integer):
         raise TypeError(
             f"{name}: labels {labels.shape} must be integers, got {labels.dtype}: cast numbers of"
             " classes, labels.astype(int)."

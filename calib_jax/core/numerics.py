@@ -206,14 +206,6 @@ def argmax_by_gap(rows: Logits, largest: PerExample, below: Any) -> Integer[Arra
     )
 
 
-def ordered_bits(values: Float[Array, "*shape"]) -> Integer[Array, "*shape"]:
-    """Read the bits of values that are not negative as integers, which have the same order.
-
-    A CPU sorts them in a fifth of the time that it needs for the values.
-    """
-    return lax.bitcast_convert_type(values, f"int{jnp.finfo(values.dtype).bits}")
-
-
 @jax.custom_jvp
 def max_where(rows: PerClass, mask: Bool[Array, "*batch classes"]) -> PerExample:
     """Compute each row's maximum over the masked entries; -inf if the mask is empty.

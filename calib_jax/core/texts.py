@@ -29,8 +29,6 @@ def printable(text: str) -> str:
     >>> printable("cat\x1b[31m\ndog")
     'cat\\x1b[31m\ndog'
     """
-    if text.isprintable():
-        return text
     shown = (c if c.isprintable() or c == "\n" or c in _JOINERS else ascii(c)[1:-1] for c in text)
     return "".join(shown)
 
@@ -98,9 +96,7 @@ def without_nan(value: Any) -> Any:
         return {key: without_nan(each) for key, each in value.items()}
     if isinstance(value, list | tuple):
         return [without_nan(each) for each in value]
-    if isinstance(value, float) and not math.isfinite(value):
-        return None
-    return value
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def csv_lines(

@@ -45,15 +45,12 @@ class InvalidValues(NamedTuple):
     judged: Real[Array, ""]
 
 
-def judge(
-    name: str, logits: Logits, labels: Labels, weights: Weights | None, num_rows: int = 0
-) -> None:
+def judge(name: str, logits: Logits, labels: Labels, weights: Any, num_rows: int = 0) -> None:
     """Raise an error if rows `[rows, classes]` have invalid values, or look like probabilities.
 
     The message counts `num_rows`, if given, in place of all rows.
     """
-    shape = num_rows or len(logits), logits.shape[-1]
-    refuse(name, _counted(logits, labels, weights), shape)
+    refuse(name, _counted(logits, labels, weights), (num_rows or len(logits), logits.shape[-1]))
 
 
 def count_invalid_values(logits: Logits, labels: Labels, weights: Weights | None) -> InvalidValues:

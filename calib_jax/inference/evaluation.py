@@ -263,11 +263,9 @@ def _values(members: Members, *rows: Any) -> dict[str, Any]:
 
 
 def _weights(logits: Logits, weights: Weights | None) -> np.ndarray:
-    return (
-        np.ones(len(logits), numerics.wide(logits.dtype))
-        if weights is None
-        else np.asarray(weights)
-    )
+    if weights is None:
+        return np.ones(len(logits), numerics.wide(logits.dtype))
+    return np.asarray(weights)
 
 
 def _padded(logits: Any, labels: Any, weights: Any) -> Any:

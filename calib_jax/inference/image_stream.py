@@ -144,10 +144,8 @@ def _stats_of_images(
 ) -> tuple[Joint, InvalidValues]:
     def of_image(logits: Logits, labels: Labels, weights: Any) -> tuple[Joint, InvalidValues]:
         flat = labels.reshape(-1)
-        rows = logits.reshape(len(flat), -1)
-        return contract.checked_stats(
-            members, rows, flat, None if weights is None else weights.reshape(-1)
-        )
+        weights = None if weights is None else weights.reshape(-1)
+        return contract.checked_stats(members, logits.reshape(len(flat), -1), flat, weights)
 
     return jax.vmap(of_image)(logits, labels, weights)
 

@@ -16,7 +16,7 @@ from jax import lax
 from jaxtyping import Float, Integer
 
 from calib_jax.core import arrays
-from calib_jax.core.numerics import counted, ordered_bits, times, weigh
+from calib_jax.core.numerics import counted, times, weigh
 from calib_jax.core.probabilities import TopLabel, cross_entropy_and_top_label
 from calib_jax.core.statistics import gather
 from calib_jax.core.types import Array, AxisName, Labels, Logits, Number, Numbers, Scalar, Weights
@@ -184,6 +184,14 @@ def few(rows: Array) -> bool:
     a narrow kernel takes equal confidences apart.
     """
     return jax.default_backend() != "cpu" and len(rows) <= 2048
+
+
+def ordered_bits(values: Float[Array, "*shape"]) -> Integer[Array, "*shape"]:
+    """Read the bits of values that are not negative as integers, which have the same order.
+
+    A CPU sorts them in a fifth of the time that it needs for the values.
+    """
+    return lax.bitcast_convert_type(values, f"int{jnp.finfo(values.dtype).bits}")
 
 
 def ranked(values: Array) -> tuple[Array, Integer[Array, " rows"]]:

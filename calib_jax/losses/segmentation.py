@@ -11,14 +11,7 @@ from jax import lax
 
 from calib_jax.core import arrays
 from calib_jax.core.binning import class_sums
-from calib_jax.core.numerics import (
-    argsort,
-    at_least_float32,
-    is_true_class,
-    ordered_bits,
-    times,
-    valid,
-)
+from calib_jax.core.numerics import argsort, at_least_float32, is_true_class, times, valid
 from calib_jax.core.probabilities import prepare
 from calib_jax.core.statistics import gather, total
 from calib_jax.core.types import (
@@ -34,6 +27,7 @@ from calib_jax.core.types import (
 )
 from calib_jax.losses.batch_calibration import some_possible, weighted_sum
 from calib_jax.losses.focal import scaled_cross_entropy, unchecked_cross_entropy
+from calib_jax.losses.kernel_calibration import ordered_bits
 from calib_jax.losses.objectives import Objective, make_objective, regularized, with_options
 
 

@@ -69,8 +69,7 @@ def _reason(error: BaseException) -> str:
         return "it is damaged, or holds pickled objects, which are never read"
     # The text may quote the file, whose control characters must not reach a terminal.
     text = "".join(c if c.isprintable() else "?" for c in " ".join(text.split())).rstrip(".:; ")
-    text = text if len(text) <= 200 else text[:200] + "..."
-    return text or f"the reader raised {type(error).__name__}"
+    return text[:200] + "..." * (len(text) > 200) or f"the reader raised {type(error).__name__}"
 
 
 @contextlib.contextmanager
@@ -134,9 +133,8 @@ class Npz:
 def archive(file: BinaryIO) -> zipfile.ZipFile:
     """Open a zip archive; raise an error for one that would fill the memory, or was made to."""
     opened_archive = zipfile.ZipFile(file)
-    members = opened_archive.infolist()
-    size = sum(member.file_size for member in members)
-    stored = sum(member.compress_size for member in members)
+    size = sum(member.file_size for member in opened_archive.infolist())
+    stored = sum(member.compress_size for member in opened_archive.infolist())
     if size > min(free_memory(), max(_EXPANDED, _MOST_TIMES * stored)):
         raise ValueError(f"its {stored:,} bytes expand to {size:,}, more than are read")
     return opened_archive
