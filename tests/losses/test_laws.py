@@ -50,14 +50,15 @@ def is_coupled(member):
 
 
 def scale_of(gradient):
-    return max(float(jnp.max(jnp.abs(gradient))), 1e-6)
+    return max(np.abs(np.asarray(gradient)).max(), 1e-6)
 
 
 def assert_close(actual, expected, tolerance=1e-5):
     """Compare trees leaf by leaf, to a tolerance relative to the leaf's largest finite entry."""
     chex.assert_trees_all_equal_shapes_and_dtypes(actual, expected)
     for a, b in zip(jax.tree.leaves(actual), jax.tree.leaves(expected), strict=True):
-        size = float(jnp.max(jnp.abs(b), initial=1.0, where=jnp.isfinite(b)))
+        b = np.asarray(b)  # whose operations need no program for each shape
+        size = float(np.abs(b).max(initial=1.0, where=np.isfinite(b)))
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance * size)
 
 
@@ -130,8 +131,8 @@ def test_finite_at_the_extremes(member):
             for terms, gradient in results:
                 assert terms.dtype == jnp.float32, case
                 assert gradient.dtype == logits.dtype, case
-                assert jnp.all(jnp.isfinite(terms)), (case, terms)
-                assert jnp.all(jnp.isfinite(gradient)), (case, gradient)
+                assert np.isfinite(np.asarray(terms)).all(), (case, terms)
+                assert np.isfinite(np.asarray(gradient)).all(), (case, gradient)
 
 
 @every_member
@@ -142,7 +143,8 @@ def test_gradient_rows_sum_to_zero(member):
     logits, labels, weights = batch()
     state = trained_state(objective)
     _, gradient = value_and_gradient(objective, state, logits, labels, weights)
-    assert_close(jnp.sum(gradient, axis=-1) / scale_of(gradient), jnp.zeros(len(labels)))
+    sums = np.sum(np.asarray(gradient), axis=-1)
+    assert_close(sums / scale_of(gradient), np.zeros(len(labels), np.float32))
 
 
 @every_objective
@@ -182,7 +184,7 @@ def test_an_impossible_class_is_no_class(member):
         return
     expected = value_and_gradient(objective, initial_state(objective, 5), logits, labels, weights)
     assert_close((value, jnp.delete(gradient, 2, axis=1)), expected)
-    assert not jnp.any(gradient[:, 2])
+    assert not np.asarray(gradient)[:, 2].any()
 
 
 @every_member
@@ -323,8 +325,9 @@ def test_weight_zero_is_absence(member):
     padded = (logits, labels, weights)
     value, gradient = value_and_gradient(objective, state, *padded)
     assert_close((value, gradient[:12]), (expected, expected_gradient[:12]), 1e-6)
-    assert not jnp.any(gradient[12:])
-    assert not jnp.any(objective.value(state, *map(jnp.asarray, padded))[12:])
+    assert not np.asarray(gradient)[12:].any()
+    terms = objective.value(state, *map(jnp.asarray, padded))
+    assert not np.asarray(terms)[12:].any()
     assert_close(updated(objective, state, padded), updated(objective, state, alone))
 
 
@@ -410,7 +413,7 @@ def test_wrong_label_is_nan_and_never_wraps(member):
         terms = objective.value(state, logits, bad, None)
         gradient = jax.grad(lambda z: total(objective, state, z, bad, None))(logits)  # noqa: B023
         assert jnp.isnan(terms[2])
-        assert jnp.all(jnp.isnan(gradient[2]))
+        assert np.isnan(np.asarray(gradient[2])).all()
         if not is_coupled(member):
             good = objective.value(state, logits, labels, None)
             others = np.delete(np.arange(len(labels)), 2)
@@ -442,11 +445,11 @@ def test_within_jit_a_weight_that_is_none_makes_the_evidence_and_the_next_state_
     right, after = evidence_and_state(logits, weights)
     if not jax.tree.leaves(right):
         return  # the state is a matter of the clock alone
-    assert not any(jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves((right, after)))
+    assert not any(np.isnan(np.asarray(leaf)).any() for leaf in jax.tree.leaves((right, after)))
     wrong_inputs = [(logits, weights.at[2].set(wrong)) for wrong in (-1.0, jnp.nan, jnp.inf, 1e38)]
     for inputs in (*wrong_inputs, (logits.at[2, 1].set(jnp.nan), weights)):
         for tree in evidence_and_state(*inputs):
-            assert any(jnp.any(jnp.isnan(leaf)) for leaf in jax.tree.leaves(tree))
+            assert any(np.isnan(np.asarray(leaf)).any() for leaf in jax.tree.leaves(tree))
 
 
 TAKE_SOFT_LABELS = {
@@ -483,7 +486,7 @@ def test_state_has_no_gradient(member):
     objective = member.objective
     state = trained_state(objective)
     gradient = jax.grad(lambda state: total(objective, state, *batch()))(state)
-    assert not any(jnp.any(leaf) for leaf in jax.tree.leaves(gradient))
+    assert not any(np.asarray(leaf).any() for leaf in jax.tree.leaves(gradient))
 
 
 @pytest.mark.parametrize("member", [m for m in DEFAULTS if "weighting" in m.defaults], ids=str)
@@ -561,5 +564,8 @@ def test_a_batch_of_weight_zero_is_worth_nothing():
         objective = member.objective
         state = initial_state(objective, 5)
         evidence = objective.evidence(state, logits, labels, jnp.zeros(16))
-        assert jax.tree.all(jax.tree.map(lambda leaf: jnp.all(jnp.isfinite(leaf)), evidence))
-        assert not jnp.any(objective.value(state, logits, labels, jnp.zeros(16))), member
+        assert jax.tree.all(
+            jax.tree.map(lambda leaf: np.isfinite(np.asarray(leaf)).all(), evidence)
+        )
+        terms = objective.value(state, logits, labels, jnp.zeros(16))
+        assert not np.asarray(terms).any(), member
