@@ -15,7 +15,8 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).resolve().parent.parent
-MODULES = sorted((ROOT / "calib_jax").rglob("*.py"))
+SOURCES = sorted((ROOT / "calib_jax").rglob("*.py"))
+MODULES = [path for path in SOURCES if ">>>" in path.read_text(encoding="utf-8")]
 READMES = sorted(
     path
     for top in ("README.md", "calib_jax/**/README.md", "configs/**/README.md")
@@ -50,11 +51,8 @@ def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
 
 def doctests() -> Iterator[pytest.param]:
     for path in MODULES:
-        source = path.read_text(encoding="utf-8")
-        if ">>>" not in source:
-            continue
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        for name, text, line in docstrings(source):
+        for name, text, line in docstrings(path.read_text(encoding="utf-8")):
             if ">>>" in text:
                 yield pytest.param(module, text, path, line, id=f"{module}:{name}")
 
