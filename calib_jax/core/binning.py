@@ -8,7 +8,6 @@ split, and examples of equal confidence are split in the same proportion. The bi
 not depend on the order of the rows, and weight k equals k copies.
 """
 
-import functools
 from collections.abc import Callable
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -63,16 +62,6 @@ def bin_index(
     return jnp.searchsorted(inner, values.astype(inner.dtype), side=side, method="compare_all")
 
 
-def bin_of_equal_width(values: Float[Array, "*shape"], num_bins: int) -> Integer[Array, "*shape"]:
-    """Compute `bin_index` of uniform edges; by one product, where its rounding moves no edge."""
-    edges, factor = uniform_edges(num_bins), np.float32(num_bins)
-    near = [edges[1:-1], *(np.nextafter(edges[1:-1], end) for end in np.array([-1, 2], np.float32))]
-    if np.any(np.ceil(np.stack(near) * factor) - 1 != np.searchsorted(edges[1:-1], near)):
-        return bin_index(values, edges)
-    index = jnp.ceil(values.astype(jnp.float32) * factor).astype(jnp.int32)
-    return jnp.clip(index - 1, 0, num_bins - 1)
-
-
 def _ceil(values: Array, num_bins: int) -> Array:
     if values.dtype == jnp.float64:
         index = jnp.ceil(num_bins * values - 1).astype(jnp.int32)
@@ -102,7 +91,6 @@ def cell_sums(
     cell: Integer[Array, "rows *entries"],
     values: Float[Array, "rows *entries"],
     num_cells: int,
-    *,
     in_range: bool = False,
 ) -> Float[Array, " cells"]:
     """Sum values over the entries of each cell, of which a row has at most one.
@@ -115,15 +103,15 @@ def cell_sums(
     """
     num_rows, mode = len(values), "promise_in_bounds" if in_range else None
     num_parts = max(1, min(2 ** (num_rows.bit_length() // 2), num_rows // max(1, num_cells)))
-    sums = functools.partial(jax.ops.segment_sum, values.reshape(-1), mode=mode)
+    flat = values.reshape(-1)
     if num_rows <= SHORT_SUM or num_parts == 1:
-        return sums(cell.reshape(-1), num_cells)
+        return jax.ops.segment_sum(flat, cell.reshape(-1), num_cells, mode=mode)
     part = jnp.arange(num_rows, dtype=cell.dtype) // -(-num_rows // num_parts)
     shifted = cell + num_cells * part.reshape(-1, *[1] * (cell.ndim - 1))
     if not in_range:
         inside = (cell >= 0) & (cell < num_cells)
         shifted = jnp.where(inside, shifted, num_parts * num_cells)  # the last cell is dropped
-    of_parts = sums(shifted.reshape(-1), num_parts * num_cells)
+    of_parts = jax.ops.segment_sum(flat, shifted.reshape(-1), num_parts * num_cells, mode=mode)
     return jnp.sum(of_parts.reshape(num_parts, num_cells), axis=0)
 
 

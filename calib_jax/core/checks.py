@@ -89,8 +89,7 @@ def between(name: str, value: Any, low: float, high: float) -> None:
 
 def level(value: Any) -> None:
     """Validate the nominal coverage of an interval, a fraction."""
-    what = "be a fraction between 0 and 1"
-    _require("level", value, lambda given: (given > 0) & (given < 1), what)
+    _require("level", value, lambda part: (part > 0) & (part < 1), "be a fraction between 0 and 1")
 
 
 def whole(name: str, value: Any, bound: int = 1, why: str = "") -> None:
@@ -121,13 +120,6 @@ def ascending(name: str, values: Any) -> None:
     """Validate that static numbers strictly ascend."""
     if concrete(*values) and not np.all(np.diff(np.asarray(values)) > 0):
         raise ValueError(f"{name} must ascend, got {tuple(values)}.")
-
-
-def same_length(**named: Any) -> None:
-    """Validate that named sequences have equal lengths."""
-    if len({len(values) for values in named.values()}) > 1:
-        sizes = ", ".join(f"{name} has {len(values)}" for name, values in named.items())
-        raise ValueError(f"lengths must agree: {sizes}.")
 
 
 # --------------------------------------------------------------------------------------------

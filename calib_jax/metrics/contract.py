@@ -45,7 +45,6 @@ from jaxtyping import Bool, Float, Integer
 from calib_jax.core import arrays, checks, numerics, types, values
 from calib_jax.core.statistics import Joint, Sums, merged_scan
 from calib_jax.core.types import Array, ArrayLike, PerClass, PerExample, Stat
-from calib_jax.core.values import is_stated, two_classes
 from calib_jax.metrics.terms import Terms, ranked_if_scored
 
 
@@ -74,8 +73,8 @@ class Predictions:
     def __init__(
         self, logits: types.Logits, labels: types.Labels, excluded_class: int | None = None
     ) -> None:
-        self.stated = logits[..., 0] if is_stated(logits) else None
-        self.logits = numerics.at_least_float32(two_classes(logits))
+        self.stated = logits[..., 0] if values.is_stated(logits) else None
+        self.logits = numerics.at_least_float32(values.two_classes(logits))
         self.num_classes: int = self.logits.shape[-1]
         # Cell indices are labels times bins, which would overflow a narrow integer type.
         self.labels = numerics.widened(labels)

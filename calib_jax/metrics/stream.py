@@ -28,8 +28,7 @@ import jax
 import numpy as np
 from jaxtyping import Float, Int
 
-from calib_jax.core import checks
-from calib_jax.core.arrays import with_auto_axes
+from calib_jax.core import arrays, checks
 from calib_jax.core.statistics import Joint, Rows, merged
 from calib_jax.core.values import flat_rows, refuse, refuse_alike, rows_of
 from calib_jax.metrics import contract
@@ -72,7 +71,7 @@ class Stream:
     def update(self, logits: Any, labels: Any = None, weights: Any = None) -> None:
         """Add a batch; if values would make a metric NaN, raise and add nothing."""
         logits, labels = rows_of(", ".join(self.metrics), logits, labels)
-        with_auto_axes(self._update, logits, labels, weights)
+        arrays.with_auto_axes(self._update, logits, labels, weights)
 
     def _update(self, logits: Any, labels: Any, weights: Any) -> None:
         name = ", ".join(self.metrics)

@@ -341,7 +341,9 @@ def vector(name: str, values: Any, what: str = "one value a row") -> np.ndarray:
 
 def of_same_length(**arrays: np.ndarray) -> None:
     """Raise if arrays differ in length or are empty."""
-    checks.same_length(**arrays)
+    if len({len(array) for array in arrays.values()}) > 1:
+        sizes = ", ".join(f"{name} has {len(array)}" for name, array in arrays.items())
+        raise ValueError(f"lengths must agree: {sizes}.")
     name, array = next(iter(arrays.items()))
     if not array.size:
         raise ValueError(f"{name} is empty: there is nothing to draw.")

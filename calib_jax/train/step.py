@@ -332,7 +332,8 @@ def _check_batch(batch: Batch, accumulate: int) -> None:
             f"a batch to train on needs index, the number of each of its {rows} examples, got None:"
             " give jnp.arange(rows)."
         )
-    checks.same_length(labels=batch.labels, index=batch.index)
+    if len(batch.index) != rows:
+        raise ValueError(f"lengths must agree: labels has {rows}, index has {len(batch.index)}.")
     if rows % accumulate:
         raise ValueError(
             f"accumulate={accumulate} does not divide the {rows} rows of a batch: pad it with rows"

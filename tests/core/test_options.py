@@ -23,7 +23,6 @@ from calib_jax.core.checks import Catalogue, name_and_options, object_at
         (lambda: checks.seed(2**32 - 1, 2), ValueError, "the last of 2 seeds,"),
         (lambda: checks.level(95), ValueError, "level must be a fraction between 0 and 1, got 95."),
         (lambda: checks.ascending("steps", [1, 1]), ValueError, "steps must ascend"),
-        (lambda: checks.same_length(a=[1], b=[1, 2]), ValueError, "a has 1, b has 2"),
         (lambda: checks.one_of("mode", "lose", ["loss"]), ValueError, "did you mean 'loss'"),
         (lambda: checks.one_of("mode", 3, ["loss"]), ValueError, "must be one of 'loss', got 3."),
         (lambda: checks.random_key(0), TypeError, r"such as jax.random.key\(0\), got 0."),
