@@ -101,8 +101,8 @@ def test_models_in_one_file_are_compared_on_the_questions_they_share(tmp_path):
     p = sorted(change.p_value for change in tested)
     assert min(change.p_holm for change in tested) == pytest.approx(min(1, 3 * p[0]))
     assert scored.settings["clusters"] == 54
-    text = str(scored)
-    assert "pairs " in text
+    text = scored._repr_markdown_()
+    assert "all pairs, after" in text
     assert text.count("read as percent, divided by 100") == 3
     assert "Compared on the 54 questions that all models share: answers left out: 12 of" in text
 
