@@ -146,7 +146,7 @@ def refuse_probabilities(name: str, logits: Any, weights: Any = None) -> None:
     counts = np.ones(shape, bool) if weights is None else np.asarray(weights) > 0
     inside = counts & np.all((rows >= 0) & (rows <= 1 + _TOLERANCE), axis=-1)
     if np.sum(inside) > _SHARE * np.sum(counts):  # else no program is compiled
-        found = _counted(jnp.asarray(logits), jnp.zeros(shape, int), weights)
+        found = _counted(jnp.asarray(logits), jnp.zeros(shape, int), jnp.asarray(counts, float))
         refuse_alike(name, int(found.alike), int(found.judged))
 
 

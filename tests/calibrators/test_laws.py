@@ -62,7 +62,7 @@ def test_weights_are_copies_and_weight_0_is_absence(name):
 
 @pytest.mark.parametrize("name", ["histogram", "isotonic", "venn_abers", "bbq"])
 def test_counts_do_not_stop_at_the_last_integer_of_float32(name):
-    """One example of weight 2^25 is right, and 2^13 others of the same logits are wrong."""
+    """One example of a weight of at least 2^24 is right, and all others, alike, are wrong."""
     size = 12 if name == "bbq" else 13  # it averages more models, the larger the weight is
     weights = np.ones(2**size + 1, np.float32)
     weights[0] = 4096 * 2**size

@@ -108,7 +108,7 @@ def test_most_rows_decide():
 def test_a_few_rows_and_zeros_and_ones_are_not_judged():
     refuse_probabilities("nll", P[: LEAST_ROWS - 1])
     with pytest.raises(ValueError, match=f"all {LEAST_ROWS} rows"):
-        refuse_probabilities("nll", P[:LEAST_ROWS])
+        refuse_probabilities("nll", P, [1.0] * LEAST_ROWS + [np.nan] * 20)  # a list, as users give
     refuse_probabilities("nll", P, np.arange(40) < LEAST_ROWS - 1)
     refuse_probabilities("nll", np.eye(3)[LABELS])
     refuse_probabilities("nll", LOGITS)
