@@ -87,6 +87,7 @@ def _of_key(key: Array, size: int, number: Any) -> Int[Array, "four rows"]:
     for threshold in _thresholds(number):
         counts += (halves >= threshold).astype(jnp.int32)
     counts = jnp.where(jnp.arange(size, dtype=jnp.int32) < number, counts, 0)
+    # The mean of `_thresholds`, on the host, of as many rows as there are with padding.
     expected = size * max(0.0, 1 - 6 / size**0.5)
     most_missing = size - max(0, math.floor(expected - 6 * math.sqrt(expected)))
 

@@ -154,6 +154,8 @@ def test_parts_of_a_batch_add_up_to_the_whole(name, x64):
         np.testing.assert_allclose(a, b, rtol=1e-12, atol=1e-12)
     for key, value in measured_whole.items():
         np.testing.assert_allclose(value, measured_parts[key], rtol=1e-12)
+    with pytest.raises(ValueError, match="labels has 12, index has 6"):
+        moved(objective, batch_of(tasks.examples(12), index=np.arange(6)), accumulate=3)
 
 
 def test_parts_hold_the_same_examples_on_any_number_of_devices(x64):
