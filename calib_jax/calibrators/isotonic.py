@@ -151,7 +151,8 @@ class Groups(NamedTuple):
 def run_sums(run: Integer[Array, " rows"], values: Vector) -> Vector:
     """Sum values over runs of rows, which are numbered 0, 1, ... in ascending order.
 
-    Many rows are summed in parts, as in `cell_sums`: a run ends a part where a block of rows ends.
+    Many rows are summed in parts, as in `binning.cell_sums`: a run ends a part where a block of
+    rows ends.
 
     Returns:
       As many sums as rows; those of unused numbers are 0.
