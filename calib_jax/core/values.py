@@ -212,9 +212,12 @@ def flat_rows(name: str, *batch: Any, merges: bool = False, least_classes: int =
 
 
 def _are_counts(weights: Weights) -> bool:
-    """Check on the host, without a compiled program, whether all weights are 0 or at least 1."""
-    numbers = np.asarray(weights) if checks.concrete(weights) else np.full(1, np.nan)
-    return bool(np.all((numbers == 0) | (numbers >= 1)))
+    """Check on the host, without a compiled program, whether all weights are 0 or at least 1.
+
+    No host can read weights that are traced, or that are spread over several processes.
+    """
+    readable: bool = checks.concrete(weights) and weights.is_fully_addressable
+    return readable and not np.any(np.asarray(weights)[np.asarray(weights) > 0] < 1)
 
 
 def ids_of(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:

@@ -138,7 +138,7 @@ def examples(name: str, logits: Any, labels: Any, weights: Any) -> FitData:
     data = _checked(name, logits, labels, weights, False)
     if name in MIX_CLASSES and checks.concrete(*data):
         marked = np.any(np.asarray(data.logits) == -np.inf, axis=1)
-        marked = marked if data.weights is None else marked & (np.asarray(data.weights) != 0)
+        marked = marked if data.weights is None else marked[np.asarray(data.weights) != 0]
         if marked.any():
             raise ValueError(
                 f"{name}: {marked.sum()} of {marked.size} rows have a logit of -inf, a class of"
