@@ -23,7 +23,7 @@ def accuracy(
     *,
     excluded_class: int | None = None,
 ) -> Scalar:
-    r"""Compute the share of examples whose true class has the largest probability.
+    r"""Compute the share of right answers, or of true classes with the largest probability.
 
     $$\frac1n \sum_i [\hat y_i = y_i]$$
 
@@ -108,7 +108,7 @@ def _squared_distances(predictions: Predictions) -> Columns:
 
 @metric(_squared_distances, lambda sums: ratio(sums["distance"], sums["weight"]))
 def brier(logits: Logits, labels: Labels = None, weights: Weights = None) -> Scalar:
-    r"""Compute the Brier score, summed over the classes; it lies in [0, 2].
+    r"""Compute the Brier score, summed over the classes, in [0, 2]; of answers in [0, 1].
 
     $$\frac1n \sum_i \sum_k (p_{ik} - [y_i = k])^2$$
 

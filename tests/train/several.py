@@ -61,7 +61,7 @@ def communicated():
     index = jax.process_index()
     assert processes.broadcast(lambda: bytes([index, 7])) == b"\x00\x07"
     assert processes.largest(index, -index) == [PROCESSES - 1, 0]
-    rows = NamedSharding(jax.make_mesh((PROCESSES,), ("rows",)), PartitionSpec("rows"))
+    rows = NamedSharding(jax.sharding.Mesh(jax.devices(), ("rows",)), PartitionSpec("rows"))
     weights = jax.make_array_from_callback((2,), rows, lambda place: np.ones(2)[place])
     assert metrics.accuracy(np.eye(2), [0, 0], weights) == 0.5  # no process can read the weights
     with pytest.raises(ProcessZeroFailed if index else ZeroDivisionError, match="integer division"):
