@@ -519,4 +519,4 @@ def num_units(evaluation: Evaluation) -> float:
 def _near(value: PyTree, end: PyTree) -> bool:
     """Check whether an end of an interval is the value, up to rounding."""
     pairs = zip(jax.tree.leaves(value), jax.tree.leaves(end), strict=True)
-    return all(np.all(np.abs(np.subtract(e, v)) <= 1e-6 * np.abs(v)) for v, e in pairs)
+    return all(np.all(np.isclose(e, v, 1e-6, 0) & np.isfinite(v)) for v, e in pairs)

@@ -204,8 +204,7 @@ def test_an_accuracy_of_one_is_not_certain(metric):
     actual = inference.estimates(metric, logits, right, **draws)
     assert actual.interval == "Clopper-Pearson"
     np.testing.assert_allclose((actual.low, actual.high), exact, rtol=1e-6)
-    counts = np.repeat([2, 0], 25)
-    weighted = inference.estimates(metric, logits, right, counts, **draws)
+    weighted = inference.estimates(metric, logits, right, np.repeat([2, 0], 25), **draws)
     np.testing.assert_allclose(weighted[1:3], actual[1:3])
     shares = np.repeat([0.3, 0.6], 25)  # as certain as 45 rows: (25 * 0.9) ** 2 / (25 * 0.45)
     weighted = inference.estimates(metric, logits, right, shares, **draws)
@@ -218,3 +217,5 @@ def test_an_accuracy_of_one_is_not_certain(metric):
     np.testing.assert_allclose((error.low, error.high), (0, 1 - actual.low), rtol=1e-4)
     wrong = inference.estimates(metric, logits, 1 - right, **draws)
     np.testing.assert_allclose((wrong.low, wrong.high), (0, 1 - actual.low), rtol=1e-4)
+    infinite = inference.estimates(metrics.nll, metrics.Stated(np.ones(50), right), **draws)
+    assert infinite[:3] == (np.inf, np.inf, np.inf)  # and NumPy does not warn
