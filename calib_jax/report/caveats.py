@@ -292,7 +292,7 @@ def _repair(report: Report, column: str, fit: Mapping[str, Any]) -> str:
 
 def _difference(report: Report, change: Change) -> str:
     """Describe a difference, and whether it is beyond noise by its test, or else its interval."""
-    differs, noise = not change.low <= 0 <= change.high, _interval(change)
+    differs, noise = change.low > 0 or change.high < 0, _interval(change)  # False for NaN
     if change.p_holm is not None:
         differs, noise = bool(starred(change.p_holm)), f" (p {p_of(change.p_holm)})"
     claim = "differs by" if differs else "not shown to differ,"
