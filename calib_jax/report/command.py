@@ -264,7 +264,7 @@ _OPTIONS: tuple[tuple[str, Any, Any, str], ...] = (
     ("clusters", str, None, "Column of clusters, by default the one called clusters; empty: none."),
     ("level", float, 0.9, "Nominal coverage of the intervals, a fraction."),
     ("interval", str, "valid", "valid: bounds of the noise of binned errors; percentile or basic."),
-    ("resamples", int, 1000, "Number of bootstrap resamples, at least 20."),
+    ("resamples", int, 1000, "Number of bootstrap resamples, at least 2 / (1 - level)."),
     ("seed", int, 0, "Seed of the bootstrap and of the folds."),
     ("probabilities", bool, False, "The files hold probabilities."),
     ("floor", float, None, f"Least probability; by default half a rounding step, or {FLOOR:g}."),
@@ -301,8 +301,9 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
         parser.error(f"there is no option --{name}{nearest(name, options)}")
-    # Fewer draws have no 5 % beyond an end of an interval of 90 %.
-    checks.at_least("--resamples", options["resamples"], 20)
+    # Of fewer draws none lies beyond an end of the interval: 20 for a level of .9, 200 for .99.
+    checks.level(level := options["level"])
+    checks.at_least("--resamples", options["resamples"], round(2 / (1 - level)), " at this level")
     options["predictions"] = [*options["predictions"], *options.pop("files")]
     return options
 
