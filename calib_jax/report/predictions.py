@@ -70,12 +70,6 @@ class Predictions(NamedTuple):
     least: float | None = None
 
     @property
-    def weighted(self) -> tuple[np.ndarray, ...]:
-        """The logits, the labels and, if there are any, their weights."""
-        both = (self.logits, self.labels)
-        return both if self.weights is None else (*both, self.weights)
-
-    @property
     def of_classes(self) -> bool:
         """Whether there is a number for each class, and not one for each answer."""
         return self.kind in ("logits", "probabilities")

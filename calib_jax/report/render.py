@@ -17,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import calib_jax.metrics as metrics_package
-from calib_jax import plots
+from calib_jax import inference, plots
 from calib_jax.core import texts
 from calib_jax.core.files import writing
 from calib_jax.core.texts import one_line
@@ -306,5 +306,6 @@ def _figures(figures: Mapping[str, Figure]) -> str:
 
 def definition(name: str) -> str:
     """Return what a metric computes, from its docstring; empty for user metrics."""
-    metric = metrics_package.catalogue().get(name)
+    others = {"squared_calibration_error": inference.debiased_squared_error}
+    metric: Any = metrics_package.catalogue().get(name) or others.get(name)
     return (metric.__doc__ or "").partition("\n")[0].removeprefix("Compute ") if metric else ""

@@ -250,14 +250,15 @@ def read_run(
     evaluation_record.check(folder)
 
     def part(file: str) -> tuple[np.ndarray, ...]:
-        logits, *others = report.read_predictions(str(folder / file)).weighted
+        given = report.read_predictions(str(folder / file))
+        logits, weights = given.logits, () if given.weights is None else (given.weights,)
         wrong = np.isnan(logits) | np.isposinf(logits)
         if count := int(wrong.any(axis=-1).sum()):
             raise ValueError(
                 f"{count:,} examples of {folder / file} have NaN or infinite logits: compare"
                 " another checkpoint of this run."
             )
-        return without_excluded(logits, config), *others
+        return without_excluded(logits, config), given.labels, *weights
 
     return summary.Run(name, seed, part(VALIDATION), part(TEST), rows)
 

@@ -106,6 +106,7 @@ def test_all_text_is_escaped(page):
 
 def test_metrics_are_explained(page):
     assert render.definition("ece") in " ".join("".join(read(page).text).split())
+    assert "squared calibration error" in render.definition("squared_calibration_error")
 
 
 def test_the_markdown_shows_the_figures(tmp_path):
