@@ -102,16 +102,16 @@ def as_labels(labels: Any) -> Array:
     reject.
     """
     array: Any = labels if isinstance(labels, jax.Array) else np.asarray(labels)
-    if not jnp.issubdtype(array.dtype, jnp.integer):
-        return jnp.asarray(array)
-    if not np.can_cast(array.dtype, np.int32):
+    is_integer = jnp.issubdtype(array.dtype, jnp.integer)
+    if is_integer and not np.can_cast(array.dtype, np.int32):
         array = array.clip(max(jnp.iinfo(array.dtype).min, -(2**31)), 2**31 - 1)
-    return on_device(array.astype(np.int32))
+    return on_device(array, np.int32 if is_integer else None)
 
 
-def on_device(array: Any) -> Array:
+def on_device(array: Any, dtype: Any = None) -> Array:
     """Copy a NumPy array to the device, as `jnp.asarray` does by a program for every shape."""
-    return jax.device_put(np.array(array)) if isinstance(array, np.ndarray) else jnp.asarray(array)
+    on_host = isinstance(array, np.ndarray)
+    return jax.device_put(np.array(array, dtype)) if on_host else jnp.asarray(array, dtype)
 
 
 def batch_of(
