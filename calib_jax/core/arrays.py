@@ -109,7 +109,7 @@ def as_labels(labels: Any) -> Array:
 
 
 def on_device(array: Any, dtype: Any = None) -> Array:
-    """Copy a NumPy array to the device, as `jnp.asarray` does by a program for every shape."""
+    """Return an array of the device; `jnp.asarray` may compile a program for each NumPy shape."""
     on_host = isinstance(array, np.ndarray)
     return jax.device_put(np.array(array, dtype)) if on_host else jnp.asarray(array, dtype)
 

@@ -291,7 +291,7 @@ def _repair(report: Report, column: str, fit: Mapping[str, Any]) -> str:
 
 
 def _difference(report: Report, change: Change) -> str:
-    """Describe a difference, and whether it is beyond noise by its test, or else its interval."""
+    """Describe a difference, and say by its test, or else by its interval, whether it is noise."""
     differs, noise = change.low > 0 or change.high < 0, _interval(change)  # False for NaN
     if change.p_holm is not None:
         differs, noise = bool(starred(change.p_holm)), f" (p {p_of(change.p_holm)})"

@@ -385,7 +385,7 @@ def _numbered(names: Sequence[str], start: int) -> str:
 
 
 def _checked(made: Predictions, how: Request) -> Predictions:
-    """Validate shapes and dtypes; count labels from 0; name both classes of an only column."""
+    """Validate shapes and dtypes; count labels from 0; name both classes if there is one column."""
     path, logits = how.path, made.logits
     if logits.dtype.kind != "f" or logits.ndim == 0:
         what = f"{logits.dtype} of shape {logits.shape}"

@@ -301,7 +301,7 @@ def _parsed(arguments: Sequence[str], program: str = PROGRAM) -> dict[str, Any]:
     if unknown:
         name = unknown[0].partition("=")[0].lstrip("-")
         parser.error(f"there is no option --{name}{nearest(name, options)}")
-    # Of fewer draws none lies beyond an end of the interval: 20 for a level of .9, 200 for .99.
+    # With fewer resamples none lies beyond an end of the interval: 20 at level .9, 200 at .99.
     checks.level(level := options["level"])
     checks.at_least("--resamples", options["resamples"], round(2 / (1 - level)), " at this level")
     options["predictions"] = [*options["predictions"], *options.pop("files")]

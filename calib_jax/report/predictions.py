@@ -95,9 +95,11 @@ class Predictions(NamedTuple):
 
     @property
     def floor(self) -> float | None:
-        """What smaller probabilities are raised to; None for other numbers."""
-        if self.kind != "probabilities" or self.least is not None:
-            return self.least if self.kind == "probabilities" else None
+        """The value to which smaller probabilities are raised; None without probabilities."""
+        if self.kind != "probabilities":
+            return None
+        if self.least is not None:
+            return self.least
         step = grid_of(self.present)
         return FLOOR if step is None else step / 2
 

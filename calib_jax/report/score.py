@@ -247,7 +247,7 @@ def score(
         for model, each in given.items()
         if each is not None
     }
-    # The key of the seed, which `jax.random.key` compiles two programs for.
+    # This is `jax.random.key(seed)`, which would compile two programs.
     words = jax.device_put(np.array([0, seed], np.uint32))
     key = jax.random.wrap_key_data(words, impl="threefry2x32")
     how: Any = {"key": key, "num_resamples": num_resamples, "level": level, "method": method}
@@ -627,7 +627,7 @@ def _on_bootstrap(scoring: Scoring, numbers: Sequence[Row]) -> list[str]:
     raised = [name for name in resampled if metrics[base_name(name)].biased]
     notes = caveats.note(caveats.BOOTSTRAPPED, raised)
     counts: dict[str, int] = {}
-    if {*resampled} & {*caveats.BY_CLASS}:  # which leave out classes without examples
+    if {*resampled} & {*caveats.BY_CLASS}:  # they leave out classes without examples
         one = next(iter(scoring.models.values()))
         sizes = collections.Counter(np.asarray(one.labels)[one.present].tolist())
         counts = {f"class {scoring.class_names[k]}": sizes[k] for k in sorted(sizes)}
