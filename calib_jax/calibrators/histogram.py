@@ -103,8 +103,7 @@ def _halfway(p: Vector, weight: Vector, num_bins: int) -> Float[Array, " edges"]
     present = weight > 0
     order = numerics.argsort(jnp.where(present, p, jnp.inf))
     values = jnp.where(present, p, jnp.inf)[order]
-    weight = jnp.where(present, weight, 0)[order]
-    edges = binning.equal_mass_bins(values, jnp.zeros_like(p), weight, num_bins)[1]
+    edges = binning.equal_mass_bins(values, jnp.zeros_like(p), weight[order], num_bins)[1]
     above = values[jnp.minimum(jnp.searchsorted(values, edges, side="right"), values.shape[0] - 1)]
     inner = jnp.where(jnp.isfinite(above), (edges + above) / 2, edges)[1:-1]
     return jnp.concatenate([jnp.zeros_like(p[:1]), inner, jnp.ones_like(p[:1])])

@@ -221,9 +221,8 @@ _RESPONSE_METHODS = ("decision_function", "predict_log_proba", "predict_proba")
 
 def _fit_params(classifier: Any, weights: np.ndarray | None) -> dict[str, np.ndarray]:
     """Return the keyword arguments of the classifier's `fit`; pipelines weight their last step."""
-    if weights is None:
-        return {}
-    return {"__".join([*_last_step(classifier)[0], "sample_weight"]): weights}
+    name = "__".join([*_last_step(classifier)[0], "sample_weight"])
+    return {} if weights is None else {name: weights}
 
 
 def _last_step(classifier: Any) -> tuple[list[str], Any]:

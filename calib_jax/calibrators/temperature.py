@@ -178,6 +178,7 @@ _LOWEST, _START, _HIGHEST = 1e-9, 8.0, 1e20
 _LONGEST_STEP = 4.0  # in log T
 
 _BLOCK = 1_000_000  # entries: a block and its exponentials fit into the cache of a CPU
+_FEW_CLASSES = 32  # so many are added column by column
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
 
 
@@ -230,10 +231,9 @@ def minimum(
     better = jnp.where(has_optimum, after <= before, after < before)
     # T = 1 counts as the optimum if the two NLLs differ only by the rounding of a mean.
     alike = jnp.abs(after - before) <= 16 * limits.eps * before
-    code = jnp.where(has_optimum, Code.STOPPED, Code.NO_OPTIMUM)
-    code = jnp.where(largest == 0, Code.INDISTINCT, code)
     converged = has_optimum & settled & jnp.isfinite(before) & (better | alike)
-    code = jnp.where(converged, Code.CONVERGED, code)
+    codes = [Code.CONVERGED, Code.INDISTINCT, Code.STOPPED]
+    code = jnp.select([converged, largest == 0, has_optimum], codes, Code.NO_OPTIMUM)
     after = jnp.where(better, after, before)
     before, after = (jnp.where(impossible, jnp.inf, nll) for nll in (before, after))
     return jnp.where(better, temperature, 1), code, before, after
@@ -321,7 +321,7 @@ def _facts(
     """
     present = weight > 0
     possible = present[:, None] & (logits != -jnp.inf)
-    below = jnp.where(possible, below_top(logits, top), 0)
+    below = jnp.where(possible, below_top(logits, top[:, None]), 0)
     lead = jnp.where(present, true - top, 0)
     # Sum differences instead of subtracting means, which is exact for integer logits.
     differences = jnp.sum(jnp.where(possible, below - lead[:, None], 0), axis=-1)
@@ -335,15 +335,23 @@ def _derivatives(
     logits: Logits, top: Vector, true: Vector, share: Vector, b: Scalar
 ) -> tuple[Scalar, Scalar]:
     """Compute the first and second derivatives of the NLL of `b * logits` by b."""
-    below = below_top(logits, top)
-    exps = jnp.exp(b * below)
-    total = jnp.sum(exps, axis=-1)
-    expected = jnp.sum(exps * below, axis=-1) / total
+    if logits.shape[-1] > _FEW_CLASSES:
+        sums = [jnp.sum(part, axis=-1) for part in _moments(below_top(logits, top[:, None]), b)]
+    else:  # XLA adds columns for many rows at a time, but the entries of a row one by one
+        columns = [_moments(below_top(column, top), b) for column in jnp.unstack(logits, axis=-1)]
+        sums = [sum(parts) for parts in zip(*columns, strict=True)]
+    total, first, second = sums
+    expected = first / total
     # The largest logit is 0 and its probability at least 1 / K: the difference keeps enough digits.
-    square = jnp.sum(exps * below * below, axis=-1) / total
-    variance = jnp.maximum(square - jnp.square(expected), 0)
+    variance = jnp.maximum(second / total - jnp.square(expected), 0)
     slopes = expected - (true - top)
     return jnp.sum(numerics.weigh(slopes, share)), jnp.sum(numerics.weigh(variance, share))
+
+
+def _moments(below: Array, b: Scalar) -> tuple[Array, Array, Array]:
+    """Compute exp(b x), and its products with x and its square."""
+    exps = jnp.exp(b * below)
+    return exps, exps * below, exps * below * below
 
 
 def _losses(
@@ -449,8 +457,7 @@ def _fit_by_group(
     below = rows.logits - jnp.max(rows.logits, axis=1, keepdims=True)
     x = jnp.where(possible, below / common.temperature, 0)
     true = numerics.true_class(x, rows.labels)
-    impossible = numerics.true_class(rows.logits, rows.labels) == -jnp.inf
-    weight = jnp.where(impossible, 0, rows.weight)
+    weight = jnp.where(rows.decisive > 0, rows.weight, 0)
 
     def improved(walk: Any) -> Any:
         """Take a Newton step for every group, and estimate the spread at the new point.
@@ -479,15 +486,14 @@ def _fit_by_group(
         new = jnp.clip(shrunk, jnp.maximum(ratio / 4, 1e-3), 4 * ratio)
         return new, spread, jnp.max(jnp.abs(new / ratio - 1)), iteration + 1
 
-    def going(walk: Any) -> Bool[Array, ""]:
-        return (walk[2] > 1e-4) & (walk[3] < 50)
-
+    going = lambda walk: (walk[2] > 1e-4) & (walk[3] < 50)  # noqa: E731
     one = jnp.ones((), x.dtype)
     start = jnp.ones(num_groups, x.dtype), 0 * one, one, jnp.zeros((), jnp.int32)
     ratio, spread, *_ = lax.while_loop(going, improved, start)
     each = common.temperature / ratio
-    names = jnp.arange(num_groups)  # no array of a compiled function holds text
-    params = ByGroupParams(each, common.temperature, spread, names, contract.PENDING)
+    # No array of a compiled function holds text, so numbers stand for the names.
+    parts = each, common.temperature, spread, jnp.arange(num_groups)
+    params = ByGroupParams(*parts, contract.PENDING)
     calibrated = scaled(rows.logits, each[index][:, None])
     return contract.finished(params, common.state.code, rows, calibrated)
 

@@ -22,7 +22,7 @@ import jax
 import jax.numpy as jnp
 from jax import lax
 from jax.custom_derivatives import SymbolicZero
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
 from calib_jax.core import numerics
 from calib_jax.core.types import Array, Labels, Logits, Number, PerClass, PerExample
@@ -158,7 +158,7 @@ def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple
     # The squares, including the square of the total, underflow sooner than the total.
     scale = jnp.maximum(total, math.sqrt(numerics.smallest(rows.dtype)))
     share_squares = jnp.sum(jnp.square(spread), axis=-1) / jnp.square(scale)
-    mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)), axis=-1) / total
+    mean = jnp.sum(spread * below_top(rows, numerics.unshared(top)[..., None]), axis=-1) / total
     share_entropy = jnp.maximum(log_total - mean, 0)
     of_others = (log_total, share, share_squares, share_entropy)
     outputs = (-log_true, log_true, log_rest, *of_others, rows)
@@ -166,14 +166,14 @@ def _view_forward(logits: Logits, constants: tuple[Labels, PerExample]) -> tuple
     return outputs, residuals
 
 
-def below_top(rows: Logits, top: PerExample) -> PerClass:
-    """Compute how far each logit is from the largest, finite also for a logit of -inf.
+def below_top(logits: Float[Array, "*entries"], top: Float[Array, "*#entries"]) -> Array:
+    """Compute how far each logit is from the largest of its row, finite also for a logit of -inf.
 
     On a CPU, XLA computes a maximum within the sum that reads it, but not a `where`.
     """
     # Finite, too, after a product with a cotangent; the exponential of less is 0 as well.
-    lowest = -math.sqrt(float(jnp.finfo(rows.dtype).max))
-    return jnp.maximum(rows - top[..., None], lowest)
+    lowest = -math.sqrt(float(jnp.finfo(logits.dtype).max))
+    return jnp.maximum(logits - top, lowest)
 
 
 def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
@@ -195,7 +195,7 @@ def _view_backward(residuals: _Arrays, *cotangents: Any) -> Array:
         along += 2 * to_squares[..., None] * share
     if to_entropy is not None:
         to_log_others -= to_entropy * share_entropy
-        log_share = below_top(rows, top) - jnp.log(total)[..., None]
+        log_share = below_top(rows, top[..., None]) - jnp.log(total)[..., None]
         along -= to_entropy[..., None] * log_share
     if to_share is not None:
         # The root of a share has infinite slope at 0, where the slope of the share is 0.
