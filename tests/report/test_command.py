@@ -1,8 +1,11 @@
-"""The command that scores files: as a process, with real files."""
+"""The command that scores files, with real files."""
 
 import inspect
+import io
 import json
+import os
 import pathlib
+import runpy
 import shlex
 import subprocess
 import sys
@@ -15,8 +18,6 @@ from calib_jax import report
 from calib_jax.report import command
 from calib_jax.report.command import score_files
 
-ROOT = pathlib.Path(__file__).parents[2]
-
 
 def sample(num_rows=120, seed=0):
     """Return logits and labels as a file holds them."""
@@ -24,17 +25,6 @@ def sample(num_rows=120, seed=0):
     logits = random.standard_normal((num_rows, 3))
     labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
     return {"logits": (3 * logits).astype(np.float32), "labels": labels}
-
-
-def run(*arguments):
-    """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "experiments.score", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=ROOT,
-        check=False,
-    )
 
 
 def scored(*arguments):
@@ -45,10 +35,10 @@ def scored(*arguments):
     return score_files(**{name: each for name, each in options.items() if name not in own})
 
 
-def test_from_files_to_a_table_and_a_folder(tmp_path):
+def test_from_files_to_a_table_and_a_folder(tmp_path, monkeypatch, capsys):
     np.savez(tmp_path / "test.npz", **sample(), groups=np.arange(120) % 2)
     np.savez(tmp_path / "val.npz", **sample(seed=1))
-    result = run(
+    given = [
         f"--predictions={tmp_path / 'test.npz'}",
         "--calibrate=temperature",
         f"--fit_on={tmp_path / 'val.npz'}",
@@ -56,11 +46,15 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         "--metrics=accuracy,nll",
         "--resamples=20",
         f"--out={tmp_path / 'out'}",
-    )
-    assert result.returncode == 0, result.stderr
-    assert "120 examples in 3 classes" in result.stdout
-    assert "temperature - " in result.stdout
-    assert "group" in result.stdout
+        "--cache=",
+    ]
+    monkeypatch.setattr(sys, "argv", ["score", *given])
+    with pytest.raises(SystemExit, match="0"):
+        runpy.run_module("experiments.score", run_name="__main__")
+    printed = capsys.readouterr().out
+    assert "120 examples in 3 classes" in printed
+    assert "temperature - " in printed
+    assert "group" in printed
     names = {path.name for path in (tmp_path / "out").iterdir()}
     assert names >= {"report.csv", "report.md", "reliability_temperature.png"}
     written = json.loads((tmp_path / "out" / "report.json").read_text())
@@ -85,7 +79,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path):
         ("''", "the name of a file is empty"),
         ("run.npz --floor=.1", "--floor is for --probabilities: leave it out"),
         ("run.npz --cross_fit=5 --calibrate=histogram:num_bin=5", "has no option 'num_bin'"),
-        ("report.csv --resamples=20 --out=.", "report.csv is a file that no report wrote"),
+        ("report.csv --resamples=20 --metrics=nll --out=.", "report.csv is a file that no report"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(
@@ -224,25 +218,29 @@ def test_an_average_of_probabilities(tmp_path):
     assert result.value("nll") == pytest.approx(-np.log([0.2, 0.7, 0.9]).mean(), rel=1e-5)
 
 
-def program(tmp_path, start):
-    np.savez(
-        tmp_path / "run.npz", logits=3 * np.eye(3)[np.arange(60) % 3], labels=np.arange(60) % 3
-    )
-    return [sys.executable, "-c", start, tmp_path / "run.npz", "--resamples=20"]
-
-
-@pytest.mark.parametrize(("module", "options"), [("score_command", ""), ("report.command", "2>&1")])
-def test_a_closed_pipe_ends_the_command_quietly(tmp_path, module, options):
-    start = f"import sys; from calib_jax.{module} import main; sys.exit(main())"
-    command = shlex.join(map(str, program(tmp_path, start)))
+def test_a_closed_pipe_ends_the_command_quietly(tmp_path):
+    np.savez(tmp_path / "run.npz", **sample())
+    start = "import sys; from calib_jax.score_command import main; sys.exit(main())"
+    given = [tmp_path / "run.npz", "--metrics=accuracy", "--resamples=20"]
+    command = shlex.join(map(str, [sys.executable, "-c", start, *given]))
     done = subprocess.run(
-        ["bash", "-c", f"{command} {options} | true; exit ${{PIPESTATUS[0]}}"],
-        capture_output=True,
-        text=True,
+        ["bash", "-c", f"{command} | true; exit ${{PIPESTATUS[0]}}"], capture_output=True, text=True
     )
     assert done.returncode == 141
     assert "Traceback" not in done.stderr
     assert "Exception" not in done.stderr
+
+
+def test_a_closed_pipe_of_errors_ends_the_command_quietly(tmp_path, monkeypatch):
+    """In this process: what is left of the output has to be flushed without an error."""
+    np.savez(tmp_path / "run.npz", **sample())
+    reading, writing = os.pipe()
+    os.close(reading)
+    with open(writing, "w") as output, open(os.dup(writing), "wb", buffering=0) as errors:
+        monkeypatch.setattr(sys, "stdout", output)
+        monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(errors, write_through=True))
+        given = [str(tmp_path / "run.npz"), "--metrics=accuracy", "--resamples=20", "--cache="]
+        assert command.main(given) == 141
 
 
 def test_an_interrupt_ends_the_command_quietly(monkeypatch, capsys):

@@ -9,6 +9,8 @@ from calib_jax import calibrators, metrics, report
 from calib_jax.report import calibrate, read, render, results
 from calib_jax.report.command import score_files
 
+FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 20}
+
 
 def sample(scale, seed, num_rows=80):
     """Return logits that are `scale` times too large, and labels."""
@@ -29,7 +31,7 @@ def arrays(path):
 
 
 def scored(files, fits=(), **options):
-    small = {"metrics": ["nll"], "resamples": 20, "calibrate": "temperature"}
+    small = {"metrics": FEW["metrics"], "resamples": 20, "calibrate": "temperature"}
     return score_files(predictions=files, fit_on=fits, **{**small, **options})
 
 
@@ -96,8 +98,7 @@ def test_an_average_is_fitted_on_the_average_of_its_files(files):
         test[0]["labels"],
         calibrate="temperature",
         fit_on=(mean, held[0]["labels"]),
-        metrics=["nll"],
-        num_resamples=20,
+        **FEW,
     )
     assert temperatures(result)["temperature"] == pytest.approx(
         temperatures(expected)["temperature"], rel=1e-5
@@ -118,8 +119,7 @@ def separable():
         compare={"other": logits / 2},
         groups=np.arange(len(labels)) % 2,
         per_class=True,
-        metrics=["nll", "ece"],
-        num_resamples=40,
+        **FEW,
     )
 
 
@@ -160,7 +160,7 @@ def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
     """Many of its rows read 1.00 and 0.00 alone, as some of the fit do."""
 
     def rounded(name, scale, seed):
-        logits, labels = sample(scale, seed, num_rows=400)
+        logits, labels = sample(scale, seed, num_rows=250)
         p = np.exp(logits - logits.max(-1, keepdims=True))
         p /= p.sum(-1, keepdims=True)
         lines = [
@@ -219,8 +219,7 @@ def three_temperatures():
         calibrate="temperature",
         fit_on=overconfident(1),
         criterion=CRITERIA,
-        metrics=["nll", "ece"],
-        num_resamples=20,
+        **FEW,
     )
 
 
@@ -260,10 +259,7 @@ def test_refusals():
         score(["nll", "ece"], calibrate="vector")
 
 
-FEW = {"metrics": ["nll"], "num_resamples": 50}
-
-
-def images(num_images=40, num_pixels=400, num_right=30):
+def images(num_images=40, num_pixels=25, num_right=30):
     """Return logits, labels and clusters of images whose pixels are all equal."""
     image = np.repeat(np.arange(num_images), num_pixels)
     labels = np.where(image < num_right, 0, 1)
@@ -276,14 +272,14 @@ def half_width(scored, metric="accuracy"):
 
 
 def test_equal_pixels_count_once():
-    """400 equal pixels per image: the interval by pixel is sqrt(400) = 20 times too narrow."""
+    """25 equal pixels per image: the interval by pixel is sqrt(25) = 5 times too narrow."""
     logits, labels, image = images()
     options = {"metrics": ["accuracy"], "num_resamples": 200}
     by_image = half_width(report.score(logits, labels, clusters=image, **options))
     by_pixel = half_width(report.score(logits, labels, **options))
     assert by_image == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
-    assert by_pixel == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 16_000), rel=0.15)
-    assert 16 < by_image / by_pixel < 24
+    assert by_pixel == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 1000), rel=0.15)
+    assert 4 < by_image / by_pixel < 6
 
 
 def test_folds_contain_whole_clusters():

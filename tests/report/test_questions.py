@@ -10,10 +10,10 @@ from calib_jax import inference, metrics, report
 from calib_jax.report import predictions
 from calib_jax.report.read import read_models
 
-FEW = {"num_resamples": 20, "metrics": ["nll", "ece"]}
+FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 20}
 
 
-def sample(num_rows=900, scale=3.0, seed=0, num_classes=3):
+def sample(num_rows=250, scale=3.0, seed=0, num_classes=3):
     """Return logits that are `scale` times too large, and labels."""
     random = np.random.default_rng(seed)
     z = 1.3 * random.standard_normal((num_rows, num_classes))
@@ -37,7 +37,7 @@ def test_zeros_of_rounded_probabilities_are_half_a_step_and_the_first_line_says_
     p, labels = rounded()
     scored = report.score(p, labels, probabilities=True, **FEW)
     kept = np.maximum(p / p.sum(1, keepdims=True), 0.005)
-    expected = -np.log(kept / kept.sum(1, keepdims=True))[np.arange(900), labels].mean()
+    expected = -np.log(kept / kept.sum(1, keepdims=True))[np.arange(250), labels].mean()
     assert scored.value("nll") == pytest.approx(expected, rel=1e-5)
     first = str(scored).splitlines()[0]
     assert first.startswith("The probabilities are rounded to 0.01; 0 is")
@@ -196,7 +196,7 @@ def test_three_models_whose_nll_has_no_parts_have_ranks():
 
 @pytest.mark.parametrize("other", [3.0, 1.0])
 def test_whether_the_temperature_transfers(other):
-    test, fit = sample(2000), sample(2000, scale=other, seed=1)
+    test, fit = sample(), sample(scale=other, seed=1)
     scored = report.score(*test, calibrate="temperature", fit_on=fit, **FEW)
     (table,) = (table for table in scored.tables if "transfer" in table.title)
     verdict = "no sign that the sets differ" if other == 3 else "the two sets differ"
@@ -207,8 +207,8 @@ def test_whether_the_temperature_transfers(other):
 
 
 def test_a_temperature_for_each_group():
-    logits, labels = sample(2000, scale=1)
-    groups = np.where(np.arange(2000) % 2, "sure", "true")
+    logits, labels = sample(scale=1)
+    groups = np.where(np.arange(250) % 2, "sure", "true")
     given = logits * np.where(groups == "sure", 4, 1)[:, None]
     options = {"calibrate": "temperature", "cross_fit": 2, **FEW}
     one = report.score(given, labels, groups=groups, **options)
@@ -219,7 +219,7 @@ def test_a_temperature_for_each_group():
 
 
 def test_predicted_losses_are_those_of_inference():
-    logits, labels = sample(1000)
+    logits, labels = sample()
     scored = report.score(logits, labels, predict_losses=True, **FEW)
     (table,) = (table for table in scored.tables if table.title == "Trained with another loss")
     t, gap = inference.predict_loss(logits, labels, "focal")[2:4]

@@ -66,20 +66,21 @@ def test_figures_show_the_event_beside_the_top_label(binary):
     table = binary.event.reliability["forest"]
     stated = np.asarray(table.confidence)[np.asarray(table.weight) > 0]
     assert stated.min() < 0.5 < stated.max()
-    alone = report.score(p, labels, probabilities=True, metrics=["ece"], num_resamples=20)
+    alone = report.score(p, labels, probabilities=True, **QUICK)
     left, right = report.pictures(alone)["reliability"].axes[:2]
     assert [axes.get_ylabel() for axes in (left, right)] == ["observed", "accuracy"]
     assert "P(class 1)" in left.get_title(loc="left")
     assert "top label" in right.get_title(loc="left")
-    quick = {"metrics": ["ece"], "num_resamples": 20, "probabilities": True}
-    fitted = report.score(p, labels, calibrate="platt", fit_on=fraud(shift=0.5), **quick)
+    how = {"calibrate": "platt", "fit_on": fraud(shift=0.5), "probabilities": True}
+    fitted = report.score(p, labels, **how, **QUICK)
     assert {"reliability", "reliability_platt"} <= set(report.pictures(fitted))
 
 
 def test_the_positive_class_may_be_the_first(tmp_path):
     p, labels = fraud()
     file = saved(tmp_path / "run.npz", p, labels)
-    options = {"predictions": [file], "probabilities": True, "resamples": 20, "metrics": ["ece"]}
+    options = {"predictions": [file], "probabilities": True, "resamples": 200}
+    options["metrics"] = QUICK["metrics"]
     other = report.score_files(**options, positive="legit")
     assert "P(legit): " in other.answers[0]
     assert other.value("ece (class 0)") == pytest.approx(
@@ -190,7 +191,7 @@ def test_equal_numbers_by_chance_are_no_overlap():
         return metrics.Stated(confidence, random.random(num_rows) < confidence)
 
     scored = report.score(
-        draw(300), calibrate="platt", fit_on=draw(500), metrics=["brier"], num_resamples=20
+        draw(200), calibrate="platt", fit_on=draw(250), metrics=["brier"], num_resamples=20
     )
     assert scored.headlines == []
 

@@ -12,10 +12,12 @@ import pytest
 from scipy.special import softmax
 
 from calib_jax import calibrators, inference, metrics, report
-from calib_jax.report import render, results
+from calib_jax.report import figures, render, results
+from calib_jax.report.score import chosen_metrics
 from tests.options import assert_recorded
 
-FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 50}
+FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 20}
+SEVERAL = chosen_metrics(FEW["metrics"], num_bins=15)
 
 
 def sample(num_rows=200, num_classes=3, seed=0):
@@ -24,6 +26,17 @@ def sample(num_rows=200, num_classes=3, seed=0):
     logits = 1.5 * random.standard_normal((num_rows, num_classes))
     labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
     return (2.5 * logits).astype(np.float32), labels
+
+
+def evaluated(logits, labels):
+    """Read predictions as a report does, with which the report's compiled programs are shared."""
+    return inference.Evaluation(logits, labels, padded=True)
+
+
+@pytest.fixture
+def no_figures(monkeypatch):
+    """Leave out the figures of `save`: drawing them takes most of its time."""
+    monkeypatch.setattr(figures, "pictures", lambda _: {})
 
 
 @pytest.fixture(scope="module")
@@ -50,17 +63,16 @@ def test_values_are_those_of_the_metrics(full):
         "temperature": calibrators.temperature.apply(params, logits),
         "other": logits[:, ::-1],
     }
-    for model, z in models.items():
-        for name in FEW["metrics"]:
-            expected = metrics.named(name)(z, labels)
+    models = {model: evaluated(z, labels) for model, z in models.items()}
+    for model, one in models.items():
+        for name, expected in one.values(SEVERAL).items():
             assert full.value(name, model) == pytest.approx(float(expected), rel=1e-5)
-    key = jax.random.key(0)
-    actual = inference.estimates(metrics.nll, logits, labels, key=key, num_resamples=50)
+    how = {"key": jax.random.key(0), "num_resamples": 20}
+    actual = inference.estimates(SEVERAL, models["as given"], **how)["nll"]
     (row,) = (r for r in full.rows if r.metric == "nll" and r.predictions == "as given")
     np.testing.assert_allclose([row.low, row.high], [actual.low, actual.high], rtol=1e-5)
-    paired = inference.paired_bootstrap(
-        metrics.nll, logits, models["temperature"], labels, key=key, num_resamples=50
-    )
+    pair = models["as given"], models["temperature"]
+    paired = inference.paired_bootstrap(SEVERAL, *pair, **how)["nll"]
     (change,) = (c for c in full.changes if c.metric == "nll" and c.after == "temperature")
     numbers = [change.value, change.low, change.high, change.p_value]
     np.testing.assert_allclose(numbers, [float(x) for x in paired[:4]], rtol=1e-4, atol=1e-6)
@@ -71,9 +83,8 @@ def test_parts_are_scored_on_their_own_examples(full):
     logits, labels = sample()
     few = {(p.metric, p.predictions): p for p in full.groups if p.part == "few"}
     assert few["nll", "as given"].examples == 60
-    several = {name: metrics.named(name) for name in ("nll", "ece")}
-    key = jax.random.key(0)
-    alone = inference.estimates(several, logits[:60], labels[:60], key=key, num_resamples=50)
+    rows, key = evaluated(logits[:60], labels[:60]), jax.random.key(0)
+    alone = inference.estimates(SEVERAL, rows, key=key, num_resamples=20)
     for name, expected in alone.items():
         part = few[name, "as given"]
         assert (part.value, part.low, part.high) == pytest.approx(
@@ -92,9 +103,8 @@ def test_parts_are_scored_on_their_own_examples(full):
 
 
 def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
-    logits, labels = sample()
     key = jax.random.key(0)
-    tests = inference.class_errors(logits, labels, key=key, num_resamples=60)  # 20 for each class
+    tests = inference.class_errors(evaluated(*sample()), key=key, num_resamples=60)  # 20 a class
     actual = [p for p in full.classes if (p.metric, p.predictions) == ("per_class_ece", "as given")]
     for part, test in zip(actual, tests, strict=True):
         assert part.value == pytest.approx(test.error, abs=1e-6)
@@ -110,6 +120,7 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
 
 
+@pytest.mark.usefixtures("no_figures")
 def test_a_folder_that_is_a_file_is_refused(full, tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match="cannot be written to"):
@@ -212,24 +223,24 @@ def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated
 def test_several_predictions_are_corrected_by_holm():
     logits, labels = sample()
     scored = report.score(
-        logits, labels, calibrate="temperature", fit_on=sample(seed=1), compare=0.5 * logits,
-        metrics=["nll", "ece"], num_resamples=100,
-    )  # fmt: skip
+        logits, labels, calibrate="temperature", fit_on=sample(seed=1), compare=0.5 * logits, **FEW
+    )
     for metric in ("nll", "squared_calibration_error"):
         changes = [change for change in scored.changes if change.metric == metric]
         assert len(changes) == 2
         wanted = inference.holm([change.p_value for change in changes])
         np.testing.assert_allclose([change.p_holm for change in changes], wanted)
     by_squared = [c.p_value for c in scored.changes if c.metric == "squared_calibration_error"]
-    wanted = inference.compare_calibration(logits, 0.5 * logits, labels).p_value
+    sides = evaluated(logits, labels), evaluated(0.5 * logits, labels)
+    wanted = inference.compare_calibration(*sides).p_value
     assert by_squared[1] == pytest.approx(wanted, rel=1e-4)
 
 
 def outside_its_interval(method="percentile"):
-    """Score a calibrated model, whose resampled ECE lies above its ECE; more noise, few rows."""
+    """Score a calibrated model, whose resampled errors lie above its own; more noise, few rows."""
     logits, labels = sample(60, 4)
-    three = ["nll", "ece", "adaptive_ece"]
-    return report.score(logits / 2.5, labels, metrics=three, num_bins=30, method=method)
+    both = {"metrics": ["nll", "adaptive_ece"], "num_resamples": 100}
+    return report.score(logits / 2.5, labels, num_bins=30, method=method, **both)
 
 
 def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path):
@@ -260,22 +271,17 @@ def nan_metric(name):
     )
 
 
-@pytest.mark.parametrize("others", [{"nll": metrics.nll}, {}])
-def test_metrics_without_a_value_are_saved(tmp_path, others):
-    logits, labels = sample(50)
-    actual = report.score(
-        logits, labels, metrics={"lost": nan_metric("lost"), **others}, num_resamples=20
-    )
-    names = actual.save(tmp_path)
-    assert ("intervals.png" in names) == bool(others)
-    assert "reliability.png" in names
-    assert "nan: the metric has no value on these examples." in str(actual)
+def test_metrics_without_a_value_are_saved(tmp_path):
+    two = {"lost": nan_metric("lost"), "nll": metrics.nll}
+    actual = report.score(*sample(50), metrics=two, num_resamples=20)
+    drawn = report.pictures(actual)["intervals"]
+    assert [axes.get_xlabel() for axes in drawn.axes] == ["nll"]
+    assert "no finite value: lost (as given)" in drawn.get_supxlabel()
+    lost = dataclasses.replace(actual, rows=actual.rows[:1])
+    assert lost.save(tmp_path)[4:] == ["reliability.png"]
+    assert "nan: the metric has no value on these examples." in str(lost)
     record = json.loads((tmp_path / "report.json").read_text())
     assert record["metrics"][0]["value"] is None
-    if others:
-        figure = report.pictures(actual)["intervals"]
-        assert [axes.get_xlabel() for axes in figure.axes] == ["nll"]
-        assert "no finite value: lost (as given)" in figure.get_supxlabel()
 
 
 def test_defaults_are_the_recorded_ones():
@@ -378,17 +384,20 @@ def notes_of(logits, labels, names, **options):
 def test_a_class_of_fewer_than_ten_examples_is_named_beside_its_metrics(name):
     (note,) = notes_of(*rare(9), [name, "nll"])
     assert "class 1: 9): the bootstrap intervals of metrics that count" in note
-    assert notes_of(*rare(10), [name]) == []
+    assert notes_of(*rare(10), [name, "nll"]) == []
     assert notes_of(*rare(9), ["nll", "ece"]) == []  # nothing shown hangs on the class
 
 
-@pytest.mark.parametrize("name", ["accuracy", "aurc", "selective_accuracy", "signed_gap"])
-def test_few_wrong_or_right_predictions_are_named(name):
-    (note,) = notes_of(*rare(100, errors=9), [name])
+def test_few_wrong_or_right_predictions_are_named():
+    """One note for all metrics whose intervals are of resamples."""
+    names = ["accuracy", "aurc", "selective_accuracy", "signed_gap"]
+    (note,) = notes_of(*rare(100, errors=9), names)
     assert "(wrong predictions of as given: 9): the bootstrap intervals of metrics" in note
-    (note,) = notes_of(*rare(100, errors=395), [name])
+    (note,) = notes_of(*rare(100, errors=395), names)
     assert "(right predictions of as given: 5)" in note
-    assert notes_of(*rare(100, errors=10), [name]) == []
+    assert notes_of(*rare(100, errors=10), names) == []
+    scored = report.score(*rare(100, errors=10), metrics=names, num_resamples=20)
+    assert {row.interval for row in scored.rows} == {"percentile"}
 
 
 @pytest.mark.parametrize("errors", [0, 2, 12])
@@ -405,23 +414,17 @@ def test_no_direction_is_claimed_from_few_errors(errors):
     assert warned == (errors < 10)
 
 
-def test_a_report_replaces_its_own_files_alone(tmp_path):
-    random = np.random.default_rng(0)
-    scored = report.score(
-        random.standard_normal((30, 3)),
-        random.integers(3, size=30),
-        metrics=["accuracy"],
-        num_resamples=20,
-    )
+@pytest.mark.usefixtures("no_figures")
+def test_a_report_replaces_its_own_files_alone(tmp_path, full):
     (tmp_path / ".mine.old.partial").mkdir()
     (tmp_path / ".mine.old.partial" / "work.txt").write_text("work")
-    scored.save(tmp_path)
-    scored.save(tmp_path)  # its own files
+    full.save(tmp_path)
+    full.save(tmp_path)  # its own files
     assert (tmp_path / ".mine.old.partial" / "work.txt").read_text() == "work"
     other = tmp_path / "other"
     other.mkdir()
     (other / "report.md").write_text("my thesis")
     with pytest.raises(ValueError, match=r"report\.md is a file that no report wrote"):
-        scored.save(other)
+        full.save(other)
     assert [path.name for path in other.iterdir()] == ["report.md"]
     assert (other / "report.md").read_text() == "my thesis"
