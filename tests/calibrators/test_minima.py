@@ -136,9 +136,9 @@ def test_vector_scaling_of_logits_of_any_size_reaches_its_minimum(exponent, seed
 
 
 @pytest.mark.parametrize("penalty", [0.0, 0.1])
-@pytest.mark.parametrize("num_classes", [2, 3, 5])
+@pytest.mark.parametrize("num_classes", [2, 3])
 def test_a_constant_logit_leaves_matrix_scaling_its_minimum(num_classes, penalty):
-    logits, labels = problem(400, num_classes, seed=4)
+    logits, labels = problem(80, num_classes, seed=4)
     logits[:, 0] = 0  # the form of `calib_jax.binary`
     penalties = dict(off_diagonal_penalty=penalty, intercept_penalty=penalty)
     params = calibrators.matrix.fit(logits, labels, **penalties)
@@ -166,7 +166,7 @@ def test_no_order_of_examples_and_classes_stops_a_fit(kind, seeds, exponent):
             assert max(lowest) <= 1.002 * min(lowest)
 
 
-@pytest.mark.parametrize("kind", ["vector", "matrix", "dirichlet"])
+@pytest.mark.parametrize("kind", ["vector", "matrix"])
 def test_the_state_says_why_a_linear_fit_ended(kind):
     """A class that never occurs, a class that a line tells apart, or too few iterations."""
     logits, labels = problem()
@@ -225,9 +225,10 @@ def test_structured_scaling_reaches_the_nll_of_probmetrics(name, num_rows, num_c
     slope = (1 + 0.3 * random.standard_normal(num_classes)).astype(np.float32)
     labels = np.argmax(slope * z + shift + random.gumbel(size=shape), axis=1)
     logits = z * np.float32(1.8)
-    params = calibrators.named(name).fit(logits, labels)
-    assert params.state.name == "converged"
-    reached = mean_nll(calibrators.named(name).apply(params, logits), labels)
+    with jax.enable_x64(num_classes == K):  # then the program is that of the test against SciPy
+        params = calibrators.named(name).fit(logits.astype(float), labels, np.ones(num_rows))
+        assert params.state.name == "converged"
+        reached = mean_nll(calibrators.named(name).apply(params, logits), labels)
     np.testing.assert_allclose(reached, RECORDED[name, num_rows, num_classes], atol=1e-4)
 
 

@@ -76,14 +76,13 @@ def test_the_interval_of_a_mean_covers_the_truth(case, seeds):
     assert 0.86 <= np.mean(covered) <= 0.99
 
 
-@pytest.mark.parametrize("gaps", [(0.0, 0.0), (0.05, 0.15)])
-@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize(("gaps", "seeds"), [((0.0, 0.0), 3), ((0.05, 0.15), 3), ((0.05, 0.15), 5)])
 def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
-    """Nominal 90 %; 150 sets of 1,000 examples whose gap is g + .02 times a seed's normal."""
+    """Nominal 90 %; 60 sets of 1,000 examples whose gap is g + .02 times a seed's normal."""
     random = np.random.default_rng(7)
     truth = [gap**2 + 0.02**2 for gap in gaps]
     hits = np.zeros(3)
-    for _ in range(150):
+    for _ in range(60):
         uniform, labels = random.random((1, 1000)), random.random((1, 1000))
         confidence = np.repeat(0.6 + 0.3 * uniform, seeds, axis=0)
         parts = []
@@ -94,7 +93,7 @@ def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
         values.append(inference.ce2_difference(*parts))
         wanted = (*truth, truth[0] - truth[1])
         hits += [v.low <= w <= v.high for v, w in zip(values, wanted, strict=True)]
-    assert np.all(hits / 150 >= 0.8)
+    assert np.all(hits / 60 >= 0.82)
 
 
 @pytest.mark.parametrize("seeds", [2, 3, 5])
@@ -123,7 +122,7 @@ def test_the_p_value_is_where_the_interval_reaches_the_margin():
     assert np.isnan(Value(np.nan, 0.1).p_value())
 
 
-def network(rows=4000, factor=2.0, classes=10, seed=0):
+def network(rows=1000, factor=2.0, classes=10, seed=0):
     random = np.random.default_rng(seed)
     z = 2 * random.normal(size=(rows, classes))
     return factor * z, (z + random.gumbel(size=z.shape)).argmax(axis=1)
@@ -149,12 +148,12 @@ def test_two_classes_shrink_more_than_many():
 
 
 def test_the_interval_of_the_temperature_is_that_of_repeated_samples():
-    found = [inference.predict_loss(*network(800, seed=s), "focal", gamma=2.0) for s in range(40)]
+    found = [inference.predict_loss(*network(400, seed=s), "focal", gamma=2.0) for s in range(20)]
     for name in ("cross_entropy", "temperature", "gap"):
         values = [getattr(one, name) for one in found]
         spread = np.std([value.value for value in values])
         stated = np.mean([value.deviation for value in values])
-        assert 0.65 < stated / spread < 1.5
+        assert 0.75 < stated / spread < 1.3
 
 
 def test_fewer_than_200_rows_are_said_to_be_few():

@@ -163,7 +163,7 @@ def test_two_models_with_equal_errors_rarely_differ(num_rows, expected_errors, h
 
 @pytest.mark.parametrize(
     ("num_rows", "accuracy", "a", "b"),
-    [(200, 0.9, 0.93, 0.87), (200, 0.8, 0.9, 0.79), (1000, 0.9, 0.92, 0.9)],
+    [(200, 0.9, 0.93, 0.87), (200, 0.8, 0.9, 0.79), (200, 0.9, 0.95, 0.9)],
 )
 def test_the_interval_of_two_eces_covers_where_one_bin_holds_all_rows(num_rows, accuracy, a, b):
     """Two constant models: the sign of a small gap is uncertain, and their noise is the same."""
