@@ -27,7 +27,7 @@ _STEM_STRIDE = 4
 Features = Float[Array, "batch _ _ _"]  # of any size and number of channels
 
 
-class DeepLab(ImageNetwork):
+class DeepLab(ImageNetwork, kw_only=True):
     """A residual network with dilated convolutions, a spatial pyramid and, in V3+, a decoder.
 
     See `deeplab` for the other attributes.
@@ -36,18 +36,18 @@ class DeepLab(ImageNetwork):
       low_channels: the channels to which the decoder reduces the features of the first stage.
     """
 
-    blocks: tuple[int, ...] = (2, 2, 2)
-    multi_grid: tuple[int, ...] = (1, 2, 4)
-    bottleneck: bool = True
-    width: int = 64
-    channels: int = 256
-    decoder: bool = True
-    low_channels: int = 48
-    output_stride: int = 16
-    rates: tuple[int, ...] = (6, 12, 18)
-    dropout: float = 0.5
-    resizing: str = "align_corners"
-    remat: bool = False
+    blocks: tuple[int, ...]
+    multi_grid: tuple[int, ...]
+    bottleneck: bool
+    width: int
+    channels: int
+    decoder: bool
+    low_channels: int
+    output_stride: int
+    rates: tuple[int, ...]
+    dropout: float
+    resizing: str
+    remat: bool
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:

@@ -17,7 +17,7 @@ _BOTTLENECK = 4
 _NEW = ("first", "last")
 
 
-class DenseLayer(Convolutional):
+class DenseLayer(Convolutional, kw_only=True):
     """A 1 x 1 convolution to `4 * growth` channels, then a 3 x 3 to `growth`, both pre-activated.
 
     Attributes:
@@ -25,8 +25,8 @@ class DenseLayer(Convolutional):
       new: whether the new channels come "first" or "last".
     """
 
-    growth: int = 32
-    new: str = "last"
+    growth: int
+    new: str
 
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Mask | None) -> Features:
@@ -48,7 +48,7 @@ class Transition(Convolutional):
         return layers.average_pool(self.convolved(active, x.shape[-1] // 2, 1, name="conv"))
 
 
-class DenseNet(ImageNetwork):
+class DenseNet(ImageNetwork, kw_only=True):
     """Blocks of dense layers with transitions between them; see `densenet`.
 
     Attributes:
@@ -63,13 +63,13 @@ class DenseNet(ImageNetwork):
       torch_final_norm: the name of the last batch norm in the released code.
     """
 
-    blocks: tuple[int, ...] = (6, 12, 24, 16)
-    growth: int = 32
-    stem_width: int = 64
-    stem: str = "3x3"
-    new: str = "first"
-    remat: bool = False
-    torch_final_norm: str = "bn"
+    blocks: tuple[int, ...]
+    growth: int
+    stem_width: int
+    stem: str
+    new: str
+    remat: bool
+    torch_final_norm: str
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:

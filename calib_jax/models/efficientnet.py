@@ -23,7 +23,7 @@ _STEM, _HEAD = 32, 1280
 _NORM = {"momentum": 0.99, "epsilon": 1e-3}
 
 
-class InvertedResidual(Convolutional):
+class InvertedResidual(Convolutional, kw_only=True):
     """A 1 x 1 convolution to more channels, a depthwise one, and a linear 1 x 1 to fewer.
 
     Attributes:
@@ -33,10 +33,10 @@ class InvertedResidual(Convolutional):
       expansion: the factor of the channels in between; 1 has no first convolution.
     """
 
-    features: int = 16
-    size: int = 3
-    stride: int = 1
-    expansion: int = 1
+    features: int
+    size: int
+    stride: int
+    expansion: int
 
     @nn.compact
     def __call__(self, x: Images, train: bool, mask: Any) -> Features:

@@ -80,13 +80,13 @@ _ACTIVATIONS = {"tanh": jnp.tanh, "relu": nn.relu}
 _SIDE = 32
 
 
-class LeNet5(ImageNetwork):
+class LeNet5(ImageNetwork, kw_only=True):
     """Two convolutions with pooling and three dense layers; see `lenet5`."""
 
-    pool: str = "average"
-    activation: str = "tanh"
-    width: int = 1
-    norm: str = "none"
+    pool: str
+    activation: str
+    width: int
+    norm: str
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:

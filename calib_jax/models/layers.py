@@ -312,13 +312,13 @@ def word_vectors(tokens: Any, words: int, width: int, dtype: DType) -> Float[Arr
 # Networks of dense layers alone.
 
 
-class Perceptron(Network):
+class Perceptron(Network, kw_only=True):
     """Dense layers with ReLU between them; `hidden` holds the widths of all but the last.
 
     See `mlp`, and `linear` for the network without hidden layers.
     """
 
-    hidden: tuple[int, ...] = ()
+    hidden: tuple[int, ...]
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None) -> Logits:

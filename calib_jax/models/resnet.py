@@ -76,7 +76,7 @@ class ResidualBlock(Convolutional):
         return nn.relu(x + y)
 
 
-class ResNet(ImageNetwork):
+class ResNet(ImageNetwork, kw_only=True):
     """Stages of residual blocks, each but the first starting with stride 2; see `resnet`.
 
     Attributes:
@@ -94,10 +94,10 @@ class ResNet(ImageNetwork):
       norm: "batch", or "none".
     """
 
-    blocks: tuple[int, ...] = (2, 2, 2, 2)
+    blocks: tuple[int, ...]
     bottleneck: bool = False
-    width: int = 64
-    stem_width: int = 64
+    width: int
+    stem_width: int
     stem: str = "3x3"
     cells: int = 1
     shortcut: str = "projection"

@@ -18,13 +18,13 @@ _CONVOLUTIONS = 3
 SHORTEST = _CONVOLUTIONS * (_WINDOW - 1) + (_CONVOLUTIONS - 1) * (_WINDOW - 1) + 1
 
 
-class GlobalPoolingCNN(Network):
+class GlobalPoolingCNN(Network, kw_only=True):
     """Three convolutions over the words and the maximum over a text; see `global_pooling_cnn`."""
 
-    words: int = 20_000
-    width: int = 100
-    channels: int = 128
-    dropout: float = 0.3
+    words: int
+    width: int
+    channels: int
+    dropout: float
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:

@@ -56,19 +56,19 @@ class Stack(nn.Module):
         return x
 
 
-class Transformer(Network):
+class Transformer(Network, kw_only=True):
     """An encoder and a decoder with tied embeddings; see `transformer`."""
 
-    width: int = 512
-    depth: int = 6
-    heads: int = 8
-    mlp_width: int = 2_048
-    places: int = 256
-    norm: str = "post"
-    dropout: float = 0.1
-    attention_dropout: float = 0.0
-    epsilon: float = 1e-6
-    remat: bool = False
+    width: int
+    depth: int
+    heads: int
+    mlp_width: int
+    places: int
+    norm: str
+    dropout: float
+    attention_dropout: float
+    epsilon: float
+    remat: bool
     past: int = 0
 
     @property

@@ -34,14 +34,14 @@ class Affine(nn.Module):
         return kernel.astype(self.dtype), bias.astype(self.dtype)
 
 
-class TreeLSTM(Network):
+class TreeLSTM(Network, kw_only=True):
     """States of words and of pairs of subtrees, from the leaves up; see `tree_lstm`."""
 
-    words: int = 20_000
-    width: int = 300
-    memory: int = 150
-    dropout: float = 0.5
-    excluded_class: int | None = None
+    words: int
+    width: int
+    memory: int
+    dropout: float
+    excluded_class: int | None
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:
