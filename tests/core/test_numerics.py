@@ -47,6 +47,15 @@ def test_first_argmax_is_numpys(kind, num_classes):
     np.testing.assert_array_equal(actual, rows.argmax(-1))
 
 
+@pytest.mark.parametrize("size", [1, 2, 300, 2**17])  # one pass of the sort, two and three
+def test_argsort_is_numpys(size):
+    draw = np.random.default_rng(size)
+    values = np.round(draw.normal(size=(2, size)), 2).astype(np.float32)  # with ties
+    values[:, 1::7] = draw.choice([np.nan, np.inf, -np.inf, -0.0, 0.0], values[:, 1::7].shape)
+    expected = np.argsort(values, axis=-1, kind="stable")
+    np.testing.assert_array_equal(numerics.argsort(jnp.asarray(values)), expected)
+
+
 @pytest.mark.parametrize("num_classes", [1, 2, 64, 100])
 def test_first_argmax_of_a_row_with_a_nan(num_classes):
     """Check it where XLA drops NaN from a maximum, and that -inf is a class like any other."""

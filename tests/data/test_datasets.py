@@ -226,3 +226,4 @@ def test_long_tailed_cifar_has_the_published_class_sizes():
     assert np.bincount(labels[kept]).tolist() == sizes
     for k, size in enumerate(sizes):  # the first examples of every class
         np.testing.assert_array_equal(kept[labels[kept] == k], np.flatnonzero(labels == k)[:size])
+    np.testing.assert_array_equal(data.long_tailed(labels, 10, factor=1), np.arange(50_000))

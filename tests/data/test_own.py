@@ -53,6 +53,7 @@ def test_arrays_may_have_their_parts_names_and_trees():
     assert dataset.class_names == ("ant", "eel")
     assert dataset.validation.labels.tolist() == [1]
     np.testing.assert_array_equal(dataset.train.labels, 1 - dataset.train.inputs["words"][:, 0] % 2)
+    data.from_arrays(PIXELS[:, :3, :, [0, 1, 2, 0]], LABELS)  # three rows, four channels
     grey = data.from_arrays(PIXELS[..., 0], LABELS, class_names=("a", "b", "c"))
     assert grey.train.inputs.shape[1:] == (4, 5, 1)
     floats = data.from_arrays(PIXELS.astype(np.float32), LABELS)
@@ -93,6 +94,24 @@ def test_folders_and_columns_may_give_the_parts(tmp_path):
     assert dataset.class_names == ("9", "10")
     parts = (dataset.train, dataset.validation, dataset.test)
     assert [np.bincount(part.labels).tolist() for part in parts] == [[1, 3], [1, 1], [2]]
+
+
+FIRST = np.moveaxis(PIXELS, -1, 1)
+REFUSED = {
+    r"got \(30, 3, 4, 5\):.* puts the channels last": (FIRST, LABELS, {}),
+    "validation must be a fraction or a pair .* got str": (PIXELS, LABELS, {"validation": "10 %"}),
+    "must leave examples to train on": (PIXELS, LABELS, {"validation": 0.5, "test": 0.5}),
+    "train: inputs and labels must have one entry": (PIXELS[1:], LABELS, {}),
+    "test: inputs must be .* as in training": (PIXELS, LABELS, {"test": (FIRST, LABELS)}),
+    "the label 7 of example 2 must be one of the 3": (PIXELS, LABELS + 5 * (LABELS == 2), {}),
+}
+
+
+@pytest.mark.parametrize("message", REFUSED)
+def test_arrays_that_do_not_fit_are_refused_in_a_sentence(message):
+    pixels, labels, options = REFUSED[message]
+    with pytest.raises(ValueError, match=message):
+        data.from_arrays(pixels, labels, class_names=("a", "b", "c"), **options)
 
 
 def test_data_sets_of_other_libraries_become_arrays():

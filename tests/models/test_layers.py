@@ -131,6 +131,7 @@ def test_torch():
         assert_uniform(params[layer]["kernel"], fan_in**-0.5)
         bias = params[layer]["bias"]
         assert fan_in**-0.5 / 2 < np.abs(bias).max() <= fan_in**-0.5
+        assert bias.min() < 0 < bias.max()
 
 
 def test_he_normal():
