@@ -127,7 +127,7 @@ TABLES = {
         [1, 0],
         "",
     ),
-    "percent": ("label,probability\n1,75\n0,30", {}, [0.75, 0.3], [1, 0], "divided by 100."),
+    "percent": ("label,probability\n1,75\n0,1", {}, [0.75, 0.01], [1, 0], "divided by 100."),
     "signs": ("label,probability\n1,75%\n0,0.5%", {}, [0.75, 0.005], [1, 0], ""),
     "tabs": ("\nlabel\tlogit_0\tlogit_1\n1\t2.5\t0\n\t\t", {}, [[2.5, 0]], [1], ""),
 }
