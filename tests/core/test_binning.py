@@ -12,7 +12,6 @@ import pytest
 from calib_jax.calibrators.isotonic import run_sums
 from calib_jax.core import binning
 from calib_jax.losses.adaptive_focal import sorted_into_bins
-from calib_jax.metrics.terms import bin_of_equal_width
 
 
 def slow_index(value, edges, left_closed=False):
@@ -41,8 +40,6 @@ def test_every_edge_has_its_bin(num_bins):
         index = np.asarray(binning.bin_index(jnp.asarray(values), edges, *side))
         np.testing.assert_array_equal(index, [slow_index(v, edges, left_closed) for v in values])
         assert index[-3:-1].tolist() == [0, num_bins - 1]  # the ends
-    by_product = bin_of_equal_width(jnp.asarray(values), num_bins)
-    np.testing.assert_array_equal(by_product, [slow_index(v, edges) for v in values])
 
 
 @pytest.mark.parametrize("num_bins", [1, 10, 15, 49])

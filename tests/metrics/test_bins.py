@@ -8,7 +8,7 @@ import pytest
 from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
 from calib_jax.metrics.contract import Predictions
-from calib_jax.metrics.terms import ClassGaps, Columns
+from calib_jax.metrics.terms import ClassGaps, Columns, bin_of_equal_width
 
 from . import value_of
 from .reference import logits_of, sample, top_label
@@ -22,6 +22,14 @@ def weight_per_bin(confidence, num_bins, edges="right"):
     cell = BINNING_RULES[edges](confidence, num_bins)
     sums = Columns({"confidence": confidence, "hit": 0 * confidence}, cell, num_bins).weigh(None)
     return np.asarray(metrics.reliability.value(sums).weight)
+
+
+@pytest.mark.parametrize("num_bins", [10, 15, 41])  # rounding moves 1, 0 and 13 of the edges
+def test_bins_by_a_product_are_those_of_the_edges(num_bins):
+    edges = (np.arange(num_bins + 1) / num_bins).astype(np.float32)
+    values = np.stack([edges, *(np.nextafter(edges, np.float32(end)) for end in (-1, 2))])
+    expected = np.clip(np.searchsorted(edges, values) - 1, 0, num_bins - 1)
+    np.testing.assert_array_equal(bin_of_equal_width(jnp.asarray(values), num_bins), expected)
 
 
 @pytest.mark.parametrize("num_bins", [1, 2, 10, 15, 20, 100])
