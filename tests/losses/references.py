@@ -262,8 +262,8 @@ def pairs(confidence, hit, order):
     error = hit - confidence
     sums = 0.0
     for i in range(count):
-        below = [j for j in range(count) if j != i and order[j] <= order[i]]
-        sums += sum(error[j] * error[k] for j in below for k in below if j != k)
+        below = error[(order <= order[i]) & (np.arange(count) != i)]
+        sums += np.sum(np.outer(below, below)) - np.sum(below**2)
     return sums / (count * (count - 1) * (count - 2))
 
 
@@ -283,11 +283,8 @@ def mmce(logits, labels, *, bandwidth=0.4):
     """sum_ij e_i e_j k(c_i, c_j) / N^2 with e = 1[correct] - confidence; no square root."""
     p = probabilities(logits, labels)
     error = (p.predicted == labels) - p.top
-    total = 0.0
-    for error_i, top_i in zip(error, p.top, strict=True):
-        for error_j, top_j in zip(error, p.top, strict=True):
-            total += error_i * error_j * kernel(top_i, top_j, bandwidth)
-    return total / len(labels) ** 2
+    pairs = np.outer(error, error) * kernel(p.top[:, None], p.top, bandwidth)
+    return np.sum(pairs) / len(labels) ** 2
 
 
 def mmce_weighted(logits, labels, *, bandwidth=0.4, double_normalization=False):
@@ -304,14 +301,10 @@ def mmce_weighted(logits, labels, *, bandwidth=0.4, double_normalization=False):
     total = 0.0
     for one, tops in groups.items():
         for other, other_tops in groups.items():
-            pairs = [
-                (1 - a if one else a) * (1 - b if other else b) * kernel(a, b, bandwidth)
-                for a in tops
-                for b in other_tops
-            ]
-            term = np.mean(pairs)
+            errors = np.outer(1 - tops if one else tops, 1 - other_tops if other else other_tops)
+            term = np.mean(errors * kernel(tops[:, None], other_tops, bandwidth))
             if double_normalization:
-                term = term / (len(pairs) + 1e-5)
+                term = term / (errors.size + 1e-5)
             total += term if one == other else -term
     return np.sqrt(total + 1e-10)
 
@@ -456,16 +449,14 @@ def bootstrapped(logits, labels, *, count=512, per_image=False, constants_at=Non
 
 
 def shares(labels, num_classes, kernel_size, weights=None):
-    """Count labels in each window by loops; pixels outside and of weight 0 are not counted."""
-    counted = np.zeros((*labels.shape, num_classes))
-    reach = kernel_size // 2
-    for place in np.ndindex(*labels.shape):
-        for step in np.ndindex(*(kernel_size,) * (labels.ndim - 1)):
-            other = (place[0], *(p + s - reach for p, s in zip(place[1:], step, strict=True)))
-            inside = all(0 <= o < size for o, size in zip(other, labels.shape, strict=True))
-            if inside and (weights is None or weights[other]):
-                counted[(*place, labels[other])] += 1
-    return counted / kernel_size ** (labels.ndim - 1)
+    """Average one-hot labels over each window; pixels outside and of weight 0 are zeros."""
+    hot = np.eye(num_classes)[labels]
+    if weights is not None:
+        hot = np.where(weights[..., None] == 0, 0, hot)
+    reach, axes = kernel_size // 2, range(1, labels.ndim)
+    around = np.pad(hot, [(reach, reach) if axis in axes else (0, 0) for axis in range(hot.ndim)])
+    windows = np.lib.stride_tricks.sliding_window_view(around, [kernel_size for _ in axes], axes)
+    return windows.mean(axis=tuple(range(hot.ndim, windows.ndim)))
 
 
 def neighbour_margin(logits, labels, *, alpha=0.1, kernel_size=3, distance="l1", weights=None):
