@@ -30,6 +30,7 @@ from tests.programs import drop_many_programs
 
 if "calib_jax" in sys.modules:
     raise RuntimeError("calib_jax was imported before its annotations could be made to check.")
+jaxtyping.jaxtyped = annotations.jaxtyped
 jaxtyping.install_import_hook("calib_jax", f"{annotations.__name__}.checked")
 
 jax.config.update("jax_numpy_rank_promotion", "raise")
