@@ -98,9 +98,10 @@ def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
 
 def test_large_weights_do_not_pool_all_examples():
     logits, labels = problem(80, 2)
-    expected = isotonic.fit(logits, labels)
-    for weight in (1e-24, 1e24):
-        params = isotonic.fit(logits, labels, np.full(80, weight, np.float32))
+    expected, *others = (
+        isotonic.fit(logits, labels, np.full(80, weight, np.float32)) for weight in (1, 1e-24, 1e24)
+    )
+    for params in others:
         np.testing.assert_allclose(params.values, expected.values, atol=1e-6)
 
 
@@ -313,7 +314,7 @@ def test_the_hull_in_its_extreme_cases(hits, x64):
     target = target[hits]
     score = (count + 1) / 82
     logits = np.log(np.stack([1 - score, score], axis=1))
-    params = venn_abers.fit(logits, target.astype(int))
+    params = venn_abers.fit(logits, target.astype(int), np.ones(80))
     expected = [refitted(score, target, np.ones(80), s) for s in score]
     actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
     np.testing.assert_allclose(actual, expected, atol=1e-9)

@@ -108,7 +108,7 @@ def test_groups_that_do_not_differ_cost_no_more_than_noise():
 
 
 def test_one_group_or_an_unknown_one_has_the_common_temperature():
-    logits, labels, groups = sample(0, (0, 500, 0), (1.0, 2.0, 1.0))
+    logits, labels, groups = sample(0, (0, 420, 0), (1.0, 2.0, 1.0))
     common = temperature.fit(logits, labels).temperature
     params = temperature.fit_by_group(logits, labels, groups)
     np.testing.assert_allclose(params.temperature, common, rtol=1e-6)
@@ -118,7 +118,7 @@ def test_one_group_or_an_unknown_one_has_the_common_temperature():
 
 
 def test_a_group_without_an_optimum_stays_finite():
-    logits, labels, groups = sample(0, (50, 500, 200), (1.0, 1.0, 2.0))
+    logits, labels, groups = sample(0, (40, 320, 60), (1.0, 1.0, 2.0))
     labels = np.where(groups == "few", logits.argmax(-1), labels)
     labels = np.where(groups == "some", logits.argmin(-1), labels)
     params = temperature.fit_by_group(logits, labels, groups)
@@ -133,9 +133,9 @@ def test_a_group_without_an_optimum_stays_finite():
 
 
 def test_weights_are_copies_and_names_may_be_numbers_of_any_order():
-    logits, labels, groups = sample(1, (40, 200, 100), (1.0, 2.0, 3.0))
-    weights = np.arange(340) % 3
-    order = np.random.default_rng(0).permutation(340)
+    logits, labels, groups = sample(1, (60, 240, 120), (1.0, 2.0, 3.0))
+    weights = np.arange(420) % 3  # of sum 420
+    order = np.random.default_rng(0).permutation(420)
     copies = np.repeat(order, weights[order])
     weighted = temperature.fit_by_group(logits, labels, groups, weights.astype(np.float32))
     copied = temperature.fit_by_group(logits[copies], labels[copies], groups[copies])
@@ -149,7 +149,7 @@ def test_weights_are_copies_and_names_may_be_numbers_of_any_order():
 
 
 def test_impossible_classes_keep_probability_0():
-    logits, labels, groups = sample(2, (100, 100, 100), (1.0, 2.0, 3.0))
+    logits, labels, groups = sample(2, (140, 140, 140), (1.0, 2.0, 3.0))
     masked = np.where((np.arange(4) == 3) & (labels != 3)[:, None], -np.inf, logits)
     params = temperature.fit_by_group(masked, labels, groups)
     answer = temperature.apply_by_group(params, masked, groups)

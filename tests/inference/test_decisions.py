@@ -252,9 +252,9 @@ def test_the_error_rate_of_other_examples_is_guaranteed():
 
 @pytest.mark.parametrize("dependent", [False, True])
 def test_repeated_samples_of_a_question_are_one_cluster(dependent):
-    """Check 200 sets of 300 questions of 5 samples, which are all right or all wrong."""
+    """Check 100 sets of 300 questions of 5 samples, which are all right or all wrong."""
     random, risk, broken, covered = np.random.default_rng(2), 0.1, 0, 0.0
-    for _ in range(200):
+    for _ in range(100):
         confidence = np.repeat(random.uniform(0.8, 0.99, 300), 5 if dependent else 1)
         right = np.repeat(random.random(300) < 0.905 - 0.01, 5 if dependent else 1)
         logits, labels = logits_of(confidence), (~right).astype(int)
@@ -264,11 +264,11 @@ def test_repeated_samples_of_a_question_are_one_cluster(dependent):
         right = np.where(confidence > 0.85, True, right)
         labels = (~right).astype(int)
         actual = inference.guaranteed_coverage(logits, labels, risk=risk, clusters=ids)
-        covered += actual.coverage / 200
+        covered += actual.coverage / 100
         if dependent:
             plain = inference.guaranteed_coverage(logits, labels, risk=risk)
             assert actual.coverage <= plain.coverage
-    assert broken / 200 <= 0.1
+    assert broken / 100 <= 0.1
     assert covered > 0.7
 
 

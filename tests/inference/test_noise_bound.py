@@ -87,14 +87,14 @@ def test_draws_agree_with_all_outcomes(model):
     confidence = CONFIDENCE[model]
     hits, probability = outcomes(confidence)
     bounds = bounds_of(model)
-    binned = {name: lambda hit, f=f: f(gaps(confidence, hit, 5)) for name, f in REFERENCES.items()}
-    unbinned = {
-        name: lambda hit, f=f: f(running_sums(np.array(confidence), confidence - np.array(hit)))
-        for name, f in PATHS.items()
-    }
-    for name, reference in (binned | unbinned).items():
-        values = np.array([reference(hit) for hit in hits])
-        value = reference(HIT[model])
+    bins = [gaps(confidence, hit, 5) for hit in (*hits, HIT[model])]
+    paths = [
+        running_sums(np.array(confidence), confidence - np.array(hit))
+        for hit in (*hits, HIT[model])
+    ]
+    for name, reference in (REFERENCES | PATHS).items():
+        *values, value = (reference(one) for one in (bins if name in REFERENCES else paths))
+        values = np.array(values)
         exact = probability @ (values >= value - 1e-9)
         floor = probability @ values
         error = np.sqrt(probability @ (values - floor) ** 2 / 20_000)

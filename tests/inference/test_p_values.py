@@ -32,7 +32,7 @@ def test_rank_of_a_calibrated_models_data_is_uniform(kind, num_versions, monkeyp
     """Check simulated sets; one version gives a group of 256 shifts, in which ties are common."""
     few(monkeypatch, _VERSIONS=num_versions)
     random = np.random.default_rng(num_versions)
-    ranks, num_sets = [], {"hits": 1000, "classes": 100}[kind]
+    ranks, num_sets = [], {"hits": 500, "classes": 100}[kind]
     for trial in range(num_sets):
         key = np.array([trial, 0], np.uint32)
         if kind == "hits":
@@ -169,11 +169,11 @@ def test_the_interval_of_two_eces_covers_where_one_bin_holds_all_rows(num_rows, 
     """Two constant models: the sign of a small gap is uncertain, and their noise is the same."""
     pair = [logits_of(confidence, num_rows) for confidence in (a, b)]
     truth, covered = abs(b - accuracy) - abs(a - accuracy), 0.0
-    for errors, probability in numbers_of_errors(num_rows, accuracy):
+    for errors, probability in list(numbers_of_errors(num_rows, accuracy))[::2]:
         if probability > 1e-3:
             labels, key = labels_of(errors, num_rows), jax.random.key(int(errors))
             change = inference.compare_ece(*pair, labels, key=key, num_resamples=300)
-            covered += probability * (change.low - 1e-6 <= truth <= change.high + 1e-6)
+            covered += 2 * probability * (change.low - 1e-6 <= truth <= change.high + 1e-6)
     assert covered >= 0.9
 
 
@@ -186,24 +186,24 @@ def simulated_pair(random, num_rows):
 
 
 def test_the_test_of_two_models_holds_its_size_on_few_rows():
-    """Check 200 sets, where the normal test rejected 11 to 14 % at 5 %."""
+    """Check 120 sets, where the normal test rejected 11 to 14 % at 5 %."""
     random, rejected, covered = np.random.default_rng(4), 0, 0
-    for _ in range(200):
+    for _ in range(120):
         change = inference.compare_calibration(*simulated_pair(random, 100))
         rejected += change.p_value <= 0.05
         covered += change.low <= 0 <= change.high
-    assert rejected <= 200 * 0.075
-    assert covered >= 200 * 0.865
+    assert rejected <= 120 * 0.075
+    assert covered >= 120 * 0.865
 
 
-@pytest.mark.parametrize("metric", [metrics.accuracy, metrics.top_k.with_options(k=1)])
-def test_an_accuracy_of_one_is_not_certain(metric):
-    logits, right = logits_of(0.99, 50), np.zeros(50, int)
+def test_an_accuracy_of_one_is_not_certain():
+    metric, logits, right = metrics.accuracy, logits_of(0.99, 50), np.zeros(50, int)
     exact = stats.binomtest(50, 50).proportion_ci(0.8, "exact")
     draws = {"key": jax.random.key(0), "level": 0.8, "num_resamples": 20}
-    actual = inference.estimates(metric, logits, right, **draws)
-    assert actual.interval == "Clopper-Pearson"
-    np.testing.assert_allclose((actual.low, actual.high), exact, rtol=1e-6)
+    for of_hits in (metrics.top_k.with_options(k=1), metric):
+        actual = inference.estimates(of_hits, logits, right, **draws)
+        assert actual.interval == "Clopper-Pearson"
+        np.testing.assert_allclose((actual.low, actual.high), exact, rtol=1e-6)
     weighted = inference.estimates(metric, logits, right, np.repeat([2, 0], 25), **draws)
     np.testing.assert_allclose(weighted[1:3], actual[1:3])
     shares = np.repeat([0.3, 0.6], 25)  # as certain as 45 rows: (25 * 0.9) ** 2 / (25 * 0.45)

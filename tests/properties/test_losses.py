@@ -123,8 +123,9 @@ def TestAnObjectiveIsANumber(name: str, batch: Batch) -> None:
     if largest < limit(name, batch.weights[present]):
         assert np.isfinite(terms).all()
         assert np.isfinite(gradient).all()
-    eager = terms_and_gradient(OBJECTIVES[name], state_of(name, batch), *map(jnp.asarray, batch))
-    assert_close(name, tuple(map(np.asarray, eager)), (terms, gradient), batch)
+    # The law of the extremes compares eager gradients.
+    eager = OBJECTIVES[name].value(state_of(name, batch), *map(jnp.asarray, batch))
+    assert_close(name, (np.asarray(eager),), (terms,), batch)
 
 
 @few_and_many(**sizes(exponents=(-6, 20)), share=0.5)

@@ -130,7 +130,7 @@ def TestScoresHaveNoScale(seed: int, rows: int) -> None:
 CATALOGUE = dict(metrics.catalogue())
 # Curves have a point for each row, repeated where rows are: their points are compared elsewhere.
 VALUES = {name: metric for name, metric in CATALOGUE.items() if "curve" not in name}
-FEW_SHAPES = ((16, 4),)
+FEW_SHAPES, FEW_DTYPES = ((16, 4),), ("int8",)  # other tests have labels of int32
 MANY_SHAPES = (*FEW_SHAPES, (5, 130), (1, 2), (2, 3), (48, 10), (16, 200), (50, 128))
 LANES = 16  # rows that a processor computes at once; what remains it computes one by one
 
@@ -192,7 +192,7 @@ def chosen(shapes, **options):
 def sizes(**options):
     """Return the strategies of the two sizes of a property."""
     return {
-        "few": chosen(FEW_SHAPES, dtypes=("int32",), **options),
+        "few": chosen(FEW_SHAPES, dtypes=FEW_DTYPES, **options),
         "many": chosen(MANY_SHAPES, **options),
     }
 
@@ -227,7 +227,7 @@ def padded(batch, weights):
 
 
 @few_and_many(
-    chosen(((6, 4),), absent=False, dtypes=("int8", "int32"), **ORDINARY),
+    chosen(((6, 4),), absent=False, dtypes=FEW_DTYPES, **ORDINARY),
     chosen(((6, 4), (6, 9)), absent=False, **ORDINARY),
     share=0.5,
 )
