@@ -19,8 +19,8 @@ def close(one, other, tolerance, name=""):
         np.testing.assert_allclose(a, b, rtol=tolerance, atol=tolerance, err_msg=name)
 
 
-# One of every way to make a loss; the gradients of the others are made of the same.
-DISTINCT = (*("adafocal", "brier", "bsce_gra", "flsd53", "mmce", "recall", "soft_ece"),)
+# One of every way in which examples meet: by a state, by a sum over pairs or bins, or not at all.
+DISTINCT = ("adafocal", "brier", "mmce", "recall", "soft_ece")
 OTHERS = [name for name in tasks.objectives() if name not in DISTINCT]
 # Several objectives are trained by one program, each with a network of its own: what a program
 # needs beside the losses is compiled once for all of them.
@@ -135,7 +135,7 @@ def test_one_gradient_in_single_precision(names):
         assert np.linalg.norm(one - eight) <= 1e-4 * np.linalg.norm(one), name
 
 
-@pytest.mark.parametrize("num_devices", [1, 4, 8])
+@pytest.mark.parametrize("num_devices", [1, 8])
 def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     objective = losses.objective("adafocal")
     devices = train.local_devices(num_devices)
@@ -148,7 +148,7 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
 
     result = evidence(train.Resident)
     logits, _, _ = tasks.forward(state.params, {}, SOURCE.inputs, train=False)
-    wanted = objective.evidence(state.loss_state, logits, SOURCE.labels, None)
+    wanted = jax.jit(objective.evidence)(state.loss_state, logits, SOURCE.labels, None)
 
     def real(rows):
         kept = np.asarray(rows["weight"]) > 0

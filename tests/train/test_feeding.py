@@ -214,8 +214,7 @@ def test_the_copies_of_an_example_have_views_of_their_own():
 # Both feeds.
 
 
-@pytest.mark.parametrize("num_devices", [1, 4])
-@pytest.mark.parametrize("accumulate", [1, 2])
+@pytest.mark.parametrize(("num_devices", "accumulate"), [(1, 2), (4, 1), (4, 2)])
 def test_streamed_is_resident(num_devices, accumulate, x64):
     source = tasks.examples(22)
     arguments = dict(num_devices=num_devices, steps=6, batch_size=8, accumulate=accumulate)
