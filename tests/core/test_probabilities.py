@@ -87,8 +87,9 @@ def allowed_error(name, expected, logits, rest, dtype):
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-@pytest.mark.parametrize("num_classes", [2, 5, 100])
-@pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
+@pytest.mark.parametrize(
+    ("num_classes", "transform"), [(5, lambda f: f), (2, jax.jit), (5, jax.jit), (100, jax.jit)]
+)
 def test_every_field(dtype, num_classes, transform, x64):
     logits, labels = rows_to_look_at(dtype, num_classes)
     expected = reference(logits, labels)
@@ -121,7 +122,7 @@ def test_beyond_what_a_float_can_say(transform):
     np.testing.assert_array_equal(fields["true"], np.ones(4))
     assert np.all(fields["rest"] <= 1e-34)
     total = lambda z: sum(jnp.sum(field) for field in everything(z).values())  # noqa: E731
-    assert np.isfinite(transform(jax.grad(total))(logits)).all()
+    assert np.isfinite(jax.jit(jax.grad(total))(logits)).all()
 
 
 def numerical_gradient(function, logits, step=1e-5):
@@ -134,28 +135,29 @@ def numerical_gradient(function, logits, step=1e-5):
     return gradient
 
 
-@pytest.mark.parametrize("field", FIELDS)
 @pytest.mark.parametrize("num_classes", [2, 5])
-def test_gradient_of_every_field(field, num_classes, x64):
+def test_gradient_of_every_field(num_classes, x64):
     random = np.random.default_rng(1)
     logits = 2 * random.standard_normal((6, num_classes))
     labels = random.integers(num_classes, size=6)
     offset = logits.max(axis=-1)
-    expected = reference(logits, labels)[field]
-    cotangent = np.where(np.isinf(expected), 0, random.standard_normal(expected.shape))
+    cotangents = {
+        name: np.where(np.isinf(field), 0, random.standard_normal(field.shape))
+        for name, field in reference(logits, labels).items()
+    }
 
-    def of_the_reference(logits):
-        fields = reference(logits, labels, offset)[field]  # a constant for gradients
-        return np.sum(cotangent * np.where(np.isinf(fields), 0, fields))
+    def of_the_reference(name, logits):
+        field = reference(logits, labels, offset)[name]  # the offset is a constant for gradients
+        return np.sum(cotangents[name] * np.where(np.isinf(field), 0, field))
 
-    def of_the_view(logits):
-        fields = getattr(prepare(logits, labels), field)
-        return jnp.sum(cotangent * jnp.where(jnp.isinf(fields), 0, fields))
+    def of_the_view(logits, name):
+        field = getattr(prepare(logits, jnp.asarray(labels)), name)
+        return jnp.sum(cotangents[name] * jnp.where(jnp.isinf(field), 0, field))
 
-    labels = jnp.asarray(labels)
-    actual = jax.jit(jax.grad(of_the_view))(jnp.asarray(logits))
-    expected = numerical_gradient(of_the_reference, logits)
-    np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-8)
+    gradients = jax.jit(lambda z: {name: jax.grad(of_the_view)(z, name) for name in FIELDS})
+    for name, actual in gradients(jnp.asarray(logits)).items():
+        expected = numerical_gradient(functools.partial(of_the_reference, name), logits)
+        np.testing.assert_allclose(actual, expected, rtol=1e-7, atol=1e-8, err_msg=name)
 
 
 # --------------------------------------------------------------------------------------------
@@ -189,11 +191,7 @@ def beside_other_work(confidence):
 def test_equal_rows_have_equal_confidences_whatever_their_labels(name):
     random = np.random.default_rng(0)
     confidence = CONFIDENCES[name]
-    for num_rows, num_classes, dtype in (
-        (103, 2, "float32"),
-        (37, 10, "float32"),
-        (65, 3, "float16"),
-    ):
+    for num_rows, num_classes, dtype in ((103, 2, "float32"), (65, 10, "float16")):
         logits = jnp.asarray(2 * random.standard_normal((5, num_classes)), dtype)
         row = random.integers(5, size=num_rows)
         labels = jnp.asarray(random.integers(num_classes, size=num_rows))

@@ -20,6 +20,7 @@ from experiments.evaluation import trained
 from tests.data import tiny
 from tests.experiments.processes import environment, finish
 from tests.experiments.test_train import CONFIG, DIAGNOSED, SHORT
+from tests.train.test_loop import run as fit
 
 JAX_ALONE = """
 import sys
@@ -84,7 +85,9 @@ def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
     np.testing.assert_allclose(outputs["probabilities"], probabilities, atol=1e-5)
 
 
-def test_what_cannot_be_exported_is_refused_at_once(folder, tmp_path, monkeypatch):
+def test_what_cannot_be_exported_is_refused_at_once(tmp_path, monkeypatch):
+    folder = tmp_path / "run"
+    fit(folder)
     (tmp_path / "there").touch()
     output = finish("export", f"--workdir={folder}", f"--out={tmp_path}/there", code=2)
     assert output == f"error: {tmp_path}/there exists: remove it, or give another --out=FILE.\n"

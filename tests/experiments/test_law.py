@@ -111,6 +111,7 @@ def test_a_loss_is_trained_once_and_after_its_predictions_alone(tmp_path, arrays
     np.savez(tmp_path / "sst2.npz", **arrays)
     frozen = tmp_path / "frozen.json"
     monkeypatch.setattr(law, "FROZEN", frozen)
+    monkeypatch.setattr(law, "PREDICTED", ("focal_3", "bsce_gra"))  # all take seconds
     logits = heads.train(arrays, "cross_entropy", np.zeros(6), epochs=2)
     np.savez(tmp_path / "sst2-cross_entropy.npz", **logits)
     values = {"values": heads.measured(logits, arrays)}

@@ -173,7 +173,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
         logits, labels = run.test
         sure = logits / 4 + 6 * np.eye(4, dtype=np.float32)[labels]
         perfect.append(dataclasses.replace(run, test=(sure, labels)))
-    made = summarize(perfect, num_resamples=100, criteria=[])
+    made = summarize(perfect, criteria=[])
     for loss in "ab":
         one = cell(made, loss, summary.BEFORE, "error")
         assert (one.value, one.interval) == (0, "none")
@@ -185,7 +185,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
     assert line in text
     part = comparison.Part(comparison.ALONE, list(range(seeds)), made)
     about = {"baseline": "a", "examples": 18, "classes": 4, "level": 0.9}
-    about |= {"resamples": 100, "num_bins": NUM_BINS}
+    about |= {"resamples": 200, "num_bins": NUM_BINS}
     compared = comparison.Comparison([], [part], [], [], about)
     table = comparison.text(compared)
     assert line in table

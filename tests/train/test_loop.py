@@ -45,16 +45,17 @@ def task_of(objective=OBJECTIVE, **changes):
 
 
 PROGRAMS = {}
-# Fields of a plan that no compiled program of AdaFocal reads.
-APART = ("num_epochs", "best", "patience", "keep", "keep_every_epochs")
 
 
 def programs_of(plan, devices):
-    """Compile what most tests run once; a test with an own task or objective compiles its own."""
-    compiled = dataclasses.replace(plan, **{name: getattr(PLAN, name) for name in APART})
-    key = str(compiled), devices, jax.config.jax_enable_x64
+    """Compile what most tests run once; a test with an own task or objective compiles its own.
+
+    Plans that differ in length, or in which checkpoints they keep, share programs.
+    """
+    same = dataclasses.replace(plan, num_epochs=3, best={}, patience=0, keep=1, keep_every_epochs=0)
+    key = str(same), devices, jax.config.jax_enable_x64
     if key not in PROGRAMS:
-        PROGRAMS[key] = train.Programs(task_of(), compiled, train.local_devices(devices))
+        PROGRAMS[key] = train.Programs(task_of(), same, train.local_devices(devices))
     programs = copy.copy(PROGRAMS[key])
     programs.plan, programs.total_steps = plan, plan.num_epochs * programs.epoch_steps
     return programs
