@@ -41,15 +41,10 @@ np.savez(outputs, **whole)
 """
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("exported")
-    finish("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
-    return folder
-
-
 @pytest.mark.slow
-def test_an_exported_network_runs_with_jax_alone(folder, tmp_path):
+def test_an_exported_network_runs_with_jax_alone(tmp_path):
+    folder = tmp_path / "run"
+    finish("train", CONFIG, f"--workdir={folder}", *SHORT, DIAGNOSED)
     output = finish("export", f"--workdir={folder}")
     file = folder / "exported.jax"
     about = json.loads((folder / "exported.jax.json").read_text())

@@ -114,11 +114,8 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
     close(measured_one, measured_eight, 1e-9)
 
 
-@pytest.mark.parametrize(
-    "names",
-    [pytest.param(DISTINCT, marks=pytest.mark.slow), pytest.param(OTHERS, marks=pytest.mark.slow)],
-    ids=["distinct", "others"],
-)
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [DISTINCT, OTHERS], ids=["distinct", "others"])
 def test_one_gradient_in_single_precision(names):
     """SGD of rate 1 without momentum moves by the gradient itself."""
     source = tasks.examples(38, dtype=np.float32)

@@ -179,11 +179,10 @@ def test_the_copies_of_an_example_are_augmented_separately():
     """Resident and streamed; the copies of one batch included."""
     source = tasks.examples(4)
     order = train.in_batches(np.array([2, 2, 0, 2, 2, 1]), 3)
-    one = train.local_devices(1)
     step = lambda state, batch: (state, {"key": batch.index})  # noqa: E731
     for feed in (train.Resident, train.Streamed):
-        state = train.replicate(tasks.state_of(OBJECTIVE), one)
-        _, read = feed(source, one).training(step)(state, order, None, 0, 2)
+        state = train.replicate(tasks.state_of(OBJECTIVE), ONE)
+        _, read = feed(source, ONE).training(step)(state, order, None, 0, 2)
         assert read()["key"].tolist() == [[2, 6, 0], [10, 14, 1]]
 
 
