@@ -1,5 +1,7 @@
 """The Tree-LSTM against recursion in NumPy, and against the recorded released network."""
 
+import functools
+
 import flax
 import jax
 import jax.numpy as jnp
@@ -67,6 +69,11 @@ def shapes():
     return {"words": words, "children": arrays.children}, arrays.labeled
 
 
+def evaluated(network, variables, x):
+    """Compute the logits in one program: eager, each tree of another size would need many."""
+    return jax.jit(functools.partial(network.apply, train=False))(variables, x)
+
+
 @pytest.fixture
 def case(x64):
     network = models.tree_lstm(width=4, memory=3, dtype="float64")
@@ -78,7 +85,7 @@ def case(x64):
 def test_logits_and_gradients_are_those_of_recursion(case, shaped):
     network, variables, x = case
     x, present = shapes() if shaped else (x, np.ones((3, 2 * COUNT - 1), bool))
-    logits = network.apply(variables, x, train=False)
+    logits = evaluated(network, variables, x)
     params = jax.tree.map(np.asarray, variables["params"])
     trees_of = zip(x["words"], x["children"], strict=True)
     expected = np.stack([by_recursion(params, *tree) for tree in trees_of])
@@ -86,37 +93,38 @@ def test_logits_and_gradients_are_those_of_recursion(case, shaped):
 
     weight = np.random.default_rng(1).standard_normal(expected.shape) * present[..., None]
 
+    @jax.jit
     def total(params, words):
-        params, words = jax.tree.map(jnp.asarray, (params, words))
         logits = network.apply({"params": params}, {**x, "words": words}, train=False)
         return jnp.sum(jnp.sin(logits) * weight)
 
     words = jnp.asarray(x["words"])
     check_grads(total, (variables["params"], words), order=1, modes=("rev",), rtol=1e-6, atol=1e-6)
-    of_words = jax.grad(total, 1)(variables["params"], words)
+    _, of_words = jax.grad(total, (0, 1))(variables["params"], words)
     assert not of_words[~present[:, : words.shape[1]]].any()  # padding
 
 
 def test_a_single_word_is_a_tree(case):
     network, variables, x = case
-    whole = network.apply(variables, x, train=False)
+    whole = evaluated(network, variables, x)
     alone = {"words": x["words"][:, :1], "children": np.zeros((3, 0, 2), np.int32)}
     for inputs in (alone, flax.core.freeze(alone)):
-        logits = network.apply(variables, inputs, train=False)
+        logits = evaluated(network, variables, inputs)
         np.testing.assert_allclose(logits, whole[:, :1], rtol=1e-12)
 
 
 def test_an_excluded_class_is_impossible_in_evaluation_only(case):
     network, variables, x = case
     binary = network.clone(excluded_class=1)
-    logits = np.asarray(network.apply(variables, x, train=False))
-    probabilities = np.exp(jax.nn.log_softmax(binary.apply(variables, x, train=False)))
+    logits = np.asarray(evaluated(network, variables, x))
+    probabilities = np.exp(jax.nn.log_softmax(evaluated(binary, variables, x)))
     polar = np.exp(logits[..., [0, 2]])
     expected = polar / polar.sum(axis=-1, keepdims=True)
     np.testing.assert_allclose(probabilities[..., [0, 2]], expected, rtol=1e-12)
     assert not probabilities[..., 1].any()
     keys = jax.random.split(jax.random.key(0), len(logits))
-    assert np.isfinite(binary.apply(variables, x, train=True, keys=keys)).all()
+    train = jax.jit(functools.partial(binary.apply, train=True))
+    assert np.isfinite(train(variables, x, keys=keys)).all()
 
 
 def test_it_is_the_recorded_one(x64):
@@ -129,7 +137,7 @@ def test_it_is_the_recorded_one(x64):
         draw = np.random.RandomState(case["seed"] - 1).standard_normal((count, 1, 300))
         x = {"words": 0.3 * draw[None, :, 0], "children": np.array([children])}
         variables = models.from_torch(network, tensors, inputs=x)
-        logits = network.apply(variables, x, train=False)[0]
+        logits = evaluated(network, variables, x)[0]
         expected = members.recorded_outputs()[f"tree_lstm/{number}"]
         np.testing.assert_allclose(logits, expected, rtol=0, atol=1e-12)
 
@@ -142,6 +150,6 @@ def test_a_tree_whose_nodes_are_not_in_order_is_nan():
         [[[0, 1], [4, 2], [5, 3]], [[5, 1], [4, 2], [0, 3]], [[5, 1], [4, 2], [0, 3]]]
     )
     x, mask = {"words": words, "children": children}, np.array([True, True, False])
-    variables = network.init(jax.random.key(0), x, train=False)
+    variables = members.variables_of(network, x)
     logits = jax.jit(lambda x: network.apply(variables, x, train=False, mask=mask))(x)
     assert np.isnan(logits).any(axis=(1, 2)).tolist() == [False, True, False]
