@@ -238,16 +238,16 @@ def bins_of_given_confidences(case):
 def out_of_distribution(case):
     inside, outside = (jnp.asarray(case.array(f"logits_{side}")) for side in ("in", "ood"))
     logits = jnp.concatenate([inside, outside])
-    labels = jnp.repeat(jnp.arange(2), jnp.asarray([len(inside), len(outside)]))
+    labels = jnp.asarray(np.repeat([0, 1], [len(inside), len(outside)]))
     view = Predictions(inside, jnp.zeros(len(inside), jnp.int32))
-    return {
-        "auroc_entropy": value_of(metrics.named("ood_auroc"), logits, labels, score="entropy"),
-        "auroc_confidence": value_of(
-            metrics.named("ood_auroc"), logits, labels, score="max_confidence"
-        ),
-        "entropy_in": view.entropy,
-        "confidence_in": view.confidence,
-    }
+
+    @jax.jit
+    def areas(logits):
+        scores = {"entropy": "entropy", "confidence": "max_confidence"}
+        auroc = functools.partial(value_of, metrics.named("ood_auroc"), logits, labels)
+        return {f"auroc_{theirs}": auroc(score=ours) for theirs, ours in scores.items()}
+
+    return {**areas(logits), "entropy_in": view.entropy, "confidence_in": view.confidence}
 
 
 def bootstrap(case):
