@@ -131,9 +131,9 @@ def calibration_in_double_precision(logits, labels, num_bins=15):
     return np.abs(gap).sum() / len(labels), sums[-1] / count[-1]
 
 
-@pytest.mark.parametrize(("num_rows", "num_classes"), [(2**21 + 1, 2), (10_000, 600)])
-def test_sums_over_millions_of_rows_keep_their_digits(num_rows, num_classes):
-    """A float32 sum of one row after the other has the mean .98 for confidences of .99."""
+@pytest.mark.parametrize(("num_rows", "num_classes"), [(2**19 + 1, 2), (10_000, 600)])
+def test_sums_over_many_rows_keep_their_digits(num_rows, num_classes):
+    """A float32 sum of one row after the other has the mean .994 for confidences of .99."""
     random = np.random.default_rng(0)
     logits = np.zeros((num_rows, num_classes), np.float32)
     logits[:, 0] = np.log(99.0 * (num_classes - 1))
