@@ -268,7 +268,7 @@ def test_as_many_rows_as_needed_detect_an_ece_and_a_difference_of_eces():
         told.append(inference.compare_calibration(a, b).p_value <= 0.05)
     # Of 2,000 sets .78 and .66, with standard errors of .05 here.
     assert 0.65 < np.mean(found) < 0.9
-    assert 0.55 < np.mean(told) < 0.8
+    assert 0.6 < np.mean(told) < 0.8
 
 
 def test_the_rows_of_error_rates_and_of_temperatures_follow_their_formulas():
