@@ -131,7 +131,8 @@ def test_weight_k_counts_as_k_copies(estimators):
     from sklearn.preprocessing import FunctionTransformer
 
     inputs, names, _ = examples()
-    weights = np.random.default_rng(1).integers(4, size=len(names))
+    drawn = np.random.default_rng(1).integers(len(names), size=len(names))
+    weights = np.bincount(drawn, minlength=len(names))  # as many copies as examples
     rows = np.repeat(np.arange(len(names)), weights)
     first = np.arange(len(names)) < 60
 

@@ -266,12 +266,12 @@ def test_as_many_rows_as_needed_detect_an_ece_and_a_difference_of_eces():
         found.append(bound.p_value <= 0.05)
         a, b = (stated(random, rows.ece_difference, gap) for gap in (0.12, 0))
         told.append(inference.compare_calibration(a, b).p_value <= 0.05)
-    # Of 2,000 sets .78 and .66, with standard errors of .05 here.
+    # In 200 sets .78 and .66; the standard errors are .05 here.
     assert 0.65 < np.mean(found) < 0.9
-    assert 0.6 < np.mean(told) < 0.8
+    assert 0.55 < np.mean(told) < 0.8
 
 
-def test_the_rows_of_error_rates_and_of_temperatures_follow_their_formulas():
+def test_the_rows_of_differences_and_of_temperatures_follow_their_formulas():
     z, y = pilot()
     other = z + np.random.default_rng(2).normal(size=z.shape)
     rows = inference.rows_needed(z, y, other=other, error_difference=0.02, temperature=0.1)
@@ -280,10 +280,16 @@ def test_the_rows_of_error_rates_and_of_temperatures_follow_their_formulas():
     assert rows.error_difference == np.ceil(effect**2 * ((apart + 0.02) / 0.02**2 - 1))
     accuracy = np.mean(z.argmax(1) == y)
     of_independent = 2 * accuracy * (1 - accuracy)
-    alone = inference.rows_needed(z, y, error_difference=0.02).error_difference
-    assert alone == np.ceil(effect**2 * ((of_independent + 0.02) / 0.02**2 - 1))
-    # At T = 1 the variance of log T is that of the score over the squared mean of its derivative.
+    alone = inference.rows_needed(z, y, error_difference=0.02)
+    assert alone.error_difference == np.ceil(effect**2 * ((of_independent + 0.02) / 0.02**2 - 1))
+    # Two squared errors, one of them .02^2, with the noise of calibrated models.
     p = np.exp(z - scipy.special.logsumexp(z, axis=1, keepdims=True))
+    noise, index = p.max(1) * (1 - p.max(1)), np.ceil(15 * p.max(1)).astype(int)
+    of_bins = np.bincount(index, noise) / np.maximum(np.bincount(index), 1)
+    n = alone.ece_difference
+    variance = 4 * 0.02**2 * noise.mean() / n + 4 * np.sum(of_bins**2) / n**2
+    assert effect * np.sqrt(variance) == pytest.approx(0.02**2, rel=2 / n)
+    # At T = 1 the variance of log T is that of the score over the squared mean of its derivative.
     score = (p * z).sum(1) - z[np.arange(len(y)), y]
     bend = np.mean((p * z**2).sum(1) - (p * z).sum(1) ** 2)
     deviation = np.std(score) / bend
