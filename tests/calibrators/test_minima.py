@@ -166,7 +166,7 @@ def test_no_order_of_examples_and_classes_stops_a_fit(kind, seeds, exponent):
             assert max(lowest) <= 1.002 * min(lowest)
 
 
-@pytest.mark.parametrize("kind", ["vector", "matrix"])
+@pytest.mark.parametrize("kind", ["vector", "matrix", "dirichlet"])
 def test_the_state_says_why_a_linear_fit_ended(kind):
     """A class that never occurs, a class that a line tells apart, or too few iterations."""
     logits, labels = problem()
@@ -225,8 +225,9 @@ def test_structured_scaling_reaches_the_nll_of_probmetrics(name, num_rows, num_c
     slope = (1 + 0.3 * random.standard_normal(num_classes)).astype(np.float32)
     labels = np.argmax(slope * z + shift + random.gumbel(size=shape), axis=1)
     logits = z * np.float32(1.8)
+    weights = np.ones(num_rows) if num_classes == K else None
     with jax.enable_x64(num_classes == K):  # then the program is that of the test against SciPy
-        params = calibrators.named(name).fit(logits.astype(float), labels, np.ones(num_rows))
+        params = calibrators.named(name).fit(logits.astype(float), labels, weights)
         assert params.state.name == "converged"
         reached = mean_nll(calibrators.named(name).apply(params, logits), labels)
     np.testing.assert_allclose(reached, RECORDED[name, num_rows, num_classes], atol=1e-4)

@@ -15,7 +15,7 @@ from tests.calibrators.test_event import STATED
 @pytest.mark.parametrize("name", MEMBERS)
 def test_it_comes_back_as_it_was(name, tmp_path):
     # As many rows and classes as in other tests, whose programs these are.
-    sizes = {"svs": (200, 3), "sms": (200, 3)} | dict.fromkeys({*STATED} - QUICK, (80, 2))
+    sizes = dict.fromkeys(("svs", "sms"), (10_000, 10)) | dict.fromkeys({*STATED} - QUICK, (80, 2))
     params = calibrators.named(name).fit(*problem(*sizes.get(name, (80, 3))))
     path = tmp_path / "no suffix"
     calibrators.save(path, name, params)
