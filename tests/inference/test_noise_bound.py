@@ -302,7 +302,7 @@ def test_the_moments_of_every_class_and_bin_are_those_of_numpy():
 
 def test_the_rank_among_draws_is_as_fine_with_many_classes():
     """Divided by the number of classes, draws of a sharp model differ by less than millionths."""
-    random, num_rows, num_classes = np.random.default_rng(0), 2000, 1000
+    random, num_rows, num_classes = np.random.default_rng(0), 1000, 1000
     label = random.integers(0, num_classes, num_rows)
     confidence = random.beta(40, 1, num_rows)
     logits = np.zeros((num_rows, num_classes), np.float32)
