@@ -86,7 +86,7 @@ def test_pairs_have_equal_errors(draw):
 
 
 def test_our_loop_trains():
-    loop = training.OurLoop("resnet8", "cross_entropy", batch_size=2, steps=2)
+    loop = training.OurLoop("mlp", "cross_entropy", batch_size=2, steps=2, hidden=(8,))
     before = jax.tree.map(np.asarray, loop.state.params)
     loop()
     assert int(loop.state.step) == 2

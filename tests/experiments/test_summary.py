@@ -50,13 +50,6 @@ def actual():
     return summarize(runs(), about={"what": "Two models.", "num_bins": NUM_BINS})
 
 
-@pytest.fixture(scope="module")
-def saved(actual, tmp_path_factory):
-    """The folder of `actual` with all its figures, and the names of its files."""
-    folder = tmp_path_factory.mktemp("saved")
-    return folder, summary_text.save(actual, folder)
-
-
 @pytest.fixture
 def texts_only(monkeypatch):
     """Leave out the figures of `save`: drawing them takes most of its time."""
@@ -246,7 +239,8 @@ def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(actual):
     assert cell(same, "b", summary.BEFORE, "nll").p == 1.0
 
 
-def test_an_interval_and_its_test_are_of_the_same_quantity(actual, saved):
+@pytest.mark.usefixtures("texts_only")
+def test_an_interval_and_its_test_are_of_the_same_quantity(actual, tmp_path):
     """The interval of an ECE stands beside no p and no star; the squared error has both."""
     for one in actual.cells:
         if one.metric in CALIBRATION:
@@ -257,11 +251,11 @@ def test_an_interval_and_its_test_are_of_the_same_quantity(actual, saved):
     numbers = (squared.difference, squared.difference_low, squared.difference_high, squared.p)
     assert numbers == pytest.approx((*wanted[:4],), rel=1e-5)
     assert squared.value == pytest.approx(wanted.error_b.value, rel=1e-5)
-    folder, _ = saved
+    summary_text.save(actual, tmp_path)
     ece = cell(actual, "b", summary.BEFORE, "ece")
     number = f"{ece.value:.3f}".removeprefix("0")
     change = f"{squared.difference:+.4f} [{squared.difference_low:+.4f}"
-    for text in (summary_text.text(actual), (folder / "report.md").read_text()):
+    for text in (summary_text.text(actual), (tmp_path / "report.md").read_text()):
         assert f"{number} ±" in text
         assert f"{number}*" not in text
         assert f"{change}, {squared.difference_high:+.4f}], p < .001*" in text

@@ -116,7 +116,7 @@ def test_cross_fitting_calibrates_every_model():
     random = np.random.default_rng(0)
     logits = random.standard_normal((200, 3))
     labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
-    options = {"calibrate": "temperature", "cross_fit": 2, "metrics": ["nll"]}
+    options = {"calibrate": "temperature", "cross_fit": 2, "metrics": ["accuracy", "ece", "nll"]}
     options["weights"] = random.uniform(0.2, 3, 200)  # which cannot count copies
     scored = report.score(
         logits, labels, name="a", compare={"b": 5 * logits}, num_resamples=20, **options
