@@ -264,9 +264,11 @@ def test_as_many_rows_as_needed_detect_an_ece_and_a_difference_of_eces():
         model, options = stated(random, rows.ece, 0.06), {"key": jax.random.key(seed)}
         bound = inference.noise_bound(metrics.ece, model, num_resamples=199, **options)
         found.append(bound.p_value <= 0.05)
+        if seed % 2:
+            continue
         a, b = (stated(random, rows.ece_difference, gap) for gap in (0.12, 0))
         told.append(inference.compare_calibration(a, b).p_value <= 0.05)
-    # In 200 sets .78 and .66; the standard errors are .05 here.
+    # In 200 sets .78 and .66; the standard errors are .05 and .08 here.
     assert 0.65 < np.mean(found) < 0.9
     assert 0.55 < np.mean(told) < 0.8
 
