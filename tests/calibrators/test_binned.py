@@ -174,6 +174,8 @@ def test_options_are_checked():
         histogram.fit(*problem(), bins="mas")
     with pytest.raises(ValueError, match="num_bins must be at least 1, got 0"):
         histogram.fit(*problem(), num_bins=0)
+    with pytest.raises(ValueError, match="prior_strength must be greater than 0, got 0"):
+        bbq.fit(*problem(), prior_strength=0)
 
 
 CLASSES = pytest.mark.parametrize("num_classes", [2, 4])
@@ -252,11 +254,6 @@ def test_bbq_is_never_certain(weight):
     assert params.state.name == "converged"
     assert np.isfinite(params.state.nll_after)
     assert np.isfinite(bbq.apply(params, np.float32([[-99, 99], [99, -99]]))).all()
-
-
-def test_options_of_bbq_are_checked():
-    with pytest.raises(ValueError, match="prior_strength must be greater than 0, got 0"):
-        bbq.fit(*problem(), prior_strength=0)
 
 
 def refitted(score, target, weight, new):

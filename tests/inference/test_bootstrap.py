@@ -155,10 +155,8 @@ def test_estimates_of_binned_errors_have_a_noise_bound():
     estimates = inference.estimates(several, *data, key=key, num_resamples=10)
     assert list(estimates) == list(several)
     for name in ("ece", "sce"):
-        estimate, bound = (
-            estimates[name],
-            inference.noise_bound(several[name], *data, key=key, num_resamples=20),
-        )
+        estimate = estimates[name]
+        bound = inference.noise_bound(several[name], *data, key=key, num_resamples=20)
         assert estimate.interval == "noise bound"
         np.testing.assert_allclose(estimate[:3], bound[:3], rtol=1e-5)
         assert estimate[4:] == bound[3:]
@@ -256,11 +254,8 @@ def test_resamples_of_one_value_are_no_interval():
         assert estimate.interval == "none"
         assert np.isnan([estimate.low, estimate.high]).all()
     kind = {"method": "percentile", "num_resamples": 50, "key": key}
-    assert inference.estimates(metrics.accuracy, logits, labels, **kind)[1:4] == (
-        1,
-        1,
-        "percentile",
-    )
+    estimate = inference.estimates(metrics.accuracy, logits, labels, **kind)
+    assert estimate[1:4] == (1, 1, "percentile")
 
 
 @pytest.mark.parametrize("method", ["percentile", "basic"])

@@ -18,14 +18,8 @@ KEY = jax.random.key(0)
 FIVE = {
     name: metrics.named(name, num_bins=5)
     for name in (
-        *(
-            "ece",
-            "mce",
-            "average_calibration_error",
-            "rms_calibration_error",
-            "overconfidence",
-            "underconfidence",
-        ),
+        *("ece", "mce", "average_calibration_error", "rms_calibration_error"),
+        *("overconfidence", "underconfidence"),
         *("adaptive_ece", "adaptive_mce", "classwise_ece"),
     )
 }
