@@ -52,7 +52,7 @@ def test_the_area_is_the_mean_risk_over_all_coverages():
     np.testing.assert_allclose(actual, area(grouped) - area(perfect), atol=4e-6)
 
 
-@pytest.mark.parametrize("rows", [300, 1000, 3000])
+@pytest.mark.parametrize("rows", [300, 3000])
 def test_areas_of_equal_scores_have_no_rounding_errors(rows):
     """A program that divides before it subtracts gives an AUROC of 0.49994 for 3,000 rows."""
     labels = (np.arange(rows) % 7 < 3).astype(int)

@@ -131,18 +131,11 @@ def test_token_by_token_the_logits_are_the_same(norm):
     logits = evaluate(network)(variables, X)
     writing = network.clone(past=6)
     visible = jnp.asarray(X["source"] != 0)[:, None, None, :]
-    memory = network.apply(variables, jnp.asarray(X["source"]), method="encode")
+    step_of = jax.jit(functools.partial(writing.apply, method="step", mutable=[PAST, CONTEXT]))
+    memory = jax.jit(functools.partial(network.apply, method="encode"))(variables, X["source"])
     for place in range(4):
         given = memory if place == 0 else None
-        step, changed = writing.apply(
-            variables,
-            jnp.asarray(X["target"][:, place]),
-            place,
-            given,
-            visible,
-            method="step",
-            mutable=[PAST, CONTEXT],
-        )
+        step, changed = step_of(variables, X["target"][:, place], place, given, visible)
         variables = {**variables, **changed}
         real = X["target"][:, place] != 0
         np.testing.assert_allclose(step[real], logits[real, place], rtol=1e-4, atol=1e-5)

@@ -99,7 +99,7 @@ def test_the_text_network_is_the_recorded_one(x64):
     tensors = members.recorded_weights(case["parameters"], case["seed"])
     variables = models.from_torch(network, tensors, shape=case["input_shape"][1:])
     x = np.random.RandomState(case["seed"] - 1).standard_normal(case["input_shape"])
-    logits = network.apply(variables, x, train=False)
+    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
     assert_close(logits, members.recorded_outputs()["global_pooling_cnn/output"])
 
 
