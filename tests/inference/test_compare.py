@@ -5,6 +5,7 @@ import itertools
 import jax
 import numpy as np
 import pytest
+import scipy.optimize
 import scipy.stats
 from scipy import stats
 
@@ -291,12 +292,17 @@ def test_the_rows_of_differences_and_of_temperatures_follow_their_formulas():
     n = alone.ece_difference
     variance = 4 * 0.02**2 * noise.mean() / n + 4 * np.sum(of_bins**2) / n**2
     assert effect * np.sqrt(variance) == pytest.approx(0.02**2, rel=2 / n)
-    # At T = 1 the variance of log T is that of the score over the squared mean of its derivative.
-    score = (p * z).sum(1) - z[np.arange(len(y)), y]
+
+    # At the fitted T the variance of log T is that of the score over its mean derivative, squared.
+    def slope(t):
+        return np.mean((softmax(z / t) * z).sum(1) - z[np.arange(len(y)), y])
+
+    t = scipy.optimize.brentq(slope, 0.5, 2)
+    z, p = z / t, softmax(z / t)
     bend = np.mean((p * z**2).sum(1) - (p * z).sum(1) ** 2)
-    deviation = np.std(score) / bend
+    deviation = np.std((p * z).sum(1) - z[np.arange(len(y)), y]) / bend
     expected = (scipy.stats.norm.ppf(0.95) * deviation / np.log(1.1)) ** 2
-    assert rows.temperature == pytest.approx(expected, rel=0.1)  # the fitted T is not exactly 1
+    assert rows.temperature == np.ceil(expected)
 
 
 def test_a_certain_model_needs_enough_rows_to_see_an_error():
