@@ -152,6 +152,16 @@ def test_the_largest_coverage_with_a_risk(risk):
         np.testing.assert_allclose(reached, risk, atol=1e-5)
 
 
+@pytest.mark.parametrize("order", [[0, 1], [1, 0]])
+def test_the_first_of_two_decisions_of_equal_cost_is_taken(order):
+    """3 p0 + p1 = 2 p1, which float32 rounds: the realized cost of class 0 shows the decision."""
+    p = np.array([[k, 3 * k, 40 - 4 * k] for k in range(1, 10)]) / 40
+    costs = np.array([[3.0, 0.0], [1.0, 2.0], [0.0, 0.0]])[:, order]
+    labels = np.zeros(len(p), int)
+    actual = value_of(metrics.expected_cost, np.log(p), labels, costs=costs)
+    assert actual == costs[0, 0]
+
+
 def test_the_confident_are_counted():
     logits, labels = sample(2)
     confidence, hit = top_label(logits, labels)
