@@ -34,8 +34,9 @@ class BinSums(NamedTuple):
     def gap(self) -> Float[Array, "*shape bins"]:
         """Mean confidence minus accuracy; 0 in an empty bin."""
         filled = self.weight > 0
-        gap = (self.confidence - self.hit) / jnp.where(filled, self.weight, 1)
-        return jnp.where(filled, gap, 0)
+        return jnp.where(
+            filled, (self.confidence - self.hit) / jnp.where(filled, self.weight, 1), 0
+        )
 
 
 Binned: TypeAlias = tuple[BinSums, Float[Array, " edges"]]  # sums per bin and the edges
@@ -67,8 +68,7 @@ def bin_index(
 
 def _ceil(values: Array, num_bins: int) -> Array:
     if values.dtype == jnp.float64:
-        index = jnp.ceil(num_bins * values - 1).astype(jnp.int32)
-        return jnp.clip(index, 0, num_bins - 1)
+        return jnp.clip(jnp.ceil(num_bins * values - 1).astype(jnp.int32), 0, num_bins - 1)
     # float64 arithmetic on a float32 value is exact here: comparing the value with the fraction
     # b/B equals comparing it with the largest float32 that is at most b/B.
     exact = np.arange(num_bins + 1) / num_bins
