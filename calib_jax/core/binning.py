@@ -33,10 +33,8 @@ class BinSums(NamedTuple):
     @property
     def gap(self) -> Float[Array, "*shape bins"]:
         """Mean confidence minus accuracy; 0 in an empty bin."""
-        filled = self.weight > 0
-        return jnp.where(
-            filled, (self.confidence - self.hit) / jnp.where(filled, self.weight, 1), 0
-        )
+        size = jnp.where(self.weight > 0, self.weight, 1)
+        return jnp.where(self.weight > 0, (self.confidence - self.hit) / size, 0)
 
 
 Binned: TypeAlias = tuple[BinSums, Float[Array, " edges"]]  # sums per bin and the edges

@@ -128,15 +128,16 @@ def test_data_sets_of_other_libraries_become_arrays():
     assert np.ptp(x[1], axis=-1).max() == 0
 
 
-def test_a_folder_of_images(tmp_path):
+@pytest.mark.parametrize("channels", [1, 3])
+def test_a_folder_of_images(tmp_path, channels):
     folder = tiny.own_images(tmp_path)
-    dataset = data.from_folder(str(folder), **SMALL)
+    dataset = data.from_folder(str(folder), channels=channels, **SMALL)
     assert dataset.class_names == ("cat", "dog", "newt")
     parts = (dataset.train, dataset.validation, dataset.test)
     assert [np.bincount(part.labels).tolist() for part in parts] == [[4, 3, 2], [1] * 3, [1] * 3]
     # Each class has its own range of levels, which no resizing leaves.
     for part in parts:
-        assert part.inputs.shape[1:] == (4, 5, 3)
+        assert part.inputs.shape[1:] == (4, 5, channels)
         np.testing.assert_array_equal(part.inputs.mean((1, 2, 3)) // 60, part.labels)
 
 
