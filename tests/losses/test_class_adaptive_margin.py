@@ -116,3 +116,13 @@ def test_updates_follow_the_validation(penalty):
         for actual, wanted in zip(state, expected, strict=True):
             np.testing.assert_allclose(actual, wanted, rtol=1e-9)
         np.testing.assert_array_equal(objective.table(state, evidence)["class"], range(4))
+
+
+def test_one_possible_row_updates_a_class_and_none_keeps_its_state():
+    logits = np.random.default_rng(0).standard_normal((5, 3))
+    logits[1:, 1], logits[:, 2] = -np.inf, -np.inf
+    objective = losses.objective("class_adaptive_margin")
+    state = objective.init(3)
+    evidence = objective.evidence(state, logits, np.zeros(5, int), np.ones(5))
+    state = objective.update(state, evidence, losses.Progress(1, 1, 2))
+    assert np.isfinite(state.previous).tolist() == [True, True, False]
