@@ -30,6 +30,7 @@ def rounded(digits=2, **options):
 def test_the_grid_of_rounded_probabilities_is_found(step):
     p = np.round(softmax(sample()[0], axis=1) / step) * step
     assert predictions.grid_of(p) == predictions.grid_of(p.astype(np.float32)) == step
+    assert (predictions.grid_of(p[:20]), predictions.grid_of(p[:19])) == (step, None)
     assert predictions.grid_of(softmax(sample()[0], axis=1)) is None
 
 
