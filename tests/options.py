@@ -36,6 +36,8 @@ def options_in(room: str) -> dict[str, dict[str, str]]:
     """Return the defaults of the public names and of the members of the catalogue of a room."""
     package = importlib.import_module(f"calib_jax.{room}")
     catalogue = package.catalogue() if hasattr(package, "catalogue") else {}
+    if room == "train":
+        catalogue = package.OPTIMIZERS | package.SCHEDULES
     public = {name: getattr(package, name) for name in package.__all__}
     found = {name: options_of(value) for name, value in (public | catalogue).items()}
     if room == "models":

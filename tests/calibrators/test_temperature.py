@@ -51,6 +51,7 @@ def test_the_grid_minimises_what_it_is_given():
     assert fit(start=0.5, stop=3.0, step=0.5).temperature == 1.5
     assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
     assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
+    assert fit(start=0.5, stop=1.5, step=0.5).state.name == "stopped"
     weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
     actual = temperature.fit_grid(
         logits, labels, np.array([2.0, 0, 0, 0]), stop=4.0, criterion=weighted

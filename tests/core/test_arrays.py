@@ -113,6 +113,13 @@ def test_binary():
         calib_jax.binary([1, 0])
 
 
+def test_weights_may_be_given_by_place():
+    weights = np.arange(len(LABELS)) + 1.0
+    by_place = losses.mmce_penalty(LOGITS, LABELS, weights)
+    assert by_place == losses.mmce_penalty(LOGITS, LABELS, weights=weights)
+    assert by_place != losses.mmce_penalty(LOGITS, LABELS)
+
+
 def test_an_eager_loss_is_one_program_for_every_number():
     """A number of an option is an argument, and a text is a constant, of the program."""
     logits, labels = jnp.asarray(GENERATOR.normal(size=(5, 17)), jnp.float32), jnp.arange(5)

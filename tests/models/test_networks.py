@@ -225,3 +225,19 @@ def test_an_image_may_be_one_pixel(x64):
     one = jnp.full((1, 1, 1, 1), 7.0)
     for resizing in ("align_corners", "half_pixel"):
         np.testing.assert_allclose(resized(one, (3, 4), resizing), jnp.full((1, 3, 4, 1), 7.0))
+
+
+def test_the_stages_of_efficientnet_halve_the_image_where_the_paper_does():
+    """32 pixels after the stem of 64, and the seven stages of Tan and Le 2019, table 1."""
+    network = models.efficientnet_lite0()
+    x = np.zeros((1, 64, 64, 3), np.float32)
+
+    def seen(key):
+        variables = network.init(key, x, train=False)
+        how = {"capture_intermediates": True, "mutable": ["intermediates"]}
+        return network.apply(variables, x, train=False, **how)[1]["intermediates"]
+
+    of_layer = jax.eval_shape(seen, jax.random.key(0))
+    ends = [f"block{number}" for number in (0, 2, 4, 7, 10, 14, 15)]  # of the stages
+    sides = [of_layer[name]["__call__"][0].shape[1] for name in ["stem", *ends]]
+    assert sides == [32, 32, 16, 8, 4, 4, 2, 2]

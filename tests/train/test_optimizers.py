@@ -245,6 +245,7 @@ def test_warm_up_in_steps(x64):
     steps = np.arange(8)
     wanted = (1 - steps / 20) * np.minimum(steps / 4, 1)
     np.testing.assert_allclose(warmed(steps), wanted)
+    assert train.warmed_up(rate, steps=0) is rate
     for both in ({}, {"epochs": 1, "steps": 2}):
         with pytest.raises(ValueError, match="give either epochs or steps"):
             train.warmed_up(rate, **both)
