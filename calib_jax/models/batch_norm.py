@@ -1,7 +1,6 @@
 """Batch normalisation with masks for padding, over one or several devices."""
 
 import math
-from typing import Any
 
 import flax.linen as nn
 import jax.numpy as jnp
@@ -23,7 +22,8 @@ class BatchNorm(nn.Module):
     with mask m, summed over examples and positions. With `axis_name`, sums and counts (not means)
     are reduced over the devices, so the result equals the result of one device with all examples,
     even if the devices hold unequal numbers of real examples. The variance sums squared deviations
-    from the mean, because the difference of two large sums would lose precision. Training updates
+    from the mean of a device, because the difference of two large sums would lose precision; those
+    of several devices are joined by one exchange. Training updates
     `mean` and `var` in the collection `batch_stats`; `train=False` normalises by these instead of
     the batch statistics. A batch of only padding leaves them unchanged.
 
@@ -87,9 +87,6 @@ class BatchNorm(nn.Module):
         axis_name = None if self.is_initializing() else self.axis_name
         axes = tuple(range(x.ndim - 1))
 
-        def over_devices(sums: Any) -> Any:
-            return sums if axis_name is None else lax.psum(sums, axis_name)
-
         def real(values: Array) -> Array:
             return values if present is None else jnp.where(present, values, 0)
 
@@ -97,12 +94,19 @@ class BatchNorm(nn.Module):
             count = jnp.asarray(math.prod(x.shape[:-1]), precise)
         else:
             count = jnp.sum(mask, dtype=precise) * math.prod(x.shape[mask.ndim : -1])
-        total, count = over_devices((jnp.sum(real(values), axes), count))
-        divisor = jnp.maximum(count, 1)
-        mean = total / divisor
+        mean = jnp.sum(real(values), axes) / jnp.maximum(count, 1)
+        square = jnp.sum(jnp.square(real(values - per_channel(mean))), axes)
+        if axis_name is not None and lax.axis_size(axis_name) > 1:
+            # One exchange: the squared distances of the means of the devices are added up from the
+            # running mean, which is close to all of them.
+            apart = mean - running_mean.value
+            sums = (count, count * apart, square + count * jnp.square(apart))
+            count, total, square = lax.psum(sums, axis_name)
+            apart = total / jnp.maximum(count, 1)
+            mean = running_mean.value + apart
+            square = jnp.maximum(square - count * jnp.square(apart), 0)
         # The deviation of padding is 0, so its result is the bias and finite for any input.
-        deviation = real(values - per_channel(mean))
-        var = over_devices(jnp.sum(jnp.square(deviation), axes)) / divisor
+        deviation, var = real(values - per_channel(mean)), square / jnp.maximum(count, 1)
 
         if not self.is_initializing():
             known = var * (count / jnp.maximum(count - 1, 1)) if self.unbiased else var
