@@ -32,8 +32,9 @@ def checked(function: Callable[..., Any]) -> Callable[..., Any]:
 def jaxtyped(*args: Any, **options: Any) -> Any:
     """Decorate functions of a module or a class, and leave those inside functions as they are.
 
-    A nested function is defined again in each call of the function around it, whose annotations
-    are checked: to decorate them, too, takes a tenth of the time of the tests.
+    A nested function is defined again in each call of the function around it: to decorate them,
+    too, takes a tenth of the time of the tests. So the functions that a factory returns are not
+    checked, but what they call is.
     """
     decorate = _jaxtyped(*args, **options)
     if args:  # a context, or a function

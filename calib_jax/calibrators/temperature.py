@@ -178,7 +178,7 @@ _LOWEST, _START, _HIGHEST = 1e-9, 8.0, 1e20
 _LONGEST_STEP = 4.0  # in log T
 
 _BLOCK = 1_000_000  # entries: a block and its exponentials fit into the cache of a CPU
-_FEW_CLASSES = 32  # so many are added column by column
+_FEW_CLASSES = 32  # up to so many are added column by column
 _SUBSET = 16  # the fit of large data starts from the optimum of one row in 16
 
 
@@ -337,7 +337,7 @@ def _derivatives(
     """Compute the first and second derivatives of the NLL of `b * logits` by b."""
     if logits.shape[-1] > _FEW_CLASSES:
         sums = [jnp.sum(part, axis=-1) for part in _moments(below_top(logits, top[:, None]), b)]
-    else:  # XLA adds columns for many rows at a time, but the entries of a row one by one
+    else:  # on a CPU, XLA adds columns for many rows at a time, but the entries of a row in turn
         columns = [_moments(below_top(column, top), b) for column in jnp.unstack(logits, axis=-1)]
         sums = [sum(parts) for parts in zip(*columns, strict=True)]
     total, first, second = sums

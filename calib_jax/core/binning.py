@@ -57,7 +57,7 @@ def bin_index(
       edges: ascending, one more than the bins.
       side: "right" for bins [lo, hi).
     """
-    # Not `jnp.searchsorted`: under `vmap`, XLA 0.10.2 computes wrong bins of constant values.
+    # `jnp.searchsorted(method="compare_all")` of constants is wrong under `vmap` in jaxlib 0.10.2.
     inner = jnp.asarray(edges)[1:-1].reshape(-1, *[1] * values.ndim)
     values = values.astype(inner.dtype)[None]
     within = values <= inner if side == "left" else values < inner

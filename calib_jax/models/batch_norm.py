@@ -22,10 +22,10 @@ class BatchNorm(nn.Module):
     with mask m, summed over examples and positions. With `axis_name`, sums and counts (not means)
     are reduced over the devices, so the result equals the result of one device with all examples,
     even if the devices hold unequal numbers of real examples. The variance sums squared deviations
-    from the mean of a device, because the difference of two large sums would lose precision; those
-    of several devices are joined by one exchange. Training updates
-    `mean` and `var` in the collection `batch_stats`; `train=False` normalises by these instead of
-    the batch statistics. A batch of only padding leaves them unchanged.
+    from the mean, because the difference of two large sums would lose precision: each device sums
+    those from its own mean, and one exchange gives all devices the means and sums of all. Training
+    updates `mean` and `var` in the collection `batch_stats`; `train=False` normalises by these
+    instead of the batch statistics. A batch of only padding leaves them unchanged.
 
     Attributes:
       axis_name: the device axis over which statistics are summed; ignored during initialisation.
@@ -96,15 +96,15 @@ class BatchNorm(nn.Module):
             count = jnp.sum(mask, dtype=precise) * math.prod(x.shape[mask.ndim : -1])
         mean = jnp.sum(real(values), axes) / jnp.maximum(count, 1)
         square = jnp.sum(jnp.square(real(values - per_channel(mean))), axes)
-        if axis_name is not None and lax.axis_size(axis_name) > 1:
-            # One exchange: the squared distances of the means of the devices are added up from the
-            # running mean, which is close to all of them.
-            apart = mean - running_mean.value
-            sums = (count, count * apart, square + count * jnp.square(apart))
-            count, total, square = lax.psum(sums, axis_name)
-            apart = total / jnp.maximum(count, 1)
-            mean = running_mean.value + apart
-            square = jnp.maximum(square - count * jnp.square(apart), 0)
+        if axis_name is not None:  # one exchange, in which each device fills a row of its own
+            own = jnp.arange(lax.axis_size(axis_name)) == lax.axis_index(axis_name)
+            parts = jnp.broadcast_to(count, mean.shape), mean, square
+            rows = [jnp.where(own[:, None], part[None], 0) for part in parts]
+            counts, means, squares = lax.psum(rows, axis_name)
+            count = jnp.sum(counts[:, 0])
+            away = jnp.sum(counts * (means - means[:1]), 0) / jnp.maximum(count, 1)
+            mean = means[0] + away  # on one device that mean, to the last bit
+            square = jnp.sum(squares + counts * jnp.square(means - mean[None]), 0)
         # The deviation of padding is 0, so its result is the bias and finite for any input.
         deviation, var = real(values - per_channel(mean)), square / jnp.maximum(count, 1)
 

@@ -85,12 +85,12 @@ class BertEncoder(_Sizes):
         return blocks(x, train, visible, keys, **options)
 
 
-class Bert(Network, _Sizes, kw_only=True):
+class Bert(Network, _Sizes):
     """A BERT encoder, pooling and a dense layer; see `bert`."""
 
-    pool: str
-    attention_dropout: float | None
-    head_dropout: float | None
+    pool: str = "first"
+    attention_dropout: float | None = None
+    head_dropout: float | None = None
 
     @nn.compact
     def __call__(self, x: Any, *, train: bool, mask: Any = None, keys: Any = None) -> Logits:

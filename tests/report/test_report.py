@@ -414,7 +414,6 @@ def test_no_direction_is_claimed_from_few_errors(errors):
     assert warned == (errors < 10)
 
 
-@pytest.mark.usefixtures("no_figures")
 def test_a_report_replaces_its_own_files_alone(tmp_path, full):
     (tmp_path / ".mine.old.partial").mkdir()
     (tmp_path / ".mine.old.partial" / "work.txt").write_text("work")
