@@ -95,7 +95,9 @@ class BatchNorm(nn.Module):
         else:
             count = jnp.sum(mask, dtype=precise) * math.prod(x.shape[mask.ndim : -1])
         mean = jnp.sum(real(values), axes) / jnp.maximum(count, 1)
-        square = jnp.sum(jnp.square(real(values - per_channel(mean))), axes)
+        # The deviation of padding is 0, so its result is the bias and finite for any input.
+        deviation = real(values - per_channel(mean))
+        square = jnp.sum(jnp.square(deviation), axes)
         if axis_name is not None:  # one exchange, in which each device fills a row of its own
             own = jnp.arange(lax.axis_size(axis_name)) == lax.axis_index(axis_name)
             parts = jnp.broadcast_to(count, mean.shape), mean, square
@@ -105,8 +107,8 @@ class BatchNorm(nn.Module):
             away = jnp.sum(counts * (means - means[:1]), 0) / jnp.maximum(count, 1)
             mean = means[0] + away  # on one device that mean, to the last bit
             square = jnp.sum(squares + counts * jnp.square(means - mean[None]), 0)
-        # The deviation of padding is 0, so its result is the bias and finite for any input.
-        deviation, var = real(values - per_channel(mean)), square / jnp.maximum(count, 1)
+            deviation = real(values - per_channel(mean))
+        var = square / jnp.maximum(count, 1)
 
         if not self.is_initializing():
             known = var * (count / jnp.maximum(count - 1, 1)) if self.unbiased else var
