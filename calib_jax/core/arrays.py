@@ -227,12 +227,12 @@ def takes_logits(
 def masked(logits: Logits, labels: Array, weights: Weights | None, soft: TakesSoft) -> Batch:
     """Set rows of weight 0 to zeros, and soft labels that are no distribution to NaN."""
     if labels.ndim == logits.ndim:
-        labels = _only_distributions(labels, weights, soft)
+        labels = _only_distributions(labels, soft)
     return (logits, labels, None) if weights is None else numerics.present(logits, labels, weights)
 
 
-def _only_distributions(labels: SoftLabels, weights: Weights | None, allowed: TakesSoft) -> Array:
-    """Replace each row that is no distribution by NaN; rows of weight 0 may hold anything."""
+def _only_distributions(labels: SoftLabels, allowed: TakesSoft) -> Array:
+    """Replace each row that is no distribution by NaN."""
     rounding = 2 * float(jnp.finfo(labels.dtype).eps)
     entries = labels.astype(numerics.wide(labels.dtype))
     # One sum, because a second pass over the labels would take as long again: NaN marks negative
@@ -241,8 +241,6 @@ def _only_distributions(labels: SoftLabels, weights: Weights | None, allowed: Ta
     right = jnp.abs(sums - 1) <= max(_TOLERANCE, rounding)
     if allowed == "or_zeros":
         right |= jnp.all(entries == 0, axis=-1)
-    if weights is not None:
-        right |= ~(weights > 0)
     return jnp.where(right[..., None], labels, jnp.nan)
 
 

@@ -1,14 +1,21 @@
-"""Files of others are read whole or refused in a sentence, and ours are written whole or not."""
+"""Files of others are read whole or refused in a sentence, and ours are written whole or not.
+
+Texts are escaped for the format of the file.
+"""
 
 import io
 import json
+import math
 import os
 import pickle
+import time
+import types
 import zipfile
 
 import numpy as np
 import pytest
 
+from calib_jax.core import texts
 from calib_jax.core.files import reading, writing
 
 ARRAYS = {
@@ -47,6 +54,10 @@ def test_arrays_are_read(tmp_path, save):
     for name in ("floats", "big_endian"):
         np.save(tmp_path / "one.npy", ARRAYS[name])
         np.testing.assert_array_equal(reading.npy(tmp_path / "one.npy", "one"), ARRAYS[name])
+    for content in (npy_of(np.array([{}, []], object), allow_pickle=True), path.read_bytes()):
+        (tmp_path / "one.npy").write_bytes(content)
+        with pytest.raises(reading.Unreadable, match=r"pickled objects|several arrays"):
+            reading.npy(tmp_path / "one.npy", "one")
 
 
 def npz_with(content):
@@ -86,6 +97,36 @@ def test_a_bomb_is_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(reading, "free_memory", lambda: 10**6)
     with pytest.raises(reading.Unreadable, match="expand to 8,000,128, more than"):
         array_of(tmp_path / "a.npz", "a")
+
+
+@pytest.mark.parametrize(("stored", "largest"), [(5, 2**30), (2**24, 200 * 2**24)])
+def test_an_archive_may_expand_to_a_limit(tmp_path, monkeypatch, stored, largest):
+    monkeypatch.setattr(reading, "free_memory", lambda: math.inf)
+    for size in (largest, largest + 1):
+        with zipfile.ZipFile(tmp_path / "a.npz", "w") as archive:
+            archive.writestr("a.npy", b"")
+            (member,) = archive.infolist()
+            member.file_size, member.compress_size = size, stored  # as the end of the file says
+        if size == largest:
+            with reading.npz(tmp_path / "a.npz", "arrays") as arrays:
+                assert arrays.names == ("a",)
+        else:
+            with pytest.raises(reading.Unreadable, match="more than are read"):
+                array_of(tmp_path / "a.npz", "a")
+    monkeypatch.undo()
+    assert reading.free_memory() > 2**28
+
+
+@pytest.mark.parametrize(
+    ("read", "at_most"),
+    [(reading.content, 2**30), (reading.text, 2**26), (reading.json_mapping, 2**24)],
+)
+def test_a_file_above_the_limit_is_not_read(tmp_path, read, at_most):
+    path = tmp_path / "a"
+    path.touch()
+    os.truncate(path, at_most + 1)
+    with pytest.raises(reading.Unreadable, match=f"at most {at_most:,} are read"):
+        read(path, "settings")
 
 
 def test_texts_and_json(tmp_path):
@@ -136,7 +177,7 @@ def test_an_error_leaves_the_old_file(tmp_path):
 
 
 def test_a_folder_is_replaced_together(tmp_path):
-    folder = tmp_path / "report"
+    folder = tmp_path / "new" / "report"
     with writing.staged(folder) as new:
         (new / "a").write_text("1")
         (new / "figures").mkdir()
@@ -152,3 +193,76 @@ def test_a_folder_is_replaced_together(tmp_path):
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"the report cannot be written to .*file.*: "):
         half_of(writing.staged(tmp_path / "file" / "below"), "a")
+
+
+def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path):
+    for name, hours in ((".old.partial", 25), (".new.partial", 23)):
+        (tmp_path / name / "half").mkdir(parents=True)
+        os.utime(tmp_path / name, (time.time() - 3600 * hours,) * 2)
+    with writing.staged(tmp_path) as new:
+        (new / "half").mkdir()
+    assert sorted(each.name for each in tmp_path.iterdir()) == [".new.partial", "half"]
+
+
+class Config(types.SimpleNamespace):
+    """Settings of JAX that are not those of these tests."""
+
+    jax_compilation_cache_dir = None
+
+    def update(self, name, value):
+        setattr(self, name, value)
+
+
+def test_programs_are_kept_where_the_user_says_or_jax_or_in_the_cache(tmp_path, monkeypatch):
+    config = Config()
+    monkeypatch.setattr(writing, "jax", types.SimpleNamespace(config=config))
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    (tmp_path / "file").touch()
+    assert writing.keep_programs(str(tmp_path / "file")) is None
+    assert vars(config) == {}
+    folder, given = tmp_path / "calib_jax" / "compiled", tmp_path / "new" / "given"
+    # The fourth call finds the folder of the third one configured.
+    for argument, place in ((None, folder), ("", None), (str(given), given), (None, given)):
+        assert writing.keep_programs(argument) == place
+        assert config.jax_compilation_cache_dir == (place and str(place))
+        assert place is None or place.is_dir()
+    assert config.jax_persistent_cache_min_compile_time_secs == 0.1
+    assert writing.keep_programs(str(folder)) == folder  # which is there
+
+
+@pytest.mark.parametrize(
+    ("value", "low", "high", "is_outside"),
+    [
+        (0.5 - 2.1e-6, 0.5, 1.0, True),
+        (0.5 - 2e-6, 0.5, 1.0, False),
+        (0.5 - 1.9e-6, 0.5, 1.0, False),
+        (1.0 + 1.9e-6, 0.5, 1.0, False),
+        (1.0 + 2e-6, 0.5, 1.0, False),
+        (1.0 + 2.1e-6, 0.5, 1.0, True),
+        (math.nan, 0.5, 1.0, False),
+        (2.0, None, 1.0, False),
+        (2.0, 0.5, None, False),
+    ],
+)
+def test_a_value_is_outside_its_interval_by_more_than_rounding(value, low, high, is_outside):
+    assert texts.is_outside(value, low, high) == is_outside
+    assert texts.mark(value, low, high) == texts.MARK * is_outside
+    assert texts.reasons([(0.7, 0.5, 1.0), (value, low, high)]) == [texts.REASON] * is_outside
+
+
+def test_texts_are_escaped_for_their_format():
+    assert texts.printable("a\x1b\nb\u200d") == "a\\x1b\nb\u200d"
+    assert texts.in_markdown_cell(r"a|b\n *c* `d` \* 4* _e a_b") == (
+        r"a\|b\n \*c* \`d\` \\* 4* \_e a_b"
+    )
+    assert texts.in_markdown_cell("<b> [a](b) &lt; a < b") == r"&lt;b> [a]\(b) &amp;lt; a < b"
+    assert texts.in_markdown_code("a *b*\n\nc") == "`a *b* c`"
+    assert texts.in_markdown_code("<b> *a*") == r"<code>&lt;b> \*a*</code>"
+    cells = {"a": "=1", "b": " @x", "c": "-0.5", "d": -1, "e": "\ta", "f": "a=1"}
+    escaped = {"a": "'=1", "b": "' @x", "c": "-0.5", "d": -1, "e": "'\\ta", "f": "a=1"}
+    assert texts.in_csv(cells) == escaped
+    assert texts.csv_lines([{"a": 1, "b": 2}], ["a", "c"]) == "a,c\n1,\n"
+    assert texts.csv_lines([{"a": 1}], ["a"], header=False) == "1\n"
+    record = {"a": (math.nan, 0.5, [-math.inf]), "b": "text", "c": {"d": math.nan, "e": 1}}
+    without = {"a": [None, 0.5, [None]], "b": "text", "c": {"d": None, "e": 1}}
+    assert texts.without_nan(record) == without
