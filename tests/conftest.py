@@ -8,7 +8,6 @@ import gc
 import os
 import pathlib
 import sys
-import tempfile
 from collections.abc import Iterator
 
 from tests.flags import with_default
@@ -41,11 +40,11 @@ gc.set_threshold(20_000, 50, 50)
 gc.disable()
 
 # Compiling is more than half of the work of the tests. A program that one worker has compiled is
-# read back by the others, by a closure that is new, and after the memory was cleared. With this
-# variable set to a folder, later runs read it, too.
-if "CALIB_JAX_TEST_PROGRAMS" not in os.environ:
-    PROGRAMS = tempfile.TemporaryDirectory()
-    os.environ["CALIB_JAX_TEST_PROGRAMS"] = PROGRAMS.name  # for the workers, which start later
+# read back by the others, by a closure that is new, after the memory was cleared, and by the next
+# run, for a week.
+if "CALIB_JAX_TEST_PROGRAMS" not in os.environ:  # not in a worker, which starts later
+    ROOT = pathlib.Path(__file__).parents[1]
+    os.environ["CALIB_JAX_TEST_PROGRAMS"] = str(programs.kept_in(ROOT / ".cache" / "programs"))
 programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 
 

@@ -8,6 +8,7 @@ import os
 import pathlib
 import tempfile
 import threading
+import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -20,6 +21,18 @@ from jax._src.interpreters import mlir
 PROGRAMS_OF_A_CONTEXT = 200
 make_context = mlir.make_ir_context
 here = threading.local()
+
+
+def kept_in(folder: pathlib.Path) -> pathlib.Path:
+    """Return the folder of the programs for this processor; remove those older than a week."""
+    from calib_jax.core.files.writing import processor  # after the annotations were made to check
+
+    place = folder / processor()
+    for path in place.glob("*"):
+        with contextlib.suppress(FileNotFoundError):  # another run removes it, too
+            if time.time() - path.stat().st_mtime > 7 * 86_400:
+                path.unlink()
+    return place
 
 
 def share(folder: str) -> None:

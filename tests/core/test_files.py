@@ -220,7 +220,8 @@ def test_programs_are_kept_where_the_user_says_or_jax_or_in_the_cache(tmp_path, 
     (tmp_path / "file").touch()
     assert writing.keep_programs(str(tmp_path / "file")) is None
     assert vars(config) == {}
-    folder, given = tmp_path / "calib_jax" / "compiled", tmp_path / "new" / "given"
+    folder = tmp_path / "calib_jax" / "compiled" / writing.processor()
+    given = tmp_path / "new" / "given"
     # The fourth call finds the folder of the third one configured.
     for argument, place in ((None, folder), ("", None), (str(given), given), (None, given)):
         assert writing.keep_programs(argument) == place
@@ -228,6 +229,16 @@ def test_programs_are_kept_where_the_user_says_or_jax_or_in_the_cache(tmp_path, 
         assert place is None or place.is_dir()
     assert config.jax_persistent_cache_min_compile_time_secs == 0.1
     assert writing.keep_programs(str(folder)) == folder  # which is there
+
+
+def test_programs_of_a_processor_are_not_for_one_of_other_abilities(tmp_path):
+    names = []
+    for flags, megahertz in (("sse avx", 2100), ("sse avx", 2500), ("sse avx avx512f", 2100)):
+        file = tmp_path / f"{flags} {megahertz}"
+        file.write_text(f"processor : 0\ncpu MHz : {megahertz}\nflags : {flags}\n")
+        names.append(writing.processor(file))
+    assert names[0] == names[1] != names[2]
+    assert writing.processor(tmp_path / "none") == writing.processor(tmp_path / "none") != names[0]
 
 
 @pytest.mark.parametrize(

@@ -6,16 +6,15 @@ What killed processes left is removed after a day. Compiled programs are kept in
 
 import contextlib
 import os
+import platform
 import shutil
 import tempfile
 import time
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
 import jax
-
-_A_DAY = 86_400  # seconds
-_LEAST_SECONDS = 0.1  # programs that compile faster are not stored
 
 
 @contextlib.contextmanager
@@ -48,12 +47,10 @@ def staged(folder: Path) -> Iterator[Path]:
         folder.mkdir(parents=True, exist_ok=True)
         with _temporary(folder) as new:
             yield new
-            for path in sorted(new.rglob("*")):
+            for path in sorted(filter(Path.is_file, new.rglob("*"))):
                 place = folder / path.relative_to(new)
-                if path.is_dir():
-                    place.mkdir(exist_ok=True)
-                else:
-                    path.replace(place)
+                place.parent.mkdir(parents=True, exist_ok=True)
+                path.replace(place)
     except OSError as error:
         reason = error.strerror or error
         raise OSError(f"the report cannot be written to {folder}: {reason}.") from error
@@ -64,18 +61,32 @@ def _temporary(folder: Path) -> Iterator[Path]:
     """Yield a new folder in a folder, and remove it at the end."""
     for left in folder.glob(".*.partial"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > _A_DAY:
+            if time.time() - left.stat().st_mtime > 86_400:  # a day
                 shutil.rmtree(left, ignore_errors=True)
     with tempfile.TemporaryDirectory(".partial", ".", folder, ignore_cleanup_errors=True) as new:
         yield Path(new)
+
+
+def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
+    """Name the processor by what it can do, all of which a compiled program may use.
+
+    Several machines may share the folder of a user. A program compiled by a newer one could end the
+    process of an older one, and JAX does not distinguish them.
+
+    Args:
+      cpuinfo: the file in which Linux lists the flags of the processor.
+    """
+    lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
+    abilities = (line for line in lines if line.startswith(("flags", "Features")))
+    return f"{zlib.crc32(next(abilities, platform.processor()).encode()):08x}"
 
 
 def keep_programs(folder: str | None = None) -> Path | None:
     """Store compiled programs in a folder, so that the next process does not compile them again.
 
     Args:
-      folder: by default JAX's configured folder, or else one in the user's cache folder.
-        "" stores nothing.
+      folder: by default JAX's configured folder, or else one in the user's cache folder, for
+        programs of this `processor`. "" stores nothing.
 
     Returns:
       the folder in use; None if nothing is stored, including when the folder cannot be written.
@@ -88,10 +99,10 @@ def keep_programs(folder: str | None = None) -> Path | None:
         return None
     try:
         cache = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-        place = Path(folder or f"{cache}/calib_jax/compiled").expanduser()
+        place = Path(folder or f"{cache}/calib_jax/compiled/{processor()}").expanduser()
         place.mkdir(parents=True, exist_ok=True)
     except (OSError, RuntimeError):  # RuntimeError: the user has no home folder
         return None
     jax.config.update("jax_compilation_cache_dir", str(place))
-    jax.config.update("jax_persistent_cache_min_compile_time_secs", _LEAST_SECONDS)
+    jax.config.update("jax_persistent_cache_min_compile_time_secs", 0.1)  # others are not stored
     return place
