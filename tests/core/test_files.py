@@ -200,7 +200,7 @@ def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path):
         (tmp_path / name / "half").mkdir(parents=True)
         os.utime(tmp_path / name, (time.time() - 3600 * hours,) * 2)
     with writing.staged(tmp_path) as new:
-        (new / "half").mkdir()
+        (new / "half").touch()
     assert sorted(each.name for each in tmp_path.iterdir()) == [".new.partial", "half"]
 
 
