@@ -12,6 +12,7 @@ import scipy.special
 from calib_jax import metrics
 from calib_jax.calibrators import ensemble_temperature, temperature
 from calib_jax.calibrators import ensemble_temperature as ensemble
+from calib_jax.calibrators.parts import contract
 from tests.calibrators import mean_nll, problem
 
 
@@ -157,6 +158,23 @@ def test_impossible_classes_keep_probability_0():
     np.testing.assert_array_equal(np.isinf(answer), np.isinf(masked))
     np.testing.assert_allclose(params.state.nll_after, mean_nll(answer, labels), rtol=1e-5)
     assert np.isfinite(jax.nn.softmax(answer)).all()
+
+
+@pytest.mark.parametrize("block", [40, 400])  # entries: a row each, and 8 rows with 7 at the end
+def test_blocks_and_a_start_from_some_rows_change_nothing(x64, monkeypatch, block):
+    logits, labels = problem(215, 53, seed=1, dtype=np.float64)
+    weights = np.random.default_rng(2).choice([0.0, 1.0, 3.0], 215)
+
+    def minimum(logits, labels, weights):
+        rows = contract.FitRows(logits, labels, weights, jnp.asarray(True))
+        return temperature.minimum(rows, 100)
+
+    monkeypatch.setattr(temperature, "_BLOCK", block)
+    found = jax.jit(minimum)(logits, labels, weights)
+    monkeypatch.undo()
+    expected = jax.jit(lambda *rows: minimum(*rows))(logits, labels, weights)
+    np.testing.assert_allclose(found, expected, rtol=1e-9)
+    assert 0.2 < found[0] < 5
 
 
 def hard_problem(seed):

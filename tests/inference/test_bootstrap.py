@@ -19,6 +19,7 @@ SEVERAL = {
     for name in (
         *("accuracy", "nll", "brier", "ece", "mce", "adaptive_ece", "classwise_ece"),
         *("per_class_ece", "top_k", "aurc", "classwise_reliability", "confusion_counts"),
+        *("auroc", "kde_calibration_error"),
     )
 }
 
