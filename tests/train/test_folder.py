@@ -1,9 +1,11 @@
 """The folder of a run: whose it is, what is kept there, and what damage does."""
 
+import contextlib
 import dataclasses
 import shutil
 import sys
 import types
+from unittest import mock
 
 import jax
 import numpy as np
@@ -156,7 +158,7 @@ def damage_state(folder):
 @pytest.mark.parametrize("damage", [damage_array, damage_about, damage_state])
 def test_a_damaged_newest_checkpoint_means_the_one_before(tmp_path, damage):
     whole = run(tmp_path / "whole", plan=LONGER)
-    folder = tmp_path / "run"
+    folder = tmp_path / "new" / "run"
     run(folder)
     damage(folder / CHECKPOINTS / "12")
     outcome = run(folder, plan=LONGER)
@@ -255,41 +257,46 @@ def test_an_escape_character_reaches_no_terminal(tmp_path, capsys):
     assert "\\x1b" in out
 
 
+ROW = {
+    **{"epoch": 1.5, "num_epochs": 3, "step": 6, "train_loss": 0.25, "train_error": None},
+    **{"test_nll": 1.0, "test_error": 12.3456, "test_ece": -0.5, "test_brier": 0.1},
+    **{"seconds": 2.0, "examples_per_second": 1000.0},
+}
+LINE = (
+    "epoch 1.5/3  step 6 | train loss .2500  error NaN"
+    " | test nll 1  error 12.35  ece -0.5000 | 2 s, 1,000 examples/s"
+)
+TABLES = [
+    {"step": 4, "gamma": [9.0]},
+    {"step": 6, "gamma": [1.0, -0.25, None], "examples": [12.0, 2.0, 0.5]},
+]
+COLUMNS = """\
+  #    gamma  examples
+  0   1.0000        12
+  1  -0.2500         2
+  2             0.5000"""
+
+
+def test_a_log_has_lines_tables_writers_and_a_bar_on_a_terminal(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    writer = mock.Mock()
+    with contextlib.closing(log.Log(tmp_path, [writer], prefix="seed 3: ", bar_steps=8)) as shown:
+        for step in (4, 6):
+            shown.advance(step, 0.5)
+            assert shown._bar.n == step
+        shown.write([ROW], {log.LOSS_STATE: TABLES})
+    assert f"seed 3: {LINE}\n" in capsys.readouterr().out
+    assert (tmp_path / log.SPOKEN).read_text() == f"{LINE}\n"
+    assert not (tmp_path / log.SPOKEN).stat().st_mode & 0o111
+    assert log.last_table(tmp_path) == COLUMNS
+    assert writer.mock_calls == [mock.call.write(6, ROW), mock.call.close()]
+    assert shown._bar.disable
+    for of_file in (log.Log(tmp_path), log.Log(tmp_path, bar_steps=8, quiet=True)):
+        assert of_file._bar is None
+
+
 # --------------------------------------------------------------------------------------------
 # Writers.
-
-
-class Kept:
-    """A writer that keeps what it receives."""
-
-    def __init__(self):
-        self.rows, self.closed = [], 0
-
-    def write(self, step, values):
-        self.rows.append((step, dict(values)))
-
-    def close(self):
-        self.closed += 1
-
-
-@pytest.mark.slow
-def test_a_writer_gets_the_rows_of_the_log(tmp_path):
-    opened = []
-
-    def make(folder, config):
-        opened.append((folder, config, Kept()))
-        return opened[-1][-1]
-
-    for epochs in (1, 2):
-        plan = dataclasses.replace(PLAN, num_epochs=epochs)
-        run(tmp_path, plan=plan, writers=[make], config={"a": 1}, free=["a"])
-    rows = log.read_rows(tmp_path / log.ROWS)
-    received = [row for *_, writer in opened for _, row in writer.rows]
-    assert received == rows
-    assert [step for *_, writer in opened for step, _ in writer.rows] == [4, 8]
-    assert [(folder, config, writer.closed) for folder, config, writer in opened] == [
-        (tmp_path, {"a": 1}, 1)
-    ] * 2
 
 
 def test_tensorboard_and_wandb_receive_numbers_by_name(tmp_path, monkeypatch):
@@ -323,6 +330,7 @@ def test_tensorboard_and_wandb_receive_numbers_by_name(tmp_path, monkeypatch):
     assert calls[1:] == [("log", ({"loss": 0.5},), {"step": 3}), ("finish", (), {})]
     options = calls[0]
     assert (options["project"], options["config"]) == ("digits", {"seed": 1})
+    assert len(options["id"]) == 16
     # The same folder is the same run there.
     train.wandb(tmp_path, {})
     assert calls[-1]["id"] == options["id"]

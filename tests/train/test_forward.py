@@ -38,6 +38,40 @@ def test_keys_are_for_training(training):
     np.testing.assert_array_equal(logits(Plain()), x)
 
 
+class Foreign(nn.Module):
+    """A network with statistics and random streams of its own."""
+
+    @nn.compact
+    def __call__(self, x, *, train, mask=None):
+        seen = self.variable("batch_stats", "seen", jnp.zeros, ())
+        if not train:
+            return x
+        seen.value += jnp.sum(mask)
+        noise = jax.random.uniform(self.make_rng("noise"), x.shape)
+        return nn.Dropout(0.5, deterministic=False)(x) + noise
+
+
+def test_a_linen_network_has_its_statistics_and_streams():
+    x, keys = jnp.ones((3, 2)), jax.random.split(jax.random.key(0), 3)
+    state, forward = train.init_variables(Foreign(), keys[0], x), train.linen(Foreign())
+    logits, changed, _ = forward({}, state, x, train=True, rng=keys, weights=jnp.array([0.5, 2, 0]))
+    wanted, _ = Foreign().apply(
+        {}, x, train=True, mask=jnp.ones(3), mutable=["batch_stats"],
+        rngs={"dropout": keys[0], "params": jax.random.fold_in(keys[0], 1)},
+    )  # fmt: skip
+    np.testing.assert_array_equal(logits, wanted)
+    assert float(changed["batch_stats"]["seen"]) == 2
+    evaluated, same, aux = forward({}, state, x, train=False)
+    np.testing.assert_array_equal(evaluated, x)
+    assert same is state
+    assert aux is None
+    dense = nn.Sequential([nn.Dense(4)])  # takes its input alone
+    params = train.init_variables(dense, keys[0], x)["params"]
+    assert train.linen(dense)(params, {}, x, train=True)[0].shape == (3, 4)
+    with pytest.raises(TypeError, match="'inputs', which training never sets"):
+        train.linen(nn.GRUCell(3))
+
+
 class Normalized(nnx.Module):
     def __init__(self, num_classes=2, *, rngs):
         self.layers = nnx.List([nnx.Linear(2, 4, use_bias=False, rngs=rngs)])
@@ -64,7 +98,7 @@ def test_an_nnx_module_has_its_modes_statistics_and_keys():
         return forward(params, state, x, train=True, rng=keys, weights=weights)
 
     first, changed, _ = trained(keys)
-    again, *_ = trained(keys)
+    again, *_ = trained(keys[:1])  # of the whole batch
     other, *_ = trained(jax.random.split(jax.random.key(1), 4))
     np.testing.assert_array_equal(first, again)
     assert not np.allclose(first, other)
@@ -73,8 +107,12 @@ def test_an_nnx_module_has_its_modes_statistics_and_keys():
     mean, variance = changed["state"]["norm"]["mean"], changed["state"]["norm"]["var"]
     np.testing.assert_allclose(mean, 0.25 * hidden.mean(0), rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(variance, 0.75 + 0.25 * hidden.var(0), rtol=1e-4)
-    evaluated, same, _ = forward(params, state, x, train=False)
+    evaluated, same, aux = forward(params, state, x, train=False)
     assert same is state
+    assert aux is None
+    looking = train.nnx(Normalized(rngs=nnx.Rngs(0)), features=True)
+    _, _, given = looking(params, state, x, train=False)
+    np.testing.assert_allclose(given @ kernels[1], evaluated, rtol=1e-4, atol=1e-4)
     expected = np.asarray(x, np.float64) @ kernels[0] @ kernels[1] / np.sqrt(1 + 1e-5)
     np.testing.assert_allclose(evaluated, expected, rtol=1e-4, atol=1e-4)
 
@@ -104,8 +142,9 @@ def test_every_seed_has_its_own_nnx_module():
     kernels = [variables["params"]["head"]["kernel"] for variables in (first, second)]
     assert not np.allclose(*kernels)
     state = {"state": first["state"]}
-    logits, *_ = factory.forward()(first["params"], state, jnp.ones((5, 2)), train=False)
+    logits, _, aux = factory.forward()(first["params"], state, jnp.ones((5, 2)), train=False)
     assert logits.shape == (5, 3)
+    assert aux is None
 
 
 # --------------------------------------------------------------------------------------------
@@ -162,3 +201,4 @@ def test_norms_beyond_the_bins_are_in_the_last_ones():
     features = jnp.array([[1.0], [1e9]])
     stat = jax.jit(look.stat)((), sure, jnp.array([0, 0]), jnp.ones(2), features)
     assert stat["histogram"][0] == stat["histogram"][-1] == 1  # no gradient, and 1.4e9
+    assert (EDGES[0], EDGES[8], EDGES[-1], len(EDGES)) == (1e-8, 1e-7, 1e4, 97)

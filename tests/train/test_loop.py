@@ -1,9 +1,9 @@
 """The loop: its clocks, what it keeps, how it stops, and that stopping changes nothing."""
 
+import contextlib
 import copy
 import dataclasses
 import itertools
-import json
 import math
 import os
 import pathlib
@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import time
+from unittest import mock
 
 import jax
 import jax.numpy as jnp
@@ -20,9 +21,12 @@ import optax
 import pytest
 
 from calib_jax import data, losses, metrics, models, train
-from calib_jax.core import InMemory
-from calib_jax.train import log, loop
+from calib_jax.core import Examples, InMemory
+from calib_jax.core.statistics import NOTHING
+from calib_jax.train import checkpoint, log, loop
 from calib_jax.train.checkpoint import CHECKPOINTS
+from calib_jax.train.programs import Measured, label_out_of_range
+from calib_jax.train.state import not_finite
 from tests.train import tasks
 
 METRICS = {name: metrics.named(name) for name in ("error", "nll")}
@@ -45,6 +49,7 @@ def task_of(objective=OBJECTIVE, **changes):
 
 
 PROGRAMS = {}
+SHARE_OF_SAVING = loop.SHARE_OF_SAVING
 
 
 def programs_of(plan, devices):
@@ -103,7 +108,9 @@ def same(one, other):
 def test_a_run_leaves_rows_and_checkpoints(tmp_path):
     task = task_of()
     task = task_of(evaluated={**task.evaluated, "test": tasks.examples(20, seed=3)})
-    outcome = run(tmp_path, task=task, devices=2, config={"rate": 0.1}, profile=2)
+    writer, config = mock.Mock(), {"rate": 0.1}
+    writers = [lambda *given: writer if given == (tmp_path, config) else None]
+    outcome = run(tmp_path, task=task, devices=2, config=config, profile=2, writers=writers)
     assert outcome.finished
     assert any((tmp_path / "profile").rglob("*.xplane.pb"))  # a trace changes nothing
     assert not outcome.already
@@ -113,10 +120,16 @@ def test_a_run_leaves_rows_and_checkpoints(tmp_path):
     assert [row["step"] for row in rows] == [4, 8, 12]
     assert {f"{part}_{name}" for part in ("validation", "test") for name in METRICS} <= set(rows[0])
     assert rows[-1]["train_loss"] < rows[0]["train_loss"]
+    sent = [values for _, values in (call.args for call in writer.write.mock_calls)]
+    assert sent == log.read_rows(tmp_path / log.ROWS)
+    writer.close.assert_called_once_with()
     table = (tmp_path / log.TABLE).read_text().splitlines()
     assert table[0].split(",") == list(log.read_rows(tmp_path / log.ROWS)[0])
     assert len(table) == 4
-    assert json.loads((tmp_path / "config.json").read_text()) == {"rate": 0.1}
+    assert (tmp_path / "config.json").read_text() == '{\n "rate": 0.1\n}\n'
+    lines = (tmp_path / log.SPOKEN).read_text().splitlines()
+    assert sum(line.startswith("epoch ") for line in lines) == 3
+    assert len(lines) == 4  # and where the trace is
     best = min(rows, key=lambda row: row["validation_nll"])
     assert outcome.best["nll"] == {
         "step": best["step"], "epoch": best["epoch"], "value": best["validation_nll"]
@@ -147,6 +160,59 @@ def test_seeds_share_programs_and_are_bit_for_bit_the_runs_alone(tmp_path):
     assert rows_in(tmp_path / "shared_2") == rows_in(tmp_path / "alone")
 
 
+def test_the_row_of_an_evaluation():
+    """The same value and NaN are no better; the totals begin anew after each row."""
+    programs = copy.copy(programs_of(PLAN, 1))
+    programs.plan = dataclasses.replace(PLAN, best={"nll": "min", "error": "max"}, patience=1)
+    programs.task = task_of(learning_rate=lambda step: 0.5**step)
+    programs.table = lambda *given: {}
+    record, ends = loop.Record({}, {}), []
+    totals = {"loss": 3.0, "hit": 1.5, "weight": 2.0, "gradient_norm": 6.0, "examples": 8.0}
+    for step, nll, error in ((4, 2.0, 0.5), (8, 2.0, 0.6), (12, math.nan, 0.6)):
+        record.step, record.totals, record.steps, record.seconds = step, totals, 1, 4.0
+        measured = {"validation_nll": nll, "validation_error": error}
+        result = Measured(measured, NOTHING, {"validation": [step]})
+        better = loop._note(record, programs, result, (), 0.25)
+        ends.append((better, record.waited, record.done))
+    assert ends == [(True, 0, False), (True, 1, True), (False, 2, True)]
+    assert [best["step"] for best in record.best.values()] == [4, 8]
+    assert (record.totals, record.steps, record.seconds) == ({}, 0, 0.0)
+    assert record.rows[0] == {
+        **{"epoch": 1.0, "num_epochs": 3, "step": 4, "train_loss": 1.5, "train_error": 0.25},
+        **{"train_gradient_norm": 6.0, "learning_rate": 0.125, "examples_per_second": 2.0},
+        **{"validation_nll": 2.0, "validation_error": 0.5},
+        **{"seconds": 4.0, "evaluation_seconds": 0.25},
+    }
+    assert [row["validation"] for row in record.tables[log.GRADIENT_NORMS]] == [[4], [8], [12]]
+
+
+def test_evaluation_looks_at_the_last_layer_and_refuses_wrong_labels_and_probabilities():
+    objective = losses.objective("cross_entropy")
+    tx, device = tasks.sgd(), train.local_devices(1)
+
+    def forward(params, model_state, inputs, **options):
+        return inputs @ params["head"]["kernel"], model_state, inputs
+
+    def evaluated(logits, labels):
+        source = {"validation": InMemory(logits.astype(np.float32), labels.astype(np.int32))}
+        look = train.LastLayer(objective)
+        task = task_of(objective, forward=forward, evaluated=source, last_layer=look)
+        state = train.create({"params": {"head": {"kernel": jnp.eye(5)}}}, objective, tx, 5, 0)
+        return train.Programs(task, PLAN, device).evaluate(train.replicate(state, device))
+
+    rows, labels = np.eye(5)[np.arange(20) % 5], np.arange(20) % 5
+    found = evaluated(4 * rows, labels)
+    assert found.row["weight_norm"] == pytest.approx(np.sqrt(5))
+    assert found.row["validation_feature_norm"] == pytest.approx(4)
+    assert sum(found.norms["validation"]) == 20
+    with pytest.raises(ValueError, match="on the validation set look like probabilities"):
+        evaluated(rows, labels)
+    with pytest.raises(ValueError, match="validation example 0 has the label -1, and the classes"):
+        evaluated(4 * rows, labels - (np.arange(20) == 0))
+    examples = Examples(None, np.array([0, 4, 5, -1]))
+    assert label_out_of_range("test", examples, [6, 7, 8, 9], 5).startswith("the test example 8 ")
+
+
 # --------------------------------------------------------------------------------------------
 # Clocks.
 
@@ -167,6 +233,8 @@ def test_the_validation_clock_makes_the_next_epochs_state(tmp_path):
             np.testing.assert_allclose(saved.loss_state.edges, state.edges, rtol=1e-4)
             table = log.read_rows(tmp_path / log.LOSS_STATE)[step // 4 - 1]
             np.testing.assert_allclose(table["gamma"], state.gamma, rtol=1e-4)
+            edges = [*table["from"], table["to"][-1]]
+            np.testing.assert_allclose(edges, state.edges, rtol=1e-4)
 
 
 @pytest.mark.parametrize(("warm_up", "wanted"), [(0, [3.0, 1.0, 1.0]), (2, [5.0, 1.0, 1.0])])
@@ -200,13 +268,24 @@ def test_evaluation_by_steps(tmp_path):
     assert [row["step"] for row in rows_in(tmp_path)] == [5, 10, 12]
 
 
-def test_every_kth_epoch_is_kept(tmp_path):
+def saved_by(monkeypatch):
+    """The steps of the checkpoints that are written from now on."""
+    steps, save = [], train.Checkpoints.save
+    counted = lambda self, state, about, step, **more: (  # noqa: E731
+        steps.append(step) or save(self, state, about, step, **more)
+    )
+    monkeypatch.setattr(train.Checkpoints, "save", counted)
+    return steps
+
+
+def test_every_kth_epoch_is_kept(tmp_path, monkeypatch):
     """Also where checkpoints are written less often."""
     plan = dataclasses.replace(
         PLAN, num_epochs=6, best={}, keep=1, checkpoint_every_epochs=4, keep_every_epochs=2
     )
+    steps = saved_by(monkeypatch)
     run(tmp_path, plan=plan)
-    assert steps_in(tmp_path) == [8, 16, 24]
+    assert steps == steps_in(tmp_path) == [8, 16, 24]
 
 
 def test_the_best_checkpoints_by_min_and_by_max(tmp_path):
@@ -230,12 +309,7 @@ def test_rare_checkpoints_change_nothing(tmp_path, monkeypatch):
     plan = dataclasses.replace(PLAN, num_epochs=5, keep=3, keep_every_epochs=2)
     often = run(tmp_path / "often", plan=plan)
     monkeypatch.setattr(loop, "SHARE_OF_SAVING", 0.0)
-    steps = []
-    save = train.Checkpoints.save
-    counted = lambda self, state, about, step, **more: (  # noqa: E731
-        steps.append(step) or save(self, state, about, step, **more)
-    )
-    monkeypatch.setattr(train.Checkpoints, "save", counted)
+    steps = saved_by(monkeypatch)
     rare = run(tmp_path / "rare", plan=plan)
     assert same(rare.state, often.state)
     assert rows_in(tmp_path / "rare") == rows_in(tmp_path / "often")
@@ -282,69 +356,93 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
     assert steps_in(tmp_path / "jumped") == steps_in(tmp_path / "plain")
 
 
+def test_chunks_take_eight_seconds(tmp_path, monkeypatch):
+    """By a clock that steps move: at most 64 times as many as before, and at least one."""
+    now, ends, traced = [0.0], [], []
+    objective, source = losses.objective("cross_entropy"), tasks.examples(80)
+    task = task_of(objective, train=source, tx=optax.sgd(0.0))
+    plan = dataclasses.replace(PLAN, num_epochs=1, batch_size=1)
+    programs = train.Programs(task, plan, train.local_devices(1))
+    run_steps = programs.run
+
+    def timed(state, seed, step, stop):
+        now[0] += (stop - step) * (10 if step > 64 else 0.85 if step else 0.01)
+        return run_steps(state, seed, step, stop)
+
+    @contextlib.contextmanager
+    def trace(place):
+        traced.append(len(ends))
+        yield
+
+    programs.run = timed
+    monkeypatch.setattr(loop.jax.profiler, "trace", trace)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    monkeypatch.setattr(log.Log, "advance", lambda self, *given: ends.append(given))
+    for profile, wanted in (
+        (0, [1, 65, 74, 75, 76, 77, 78, 79, 80]),
+        (7, [1, 8, 17, 26, 35, 44, 53, 62, 71, 80]),
+    ):
+        ends.clear()
+        folder = tmp_path / str(profile)
+        run(folder, objective, plan, task=task, programs=programs, profile=profile)
+        assert [step for step, _ in ends] == wanted
+    assert traced == [1]
+    (row,) = log.read_rows(tmp_path / "0" / log.ROWS)
+    assert row["seconds"] == pytest.approx(0.01 + 64 * 0.85 + 15 * 10)
+    assert row["evaluation_seconds"] == 0
+    last = train.shuffled(80, 0, 0)[-1:]
+    logits, *_ = tasks.forward(tasks.variables()["params"], {}, source.inputs[last], train=False)
+    loss = objective.value((), logits, source.labels[last])
+    assert ends[-1][1] == pytest.approx(float(loss[0]), rel=1e-5)
+
+
+def test_a_checkpoint_is_due_when_it_is_paid_for(monkeypatch):
+    """It may cost a tenth of the time; the first one is assumed to cost 0.1 seconds."""
+    now = [0.0]
+    monkeypatch.setattr(loop, "SHARE_OF_SAVING", SHARE_OF_SAVING)
+    monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
+    wait = lambda: now.append(now.pop() + 2)  # noqa: E731
+    checkpoints = mock.Mock(spec=train.Checkpoints, steps=[], wait=wait)
+    record, programs = loop.Record({}, {}), programs_of(PLAN, 1)
+    files = loop.Files(checkpoints, mock.Mock(spec=log.Log), record, programs)
+
+    def at(moment):
+        now[0] = moment
+        return files.is_due(), files.is_late()
+
+    due, late = (True, False), (True, True)
+    assert [at(moment) for moment in (0.99, 1, 600, 600.1)] == [(False, False), due, due, late]
+    files.keep(())
+    files.save()  # until 602.1
+    files.flush()
+    assert [at(moment) for moment in (642, 642.2)] == [(False, False), due]
+
+
+def test_another_plan_counts_its_patience_anew():
+    found = []
+    for patience, name in ((1, "nll"), (2, "nll"), (2, "error")):
+        changes = {"best": {name: "min"}, "patience": patience, "patience_for": name}
+        programs = programs_of(dataclasses.replace(PLAN, **changes), 1)
+        before = loop.Record({}, {}, step=4, waited=1, patience_for="nll", done=True)
+        saved = checkpoint.Saved((), dataclasses.asdict(before))
+        checkpoints = mock.Mock(spec=train.Checkpoints, folder=pathlib.Path("a"), steps=[4])
+        checkpoints.about.return_value, checkpoints.restore.return_value = saved.about, saved
+        now = loop.Record({}, {}, patience_for=name)
+        _, record = loop._resumed(checkpoints, mock.Mock(spec=log.Log), (), now, programs, ())
+        found.append((record.done, record.waited))
+    assert found == [(True, 1), (False, 1), (False, 0)]
+
+
 def test_patience_ends_a_run(tmp_path):
     task = task_of(tx=optax.sgd(0.0))  # nothing ever gets better
     plan = dataclasses.replace(PLAN, num_epochs=9, patience=2)
     assert run(tmp_path, plan=plan, task=task).finished
     assert [row["epoch"] for row in rows_in(tmp_path)] == [1, 2, 3]
-    assert run(tmp_path, plan=plan, task=task).already
-
-
-@pytest.mark.parametrize("name", ["adafocal_seq_0", "adafocal_seq_1"])
-def test_gammas_follow_the_recorded_sequence(tmp_path, name, x64):
-    """Ten epochs of a network that says what the released one said on its validation data."""
-    folder = pathlib.Path(__file__).parents[1] / "golden"
-    groups = json.loads((folder / "manifest.json").read_text(encoding="utf-8"))["groups"]
-    given = next(g["hyperparameters"] for g in groups if g["name"] == name)
-    with np.load(folder / "losses.npz") as arrays:
-        recorded = {
-            key: arrays[f"{name}/{key}"]
-            for key in ("gammas", "lower", "upper", "val_conf", "val_pred", "val_label")
-        }
-    hit = recorded["val_pred"] == recorded["val_label"]
-    num_classes = 10  # as there: a confidence may be as low as 1/10
-    others = (1 - recorded["val_conf"]) / (num_classes - 1)
-    message = np.repeat(others[..., None], num_classes, axis=-1)
-    np.put_along_axis(message, np.where(hit, 0, 1)[..., None], recorded["val_conf"][..., None], -1)
-    # [examples, updates, classes]; all are of class 0
-    message = np.moveaxis(np.log(np.maximum(message, 1e-300)), 0, 1)
-
-    def forward(params, model_state, inputs, *, train, rng=None, weights=None):
-        """Count epochs, which have one step each; evaluate with what was said in this one."""
-        epoch = model_state["epoch"]
-        logits = inputs[:, epoch - 1] + 0 * params["bias"][None]
-        return logits, {"epoch": epoch + 1} if train else model_state, None
-
-    objective = losses.objective(
-        "adafocal",
-        num_bins=given["num_bins"],
-        gamma_initial=given["gamma_initial"],
-        rate=given["lambda"],
-        switch=given["switch_pt"],
-        gamma_min=given["gamma_min"],
-        gamma_max=given["gamma_max"],
-        binning="released",
-    )
-    task = task_of(
-        objective,
-        forward=forward,
-        train=InMemory(message[:4], np.zeros(4, np.int32)),
-        evaluated={"validation": InMemory(message, np.zeros(len(message), np.int32))},
-        num_classes=num_classes,
-    )
-    updates = len(recorded["val_conf"])
-    plan = train.Plan(num_epochs=updates, batch_size=4, eval_batch_size=300)
-    variables = {"params": {"bias": jnp.zeros(num_classes)}, "epoch": jnp.zeros((), int)}
-    state = train.create(variables, objective, task.tx, num_classes, 0)
-    train.fit(tmp_path, state, task, plan, devices=train.local_devices(1), quiet=True)
-    tables = log.read_rows(tmp_path / log.LOSS_STATE)
-    assert len(tables) == updates == 10
-    for table, gammas, lower, upper in zip(
-        tables, *(recorded[key][1:] for key in ("gammas", "lower", "upper")), strict=True
-    ):
-        np.testing.assert_allclose(table["gamma"], gammas, rtol=1e-6)
-        np.testing.assert_allclose(table["from"], lower, rtol=1e-6)
-        np.testing.assert_allclose(table["to"], upper, rtol=1e-6)
+    again = run(tmp_path, plan=plan, task=task)
+    assert (again.already, again.finished) == (True, True)
+    text = (tmp_path / log.SPOKEN).read_text()
+    assert text.count("nll has not improved in 2 evaluations, since epoch 1.\n") == 1
+    assert text.endswith("holds a finished run of 9 epochs: nothing to do.\n")
 
 
 # --------------------------------------------------------------------------------------------
@@ -478,6 +576,17 @@ def test_a_signal_ends_the_program_after_the_state_is_saved(tmp_path, monkeypatc
     )
 
 
+def test_a_second_ctrl_c_ends_the_process(monkeypatch):
+    codes = []
+    monkeypatch.setattr(loop.os, "_exit", codes.append)
+    with loop.interruptions() as received:
+        for number in (signal.SIGTERM, signal.SIGTERM, signal.SIGINT):
+            signal.raise_signal(number)
+        assert (received, codes) == ([signal.SIGTERM, signal.SIGTERM, signal.SIGINT], [])
+        signal.raise_signal(signal.SIGINT)
+    assert codes == [130]
+
+
 def test_a_slow_epoch_is_saved_by_the_timer(tmp_path, monkeypatch):
     now, add = [0.0], loop._add
 
@@ -499,6 +608,9 @@ def test_another_config_or_data_is_refused_by_its_keys(tmp_path):
     with pytest.raises(train.AnotherConfig, match=r"another config \(rate: 0.1 before, 0.2 now\)"):
         run(tmp_path, config=changed, free=["run"])
     assert run(tmp_path, config={**changed, "rate": 0.1}, free=["run"]).already
+    text = (tmp_path / log.SPOKEN).read_text()
+    assert text.count("changed from step 12 on: run.keep: 2 before, 3 now.\n") == 1
+    assert train.differences({"a": 1}, {}) == ["a: 1 before, nothing now"]
     labels = np.roll(tasks.examples(38).labels, 1)
     task = task_of(train=InMemory(tasks.examples(38).inputs, labels))
     plan = dataclasses.replace(PLAN, batch_size=20)
@@ -541,6 +653,11 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     of_step = order.examples[step][order.weights[step] > 0]
     assert [int(each) for each in named.split(",")] == of_step.tolist()
     assert "there is no checkpoint yet" in str(caught.value)
+    measured = {"loss": np.array([1, 1, np.nan]), "gradient_norm": np.array([1, np.inf, 1])}
+    told = programs_of(PLAN, 1).failure((), 0, 4, measured)
+    assert "the gradient of the loss is not finite at step 5 (epoch 1)" in told
+    partly = tasks.state_of(OBJECTIVE)._replace(params={"a": np.array([1, np.nan])})
+    assert not_finite(train.replicate(partly, train.local_devices(1))) == "params/a"
     rate = lambda step: jnp.where(step < 5, 0.01, jnp.inf)  # noqa: E731
     with pytest.raises(train.NonFinite, match=r"the last good checkpoint is .*checkpoints/4"):
         run(tmp_path / "b", task=task_of(tx=optax.sgd(rate)))
@@ -581,5 +698,10 @@ def test_plans_and_tasks_are_checked():
     ):
         with pytest.raises(TypeError, match=message):
             task_of(**{name: value})
+    train.Plan(num_epochs=1, batch_size=1, resident_bytes=0, checkpoint_every_minutes=0)
+    with pytest.raises(ValueError, match="average must lie in"):
+        train.Plan(num_epochs=1, batch_size=1, average=1.5)
+    with pytest.raises(ValueError, match="average must lie in"):
+        train.make_train_step(tasks.forward, OBJECTIVE, tasks.sgd(), average=1.5)
     with pytest.raises(ValueError, match="patience_for must be one of 'ece'"):
         train.Plan(num_epochs=1, batch_size=8, best={"ece": "min"}, patience=1)

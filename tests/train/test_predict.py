@@ -40,32 +40,24 @@ def test_blocks_hold_every_example_once_in_order():
     np.testing.assert_array_equal(labels, SOURCE.labels)
 
 
-def test_blocks_have_the_weights_of_the_labels():
-    weights = np.arange(21, dtype=np.float32) % 3
-    source = InMemory(SOURCE.inputs, SOURCE.labels, weights)
-    state = tasks.state_of(losses.objective("cross_entropy"), dtype=np.float32)
-    parts = train.predict_blocks(tasks.forward, [state, state], source, batch_size=8)
-    of_blocks = np.concatenate([part for _, _, part in parts])
-    np.testing.assert_array_equal(of_blocks[:21], weights)
-    assert not of_blocks[21:].any()
-
-
 def test_an_example_without_a_label_is_predicted_from_its_input():
     """A network sets inputs of weight 0 to 0, which would give all of them the same logits."""
     module = models.mlp(num_classes=3, hidden=(5,))
     inputs = np.random.default_rng(0).standard_normal((21, 4)).astype(np.float32)
     labels = np.zeros(21, np.int32)
-    source = InMemory(inputs, labels, np.zeros(21, np.float32))
+    weights = np.arange(21, dtype=np.float32) % 3
+    source = InMemory(inputs, labels, weights)
     variables = module.init(jax.random.key(0), inputs[:1], train=False)
     objective = losses.objective("cross_entropy")
     state = train.create(variables, objective, tasks.sgd(), 3, 0, class_counts=np.ones(3))
     wanted = np.asarray(module.apply(variables, inputs, train=False))
     found = train.predict(train.linen(module), state, source, batch_size=8)
     np.testing.assert_allclose(found.logits, wanted, rtol=1e-5, atol=1e-6)
-    assert not found.weights.any()
-    parts = train.predict_blocks(train.linen(module), [state], source, batch_size=8)
-    of_blocks = np.concatenate([logits[0] for logits, _, _ in parts])
-    np.testing.assert_allclose(of_blocks[:21], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(found.weights, weights)
+    parts = [*train.predict_blocks(train.linen(module), [state], source, batch_size=8)]
+    logits = np.concatenate([of_states[0] for of_states, *_ in parts])
+    np.testing.assert_allclose(logits[:21], wanted, rtol=1e-5, atol=1e-6)
+    np.testing.assert_array_equal(np.concatenate([part for *_, part in parts]), [*weights, 0, 0, 0])
 
 
 @pytest.mark.parametrize("num_devices", [1, 2, 8])
@@ -94,13 +86,14 @@ def test_predictions_are_in_the_order_of_the_source(num_devices, resident_bytes)
 def test_written_blocks_are_read_back(tmp_path):
     of_first = [(logits[0], *rest) for logits, *rest in blocks()]
     for dtype, tolerance in (("float32", 0), ("float16", 1e-3)):
-        folder = tmp_path / dtype
+        folder = tmp_path / "new" / dtype
         assert train.write_blocks(of_first, folder, dtype=dtype) == len(of_first)
         for written, read in zip(of_first, train.read_blocks(folder), strict=True):
             assert read[0].dtype == dtype
             np.testing.assert_allclose(read[0], written[0], rtol=tolerance, atol=tolerance)
             for one, other in zip(written[1:], read[1:], strict=True):
                 np.testing.assert_array_equal(one, other)
+    assert train.write_blocks([], tmp_path / "none") == 0
 
 
 def test_blocks_are_replaced_as_a_whole(tmp_path):

@@ -6,13 +6,14 @@ import socket
 import subprocess
 import sys
 import types
+from unittest import mock
 
 import jax
 import numpy as np
 import pytest
 
 from calib_jax import train
-from calib_jax.train import loop
+from calib_jax.train import loop, pmap
 from tests.train import several
 from tests.train.test_loop import rows_in
 
@@ -89,3 +90,39 @@ def test_more_processes_than_examples(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "Processes", lambda devices: many)
     with pytest.raises(ValueError, match="39 processes cannot share 38 examples"):
         several.trained(tmp_path)
+
+
+def test_processes_hear_the_first_one_and_agree_on_the_largest(monkeypatch):
+    """Two processes in turn, in one: a list stands in for the network."""
+    sent = []
+
+    def exchanged(tree):
+        if jax.process_index():
+            return sent.pop(0)
+        sent.append(tree)
+        return tree
+
+    gathered = lambda own: np.stack([own, [5, -1]])  # noqa: E731
+    monkeypatch.setattr(jax, "process_count", lambda: 2)
+    monkeypatch.setattr(pmap.multihost_utils, "broadcast_one_to_all", exchanged)
+    monkeypatch.setattr(pmap.multihost_utils, "process_allgather", gathered)
+    devices = [mock.Mock(spec=jax.Device, process_index=process) for process in (0, 1)]
+    for process in (0, 1):
+        monkeypatch.setattr(jax, "process_index", lambda process=process: process)
+        both = pmap.Processes(devices)
+        assert (both.number, both.leads, both.largest(3, 0)) == (2, process == 0, [5, 0])
+        assert pmap.Processes(devices[process : process + 1]).leads
+        assert both.broadcast(lambda process=process: b"01"[process:]) == b"01"
+        bits = several.special()
+        heard = both.broadcast_tree(jax.tree.map(np.zeros_like, bits) if process else bits)
+        assert all(heard[name].tobytes() == leaf.tobytes() for name, leaf in bits.items())
+
+
+def test_a_step_of_several_processes_gets_arrays_over_all_devices(monkeypatch):
+    devices = train.local_devices(2)
+    assert pmap.axis_of(devices[:1]) is None  # with an axis a step of one device is slower
+    run = pmap.data_parallel(lambda x: 2 * x, devices)
+    assert pmap.for_many_calls(run, devices) is run
+    monkeypatch.setattr(pmap, "of_this_process", lambda devices: devices[:1])
+    rows = train.split(np.arange(6.0).reshape(2, 3), devices)
+    np.testing.assert_array_equal(pmap.for_many_calls(run, devices)(rows), 2 * rows)

@@ -7,6 +7,7 @@ import optax
 import pytest
 
 from calib_jax import losses, metrics, train
+from calib_jax.train.step import weights_of
 from tests.options import assert_recorded
 from tests.train import tasks
 
@@ -54,16 +55,15 @@ def reference_gradient(source, weights, *, mean):
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
 def test_a_step_falls_by_the_gradient(reduction, x64):
     source = tasks.examples(12)
-    weights = np.array([1.0] * 9 + [0.0, 2.0, 0.5])
+    weights = 0.05 * np.array([1.0] * 9 + [0.0, 2.0, 0.5])  # 0.575 in all
     state, measured = moved(CROSS_ENTROPY, batch_of(source, weights), reduction=reduction)
     gradient, loss, hits = reference_gradient(source, weights, mean=reduction == "mean")
     for name, start in tasks.variables()["params"].items():
         np.testing.assert_allclose(start - state.params[name], gradient[name], atol=1e-12)
-    assert float(measured["loss"]) == pytest.approx(loss, rel=1e-12)
-    assert float(measured["hit"]) == hits
-    assert float(measured["weight"]) == weights.sum()
     norm = np.sqrt(sum((g**2).sum() for g in gradient.values()))
-    assert float(measured["gradient_norm"]) == pytest.approx(norm, rel=1e-12)
+    wanted = {"loss": loss, "hit": hits, "weight": weights.sum(), "gradient_norm": norm}
+    for name, value in wanted.items():
+        assert float(measured[name]) == pytest.approx(value, rel=1e-12), name
     assert int(state.step) == 1
 
 
@@ -124,7 +124,7 @@ def test_a_batch_without_a_label_leaves_everything_where_it_is(monkeypatch, name
     before, _ = moved(objective, batch, tx=tx, start=start, average=0.9)
     void = batch_of(tasks.examples(12), np.zeros(12))
     after, measured = moved(objective, void, tx=tx, start=before, average=0.9)
-    assert float(measured["weight"]) == 0
+    assert float(measured["weight"]) == float(measured["gradient_norm"]) == 0
     assert int(after.step) == 2
     for part in ("params", "opt_state", "loss_state", "model_state", "average"):
         leaves = [jax.tree.leaves(getattr(state, part)) for state in (before, after)]
@@ -198,19 +198,6 @@ def test_averages_follow_the_weights_and_are_what_is_evaluated(x64):
     assert one == same != other
 
 
-def test_the_step_clock_ticks_before_the_state_is_used(x64):
-    """With alpha = 1 the miss rates are those of the very batch they weigh."""
-    objective = losses.objective("recall")
-    source = tasks.examples(20)
-    state, measured = moved(objective, batch_of(source))
-    logits, _, _ = tasks.forward(tasks.variables()["params"], {}, source.inputs, train=True)
-    labels, predicted = source.labels, np.argmax(np.asarray(logits), axis=1)
-    missed = np.array([np.mean(predicted[labels == k] != k) for k in range(tasks.NUM_CLASSES)])
-    np.testing.assert_allclose(state.loss_state.miss_rate, missed, atol=1e-12)
-    terms = CROSS_ENTROPY.value((), logits, labels)
-    assert float(measured["loss"]) == pytest.approx(float(np.sum(missed[labels] * terms)))
-
-
 # --------------------------------------------------------------------------------------------
 # Keys: of an example, its step, and nothing else.
 
@@ -233,28 +220,56 @@ def test_augmentation_depends_on_the_example_and_not_on_its_place():
 
 
 def halves(key, keys, real, inputs, labels, axis_name):
-    """Mix every example with the next one, 3 : 1."""
-    roll = lambda leaf: jnp.roll(leaf, 1, axis=0)  # noqa: E731
-    return 0.75 * inputs + 0.25 * roll(inputs), roll(labels), jnp.asarray(0.75)
+    """Mix every real example with the one before it, 3 : 1."""
+    share = jnp.where(real, 0.75, 1.0)
+    mixed = share[:, None] * inputs + (1 - share[:, None]) * jnp.roll(inputs, 1, axis=0)
+    return mixed, jnp.roll(labels, 1, axis=0), share
 
 
-@pytest.mark.parametrize("name", ["cross_entropy", "brier", "dual_focal"])
-def test_mixing_takes_soft_labels_or_both_losses(name, x64):
+@pytest.mark.parametrize("mix", [None, halves])
+@pytest.mark.parametrize("name", ["cross_entropy", "brier", "dual_focal", "recall"])
+def test_mixing_takes_soft_labels_or_both_losses(name, mix, x64):
+    """Recall loss weighs a batch by the miss rates of this very batch."""
     objective = losses.objective(name)
-    source = tasks.examples(12)
-    _, measured = moved(objective, batch_of(source), mix=halves)
-    inputs = 0.75 * source.inputs + 0.25 * np.roll(source.inputs, 1, axis=0)
+    source, weights = tasks.examples(12), np.array([1.0] * 11 + [0.0])
+    state, measured = moved(objective, batch_of(source, weights), mix=mix)
+    share = np.where(weights > 0, 0.75, 1) if mix else np.ones(12)
+    shares = np.stack([weights * share, np.roll(weights, 1) * (1 - share)])
+    inputs = share[:, None] * source.inputs
+    inputs += (1 - share[:, None]) * np.roll(source.inputs, 1, axis=0)
     logits, _, _ = tasks.forward(tasks.variables()["params"], {}, inputs, train=True)
-    one, other = source.labels, np.roll(source.labels, 1)
+    both = np.stack([source.labels, np.roll(source.labels, 1)])
     if name == "brier":  # a square of the difference to the mixed distribution
-        q = 0.75 * np.eye(tasks.NUM_CLASSES)[one] + 0.25 * np.eye(tasks.NUM_CLASSES)[other]
-        wanted = np.sum((np.asarray(jax.nn.softmax(logits)) - q) ** 2)
+        q = np.einsum("pn,pnk->nk", shares, np.eye(tasks.NUM_CLASSES)[both])
+        mass = shares.sum(axis=0)
+        q /= np.maximum(mass, 1e-9)[:, None]
+        wanted = np.sum(mass * np.sum((np.asarray(jax.nn.softmax(logits)) - q) ** 2, axis=1))
+    elif name == "recall":
+        missed = shares * (both != np.argmax(np.asarray(logits), axis=1))
+        rates = [missed[both == k].sum() / shares[both == k].sum() for k in range(5)]
+        terms = [CROSS_ENTROPY.value((), logits, labels) for labels in both]
+        wanted = np.sum(shares * np.array(rates)[both] * np.stack(terms))
     else:
-        wanted = sum(
-            share * np.sum(objective.value((), logits, labels))
-            for share, labels in ((0.75, one), (0.25, other))
-        )
+        wanted = np.sum(shares * np.stack([objective.value((), logits, one) for one in both]))
     assert float(measured["loss"]) == pytest.approx(float(wanted), rel=1e-9)
+    assert all(np.isfinite(leaf).all() for leaf in jax.tree.leaves(state.params))
+
+
+def test_evaluation_counts_labels_out_of_range_and_outputs_that_are_no_probabilities():
+    """Labels of weight 0 count nowhere; the outputs are the inputs."""
+
+    def forward(params, model_state, inputs, *, train, rng, weights):
+        assert not train
+        return inputs, model_state, None
+
+    rows = [[0.5, 0.5, 0], [0.7, 0.2, 0], [1.2, -0.1, -0.1], [0.5, 0.50105, 0], [2, 2, 2.0]]
+    labels, weights = np.array([0, 3, -1, 2, 3]), np.array([0.5, 0.5, 2, 1, 0])
+    batch = batch_of(tasks.InMemory(np.array(rows, np.float32), labels), weights)
+    found = jax.jit(train.make_eval_step(forward, {}))(tasks.state_of(CROSS_ENTROPY), batch)
+    assert float(found["wrong_labels"]["count"]) == 2
+    assert jax.tree.map(float, found["logits"].values) == {"count": 3, "present": 4}
+    of_rows = train.Batch(None, np.zeros((2, 3)), jnp.array([1, 0.5]), None)
+    np.testing.assert_array_equal(weights_of(of_rows), [[1] * 3, [0.5] * 3])
 
 
 def test_defaults_are_the_recorded_ones():
