@@ -12,6 +12,7 @@ from scipy import stats
 
 from calib_jax import inference, metrics
 from calib_jax.inference import resampling
+from calib_jax.inference.bootstrap import interpolation_error
 from tests.metrics import assert_same
 
 SEVERAL = {
@@ -102,6 +103,16 @@ def each_value(logits, labels, weights):
     return {
         name: metric.value(metric.stat(logits, labels, weights)) for name, metric in SEVERAL.items()
     }
+
+
+def test_an_interpolated_metric_has_an_error_of_one_over_the_number_of_examples():
+    logits, labels = sample()
+    error = metrics.refinement_nll.interpolation_error
+    for weights, total in ((None, 120), (np.tile([0, 3], 60), 180), (np.zeros(120), 1)):
+        evaluation = inference.Evaluation(logits, labels, weights)
+        found = interpolation_error(metrics.refinement_nll, evaluation)
+        assert found == pytest.approx(error / total + 2e-6)
+        assert interpolation_error(metrics.ece, evaluation) == 0
 
 
 def test_many_classes_take_the_sparse_way_to_the_same_values():
