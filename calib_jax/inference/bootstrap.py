@@ -366,7 +366,7 @@ def interpolation_error(metric: AnyMetric, evaluation: Evaluation) -> float:
         return 0.0
     weights = evaluation.weights
     total = len(evaluation.labels) if weights is None else float(np.sum(np.asarray(weights)))
-    return metric.interpolation_error / max(total, 1.0) + 2e-6
+    return metric.interpolation_error / total + 2e-6
 
 
 def difference(

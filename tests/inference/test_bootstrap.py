@@ -108,7 +108,7 @@ def each_value(logits, labels, weights):
 def test_an_interpolated_metric_has_an_error_of_one_over_the_number_of_examples():
     logits, labels = sample()
     error = metrics.refinement_nll.interpolation_error
-    for weights, total in ((None, 120), (np.tile([0, 3], 60), 180), (np.zeros(120), 1)):
+    for weights, total in ((None, 120), (np.tile([0, 3], 60), 180)):
         evaluation = inference.Evaluation(logits, labels, weights)
         found = interpolation_error(metrics.refinement_nll, evaluation)
         assert found == pytest.approx(error / total + 2e-6)
