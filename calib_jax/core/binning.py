@@ -71,7 +71,7 @@ def _ceil(values: Array, num_bins: int) -> Array:
     # b/B equals comparing it with the largest float32 that is at most b/B.
     exact = np.arange(num_bins + 1) / num_bins
     edges = exact.astype(np.float32)
-    edges = np.where(edges > exact, np.nextafter(edges, np.float32(-1)), edges)
+    edges = np.where(edges > exact, np.nextafter(edges, np.float32(0)), edges)
     return bin_index(values, edges)
 
 

@@ -103,6 +103,7 @@ CASES = {
     "two levels": sample(60, seed=5, levels=2),
     "all equal": (np.full(60, 0.625, np.float32), np.eye(60, dtype=np.float32)[4], np.ones(60)),
     "one example": (np.float32([0.7]), np.float32([1]), np.float32([2])),
+    "one of two": (np.float32([0.7, 0.9]), np.float32([1, 1]), np.float32([0.5, 0])),
     "fewer than bins": sample(4, seed=6),
     "whole weights": (*sample(60, seed=7)[:2], np.arange(60) % 4),
     "sure and unsure": (np.float32([0, 0, 1, 1]), np.float32([0, 1, 1, 0]), np.ones(4)),
@@ -154,10 +155,18 @@ def test_whole_example_bins(case, num_bins, x64):
     np.testing.assert_allclose(np.stack(actual), expected, rtol=1e-12)
 
 
+def test_bins_without_weight_are_empty():
+    nothing = jnp.float32([0.5, 0.7]), jnp.ones(2), jnp.zeros(2)
+    for bins in (sorted_into_bins, binning.whole_example_bins):
+        sums, edges = bins(*nothing, 3)
+        np.testing.assert_array_equal(np.stack(sums), np.zeros((3, 3)))
+        assert np.isnan(edges).all()
+
+
 @pytest.mark.parametrize("num_rows", [7, 5000, 70_000])
 def test_sums_of_runs_and_of_classes_lose_no_rows(num_rows):
     random = np.random.default_rng(0)
-    run = np.cumsum(random.random(num_rows) < 0.001)
+    run = np.cumsum((random.random(num_rows) < 0.001) & (np.arange(num_rows) > 30_000))
     weight = np.ones(num_rows, np.float32)
     weight[0] = 2**25  # one float32 sum would end here
     expected = np.bincount(run, weight.astype(float), minlength=num_rows)
@@ -165,6 +174,12 @@ def test_sums_of_runs_and_of_classes_lose_no_rows(num_rows):
     np.testing.assert_allclose(sums, expected, rtol=2e-5)
     sums = jax.jit(binning.class_sums, static_argnums=2)(run, weight, int(run[-1]) + 1)
     np.testing.assert_allclose(sums, expected[: run[-1] + 1], rtol=2e-5)
+    outside = np.where(np.arange(num_rows) == 5, -1, run + 1)  # of two classes, 0 and 1
+    sums = binning.class_sums(jnp.asarray(outside), jnp.ones(num_rows), 2)
+    np.testing.assert_array_equal(sums, [0, np.sum(run == 0) - 1])
+    pairs = jnp.tile(jnp.arange(2), (num_rows, 1))
+    sums = binning.cell_sums(pairs, 1.0 + pairs, 2, in_range=True)
+    np.testing.assert_array_equal(sums, [num_rows, 2 * num_rows])
 
 
 @pytest.mark.parametrize("length", [1, 700])

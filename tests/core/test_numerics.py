@@ -21,7 +21,15 @@ def test_a_power_of_two_divides_exactly_to_about_1():
     values = np.geomspace(1e-30, 1e30, 61, dtype=np.float32)
     power = np.asarray(numerics.power_of_two(jnp.asarray(values)), np.float64)
     np.testing.assert_array_equal(np.log2(power), np.floor(np.log2(values.astype(np.float64))))
-    np.testing.assert_array_equal(numerics.power_of_two(jnp.float32([0, 1, 3])), [1, 1, 2])
+    actual = numerics.power_of_two(jnp.float32([0, 1, 3, 3e38]))
+    np.testing.assert_array_equal(actual, [1, 1, 2, 2.0**126])  # 2^-127 would be flushed to 0
+
+
+def test_zero_times_infinity_is_zero():
+    weights, losses = jnp.float32([0, 2, 2, 0]), jnp.float32([jnp.inf, jnp.inf, 3, 3])
+    np.testing.assert_array_equal(numerics.times(weights, losses), [0, np.inf, 6, 0])
+    slopes = jax.grad(lambda *of: jnp.sum(numerics.times(*of)[2:]), argnums=(0, 1))
+    np.testing.assert_array_equal(slopes(weights, losses), [[0, 0, 3, 3], [0, 0, 2, 0]])
 
 
 @pytest.mark.parametrize("scale", [1.0, 1e5, 1e13])
@@ -43,6 +51,8 @@ def test_first_argmax_is_numpys(kind, num_classes):
         "tied": random.integers(3, size=(3, 40, num_classes)),
         "equal": np.zeros((3, 40, num_classes)),
     }[kind].astype(np.float32)
+    if kind == "equal":  # an entry that is too close for a minimum of floats to tell
+        rows[0, 0, -1], rows[0, 0, :-1] = 0, -1e-37
     actual = numerics.first_argmax(jnp.asarray(rows))
     np.testing.assert_array_equal(actual, rows.argmax(-1))
 
@@ -52,6 +62,8 @@ def test_argsort_is_numpys(size):
     draw = np.random.default_rng(size)
     values = np.round(draw.normal(size=(2, size)), 2).astype(np.float32)  # with ties
     values[:, 1::7] = draw.choice([np.nan, np.inf, -np.inf, -0.0, 0.0], values[:, 1::7].shape)
+    if size == 2:  # values next to each other, and of all signs
+        values = np.float32([[2, np.nextafter(np.float32(2), 1)], [1, -1]])
     expected = np.argsort(values, axis=-1, kind="stable")
     np.testing.assert_array_equal(numerics.argsort(jnp.asarray(values)), expected)
 
@@ -140,13 +152,14 @@ def test_a_label_out_of_range_stays_in_its_row(write):
 def test_max_where_agrees_with_jnp_max():
     random = np.random.default_rng(2)
     rows = jnp.asarray(random.integers(4, size=(50, 6)), jnp.float32)
-    mask = jnp.asarray(random.random((50, 6)) < 0.6).at[:, 0].set(True)
+    mask = jnp.asarray(random.random((50, 6)) < 0.6).at[:, 0].set(True).at[7].set(False)
     plain = lambda rows: jnp.max(jnp.where(mask, rows, -jnp.inf), -1)  # noqa: E731
     value, back = jax.vjp(functools.partial(numerics.max_where, mask=mask), rows)
     expected, plain_back = jax.vjp(plain, rows)
     np.testing.assert_array_equal(value, expected)
     cotangent = jnp.arange(1.0, 51)
-    np.testing.assert_allclose(back(cotangent)[0], plain_back(cotangent)[0], rtol=1e-6)
+    expected = plain_back(cotangent)[0].at[7].set(0)  # no entry: -inf, without a gradient
+    np.testing.assert_allclose(back(cotangent)[0], expected, rtol=1e-6)
 
 
 def long_log_probabilities(logits):

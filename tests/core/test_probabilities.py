@@ -8,7 +8,11 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax.core.probabilities import cross_entropy_and_top_label, prepare
+from calib_jax.core.probabilities import (
+    cross_entropy_and_top_label,
+    cross_entropy_and_view,
+    prepare,
+)
 from calib_jax.metrics import Predictions
 
 PER_EXAMPLE = (
@@ -103,6 +107,17 @@ def test_every_field(dtype, num_classes, transform, x64):
         allowed = allowed + 100 * np.finfo(dtype).tiny
         wrong = np.argwhere(~(np.abs(actual - want) <= allowed))
         assert not len(wrong), (name, wrong, actual[tuple(wrong[0])], want[tuple(wrong[0])])
+
+
+def test_the_view_at_a_temperature_and_whether_the_prediction_is_right(x64):
+    logits, labels = map(jnp.asarray, rows_to_look_at(np.float64))
+    loss, view = cross_entropy_and_view(logits, labels, 3.0)
+    expected = prepare(logits / 3, labels)
+    np.testing.assert_allclose(loss, -expected.log_true, rtol=1e-12)
+    for name in ("log_true", "log_rest", "share", "share_entropy", "log_total", "confidence"):
+        actual, want = getattr(view, name), getattr(expected, name)
+        np.testing.assert_allclose(actual, want, rtol=1e-9, atol=1e-12, err_msg=name)
+    np.testing.assert_array_equal(view.correct, jnp.argmax(logits, axis=-1) == labels)
 
 
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])

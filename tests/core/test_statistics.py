@@ -137,6 +137,8 @@ def test_absent_rows_can_do_no_harm(dtype):
     np.testing.assert_array_equal(labels, [1, 0, 0])
     values = jnp.asarray([5.0, jnp.nan, 7.0])
     np.testing.assert_array_equal(numerics.weigh(values, weights), [5, 0, 7])
+    pairs = jnp.stack([values, 2 * values], axis=1)
+    np.testing.assert_array_equal(numerics.weigh(pairs, weights), [[5, 10], [0, 0], [7, 14]])
 
 
 @pytest.mark.parametrize(
@@ -172,11 +174,15 @@ def test_a_row_without_a_usable_weight_is_nan(wrong):
     logits, _, used = numerics.present(jnp.ones((3, 2)), jnp.asarray([1, 7, 1]), weights)
     assert np.isnan(logits[2]).all()
     assert used[2] == 1
+    weighed = numerics.weigh(jnp.ones(3), weights)
+    np.testing.assert_array_equal(weighed, [2, 0, np.float32(1e38) if wrong == 1e38 else np.nan])
     if wrong == -1:  # the others are as they were
         np.testing.assert_array_equal(logits[:2], [[1, 1], [0, 0]])
         np.testing.assert_array_equal(used[:2], [2, 0])
 
 
 def test_weights_of_too_large_a_sum_are_unusable():
-    logits, _, _ = numerics.present(jnp.ones((20, 2)), jnp.zeros(20, int), jnp.full(20, 1e29))
-    assert np.isnan(logits).all()
+    for total_weight, logit in ((1e30, 1), (1.05e30, np.nan)):
+        weights = jnp.float32([total_weight, 0])
+        logits, _, _ = numerics.present(jnp.ones((2, 2)), jnp.zeros(2, int), weights)
+        assert np.array_equal(logits[0], [logit, logit], equal_nan=True)

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from calib_jax import calibrators, inference, metrics
-from calib_jax.core.values import LEAST_ROWS, ids_of, refuse_probabilities
+from calib_jax.core.values import flat_rows, ids_of, refuse_probabilities, two_classes
 
 GENERATOR = np.random.default_rng(0)
 LOGITS = GENERATOR.normal(size=(40, 3)).astype(np.float32)
@@ -36,7 +36,10 @@ BAD = {
     "label beyond 32 bits": ((LOGITS, with_entry(LABELS, 2, 2**32 + 1)), "1 of 40 labels are not"),
     "probabilities": ((P, LABELS), "all 40 rows of the logits look like probabilities"),
     "negative weight": ((LOGITS, LABELS, with_entry(np.ones(40), 1, -1)), "1 of 40 weights are"),
-    "NaN weight": ((LOGITS, LABELS, with_entry(np.ones(40), 1, np.nan)), "1 of 40 weights are"),
+    "odd weights": (
+        (LOGITS, LABELS, with_entry(np.ones(40), [1, 2], [np.nan, np.inf])),
+        "2 of 40 weights are",
+    ),
     "no weight": ((LOGITS, LABELS, np.zeros(40)), "all 40 weights are 0"),
     "too few weights": ((LOGITS, LABELS, np.ones(39)), r"weights must have shape \(40,\)"),
     "empty": ((LOGITS[:0], LABELS[:0]), r"there are no examples, .* shape \(0,\)"),
@@ -70,8 +73,23 @@ def test_rows_of_weight_0_may_hold_anything():
 
 
 def test_an_impossible_class_is_no_mistake():
-    logits = with_entry(LOGITS, (slice(None), 0), -np.inf)
-    assert np.isfinite(metrics.ece(logits, np.maximum(LABELS, 1)))
+    logits = with_entry(LOGITS, slice(4), [[-np.inf, 0, -np.inf], [5, -np.inf, 0]] * 2)
+    assert np.isfinite(metrics.ece(logits, LABELS))
+
+
+@pytest.mark.parametrize(
+    ("weights", "scaled"),
+    [([0.5, 1, 0, 2.5], True), ([0.5, 0.5, 0, 0.5], True), ([2, 1, 0, 1], False)],
+)
+def test_rows_of_a_data_set_are_flat_and_their_weights_count(weights, scaled):
+    batch = LOGITS[:4, None], LABELS[:4, None], np.float32(weights)[:, None]
+    logits, labels, kept = flat_rows("f", *batch, merges=True)
+    np.testing.assert_array_equal(logits, LOGITS[:4])
+    np.testing.assert_array_equal(labels, LABELS[:4])
+    np.testing.assert_array_equal(kept, weights)
+    counts = 3 * np.array(weights) / sum(weights) if scaled else weights
+    np.testing.assert_allclose(flat_rows("f", *batch)[2], counts, rtol=1e-6)
+    assert flat_rows("f", LOGITS[:, :1], np.zeros(40, int))[0].shape == (40, 1)
 
 
 def test_inside_jit_bad_values_give_nan():
@@ -85,15 +103,32 @@ def test_probabilities_are_known_in_every_precision(dtype):
         refuse_probabilities("nll", jnp.asarray(P, dtype))
 
 
-@pytest.mark.parametrize("digits", [1, 2, 4])
-def test_probabilities_are_known_as_printed(digits):
-    with pytest.raises(ValueError, match="look like probabilities"):
-        refuse_probabilities("nll", np.round(P, digits))
-
-
-def test_scores_of_few_digits_are_no_probabilities_if_their_sums_are_not_1():
-    scores = np.round(P, 2) + np.float32([0.1, 0.0, 0.0])  # three roundings may move a sum by .015
-    refuse_probabilities("nll", np.minimum(scores, 1))
+@pytest.mark.parametrize(
+    ("entries", "zeros", "are_probabilities"),
+    [
+        ([0.4123456, 0.5956], 0, True),  # the sum may be off by .008
+        ([0.4123456, 0.5951], 0, True),
+        ([0.4123456, 0.5962], 0, False),
+        ([1.0075123, 0.0001], 0, True),
+        ([0.9985123, 0.0041], 0, True),
+        ([1.0085123, 0.0], 0, False),
+        ([0.7], 6, True),  # 7 roundings of .05
+        ([0.6], 6, False),
+        ([0.95], 12, True),
+        ([0.93], 12, False),
+        ([0.985], 40, True),
+        ([0.9841], 400, True),
+        ([0.47], 110, False),  # not off by more than .5, however many roundings
+        ([1.0], 2, False),  # zeros and ones are not judged
+    ],
+)
+def test_probabilities_are_known_as_printed(entries, zeros, are_probabilities):
+    rows = np.float32([entries + zeros * [0.0]] * 20)
+    if are_probabilities:
+        with pytest.raises(ValueError, match="look like probabilities"):
+            refuse_probabilities("nll", rows)
+    else:
+        refuse_probabilities("nll", rows)
 
 
 def test_most_rows_decide():
@@ -106,10 +141,10 @@ def test_most_rows_decide():
 
 
 def test_a_few_rows_and_zeros_and_ones_are_not_judged():
-    refuse_probabilities("nll", P[: LEAST_ROWS - 1])
-    with pytest.raises(ValueError, match=f"all {LEAST_ROWS} rows"):
-        refuse_probabilities("nll", P, [1.0] * LEAST_ROWS + [np.nan] * 20)  # a list, as users give
-    refuse_probabilities("nll", P, np.arange(40) < LEAST_ROWS - 1)
+    refuse_probabilities("nll", P[:19])
+    with pytest.raises(ValueError, match="all 20 rows"):
+        refuse_probabilities("nll", P, [1.0] * 20 + [np.nan] * 20)  # a list, as users give
+    refuse_probabilities("nll", P, np.arange(40) < 19)
     refuse_probabilities("nll", np.eye(3)[LABELS])
     refuse_probabilities("nll", LOGITS)
     refuse_probabilities("nll", np.log(P))
@@ -125,6 +160,7 @@ def test_logits_minus_1_are_the_way_out():
     [
         ([0.5, 1.5], [1, 0], "1 of 2 confidences are outside .*: divide percent"),
         ([0.5, np.nan], [1, 0], "1 of 2 confidences are outside"),
+        ([0.5, 0.5], [1, 0.5], "1 of 2 labels are not among"),
         ([0.5, 0.5], [1, 2], "1 of 2 labels are not among the 2 classes, 2 is one"),
         ([0.5, 0.5], [1], "need one value for each answer"),
     ],
@@ -136,7 +172,10 @@ def test_stated_confidences_are_judged(confidence, correct, message):
 
 def test_a_stated_confidence_holds_its_labels():
     stated = metrics.Stated([0.5, 0.5], [True, False])
-    assert metrics.ece(stated) == 0
+    assert metrics.ece(stated) == metrics.ece(metrics.Stated([0.0, 1.0], [0, 1])) == 0
+    logits = jnp.log(jnp.float32([[0.75, 0.25], [0.5, 0.5]]))
+    np.testing.assert_allclose(two_classes(jnp.float32([[0.25], [0.5]])), logits, rtol=1e-6)
+    assert two_classes(logits) is logits
     with pytest.raises(TypeError, match="a Stated holds its labels"):
         metrics.ece(stated, [1, 0])
     with pytest.raises(TypeError, match="logits need labels"):
