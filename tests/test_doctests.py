@@ -49,12 +49,15 @@ def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
             yield getattr(node, "name", "module"), text, node.body[0].lineno
 
 
-def doctests() -> Iterator[pytest.param]:
+def doctests(of_core: bool) -> Iterator[pytest.param]:
+    """Yield the examples of core, which run with its tests, or those of all other modules."""
     for path in MODULES:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
+        if module.startswith("calib_jax.core.") != of_core:
+            continue
         for name, text, line in docstrings(path.read_text(encoding="utf-8")):
             if ">>>" in text:
-                yield pytest.param(module, text, path, line, id=f"{module}:{name}")
+                yield pytest.param((module, text, path, line), id=f"{module}:{name}")
 
 
 def code_blocks(text: str) -> list[str]:
@@ -63,9 +66,7 @@ def code_blocks(text: str) -> list[str]:
     return ["\n" * text.count("\n", 0, block.start(1)) + block.group(1) for block in blocks]
 
 
-@pytest.mark.parametrize(("module", "text", "path", "line"), list(doctests()))
-@pytest.mark.bitwise
-def test_docstring(module, text, path, line):
+def check_docstring(module: str, text: str, path: Path, line: int) -> None:
     names = dict(vars(importlib.import_module(module)))
     test = doctest.DocTestParser().get_doctest(text, names, module, str(path), line - 1)
     report = io.StringIO()
@@ -73,6 +74,12 @@ def test_docstring(module, text, path, line):
     result = doctest.DocTestRunner(Checker(), optionflags=flags).run(test, out=report.write)
     assert result.failed == 0, report.getvalue()
     assert result.attempted == len(test.examples) > 0
+
+
+@pytest.mark.parametrize("docstring", list(doctests(of_core=False)))
+@pytest.mark.bitwise
+def test_docstring(docstring):
+    check_docstring(*docstring)
 
 
 @pytest.mark.parametrize(

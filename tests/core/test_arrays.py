@@ -7,7 +7,6 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
-import calib_jax
 from calib_jax import losses, metrics
 from calib_jax.core import arrays
 from calib_jax.core.arrays import as_labels
@@ -93,8 +92,7 @@ def test_a_label_out_of_range_is_nan_of_any_width(wrong):
 
 @pytest.mark.parametrize("dtype", [np.int8, np.uint8, np.uint32, np.int64, np.uint64])
 def test_labels_are_widened_or_clipped(dtype):
-    largest = np.iinfo(dtype).max
-    smallest = np.iinfo(dtype).min
+    smallest, largest = np.iinfo(dtype).min, np.iinfo(dtype).max
     labels = as_labels(np.array([smallest, 0, largest], dtype))
     assert labels.dtype == np.int32
     assert labels.tolist() == [max(int(smallest), -(2**31)), 0, min(int(largest), 2**31 - 1)]
@@ -162,6 +160,7 @@ ROWS = [  # soft labels, their type, and whether they are a distribution, or may
     ([0.5, 0.5 + 3 * 2**-10, 0], "float16", False),
     ([0.5, 0.0, 0.0], "float32", False),
     ([1.0, 1.0, 1.0], "float32", False),
+    ([1.0, 0.0, np.nan], "float32", False),
     ([0.0, 0.0, 0.0], "float32", "or_zeros"),
 ]
 
@@ -182,10 +181,7 @@ def test_an_option_of_each_example_has_the_type_of_the_loss():
     like = jnp.ones(2, jnp.float32)
     assert arrays.per_example("gamma", 2.0, like) == 2.0
     assert arrays.per_example("gamma", np.float64(2), like).dtype == np.float32
-    actual = arrays.per_example("gamma", Column(np.array([1.0, 2.0])), like)
-    assert (actual.dtype, actual.tolist()) == (np.float32, [1, 2])
-    with pytest.raises(ValueError, match=r"gamma must be a number or have shape \(2,\)"):
-        arrays.per_example("gamma", [1.0, 2.0, 3.0], like)
+    assert arrays.per_example("gamma", [1.0, 2.0], like).dtype == np.float32
 
 
 def test_results_on_an_explicit_mesh_are_sharded_like_the_arguments():
@@ -212,12 +208,6 @@ def test_results_on_an_explicit_mesh_are_sharded_like_the_arguments():
     for other in (logits, jnp.asarray(logits)):
         assert arrays.gathered(other) is other
         assert arrays.with_auto_axes(lambda *given: given, other, labels)[0] is other
-
-
-def test_binary():
-    np.testing.assert_array_equal(calib_jax.binary([2.0, -1.0]), [[0, 2], [0, -1]])
-    with pytest.raises(TypeError, match="the score must be floating point, got int"):
-        calib_jax.binary([1, 0])
 
 
 def test_weights_may_be_given_by_place():

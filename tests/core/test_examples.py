@@ -1,11 +1,11 @@
 """Examples in memory, the weights of their labels, and sources that are read."""
 
-import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax.core import examples
 from calib_jax.core.examples import Draw, Examples, InMemory
+from tests.test_doctests import check_docstring, doctests
 
 LABELS = np.array([[0, 1], [2, 0], [1, 1]])
 INPUTS = {"image": np.ones((3, 4, 5), np.float32), "length": np.arange(3.0)}
@@ -27,11 +27,6 @@ def test_arrays_in_memory():
     assert inputs["length"].tolist() == [2, 0]
     assert labels.tolist() == [[1, 1], [0, 1]]
     assert weights.tolist() == [2, 1]
-    for wrong in ((INPUTS, LABELS[:2]), (1.0, LABELS), (INPUTS, LABELS, np.ones(2))):
-        with pytest.raises(ValueError, match=r"arrays of as many rows|shape of the labels"):
-            InMemory(*wrong)
-    with pytest.raises(TypeError, match="numbers of classes"):
-        InMemory(np.arange(2), np.array(["cat", "dog"]))
 
 
 @pytest.mark.parametrize(
@@ -52,19 +47,14 @@ def test_a_weight_of_a_row_or_of_each_label_marks_the_labels(weights, mask):
     assert examples.weighted_labels([]) is None
 
 
-@pytest.mark.parametrize("wrong", [np.ones(2), np.ones((2, 3)), [1, -1, 1], [1, np.nan, 1]])
-def test_weights_of_other_shapes_and_unusable_weights_are_refused(wrong):
-    with pytest.raises(ValueError, match=r"shape of the labels \(3, 2\)|finite and not negative"):
-        examples.check_weights(wrong, LABELS)
-
-
 def test_a_draw_is_read_from_a_source_with_views_alone():
     index = np.array([2, 0])
     stored, views = InMemory(LABELS, LABELS[:, 0]), Views(LABELS, LABELS[:, 0])
     for source, draw in ((stored, None), (stored, Draw(7, 3)), (views, None)):
         np.testing.assert_array_equal(examples.read(source, index, draw).inputs, LABELS[index])
     np.testing.assert_array_equal(examples.read(views, index, Draw(7, 3)).inputs, [[7, 3, 0]] * 2)
-    examples.check_source("train", stored)
-    for arrays in (LABELS, jnp.asarray(LABELS), [LABELS], {"a": LABELS}, 7):
-        with pytest.raises(TypeError, match="train must be a source of examples, got"):
-            examples.check_source("train", arrays)
+
+
+@pytest.mark.parametrize("docstring", list(doctests(of_core=True)))
+def test_docstring(docstring):
+    check_docstring(*docstring)

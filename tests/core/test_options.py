@@ -1,11 +1,11 @@
-"""Checks of options, names of choices, and catalogues."""
+"""Checks of options, and names of choices."""
 
 import jax
 import numpy as np
 import pytest
 
 from calib_jax.core import checks
-from calib_jax.core.checks import Catalogue, name_and_options, object_at
+from calib_jax.core.checks import name_and_options, object_at
 from calib_jax.core.examples import Examples
 
 
@@ -80,23 +80,6 @@ def test_an_unknown_option_gets_the_nearest_name():
     checks.check_options("focal", function, {"gamma": 2})
     with pytest.raises(TypeError, match=r"no option 'gama' \(it has gamma, weighting\);"):
         checks.check_options("focal", function, {"gama": 2})
-
-
-def test_a_catalogue():
-    pets = Catalogue("pet")
-
-    @pets.register("cat")
-    def cat(*, lives=9):
-        return lives
-
-    assert pets.make("cat", lives=7) == 7
-    assert dict(pets) == {"cat": cat}
-    with pytest.raises(ValueError, match="'cat' exists already"):
-        pets.register("cat")(cat)
-    with pytest.raises(ValueError, match="did you mean 'cat'"):
-        pets.make("Cat_")
-    with pytest.raises(TypeError, match="has no option 'live'"):
-        pets.make("cat", live=1)
 
 
 def test_a_value_in_an_error_is_short():

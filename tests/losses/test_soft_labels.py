@@ -7,9 +7,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
-import calib_jax
 from calib_jax import losses
-from tests.selection import some, some_of
+from tests.selection import some
 
 from . import checks
 
@@ -118,32 +117,6 @@ def with_row(row):
     return soft
 
 
-@pytest.mark.parametrize("name", some(TAKE_SOFT_LABELS, 3))
-def test_integer_labels_of_the_rank_of_the_logits_are_refused(name):
-    """Binary logits [n] with labels [n] would be one example of n classes."""
-    loss = getattr(losses, name)
-    scores, hot = np.float32([2.0, -1.0, 0.5]), np.eye(4, dtype=int)[[0, 1]]
-    for right in (np.array([1, 0, 0]), np.array([True, False, False])):  # even if they sum to 1
-        for call in (loss, jax.jit(loss)):
-            with pytest.raises(ValueError, match=r"calib_jax\.binary\(logits\)\."):
-                call(scores, right)
-    with pytest.raises(ValueError, match=r"astype\(float\)\.$"):
-        loss(np.zeros((2, 4), np.float32), hot)
-    binary = loss(calib_jax.binary(scores), np.array([1, 0, 0]))
-    assert np.all(np.isfinite(binary))
-
-
-WRONG = {
-    "above 1": [0.0, 1.5, -0.5, 0.0],
-    "below 0": [0.6, 0.6, 0.0, -0.2],
-    "not a number": [1.0, 0.0, np.nan, 0.0],
-    "infinite": [1.0, 0.0, np.inf, 0.0],
-    "a sum above 1": [1.0, 0.0, 1.0, 0.0],
-    "a sum below 1": [0.5, 0.2, 0.2, 0.0],
-    "percent": [70.0, 30.0, 0.0, 0.0],
-}
-
-
 @functools.cache
 def jitted(name):
     """Compile the values of a public function, and the gradient of their sum."""
@@ -155,16 +128,9 @@ def jitted(name):
     return jax.jit(run)
 
 
-@pytest.mark.parametrize(
-    ("name", "case"),
-    some_of(
-        [("cross_entropy", case) for case in WRONG]
-        + [(name, case) for name in TAKE_SOFT_LABELS for case in ("above 1", "a sum below 1")],
-        len(WRONG),
-    ),
-)
-def test_soft_labels_that_are_no_distribution_make_their_row_nan(name, case):
-    logits, wrong = np.asarray(LOGITS, np.float32), with_row(WRONG[case])
+@pytest.mark.parametrize("name", some(TAKE_SOFT_LABELS, 3))
+def test_soft_labels_that_are_no_distribution_make_their_row_nan(name):
+    logits, wrong = np.asarray(LOGITS, np.float32), with_row([0.5, 0.2, 0.2, 0.0])
     values, gradient = jitted(name)(logits, wrong)
     if np.ndim(values) == 0:  # a penalty of the whole batch
         assert np.isnan(values)
