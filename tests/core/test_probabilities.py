@@ -8,11 +8,7 @@ import numpy as np
 import pytest
 
 from calib_jax import losses
-from calib_jax.core.probabilities import (
-    cross_entropy_and_top_label,
-    cross_entropy_and_view,
-    prepare,
-)
+from calib_jax.core.probabilities import cross_entropy_and_top_label, prepare
 from calib_jax.metrics import Predictions
 
 PER_EXAMPLE = (
@@ -109,17 +105,6 @@ def test_every_field(dtype, num_classes, transform, x64):
         assert not len(wrong), (name, wrong, actual[tuple(wrong[0])], want[tuple(wrong[0])])
 
 
-def test_the_view_at_a_temperature_and_whether_the_prediction_is_right(x64):
-    logits, labels = map(jnp.asarray, rows_to_look_at(np.float64))
-    loss, view = cross_entropy_and_view(logits, labels, 3.0)
-    expected = prepare(logits / 3, labels)
-    np.testing.assert_allclose(loss, -expected.log_true, rtol=1e-12)
-    for name in ("log_true", "log_rest", "share", "share_entropy", "log_total", "confidence"):
-        actual, want = getattr(view, name), getattr(expected, name)
-        np.testing.assert_allclose(actual, want, rtol=1e-9, atol=1e-12, err_msg=name)
-    np.testing.assert_array_equal(view.correct, jnp.argmax(logits, axis=-1) == labels)
-
-
 @pytest.mark.parametrize("transform", [lambda f: f, jax.jit], ids=["eager", "jit"])
 def test_beyond_what_a_float_can_say(transform):
     """Check that 1 - p_y ends at the smallest normal number: finite logarithm, finite gradient."""
@@ -136,6 +121,7 @@ def test_beyond_what_a_float_can_say(transform):
     assert np.all(fields["log_rest"] < -79)
     np.testing.assert_array_equal(fields["true"], np.ones(4))
     assert np.all(fields["rest"] <= 1e-34)
+    assert prepare(logits, labels.at[0].set(2)).correct.tolist() == [False, True, True, True]
     total = lambda z: sum(jnp.sum(field) for field in everything(z).values())  # noqa: E731
     assert np.isfinite(jax.jit(jax.grad(total))(logits)).all()
 

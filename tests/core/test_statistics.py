@@ -10,7 +10,7 @@ import pytest
 from jax.sharding import PartitionSpec as P
 
 from calib_jax.core import numerics
-from calib_jax.core.statistics import Joint, Rows, Sums, gather, merged, merged_scan, total, varying
+from calib_jax.core.statistics import Joint, Rows, Sums, gather, merged, merged_scan, total
 from calib_jax.losses.adaptive_focal import thinned
 
 
@@ -115,17 +115,6 @@ def test_gather_and_total_send_gradients_home_under_shard_map():
     of_rows, of_sums = jax.block_until_ready(sharded(gradients, P("d"))(x))
     np.testing.assert_allclose(of_rows, 2 * x)
     np.testing.assert_allclose(of_sums, np.full(16, 2 * 120.0))
-
-
-def test_a_carry_of_constants_varies_over_the_devices_under_shard_map():
-    def summed(x):
-        carry = varying((jnp.zeros(()), x[0]), x)
-        zero, first = jax.lax.scan(lambda c, v: ((c[0] + v, c[1] - v), None), carry, x)[0]
-        return total(jnp.stack([zero, first]), "d")
-
-    sums = jax.block_until_ready(sharded(summed, P())(jnp.arange(16.0)))
-    np.testing.assert_array_equal(sums, [120, 56 - 120])
-    assert varying(sums, sums) is sums
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.int32, np.bool_])
