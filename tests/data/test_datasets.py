@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.stats
+import sklearn.datasets
 
 from calib_jax import data
 from calib_jax.core.examples import Examples, InMemory, Source
@@ -26,6 +27,7 @@ def test_every_data_set_keeps_its_promises(name):
     assert dataset.description
     assert len(repr(dataset)) < 100 + len(name)
     assert dataset.num_classes == len(dataset.class_names) > 1
+    assert dataset.brightest in (None, 16 if name == "digits" else 255)
     for part in PARTS:
         source = getattr(dataset, part)
         assert isinstance(source, Source)
@@ -72,6 +74,12 @@ def test_the_parts_of_digits_are_all_digits_once():
     prepared = one.prepare(images)
     assert prepared.dtype == jnp.float32
     np.testing.assert_array_equal(prepared, images / 16)
+    everything, labels = sklearn.datasets.load_digits(return_X_y=True)
+    order = np.random.default_rng([1, 0]).permutation(1797)
+    np.testing.assert_array_equal(images.reshape(1797, 64), everything[order])
+    hit = np.random.default_rng([1, 2]).permutation(297)[:30]  # of the second part, a tenth
+    noisy = data.digits(seed=1, label_noise=0.1).validation.labels != labels[order[500:797]]
+    assert set(np.flatnonzero(noisy)) <= set(hit)
 
 
 def test_label_noise_replaces_its_share_and_moves_no_image():
@@ -114,6 +122,11 @@ def test_the_posterior_is_that_of_scipy(means):
     )
     expected = logs - scipy.special.logsumexp(logs, axis=-1, keepdims=True)
     np.testing.assert_allclose(mixture.posterior(inputs), expected, rtol=1e-10, atol=1e-10)
+    for number, part in enumerate(PARTS, 1):
+        random, source = np.random.default_rng([5, number]), getattr(mixture, part)
+        np.testing.assert_array_equal(source.labels, random.integers(len(centres), size=5))
+        expected = centres[source.labels] + random.standard_normal((5, centres.shape[1]))
+        np.testing.assert_allclose(source.inputs, expected, rtol=1e-6)
 
 
 @pytest.mark.parametrize(
@@ -141,6 +154,24 @@ def test_who_knows_the_posterior_is_calibrated(options):
 
 def test_defaults_are_the_recorded_ones():
     assert_recorded("data")
+
+
+PUBLISHED = {
+    **{"cifar10": (50_000, 10_000), "cifar100": (50_000, 10_000), "svhn": (73_257, 26_032)},
+    **{"tiny_imagenet": (100_000, 10_000), "imagenet": (1_281_167, 50_000)},
+    **{"places_lt": (69_800, 36_500), "camvid": (468, 233), "cityscapes": (2975, 500)},
+    **{"banking77": (10_003, 3080), "clinc150": (18_000, 4500), "newsgroups": (11_314, 7532)},
+    **{"sst": (7792, 1821), "multi30k": (30_014, 1000), "wmt14": (4_511_785, 3003)},
+}
+
+
+def test_the_published_numbers_of_examples():
+    for name, sizes in PUBLISHED.items():
+        assert tuple(np.sum(count) for count in data.about(name).counts.values()) == sizes, name
+    assert [len(data.about("tiny_imagenet").counts[part]) for part in ("train", "test")] == [
+        200
+    ] * 2
+    assert data.about("cifar10_c").counts == {"test": (1000,) * 10}
 
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"

@@ -47,6 +47,8 @@ def test_each_part_has_an_example_of_each_class(count, fraction):
 
 def test_arrays_may_have_their_parts_names_and_trees():
     names = np.array(["eel", "ant"] * 5)
+    for form in (object, "S"):
+        assert data.from_arrays(np.arange(10), names.astype(form)).class_names == ("ant", "eel")
     tree = {"words": np.arange(10)[:, None], "length": np.ones(10, int)}
     held = ({"words": np.array([[7]]), "length": np.array([1])}, ["eel"])
     dataset = data.from_arrays(tree, names, validation=held, test=0.2)
@@ -58,6 +60,11 @@ def test_arrays_may_have_their_parts_names_and_trees():
     assert grey.train.inputs.shape[1:] == (4, 5, 1)
     floats = data.from_arrays(PIXELS.astype(np.float32), LABELS)
     np.testing.assert_array_equal(floats.prepare(floats.train.inputs), floats.train.inputs)
+    assert floats.train.inputs.dtype == np.float32
+    dark = np.arange(30 * 64, dtype=int).reshape(30, 8, 8, 1) == 9  # deviates by less than a level
+    dark = data.from_arrays(dark.astype(np.uint8), LABELS)
+    seen = np.concatenate([dark.prepare(part.inputs) for part in (dark.train, dark.test)])
+    np.testing.assert_allclose(np.unique(seen)[1:] - seen.min(), 1, rtol=1e-4)
 
 
 SMALL = {"height": 4, "width": 5}
@@ -103,7 +110,8 @@ REFUSED = {
     "must leave examples to train on": (PIXELS, LABELS, {"validation": 0.5, "test": 0.5}),
     "train: inputs and labels must have one entry": (PIXELS[1:], LABELS, {}),
     "test: inputs must be .* as in training": (PIXELS, LABELS, {"test": (FIRST, LABELS)}),
-    "the label 7 of example 2 must be one of the 3": (PIXELS, LABELS + 5 * (LABELS == 2), {}),
+    "the label 3 of example 2 must be one of the 3": (PIXELS, LABELS + (LABELS == 2), {}),
+    r"got \(30, 1, 4, 5\):.* puts the channels last": (FIRST[:, :1], LABELS, {}),
 }
 
 
@@ -126,6 +134,7 @@ def test_data_sets_of_other_libraries_become_arrays():
     x, _ = data.arrays_of([(photos[0], 0), (photos[1].convert("L"), 1)], size=(3, 2))
     assert x.shape == (2, 3, 2, 3)
     assert np.ptp(x[1], axis=-1).max() == 0
+    assert data.arrays_of([(photos[0].convert("L"), 0)] * 2)[0].shape == (2, 4, 6)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -114,6 +114,24 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
     close(measured_one, measured_eight, 1e-9)
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("names", [DISTINCT, OTHERS], ids=["distinct", "others"])
+def test_one_gradient_in_single_precision(names):
+    """SGD of rate 1 without momentum moves by the gradient itself."""
+    source = tasks.examples(38, dtype=np.float32)
+    start = tasks.variables(dtype=np.float32)["params"]
+
+    def gradients(num_devices):
+        options = {"steps": 1, "tx": tasks.optax.sgd(1.0), "dtype": np.float32}
+        each, _ = trained(names, source, num_devices=num_devices, **options)
+        for name in names:
+            moved = jax.tree.map(lambda a, b: np.ravel(a - b), each[name]["params"], start)
+            yield np.concatenate(jax.tree.leaves(moved))
+
+    for name, one, eight in zip(names, gradients(1), gradients(8), strict=True):
+        assert np.linalg.norm(one - eight) <= 1e-4 * np.linalg.norm(one), name
+
+
 @pytest.mark.parametrize("num_devices", [1, 8])
 def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
     objective = losses.objective("adafocal")

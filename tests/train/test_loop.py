@@ -20,10 +20,10 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import data, losses, metrics, models, train
+from calib_jax import losses, metrics, models, train
 from calib_jax.core import Examples, InMemory
 from calib_jax.core.statistics import NOTHING
-from calib_jax.train import checkpoint, log, loop
+from calib_jax.train import log, loop
 from calib_jax.train.checkpoint import CHECKPOINTS
 from calib_jax.train.programs import Measured, label_out_of_range
 from calib_jax.train.state import not_finite
@@ -319,19 +319,23 @@ def test_rare_checkpoints_change_nothing(tmp_path, monkeypatch):
 
 @dataclasses.dataclass
 class Unreadable:
-    """A source whose disk fails after some reads."""
+    """A source with random views whose disk fails after some of them."""
 
     source: object
     reads: int
+    draws: list = dataclasses.field(default_factory=list)
 
     def __len__(self):
         return len(self.source)
 
     def __getitem__(self, index):
-        self.reads -= 1
-        if self.reads < 0:
-            raise OSError("the disk does not answer")
         return self.source[index]
+
+    def drawn(self, index, draw):
+        self.draws.append(draw)
+        if len(self.draws) > self.reads:
+            raise OSError("the disk does not answer")
+        return self[index]
 
 
 def test_an_unreadable_example_loses_no_evaluation(tmp_path, monkeypatch):
@@ -339,7 +343,8 @@ def test_an_unreadable_example_loses_no_evaluation(tmp_path, monkeypatch):
     monkeypatch.setattr(loop, "SHARE_OF_SAVING", 0.0)
     task = task_of(train=Unreadable(tasks.examples(38), reads=10))  # 4 an epoch
     with pytest.raises(OSError, match="the disk does not answer"):
-        run(tmp_path, task=task, plan=dataclasses.replace(PLAN, threads=1))
+        run(tmp_path, task=task, plan=dataclasses.replace(PLAN, threads=1, seed=5))
+    assert set(task.train.draws) == {(5, epoch, 0) for epoch in range(3)}
     assert steps_in(tmp_path)[-1] == 8
     assert [row["step"] for row in rows_in(tmp_path)] == [4, 8]
 
@@ -416,21 +421,6 @@ def test_a_checkpoint_is_due_when_it_is_paid_for(monkeypatch):
     files.save()  # until 602.1
     files.flush()
     assert [at(moment) for moment in (642, 642.2)] == [(False, False), due]
-
-
-def test_another_plan_counts_its_patience_anew():
-    found = []
-    for patience, name in ((1, "nll"), (2, "nll"), (2, "error")):
-        changes = {"best": {name: "min"}, "patience": patience, "patience_for": name}
-        programs = programs_of(dataclasses.replace(PLAN, **changes), 1)
-        before = loop.Record({}, {}, step=4, waited=1, patience_for="nll", done=True)
-        saved = checkpoint.Saved((), dataclasses.asdict(before))
-        checkpoints = mock.Mock(spec=train.Checkpoints, folder=pathlib.Path("a"), steps=[4])
-        checkpoints.about.return_value, checkpoints.restore.return_value = saved.about, saved
-        now = loop.Record({}, {}, patience_for=name)
-        _, record = loop._resumed(checkpoints, mock.Mock(spec=log.Log), (), now, programs, ())
-        found.append((record.done, record.waited))
-    assert found == [(True, 1), (False, 1), (False, 0)]
 
 
 def test_patience_ends_a_run(tmp_path):
@@ -528,41 +518,6 @@ def test_from_eight_devices_to_two_and_back(tmp_path, monkeypatch, x64):
     assert used[:3] == [8, 2, 8]
     for a, b in zip(*map(jax.tree.leaves, (outcome.state, whole.state)), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-9, atol=1e-9)
-
-
-@dataclasses.dataclass(frozen=True)
-class Shifted:
-    """A source whose random views are its examples, each moved by its own draw."""
-
-    source: object
-    seen: list
-
-    def __len__(self):
-        return len(self.source)
-
-    def __getitem__(self, index):
-        return self.source[index]
-
-    def drawn(self, index, draw):
-        self.seen.append(draw)
-        result = self.source[index]
-        shift = [np.random.default_rng([*draw, int(one)]).normal() for one in index]
-        return result._replace(inputs=result.inputs + np.asarray(shift)[:, None])
-
-
-@pytest.mark.slow
-def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
-    source = Shifted(tasks.examples(38), [])
-    task = task_of(train=data.subset(source, np.arange(38)))
-    plan = dataclasses.replace(PLAN, seed=5, num_epochs=2)
-    whole = run(tmp_path / "whole", task=task, plan=plan)
-    assert set(source.seen) == {(5, 0, 0), (5, 1, 0)}  # and evaluation draws none
-    plain = run(tmp_path / "plain", plan=plan)
-    assert not same(whole.state.params, plain.state.params)
-    stopping_after_chunks(monkeypatch, 3)
-    while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
-        pass
-    assert same(whole.state, outcome.state)
 
 
 def test_a_signal_ends_the_program_after_the_state_is_saved(tmp_path, monkeypatch):
