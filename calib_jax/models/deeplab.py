@@ -101,11 +101,11 @@ class DeepLab(ImageNetwork, kw_only=True):
         x = self._layer(x, self.width, 7, "stem", train, mask, **of_stem)
         x = layers.max_pool(x, 3, stride=2, padding=1)
         block_class = layers.recomputed(ResidualBlock) if self.remat else ResidualBlock
-        reached, dilation, low = _STEM_STRIDE, 1, x
+        left, dilation, low = self.output_stride // _STEM_STRIDE, 1, x
         stages = [(1,) * blocks for blocks in self.blocks] + [self.multi_grid]
         for stage, grid in enumerate(stages, start=1):
-            stride = 2 if stage > 1 and reached < self.output_stride else 1
-            reached *= stride
+            stride = 2 if stage > 1 and left > 1 else 1
+            left //= stride
             if stage > 1 and stride == 1:  # dilate instead of reducing the size
                 dilation *= 2
             for block, factor in enumerate(grid, start=1):
@@ -191,7 +191,7 @@ def resized(x: Features, size: Sequence[int], resizing: str) -> Features:
 
 def _aligned(new: int, old: int) -> np.ndarray:
     """Return the weights `[new, old]` of linear interpolation with aligned ends."""
-    places = np.linspace(0, old - 1, new) if new > 1 else np.zeros(1)
+    places = np.linspace(0, old - 1, new)
     return np.maximum(0, 1 - np.abs(places[:, None] - np.arange(old)))
 
 

@@ -16,7 +16,7 @@ from calib_jax.models.images import NORMS, STEMS, Convolutional, Features, Image
 SHORTCUTS = ("pad", "projection")
 
 
-class ResidualBlock(Convolutional):
+class ResidualBlock(Convolutional, kw_only=True):
     """Convolutions with batch norm, added to their input, and ReLU after the sum.
 
     Without batch norm the convolutions have biases, and the last one starts at zero, so that the
@@ -35,9 +35,9 @@ class ResidualBlock(Convolutional):
       Zhang et al. 2019, Fixup Initialization, section 3 (residual branches that start at zero).
     """
 
-    features: int = 64
-    bottleneck: bool = False
-    stride: int = 1
+    features: int
+    bottleneck: bool
+    stride: int
     shortcut: str = "projection"
     norm: str = "batch"
     dilation: int = 1

@@ -112,6 +112,13 @@ def test_one_value_has_a_mean_but_no_unbiased_variance():
     np.testing.assert_array_equal(statistics["var"], old["var"])
     _, statistics = train(variables, x, unbiased=False)
     np.testing.assert_allclose(statistics["var"], 0.9 * old["var"], rtol=1e-6)
+    # On the second of two devices, and beside a second value.
+    apart = functools.partial(train, variables, axis_name="device")
+    rows, mask = jnp.stack([0 * x, x]), jnp.asarray([[False], [True]])
+    _, statistics = jax.vmap(apart, axis_name="device")(rows, mask)
+    np.testing.assert_allclose(statistics["mean"][0], 0.9 * old["mean"] + 0.1 * x[0], rtol=1e-6)
+    _, statistics = train(variables, rows[:, 0])
+    np.testing.assert_allclose(statistics["var"], 0.9 * old["var"] + 0.05 * x[0] ** 2, rtol=1e-6)
 
 
 def test_devices_share_their_examples(x64):

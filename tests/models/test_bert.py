@@ -1,6 +1,7 @@
 """BERT against NumPy and the package transformers, its inputs, and folders of Hugging Face."""
 
 import functools
+import inspect
 import json
 import math
 import os
@@ -11,12 +12,13 @@ import numpy as np
 import pytest
 
 from calib_jax import models
+from calib_jax.models.files import bert_files
 
 from .members import BERT, CLASSES, variables_of
 
 SIZES = BERT | {"dropout": 0.0}
-TOKENS = np.array([[3, 7, 49, 2, 0], [4, 1, 9, 11, 6]], np.int32)
-TYPES = np.array([[0, 0, 1, 1, 0], [1, 0, 0, 1, 1]], np.int32)
+TOKENS = np.array([[3, 7, 49, 2, 0], [4, 1, 9, 11, 6], [5, 0, 0, 0, 0]], np.int32)
+TYPES = np.array([[0, 0, 1, 1, 0], [1, 0, 0, 1, 1], [1, 0, 0, 0, 0]], np.int32)
 X = {"tokens": TOKENS, "types": TYPES}
 
 
@@ -91,26 +93,37 @@ def test_padding_changes_nothing(pool):
 
 def test_the_encoder_is_the_layer_bert():
     network, variables = made("mean")
-    hidden = jax.jit(network.encoder().apply)(
-        {"params": variables["params"]["bert"]}, TOKENS, TYPES
-    )
-    assert hidden.shape == (2, 5, 4)
-    pooled = np.stack([hidden[0, :4].mean(axis=0), hidden[1].mean(axis=0)])
+    encoder = network.clone(dropout=0.5).encoder()  # which evaluates by default
+    hidden = jax.jit(encoder.apply)({"params": variables["params"]["bert"]}, TOKENS, TYPES)
+    assert hidden.shape == (3, 5, 4)
+    pooled = np.stack([row[:n].mean(axis=0) for row, n in zip(hidden, (4, 5, 1), strict=True)])
     logits = affine(jax.tree.map(np.asarray, variables["params"]["head"]), pooled)
     np.testing.assert_allclose(evaluated(network, variables, X), logits, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])
 def test_a_folder_there_and_back(pool, tmp_path):
-    network, variables = made(pool)
-    models.write_bert(tmp_path, network, variables)
-    again, read = models.read_bert(tmp_path, pool=pool)
+    network = made(pool)[0].clone(depth=2)
+    variables, folder = variables_of(network, X), tmp_path / "new" / "folder"
+    models.write_bert(folder, network, variables)
+    again, read = models.read_bert(folder, pool=pool)
     # A config.json states the rate of the attention, which is that of the rest by default.
     assert again == network.clone(attention_dropout=network.dropout)
     jax.tree.map(np.testing.assert_array_equal, read, variables)
-    config = json.loads((tmp_path / "config.json").read_text())
+    config = json.loads((folder / "config.json").read_text())
     assert config["hidden_size"] == 4
+    assert (config["pad_token_id"], config["is_decoder"]) == (0, False)
     assert len(config["id2label"]) == CLASSES
+
+
+def test_a_config_without_fields_is_bert_base(tmp_path):
+    (tmp_path / "config.json").write_text("{}")
+    options = bert_files._options_of(tmp_path / "config.json")
+    parameters = inspect.signature(models.bert).parameters
+    expected = {name: parameters[name].default for name in options}
+    assert options == expected | {"attention_dropout": 0.1}  # None: the rate of the rest
+    x = models.bert(words=2).example_inputs()
+    assert x["tokens"].tolist() == [[1, 1, 1, 1, 0, 0], [1] * 6]
 
 
 def renamed(folder, rename):

@@ -121,6 +121,7 @@ def equal_blocks_once(call, arguments, options, context):
 def test_builds(name):
     network = models.named(name)
     x = network.example_inputs()
+    chex.assert_trees_all_equal(x, network.example_inputs(2, seed=0))
     init = functools.partial(network.init_with_output, train=False)
     with nn.intercept_methods(equal_blocks_once):
         logits, variables = jax.eval_shape(init, jax.random.key(0), x)

@@ -11,7 +11,7 @@ import pytest
 from jax import lax
 
 from calib_jax import models
-from calib_jax.models import layers
+from calib_jax.models import contract, layers
 from calib_jax.models.convolution import convolve
 
 from .members import images
@@ -132,6 +132,32 @@ def test_torch():
         bias = params[layer]["bias"]
         assert fan_in**-0.5 / 2 < np.abs(bias).max() <= fan_in**-0.5
         assert bias.min() < 0 < bias.max()
+
+
+# The variance of kernels of 3 x 3 from 50 channels to 60.
+VARIANCES = {
+    **{"torch": 1 / (3 * 9 * 50), "he_normal": 2 / (9 * 60), "he_normal_fan_in": 2 / (9 * 50)},
+    **{"normal": 0.02**2, "xavier": 2 / (9 * 110)},
+}
+
+
+@pytest.mark.parametrize(("recipe", "variance"), VARIANCES.items())
+def test_variances_of_recipes(recipe, variance):
+    """27,000 draws, whose variance is within a percent of that of their law."""
+    made = contract.recipe(recipe)
+    draws = made.convolution(jax.random.key(0, impl="rbg"), (3, 3, 50, 60))
+    np.testing.assert_allclose(np.var(draws), variance, rtol=0.03)
+    bias = np.abs(made.bias(450)(jax.random.key(1, impl="rbg"), (27_000,), "float32")).max()
+    np.testing.assert_allclose(bias, 0 if recipe in ("normal", "xavier") else 450**-0.5, rtol=1e-3)
+
+
+def test_vectors_of_words():
+    params = start(models.global_pooling_cnn(words=99, channels=2), np.ones((1, 21), int))
+    assert_uniform(params["embedding"]["embedding"], 0.05)
+    options = {"num_classes": 99, "width": 64, "depth": 1, "mlp_width": 2}
+    tokens = dict.fromkeys(("source", "target"), np.ones((1, 1), int))
+    params = start(models.transformer(**options), tokens)
+    np.testing.assert_allclose(params["table"]["embedding"].std(), 1 / 8, rtol=0.05)
 
 
 def test_he_normal():

@@ -17,15 +17,11 @@ from .members import abstract, images, shapes_for, size, small, variables_of
 @pytest.mark.parametrize(
     ("name", "options", "shape", "parameters"),
     [
-        ("linear", {}, (28, 28, 1), 7_850),
         ("mlp", {"hidden": (512, 256)}, (28, 28, 1), 535_818),
         ("lenet5", {}, (32, 32, 1), 61_706),
-        ("lenet5", {}, (28, 28, 1), 61_706),
-        ("lenet5", {"pool": "max", "activation": "relu"}, (8, 8, 1), 61_706),
         ("lenet5", {}, (32, 32, 3), 62_006),
         ("resnet20", {}, (28, 28, 1), 269_434),
         # With 100 classes, as the papers count them.
-        ("resnet50", {"num_classes": 100}, (32, 32, 3), 23_705_252),
         ("wide_resnet26_10", {"num_classes": 100}, (32, 32, 3), 36_539_124),
         # Two convolutions of 16 to 32 and 32 to 64 channels, with scale and bias for each.
         ("resnet20", {"shortcut": "projection"}, (32, 32, 3), 269_722 + 512 + 64 + 2048 + 128),
@@ -97,14 +93,43 @@ def test_small_resnet_by_hand(shortcut, norm):
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
 
 
-def test_the_stem_for_imagenet_by_hand():
-    network, x = models.resnet([1], False, "7x7", width=2), images(1, side=9)
+def layers_of(network, x, **options):
+    """Compute the variables, the outputs of all layers, and the statistics."""
     variables = variables_of(network, x)
-    options = {"capture_intermediates": True, "mutable": ["intermediates"]}
-    _, seen = network.apply(variables, x, train=False, **options)
-    maps = convolved(np.asarray(x[0], float), variables["params"]["conv"]["kernel"], 2)
-    actual = seen["intermediates"]["conv"]["__call__"][0][0]
-    np.testing.assert_allclose(actual, maps, rtol=1e-4, atol=1e-4)
+    options |= {"capture_intermediates": True, "mutable": ["intermediates", "batch_stats"]}
+    _, seen = jax.device_get(jax.jit(functools.partial(network.apply, **options))(variables, x))
+    by_path = jax.tree_util.tree_leaves_with_path(seen["intermediates"])
+    outputs = {"/".join(key.key for key in path[:-2]): leaf for path, leaf in by_path}
+    return jax.device_get(variables), outputs, seen["batch_stats"]
+
+
+@pytest.mark.parametrize(
+    ("network", "stem", "first"),
+    [
+        (models.resnet([1], False, "7x7", width=2), "conv", "stage1_block1"),
+        (models.densenet([1, 1], 2, "7x7"), "stem_conv", "block1_layer1"),
+        (models.deeplab([1], width=2, channels=5, low_channels=2), "stem_conv", "stage1_block1"),
+    ],
+)
+def test_the_stem_for_imagenet_by_hand(network, stem, first):
+    x = images(1, side=9)
+    variables, seen, _ = layers_of(network, x, train=False)
+    maps = convolved(np.asarray(x[0], float), variables["params"][stem]["kernel"], 2)
+    np.testing.assert_allclose(seen[stem][0], maps, rtol=1e-4, atol=1e-4)
+    assert seen[first].shape[1:3] == (3, 3)  # 9, 5, 3 pixels
+
+
+def test_the_pyramid_and_the_dropout_of_deeplab():
+    network = models.deeplab([1], width=2, channels=50, low_channels=2, dropout=0.5)
+    x, keys = images(1, side=16), jax.random.split(jax.random.key(0), 1)
+    variables, seen, _ = layers_of(network, x, train=True, keys=keys)
+    average = seen["stage2_block3"].mean(axis=(1, 2), keepdims=True)
+    kernel = variables["params"]["average_conv"]["kernel"]
+    np.testing.assert_allclose(seen["average_conv"], average @ kernel[0, 0], rtol=1e-4, atol=1e-5)
+    for name, rate in (("decoder1", 0.5), ("decoder2", 0.1)):
+        before, after = seen[f"{name}_norm"], seen[f"drop_{name}"]
+        scale = after[after > 0] / before[after > 0]
+        np.testing.assert_allclose(scale, 1 / (1 - rate), rtol=1e-5)
 
 
 @pytest.mark.parametrize("name", ["resnet18", "densenet40_bc"])
@@ -119,7 +144,7 @@ def test_blocks_computed_again(name):
 
 def lenet_by_hand(params, image, pool, activation):
     """Compute LeNet-5's logits of one image in NumPy, loop by loop."""
-    maps = np.pad(np.asarray(image, float), [(2, 2), (2, 2), (0, 0)])
+    maps = np.pad(np.asarray(image, float), [(2, 3), (2, 3), (0, 0)])
     for layer in ("conv1", "conv2"):
         kernel, bias = (np.asarray(params[layer][part], float) for part in ("kernel", "bias"))
         side = len(maps) - 4
@@ -146,7 +171,7 @@ def lenet_by_hand(params, image, pool, activation):
 )
 def test_lenet5_by_hand(options, pool, activation):
     network = models.lenet5(**options)
-    x = images(1, side=28, channels=1)
+    x = images(1, side=27, channels=1)
     variables = variables_of(network, x)
     logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
     expected = lenet_by_hand(jax.device_get(variables["params"]), x[0], pool, activation)
@@ -241,3 +266,17 @@ def test_the_stages_of_efficientnet_halve_the_image_where_the_paper_does():
     ends = [f"block{number}" for number in (0, 2, 4, 7, 10, 14, 15)]  # of the stages
     sides = [of_layer[name]["__call__"][0].shape[1] for name in ["stem", *ends]]
     assert sides == [32, 32, 16, 8, 4, 4, 2, 2]
+
+
+def test_a_block_of_efficientnet_adds_its_input_and_moves_its_mean_by_a_hundredth():
+    network, x = small("efficientnet_lite0").clone(blocks=(2,)), images(4)
+    variables, seen, after = layers_of(network, x, train=True)
+    block, norm = seen["block1"], seen["block1/project_norm"]
+    np.testing.assert_allclose(block, seen["block0"] + norm, rtol=1e-5, atol=1e-6)
+    maps = seen["block1/project"].astype(float)
+    mean, var = maps.mean(axis=(0, 1, 2)), maps.var(axis=(0, 1, 2))
+    given, then = (each["block1"]["project_norm"] for each in (variables["batch_stats"], after))
+    np.testing.assert_allclose(then["mean"], 0.99 * given["mean"] + 0.01 * mean, rtol=1e-5)
+    params = variables["params"]["block1"]["project_norm"]
+    expected = (maps - mean) / np.sqrt(var + 1e-3) * params["scale"] + params["bias"]
+    np.testing.assert_allclose(norm, expected, rtol=1e-4, atol=1e-5)

@@ -21,6 +21,8 @@ OPTIONS = [
     (lambda: models.named("resnet2"), r"did you mean 'resnet\d+'"),
     (lambda: models.named("mlp", hiden=(3,)), "did you mean 'hidden'"),
     (lambda: models.linear(dtype="int32"), "dtype must be floating.*int32"),
+    (lambda: models.linear(dtype="no dtype"), "dtype must be floating.*'no dtype'"),
+    (lambda: models.tree_lstm(excluded_class=3), r"excluded_class must lie in \[0, 2\]"),
     (lambda: models.resnet20(shortcut="b"), "shortcut must be one of.*'b'"),
     (lambda: SMALL_BERT(heads=3), "heads must divide width, got 3 and 4"),
 ]
@@ -38,6 +40,7 @@ INPUTS = [
     (models.resnet20, np.zeros((2, 8, 8, 3), np.uint8), None, "floating point, got uint8"),
     (models.resnet20, FLOATS[0], None, r"\[batch, height.*got \(8, 8, 3\)"),
     (functools.partial(models.linear, dtype="float64"), FLOATS, None, "jax_enable_x64"),
+    (functools.partial(models.densenet, [1, 1], 2, "7x7"), FLOATS[:, :4], None, "5 x 5 or more"),
     (models.global_pooling_cnn, np.ones((2, 20), int), None, "at least 21 words"),
     (SMALL_BERT, {"tokens": np.ones((1, 8), int)}, None, "at most 7 tokens, got 8"),
     (TRANSFORMER, PAIR | {"target": PAIR["target"][:1]}, None, r"target must .* got \(1, 4\)"),

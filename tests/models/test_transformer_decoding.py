@@ -129,10 +129,11 @@ def test_a_later_token_and_padding_change_nothing():
 def test_token_by_token_the_logits_are_the_same(norm):
     network, variables = made(norm)
     logits = evaluate(network)(variables, X)
-    writing = network.clone(past=6)
+    dropping = network.clone(dropout=0.5)  # writing and encoding evaluate
+    writing = dropping.clone(past=6)
     visible = jnp.asarray(X["source"] != 0)[:, None, None, :]
     step_of = jax.jit(functools.partial(writing.apply, method="step", mutable=[PAST, CONTEXT]))
-    memory = jax.jit(functools.partial(network.apply, method="encode"))(variables, X["source"])
+    memory = jax.jit(functools.partial(dropping.apply, method="encode"))(variables, X["source"])
     for place in range(4):
         given = memory if place == 0 else None
         step, changed = step_of(variables, X["target"][:, place], place, given, visible)
@@ -288,6 +289,18 @@ def test_a_network_translates_as_its_whole_pass_does():
     np.testing.assert_array_equal(decoded.tokens, target[:, 1:])
     sizes = (target[:, 1:] != 0).sum(axis=1)
     np.testing.assert_allclose(decoded.scores, total / ((5 + sizes) / 6) ** 0.6, rtol=1e-4)
+
+
+def test_one_token_is_translated_and_drawn():
+    weights, source = variables(), SOURCE[:, :1]
+    decoded = models.translate(NETWORK, weights, source, length=1, beam=1)
+    x = {"source": source, "target": np.full_like(source, BEGIN)}
+    logits = np.array(NETWORK.apply(weights, x, train=False))[:, 0]
+    logits[:, [0, BEGIN]] = -np.inf
+    np.testing.assert_array_equal(decoded.tokens[:, 0], logits.argmax(axis=-1))
+    three = NETWORK.clone(num_classes=2, places=3).example_inputs()
+    assert [side.tolist() for side in three.values()] == [[[1, 1, 0], [1] * 3], [[1, 0], [1, 1]]]
+    assert NETWORK.example_inputs()["source"].shape == (2, 5)
 
 
 def test_the_score_of_a_beam_is_that_of_its_tokens():

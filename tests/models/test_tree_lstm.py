@@ -145,10 +145,11 @@ def test_it_is_the_recorded_one(x64):
 def test_a_tree_whose_nodes_are_not_in_order_is_nan():
     network = models.tree_lstm(words=9, width=4, memory=5, dropout=0.0)
     words = np.array([[1, 2, 3, 4]] * 3)
-    # In order; a child after its parent; the same in an example that the mask leaves out.
+    # In order; a node in itself; the same in an example that the mask leaves out.
     children = np.array(
-        [[[0, 1], [4, 2], [5, 3]], [[5, 1], [4, 2], [0, 3]], [[5, 1], [4, 2], [0, 3]]]
+        [[[0, 1], [4, 2], [5, 3]], [[4, 1], [4, 2], [0, 3]], [[4, 1], [4, 2], [0, 3]]]
     )
+    assert network.example_inputs()["words"].shape == (2, 4)
     x, mask = {"words": words, "children": children}, np.array([True, True, False])
     variables = members.variables_of(network, x)
     logits = jax.jit(lambda x: network.apply(variables, x, train=False, mask=mask))(x)

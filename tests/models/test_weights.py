@@ -101,6 +101,11 @@ def test_the_text_network_is_the_recorded_one(x64):
     x = np.random.RandomState(case["seed"] - 1).standard_normal(case["input_shape"])
     logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
     assert_close(logits, members.recorded_outputs()["global_pooling_cnn/output"])
+    # Numbers of words are looked up, and padding is 0.
+    words = np.arange(2 * x.shape[1]).reshape(2, -1) % 9
+    variables["params"]["embedding"] = {"embedding": (table := x[0, :9])}
+    apply = functools.partial(network.clone(words=9).apply, variables, train=False)
+    assert_close(apply(words), apply(table[words] * (words > 0)[..., None]))
 
 
 RELEASED = {name: n for name, n in SMALL.items() if getattr(n, "torch_rules", dict)()}
@@ -140,6 +145,9 @@ def test_layouts():
         tensors["layer2.0.conv1.weight"][3, 1], block["conv1"]["kernel"][:, :, 1, 3]
     )
     np.testing.assert_array_equal(tensors["fc.weight"].T, variables["params"]["head"]["kernel"])
+    other = network.clone(num_classes=7)
+    assert models.classes_in(other, tensors) == 3
+    assert models.classes_in(other, {"bn1.weight": tensors["bn1.weight"]}) == 7
     statistics = variables["batch_stats"]["stage2_block1"]["norm_shortcut"]
     np.testing.assert_array_equal(tensors["layer2.0.shortcut.1.running_var"], statistics["var"])
 

@@ -208,8 +208,9 @@ def test_generating_tasks_of_lm_evaluation_harness(tmp_path):
     assert (model.kind, model.logits.tolist()) == ("score", [-0.75, -0.75])
     assert (model.labels.tolist(), model.questions.tolist()) == ([1, 0], ["0", "1"])
     assert notes == [f"{path}: the filter strict-match is read, and not flexible-extract."]
-    save(confidence=0.5)
-    assert read(path)[0].kind == "confidence"
+    path.write_text(json.dumps(lines[0] | {"confidence": 0.5}))
+    model, notes = read(path)
+    assert (model.kind, notes) == ("confidence", [])
 
 
 def inspect_log(**more):

@@ -166,10 +166,8 @@ def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path):
     with pytest.raises(ValueError, match="120 of 120 scored examples"):
         scored(*calibrated, *both, f"--fit_on={file}")
     np.savez(tmp_path / "val.npz", **sample(seed=1))
-    assert (
-        scored(*calibrated, f"--fit_on={tmp_path / 'val.npz'}").calibrator["fitted_on"]
-        == "120 other examples"
-    )
+    result = scored(*calibrated, f"--fit_on={tmp_path / 'val.npz'}")
+    assert result.calibrator["fitted_on"] == "120 other examples"
 
 
 @pytest.mark.parametrize("option", [[], ["--average"]])
@@ -202,9 +200,7 @@ def test_labels_of_one_image_are_a_cluster(tmp_path):
     (row,) = report.score(
         data["logits"], data["labels"], clusters=np.repeat(np.arange(30), 4), **options
     ).rows
-    assert [row.low, row.high] == [
-        pytest.approx(end) for end in next((r.low, r.high) for r in images.rows)
-    ]
+    assert (row.low, row.high) == pytest.approx((images.rows[0].low, images.rows[0].high))
 
 
 def test_an_average_of_probabilities(tmp_path):

@@ -4,6 +4,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.optimize
+import scipy.special
 
 from calib_jax import calibrators, metrics, report
 from calib_jax.report import calibrate, read, render, results
@@ -161,16 +162,10 @@ def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
 
     def rounded(name, scale, seed):
         logits, labels = sample(scale, seed, num_rows=250)
-        p = np.exp(logits - logits.max(-1, keepdims=True))
-        p /= p.sum(-1, keepdims=True)
-        lines = [
-            f"{y}," + ",".join(f"{v:.2f}" for v in row) for y, row in zip(labels, p, strict=True)
-        ]
-        (tmp_path / name).write_text("\n".join(["label,0,1,2", *lines]) + "\n")
-        return str(tmp_path / name)
+        return write(tmp_path, name, scipy.special.softmax(logits, axis=-1).round(2), labels)
 
-    models = [rounded("a.csv", 3, 0), rounded("b.csv", 40, 0)]
-    result = scored(models, [rounded("val.csv", 3, 1)], probabilities=True)
+    models = [rounded("a", 3, 0), rounded("b", 40, 0)]
+    result = scored(models, [rounded("val", 3, 1)], probabilities=True)
     assert [*result.calibrators] == ["temperature"]
 
 

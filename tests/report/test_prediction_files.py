@@ -82,16 +82,13 @@ TABLES = {
     "names": ("label,cat,dog\ndog,0.5,2\ncat,1,0", {}, [[0.5, 2], [1, 0]], [1, 0], "dog = 1."),
     "left": ("id,cat,label,dog,n\n7,1,cat,2,7\n8,2,dog,3,5", {}, [[1, 2], [2, 3]], [0, 1], "id."),
     "prefix": ("n,logit_a,label,logit_b\n1,0.5,b,2\n9,2,a,0", {}, [[0.5, 2], [2, 0]], [1, 0], "n."),
-    "numbers": (
-        "label,logit_a,logit_b\n1,0.5,2\n0.0,2,0",
-        {},
-        [[0.5, 2], [2, 0]],
-        [1, 0],
-        "b = 1.",
-    ),
+    "numbers": ("label,logit_a,logit_b\n1,5,2\n0.0,2,0", {}, [[5, 2], [2, 0]], [1, 0], "b = 1."),
     "from 1": ("label,logit_1,logit_2\n1,0.5,2\n2,2,0", FROM_1, [[0.5, 2], [2, 0]], [0, 1], ""),
+    "from 0": ("label,logit_0,logit_1\n1,0.5,2\n2,2,0", FROM_1, [[0.5, 2], [2, 0]], [0, 1], ""),
     "names from 1": ("label,a,b\nb,0.5,2\na,2,0", FROM_1, [[0.5, 2], [2, 0]], [1, 0], "b = 2."),
+    "no number": ("label,logit,logit_1\n1,0.5,2\n2,2,0", FROM_1, [[2, 0.5], [0, 2]], [0, 1], ""),
     "logit": ("label,logit\n1,2.5\n0,1", {}, [2.5, 1], [1, 0], ""),
+    "logit 1": ("label,logit_1\n1,2.5\n0,1", {}, [[2.5], [1]], [1, 0], ""),
     "probability": ("label,Probability\n1,0.75\n0,0.25", {}, [0.75, 0.25], [1, 0], ""),
     "class 1": ("label,probability_1\n1,0.75\n0,0.25", {}, [[0.75], [0.25]], [1, 0], ""),
     "class 2": ("label,probability_2\n2,0.75\n1,1", FROM_1, [[0.75], [1]], [1, 0], ""),
@@ -99,35 +96,22 @@ TABLES = {
     "one number": ("label,logit_cat\n1,2.5\n0,1", {}, [[2.5], [1]], [1, 0], "class cat = 1."),
     "logits": ("label,logit_0,prob_1\n1,2.5,0.75", {}, [[2.5]], [1], "ignored: prob_1."),
     "wanted": ("label,logit_0,prob_1\n1,2.5,0.75", ALL, [[0.75]], [1], "ignored: logit_0."),
-    "beside": (
-        "label,cat,dog,epoch,example_id\ncat,2,1,7,104\ndog,0,1,7,230",
-        {},
-        [[2, 1], [0, 1]],
-        [0, 1],
-        "cat = 0, dog = 1.",
-    ),
+    "beside": ("label,a,b,epoch,n\na,2,1,7,1\nb,0,1,7,2", {}, [[2, 1], [0, 1]], [0, 1], "b = 1."),
+    "present": ("label,a,b,c,weight\na,1,2,5,1\nb,2,1,5,1", {}, [[1, 2], [2, 1]], [0, 1], "b = 1."),
+    "absent": ("label,a,b,weight\na,1,2,2\nz,2,1,0", {}, [[1, 2], [2, 1]], [0, -1], "b = 1."),
     "sum": (
-        "label,a,b,c\na,.7,.2,.1\nb,.1,.5,.4",
+        "label,a,b,c\na,.7,.2,.1\nb,0,1,0",
         ALL,
-        [[0.7, 0.2, 0.1], [0.1, 0.5, 0.4]],
+        [[0.7, 0.2, 0.1], [0, 1, 0]],
         [0, 1],
         "c = 2.",
     ),
-    "words": (
-        "label,a,b,seen\na,2,1,True\na,0,1,False",
-        {},
-        [[2, 1], [0, 1]],
-        [0, 0],
-        "ignored: seen.",
-    ),
-    "commas": (
-        ",,\nlabel,logit_0,logit_1\n1,2.5,0\n,,\n , , \n,\n0,1,2",
-        {},
-        [[2.5, 0], [1, 2]],
-        [1, 0],
-        "",
-    ),
-    "percent": ("label,probability\n1,75\n0,1", {}, [0.75, 0.01], [1, 0], "divided by 100."),
+    "no sum": ("label,a,b,c\na,.7,.3,0\nb,0,1,.052", ALL, [[0.7, 0.3], [0, 1]], [0, 1], "b = 1."),
+    "words": ("label,a,b,c\na,2,1,True\na,0,1,False", {}, [[2, 1], [0, 1]], [0, 0], "ignored: c."),
+    "commas": (",,\nlabel,0,1\n1,2.5,0\n,,\n , , \n,\n0,1,2", {}, [[2.5, 0], [1, 2]], [1, 0], ""),
+    "percent": ("label,prob\n1,21\n0,2\n1,0\n0,1", {}, [0.21, 0.02, 0, 0.01], [1, 0, 1, 0], "100."),
+    "one percent": ("label,prob_1\n1,75\n0,2", {}, [[0.75], [0.02]], [1, 0], "by 100."),
+    "half": ("label,prob\n1,75\n0,1\n1,0\n0,0", {}, [0.75, 0.01, 0, 0], [1, 0, 1, 0], "by 100."),
     "signs": ("label,probability\n1,75%\n0,0.5%", {}, [0.75, 0.005], [1, 0], ""),
     "tabs": ("\nlabel\tlogit_0\tlogit_1\n1\t2.5\t0\n\t\t", {}, [[2.5, 0]], [1], ""),
 }
@@ -172,7 +156,8 @@ def test_labels_are_compared_before_they_are_narrowed(tmp_path, label):
     if label in (-(2**64), 10**30):
         return
     labels = np.array([2, 0, 1, label], kind)
-    refused(npz_file(tmp_path, labels=labels), rf"label {label} .*\(example 3, counted from 0\)")
+    name = npz_file(tmp_path, labels=labels, weights=np.ones(4))
+    refused(name, rf"label {label} .*\(example 3, counted from 0\)")
     contents = read.read_predictions(npz_file(tmp_path, labels=labels, weights=[1, 1, 1, 0]))
     assert contents.labels.tolist() == [2, 0, 1, -1]
 
@@ -277,14 +262,26 @@ def test_names_of_classes_may_contain_other_separators(tmp_path, first, mark, ot
 
 
 def test_probabilities_in_whole_numbers_are_read(tmp_path):
+    """They are percent where the sum of every row is 100, up to half a point a class."""
     path = tmp_path / "a.jsonl"
-    path.write_text(
-        "\n".join(f'{{"label": 0, "probabilities": {p}}}' for p in ([75, 25], [30, 70]))
-    )
-    expected = [[0.75, 0.25], [0.3, 0.7]]
-    np.testing.assert_allclose(read.read_predictions(str(path)).logits, expected)
-    path.write_text('{"label": 1, "probabilities": [0, 1]}')
-    assert read.read_predictions(str(path)).logits.tolist() == [[0, 1]]
+    for whole, rows in (
+        (100, [[75, 26], [30, 70]]),
+        (100, [[53, 20, 10, 10, 10, 0]]),
+        (1, [[75, 27]]),
+        (1, [[75, 25], [30, 60]]),
+        (1, [[54, 20, 10, 10, 10, 0]]),
+        (1, [[0, 1]]),
+    ):
+        path.write_text("\n".join(json.dumps({"label": 0, "probabilities": p}) for p in rows))
+        np.testing.assert_allclose(read.read_predictions(str(path)).logits, np.divide(rows, whole))
+
+
+def test_every_row_may_repeat_the_names_of_the_classes(tmp_path):
+    row = {"logits": [0.5, 2.0], "label": "b", "class_names": ["a", "b"]}
+    for count in (1, 2):
+        (tmp_path / "a.jsonl").write_text("\n".join([json.dumps(row)] * count))
+        contents = read.read_predictions(str(tmp_path / "a.jsonl"))
+        assert (contents.class_names, contents.labels.tolist()) == (("a", "b"), [1] * count)
 
 
 def test_answers_beside_a_confidence_may_be_texts(tmp_path):

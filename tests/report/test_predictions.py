@@ -276,3 +276,25 @@ def test_two_classes_of_one_name_have_no_order():
     for other in (("cat", "dog", "cat"), ("dog", "cat")):
         with pytest.raises(Unreadable, match="has two classes cat: give predictions of the same"):
             report.match_classes(twice, twice._replace(class_names=other))
+
+
+def test_rows_shared_with_a_fit_are_those_beyond_chance():
+    """Half of the rows of a fit have a twin there, so 32 + 4 x 4 of 64 rows may be equal."""
+    fit = np.concatenate([np.repeat(np.arange(10.0), 2), 100 + np.arange(20)])
+    for number, found in ((48, 0), (49, 49)):
+        rows = np.where(np.arange(64) < number, fit[np.arange(64) % 40], 1000 + np.arange(64))
+        assert shared(rows, fit) == (found, 64, 40)
+    near = np.arange(50.0) + np.tile([0, 1e-4], 25)  # a hundredth of what twins say
+    assert shared(near[:45], np.concatenate([near, near[::2] + 3e-4])) == (45, 45, 75)
+    for distinct, found in ((9, 0), (10, 200)):  # in another order
+        rows = np.arange(200.0) % distinct
+        assert shared(rows, np.random.default_rng(0).permutation(rows)) == (found, 200, 200)
+    for error, found in ((1.05e-4, 0), (0.95e-4, 20)):
+        assert shared(100 + np.arange(20), (1 + error) * (100 + np.arange(20))) == (found, 20, 20)
+    assert shared(np.eye(3), np.eye(4)) == (0, 3, 4)
+
+
+def shared(rows, others):
+    """Count the rows that two sets without labels and weights share."""
+    sets = ((each, np.zeros(len(each)), None) for each in (rows, others))
+    return predictions.shared_rows(*sets)

@@ -68,13 +68,8 @@ def test_a_fit_that_a_few_zeros_decide_has_no_star():
 
 def test_percent_on_a_grid_is_read_as_percent(tmp_path):
     p, labels = rounded()
-    rows = [
-        f"{label},{','.join(f'{100 * x:.0f}' for x in row)}"
-        for label, row in zip(labels, p, strict=True)
-    ]
-    path = tmp_path / "p.csv"
-    path.write_text("\n".join(["label,probability_0,probability_1,probability_2", *rows]))
-    (model,) = read_models(str(path))
+    np.savez(tmp_path / "p.npz", probabilities=np.round(100 * p), labels=labels)
+    (model,) = read_models(str(tmp_path / "p.npz"))
     assert (model.kind, model.floor) == ("probabilities", 0.005)
     np.testing.assert_allclose(model.logits, p, atol=1e-9)
 
@@ -125,10 +120,11 @@ def test_options_vary_by_row(tmp_path):
 def test_the_same_options_in_every_row_are_classes(tmp_path):
     rows = [{"probabilities": {"no": 0.3, "yes": 0.7}, "label": "yes"}]
     rows += [{"probabilities": {"yes": 0.6, "no": 0.4}, "label": False}]
-    (model,) = read_models(lines(tmp_path / "a.jsonl", rows))
-    assert model.class_names == ("no", "yes")
-    assert model.logits.tolist() == [[0.3, 0.7], [0.4, 0.6]]
-    assert model.labels.tolist() == [1, 0]
+    for first in (0, 1):  # the label of the first class; then of a file of one row
+        (model,) = read_models(lines(tmp_path / "a.jsonl", rows[: 2 - first]), first_label=first)
+        assert model.class_names == ("no", "yes")
+        assert model.logits.tolist() == [[0.3, 0.7], [0.4, 0.6]][: 2 - first]
+        assert model.labels.tolist() == [1, 0][: 2 - first]
 
 
 def test_responses_of_decision_models(tmp_path):

@@ -333,9 +333,7 @@ def test_what_is_stated_and_what_is_right(answered, examples):
     ):
         stated = np.mean(softmax(scale * logits[500:], axis=1).max(axis=1))
         assert f"{100 * stated:.1f} % stated, {100 * right:.1f} % right: {words}" in line
-    gap = next(
-        row for row in answered.rows if (row.metric, row.predictions) == ("signed_gap", "sure")
-    )
+    gap = answered.row("signed_gap", "sure")
     assert f"too sure by {100 * gap.value:.1f} points [{100 * gap.low:.1f}," in sure
     assert "With temperature " in sure
     assert "temperature" not in vague + calibrated
