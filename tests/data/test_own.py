@@ -5,7 +5,8 @@ import pytest
 from PIL import Image
 
 from calib_jax import data
-from tests.data import tiny
+from calib_jax.data.images import image_files
+from tests.data import tiny, tiny_photographs
 
 RANDOM = np.random.default_rng(0)
 PIXELS = RANDOM.integers(0, 256, (30, 4, 5, 3), dtype=np.uint8)
@@ -135,6 +136,16 @@ def test_data_sets_of_other_libraries_become_arrays():
     assert x.shape == (2, 3, 2, 3)
     assert np.ptp(x[1], axis=-1).max() == 0
     assert data.arrays_of([(photos[0].convert("L"), 0)] * 2)[0].shape == (2, 4, 6)
+
+
+def test_grey_and_deep_images_become_bytes():
+    grey = PIXELS[0, ..., 0]
+    repeated = np.repeat(grey[..., None], 3, axis=-1)
+    coded = tiny_photographs.png(grey)
+    np.testing.assert_array_equal(image_files.pixels(coded, (4, 5, 3)), repeated)
+    assert image_files.pixels(tiny_photographs.photograph(1, 40, 30), (30, 40, 3)).std() > 9
+    deep = Image.fromarray(grey.astype(np.uint16) * 257)
+    np.testing.assert_array_equal(image_files.eight_bits(deep, "L"), grey)
 
 
 @pytest.mark.parametrize("channels", [1, 3])

@@ -13,41 +13,18 @@ from calib_jax.train.forward import EDGES
 NETWORK = models.mlp(num_classes=4, hidden=(7,))
 
 
-class Keyed(nn.Module):
-    @nn.compact
-    def __call__(self, x, *, train, mask=None, keys=None):
-        assert (keys is not None) == train
-        return x if keys is None else x + jax.vmap(jax.random.uniform)(keys)[:, None]
-
-
-class Plain(nn.Module):
-    @nn.compact
-    def __call__(self, x, *, train, mask=None):
-        return x
-
-
-@pytest.mark.parametrize("training", [True, False])
-def test_keys_are_for_training(training):
-    keys, x = jax.random.split(jax.random.key(0), 3), jnp.zeros((3, 2))
-
-    def logits(module):
-        return train.linen(module)({}, {}, x, train=training, rng=keys)[0]
-
-    drawn = np.array([float(jax.random.uniform(key)) for key in keys])
-    np.testing.assert_allclose(logits(Keyed())[:, 0], drawn if training else 0 * drawn)
-    np.testing.assert_array_equal(logits(Plain()), x)
-
-
 class Foreign(nn.Module):
     """A network with statistics and random streams of its own."""
 
     @nn.compact
-    def __call__(self, x, *, train, mask=None):
+    def __call__(self, x, *, train, mask=None, keys=None):
+        assert (keys is not None) == train
         seen = self.variable("batch_stats", "seen", jnp.zeros, ())
         if not train:
             return x
         seen.value += jnp.sum(mask)
         noise = jax.random.uniform(self.make_rng("noise"), x.shape)
+        noise += jax.vmap(jax.random.uniform)(keys)[:, None]
         return nn.Dropout(0.5, deterministic=False)(x) + noise
 
 
@@ -56,12 +33,12 @@ def test_a_linen_network_has_its_statistics_and_streams():
     state, forward = train.init_variables(Foreign(), keys[0], x), train.linen(Foreign())
     logits, changed, _ = forward({}, state, x, train=True, rng=keys, weights=jnp.array([0.5, 2, 0]))
     wanted, _ = Foreign().apply(
-        {}, x, train=True, mask=jnp.ones(3), mutable=["batch_stats"],
+        {}, x, train=True, mask=jnp.ones(3), keys=keys, mutable=["batch_stats"],
         rngs={"dropout": keys[0], "params": jax.random.fold_in(keys[0], 1)},
     )  # fmt: skip
     np.testing.assert_array_equal(logits, wanted)
     assert float(changed["batch_stats"]["seen"]) == 2
-    evaluated, same, aux = forward({}, state, x, train=False)
+    evaluated, same, aux = forward({}, state, x, train=False, rng=keys)
     np.testing.assert_array_equal(evaluated, x)
     assert same is state
     assert aux is None

@@ -46,7 +46,8 @@ def test_the_gradient_of_a_reduction_is_that_by_hand(reduction, num_devices, x64
     summed = (weights[..., None, None] * by_label).sum(axis=(0, 1))
     divisor = {"sum": 1.0, "mean": 0.65, "examples": 0.1 + 0.1 + 0.2}[reduction]
 
-    def forward(params, model_state, x, **options):
+    def forward(params, model_state, x, *, train, **options):
+        assert train
         return x @ params["kernel"], model_state, None
 
     tx, devices = optax.sgd(1.0), train.local_devices(num_devices)
