@@ -223,7 +223,7 @@ def calibrated(
     return metrics.Stated(result, logits.correct) if labels is None else result, described
 
 
-def folds_of(num_rows: int, cross_fit: Any, clusters: Any = None, seed: int = 0) -> np.ndarray:
+def folds_of(num_rows: int, cross_fit: Any, clusters: Any, seed: int) -> np.ndarray:
     """Draw the fold of each row.
 
     All rows of a cluster lie in one fold, so no fold is fitted on examples that depend on its own.

@@ -56,7 +56,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path, monkeypatch, capsys):
     assert "temperature - " in printed
     assert "group" in printed
     names = {path.name for path in (tmp_path / "out").iterdir()}
-    assert names >= {"report.csv", "report.md", "reliability_temperature.png"}
+    assert names >= {"report.csv", "reliability_temperature.png", "reliability_other.png"}
     written = json.loads((tmp_path / "out" / "report.json").read_text())
     assert "--metrics=accuracy,nll" in written["settings"]["command"]
     # The same predictions: no difference, and no accident.
@@ -193,6 +193,7 @@ def test_labels_of_one_image_are_a_cluster(tmp_path):
     np.savez(tmp_path / "own.npz", **shaped, clusters=own)
     images = scored(tmp_path / "images.npz")
     assert images.settings["clusters"] == 30
+    assert "Fewer than 30 clusters" not in str(images)
     assert any("--clusters= resamples single labels" in note for note in images.notes)
     assert scored(tmp_path / "images.npz", "--clusters=").settings["clusters"] is None
     assert scored(tmp_path / "own.npz").settings["clusters"] == 2

@@ -107,7 +107,8 @@ BROKEN = np.where(np.arange(60)[:, None] == 3, np.nan, P)
 @pytest.mark.parametrize(
     ("rows", "message"),
     [
-        (P * 0.99, "must not be negative and must sum to 1"),
+        (P * 0.992, "must not be negative and must sum to 1"),
+        ([[0.5, 0.4894]], "must sum to 1 in every row"),  # not all of a row are on a grid of .1
         (BROKEN, "must not be negative and must sum to 1"),
         (np.log(P), "These are logarithms, or logits: leave"),
         ([[20.0, 30, 50], [10, 80, 10.2]], r"20, 30, 50 have the sum 100\. These are percentages"),
@@ -126,14 +127,15 @@ def test_rows_of_weight_0_may_hold_anything():
     weights = np.arange(60) != 3
     logits = predictions.as_logits(BROKEN, probabilities=True, weights=weights)
     np.testing.assert_allclose(np.delete(logits, 3, 0), np.log(np.delete(P, 3, 0)), rtol=1e-5)
+    np.testing.assert_allclose(np.exp(logits[3]), 1 / 4, rtol=1e-6)  # a row of weight 0 is uniform
     with pytest.raises(ValueError, match="60 rows need as many weights, got 3"):
         predictions.as_logits(P, probabilities=True, weights=np.ones(3))
 
 
 def test_probabilities_that_nobody_announced():
-    for given in (P, P[:, 0], P[:, :1], np.round(P, 2)):
+    for given in (P, P[:, 0], BROKEN[:, :1], np.round(BROKEN, 2)):
         with pytest.raises(ValueError, match="probabilities"):
-            predictions.as_logits(given)
+            predictions.as_logits(given, weights=np.arange(60) != 3)
     with pytest.raises(TypeError, match="must be floating point, got int64"):
         predictions.as_logits(np.ones((3, 2), np.int64))
     with pytest.raises(ValueError, match=r"there are no predictions, their shape is \(0, 3\)"):
@@ -144,7 +146,7 @@ def test_logits_with_a_large_offset_keep_their_digits():
     random = np.random.default_rng(0)
     logits = random.standard_normal((50, 3))
     expected = np.argmax(logits, axis=-1)
-    for offset in (-1e6, 1e9):
+    for offset in (-1e6, 10_500, 1e9):
         actual = np.asarray(predictions.as_logits(logits + offset))
         assert (actual.argmax(axis=-1) == expected).all()
         differences = logits - logits.max(axis=-1, keepdims=True)

@@ -83,6 +83,7 @@ def test_the_positive_class_may_be_the_first(tmp_path):
     options["metrics"] = QUICK["metrics"]
     other = report.score_files(**options, positive="legit")
     assert "P(legit): " in other.answers[0]
+    assert report.score_files(**options, positive="0").answers == other.answers
     assert other.value("ece (class 0)") == pytest.approx(
         report.score_files(**options).value("ece (class 1)"), abs=0.02
     )
@@ -149,7 +150,8 @@ def test_near_names_of_columns_are_taken_and_said(tmp_path):
 
 def test_several_models_in_a_table_of_classes_are_compared_on_their_questions(tmp_path):
     path = tmp_path / "a.csv"
-    rows = [f"{k % 2},{k},1,q{k},{m}" for k in range(4) for m in "ab"]
+    orders = {"a": (0, 1, 2, 3), "b": (3, 0, 2, 1)}
+    rows = [f"{k % 2},{k},1,q{k},{m}" for m, order in orders.items() for k in order]
     path.write_text("\n".join(["label,logit_0,logit_1,question,model_name", *rows]))
     scored = report.score_files(predictions=[str(path)], metrics=["accuracy"], resamples=20)
     assert [*scored.reliability] == ["a", "b"]
@@ -158,7 +160,7 @@ def test_several_models_in_a_table_of_classes_are_compared_on_their_questions(tm
         report.score_files(predictions=[str(path)])
 
 
-def overlapping(shared, scored=400, fitted=300, num_classes=3):
+def overlapping(shared, scored=400, fitted=400, num_classes=3):
     random = np.random.default_rng(0)
     logits = random.standard_normal((scored + fitted, num_classes)).astype(np.float32)
     labels = random.integers(num_classes, size=len(logits))
@@ -173,12 +175,12 @@ def test_scored_rows_among_the_fitted_are_counted_and_many_are_refused(num_class
     test, fit = overlapping(0, num_classes=num_classes)
     clean = report.score(*test, fit_on=fit, **options)
     assert clean.headlines == []
-    test, fit = overlapping(6, num_classes=num_classes)
+    test, fit = overlapping(12, num_classes=num_classes)  # 3 %
     few = report.score(*test, fit_on=fit, **options)
-    assert few.headlines[0].startswith("6 of 400 scored examples are also among the 300 of fit_on")
+    assert few.headlines[0].startswith("12 of 400 scored examples are also among the 400 of")
     assert str(few).startswith(few.headlines[0])
-    test, fit = overlapping(20, num_classes=num_classes)
-    with pytest.raises(ValueError, match="20 of 400 scored examples are also among"):
+    test, fit = overlapping(13, num_classes=num_classes)
+    with pytest.raises(ValueError, match="13 of 400 scored examples are also among"):
         report.score(*test, fit_on=fit, **options)
 
 
@@ -198,9 +200,9 @@ def test_equal_numbers_by_chance_are_no_overlap():
 
 def test_questions_that_were_fitted_on_are_refused(tmp_path):
     scored = answers(tmp_path / "a.csv", 0)
-    fitted = answers(tmp_path / "b.csv", 1)  # other samples of the same questions
+    fitted = answers(tmp_path / "b.csv", 1, question="q1")  # q10 to q19 are also scored
     options = {"calibrate": "platt", "metrics": ["brier"], "resamples": 20}
-    with pytest.raises(ValueError, match="60 of 60 scored questions are also among"):
+    with pytest.raises(ValueError, match="10 of 60 scored questions are also among"):
         report.score_files(predictions=[scored], fit_on=[fitted], **options)
     numbered = [answers(tmp_path / f"{k}.csv", k, question="") for k in range(2)]
     report.score_files(predictions=numbered[:1], fit_on=numbered[1:], **options)

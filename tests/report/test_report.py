@@ -12,7 +12,7 @@ import pytest
 from scipy.special import softmax
 
 from calib_jax import calibrators, inference, metrics, report
-from calib_jax.report import figures, render, results
+from calib_jax.report import caveats, figures, render, results
 from calib_jax.report.score import chosen_metrics
 from tests.options import assert_recorded
 
@@ -87,17 +87,13 @@ def test_parts_are_scored_on_their_own_examples(full):
     alone = inference.estimates(SEVERAL, rows, key=key, num_resamples=20)
     for name, expected in alone.items():
         part = few[name, "as given"]
-        assert (part.value, part.low, part.high) == pytest.approx(
-            tuple(map(float, expected[:3])), rel=1e-5
-        )
+        numbers = tuple(map(float, expected[:3]))
+        assert (part.value, part.low, part.high) == pytest.approx(numbers, rel=1e-5)
         assert (part.floor, part.p_value) == (expected.floor, expected.p_value)
     recalls = metrics.per_class_recall(logits, labels)
+    by_class = {(p.part, p.metric, p.predictions): p for p in full.classes}
     for k in range(3):
-        (part,) = (
-            p
-            for p in full.classes
-            if (p.part, p.metric, p.predictions) == (str(k), "per_class_recall", "as given")
-        )
+        part = by_class[str(k), "per_class_recall", "as given"]
         assert part.examples == np.sum(labels == k)
         assert part.value == pytest.approx(float(recalls[k]))
 
@@ -116,6 +112,8 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     assert [p.p_holm for p in groups] == list(holm)
     part = dataclasses.replace(groups[0], p_value=0.02, p_holm=0.04)
     assert results._cell(part).endswith("] p = .040")
+    assert [caveats.starred(p) for p in (0.049, 0.05)] == ["*", ""]
+    assert [caveats.p_of(p) for p in (0.00105, 0.001, 0.0009)] == ["= .001", "= .001", "< .001"]
     text = render.as_text(results.page(full))
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
 
@@ -398,7 +396,7 @@ def test_few_wrong_or_right_predictions_are_named():
     assert {row.interval for row in scored.rows} == {"percentile"}
 
 
-@pytest.mark.parametrize("errors", [0, 2, 12])
+@pytest.mark.parametrize("errors", [0, 2, 10])
 def test_no_direction_is_claimed_from_few_errors(errors):
     """Of 60 calibrated predictions stated at 97 %, all are right in one set of six."""
     score = np.random.default_rng(0).uniform(3, 4, 60)
@@ -407,7 +405,7 @@ def test_no_direction_is_claimed_from_few_errors(errors):
     (gap,) = [row for row in scored.rows if row.metric == "signed_gap"]
     assert errors == 2 or not gap.low <= 0 <= gap.high
     claimed = any(words in scored.answers[0] for words in ("too sure", "too unsure", "not shown"))
-    assert claimed == (errors == 12)
+    assert claimed == (errors == 10)
     warned = f"(wrong predictions of as given: {errors})" in str(scored)
     assert warned == (errors < 10)
 
