@@ -142,6 +142,9 @@ def test_large_examples_keep_an_even_grid_of_their_labels(shape, kept):
     np.testing.assert_array_equal(some[0], jnp.stack([some[1], -some[1]], axis=-1))
     np.testing.assert_array_equal(some[2], 2 * some[1])
     assert thinned(logits, labels, None, 5)[2] is None
+    for width, kept in ((256, 256), (257, 129)):  # at most 2^15 of an example
+        pixels = jnp.zeros((1, 128, width))
+        assert thinned(pixels[..., None], pixels.astype(int), None)[1].shape[2] == kept
 
 
 @pytest.mark.parametrize("function", [numerics.counted, jax.jit(numerics.counted)])

@@ -118,6 +118,7 @@ def test_probabilities_are_known_in_every_precision(dtype):
         ([0.93], 12, False),
         ([0.985], 40, True),
         ([0.9841], 400, True),
+        ([0.5], 20, True),
         ([0.47], 110, False),  # not off by more than .5, however many roundings
         ([1.0], 2, False),  # zeros and ones are not judged
     ],
@@ -129,6 +130,12 @@ def test_probabilities_are_known_as_printed(entries, zeros, are_probabilities):
             refuse_probabilities("nll", rows)
     else:
         refuse_probabilities("nll", rows)
+
+
+def test_a_sum_of_1_is_not_enough():
+    negative, above = LOGITS - LOGITS.mean(axis=1, keepdims=True) + 1 / 3, 1.2 * np.eye(7)[LABELS]
+    for rows in (negative, above):  # of 7 numbers with one digit, the sum may be off by .35
+        assert np.isfinite(metrics.ece(np.float32(rows), LABELS))
 
 
 def test_most_rows_decide():

@@ -93,6 +93,21 @@ def test_rule(rule, rate):
             np.testing.assert_allclose(moved, expected, rtol=1e-12)
 
 
+def test_the_table_of_the_bins():
+    objective = losses.objective("adafocal", num_bins=3)
+    columns = jnp.float32([[0.2, 0.4, 0.6, 0.8], [0, 1, 1, 1], [1, 1, 2, 2]])
+    rows = losses.adafocal_rows(*columns)
+    table = objective.table(objective.init(5), rows)
+    np.testing.assert_allclose(
+        [*table.values()],
+        [
+            *([0.2, 0.4, 0.6], [0.4, 0.6, 0.8], [2, 2, 2]),
+            *([0.3, 0.6, 0.8], [0.5, 1, 1], [-0.2, -0.4, -0.2], [1, 1, 1]),
+        ],
+        rtol=1e-6,
+    )
+
+
 def flsc(logits, labels, *, gamma=5.0):
     """The focal loss with the gamma of the first stage; `gamma` is the only field of the state."""
     return focal(logits, labels, gamma=gamma)

@@ -123,6 +123,14 @@ def test_one_possible_row_updates_a_class_and_none_keeps_its_state():
     logits[1:, 1], logits[:, 2] = -np.inf, -np.inf
     objective = losses.objective("class_adaptive_margin")
     state = objective.init(3)
-    evidence = objective.evidence(state, logits, np.zeros(5, int), np.ones(5))
-    state = objective.update(state, evidence, losses.Progress(1, 1, 2))
-    assert np.isfinite(state.previous).tolist() == [True, True, False]
+    states = [
+        objective.update(
+            state,
+            objective.evidence(state, logits[rows], np.zeros(5, int)[rows], np.ones(5)[rows]),
+            losses.Progress(1, 1, 2),
+        )
+        for rows in (slice(5), slice(1))
+    ]
+    assert np.isfinite(states[0].previous).tolist() == [True, True, False]
+    for all_rows, first_row in zip(*states, strict=True):
+        np.testing.assert_array_equal(all_rows[1:], first_row[1:])

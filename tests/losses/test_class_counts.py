@@ -97,6 +97,7 @@ def test_a_class_without_examples():
     np.testing.assert_allclose(margins, [0.25, 0.5, 0.5, 0.5 / 3], rtol=1e-6)
     objective = losses.objective("logit_adjusted")
     state = objective.init(3, [3, 0, 1])
+    np.testing.assert_allclose(np.exp(state.log_prior), [0.75, 0, 0.25], rtol=1e-6)
     logits, labels = jnp.array([[0.0, 9.0, 0.0]]), jnp.array([0])
     value = objective.value(state, logits, labels, None)
     np.testing.assert_allclose(value, np.log(4 / 3), rtol=1e-6)

@@ -16,11 +16,22 @@ CASES = [
     ("bsce", {"gamma": 1.5, "beta": 1.0}),
     ("bsce", {"gamma": 3.0, "reading": "sum"}),
     ("margin_smoothing", {"margin": 1.0, "alpha": 0.3}),
+    ("label_smoothing", {"alpha": 0.3, "spread": "all"}),
 ]
 STATIONARY = [
     *[(name, {}) for name in ("fl_gra", "bsce_gra", "dfl_gra", "flsd53_gra", "bsce_adaptive_gra")],
     ("inverse_focal", {"weighting": "gradient"}),
     ("focal", {"gamma": 5.0}),
+]
+STAGES = {"thresholds": (0.2, 0.5), "gammas": (5.0, 3.0, 3.0)}
+DEFAULTS = [
+    (("focal", "fl_gra"), {"gamma": 3.0}),
+    (("dual_focal", "dfl_gra"), {"gamma": 5.0}),
+    (("flsd53", "flsd53_gra", "bsce_adaptive_gra"), STAGES),
+    (("flsd532",), STAGES | {"gammas": (5.0, 3.0, 2.0)}),
+    (("bsce", "bsce_gra"), {"gamma": 2.0, "beta": 2.0}),
+    (("inverse_focal",), {"gamma": 1.0}),
+    (("margin_smoothing",), {"margin": 10.0, "alpha": 0.1}),
 ]
 
 
@@ -66,6 +77,14 @@ def test_expected_gradient_is_zero(name, options):
         for p in draws():
             q = losses.population_minimizer(name, p, **options)
             np.testing.assert_allclose(value_and_slope(jnp.log(q), p)[1], 0, atol=1e-8)
+
+
+@pytest.mark.parametrize(("names", "options"), DEFAULTS)
+def test_the_defaults_are_those_of_the_papers(names, options):
+    p = np.concatenate([draws(60), [[1e-9, 1e-6, 1e-3, 1 - 0.001001001]]])
+    for name in names:
+        expected = losses.population_minimizer(name, p, **options)
+        np.testing.assert_array_equal(losses.population_minimizer(name, p), expected)
 
 
 def focal_odds(q, gamma=3.0):
@@ -138,9 +157,21 @@ def test_where_the_largest_gamma_does_not_suffice_the_temperature_says_so(factor
 def test_an_unknown_option_is_named_with_its_loss_and_the_nearest():
     with pytest.raises(TypeError, match=r"'fl_gra' has no option 'gama' .*mean 'gamma'\?"):
         losses.population_minimizer("fl_gra", np.array([0.5, 0.5]), gama=2.0)
+    with pytest.raises(ValueError, match=r"gamma must lie in \[0, 2\], got 2.1"):
+        losses.population_minimizer("inverse_focal", [0.5, 0.5], gamma=2.1)
     np.testing.assert_allclose(
         losses.population_minimizer("mmce", [0.3, 0.7], scale=4.0), [0.3, 0.7]
     )
+
+
+def test_held_out_rows_are_flat_and_their_softmax_does_not_overflow():
+    logits = np.array([[[800.0, 0.0, 0.0]], [[1.0, 2.0, 1.0]]])
+    z, labels = population.rows_of(logits, np.array([[1], [2]]))
+    np.testing.assert_array_equal(z, logits[:, 0])
+    assert labels.tolist() == [1, 2]
+    np.testing.assert_array_equal(population.softmax(z)[0], [1, 0, 0])
+    with pytest.raises(ValueError, match=r"got the shapes \(3,\) and \(\)"):
+        population.rows_of(np.zeros(3), 0)
 
 
 @pytest.mark.parametrize("name", ["entropy_regularized", "focal", "label_smoothing"])
