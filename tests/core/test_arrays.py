@@ -117,12 +117,8 @@ def test_anything_else_is_refused(given, message):
     ("of_logits", "of_labels", "hint"),
     [
         ((3,), (3,), "binary logits need two classes"),
-        ((3, 1), (4,), "binary logits need two classes"),
-        ((2, 3), (3,), r"got \(3,\)\.$"),
         ((2, 4, 3), (2, 3), r"moveaxis\(logits, 1, -1\)"),
-        ((2, 4, 3), (3, 2), r"got \(3, 2\)\.$"),
         ((2, 3), (2, 1), r"drop the last axis"),
-        ((2, 3), (2, 2), r"got \(2, 2\)\.$"),
         ((2, 3), (2, 3), r"one-hot labels must be floating point"),
     ],
 )
@@ -175,13 +171,6 @@ def test_soft_labels_that_are_no_distribution_become_nan(row, dtype, expected):
             kept = labels[0] if expected in (True, soft) else np.full(3, np.nan)
             np.testing.assert_array_equal(actual[0], np.zeros(3) if absent else kept)
             np.testing.assert_array_equal(actual[1], labels[1])
-
-
-def test_an_option_of_each_example_has_the_type_of_the_loss():
-    like = jnp.ones(2, jnp.float32)
-    assert arrays.per_example("gamma", 2.0, like) == 2.0
-    assert arrays.per_example("gamma", np.float64(2), like).dtype == np.float32
-    assert arrays.per_example("gamma", [1.0, 2.0], like).dtype == np.float32
 
 
 def test_results_on_an_explicit_mesh_are_sharded_like_the_arguments():

@@ -141,6 +141,8 @@ def test_a_sum_of_1_is_not_enough():
 def test_most_rows_decide():
     """A few rows of NaN do not make logits of probabilities; half of the rows do."""
     rows = np.tile(P, (5, 1))
+    with pytest.raises(ValueError, match="all 31 rows"):  # the 32 rows read first have no weight
+        refuse_probabilities("nll", rows[:63], np.arange(63) % 2)
     with pytest.raises(ValueError, match="199 of 200 rows"):
         refuse_probabilities("nll", with_entry(rows, 7, -1))
     refuse_probabilities("nll", with_entry(rows, slice(0, 100), -1))

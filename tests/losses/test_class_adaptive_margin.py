@@ -74,14 +74,6 @@ def test_value_and_gradient(penalty):
         )
 
 
-def test_by_hand():
-    """The penalty of the class 4 below the largest, (3 + 1e-6)^2 / 2, over two classes."""
-    objective = losses.objective("class_adaptive_margin", margin=1.0)
-    logits = np.array([[4.0, 0.0]], np.float32)
-    value = objective.value(objective.init(2), logits, np.array([0]))
-    np.testing.assert_allclose(value, np.log1p(np.exp(-4)) + 2.25, rtol=1e-5)
-
-
 def follow(state, batches, epochs, *, margin, penalty):
     """Update multipliers, curvatures and constraints by loops over validation batches."""
     multiplier, rho, previous = state

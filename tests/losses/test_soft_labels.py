@@ -158,8 +158,3 @@ def test_soft_iou_takes_rows_of_zeros():
     ):
         np.testing.assert_allclose(value, expected, rtol=1e-5)
     assert np.isnan(losses.cross_entropy(logits, none)[2])
-
-
-def test_the_brier_score_of_a_distribution():
-    p, q = np.array([[0.7, 0.2, 0.1]]), np.array([[0.5, 0.5, 0.0]])
-    np.testing.assert_allclose(losses.brier(np.log(p), q), [0.04 + 0.09 + 0.01], rtol=1e-5)
