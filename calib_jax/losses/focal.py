@@ -395,7 +395,7 @@ def weigh_classes(
     weights: Weights | None = None,
     axis_name: AxisName = None,
     *,
-    normalized: bool,
+    normalized: bool = False,
 ) -> PerExample:
     """Multiply cross-entropy by the weight of the true class.
 

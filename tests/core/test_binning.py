@@ -65,6 +65,8 @@ def test_the_gap_of_an_empty_bin_has_no_gradient():
     empty = jnp.zeros(2)
     gradient = jax.grad(lambda c: jnp.sum(binning.BinSums(empty, c, empty).gap))(empty)
     np.testing.assert_array_equal(gradient, empty)
+    sums = binning.BinSums(*jnp.float32([[0, 0.5, 4], [0, 0.375, 3], [0, 0.5, 1]]))
+    np.testing.assert_array_equal(sums.gap, [0, -0.25, 0.5])
 
 
 def exact_mass_bins(confidence, hit, weight, num_bins):

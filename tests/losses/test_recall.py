@@ -97,6 +97,9 @@ def test_value_and_gradient_in_a_state(normalized):
         state = losses.RecallState(miss_rate=jnp.asarray(MISS_RATE))
     of_state = {"state": state, "fields": {"miss_rate": MISS_RATE}}
     checks.check_objective("recall", recall, checks.batch(), **of_state, normalized=normalized)
+    logits, labels = checks.batch()
+    terms = losses.recall(logits.astype(np.float32), labels, state)
+    np.testing.assert_allclose(terms, recall(logits, labels, miss_rate=MISS_RATE), rtol=1e-5)
 
 
 def test_precision_value_and_gradient_in_a_state():
