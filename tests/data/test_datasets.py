@@ -134,7 +134,7 @@ def test_the_posterior_is_that_of_scipy(means):
 
 
 @pytest.mark.parametrize(
-    "options", [{"means": "pair"}, {"num_classes": 5, "dimensions": 3, "magnitude": 1.0}]
+    "options", [{"means": "pair"}, {"num_classes": 5, "dimensions": 3, "magnitude": 0.9}]
 )
 def test_who_knows_the_posterior_is_calibrated(options):
     mixture = data.gaussians(test_size=50_000, seed=3, **options)
@@ -176,6 +176,8 @@ def test_the_published_numbers_of_examples():
         200
     ] * 2
     assert data.about("cifar10_c").counts == {"test": (1000,) * 10}
+    sizes = {"svhn": 246_316_178, "cityscapes": 11_241_000_000, "imagenet": 154_642_401_280}
+    assert {name: data.about(name).size for name in sizes} == sizes  # in bytes
 
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"

@@ -151,6 +151,7 @@ def test_grey_and_deep_images_become_bytes():
 @pytest.mark.parametrize("channels", [1, 3])
 def test_a_folder_of_images(tmp_path, channels):
     folder = tiny.own_images(tmp_path)
+    (folder / ".git").mkdir()  # is no class
     dataset = data.from_folder(str(folder), channels=channels, **SMALL)
     assert dataset.class_names == ("cat", "dog", "newt")
     parts = (dataset.train, dataset.validation, dataset.test)

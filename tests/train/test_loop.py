@@ -416,7 +416,8 @@ def test_patience_ends_a_run(tmp_path):
     again = run(tmp_path, plan=plan, task=task)
     assert (again.already, again.finished) == (True, True)
     text = (tmp_path / log.SPOKEN).read_text()
-    assert text.count("nll has not improved in 2 evaluations, since epoch 1.\n") == 1
+    ended = "ended after epoch 3: nll has not improved in 2 evaluations, since epoch 1.\n"
+    assert text.count(ended) == 1
     assert text.endswith("holds a finished run of 9 epochs: nothing to do.\n")
 
 

@@ -92,8 +92,8 @@ class Photographs:
 
     coded: Listed
     index: np.ndarray
-    size: int = 224
-    resize: int = 256
+    size: int
+    resize: int
 
     @property
     def labels(self) -> np.ndarray:
