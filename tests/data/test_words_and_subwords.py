@@ -135,6 +135,7 @@ def test_the_most_frequent_pair_becomes_a_piece_first():
     assert subwords.pieces[9] in ("ab", "aa", "\u2581a")
     assert len(subwords.numbers("aab")) < 4
     assert len(data.Subwords.of(["ab cd"], size=50)) == 9  # no pair occurs twice
+    assert len(data.Subwords.of(["ab ab"], size=50)) == 9  # two pieces of two pairs
 
 
 def test_text_comes_back():
