@@ -113,12 +113,12 @@ SMALL = {"training_size": 5, "validation_size": 5, "test_size": 5}
 @pytest.mark.parametrize("means", ["pair", "uniform"])
 @pytest.mark.usefixtures("x64")
 def test_the_posterior_is_that_of_scipy(means):
-    shape = {} if means == "pair" else {"num_classes": 4, "dimensions": 3, "magnitude": 2.0}
+    shape = {} if means == "pair" else {"num_classes": 4, "dimensions": 3, "magnitude": 0.5}
     mixture = data.gaussians(means=means, seed=5, **SMALL, **shape)
     if means == "pair":
         centres = np.array([[1.5, 1.5], [-1.5, -1.5]])
     else:
-        centres = np.random.default_rng([5, 0]).uniform(-2, 2, (4, 3))
+        centres = np.random.default_rng([5, 0]).uniform(-0.5, 0.5, (4, 3))
     # Far away as well, where densities underflow.
     inputs = 20 * np.random.default_rng(0).normal(size=(6, 7, centres.shape[1]))
     logs = np.stack(
@@ -126,34 +126,12 @@ def test_the_posterior_is_that_of_scipy(means):
     )
     expected = logs - scipy.special.logsumexp(logs, axis=-1, keepdims=True)
     np.testing.assert_allclose(mixture.posterior(inputs), expected, rtol=1e-10, atol=1e-10)
+    # Who knows the posterior is calibrated: the classes and the examples are drawn by its law.
     for number, part in enumerate(PARTS, 1):
         random, source = np.random.default_rng([5, number]), getattr(mixture, part)
         np.testing.assert_array_equal(source.labels, random.integers(len(centres), size=5))
         expected = centres[source.labels] + random.standard_normal((5, centres.shape[1]))
         np.testing.assert_allclose(source.inputs, expected, rtol=1e-6)
-
-
-@pytest.mark.parametrize(
-    "options", [{"means": "pair"}, {"num_classes": 5, "dimensions": 3, "magnitude": 0.9}]
-)
-def test_who_knows_the_posterior_is_calibrated(options):
-    mixture = data.gaussians(test_size=50_000, seed=3, **options)
-    assert isinstance(mixture.test, InMemory)
-    probabilities = np.exp(np.asarray(mixture.posterior(mixture.test.inputs), np.float64))
-    labels = mixture.test.labels
-    true = np.eye(mixture.num_classes)[labels]
-    # In each bin of each class: as many of that class as promised, within 5 sd.
-    for k in range(mixture.num_classes):
-        p = probabilities[:, k]
-        bins = np.minimum((p * 10).astype(int), 9)
-        gap = np.bincount(bins, true[:, k] - p, minlength=10)
-        variance = np.bincount(bins, p * (1 - p), minlength=10)
-        assert np.all(np.abs(gap) < 5 * np.sqrt(variance) + 1)
-    if options.get("means") == "pair":
-        # Bayes: the tail of a normal beyond half the distance of the means.
-        error = np.mean(probabilities.argmax(axis=1) != labels)
-        bayes = scipy.stats.norm.sf(np.hypot(1.5, 1.5))
-        assert abs(error - bayes) < 5 * np.sqrt(bayes / 50_000)
 
 
 def test_defaults_are_the_recorded_ones():

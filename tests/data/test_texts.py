@@ -47,6 +47,7 @@ def test_the_published_parts_of_clinc150_and_its_other_scope(folder):
     for part in PARTS:
         assert getattr(inside, part).weights is None
         np.testing.assert_array_equal(getattr(outside, part).weights, np.zeros(3))
+        np.testing.assert_array_equal(getattr(outside, part).labels, np.zeros(3))
     # Both scopes number the words of the training queries.
     assert outside.vocabulary.words == inside.vocabulary.words
     of_all = [data.clinc150(data_dir=str(folder), scope=s, vocabulary="all") for s in ("in", "out")]

@@ -214,15 +214,6 @@ def test_the_copies_of_an_example_have_views_of_their_own():
 # Both feeds.
 
 
-def test_a_source_that_just_fits_is_resident():
-    source = tasks.examples(4)
-    for missing, kind in ((0, train.Resident), (1, train.Streamed)):
-        fed = train.feed(source, ONE, resident_bytes=source.nbytes - missing)
-        assert isinstance(fed, kind)
-    weights = feeds.with_weights(np.array([1.0, 0.0]), np.array([[1, 0, 2], [1, 1, 1]]))
-    assert weights.tolist() == [[1, 0, 2], [0, 0, 0]]
-
-
 @pytest.mark.parametrize(("num_devices", "accumulate"), [(1, 2), (4, 1), (4, 2)])
 def test_streamed_is_resident(num_devices, accumulate, x64):
     source = tasks.examples(22)
