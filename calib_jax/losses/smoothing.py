@@ -60,10 +60,10 @@ def label_smoothing(
     taken = jnp.asarray(arrays.per_example("alpha", alpha, p.log_true), p.log_true.dtype)
     # Take a mean and not a sum, because logits may be huge; mask the true class and do not
     # subtract it, because its logit may be -inf.
-    share = 1 / max(num_classes - 1, 1)
+    share = 1 / (num_classes - 1)
     wrong = jnp.where(is_true_class(labels, num_classes), 0, share)
     mean = jnp.sum(jnp.where(wrong > 0, wrong * (p.logits - p.offset[..., None]), 0), axis=-1)
-    others = p.log_total - mean if num_classes > 1 else jnp.zeros_like(mean)
+    others = p.log_total - mean
     # "all" moves alpha / K from the true class to each of the others.
     moved = taken * (num_classes - 1) / num_classes if spread == "all" else taken
     moved = jnp.broadcast_to(moved, others.shape)
@@ -77,7 +77,7 @@ def smooth(labels: SoftLabels, alpha: Numbers, spread: str = "others") -> PerCla
     taken = of_classes(arrays.per_example("alpha", alpha, like))
     if spread == "all":
         return (1 - taken) * labels + taken / num_classes
-    return (1 - taken) * labels + taken / max(num_classes - 1, 1) * (1 - labels)
+    return (1 - taken) * labels + taken / (num_classes - 1) * (1 - labels)
 
 
 @arrays.takes_logits()

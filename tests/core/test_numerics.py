@@ -154,10 +154,14 @@ def test_max_where_agrees_with_jnp_max():
     rows = jnp.asarray(random.integers(4, size=(50, 6)), jnp.float32)
     mask = jnp.asarray(random.random((50, 6)) < 0.6).at[:, 0].set(True).at[7].set(False)
     plain = lambda rows: jnp.max(jnp.where(mask, rows, -jnp.inf), -1)  # noqa: E731
-    value, back = jax.vjp(functools.partial(numerics.max_where, mask=mask), rows)
+    of_mask = functools.partial(numerics.max_where, mask=mask)
+    value, back = jax.vjp(of_mask, rows)
     expected, plain_back = jax.vjp(plain, rows)
     np.testing.assert_array_equal(value, expected)
     cotangent = jnp.arange(1.0, 51)
+    tangents = ((rows,), (rows + 1,))
+    slopes = [np.delete(jax.jvp(way, *tangents)[1], 7) for way in (of_mask, plain)]
+    np.testing.assert_allclose(*slopes, rtol=1e-6)
     expected = plain_back(cotangent)[0].at[7].set(0)  # no entry: -inf, without a gradient
     np.testing.assert_allclose(back(cotangent)[0], expected, rtol=1e-6)
 

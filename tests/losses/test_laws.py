@@ -530,6 +530,11 @@ def test_a_wrong_label_makes_a_penalty_nan(name):
         assert jnp.isnan(jnp.sum(penalty(logits, labels)))
         absent = jnp.asarray([1.0, 0.0, 1.0]).reshape(axes)
         assert jnp.isfinite(jnp.sum(penalty(logits, labels, absent)))
+    if jnp.ndim(penalty(logits, labels, absent)) == 0:  # one value for the whole batch
+        labels, copies = jnp.asarray([0, 0, 1]), jnp.asarray([0, 0, 2])
+        weighted = penalty(logits, labels, jnp.asarray([2.0, 0.0, 1.0]))
+        assert_close(weighted, penalty(logits[copies], labels[copies]))
+        assert penalty(logits, labels, jnp.zeros(3)) == 0
 
 
 @pytest.mark.slow

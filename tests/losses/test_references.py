@@ -147,6 +147,7 @@ def test_penalties_by_a_sort_and_by_pairs(monkeypatch, backend, num_rows):
     }
     p = probabilities(logits, labels)
     expected[losses.esd_penalty] = references.pairs(p.top, p.predicted == labels, p.top)
+    assert losses.esd_penalty(logits[:2], labels[:2]) == 0
     for penalty, value in expected.items():
         of = jnp.asarray(logits, jnp.float32)
         np.testing.assert_allclose(penalty(of, labels), value, rtol=1e-4, atol=1e-7)
@@ -195,6 +196,8 @@ def test_a_factor_of_the_logits_does_not_change_logit_norm():
     for factor in (1e-2, 1e4, 1e25):
         actual = losses.logit_norm(np.float32(factor) * logits, labels)
         np.testing.assert_allclose(actual, expected, rtol=2e-4, atol=1e-5)
+    slope = jax.grad(lambda z: losses.logit_norm(z, 0, tau=0.5))(jnp.zeros(4))
+    np.testing.assert_allclose(slope, (0.25 - np.eye(4)[0]) / (0.5 * 1e-7), rtol=1e-5)
     wider = np.insert(logits, 4, -np.inf, axis=1)
     np.testing.assert_allclose(losses.logit_norm(wider, labels), expected, rtol=1e-6)
 
@@ -296,3 +299,7 @@ def test_gradient_ratio(gamma):
     expected = -p * (values[0] - values[1]) / (2 * step)
     ratio = losses.focal_gradient_ratio(p, gamma)
     np.testing.assert_allclose(ratio, expected, rtol=1e-4, atol=1e-6)
+    ends = losses.focal_gradient_ratio(
+        np.array([0.0, 1.0, 0.0, 1.0]), np.array([gamma] * 2 + [0] * 2)
+    )
+    np.testing.assert_array_equal(ends, [1, 0, 1, 1])

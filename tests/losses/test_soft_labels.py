@@ -72,6 +72,15 @@ def test_value_and_gradient(name, x64):
     checks.assert_equal_the_reference(actual, PAIRS[name][1], LOGITS, SOFT, step=1e-5, rtol=1e-6)
 
 
+def test_other_readings_of_smoothing_and_of_the_brier_score(x64):
+    smoothed = losses.label_smoothing(LOGITS, SOFT, alpha=0.1, spread="all")
+    np.testing.assert_allclose(smoothed, cross_entropy(LOGITS, 0.9 * SOFT + 0.025), rtol=1e-9)
+    weighted = losses.generalized_brier(LOGITS, SOFT, gamma=3.0, reading="sum")
+    distance = np.abs(SOFT - np.exp(log_softmax(LOGITS)))
+    expected = np.sum(distance**3, axis=-1) * cross_entropy(LOGITS, SOFT)
+    np.testing.assert_allclose(weighted, expected, rtol=1e-9)
+
+
 @pytest.mark.parametrize("function", ["focal", "generalized_brier"])
 def test_gradient_weighting_holds_the_weight(function, x64):
     logits, q = jnp.asarray(LOGITS), jnp.asarray(SOFT)
