@@ -139,12 +139,12 @@ def test_data_sets_of_other_libraries_become_arrays():
 
 
 def test_grey_and_deep_images_become_bytes():
-    grey = PIXELS[0, ..., 0]
+    grey = PIXELS[0, ..., 0] // 2
     repeated = np.repeat(grey[..., None], 3, axis=-1)
     coded = tiny_photographs.png(grey)
     np.testing.assert_array_equal(image_files.pixels(coded, (4, 5, 3)), repeated)
     assert image_files.pixels(tiny_photographs.photograph(1, 40, 30), (30, 40, 3)).std() > 9
-    deep = Image.fromarray(grey.astype(np.uint16) * 257)
+    deep = Image.fromarray(grey.astype(np.uint16) * 257 + 100)
     np.testing.assert_array_equal(image_files.eight_bits(deep, "L"), grey)
 
 

@@ -136,6 +136,9 @@ def test_files_of_an_archive_are_read_within_a_limit(tmp_path, ending):
     bomb = tiny.packed(tmp_path / f"b{ending}", {"a": bytes(1 << 22)})
     with pytest.raises(reading.Unreadable, match="more bytes than are read"):
         dict(files.contents(bomb, lambda name: False, at_most=1 << 20))
+    text = tmp_path / "text.gz"
+    text.write_bytes(gzip.compress(bytes(99)))
+    assert files.content(text, "a text", "get it", at_most=99) == bytes(99)
     path.write_bytes(path.read_bytes()[: path.stat().st_size // 3])
     with pytest.raises(reading.Unreadable, match=r"cannot be read as a whole .*download it again"):
         dict(files.contents(path, lambda name: True))

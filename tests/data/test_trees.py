@@ -52,6 +52,7 @@ def test_padding_keeps_every_node():
     parsed = [data.parse_tree(tiny.tree(drawn, size=size)) for size in (1, 2, 5, 9)]
     arrays = trees.padded(parsed, 9)
     assert arrays.children.shape == (4, 8, 2)
+    assert trees.padded(parsed[:2], 2).children.shape == (2, 1, 2)
     for row, tree in enumerate(parsed):
         assert arrays.labeled[row].sum() == len(tree.labels)
         assert arrays.labels[row, arrays.root[row]] == tree.labels[-1]

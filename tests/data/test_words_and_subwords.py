@@ -188,6 +188,7 @@ def test_a_target_is_its_labels_one_place_later(folder, direction):
             assert dataset.vocabulary.text(labels) == targets[row]
         if part != "train":
             assert tuple(map(list, dataset.texts[part])) == (sources, targets)
+            assert examples.weights.any(axis=0).all()  # no longer than the longest
     assert dataset.train.labels.shape == (30, 40)
     assert "30 pairs to train, 5 to validate, 7 to test; 60 subwords" in dataset.description
     language = "German to English" if direction == "de-en" else "English to German"

@@ -349,8 +349,8 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
 def test_chunks_take_eight_seconds(tmp_path, monkeypatch):
     """By a clock that steps move: at most 64 times as many as before, and at least one."""
     now, ends, traced = [0.0], [], []
-    objective, source = losses.objective("cross_entropy"), tasks.examples(80)
-    task = task_of(objective, train=source, tx=optax.sgd(0.0))
+    objective = losses.objective("cross_entropy")
+    task = task_of(objective, train=tasks.examples(80))
     plan = dataclasses.replace(PLAN, num_epochs=1, batch_size=1)
     programs = train.Programs(task, plan, train.local_devices(1))
     run_steps = programs.run
@@ -367,7 +367,7 @@ def test_chunks_take_eight_seconds(tmp_path, monkeypatch):
     programs.run = timed
     monkeypatch.setattr(loop.jax.profiler, "trace", trace)
     monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(log.Log, "advance", lambda self, *given: ends.append(given))
+    monkeypatch.setattr(log.Log, "advance", lambda self, step, loss: ends.append(step))
     for profile, wanted in (
         (0, [1, 65, 74, 75, 76, 77, 78, 79, 80]),
         (7, [1, 8, 17, 26, 35, 44, 53, 62, 71, 80]),
@@ -375,15 +375,11 @@ def test_chunks_take_eight_seconds(tmp_path, monkeypatch):
         ends.clear()
         folder = tmp_path / str(profile)
         run(folder, objective, plan, task=task, programs=programs, profile=profile)
-        assert [step for step, _ in ends] == wanted
+        assert ends == wanted
     assert traced == [1]
     (row,) = log.read_rows(tmp_path / "0" / log.ROWS)
     assert row["seconds"] == pytest.approx(0.01 + 64 * 0.85 + 15 * 10)
     assert row["evaluation_seconds"] == 0
-    last = train.shuffled(80, 0, 0)[-1:]
-    logits, *_ = tasks.forward(tasks.variables()["params"], {}, source.inputs[last], train=False)
-    loss = objective.value((), logits, source.labels[last])
-    assert ends[-1][1] == pytest.approx(float(loss[0]), rel=1e-5)
 
 
 def test_a_checkpoint_is_due_when_it_is_paid_for(monkeypatch):
