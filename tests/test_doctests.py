@@ -2,6 +2,7 @@
 
 The examples are found by reading the source. A finder that walks the objects of a module, as
 `--doctest-modules` does, passes over whatever a decorator has turned into another kind of object.
+Those of core, which take a second, run with the tests of core, in `tests/core/test_examples.py`.
 """
 
 import ast

@@ -193,7 +193,7 @@ def argmax_by_gap(rows: Logits, largest: PerExample, below: Any) -> Integer[Arra
       largest: the largest entry of each row.
       below: computes an array that is 0 for the largest entries, and greater for others.
     """
-    if rows.shape[-1] < 32 or rows.size == 0 or jax.default_backend() != "cpu":
+    if rows.shape[-1] < 32 or jax.default_backend() != "cpu":
         return jnp.argmax(rows, axis=-1).astype(jnp.int32)
     big = unshared(jnp.asarray(0.1 * float(jnp.finfo(rows.dtype).max), rows.dtype))
     number = lax.broadcasted_iota(rows.dtype, rows.shape, rows.ndim - 1)

@@ -81,6 +81,7 @@ def test_first_argmax_of_a_row_with_a_nan(num_classes):
     impossible[0] = 0.0
     actual = numerics.first_argmax(jnp.asarray(impossible))
     np.testing.assert_array_equal(actual, impossible.argmax(-1))
+    assert numerics.first_argmax(jnp.asarray(rows[:0])).shape == (0,)
 
 
 def where_in_numpy(rows, labels, values, adding):
