@@ -36,9 +36,8 @@ def too_sure():
 
 
 def test_answers_below_one_half_are_not_folded(tmp_path, too_sure):
-    scored = report.score_files(
-        predictions=[write(tmp_path / "answers.csv", "confidence,correct", *too_sure)], **QUICK
-    )
+    file = write(tmp_path / "answers.csv", "confidence,correct", *too_sure)
+    scored = report.score_files(predictions=[file], **QUICK)
     np.testing.assert_allclose(scored.value("ece"), ece(*too_sure), rtol=1e-5)
     np.testing.assert_allclose(scored.value("ece"), 0.2, rtol=1e-4)
     assert scored.value("accuracy") == pytest.approx(0.3)
@@ -51,9 +50,8 @@ def test_answers_below_one_half_are_not_folded(tmp_path, too_sure):
 
 def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
     p, label = too_sure
-    scored = report.score_files(
-        predictions=[write(tmp_path / "p.csv", "probability,label", p, label)], **QUICK
-    )
+    file = write(tmp_path / "p.csv", "probability,label", p, label)
+    scored = report.score_files(predictions=[file], **QUICK)
     top = np.where(p > 0.5, p, 1 - p), np.where(p > 0.5, label, 1 - label)
     np.testing.assert_allclose(scored.value("ece"), ece(*top), atol=1e-6)
     np.testing.assert_allclose(scored.value("ece (class 1)"), ece(p, label), rtol=1e-4)

@@ -59,10 +59,8 @@ def test_every_model_is_calibrated_by_its_own_file(files):
     found = temperatures(result)
     assert [*found] == ["temperature of a", "temperature of b"]
     assert [*result.reliability] == ["a", *list(found)[:1], "b", *list(found)[1:]]
-    alone = [
-        temperatures(scored([model], [fit]))["temperature"]
-        for model, fit in zip(models, fits, strict=True)
-    ]
+    pairs = zip(models, fits, strict=True)
+    alone = [temperatures(scored([model], [fit]))["temperature"] for model, fit in pairs]
     assert [*found.values()] == alone
     assert alone[0] == pytest.approx(4 * alone[1], rel=1e-3)  # b's logits are a quarter of a's
     text = str(result)
@@ -101,9 +99,8 @@ def test_an_average_is_fitted_on_the_average_of_its_files(files):
         fit_on=(mean, held[0]["labels"]),
         **FEW,
     )
-    assert temperatures(result)["temperature"] == pytest.approx(
-        temperatures(expected)["temperature"], rel=1e-5
-    )
+    found, wanted = (temperatures(each)["temperature"] for each in (result, expected))
+    assert found == pytest.approx(wanted, rel=1e-5)
     assert f"of {fits[0]}, {fits[1]}, T = " in str(result)
 
 
@@ -336,9 +333,8 @@ def test_costs_are_read_from_a_file(tmp_path):
     assert read.costs(None) is None
     for broken in ("a,b\n1,2\n", "1,2\n3\n"):
         file.write_text(broken)
-        with pytest.raises(
-            ValueError, match=r"costs\.csv cannot be read as .*; give a CSV file of numbers, a row"
-        ):
+        message = r"costs\.csv cannot be read as .*; give a CSV file of numbers, a row"
+        with pytest.raises(ValueError, match=message):
             read.costs(str(file))
     file.write_text("\n")
     with pytest.raises(ValueError, match=r"costs\.csv .*: it is empty"):

@@ -282,6 +282,15 @@ def test_metrics_without_a_value_are_saved(tmp_path):
     assert record["metrics"][0]["value"] is None
 
 
+def test_a_value_without_an_interval_is_drawn_alone():
+    whole = (1.0, 0.5, 2.0)
+    rows = [("m", "a", whole), ("m", "b", (1.0, np.nan, 2.0)), ("m", "c", (np.nan, 0.5, 2.0))]
+    by_method, note = figures.drawable(rows)
+    assert (by_method, "c (m)" in note) == ({"m": {"a": whole, "b": 1.0}}, True)
+    assert figures.drawable(rows[:2])[1] is None
+    assert caveats.shown(0, 0, 0, "percentile").interval == "none"  # all resamples are 0
+
+
 def test_defaults_are_the_recorded_ones():
     assert_recorded("report")
 
@@ -351,9 +360,8 @@ def test_differences_are_named_only_where_they_are_shown(answered):
 
 def test_without_the_metric_there_is_a_number_and_no_claim(examples):
     logits, labels = examples
-    (line,) = report.score(
-        3 * logits[500:], labels[500:], metrics=["error"], num_resamples=20
-    ).answers
+    scored = report.score(3 * logits[500:], labels[500:], metrics=["error"], num_resamples=20)
+    (line,) = scored.answers
     assert "% right: difference " in line
     assert "sure" not in line
 
