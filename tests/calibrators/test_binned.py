@@ -157,7 +157,8 @@ def test_the_floor_keeps_the_nll_finite(calibrator, num_classes):
     raw = np.asarray(jax.jit(calibrator.answers)(params, jnp.asarray(logits)))
     assert (raw == 0).any()
     for floor in (1e-6, 1e-3):
-        log_p = np.asarray(calibrator.apply(params, logits, floor=floor), np.float64)
+        given = {} if floor == 1e-6 else {"floor": floor}  # the default
+        log_p = np.asarray(calibrator.apply(params, logits, **given), np.float64)
         np.testing.assert_allclose(np.exp(log_p).sum(-1), 1, rtol=1e-5)
         assert np.exp(log_p.min()) >= 0.3 * floor
         both = np.concatenate([1 - raw, raw], axis=1) if num_classes == 2 else raw
@@ -176,6 +177,8 @@ def test_options_are_checked():
         histogram.fit(*problem(), num_bins=0)
     with pytest.raises(ValueError, match="prior_strength must be greater than 0, got 0"):
         bbq.fit(*problem(), prior_strength=0)
+    with pytest.raises(ValueError, match="need at least 2 classes"):
+        histogram.fit(np.zeros((4, 1)), np.zeros(4, int))
 
 
 CLASSES = pytest.mark.parametrize("num_classes", [2, 4])
