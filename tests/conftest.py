@@ -44,7 +44,7 @@ gc.disable()
 # run, for a week.
 if "CALIB_JAX_TEST_PROGRAMS" not in os.environ:  # not in a worker, which starts later
     ROOT = pathlib.Path(__file__).parents[1]
-    os.environ["CALIB_JAX_TEST_PROGRAMS"] = str(programs.kept_in(ROOT / ".cache" / "programs"))
+    os.environ["CALIB_JAX_TEST_PROGRAMS"] = programs.kept_in(ROOT / ".cache" / "programs")
 programs.share(os.environ["CALIB_JAX_TEST_PROGRAMS"])
 
 

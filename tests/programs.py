@@ -1,11 +1,13 @@
 """Compiled programs that processes share, a bound on their memory, and their number."""
 
+import atexit
 import contextlib
 import ctypes
 import gc
 import itertools
 import os
 import pathlib
+import shutil
 import tempfile
 import threading
 import time
@@ -23,16 +25,27 @@ make_context = mlir.make_ir_context
 here = threading.local()
 
 
-def kept_in(folder: pathlib.Path) -> pathlib.Path:
-    """Return the folder of the programs for this processor; remove those older than a week."""
-    from calib_jax.core.files.writing import processor  # after the annotations were made to check
+def kept_in(folder: pathlib.Path) -> str:
+    """Return the folder of the programs for this processor; remove those older than a week.
+
+    It is a temporary one where the folder cannot be written.
+    """
+    # Imported late: conftest must install the checks of annotations first.
+    from calib_jax.core.files.writing import processor
 
     place = folder / processor()
-    for path in place.glob("*"):
-        with contextlib.suppress(FileNotFoundError):  # another run removes it, too
+    try:
+        place.mkdir(parents=True, exist_ok=True)
+        tempfile.TemporaryFile(dir=place).close()
+    except OSError:
+        temporary = tempfile.mkdtemp()
+        atexit.register(shutil.rmtree, temporary, ignore_errors=True)
+        return temporary
+    for path in folder.glob("*/*"):
+        with contextlib.suppress(OSError):  # another run removes it, too
             if time.time() - path.stat().st_mtime > 7 * 86_400:
                 path.unlink()
-    return place
+    return str(place)
 
 
 def share(folder: str) -> None:

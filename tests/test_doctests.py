@@ -2,7 +2,7 @@
 
 The examples are found by reading the source. A finder that walks the objects of a module, as
 `--doctest-modules` does, passes over whatever a decorator has turned into another kind of object.
-Those of core, which take a second, run with the tests of core, in `tests/core/test_examples.py`.
+Those of core, which take a second, also run with its tests, in `tests/core/test_examples.py`.
 """
 
 import ast
@@ -50,11 +50,11 @@ def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
             yield getattr(node, "name", "module"), text, node.body[0].lineno
 
 
-def doctests(of_core: bool) -> Iterator[pytest.param]:
-    """Yield the examples of core, which run with its tests, or those of all other modules."""
+def doctests(within: str = "calib_jax") -> Iterator[pytest.param]:
+    """Yield the docstrings of modules that have examples."""
     for path in MODULES:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        if module.startswith("calib_jax.core.") != of_core:
+        if not module.startswith(within):
             continue
         for name, text, line in docstrings(path.read_text(encoding="utf-8")):
             if ">>>" in text:
@@ -77,7 +77,7 @@ def check_docstring(module: str, text: str, path: Path, line: int) -> None:
     assert result.attempted == len(test.examples) > 0
 
 
-@pytest.mark.parametrize("docstring", list(doctests(of_core=False)))
+@pytest.mark.parametrize("docstring", list(doctests()))
 @pytest.mark.bitwise
 def test_docstring(docstring):
     check_docstring(*docstring)

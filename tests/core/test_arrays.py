@@ -7,6 +7,7 @@ import pytest
 from jax.sharding import AxisType, NamedSharding
 from jax.sharding import PartitionSpec as P
 
+import calib_jax
 from calib_jax import losses, metrics
 from calib_jax.core import arrays
 from calib_jax.core.arrays import as_labels
@@ -113,6 +114,13 @@ def test_anything_else_is_refused(given, message):
         losses.focal(given, LABELS)
 
 
+def test_integers_are_no_scores_and_booleans_are_no_labels():
+    with pytest.raises(TypeError, match="the score must be floating point, got int"):
+        calib_jax.binary([1, 0])
+    with pytest.raises(TypeError, match="must be integers, got bool"):
+        arrays.batch_of("f", np.zeros((2, 3), np.float32), np.zeros(2, bool))
+
+
 @pytest.mark.parametrize(
     ("of_logits", "of_labels", "hint"),
     [
@@ -157,6 +165,7 @@ ROWS = [  # soft labels, their type, and whether they are a distribution, or may
     ([0.5, 0.0, 0.0], "float32", False),
     ([1.0, 1.0, 1.0], "float32", False),
     ([1.0, 0.0, np.nan], "float32", False),
+    ([1.0, 0.0, np.inf], "float32", False),
     ([0.0, 0.0, 0.0], "float32", "or_zeros"),
 ]
 

@@ -51,6 +51,6 @@ def test_a_draw_is_read_from_a_source_with_views_alone():
     np.testing.assert_array_equal(examples.read(views, index, Draw(7, 3)).inputs, [[7, 3, 0]] * 2)
 
 
-@pytest.mark.parametrize("docstring", list(doctests(of_core=True)))
+@pytest.mark.parametrize("docstring", list(doctests("calib_jax.core.")))
 def test_docstring(docstring):
     check_docstring(*docstring)

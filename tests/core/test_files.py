@@ -186,6 +186,15 @@ def test_what_a_killed_process_left_is_removed_after_a_day(tmp_path):
     assert sorted(each.name for each in tmp_path.iterdir()) == [".new.partial", "half"]
 
 
+def test_programs_of_a_processor_are_not_for_one_of_other_abilities(tmp_path):
+    names = []
+    for flags in ("MHz : 2\nflags : avx", "MHz : 3\nflags : avx", "flags : avx2", "Features : fp"):
+        (tmp_path / "cpuinfo").write_text(f"processor : 0\n{flags}\n")
+        names.append(writing.processor(tmp_path / "cpuinfo"))
+    assert names[0] == names[1]
+    assert len({*names, writing.processor(tmp_path / "none")}) == 4
+
+
 def test_programs_are_kept_where_the_user_says_or_jax_or_in_the_cache(tmp_path, monkeypatch):
     config = types.SimpleNamespace(jax_compilation_cache_dir=None)
     config.update = functools.partial(setattr, config)

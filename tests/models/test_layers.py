@@ -143,10 +143,10 @@ VARIANCES = {
 
 @pytest.mark.parametrize(("recipe", "variance"), VARIANCES.items())
 def test_variances_of_recipes(recipe, variance):
-    """27,000 draws, whose variance is within a percent of that of their law."""
+    """27,000 draws: the variance has a standard deviation of .9 percent."""
     made = contract.recipe(recipe)
     draws = made.convolution(jax.random.key(0, impl="rbg"), (3, 3, 50, 60))
-    np.testing.assert_allclose(np.var(draws), variance, rtol=0.03)
+    np.testing.assert_allclose(np.var(draws), variance, rtol=0.05)
     bias = np.abs(made.bias(450)(jax.random.key(1, impl="rbg"), (27_000,), "float32")).max()
     np.testing.assert_allclose(bias, 0 if recipe in ("normal", "xavier") else 450**-0.5, rtol=1e-3)
 

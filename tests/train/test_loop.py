@@ -20,7 +20,7 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import losses, metrics, models, train
+from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import Examples, InMemory
 from calib_jax.core.statistics import NOTHING
 from calib_jax.train import log, loop
@@ -288,6 +288,22 @@ def test_every_kth_epoch_is_kept(tmp_path, monkeypatch):
     assert steps == steps_in(tmp_path) == [8, 16, 24]
 
 
+def test_the_best_checkpoints_by_min_and_by_max(tmp_path):
+    plan = dataclasses.replace(PLAN, num_epochs=5, keep=1, best={"nll": "min", "error": "max"})
+    outcome = run(tmp_path, plan=plan)
+    rows = rows_in(tmp_path)
+    for name, best in (("nll", min), ("error", max)):
+        row = best(rows, key=lambda row, name=name: row[f"validation_{name}"])
+        assert outcome.best[name]["step"] == row["step"]
+        assert outcome.best[name]["value"] == row[f"validation_{name}"]
+    chosen = {int(outcome.best[name]["step"]) for name in plan.best}
+    assert len({*chosen, 20}) > 1  # else nothing is chosen
+    assert set(steps_in(tmp_path)) == {*chosen, 20}
+    with train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True) as checkpoints:
+        for step in chosen:
+            assert int(checkpoints.restore(outcome.state, step).state.step) == step
+
+
 def test_rare_checkpoints_change_nothing(tmp_path, monkeypatch):
     """States that are not due wait in memory; the best and the last are written at the end."""
     best = {"nll": "min", "error": "max"}
@@ -511,6 +527,41 @@ def test_a_signal_ends_the_program_after_the_state_is_saved(tmp_path, monkeypatc
         "stopped by SIGTERM after step 1 of 12; nothing is lost"
         in (tmp_path / "log.txt").read_text()
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shifted:
+    """A source whose random views are its examples, each moved by its own draw."""
+
+    source: object
+    seen: list
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        return self.source[index]
+
+    def drawn(self, index, draw):
+        self.seen.append(draw)
+        result = self.source[index]
+        shift = [np.random.default_rng([*draw, int(one)]).normal() for one in index]
+        return result._replace(inputs=result.inputs + np.asarray(shift)[:, None])
+
+
+@pytest.mark.slow
+def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
+    source = Shifted(tasks.examples(38), [])
+    task = task_of(train=data.subset(source, np.arange(38)))
+    plan = dataclasses.replace(PLAN, seed=5, num_epochs=2)
+    whole = run(tmp_path / "whole", task=task, plan=plan)
+    assert set(source.seen) == {(5, 0, 0), (5, 1, 0)}  # and evaluation draws none
+    plain = run(tmp_path / "plain", plan=plan)
+    assert not same(whole.state.params, plain.state.params)
+    stopping_after_chunks(monkeypatch, 3)
+    while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
+        pass
+    assert same(whole.state, outcome.state)
 
 
 def test_a_second_ctrl_c_ends_the_process(monkeypatch):

@@ -71,14 +71,15 @@ def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
     """Name the processor by what it can do, all of which a compiled program may use.
 
     Several machines may share the folder of a user. A program compiled by a newer one could end the
-    process of an older one, and JAX does not distinguish them.
+    process of an older one, and JAX does not distinguish them. Without Linux the name is that of
+    the maker.
 
     Args:
       cpuinfo: the file in which Linux lists the flags of the processor.
     """
     lines = cpuinfo.read_text().splitlines() if cpuinfo.exists() else []
     abilities = (line for line in lines if line.startswith(("flags", "Features")))
-    return f"{zlib.crc32(next(abilities, platform.processor()).encode()):08x}"
+    return f"{zlib.crc32((next(abilities, '') or platform.processor()).encode()):08x}"
 
 
 def keep_programs(folder: str | None = None) -> Path | None:
