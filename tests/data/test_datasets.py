@@ -126,7 +126,8 @@ def test_the_posterior_is_that_of_scipy(means):
     )
     expected = logs - scipy.special.logsumexp(logs, axis=-1, keepdims=True)
     np.testing.assert_allclose(mixture.posterior(inputs), expected, rtol=1e-10, atol=1e-10)
-    # Who knows the posterior is calibrated: the classes and the examples are drawn by its law.
+    # Classes are equally likely, and examples are normal about their class: so this posterior is
+    # calibrated.
     for number, part in enumerate(PARTS, 1):
         random, source = np.random.default_rng([5, number]), getattr(mixture, part)
         np.testing.assert_array_equal(source.labels, random.integers(len(centres), size=5))

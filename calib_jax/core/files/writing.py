@@ -68,11 +68,11 @@ def _temporary(folder: Path) -> Iterator[Path]:
 
 
 def processor(cpuinfo: Path = Path("/proc/cpuinfo")) -> str:
-    """Name the processor by what it can do, all of which a compiled program may use.
+    """Name the kind of processor by its instructions, all of which a compiled program may use.
 
-    Several machines may share the folder of a user. A program compiled by a newer one could end the
-    process of an older one, and JAX does not distinguish them. Without Linux the name is that of
-    the maker.
+    Several machines may share the home folder of a user. A program that was compiled on a newer one
+    could crash on an older one, and JAX does not distinguish them. On Linux the name depends on the
+    flags of the processor, elsewhere on `platform.processor()`, which may be coarser.
 
     Args:
       cpuinfo: the file in which Linux lists the flags of the processor.
