@@ -181,39 +181,6 @@ def test_the_interval_of_several_runs_against_loops():
     np.testing.assert_allclose(change[:3], ends_of_difference([of_a], others), atol=0.015)
 
 
-def every(a, b, labels, weights=None, clusters=None):
-    """Return the numbers of all comparisons as one vector."""
-    given = (a, b, labels, weights)
-    options = {"clusters": clusters}
-    return np.hstack(
-        [
-            *inference.compare_calibration(*given, **options),
-            inference.compare_ece(*given, key=KEY, num_resamples=50, **options),
-            inference.mcnemar(*given),
-            inference.flips(*given),
-        ]
-    )
-
-
-def test_clusters_of_one_example_are_independent_examples():
-    a, b, labels, _ = data()
-    np.testing.assert_array_equal(
-        every(a, b, labels, clusters=np.arange(60)[::-1]), every(a, b, labels)
-    )
-
-
-@pytest.mark.parametrize("grouped", [False, True])
-def test_absent_rows_change_nothing(grouped):
-    a, b, labels, cluster = data()
-    clusters = cluster if grouped else None
-    kept = np.arange(60) % 2 == 0
-    absent = np.where(kept[:, None], a, np.nan), b, np.where(kept, labels, 9), 2 * kept
-    copies = np.flatnonzero(kept).repeat(2)
-    of_copies = cluster[copies] if grouped else None
-    whole = every(a[copies], b[copies], labels[copies], clusters=of_copies)
-    np.testing.assert_allclose(every(*absent, clusters), whole, rtol=1e-9, atol=1e-12)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [2, 10])
 @pytest.mark.parametrize("equal_mass", [False, True])

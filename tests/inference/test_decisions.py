@@ -88,36 +88,6 @@ def test_the_test_keeps_its_size_and_the_interval_covers():
         assert cost.p_value < 0.001
 
 
-def test_weights_are_counts_and_clusters_of_one_are_examples():
-    logits, labels = data()
-    order = np.random.default_rng(0).permutation(300)
-    weights = np.concatenate([np.full(100, 2), np.ones(100), np.zeros(100)])[order]
-    rows = np.concatenate([np.arange(200), np.arange(100)])[order]
-    copies = np.concatenate([np.arange(200), np.arange(100)])
-    options = {"costs": COSTS}
-    weighted = inference.decision_calibration(logits[rows], labels[rows], weights, **options)
-    copied = inference.decision_calibration(logits[copies], labels[copies], **options)
-    for decision, cost in copied.items():
-        np.testing.assert_allclose(weighted[decision], cost, rtol=1e-5, atol=1e-7)
-
-    ids = np.arange(200)
-    alone = inference.decision_calibration(logits, labels, clusters=ids, **options)
-    plain = inference.decision_calibration(logits, labels, **options)
-    for decision, cost in plain.items():
-        np.testing.assert_allclose(alone[decision][:4], cost[:4], rtol=1e-6)
-        assert (alone[decision].high - alone[decision].low) <= cost.high - cost.low + 1e-9
-    options = {"key": KEY, "abstain_cost": 0.4, "num_resamples": 100}
-    thresholds = [
-        inference.best_threshold(logits, labels, clusters=c, **options) for c in (None, ids)
-    ]
-    np.testing.assert_allclose(*thresholds, rtol=1e-6)
-    shuffled = inference.best_threshold(logits[rows], labels[rows], weights, **options)
-    copied = inference.best_threshold(logits[copies], labels[copies], **options)
-    np.testing.assert_allclose(shuffled, copied, rtol=1e-5)
-    few = inference.best_threshold(logits, labels, clusters=ids // 40, **options)
-    assert np.isnan(few.low)
-
-
 @pytest.mark.parametrize("abstain_cost", [None, 0.2])
 def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
     logits, labels, _ = simulated(np.random.default_rng(1), 150, 2)

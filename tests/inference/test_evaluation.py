@@ -23,7 +23,10 @@ WEIGHTS = GENERATOR.integers(0, 3, 240)
 CLUSTERS = np.repeat(np.arange(60), 4)
 GROUPS = np.where(np.arange(240) % 3 == 0, "a", "b")
 SEVERAL = {name: metrics.named(name) for name in ("ece", "adaptive_ece", "nll", "mce")}
+BOUNDED = {name: metrics.named(name) for name in ("ece", "adaptive_ece", "classwise_ece", "ecce")}
 DRAWN = {"key": KEY, "num_resamples": 60}
+TESTS = dict.fromkeys(("kuiper", "ece", "squared_error"), DRAWN)
+TESTS |= {name: {} for name in ("cox", "spiegelhalter", "temperature")}
 DATA = {"labels": LABELS, "weights": WEIGHTS, "clusters": CLUSTERS}
 
 
@@ -39,14 +42,15 @@ def arrays_of(result):
 ONE = {
     "bootstrap": lambda *model, **data: inference.bootstrap(SEVERAL, *model, **data, **DRAWN),
     "estimates": lambda *model, **data: inference.estimates(SEVERAL, *model, **data, **DRAWN),
-    "noise_bound": lambda *m, **data: inference.noise_bound(metrics.ece, *m, **data, **DRAWN),
+    "noise_bound": lambda *m, **data: inference.noise_bound(BOUNDED, *m, **data, **DRAWN),
     "debiased_squared_error": inference.debiased_squared_error,
     "calibration_test": lambda *m, **data: [
-        inference.calibration_test(name, *m, **data, **options)
-        for name, options in (("kuiper", DRAWN), ("cox", {}), ("ece", DRAWN), ("temperature", {}))
+        inference.calibration_test(name, *m, **data, **options) for name, options in TESTS.items()
     ],
     "class_errors": lambda *m, **data: inference.class_errors(*m, **data, **DRAWN),
-    "group_errors": lambda *m, **data: inference.group_errors(*m, groups=GROUPS, **data, **DRAWN),
+    "group_errors": lambda *m, groups=GROUPS, **data: inference.group_errors(
+        *m, groups=groups, **data, **DRAWN
+    ),
     "decision_calibration": inference.decision_calibration,
     "best_threshold": lambda *m, **data: inference.best_threshold(
         *m, abstain_cost=0.3, **data, **DRAWN
@@ -70,6 +74,43 @@ def test_an_evaluation_gives_the_numbers_of_its_arrays(name):
     for _ in range(2):  # values stored by the first call do not change the second
         for wanted, actual in zip(from_arrays, arrays_of(function(*shared)), strict=True):
             np.testing.assert_array_equal(actual, wanted)
+
+
+RESAMPLED = ("bootstrap", "estimates", "paired_bootstrap", "compare_metrics")  # rows keep weights
+COUNTING = [name for name in ONE | TWO if name not in RESAMPLED]
+
+
+@pytest.mark.parametrize("grouped", [False, True])
+@pytest.mark.parametrize("name", COUNTING)
+def test_weights_are_counts_of_rows_without_order(name, grouped):
+    """Weight k is k copies; what is there does not matter where the weight is 0."""
+    rows = np.repeat(np.arange(240), WEIGHTS)
+    if grouped or name != "compare_ece":  # the draws of independent rows are in their order
+        rows = np.random.default_rng(1).permutation(rows)
+    absent = WEIGHTS == 0
+
+    def numbers(rows, labels, **weights):
+        models = [np.where(absent[:, None], np.nan, each)[rows] for each in (LOGITS, OTHER)]
+        of_rows = {"groups": GROUPS[rows]} if name == "group_errors" else {}
+        given = (
+            of_rows | weights | {"labels": labels, "clusters": CLUSTERS[rows] if grouped else None}
+        )
+        return np.hstack([*arrays_of((ONE | TWO)[name](*models[: 1 + (name in TWO)], **given))])
+
+    whole = numbers(rows, LABELS[rows])
+    weighted = numbers(np.arange(240), np.where(absent, 9, LABELS), weights=WEIGHTS)
+    np.testing.assert_allclose(weighted, whole, rtol=1e-6, atol=1e-9)
+
+
+@pytest.mark.parametrize("name", COUNTING)
+def test_clusters_of_one_row_are_independent_rows(name):
+    models = (LOGITS, OTHER)[: 1 + (name in TWO)]
+    alone, plain = (
+        arrays_of((ONE | TWO)[name](*models, labels=LABELS, clusters=clusters))
+        for clusters in (np.char.add("photo ", np.arange(240)[::-1].astype(str)), None)
+    )
+    for one, other in zip(alone, plain, strict=True):
+        np.testing.assert_array_equal(one, other)
 
 
 def test_values_are_those_of_metrics_and_computed_once(monkeypatch):

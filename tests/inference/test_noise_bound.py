@@ -127,26 +127,6 @@ def test_intervals_contain_their_point_and_agree_with_p(sharpness):
             assert 0 < bound.floor < 1, name
 
 
-def test_order_copies_and_absent_rows_change_nothing():
-    random = np.random.default_rng(2)
-    logits, labels, _ = simulated(random, 40, 3, 1.5)
-    counts = random.integers(0, 4, 40)
-    counts[0] += 60 - counts.sum()
-    copies = np.repeat(np.arange(40), counts)
-    order = random.permutation(60)
-    whole, *others = (
-        inference.noise_bound(ALL, *data, key=KEY, num_resamples=100)
-        for data in (
-            (logits[copies], labels[copies]),
-            (logits[copies][order], labels[copies][order]),
-            (logits, labels, counts),
-            (np.where(counts[:, None] > 0, logits, np.nan), labels, counts.astype(np.float32)),
-        )
-    )
-    for other in others:
-        assert other == whole
-
-
 def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
     logits = jnp.tile(jnp.array([[100.0, 0.0]]), (60, 1))
     right = inference.noise_bound(
@@ -249,19 +229,100 @@ def test_an_excluded_class_has_no_place():
     assert abs(first.p_value - second.p_value) < 0.1
 
 
-def test_the_moment_of_a_path_is_the_larger_of_two():
+def shares_of_bins(confidence, num_bins, equal_mass):
+    """Return the share of each example, sorted by confidence, in every bin."""
+    number, ends = len(confidence), np.arange(num_bins + 1)
+    if not equal_mass:
+        return np.eye(num_bins)[np.ceil(num_bins * confidence).astype(int) - 1]
+    rank, ends = np.arange(number)[:, None], number * ends / num_bins
+    return np.clip(np.minimum(rank + 1, ends[1:]) - np.maximum(rank, ends[:-1]), 0, 1)
+
+
+def upper_end(value, moment, largest, number):
+    z = scipy.special.ndtri(0.95)
+    half = largest * z / (2 * number)
+    return min(1, value + z * (half + np.sqrt(moment + half**2)))
+
+
+def upper_ends(confidence, residual, shares):
+    """Compute the upper end of every norm of the gaps from its formula."""
+    number, filled = len(residual), shares.sum(0) > 0
+    squares = np.stack([residual**2, confidence * (1 - confidence)])
+    size, gap = np.maximum(shares.sum(0), 1e-9) / number, residual @ shares / number
+
+    def of_sum(value, factors):
+        loads = shares @ factors
+        return value, (squares @ loads**2).max() / number**2, loads.max()
+
+    ones = np.ones(len(gap))
+    rms = np.sqrt(np.sum(gap**2 / size))
+    (_, first, _), (_, second, _) = of_sum(rms, ones), of_sum(rms, abs(gap) / size / rms)
+    sums = {
+        "ece": of_sum(abs(gap).sum(), ones),
+        "average_calibration_error": of_sum(
+            np.mean(abs(gap / size)[filled]), filled / size / filled.sum()
+        ),
+        "overconfidence": of_sum(gap.clip(0).sum(), ones),
+        "underconfidence": of_sum(-gap.clip(None, 0).sum(), ones),
+        "rms_calibration_error": (rms, max(first, second), 1),
+    }
+    ends = {name: upper_end(*parts, number) for name, parts in sums.items()}
+    moment = (squares @ shares**2).max(0) / number**2
+    of_bins = zip(abs(gap / size), moment / size**2, 1 / size, strict=True)
+    of_filled = [each for each, some in zip(of_bins, filled, strict=True) if some]
+    return ends | {"mce": max(upper_end(*each, number) for each in of_filled)}
+
+
+def test_upper_ends_are_those_of_their_formulas():
+    """Where the outcomes vary less than stated, as stated, or far more."""
     random = np.random.default_rng(0)
     logits = random.standard_normal((50, 3)).astype(np.float32)
-    for scale in (0.1, 20):  # the outcomes vary less than stated, or far more
-        p = scipy.special.softmax(scale * logits.astype(np.float64), axis=1).max(axis=1)
-        labels = random.integers(3, size=50)
-        hit = logits.argmax(axis=1) == labels
-        expected = max(np.sum((p - hit) ** 2), np.sum(p * (1 - p))) / 50**2
+    labels = np.where(random.random(50) < 0.6, logits.argmax(axis=1), random.integers(3, size=50))
+    for scale in (0.1, 2, 20):
+        p = scipy.special.softmax(scale * logits.astype(np.float64), axis=1)
+        top, true = p.max(axis=1), p[np.arange(50), labels]
+        order = np.argsort(top)
+        confidence, residual = top[order], (top - (logits.argmax(axis=1) == labels))[order]
         evaluation = inference.Evaluation(scale * logits, labels)
-        bound = inference.noise_bound(metrics.ecce, evaluation, key=KEY, num_resamples=20)
-        z = scipy.special.ndtri(0.95)
-        high = bound.value + z * (z / 100 + np.sqrt(expected + (z / 100) ** 2))
-        assert bound.high == pytest.approx(min(high, 1), rel=1e-5)
+        actual = inference.noise_bound(ALL, evaluation, key=KEY, num_resamples=20)
+        expected = upper_ends(confidence, residual, shares_of_bins(confidence, 5, False))
+        of_mass = upper_ends(confidence, residual, shares_of_bins(confidence, 5, True))
+        expected |= {f"adaptive_{name}": of_mass[name] for name in ("ece", "mce")}
+        moment = max(np.sum(residual**2), np.sum(confidence * (1 - confidence))) / 50**2
+        expected |= {name: upper_end(actual[name].value, moment, 1, 50) for name in PATHS}
+        # The terms of all classes add up to at most twice the probability of the others.
+        others = max(np.sum((1 - true) ** 2), np.sum(p * (1 - p) ** 2)) * (2 / 3) ** 2 / 50**2
+        classwise = upper_end(actual["classwise_ece"].value, others, 2 / 3, 50)
+        expected |= {"classwise_ece": classwise}
+        assert expected.keys() == ALL.keys()
+        for name, end in expected.items():
+            assert actual[name].high == pytest.approx(end, rel=1e-5), (name, scale)
+
+
+def test_noise_has_the_larger_variance_and_the_correlations_of_a_calibrated_model():
+    random = np.random.default_rng(0)
+    confidence = np.sort(np.float32(0.5 + random.random(50) / 2)).astype(float)
+    hit = random.random(50) < np.where(confidence < 0.8, 0.5, 1)  # varies more, or not at all
+    evaluation = inference.Evaluation(metrics.Stated(confidence, hit))
+    several = FIVE["ece"], FIVE["adaptive_ece"]
+    found = list(gaps_of_bins.gaps_of(several, evaluation, KEY, 4000))
+    for actual, equal_mass in zip(found, (False, True), strict=True):
+        shares = shares_of_bins(confidence, 5, equal_mass)
+        filled, shares = shares.sum(0) > 0, shares[:, shares.sum(0) > 0]
+        centered = (confidence - hit)[:, None] - (confidence - hit) @ shares / shares.sum(0)
+        spread = confidence * (1 - confidence)
+        variance = np.maximum(spread @ shares**2, (centered**2 * shares**2).sum(0)) / 50**2
+        np.testing.assert_allclose(actual.variance[filled], variance, rtol=1e-6)
+        covariance = shares.T @ (shares * spread[:, None])
+        factor = np.sqrt(variance / np.diag(covariance))
+        expected = covariance * np.outer(factor, factor)
+        drawn = actual.noise[:, filled]
+        np.testing.assert_allclose(np.cov(drawn.T), expected, atol=0.1 * expected.max())
+        for draws in (actual.null, actual.ranked):
+            of_null = covariance / 50**2
+            np.testing.assert_allclose(
+                np.cov(draws[:, filled].T), of_null, atol=0.1 * of_null.max()
+            )
 
 
 def test_the_moments_of_every_class_and_bin_are_those_of_numpy():
