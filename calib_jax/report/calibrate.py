@@ -156,10 +156,10 @@ def decided_by_zeros(given: Predictions, logits: Any) -> str:
     logits = jax.device_put(np.asarray(logits)[: np.size(given.labels)])
     if floor is None or np.all(p == 0) or not np.any(zeros := records.at_floor(given, logits)):
         return ""
-    other = (records.grid_of(p) or float(np.min(p[p > 0]))) / 2
+    other = min((records.grid_of(p) or float(np.min(p[p > 0]))) / 2, 0.1)
     if floor >= other:
         return ""
-    others = given._replace(least=min(other, 0.1)).values()
+    others = given._replace(least=other).values()
     found, with_other = (
         float(calibrators.temperature.fit(z, given.labels, given.weights).temperature)
         for z in (logits.reshape(others.shape), others)
@@ -230,7 +230,7 @@ def folds_of(num_rows: int, cross_fit: Any, clusters: Any, seed: int) -> np.ndar
     """
     what, unit = "examples", np.arange(num_rows)
     if clusters is not None:
-        what, unit = "clusters", np.unique(clusters, return_inverse=True)[1].reshape(-1)
+        what, unit = "clusters", np.unique(clusters, return_inverse=True)[1].ravel()
     checks.whole("cross_fit", cross_fit, 2)
     most = int(unit.max()) + 1
     checks.between(f"cross_fit, at most the number of {what},", cross_fit, 2, most)

@@ -89,7 +89,7 @@ class Predictions(NamedTuple):
         """The numbers of the rows of positive weight, without those of absent options."""
         numbers = np.asarray(self.logits)
         if self.weights is not None:
-            counts = np.asarray(self.weights).reshape(-1) > 0
+            counts = np.ravel(self.weights) > 0
             numbers = numbers.reshape(len(counts), -1)[counts]
         return numbers[~np.isnan(numbers)] if self.ordinal is not None else numbers
 
@@ -108,7 +108,7 @@ class Predictions(NamedTuple):
         if not self.of_classes:
             kind = metrics.Stated if self.kind == "confidence" else calibrators.Scored
             column, correct = kind(self.logits, self.labels).columns(name)
-            return kind(column.reshape(-1), correct.reshape(-1))
+            return kind(column.ravel(), correct.ravel())
         how: dict[str, Any] = {"probabilities": self.kind == "probabilities", "name": name}
         how |= {"floor": self.floor, "weights": self.weights}
         if self.ordinal is None:
@@ -180,7 +180,7 @@ def as_logits(
             predictions = predictions - np.where(far, offset, 0)
         refuse_probabilities(name, predictions, weights)
         return on_device(predictions)
-    column = np.asarray(predictions).reshape(-1)
+    column = np.ravel(predictions)
     present = column if weights is None else column[np.ravel(weights) > 0]
     if len(present) >= LEAST_ROWS and np.all((present >= 0) & (present <= 1)):
         raise ValueError(
@@ -214,9 +214,9 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     p = np.asarray(_floating(predictions))
     one_column = p.ndim == 1 or p.shape[-1] == 1
     if one_column:
-        p = np.stack([1 - p.reshape(-1), p.reshape(-1)], axis=-1)
+        p = np.stack([1 - p.ravel(), p.ravel()], axis=-1)
     rows = p.reshape(-1, p.shape[-1])
-    counts = np.full(len(rows), True) if weights is None else np.asarray(weights).reshape(-1) > 0
+    counts = np.full(len(rows), True) if weights is None else np.ravel(weights) > 0
     if len(counts) != len(rows):
         raise ValueError(f"{name}: {len(rows)} rows need as many weights, got {len(counts)}.")
     present = rows[counts].astype(np.promote_types(rows.dtype, np.float32))
@@ -225,8 +225,7 @@ def probability_rows(predictions: Any, *, weights: Any = None, name: str = "scor
     for step in reversed(_GRIDS):  # every entry may be off by half a step
         on_grid = np.all(_on_grid(present, step), axis=-1)
         tolerance[on_grid] = np.maximum(_OF_16_BITS, min(0.5, p.shape[-1] * step / 2))
-    right = np.all((present >= 0) & (present <= 1 + tolerance[:, None]), axis=-1)
-    right &= np.abs(sums - 1) <= tolerance
+    right = np.all(present >= 0, axis=-1) & (np.abs(sums - 1) <= tolerance)
     if not np.all(right):
         values = present[np.argmin(right)][int(one_column) :]
         hint = ""
@@ -355,7 +354,7 @@ def match_classes(contents: Predictions, baseline: Predictions) -> Predictions:
     order = np.array([names.index(each) for each in wanted])
     logits, labels = contents.logits, contents.labels
     if logits.ndim == 1 or logits.shape[-1] == 1:
-        column = logits.reshape(-1)
+        column = logits.ravel()
         other = 1 - column if contents.kind == "probabilities" else np.zeros_like(column)
         logits = np.stack([other, column], axis=-1)
     # Labels of weight 0 that are out of range are -1.
@@ -458,9 +457,9 @@ def _present_rows(logits: Any, labels: Any, weights: Any) -> tuple[np.ndarray, f
     The maximum of a row is subtracted, unless it has one entry.
     """
     logits, labels, weights = map(as_array, (logits, labels, weights))
-    labels = np.asarray(labels, np.float32).reshape(-1)
+    labels = np.asarray(labels, np.float32).ravel()
     rows = np.asarray(logits, np.float32).reshape(len(labels), -1)
-    kept = slice(None) if weights is None else np.asarray(weights).reshape(-1) > 0
+    kept = slice(None) if weights is None else np.ravel(weights) > 0
     largest = float(np.max(np.abs(rows[kept]), where=np.isfinite(rows[kept]), initial=1))
     kinds = [np.float32, *[logits.dtype] * jnp.issubdtype(logits.dtype, jnp.floating)]
     if rows.shape[1] > 1:

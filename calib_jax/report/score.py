@@ -579,7 +579,7 @@ def _masks(groups: Any, labels: Any) -> dict[str, np.ndarray]:
     several = groups if isinstance(groups, Mapping) else {"": groups}
     masks = {}
     for name, column in several.items() if groups is not None else ():
-        values = np.asarray(as_array(column)).reshape(-1)
+        values = np.ravel(as_array(column))
         if values.shape != labels.shape:
             what = f"{name or 'groups'} must have shape {labels.shape}"
             raise ValueError(f"score: {what}, one for each example, got {values.shape}.")

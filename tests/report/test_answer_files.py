@@ -159,11 +159,11 @@ def test_cross_fitting_of_answers_never_sees_what_it_scores(grades):
 
 
 def test_wrong_answers_at_confidence_1_are_named():
-    scored = report.score(
-        metrics.Stated([1.0, 1.0, 0.5, 0.25], [True, False, True, False]), num_resamples=20
-    )
+    few = metrics.Stated([1.0, 1.0, 0.5, 0.25], [True, False, True, False])
+    scored = report.score(few, num_resamples=20, threshold_for="error:0.75")
     assert "NLL is left out: it is infinite, because some answers are wrong" in scored.notes[0]
     assert "nll" not in {row.metric for row in scored.rows}
+    assert scored.tables[0].rows[1][4] == "28 more rows like these would be needed"
 
 
 def read(path):
@@ -230,7 +230,7 @@ def save_inspect(path, header, samples):
         path.write_text(json.dumps(header | {"samples": samples}))
         return path
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        archive.writestr("_journal/start.json", json.dumps(header))
+        archive.writestr("_journal/start.json", "{}")
         for sample in samples:
             name = f"samples/{sample['id']}_epoch_{sample['epoch']}.json"
             archive.writestr(name, json.dumps(sample))

@@ -251,29 +251,6 @@ def test_refusals():
         score(["nll", "ece"], calibrate="vector")
 
 
-def images(num_images=40, num_pixels=25, num_right=30):
-    """Return logits, labels and clusters of images whose pixels are all equal."""
-    image = np.repeat(np.arange(num_images), num_pixels)
-    labels = np.where(image < num_right, 0, 1)
-    return np.tile(np.float32([1, 0, -1]), (len(image), 1)), labels, image
-
-
-def half_width(scored, metric="accuracy"):
-    (row,) = (row for row in scored.rows if row.metric == metric)
-    return (row.high - row.low) / 2
-
-
-def test_equal_pixels_count_once():
-    """25 equal pixels per image: the interval by pixel is sqrt(25) = 5 times too narrow."""
-    logits, labels, image = images()
-    options = {"metrics": ["accuracy"], "num_resamples": 200}
-    by_image = half_width(report.score(logits, labels, clusters=image, **options))
-    by_pixel = half_width(report.score(logits, labels, **options))
-    assert by_image == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 40), rel=0.15)
-    assert by_pixel == pytest.approx(1.645 * np.sqrt(0.75 * 0.25 / 1000), rel=0.15)
-    assert 4 < by_image / by_pixel < 6
-
-
 def test_folds_contain_whole_clusters():
     """With one fold per cluster, each temperature is fitted without the cluster that it scales."""
     random = np.random.default_rng(1)

@@ -3,13 +3,14 @@
 import json
 import re
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
 import scipy.stats
 
-from calib_jax import calibrators, report
+from calib_jax import calibrators, inference, metrics, report
 from tests.selection import some
 
 
@@ -59,6 +60,15 @@ def test_values_before_and_after(actual, score):
             value = actual.value(name, score, "ood_auroc", predictions)
             assert value == pytest.approx(expected, abs=2e-3)  # float32 may swap near ties
     assert actual.value("far", score, "ood_auroc") > actual.value("near", score, "ood_auroc")
+
+
+def test_each_set_keeps_its_size_in_every_resample(actual):
+    several = {"ood_auroc": metrics.ood_auroc.with_options(score="entropy")}
+    how = {"key": jax.random.key(0), "method": "percentile", "by_class": True, **FEW}
+    expected = inference.estimates(several, *metrics.in_and_out(INSIDE, NEAR), **how)["ood_auroc"]
+    row = actual.rows[0]
+    assert (row.outside, row.score, row.metric) == ("near", "entropy", "ood_auroc")
+    assert (row.value, row.low, row.high) == pytest.approx(tuple(map(float, expected[:3])))
 
 
 def test_what_is_written(actual, tmp_path):

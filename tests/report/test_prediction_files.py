@@ -221,7 +221,7 @@ def test_samples_of_lm_evaluation_harness(tmp_path):
     path = samples_file(
         tmp_path,
         choices(-3.5, -1.25, doc_id=2, target="no", arguments=arguments, filter="none"),
-        choices("-0.5", "-2.0", "-4.25", doc_id=0, target="2", filter="none"),
+        choices("-0.5", "-2.0", "-4.25", doc_id=0, target="2", filtered_resps=None),
         choices(-1.0, -2.0, -0.25, doc_id=1, target="right", arguments=by_name, filter="none"),
         choices(-9.0, -9.0, -9.0, doc_id=1, target=0, filter="other"),
     )

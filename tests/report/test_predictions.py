@@ -29,18 +29,6 @@ def noted(p, labels, weights=None, **options):
     return predictions.notes_on(given, given.values())
 
 
-def test_logits_are_logarithms():
-    p, _ = sample()
-    for given in (p, p.astype(np.float32), jnp.asarray(p)):
-        logits = predictions.as_logits(given, probabilities=True)
-        np.testing.assert_allclose(logits, np.log(p), rtol=1e-5)
-    np.testing.assert_allclose(
-        predictions.as_logits(p[:, 0], probabilities=True),
-        np.log(np.stack([1 - p[:, 0], p[:, 0]], axis=1)),
-        rtol=1e-5,
-    )
-
-
 def test_zeros_are_floored_and_counted():
     p, labels = sample()
     right = np.argmax(p, axis=-1)
@@ -69,8 +57,8 @@ def test_another_floor():
     logits = predictions.as_logits(p, probabilities=True, floor=0)
     assert np.asarray(logits)[1].tolist()[2] == -np.inf
     assert noted(p, labels, floor=0)[0].endswith("NLL is infinite.")
-    with pytest.raises(ValueError, match=r"floor must lie in \[0, 0.1\], got 1"):
-        predictions.as_logits(p, probabilities=True, floor=1)
+    with pytest.raises(ValueError, match=r"floor must lie in \[0, 0.1\], got 0.105"):
+        predictions.as_logits(p, probabilities=True, floor=0.105)
 
 
 def test_a_logit_of_minus_infinity_is_counted():
@@ -100,6 +88,16 @@ def test_rounded_probabilities_are_divided_by_their_sums(digits):
         ]
 
 
+def test_sums_and_steps_have_a_tolerance():
+    two = np.array([[0.25, 0.75]])
+    given = [(1 + 0.95e-5) * two, (1 + 1.05e-5) * two, two[:, :1]]
+    assert [len(noted(p, np.zeros(1, int))) for p in given] == [0, 1, 0]
+    for row in ([0.1] * 6 + [0.0] * 3, 0.9925 * P[0]):  # 9 half steps, 1 / 128
+        rows = predictions.probability_rows(np.array([row]))
+        np.testing.assert_allclose(rows, [row / np.sum(row)], rtol=1e-6)
+    assert [predictions.grid_of([[0.1 + e, 0.9]] * 20) for e in (1.9e-4, 2.1e-4)] == [0.1, None]
+
+
 P = sample()[0]
 BROKEN = np.where(np.arange(60)[:, None] == 3, np.nan, P)
 
@@ -112,7 +110,8 @@ BROKEN = np.where(np.arange(60)[:, None] == 3, np.nan, P)
         (BROKEN, "must not be negative and must sum to 1"),
         (np.log(P), "These are logarithms, or logits: leave"),
         ([[20.0, 30, 50], [10, 80, 10.2]], r"20, 30, 50 have the sum 100\. These are percentages"),
-        ([[0.2, 0.3]], r"0\.2, 0\.3 have the sum 0\.5\.$"),
+        ([[0.0, 0.3]], r"0, 0\.3 have the sum 0\.3\.$"),
+        ([[0.01] * 48 + [0.0] * 72], "must sum to 1 in every row"),  # 60 half steps, but not half
         ([1.0, 73, 28], r"73 have the sum 73. These are percentages"),
         ([[1.5], [0.5]], r"1\.5 have the sum 1\.5\.$"),
         ([[-1.0], [0.5]], r"and -1 have .* These are logarithms, or logits"),
@@ -121,6 +120,13 @@ BROKEN = np.where(np.arange(60)[:, None] == 3, np.nan, P)
 def test_what_are_no_probabilities(rows, message):
     with pytest.raises(ValueError, match=message):
         report.probability_rows(np.asarray(rows))
+
+
+def test_long_texts_and_lists_are_cut():
+    names = ["a" * 40] * 20
+    assert predictions.listed(names) == ", ".join(names)
+    cut = ", ".join(["a" * 40 + "..."] * 20)
+    assert predictions.listed(["a" * 41] * 21) == f"{cut}, ... (21 in all)"
 
 
 def test_rows_of_weight_0_may_hold_anything():
@@ -146,6 +152,7 @@ def test_logits_with_a_large_offset_keep_their_digits():
     random = np.random.default_rng(0)
     logits = random.standard_normal((50, 3))
     expected = np.argmax(logits, axis=-1)
+    np.testing.assert_allclose(predictions.as_logits(logits), logits, rtol=1e-6)
     for offset in (-1e6, 10_500, 1e9):
         actual = np.asarray(predictions.as_logits(logits + offset))
         assert (actual.argmax(axis=-1) == expected).all()

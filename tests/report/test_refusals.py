@@ -40,6 +40,7 @@ TABLES = {
     "only class 0": ("label,probability_0\n0,1\n", "number all classes from 0"),
     "other columns": ("pred_a,target,pred_b\n1,0,2\n", "no column logit_0; it has pred_a"),
     "one name": ("label,logit_cat\ndog,2.5\n", "label dog of .*none of not cat, cat"),
+    "label of one column": ("label,logit\n0,1\n2,1\n", "label 2 of .* 2 classes 0 to 1"),
     "label": (HEAD + "0,1,2\n7,1,2\n", r"label 7 of .*example 1, .* 2 classes 0 to 1"),
     "beyond 64 bits": (HEAD + f"{10**30},1,2\n", "label 10+ of .*example 0"),
     "from 1": (HEAD + "1,1,2\n2,1,2\n", "from 1 to 2: give --first_label=1"),

@@ -151,8 +151,6 @@ def test_weights_leave_examples_out():
     chosen = report.score(logits, labels, metrics=["nll", metrics.ece.with_options(num_bins=3)])
     assert [row.metric for row in chosen.rows] == ["nll", "ece"]
     assert chosen.value("ece") == pytest.approx(float(metrics.ece(logits, labels, num_bins=3)))
-    copies = report.score(logits, labels, weights=2 * weights, **FEW)
-    assert copies.value("nll") == pytest.approx(expected, rel=1e-5)
 
 
 def test_binary_models_and_probabilities():
@@ -167,12 +165,6 @@ def test_binary_models_and_probabilities():
     for actual in (column, told, alone):
         assert actual.value("nll") == pytest.approx(one.value("nll"), rel=1e-5)
     assert one.settings["classes"] == 2
-    with pytest.raises(ValueError, match="all 80 rows of the logits look like prob"):
-        report.score(np.stack([1 - p, p], 1), labels, **FEW)
-    with pytest.raises(ValueError, match="all 80 values of the one column lie in"):
-        report.score(p, labels, **FEW)
-    with pytest.raises(ValueError, match="must not be negative and must sum to 1"):
-        report.score(np.stack([p, p], 1), labels, probabilities=True, **FEW)
 
 
 UNTESTED = ["ece", "adaptive_ece", "classwise_ece", "mce", "ks_error"]
@@ -206,8 +198,6 @@ def test_no_metric_has_an_invalid_p_value(calibrated_pair):
     for row in csv.DictReader(io.StringIO(results.as_csv(calibrated_pair))):
         if row["table"] == "changes":
             assert (row["p_value"] == "") == (row["metric"] in UNTESTED)
-    for change in json.loads(results.as_json(calibrated_pair))["changes"]:
-        assert (change["p_value"] is None) == (change["metric"] in UNTESTED)
 
 
 def test_models_that_differ_in_sharpness_alone_differ_in_scores_alone(calibrated_pair):
@@ -288,7 +278,16 @@ def test_a_value_without_an_interval_is_drawn_alone():
     by_method, note = figures.drawable(rows)
     assert (by_method, "c (m)" in note) == ({"m": {"a": whole, "b": 1.0}}, True)
     assert figures.drawable(rows[:2])[1] is None
-    assert caveats.shown(0, 0, 0, "percentile").interval == "none"  # all resamples are 0
+    ends = (0, 0), (1, 1 - 9e-7), (1, 1 + 1.1e-6), (1, 1 - 1.05e-6)
+    kinds = [caveats.shown(value, value, high, "basic").interval for value, high in ends]
+    assert kinds == ["none", "none", "basic", "basic"]
+    word = "0123456789abcdefghijklmnopqrstu"
+    shortened = {word[1:]: word[1:], word: "0123456789abcd...ijklmnopqrstu"}
+    assert caveats.shortened([word[1:], word]) == shortened
+    assert caveats.shortened([word, word + word]) == {word: word, word + word: word + word}
+    assert caveats.fewer(dict.fromkeys("abcdef", 9), 10, "{}") == [
+        "Fewer than 10 a: 9, b: 9, c: 9, d: 9, e: 9, ... (6 in all)"
+    ]
 
 
 def test_defaults_are_the_recorded_ones():
