@@ -41,9 +41,9 @@ class Attention(nn.Module):
     """
 
     heads: int
-    dropout: float = 0.0
-    dtype: DType = "float32"
-    initializer: str = "normal"
+    dropout: float
+    dtype: DType
+    initializer: str
     past: int = 0
     fixed: bool = False
 
@@ -124,11 +124,11 @@ class Block(nn.Module):
 
     heads: int
     mlp_width: int
-    dropout: float = 0.0
-    attention_dropout: float = 0.0
-    epsilon: float = 1e-12
-    dtype: DType = "float32"
-    initializer: str = "normal"
+    dropout: float
+    attention_dropout: float
+    epsilon: float
+    dtype: DType
+    initializer: str
     activation: str = "gelu"
     pre_norm: bool = False
     past: int = 0

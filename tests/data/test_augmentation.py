@@ -24,6 +24,7 @@ def test_a_crop_is_one_of_all_windows(fill, mode):
     assert crops.dtype == np.uint8
     counts = np.bincount([windows.index(one.tobytes()) for one in crops], minlength=25)
     assert scipy.stats.chisquare(counts).pvalue > 1e-6  # each of them, equally often
+    np.testing.assert_array_equal(data.random_crop(padding=0, fill=fill)(KEYS[0], image), image)
 
 
 def test_a_flip_mirrors_half_of_the_images():

@@ -1,10 +1,12 @@
 """Data sets of the user's own: arrays, folders of images, and data sets of other libraries."""
 
+import jax
 import numpy as np
 import pytest
 from PIL import Image
 
 from calib_jax import data
+from calib_jax.core.examples import Examples
 from calib_jax.data.images import image_files
 from tests.data import tiny, tiny_photographs
 
@@ -82,6 +84,13 @@ def test_an_image_is_cut_in_the_middle_and_resized(tmp_path):
             Image.fromarray(pixels).save(tmp_path / name / f"{k}.png")
     image = data.from_folder(str(tmp_path), height=4, width=4).train.inputs[0]
     np.testing.assert_array_equal(image, pixels[:, 2:6])
+    for size, padding in ((8, 1), (16, 2)):  # an eighth of the height
+        options = {"height": size, "width": 4, "augment": "crop_and_flip"}
+        white = Examples(np.full((size, 4, 3), 255, np.uint8), np.zeros((), int))
+        augment = jax.vmap(data.from_folder(str(tmp_path), **options).augment, (0, None))
+        seen = augment(jax.random.split(jax.random.key(0), 99), white)
+        empty = np.all(np.asarray(seen.inputs) == 0, axis=(2, 3))
+        assert empty.sum(axis=1).max() == padding
 
 
 def test_folders_and_columns_may_give_the_parts(tmp_path):

@@ -41,8 +41,8 @@ def png(pixels):
 
 BATCHES, TINY = "cifar-10-batches-bin", "tiny-imagenet-200"
 RECORDS = "cifar10/3.0.2/cifar10-test.array_record-00000-of-00001"
-LEFT, GT = "cityscapes/leftImg8bit/train/ulm", "cityscapes/gtFine/val/munster"
-KIT = "imagenet/ILSVRC2012_devkit_t12/data"
+LEFT = "cityscapes/leftImg8bit/train/ulm"
+TRUTH = "imagenet/ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 WRITERS = {**tiny.WRITERS, "cifar10_binary": tiny.cifar10_binary}
 # Writer, file, what becomes of it (None removes it), and what the message holds.
 DAMAGED = [
@@ -61,6 +61,8 @@ DAMAGED = [
     ("sst", "sst/dev.txt.gz", zipped("(4 (2 a) (4 b))\n(4 (2 a) (4 b)\n"), "line 2: 1 bracket is"),
     ("multi30k", "multi30k/val.de.gz", zipped("a\nb\n"), r"has 2 lines and .*val\.en\.gz 5"),
     ("places_lt", "places_lt/Places_LT_val.txt", replaced(" 2\n", " 9\n"), "has the class 9, and "),
+    ("places_lt", "places_lt/Places_LT_test.txt", replaced("\n", "\nx.jpg\n"), "line 2, must be"),
+    ("imagenet", TRUTH, replaced("\n", "\n99"), "line 2 of .* has the class '99"),
     ("own_images", "own_images/dog/1.png", cut, "dog/1.png cannot be read as an image"),
     (
         "own_texts",

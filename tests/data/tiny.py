@@ -299,7 +299,7 @@ def newsgroups(folder, changes=None):
 def newsgroups_19997(folder):
     """Write messages in the layout of the original version, which has one part."""
     messages = {
-        f"20_newsgroups/{group}/{9 + number}": message(group, number)
+        f"packed/20_newsgroups/{group}/{9 + number}": message(group, number)
         for group in GROUPS
         for number in range(8)
     }

@@ -3,7 +3,6 @@
 import functools
 
 import chex
-import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -11,13 +10,12 @@ import pytest
 from jax import lax
 
 from calib_jax import models
-from calib_jax.models.densenet import DenseLayer
-from calib_jax.models.resnet import ResidualBlock
 
 from .members import (
     CLASSES,
     PARAMETERS,
     SMALL,
+    built,
     has_batch_norm,
     images,
     inputs,
@@ -99,32 +97,12 @@ def case(network):
     return network, variables, alone, (*arrays, jax.tree.map(lambda k: k[place], options))
 
 
-@functools.cache
-def built_alone(block, shape):
-    """Return the shapes of a block's result and of its variables."""
-    init = functools.partial(block.init_with_output, train=False, mask=None)
-    return jax.eval_shape(init, jax.random.key(0), jax.ShapeDtypeStruct(shape, "float32"))
-
-
-def equal_blocks_once(call, arguments, options, context):
-    """Trace only one of the blocks that are equal but for their names: most time goes into them."""
-    block = context.module
-    if not (block.path and isinstance(block, ResidualBlock | DenseLayer)):
-        return call(*arguments, **options)
-    result, variables = built_alone(block.clone(parent=None, name=None), arguments[0].shape)
-    for kind, of_kind in variables.items():
-        block.put_variable(kind, "of_block", jax.tree.map(jnp.zeros_like, of_kind))
-    return jnp.zeros_like(result)
-
-
 @pytest.mark.parametrize("name", models.catalogue())
 def test_builds(name):
     network = models.named(name)
     x = network.example_inputs()
     chex.assert_trees_all_equal(x, network.example_inputs(2, seed=0))
-    init = functools.partial(network.init_with_output, train=False)
-    with nn.intercept_methods(equal_blocks_once):
-        logits, variables = jax.eval_shape(init, jax.random.key(0), x)
+    logits, variables = built(network, x)
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     assert ("batch_stats" in variables) == has_batch_norm(network)
     chex.assert_shape(logits, (2, *logits.shape[1:-1], network.num_classes))
@@ -201,24 +179,22 @@ def test_a_step_promotes_no_dtype_takes_no_examples_and_convolves_in_the_fast_la
     """With jax_numpy_dtype_promotion="strict"; 33 rows, since a convolution sums over parts."""
     variables = shapes_for(network, inputs(network, 2))
 
-    def traced(network, batch):
-        def total(variables):
-            options = {"mutable": ["batch_stats"], **keys(network, batch)}
-            logits, _ = network.apply(variables, inputs(network, batch), train=True, **options)
-            return jnp.sum(logits), logits
+    def total(network, batch, variables):
+        options = {"mutable": ["batch_stats"], **keys(network, batch)}
+        logits, _ = network.apply(variables, inputs(network, batch), train=True, **options)
+        return jnp.sum(logits), logits
 
-        step = jax.make_jaxpr(jax.grad(total, has_aux=True), return_shape=True)
-        jaxpr, (gradient, logits) = step(variables)
-        chex.assert_trees_all_equal_shapes_and_dtypes(gradient, variables)
-        for numbers in convolutions(jaxpr) if jax.default_backend() == "cpu" else ():
-            rank = len(numbers.lhs_spec) - 2
-            channels_last = (0, rank + 1, *range(1, rank + 1))
-            assert numbers.lhs_spec == numbers.out_spec == channels_last
-            assert numbers.rhs_spec == (rank + 1, rank, *range(rank))
-        return logits
-
+    total_of_33 = functools.partial(total, network.clone(dtype="bfloat16"), 33)
     with jax.numpy_dtype_promotion("strict"):
-        logits, none = traced(network.clone(dtype="bfloat16"), 33), traced(network, 0)
+        step = jax.make_jaxpr(jax.grad(total_of_33, has_aux=True), return_shape=True)
+        jaxpr, (gradient, logits) = step(variables)
+        _, none = jax.eval_shape(functools.partial(total, network, 0), variables)
+    chex.assert_trees_all_equal_shapes_and_dtypes(gradient, variables)
+    for numbers in convolutions(jaxpr) if jax.default_backend() == "cpu" else ():
+        rank = len(numbers.lhs_spec) - 2
+        channels_last = (0, rank + 1, *range(1, rank + 1))
+        assert numbers.lhs_spec == numbers.out_spec == channels_last
+        assert numbers.rhs_spec == (rank + 1, rank, *range(rank))
     assert logits.dtype == none.dtype == jnp.float32
     assert none.shape == (0, *logits.shape[1:])
 

@@ -109,11 +109,16 @@ def test_dropout_layers_do_not_share_masks():
     assert 0.25 < agreement < 0.75
 
 
-def start(network, x):
+def start(network, x, *names):
+    """Draw the initial parameters, of all layers or of some."""
+
     # Compiled, so that nothing but the draws is computed, and with a generator that compiles fast.
-    init = jax.jit(functools.partial(network.init, train=False))
-    variables = init(jax.random.key(0, impl="rbg"), x)
-    return jax.device_get(variables["params"])
+    @jax.jit
+    def init(key):
+        params = network.init(key, x, train=False)["params"]
+        return {name: params[name] for name in names or params}
+
+    return jax.device_get(init(jax.random.key(0, impl="rbg")))
 
 
 def assert_uniform(draws, bound):
@@ -177,8 +182,8 @@ def test_he_normal():
 
 def test_deeplab_is_by_fan_out_in_its_backbone_and_by_fan_in_behind_it():
     network = models.deeplab((1, 1, 1), num_classes=3, width=16, channels=64, low_channels=32)
-    params = start(network, images(1, side=32))
     expected = {"stem_conv": 49 * 16, "pyramid2_conv": 9 * 512, "decoder1_conv": 9 * 96, "head": 64}
+    params = start(network, images(1, side=32), *expected)
     for name, fan in expected.items():
         kernel = params[name]["kernel"]
         np.testing.assert_allclose(kernel.std(), np.sqrt(2 / fan), rtol=0.15, err_msg=name)

@@ -57,12 +57,18 @@ def programs_of(plan, devices):
 
     Plans that differ in length, or in which checkpoints they keep, share programs.
     """
-    same = dataclasses.replace(plan, num_epochs=3, best={}, patience=0, keep=1, keep_every_epochs=0)
+    others = {"best": {}, "patience": 0, "keep": 1, "keep_every_epochs": 0, "eval_every_steps": 0}
+    same = dataclasses.replace(plan, num_epochs=3, **others)
     key = str(same), devices, jax.config.jax_enable_x64
     if key not in PROGRAMS:
         PROGRAMS[key] = train.Programs(task_of(), same, train.local_devices(devices))
-    programs = copy.copy(PROGRAMS[key])
+    return with_plan(PROGRAMS[key], plan)
+
+
+def with_plan(programs, plan):
+    programs = copy.copy(programs)
     programs.plan, programs.total_steps = plan, plan.num_epochs * programs.epoch_steps
+    programs._eval_steps = plan.eval_every_steps or programs.epoch_steps
     return programs
 
 
@@ -237,16 +243,19 @@ def test_the_validation_clock_makes_the_next_epochs_state(tmp_path):
             np.testing.assert_allclose(edges, state.edges, rtol=1e-4)
 
 
-@pytest.mark.parametrize(("warm_up", "wanted"), [(0, [3.0, 1.0, 1.0]), (2, [5.0, 1.0, 1.0])])
-def test_the_epoch_clock_serves_the_next_epoch(tmp_path, warm_up, wanted):
+def test_the_epoch_clock_serves_the_next_epoch(tmp_path):
     """FLSc-531 with milestones 1 and 2; a warm-up does not shift its epochs."""
     objective = losses.objective("flsc531", milestones=(1, 2))
     task = task_of(objective, warm_up_objective=losses.objective("cross_entropy"))
-    run(tmp_path, objective, dataclasses.replace(PLAN, keep=9, warm_up_epochs=warm_up), task=task)
-    with train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True) as checkpoints:
-        template = tasks.state_of(objective)
-        states = [checkpoints.restore(template, step).state for step in (4, 8, 12)]
-    assert [float(state.loss_state.gamma) for state in states] == wanted
+    warm = dataclasses.replace(PLAN, keep=9, warm_up_epochs=2)
+    programs = train.Programs(task, warm, train.local_devices(1))
+    for warm_up, wanted in ((0, [3.0, 1.0, 1.0]), (2, [5.0, 1.0, 1.0])):
+        folder, plan = tmp_path / str(warm_up), dataclasses.replace(warm, warm_up_epochs=warm_up)
+        run(folder, objective, plan, task=task, programs=with_plan(programs, plan))
+        with train.Checkpoints(folder / CHECKPOINTS, read_only=True) as checkpoints:
+            template = tasks.state_of(objective)
+            states = [checkpoints.restore(template, step).state for step in (4, 8, 12)]
+        assert [float(state.loss_state.gamma) for state in states] == wanted
 
 
 def test_a_warm_up_trains_with_another_loss_without_state(tmp_path):
@@ -421,16 +430,23 @@ def test_a_checkpoint_is_due_when_it_is_paid_for(monkeypatch):
 
 
 def test_patience_ends_a_run(tmp_path):
+    """Waiting begins anew where a run goes on with another metric to watch."""
     task = task_of(tx=optax.sgd(0.0))  # nothing ever gets better
-    plan = dataclasses.replace(PLAN, num_epochs=9, patience=2)
-    assert run(tmp_path, plan=plan, task=task).finished
-    assert [row["epoch"] for row in rows_in(tmp_path)] == [1, 2, 3]
-    again = run(tmp_path, plan=plan, task=task)
-    assert (again.already, again.finished) == (True, True)
-    text = (tmp_path / log.SPOKEN).read_text()
-    ended = "ended after epoch 3: nll has not improved in 2 evaluations, since epoch 1.\n"
-    assert text.count(ended) == 1
-    assert text.endswith("holds a finished run of 9 epochs: nothing to do.\n")
+    short = dataclasses.replace(PLAN, num_epochs=2, best={"nll": "min", "error": "min"}, patience=2)
+    programs = train.Programs(task, short, train.local_devices(1))
+    for watched, last in (("nll", 3), ("error", 4)):
+        folder = tmp_path / watched
+        assert run(folder, plan=short, task=task, programs=with_plan(programs, short)).finished
+        plan = dataclasses.replace(short, num_epochs=9, patience_for=watched)
+        longer = {"plan": plan, "task": task, "programs": with_plan(programs, plan)}
+        assert run(folder, **longer).finished
+        assert [row["epoch"] for row in rows_in(folder)] == list(range(1, last + 1))
+        again = run(folder, **longer)
+        assert (again.already, again.finished) == (True, True)
+        text = (folder / log.SPOKEN).read_text()
+        ended = f"after epoch {last}: {watched} has not improved in 2 evaluations, since epoch 1.\n"
+        assert text.count(f"ended {ended}") == 1
+        assert text.endswith("holds a finished run of 9 epochs: nothing to do.\n")
 
 
 # --------------------------------------------------------------------------------------------
@@ -484,20 +500,19 @@ run(__import__("pathlib").Path(sys.argv[1]))
 """
 
 
-def test_killed_at_random_moments_is_bit_for_bit_the_same(tmp_path):
+def test_killed_at_a_random_moment_is_bit_for_bit_the_same(tmp_path):
     whole = run(tmp_path / "whole")
     random = np.random.default_rng(0)
     environment = os.environ | {"JAX_PLATFORMS": "cpu"}
-    for _ in range(2):
-        with subprocess.Popen(
-            [sys.executable, "-c", KILLED, tmp_path / "killed"],
-            stdout=subprocess.PIPE,
-            env=environment,
-            cwd=pathlib.Path(__file__).parents[2],
-        ) as process:
-            process.stdout.readline()
-            time.sleep(random.uniform(0, 2.5))
-            process.kill()
+    with subprocess.Popen(
+        [sys.executable, "-c", KILLED, tmp_path / "killed"],
+        stdout=subprocess.PIPE,
+        env=environment,
+        cwd=pathlib.Path(__file__).parents[2],
+    ) as process:
+        process.stdout.readline()
+        time.sleep(random.uniform(0, 2.5))
+        process.kill()
     outcome = run(tmp_path / "killed")
     assert same(whole.state, outcome.state)
     assert rows_in(tmp_path / "whole") == rows_in(tmp_path / "killed")
@@ -652,17 +667,16 @@ def test_a_loss_that_is_not_finite_stops_the_run(tmp_path):
     assert steps_in(tmp_path / "b") == [4]
 
 
-@pytest.mark.parametrize("step", [7, 11])
-def test_parameters_that_are_not_finite_are_neither_measured_nor_saved(tmp_path, step):
-    """The update overflows in the last step of an epoch, whose own loss is finite."""
-    rate = lambda now: jnp.where(now == step, jnp.inf, 0.01)  # noqa: E731
+def test_parameters_that_are_not_finite_are_neither_measured_nor_saved(tmp_path):
+    """The update overflows in the last step, whose own loss is finite."""
+    rate = lambda now: jnp.where(now == 11, jnp.inf, 0.01)  # noqa: E731
     with pytest.raises(train.NonFinite) as caught:
         run(tmp_path, task=task_of(tx=optax.sgd(rate)))
     message = str(caught.value)
-    assert f"the state is not finite after {step + 1} steps (first params/" in message
-    assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / str(step - 3)}:" in message
-    assert [row["step"] for row in rows_in(tmp_path)] == list(range(4, step, 4))
-    assert steps_in(tmp_path)[-1] == step - 3
+    assert "the state is not finite after 12 steps (first params/" in message
+    assert f"the last good checkpoint is {tmp_path / CHECKPOINTS / '8'}:" in message
+    assert [row["step"] for row in rows_in(tmp_path)] == [4, 8]
+    assert steps_in(tmp_path)[-1] == 8
 
 
 @pytest.mark.parametrize("clock", ["step", "epoch", "validation"])

@@ -181,6 +181,20 @@ def noisy(key, example):
     return example._replace(inputs=example.inputs + noise)
 
 
+def test_the_clock_step_tells_the_steps_done():
+    """A step that was made by itself knows no epochs: it is in the first of one."""
+    objective = losses.make_objective(
+        lambda state, logits, labels, weights, *, axis_name: losses.cross_entropy(logits, labels),
+        init=lambda num_classes: jnp.zeros(3),
+        update=lambda state, stat, progress: jnp.stack([jnp.float32(each) for each in progress]),
+        clock="step",
+    )
+    batch = batch_of(tasks.examples(12))
+    once, _ = moved(objective, batch)
+    twice, _ = moved(objective, batch, start=once)
+    np.testing.assert_array_equal([once.loss_state, twice.loss_state], [[0, 0, 1], [1, 0, 1]])
+
+
 def test_augmentation_depends_on_the_example_and_not_on_its_place():
     source = tasks.examples(12)
     order = np.array([7, 3, 11, 0, 1, 2, 4, 5, 6, 8, 9, 10])
