@@ -382,8 +382,8 @@ def _note(
     improved = set()
     for name, direction in plan.best.items():
         value, best = row[f"{programs.chooses}_{name}"], record.best.get(name)
-        sign = 1 if direction == "min" else -1
-        if not math.isnan(value) and (best is None or sign * value < sign * best["value"]):
+        better = operator.lt if direction == "min" else operator.gt
+        if not math.isnan(value) and (best is None or better(value, best["value"])):
             record.best[name] = {"step": step, "epoch": row["epoch"], "value": value}
             improved.add(name)
     record.waited = 0 if plan.patience_for in improved else record.waited + 1

@@ -2,13 +2,11 @@
 
 import pytest
 
-from calib_jax.data.formats import files
-
 
 @pytest.fixture
 def folder(tmp_path, monkeypatch):
     """An empty folder of data sets; none that this machine may have is found."""
-    for variable in (files.VARIABLE, "TFDS_DATA_DIR"):
+    for variable in ("CALIB_JAX_DATA_DIR", "TFDS_DATA_DIR"):
         monkeypatch.delenv(variable, raising=False)
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
     path = tmp_path / "sets"

@@ -208,6 +208,9 @@ def test_a_subset_of_a_subset_looks_up_the_right_examples():
     some = view[np.array([2, 1])]
     np.testing.assert_array_equal(some.inputs["x"], [570, 500])
     np.testing.assert_array_equal(some.labels, [57 % 3, 50 % 3])
+    for wrong in (-1, 3):
+        with pytest.raises(ValueError, match=f"has 3 examples, got the index {wrong}"):
+            data.subset(view, np.array([0, wrong, 2]))
 
 
 def test_what_is_in_memory_stays_in_memory():

@@ -1,5 +1,6 @@
 """Missing, damaged and unfitting files and options, each refused by name; bounded reading."""
 
+import dataclasses
 import gzip
 import os
 import pickle
@@ -9,6 +10,7 @@ import pytest
 
 from calib_jax import data
 from calib_jax.core.files import reading
+from calib_jax.data.dataset import Download
 from calib_jax.data.formats import files
 from tests.data import tiny, tiny_photographs
 
@@ -164,6 +166,16 @@ def test_a_folder_is_unpacked_as_a_whole_and_stays_inside(tmp_path, ending):
     except reading.Unreadable:  # tarfile refuses, and zipfile leaves out the dots
         assert not (place / "cats").exists()
     assert not (tmp_path / "evil.txt").exists()
+
+
+def test_a_file_is_compared_with_the_published_one(tmp_path):
+    (path := tmp_path / "a").write_bytes(b"abc")
+    md5 = "900150983cd24fb0d6963f7d28e17f72"  # RFC 1321
+    published = Download(url="https://host/a", size=3, md5=md5)
+    assert files.unlike(path, published) == ""
+    assert files.unlike(path, dataclasses.replace(published, md5=None)) == ""
+    assert "3 bytes and not 4" in files.unlike(path, dataclasses.replace(published, size=4))
+    assert "and not 9" in files.unlike(path, dataclasses.replace(published, md5="9"))
 
 
 def test_the_newest_version_of_tfds_is_read(folder):

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import os
 import shutil
 import sys
 import types
@@ -69,9 +70,14 @@ def test_a_folder_of_somebody_else_is_refused(tmp_path):
 
 
 def test_one_trainer_a_folder(tmp_path):
-    with train.only_one(tmp_path), pytest.raises(train.InUse, match=r"is in use by process \d+"):
-        run(tmp_path)
-    assert run(tmp_path).finished
+    folder = tmp_path / "new" / "run"
+    for process in (f"process {os.getpid()}", "process 12345678901234567890"):
+        with train.only_one(folder), pytest.raises(train.InUse, match=f"by process {os.getpid()}:"):
+            run(folder)
+        assert not (folder / ".lock").stat().st_mode & 0o111
+        (folder / ".lock").write_text(process)  # of one that has ended
+    assert run(folder).finished
+    assert (folder / ".lock").read_text() == f"process {os.getpid()}\n"
 
 
 def test_only_what_the_run_has_written_is_removed(tmp_path):

@@ -24,7 +24,7 @@ from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import Examples, InMemory
 from calib_jax.core.statistics import NOTHING
 from calib_jax.train import log, loop
-from calib_jax.train.checkpoint import CHECKPOINTS
+from calib_jax.train.checkpoint import CHECKPOINTS, listed
 from calib_jax.train.programs import Measured, label_out_of_range
 from calib_jax.train.state import not_finite
 from tests.train import tasks
@@ -175,7 +175,8 @@ def test_the_row_of_an_evaluation():
     record, ends = loop.Record({}, {}), []
     totals = {"loss": 3.0, "hit": 1.5, "weight": 2.0, "gradient_norm": 6.0, "examples": 8.0}
     for step, nll, error in ((4, 2.0, 0.5), (8, 2.0, 0.6), (12, math.nan, 0.6)):
-        record.step, record.totals, record.steps, record.seconds = step, totals, 1, 4.0
+        record.step = step
+        loop._add(record, {name: np.array([each]) for name, each in totals.items()}, 4.0)
         measured = {"validation_nll": nll, "validation_error": error}
         result = Measured(measured, NOTHING, {"validation": [step]})
         better = loop._note(record, programs, result, (), 0.25)
@@ -447,6 +448,10 @@ def test_patience_ends_a_run(tmp_path):
         ended = f"after epoch {last}: {watched} has not improved in 2 evaluations, since epoch 1.\n"
         assert text.count(f"ended {ended}") == 1
         assert text.endswith("holds a finished run of 9 epochs: nothing to do.\n")
+    plan = dataclasses.replace(short, num_epochs=9, patience=1)
+    for already in (False, True):
+        once = run(tmp_path / "1", plan=plan, task=task, programs=with_plan(programs, plan))
+        assert (once.already, once.step) == (already, 8)
 
 
 # --------------------------------------------------------------------------------------------
@@ -614,6 +619,8 @@ def test_another_config_or_data_is_refused_by_its_keys(tmp_path):
     text = (tmp_path / log.SPOKEN).read_text()
     assert text.count("changed from step 12 on: run.keep: 2 before, 3 now.\n") == 1
     assert train.differences({"a": 1}, {}) == ["a: 1 before, nothing now"]
+    assert listed(list("abcde")) == "a; b; c; d; e"
+    assert listed(list("abcdef")) == "a; b; c; d; e; and 1 more keys"
     labels = np.roll(tasks.examples(38).labels, 1)
     task = task_of(train=InMemory(tasks.examples(38).inputs, labels))
     plan = dataclasses.replace(PLAN, batch_size=20)
