@@ -189,6 +189,20 @@ def test_deeplab_is_by_fan_out_in_its_backbone_and_by_fan_in_behind_it():
         np.testing.assert_allclose(kernel.std(), np.sqrt(2 / fan), rtol=0.15, err_msg=name)
 
 
+def test_a_large_mean_costs_layer_norm_no_digits():
+    class Norm(nn.Module):
+        @nn.compact
+        def __call__(self, x):
+            return layers.layer_norm(x, name="norm", dtype="float32", epsilon=1e-6)
+
+    x = images(2) + 1e4
+    y, _ = Norm().init_with_output(jax.random.key(0), x)
+    exact = np.asarray(x, float)
+    deviation = exact - exact.mean(axis=-1, keepdims=True)
+    expected = deviation / np.sqrt(np.square(deviation).mean(axis=-1, keepdims=True) + 1e-6)
+    np.testing.assert_allclose(y, expected, rtol=0.01, atol=0.01)
+
+
 CHANNELS_LAST = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC")}
 
 # Sizes, window, strides, padding, dilation of the window.

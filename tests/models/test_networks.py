@@ -188,6 +188,7 @@ def test_lenet5_by_hand(options, side, pool, activation):
 
 def test_defaults_are_the_recorded_ones():
     assert_recorded("models")
+    assert models.resnet20().example_inputs().shape == (2, 32, 32, 3)
 
 
 def interpolated(image, places):

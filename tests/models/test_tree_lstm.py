@@ -116,6 +116,7 @@ def test_a_single_word_is_a_tree(case):
 def test_an_excluded_class_is_impossible_in_evaluation_only(case):
     network, variables, x = case
     binary = network.clone(excluded_class=1)
+    assert [models.tree_lstm(excluded_class=k).excluded_class for k in (0, 2)] == [0, 2]
     logits = np.asarray(evaluated(network, variables, x))
     probabilities = np.exp(jax.nn.log_softmax(evaluated(binary, variables, x)))
     polar = np.exp(logits[..., [0, 2]])
@@ -150,6 +151,11 @@ def test_a_tree_whose_nodes_are_not_in_order_is_nan():
         [[[0, 1], [4, 2], [5, 3]], [[4, 1], [4, 2], [0, 3]], [[4, 1], [4, 2], [0, 3]]]
     )
     assert network.example_inputs()["words"].shape == (2, 4)
+    drawn = network.example_inputs(300)["children"]
+    assert drawn.shape == (300, 3, 2)
+    assert (drawn[..., 0] != drawn[..., 1]).all()
+    for inner in range(3):  # any two nodes before it
+        assert [np.unique(side).tolist() for side in drawn[:, inner].T] == [[*range(4 + inner)]] * 2
     x, mask = {"words": words, "children": children}, np.array([True, True, False])
     variables = members.variables_of(network, x)
     logits = jax.jit(lambda x: network.apply(variables, x, train=False, mask=mask))(x)
