@@ -268,6 +268,11 @@ def test_resamples_of_one_value_are_no_interval():
     kind = {"method": "percentile", "num_resamples": 50, "key": key}
     estimate = inference.estimates(metrics.accuracy, logits, labels, **kind)
     assert estimate[1:4] == (1, 1, "percentile")
+    logits[35:], labels[25:] = [0, 2], 1  # class 0 is always recalled, class 1 is not
+    recall = inference.estimates(metrics.per_class_recall, logits, labels, key=key)
+    assert recall.interval == "percentile"
+    assert recall.low[0] == recall.high[0] == 1
+    assert recall.low[1] < 0.6 < recall.high[1]
 
 
 @pytest.mark.parametrize("method", ["percentile", "basic"])
@@ -307,30 +312,6 @@ def clustered(correlation, seed):
     logits = np.tile(np.float32([2, 0]), (len(cluster), 1))
     order = random.permutation(len(cluster))  # clusters need not be contiguous
     return logits, np.where(hit, 0, 1)[order], weights[order], cluster[order]
-
-
-def test_clusters_of_one_example_are_the_examples():
-    """Also by class, in estimates and in pairs: the same draws give the same samples."""
-    logits, labels = sample(num_rows=60)
-    ids = np.arange(60)[::-1] * 3
-    given = {"key": KEY, "num_resamples": 20}
-    for by_class in (False, True):
-        # Ids are sorted: the last row is the first cluster.
-        rows = inference.bootstrap(
-            metrics.nll, logits[::-1], labels[::-1], by_class=by_class, **given
-        )
-        clusters = inference.bootstrap(
-            metrics.nll, logits, labels, by_class=by_class, clusters=ids, **given
-        )
-        np.testing.assert_allclose(clusters, rows, rtol=1e-5)
-    estimate = inference.estimates(metrics.nll, logits, labels, clusters=ids[::-1], **given)
-    pair = inference.paired_bootstrap(
-        metrics.nll, logits, 2 * logits, labels, clusters=ids[::-1], **given
-    )
-    wanted = inference.estimates(metrics.nll, logits, labels, **given)
-    np.testing.assert_allclose(estimate[:3], wanted[:3], rtol=1e-5)
-    wanted = inference.paired_bootstrap(metrics.nll, logits, 2 * logits, labels, **given)
-    np.testing.assert_allclose(pair.samples, wanted.samples, atol=1e-6)
 
 
 def test_by_class_keeps_the_number_of_clusters_of_every_class():

@@ -86,6 +86,10 @@ def test_equal_confidences_need_one_degree_of_freedom():
     z = 4 / np.sqrt(60 * 0.16)
     for name in ("cox", "spiegelhalter", "temperature"):
         assert run(name, logits, labels).p_value == pytest.approx(2 * stats.norm.sf(z), rel=1e-3)
+    residuals = (np.arange(60) < 16) - 0.2
+    of_pairs = residuals.sum() / np.linalg.norm(residuals[:30] + residuals[30:])
+    cox = inference.calibration_test("cox", logits, labels, clusters=np.arange(60) % 30)
+    assert cox.p_value == pytest.approx(2 * stats.norm.sf(of_pairs), rel=1e-3)
     assert run("kuiper", logits, labels).statistic == pytest.approx(4 / 60, abs=1e-6)
 
 
@@ -181,6 +185,17 @@ def test_draws_of_groups_agree_with_all_outcomes():
     assert adjusted == pytest.approx(
         [min(1, 2 * p_values[0]), min(1, max(p_values[1], 2 * p_values[0]))]
     )
+
+
+def test_the_draws_are_forty_for_each_part_and_as_good_a_few_at_a_time():
+    wrong = np.tile(np.float32([5, 0]), (90, 1)), np.ones(90, int)
+    parts = inference.group_errors(*wrong, np.arange(90) // 3, key=KEY)
+    assert {part.p_value for part in parts} == {1 / 1201}
+    logits, labels, _ = data()
+    options = {"key": KEY, "num_resamples": 1500}
+    floors = [part.floor for part in inference.class_errors(logits, labels, **options)]
+    bound = inference.noise_bound(metrics.classwise_ece, logits, labels, **options)
+    assert np.mean(floors) == pytest.approx(bound.floor, rel=1e-6)
 
 
 def test_clusters_of_copies():

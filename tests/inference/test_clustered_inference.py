@@ -181,8 +181,17 @@ def test_draws_agree_with_all_signs(name, monkeypatch):
         bound = inference.noise_bound(
             FIVE[name], logits, labels, key=KEY, num_resamples=4000, clusters=cluster
         )
-        assert bound.floor == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(4000))
         assert bound.p_value == actual.p_value
+        given = {"key": KEY, "num_bins": 5, "num_resamples": 4000, "clusters": cluster}
+        parts = (
+            inference.group_errors(logits, labels, np.zeros(40, int), **given)
+            if name == "ece"
+            else inference.class_errors(logits, labels, **given)
+        )
+        for floor in (bound.floor, np.mean([part.floor for part in parts])):
+            assert floor == pytest.approx(values.mean(), abs=4 * values.std() / np.sqrt(4000))
+        if name == "ece":
+            assert parts[0].p_value == pytest.approx(exact, abs=0.03)
 
 
 def test_upper_ends_are_those_of_the_sums_of_clusters():

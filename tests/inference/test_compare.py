@@ -224,21 +224,21 @@ def stated(random, num_rows, gap):
     return metrics.Stated(confidence, random.random(num_rows) < confidence - gap)
 
 
-def test_as_many_rows_as_needed_detect_an_ece_and_a_difference_of_eces():
+def test_as_many_rows_as_needed_detect_an_ece_with_the_power():
+    """Draw the gaps of a calibrated model and of one whose confidences are too high by .06."""
     random = np.random.default_rng(1)
-    rows = inference.rows_needed(stated(random, 1000, 0), ece=0.06, ece_difference=0.12)
-    found, told = [], []
-    for seed in range(80):
-        model, options = stated(random, rows.ece, 0.06), {"key": jax.random.key(seed)}
-        bound = inference.noise_bound(metrics.ece, model, num_resamples=199, **options)
-        found.append(bound.p_value <= 0.05)
-        if seed % 2:
-            continue
-        a, b = (stated(random, rows.ece_difference, gap) for gap in (0.12, 0))
-        told.append(inference.compare_calibration(a, b).p_value <= 0.05)
-    # In 200 sets .78 and .66; the standard errors are .05 and .08 here.
-    assert 0.65 < np.mean(found) < 0.9
-    assert 0.55 < np.mean(told) < 0.8
+    confidence = random.uniform(0.5, 1, 1000).astype(np.float32)
+    model = metrics.Stated(confidence, random.random(1000) < confidence)
+    for size, power in ((0.05, 0.8), (0.2, 0.6)):
+        rows = inference.rows_needed(model, ece=0.06, size=size, power=power).ece
+        members = np.eye(15)[np.ceil(15 * confidence).astype(int) - 1]
+        noise = random.standard_normal((20_000, 15)) / np.sqrt(rows)
+        deviations = [
+            np.sqrt((c * (1 - c)) @ members / 1000) for c in (confidence, confidence - 0.06)
+        ]
+        threshold = np.quantile(np.abs(noise * deviations[0]).sum(1), 1 - size)
+        found = np.abs(0.06 * members.mean(0) + noise * deviations[1]).sum(1) > threshold
+        assert np.mean(found) == pytest.approx(power, abs=0.02)
 
 
 def test_the_rows_of_differences_and_of_temperatures_follow_their_formulas():
@@ -253,12 +253,22 @@ def test_the_rows_of_differences_and_of_temperatures_follow_their_formulas():
     alone = inference.rows_needed(z, y, error_difference=0.02)
     assert alone.error_difference == np.ceil(effect**2 * ((of_independent + 0.02) / 0.02**2 - 1))
     # Two squared errors, one of them .02^2, with the noise of calibrated models.
-    p = np.exp(z - scipy.special.logsumexp(z, axis=1, keepdims=True))
-    noise, index = p.max(1) * (1 - p.max(1)), np.ceil(15 * p.max(1)).astype(int)
-    of_bins = np.bincount(index, noise) / np.maximum(np.bincount(index), 1)
-    n = alone.ece_difference
-    variance = 4 * 0.02**2 * noise.mean() / n + 4 * np.sum(of_bins**2) / n**2
-    assert effect * np.sqrt(variance) == pytest.approx(0.02**2, rel=2 / n)
+    members, means, residuals = [], [], []
+    for logits in (z, other):
+        p = softmax(logits)
+        members.append(np.eye(15)[np.ceil(15 * p.max(1)).astype(int) - 1])
+        residuals.append(p.max(1) - (p.argmax(1) == y))
+        size = np.maximum(members[-1].sum(0), 1)
+        means.append((p.max(1) * (1 - p.max(1))) @ members[-1] / size)
+    of_both = (members[0] * (residuals[0] * residuals[1])[:, None]).T @ members[1]
+    sizes = np.outer(*(np.maximum(of_model.sum(0), 1) for of_model in members))
+    shared = np.sum(of_both**2 / sizes)
+    own = [np.sum(of_model**2) for of_model in means]
+    for n, degenerate in ((alone, 2 * own[0]), (rows, own[0] + own[1] - 2 * shared)):
+        n = n.ece_difference
+        linear = 4 * 0.02**2 * means[0] @ members[0].mean(0)
+        variance = linear / n + 2 * degenerate / n**2
+        assert effect * np.sqrt(variance) == pytest.approx(0.02**2, rel=2 / n)
 
     # At the fitted T the variance of log T is that of the score over its mean derivative, squared.
     def slope(t):

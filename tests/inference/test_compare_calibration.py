@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from calib_jax import inference
+from calib_jax import inference, metrics
 from calib_jax.inference.squared_error import binned, moments
 
 from . import CONFIDENCE, HIT, golden, simulated, softmax
@@ -25,18 +25,6 @@ def pairs(confidence, hit, num_bins):
     return total / len(residual)
 
 
-def noise_of_a_bin(confidence, hit, num_bins):
-    """Return the largest noise of a bin of two examples or more in the squared error."""
-    confidence, residual = np.array(confidence), np.array(confidence) - hit
-    index = np.ceil(np.round(confidence * num_bins, 6))
-    noise = [0.0]
-    for b in np.unique(index):
-        c, r = confidence[index == b], residual[index == b]
-        if len(r) > 1:
-            noise.append(max(np.mean(r**2), np.mean(c * (1 - c))) / len(residual))
-    return max(noise)
-
-
 def sums(model):
     return moments([(1.0, binned(inference.Evaluation(*golden(model)), num_bins=5))])
 
@@ -52,36 +40,55 @@ def test_golden_numbers_of_one_model():
         assert round(12 * sums(model).linear, 6) == variance
         assert round(sums(model).degenerate, 6) == null
         assert error.root == pytest.approx(math.sqrt(max(value, 0)), rel=1e-5)
-        assert error.low == 0  # the test of a squared error of 0 accepts
-        z = stats.norm.isf(0.05)
-        own = (1 + z**2) * noise_of_a_bin(CONFIDENCE[model], HIT[model], 5)
-        wanted = max(value, 0) + z * math.sqrt(variance / 12) + own
-        assert error.high == pytest.approx(wanted, abs=1e-5)
-
-
-def test_the_interval_covers_where_all_examples_are_in_one_bin():
-    """There the upper end is that of the gap itself: (|m| + z deviation)^2."""
-    random = np.random.default_rng(0)
-    truth, num_sets, missed = 0.01, 200, 0
-    for _ in range(num_sets):
-        confidence = 1 - random.uniform(0, 0.06, 1000)
-        logits = np.log(np.stack([confidence, 1 - confidence], axis=1)).astype(np.float32)
-        labels = (random.random(1000) > confidence - truth).astype(int)
-        error = inference.debiased_squared_error(logits, labels)
-        missed += not error.root_low <= truth <= error.root_high
-    assert missed / num_sets < 0.1 + 3 * math.sqrt(0.1 * 0.9 / num_sets)
-    residual = confidence - (labels == 0)
-    noise = max(np.mean(residual**2), np.mean(confidence * (1 - confidence))) / 1000
-    z, accuracy = stats.norm.isf(0.05), np.mean(labels == 0)
-    of_gap = abs(residual.mean()) + z * math.sqrt(noise)
-    of_accuracy = np.mean(confidence) - wilson(accuracy, 1000, z)
-    assert error.root_high == pytest.approx(max(of_gap, *np.abs(of_accuracy)), rel=0.02)
 
 
 def wilson(share, number, z):
     """Return both ends of the score interval of a share: the roots of a quadratic equation."""
     # (share - x)^2 = z^2 x (1 - x) / number
     return np.roots([1 + z**2 / number, -2 * share - z**2 / number, share**2])
+
+
+def ends_by_formulas(confidence, hit, level):
+    """Return the kind of the lower end of Sun et al. and both ends, bin by bin."""
+    residual, n = confidence - hit, len(hit)
+    index, linear = np.ceil(15 * confidence).astype(int), np.zeros(n)
+    z_one, z = stats.norm.ppf(level), stats.norm.ppf((1 + level) / 2)
+    squares, below, above = [], [], []
+    for b in np.unique(index):
+        inside = index == b
+        c, r = confidence[inside], residual[inside]
+        if len(r) < 2:
+            continue
+        linear[inside] = 2 * r * r.mean() - r.mean() ** 2
+        squares.append(max(np.sum(r**2), np.sum(c * (1 - c))) / len(r))
+        ends = np.mean(c) - wilson(np.mean(c - r), len(r), z)
+        least = 0 if np.prod(ends) < 0 else min(ends**2)
+        below.append(len(r) / n * max(0, r.mean() ** 2 - least))
+        above.append(len(r) / n * (max(ends**2) - r.mean() ** 2))
+    value, deviation = max(0, pairs(confidence, hit, 15)), np.std(linear) / np.sqrt(n)
+    kinds = {
+        "zero": (value < z_one * np.sqrt(2 * np.sum(np.square(squares))) / n, 0),
+        "normal": (value >= 2 * z * deviation, value - z * deviation),
+        "half": (value >= 2 * z_one * deviation, value / 2),
+        "one-sided": (True, max(0, value - z_one * deviation)),
+    }
+    kind = next(name for name, (holds, _) in kinds.items() if holds)
+    low = min(kinds[kind][1], max(0, value - np.linalg.norm(below)))
+    largest = max(squares) / n
+    of_sun = z * deviation + (1 + z**2) * largest
+    return kind, low, min(1, value + max(of_sun, np.linalg.norm(above) + largest))
+
+
+def test_both_ends_are_those_of_their_formulas():
+    random, kinds = np.random.default_rng(0), set()
+    for gap in (0, 0.08, 0.1, 0.12, 0.14, 0.16, 0.2, 0.5):
+        confidence = np.float32(random.uniform(0.5, 1, 300)).astype(float)
+        hit = random.random(300) < confidence - gap
+        kind, *ends = ends_by_formulas(confidence, hit, 0.8)
+        error = inference.debiased_squared_error(metrics.Stated(confidence, hit), level=0.8)
+        np.testing.assert_allclose(error[1:3], ends, rtol=1e-4, err_msg=kind)
+        kinds.add(kind)
+    assert len(kinds) == 4
 
 
 def test_golden_numbers_of_two_models():

@@ -29,15 +29,16 @@ def bound(metric=metrics.ece, weights=None, **options):
     return inference.noise_bound(metric, LOGITS, LABELS, weights, **({"key": KEY} | options))
 
 
-def with_nan():
+def with_true(value):
+    """Return the logits with another value for the true class of one row."""
     logits = LOGITS.copy()
-    logits[3, 1] = np.nan
+    logits[4, 1] = value
     return logits
 
 
 CASES = {
     # Arrays.
-    "NaN": (lambda: estimates(with_nan()), "1 of 20 rows have NaN or infinite logits"),
+    "NaN": (lambda: estimates(with_true(np.nan)), "1 of 20 rows have NaN or infinite logits"),
     "labels": (lambda: estimates(labels=LABELS + 1), "labels are not among the 3 classes, 3 is"),
     "probabilities": (lambda: estimates(np.full((20, 3), 1 / 3, np.float32)), "probabilities"),
     "soft labels": (lambda: estimates(labels=np.full((20, 3), 1 / 3)), "need labels of shape"),
@@ -75,8 +76,14 @@ CASES = {
     "draws": (lambda: bound(num_resamples=10), r"num_resamples must be at least 20 at level 0\.9"),
     "metric": (lambda: bound(metrics.nll), "noise_bound does not take nll"),
     "bins": (
-        lambda: inference.compare_calibration(LOGITS, LOGITS, LABELS, num_bins=90),
-        "90 bins for 20 examples: .* give at most 15 bins",
+        lambda: inference.compare_calibration(
+            *[np.zeros((100, 3))] * 2, np.arange(100) % 3, num_bins=21
+        ),
+        "21 bins for 100 examples: .* give at most 20 bins",
+    ),
+    "impossible": (
+        lambda: inference.ranks({"a": LOGITS, "b": with_true(-np.inf)}, LABELS),
+        "'b' gives the true class of 1 examples the probability 0",
     ),
     "a test": (lambda: inference.calibration_test("kuyper", LOGITS, LABELS), "kuiper"),
     "an option": (
