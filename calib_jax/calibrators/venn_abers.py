@@ -204,8 +204,8 @@ def _apply(params: Params, logits: Float[Array, "rows classes"]) -> Float[Array,
     predicted, _, is_open = _question(logits)
     top = numerics.is_true_class(predicted, logits.shape[1])
     others = jax.nn.log_softmax(jnp.where(top, -jnp.inf, logits))
-    log_p = jnp.where(top, jax.nn.log_sigmoid(odds)[:, None], 0)
-    log_p = jnp.where(top, log_p, others + jax.nn.log_sigmoid(-odds)[:, None])
+    of_top, of_others = jax.nn.log_sigmoid(odds), jax.nn.log_sigmoid(-odds)
+    log_p = jnp.where(top, of_top[:, None], others + of_others[:, None])
     certain = jnp.where(jnp.isnan(logits), jnp.nan, jnp.where(top, 0.0, -jnp.inf))
     return jnp.where(is_open[:, None], log_p, certain.astype(log_p.dtype))
 

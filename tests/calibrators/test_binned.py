@@ -249,6 +249,16 @@ def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
     np.testing.assert_allclose(p, rows / rows.sum(axis=1, keepdims=True), rtol=1e-9)
 
 
+def test_a_class_that_is_never_possible_has_equal_steps():
+    logits, labels = problem()
+    logits[:, 2] = -np.inf
+    params = bbq.fit(logits, labels % 2)
+    np.testing.assert_allclose(params.edges[2], np.arange(81) / 80, rtol=1e-5)
+    np.testing.assert_allclose(params.values[2], (np.arange(80) + 0.5) / 80, rtol=1e-5)
+    knots, values, _ = isotonic.fit(logits, labels % 2)
+    np.testing.assert_allclose([knots[2], values[2]], 2 * [np.arange(80) / 79], rtol=1e-5)
+
+
 @pytest.mark.parametrize("weight", [1e7, 1e15])
 def test_bbq_is_never_certain(weight):
     """In float32 a posterior mean of (weight + s) / (weight + s + tiny) would round to 1."""

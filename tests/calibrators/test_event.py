@@ -51,6 +51,10 @@ def test_an_event_is_class_1_of_two_classes(name):
     np.testing.assert_allclose(calibrated.confidence, wanted, rtol=2e-4, atol=2e-6)
     np.testing.assert_array_equal(calibrated.correct, correct)
     assert params.state.name == of_two.state.name == "converged"
+    if name in ("platt", "beta"):  # they have the slopes of the log-odds
+        np.testing.assert_allclose(params.fitted[0], of_two[0], rtol=1e-3)
+        least = member.apply(params, np.float32([0, 1e-6, 1.05e-6]))
+        assert least[0] == least[1] < least[2]
     np.testing.assert_allclose(params.state.nll_before, metrics.nll(metrics.Stated(*answers())))
     np.testing.assert_allclose(params.state.nll_after, metrics.nll(calibrated), rtol=1e-5)
     assert metrics.ece(calibrated) < metrics.ece(metrics.Stated(*answers()))
@@ -105,8 +109,10 @@ def test_weights_are_copies_and_compiled_fits_are_the_same(name):
     member = calibrators.named(name)
     copies = np.repeat(np.arange(80), weights)
     whole = type(given)(*(part[copies] for part in pair))
-    wanted = member.apply(member.fit(whole), pair[0])
+    of_copies = member.fit(whole)
+    wanted = member.apply(of_copies, pair[0])
     params = member.fit(given, weights=weights)
+    np.testing.assert_allclose(params.state[1:], of_copies.state[1:], rtol=1e-4)
     np.testing.assert_allclose(member.apply(params, pair[0]), wanted, rtol=2e-3, atol=1e-5)
 
     def refitted_and_applied(given, weights):

@@ -73,17 +73,6 @@ def test_the_fit_is_scipys_minimum(seed, dtype, rtol, x64):
     assert actual.state.nll_after <= actual.state.nll_before
 
 
-def test_scaled_logits_have_a_scaled_temperature(x64):
-    logits, labels, weights = map(jnp.asarray, problem(4))
-    one = temperature.fit(logits, labels, weights)
-    for scale in (0.01, 7.0):
-        scaled = temperature.fit(scale * logits, labels, weights)
-        np.testing.assert_allclose(scaled.temperature, scale * one.temperature, rtol=1e-9)
-        np.testing.assert_allclose(scaled.state.nll_after, one.state.nll_after, rtol=1e-9)
-    offset = temperature.fit(logits + jnp.arange(400.0)[:, None], labels, weights)
-    np.testing.assert_allclose(offset.temperature, one.temperature, rtol=1e-9)
-
-
 def test_a_fit_that_was_cut_short_did_not_converge():
     logits, labels, _ = problem(3)
     logits = logits.astype(np.float32)
@@ -218,16 +207,11 @@ def test_the_first_strict_minimum_of_the_grid_wins():
     assert temperature.fit_grid(jnp.ones((1, 2)), jnp.zeros(1, int), **grid).temperature == 2
 
 
-def nll(logits, labels, weights):
-    log_p = jax.nn.log_softmax(logits)
-    return -jnp.mean(jnp.take_along_axis(log_p, labels[:, None], axis=-1))
-
-
 def ece(logits, labels, weights):
     return metrics.ece.value(metrics.ece.stat(logits, labels, weights))
 
 
-CRITERIA = {"ece": ece, "nll": nll}
+CRITERIA = {"ece": ece, "nll": None}
 GRIDS = {"T_grid_{}": 0.1, "T_grid001_{}_bsce": 0.01}
 
 

@@ -16,18 +16,6 @@ from calib_jax.calibrators.parts import contract
 from tests.calibrators import mean_nll, problem
 
 
-def test_no_prediction_changes_and_entropy_rises():
-    logits, labels = problem()
-    params = temperature.fit(logits, labels)
-    answer = temperature.apply(params, logits)
-    np.testing.assert_array_equal(answer.argmax(-1), logits.argmax(-1))
-    apply = lambda t: temperature.apply(params._replace(temperature=jnp.float32(t)), logits)  # noqa: E731
-    p = [scipy.special.softmax(np.asarray(apply(t), np.float64), -1) for t in (0.5, 1, 2, 4)]
-    entropies = [scipy.special.entr(one).sum(-1) for one in p]
-    assert all((np.diff(entropies, axis=0) > 0).all(0))
-    np.testing.assert_allclose(jax.nn.softmax(apply(1e7)), 1 / 3, rtol=1e-5)
-
-
 @pytest.mark.parametrize("calibrator", [temperature, ensemble_temperature])
 def test_the_nll_as_measured_never_rises(calibrator):
     apply, nll = jax.jit(calibrator.apply), jax.jit(metrics.nll)
@@ -53,6 +41,7 @@ def test_the_grid_minimises_what_it_is_given():
     assert fit(start=2.0, stop=3.0, step=0.25).temperature == 2.0
     assert fit(start=2.0, stop=3.0, step=0.25).state.name == "stopped"
     assert fit(start=0.5, stop=1.5, step=0.5).state.name == "stopped"
+    assert fit(start=1.0, stop=2.0, step=0.5).state.name == "converged"
     weighted = lambda z, y, w: jnp.abs(jnp.sum(w) * z[0, 0] - 4.0)  # noqa: E731
     actual = temperature.fit_grid(
         logits, labels, np.array([2.0, 0, 0, 0]), stop=4.0, criterion=weighted
@@ -82,31 +71,44 @@ def sample(seed, sizes, temperatures):
     return logits.astype(np.float32), labels, NAMES[group]
 
 
-def test_small_groups_stay_near_the_common_temperature_and_large_ones_have_their_own():
-    excess = []
-    for seed in range(20):
-        fitted = sample(seed, (20, 2000, 400), (2.0, 1.0, 3.0))
-        params = temperature.fit_by_group(*fitted)
-        few, many, some = params.temperature
-        np.testing.assert_allclose([many, some], [1, 3], rtol=0.25)
-        own = temperature.fit(*(part[fitted[2] == "few"] for part in fitted[:2])).temperature
-        assert min(own, params.common) <= few <= max(own, params.common)
-        logits, labels, groups = sample(100 + seed, (2000, 2000, 2000), (2.0, 1.0, 3.0))
-        by_group = mean_nll(temperature.apply_by_group(params, logits, groups), labels)
-        excess.append(by_group - mean_nll(logits / params.common, labels))
-    assert max(excess) < -0.05
+def by_group(logits, labels, groups, common):
+    """Compute the fixed point of the docstring: a Newton step for each group, drawn to the rest."""
+    names, spreads = np.unique(groups), np.geomspace(1e-3, 10, 2000)
+    x, ratio = (logits - logits.max(axis=1, keepdims=True)) / common, np.ones(len(names))
+    for _ in range(40):
+        sums = []
+        for name, b in zip(names, ratio, strict=True):
+            rows, true = x[groups == name], labels[groups == name]
+            p = scipy.special.softmax(b * rows, axis=1)
+            rows = np.where(p > 0, rows, 0)
+            mean = np.sum(p * rows, axis=1)
+            slope = mean - rows[np.arange(len(rows)), true]
+            sums.append([slope.sum(), np.sum(p * rows**2) - np.sum(mean**2), np.sum(slope**2)])
+        slope, curvature, scatter = np.transpose(sums)
+        noise = np.maximum(scatter, scatter.sum() / curvature.sum() * curvature)
+        own, error = ratio - slope / curvature, noise / curvature**2
+        square = (own - 1) ** 2 * len(names) / (len(names) - 1)
+        total = spreads[:, None] ** 2 + error
+        spread = spreads[np.argmin(np.sum(np.log(total) + square / total, axis=1))]
+        drawn = 1 + spread**2 / (spread**2 + error) * (own - 1)
+        ratio = np.clip(drawn, ratio / 4, 4 * ratio)  # far away a Newton step leads astray
+    return common / ratio, spread
 
 
-def test_groups_that_do_not_differ_cost_no_more_than_noise():
-    excess = []
-    for seed in range(20):
-        params = temperature.fit_by_group(*sample(seed, (20, 300, 100), (2.0, 2.0, 2.0)))
-        logits, labels, groups = sample(100 + seed, (100, 1500, 500), (2.0, 2.0, 2.0))
-        by_group = mean_nll(temperature.apply_by_group(params, logits, groups), labels)
-        excess.append(by_group - mean_nll(logits / params.common, labels))
-    # Three free temperatures would cost a whole unit of 1 / n more than one.
-    assert 420 * np.mean(excess) < 0.5
-    assert 420 * np.max(excess) < 5
+@pytest.mark.parametrize("masked", [False, True])
+@pytest.mark.parametrize("sizes", [(20, 2000, 400), (60, 240, 120)])
+def test_small_groups_stay_near_the_common_temperature_and_large_ones_have_their_own(sizes, masked):
+    logits, labels, groups = sample(0, sizes, (2.0, 1.0, 3.0))
+    if masked:
+        logits = np.where((np.arange(4) == 3) & (labels != 3)[:, None], -np.inf, logits)
+    params = temperature.fit_by_group(logits, labels, groups)
+    expected, spread = by_group(logits, labels, groups, float(params.common))
+    np.testing.assert_allclose(params.temperature, expected, rtol=4e-3)
+    np.testing.assert_allclose(params.spread, spread, rtol=0.05)
+    answer = temperature.apply_by_group(params, logits, groups)
+    each = np.asarray(params.temperature)[np.searchsorted(NAMES, groups)]
+    np.testing.assert_allclose(answer, logits / each[:, None], rtol=1e-5)
+    np.testing.assert_allclose(params.state.nll_after, mean_nll(answer, labels), rtol=1e-5)
 
 
 def test_one_group_or_an_unknown_one_has_the_common_temperature():
@@ -148,16 +150,6 @@ def test_weights_are_copies_and_names_may_be_numbers_of_any_order():
     np.testing.assert_array_equal(numbered.names, [-1, 3, 7])
     named = temperature.fit_by_group(logits, labels, groups).temperature
     np.testing.assert_allclose(numbered.temperature, named[jnp.array([1, 2, 0])], rtol=1e-4)
-
-
-def test_impossible_classes_keep_probability_0():
-    logits, labels, groups = sample(2, (140, 140, 140), (1.0, 2.0, 3.0))
-    masked = np.where((np.arange(4) == 3) & (labels != 3)[:, None], -np.inf, logits)
-    params = temperature.fit_by_group(masked, labels, groups)
-    answer = temperature.apply_by_group(params, masked, groups)
-    np.testing.assert_array_equal(np.isinf(answer), np.isinf(masked))
-    np.testing.assert_allclose(params.state.nll_after, mean_nll(answer, labels), rtol=1e-5)
-    assert np.isfinite(jax.nn.softmax(answer)).all()
 
 
 @pytest.mark.parametrize("block", [40, 400])  # entries: a row each, and 8 rows with 7 at the end
@@ -222,11 +214,3 @@ def test_it_is_scipys_minimum(x64):
         corners.append((mixture == 0).sum())
     assert {0, 1} & set(corners)
     assert len(set(corners)) > 1
-
-
-@pytest.mark.parametrize("scale", [1.0, 100.0])
-def test_no_prediction_changes(scale):
-    logits, labels = problem()
-    logits = scale * logits
-    answer = ensemble.apply(ensemble.fit(logits, labels), logits)
-    np.testing.assert_array_equal(np.argmax(answer, axis=-1), logits.argmax(-1))

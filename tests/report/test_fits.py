@@ -88,9 +88,10 @@ def test_another_number_of_files_is_refused(files):
 
 def test_an_average_is_fitted_on_the_average_of_its_files(files):
     models, fits = [files["a"], files["b"]], [files["val_a"], files["val_b"]]
-    result = scored(models, fits, average=True)
+    result = scored(models, [*fits, fits[0]], average=True, compare=models[:1])
     held = [arrays(file) for file in fits]
     mean = report.average([jnp.asarray(each["logits"]) for each in held])
+    np.testing.assert_allclose(np.exp(mean).sum(axis=1), 1, rtol=1e-5)
     test = [arrays(file) for file in models]
     expected = report.score(
         report.average([jnp.asarray(each["logits"]) for each in test]),
@@ -99,8 +100,8 @@ def test_an_average_is_fitted_on_the_average_of_its_files(files):
         fit_on=(mean, held[0]["labels"]),
         **FEW,
     )
-    found, wanted = (temperatures(each)["temperature"] for each in (result, expected))
-    assert found == pytest.approx(wanted, rel=1e-5)
+    found, wanted = temperatures(result), temperatures(expected)["temperature"]
+    assert found["temperature of mean of 2"] == pytest.approx(wanted, rel=1e-5)
     assert f"of {fits[0]}, {fits[1]}, T = " in str(result)
 
 

@@ -257,11 +257,15 @@ def test_the_words_hold(forecasts):
 def test_a_terminal_shows_one_screen_and_names_the_rest():
     made = scored()
     many = [dataclasses.replace(part, part=str(k)) for k, part in enumerate(9 * made.groups)]
+    shown = [str(dataclasses.replace(made, groups=made.groups[::step])) for step in (1, 2)]
+    assert ["predictions" in text for text in shown] == [True, False]  # one model needs no name
     made = dataclasses.replace(made, groups=many)
     lines = render.as_text(results.page(made), render.LINES).splitlines()
     assert len(lines) <= render.LINES
     assert "Groups" in lines[-1]
     assert "\n53 " in str(made)  # Python has no --notes
+    page = results.page(made)
+    assert f"{len(page.notes) + len(page.folded) - 2} more notes" in str(made)
 
 
 def test_a_terminal_shows_the_metrics_of_many_models():

@@ -99,6 +99,7 @@ TABLES = {
     "beside": ("label,a,b,epoch,n\na,2,1,7,1\nb,0,1,7,2", {}, [[2, 1], [0, 1]], [0, 1], "b = 1."),
     "present": ("label,a,b,c,weight\na,1,2,5,1\nb,2,1,5,1", {}, [[1, 2], [2, 1]], [0, 1], "b = 1."),
     "absent": ("label,a,b,weight\na,1,2,2\nz,2,1,0", {}, [[1, 2], [2, 1]], [0, -1], "b = 1."),
+    "nan": ("label,logit_0,logit_1,weight\n0,nan,2,0", {}, [[np.nan, 2]], [0], ""),
     "sum": (
         "label,a,b,c\na,.7,.2,.1\nb,0,1,0",
         ALL,
@@ -122,7 +123,7 @@ TABLES = {
 )
 def test_a_table_means(tmp_path, content, how, numbers, labels, note):
     contents = read.read_predictions(csv_file(tmp_path, content), **how)
-    assert contents.logits.tolist() == numbers
+    np.testing.assert_array_equal(contents.logits, numbers)
     assert contents.labels.tolist() == labels
     assert bool(contents.notes) == bool(note)
     assert not note or contents.notes[0].endswith(note)
@@ -272,7 +273,9 @@ def test_probabilities_in_whole_numbers_are_read(tmp_path):
         (1, [[54, 20, 10, 10, 10, 0]]),
         (1, [[0, 1]]),
     ):
-        path.write_text("\n".join(json.dumps({"label": 0, "probabilities": p}) for p in rows))
+        path.write_text(
+            "\n".join(json.dumps({"label": len(p) - 1, "probabilities": p}) for p in rows)
+        )
         np.testing.assert_allclose(read.read_predictions(str(path)).logits, np.divide(rows, whole))
 
 
