@@ -222,6 +222,17 @@ def variables_of(network, x, seed=1):
     return jax.tree_util.tree_map_with_path(fill, shapes_for(network, x))
 
 
+def convolutions(jaxpr):
+    """Yield the convolutions of a program, and of those that it calls."""
+    for equation in jaxpr.eqns:
+        if equation.primitive.name == "conv_general_dilated":
+            yield equation
+        for value in jax.tree.leaves(equation.params, is_leaf=lambda leaf: hasattr(leaf, "eqns")):
+            inner = getattr(value, "jaxpr", value)
+            if hasattr(inner, "eqns"):
+                yield from convolutions(inner)
+
+
 def size(tree):
     return sum(leaf.size for leaf in jax.tree.leaves(tree))
 

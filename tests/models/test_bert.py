@@ -4,7 +4,6 @@ import functools
 import inspect
 import json
 import math
-import os
 
 import jax
 import jax.numpy as jnp
@@ -221,18 +220,3 @@ def test_logits_in_both_directions(transformers, tmp_path):
     again = transformers.BertForSequenceClassification.from_pretrained(tmp_path / "ours").eval()
     logits = network.apply(variables, x, train=False)
     np.testing.assert_allclose(logits, outputs_of(again, x).logits, rtol=0, atol=1e-4)
-
-
-@pytest.mark.slow
-def test_vectors_of_a_pretrained_folder(transformers, tmp_path):
-    folder = os.environ.get("CALIB_JAX_BERT")
-    if folder is None:
-        folder = tmp_path
-        drawn(transformers).bert.save_pretrained(folder)
-    theirs = transformers.BertModel.from_pretrained(folder).eval()
-    network, variables = models.read_bert(folder, num_classes=CLASSES, key=jax.random.key(0))
-    x = texts(network.words)
-    params = {"params": variables["params"]["bert"]}
-    hidden = np.asarray(network.encoder().apply(params, x["tokens"], x["types"]))
-    real, expected = x["tokens"] != 0, outputs_of(theirs, x).last_hidden_state.numpy()
-    np.testing.assert_allclose(hidden[real], expected[real], rtol=0, atol=1e-4)

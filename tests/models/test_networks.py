@@ -11,7 +11,7 @@ from calib_jax import models
 from calib_jax.models.deeplab import resized
 from tests.options import assert_recorded
 
-from .members import abstract, images, shapes_for, size, small, variables_of
+from .members import abstract, convolutions, images, shapes_for, size, small, variables_of
 
 
 @pytest.mark.parametrize(
@@ -216,23 +216,12 @@ def windows(output_stride, **options):
     network = models.deeplab((1, 1, 1), output_stride=output_stride, width=2, **options)
     x = jax.ShapeDtypeStruct((1, 64, 64, 3), jnp.float32)
     apply = functools.partial(network.apply, train=False)
-    equations = jax.make_jaxpr(apply)(shapes_for(network, x), x).jaxpr.eqns
     strides, dilations = [], []
-    for equation in _convolutions(equations):
+    for equation in convolutions(jax.make_jaxpr(apply)(shapes_for(network, x), x)):
         if equation.invars[1].aval.shape[0] == 3:
             strides.append(equation.params["window_strides"][0])
             dilations.append(equation.params["rhs_dilation"][0])
     return strides, dilations
-
-
-def _convolutions(equations):
-    for equation in equations:
-        if equation.primitive.name == "conv_general_dilated":
-            yield equation
-        for value in equation.params.values():
-            inner = getattr(value, "jaxpr", value)
-            if hasattr(inner, "eqns"):
-                yield from _convolutions(inner.eqns)
 
 
 @pytest.mark.parametrize(
