@@ -12,7 +12,7 @@ import scipy.stats
 import sklearn.datasets
 
 from calib_jax import data
-from calib_jax.core.examples import Examples, InMemory, Source
+from calib_jax.core.examples import Examples, Source
 from calib_jax.train.programs import wrong_label
 from tests.options import assert_recorded
 
@@ -211,14 +211,6 @@ def test_a_subset_of_a_subset_looks_up_the_right_examples():
     for wrong in (-1, 3):
         with pytest.raises(ValueError, match=f"has 3 examples, got the index {wrong}"):
             data.subset(view, np.array([0, wrong, 2]))
-
-
-def test_what_is_in_memory_stays_in_memory():
-    source = InMemory({"x": np.arange(6.0), "y": np.arange(12).reshape(6, 2)}, np.arange(6))
-    part = data.subset(source, np.array([5, 1]))
-    assert isinstance(part, InMemory)
-    np.testing.assert_array_equal(part.examples.inputs["y"], [[10, 11], [2, 3]])
-    np.testing.assert_array_equal(part.labels, [5, 1])
 
 
 def drawn_of(labels, per_class, **options):
