@@ -134,7 +134,7 @@ def has_batch_norm(network):
 
 def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):
     draw = np.random.default_rng(seed).standard_normal((batch, side, side, channels))
-    return jnp.asarray(draw, dtype)
+    return jnp.asarray(draw.astype(dtype))
 
 
 def inputs(network, batch, dtype=np.float32, seed=0):
@@ -144,7 +144,7 @@ def inputs(network, batch, dtype=np.float32, seed=0):
         if leaf.ndim == 4:
             return images(batch, dtype=dtype, seed=seed)
         floating = np.issubdtype(leaf.dtype, np.floating)
-        return jnp.asarray(leaf, dtype if floating else leaf.dtype)
+        return jnp.asarray(leaf.astype(dtype) if floating else leaf)
 
     return jax.tree.map(convert, network.example_inputs(batch, seed=seed))
 
@@ -217,7 +217,7 @@ def variables_of(network, x, seed=1):
             noise = 1 + 0.1 * np.abs(noise)
         else:
             noise *= 0.1
-        return jnp.asarray(noise, leaf.dtype)
+        return jnp.asarray(noise.astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(fill, shapes_for(network, x))
 

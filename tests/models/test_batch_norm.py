@@ -22,13 +22,12 @@ def start(channels, dtype=jnp.float32):
     params = {"scale": draw.uniform(0.5, 2, channels), "bias": draw.standard_normal(channels)}
     statistics = {"mean": draw.standard_normal(channels), "var": draw.uniform(0.5, 2, channels)}
     tree = {"params": params, "batch_stats": statistics}
-    return jax.tree.map(lambda leaf: jnp.asarray(leaf, dtype), tree)
+    return jax.tree.map(lambda leaf: jnp.asarray(leaf.astype(dtype)), tree)
 
 
 def train(variables, x, mask=None, **options):
-    y, changed = BatchNorm(**options).apply(
-        variables, x, train=True, mask=mask, mutable=["batch_stats"]
-    )
+    apply = functools.partial(BatchNorm(**options).apply, train=True, mutable=["batch_stats"])
+    y, changed = jax.jit(apply)(variables, x, mask=mask)
     return y, changed["batch_stats"]
 
 

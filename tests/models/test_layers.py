@@ -41,6 +41,13 @@ POOLS = {
 }
 
 
+@functools.partial(jax.jit, static_argnames=("window", "stride", "padding"))
+def pooled(x, towards, **options):
+    """Compute the maxima, and the gradient of x."""
+    y, back = jax.vjp(functools.partial(layers.max_pool, **options), x)
+    return y, *back(towards)
+
+
 @pytest.mark.parametrize("case", POOLS.values(), ids=POOLS)
 @pytest.mark.parametrize("values", ["distinct", "ties", "infinite", "nan"])
 def test_maximum_over_windows(case, values):
@@ -67,12 +74,10 @@ def test_maximum_over_windows(case, values):
         expected[place] = padded[chosen]
         gradient[chosen] += towards[place]
 
-    pool = functools.partial(layers.max_pool, window=window, stride=stride, padding=padding)
-    actual, back = jax.vjp(pool, jnp.asarray(x, jnp.float32))
+    arrays = x.astype(np.float32), towards.astype(np.float32)
+    actual, of_x = pooled(*arrays, window=window, stride=stride, padding=padding)
     np.testing.assert_array_equal(actual, expected.astype(np.float32))
-    np.testing.assert_allclose(
-        back(jnp.asarray(towards, jnp.float32))[0], gradient[inside], rtol=1e-5, atol=1e-6
-    )
+    np.testing.assert_allclose(of_x, gradient[inside], rtol=1e-5, atol=1e-6)
 
 
 def drop(x, rate, seeds, **options):
@@ -226,13 +231,19 @@ CASES = {
 def arrays(sizes, window, dtype=np.float64, batch=2):
     draw = np.random.default_rng(0)
     x, kernel = draw.standard_normal((batch, *sizes, 3)), draw.standard_normal((*window, 3, 4))
-    return jnp.asarray(x, dtype), jnp.asarray(kernel, dtype)
+    return jnp.asarray(x.astype(dtype)), jnp.asarray(kernel.astype(dtype))
 
 
 def with_gradients(function, x, kernel):
-    y, back = jax.vjp(function, x, kernel)
-    towards = jnp.asarray(np.random.default_rng(1).standard_normal(y.shape), y.dtype)
-    return y, *back(towards)
+    shape = jax.eval_shape(function, x, kernel).shape
+    towards = np.random.default_rng(1).standard_normal(shape).astype(x.dtype)
+
+    @jax.jit
+    def both(x, kernel, towards):
+        y, back = jax.vjp(function, x, kernel)
+        return y, *back(towards)
+
+    return both(x, kernel, towards)
 
 
 @pytest.mark.parametrize("case", CASES.values(), ids=CASES)

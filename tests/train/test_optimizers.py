@@ -68,9 +68,9 @@ CASES = [
 
 
 def trained(tx):
-    params, state = START, tx.init(START)
+    params, state, update = START, tx.init(START), jax.jit(tx.update)
     for step in range(STEPS):
-        updates, state = tx.update(gradient_of(params, step), state, params)
+        updates, state = update(gradient_of(params, step), state, params)
         params = optax.apply_updates(params, updates)
     return params
 
