@@ -72,18 +72,19 @@ def forward(params, model_state, inputs, **options):
     return logits.reshape(len(inputs), -1), model_state, None
 
 
-def trained(names, source, *, num_devices, steps, tx, dtype):
+def trained(names, *, num_devices, steps):
     """Train a network with each objective; return each one's parameters, and what was measured."""
-    objective, devices = joined(names), train.local_devices(num_devices)
-    start = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(names)), tasks.variables(dtype=dtype))
+    objective, tx = joined(names), tasks.sgd()
+    devices = train.local_devices(num_devices)
+    start = jax.tree.map(lambda leaf: jnp.stack([leaf] * len(names)), tasks.variables())
     counts = np.arange(1, tasks.NUM_CLASSES + 1)
     state = train.create(start, objective, tx, tasks.NUM_CLASSES, 0, class_counts=counts)
     state = train.replicate(state, devices)
     step = train.make_train_step(forward, objective, tx, axis_name=train.AXIS)
-    run_steps = train.Resident(source, devices).training(step)
+    run_steps = train.Resident(SOURCE, devices).training(step)
     measured = []
     for epoch in range(-(-steps // 4)):
-        order = train.shuffled(len(source), 0, epoch)
+        order = train.shuffled(len(SOURCE), 0, epoch)
         batches = train.in_batches(order, 10, multiple=num_devices)
         state, read = run_steps(state, batches, None, 0, min(4, steps - 4 * epoch))
         measured.append(read())
@@ -101,9 +102,8 @@ def trained(names, source, *, num_devices, steps, tx, dtype):
 
 @together
 def test_ten_steps_on_one_and_on_eight_devices(names, x64):
-    options = {"steps": 10, "tx": tasks.sgd(), "dtype": float}
-    one, measured_one = trained(names, SOURCE, num_devices=1, **options)
-    eight, measured_eight = trained(names, SOURCE, num_devices=8, **options)
+    one, measured_one = trained(names, num_devices=1, steps=10)
+    eight, measured_eight = trained(names, num_devices=8, steps=10)
     for name in names:
         moved = one[name]["params"]["in"] - np.asarray(tasks.variables()["params"]["in"])
         assert np.abs(moved).max() > 1e-6, name
@@ -111,24 +111,6 @@ def test_ten_steps_on_one_and_on_eight_devices(names, x64):
     for step in (*measured_one, *measured_eight):
         del step["hit"]  # of all networks' classes together, where equal networks have equal logits
     close(measured_one, measured_eight, 1e-9)
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("names", [DISTINCT, OTHERS], ids=["distinct", "others"])
-def test_one_gradient_in_single_precision(names):
-    """SGD of rate 1 without momentum moves by the gradient itself."""
-    source = tasks.examples(38, dtype=np.float32)
-    start = tasks.variables(dtype=np.float32)["params"]
-
-    def gradients(num_devices):
-        options = {"steps": 1, "tx": tasks.optax.sgd(1.0), "dtype": np.float32}
-        each, _ = trained(names, source, num_devices=num_devices, **options)
-        for name in names:
-            moved = jax.tree.map(lambda a, b: np.ravel(a - b), each[name]["params"], start)
-            yield np.concatenate(jax.tree.leaves(moved))
-
-    for name, one, eight in zip(names, gradients(1), gradients(8), strict=True):
-        assert np.linalg.norm(one - eight) <= 1e-4 * np.linalg.norm(one), name
 
 
 @pytest.mark.parametrize("num_devices", [1, 8])
