@@ -1,5 +1,7 @@
 """Binned values where a careless metric would be off: edges, 0 and 1, ties; and debiased ones."""
 
+import functools
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -16,12 +18,12 @@ from .reference import logits_of, sample, top_label
 CATALOGUE = dict(metrics.catalogue())
 
 
+@functools.partial(jax.jit, static_argnums=(1, 2))
 def weight_per_bin(confidence, num_bins, edges="right"):
     """Count confidences per bin, each of which a metric's terms would hold as it is."""
-    confidence = jnp.asarray(confidence, jnp.float32)
     cell = BINNING_RULES[edges](confidence, num_bins)
     sums = Columns({"confidence": confidence, "hit": 0 * confidence}, cell, num_bins).weigh(None)
-    return np.asarray(metrics.reliability.value(sums).weight)
+    return metrics.reliability.value(sums).weight
 
 
 @pytest.mark.parametrize("num_bins", [10, 15, 41])  # rounding moves 1, 0 and 13 of the edges
@@ -46,7 +48,7 @@ def test_every_edge_and_its_neighbours(num_bins):
     np.testing.assert_array_equal(weight_per_bin(below[1:], num_bins, "left"), one_each)
     np.testing.assert_array_equal(weight_per_bin(above[:-1], num_bins, "left"), one_each)
     for rule in BINNING_RULES:
-        ends = weight_per_bin([0.0, 1.0], num_bins, rule)
+        ends = weight_per_bin(np.float32([0, 1]), num_bins, rule)
         assert (ends[0], ends[-1]) == ((2, 2) if num_bins == 1 else (1, 1)), rule
 
 

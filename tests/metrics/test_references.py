@@ -71,28 +71,38 @@ def value_of(name, options, logits, labels, weights):
     return metric.value(metric.stat(logits, labels, weights))
 
 
-@pytest.mark.parametrize(("name", "options"), CALLS, ids=IDS)
-def test_value(name, options):
-    """In float64, with two batch axes."""
-    data = sample()
-    p = reference.softmax(data[0])
-    expected = getattr(reference, name)(p, *data[1:], **options)
+@functools.cache
+def values_of_calls():
+    """Compute every call in float64, with two batch axes, in one program."""
+
+    @jax.jit
+    def values(*batch):
+        return [value_of(name, options, *batch) for name, options in CALLS]
+
     with jax.enable_x64(True):
-        batch = [np.reshape(a, (3, 20, *a.shape[1:])) for a in data]
-        # Edges are float32 numbers whatever the dtype.
-        tolerance = 1e-7 if "reliability" in name else 1e-12
-        assert_matches(value_of(name, options, *batch), expected, tolerance)
+        return values(*(np.reshape(a, (3, 20, *a.shape[1:])) for a in sample()))
 
 
-@pytest.mark.parametrize("name", MEMBERS)
-def test_call(name):
-    """As a user calls it: compiled, in single precision."""
+@pytest.mark.parametrize("index", range(len(CALLS)), ids=IDS)
+def test_value(index):
+    name, options = CALLS[index]
+    logits, *rest = sample()
+    expected = getattr(reference, name)(reference.softmax(logits), *rest, **options)
+    # Edges are float32 numbers whatever the dtype.
+    tolerance = 1e-7 if "reliability" in name else 1e-12
+    assert_matches(values_of_calls()[index], expected, tolerance)
+
+
+def test_calls():
+    """As a user calls them: compiled, in single precision."""
     logits, labels, weights = sample()
     logits = np.float32(logits)
-    expected = getattr(reference, name)(reference.softmax(logits), labels, weights)
-    found = metrics.named(name)(logits, labels, weights)
-    assert {leaf.dtype for leaf in jax.tree.leaves(found)} == {jnp.dtype("float32")}
-    assert_matches(found, expected, 3e-6)
+    p = reference.softmax(logits)
+    alone = {name: metrics.named(name)(logits, labels, weights) for name in ("ece", "reliability")}
+    found = metrics.values_of(MEMBERS, logits, labels, weights) | alone
+    for name, value in found.items():
+        assert {leaf.dtype for leaf in jax.tree.leaves(value)} == {jnp.dtype("float32")}
+        assert_matches(value, getattr(reference, name)(p, labels, weights), 3e-6)
 
 
 def test_the_ranked_probability_score_of_two_classes_is_half_of_the_brier_score():
