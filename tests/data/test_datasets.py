@@ -238,3 +238,4 @@ def test_long_tailed_cifar_has_the_published_class_sizes():
     for k, size in enumerate(sizes):  # the first examples of every class
         np.testing.assert_array_equal(kept[labels[kept] == k], np.flatnonzero(labels == k)[:size])
     np.testing.assert_array_equal(data.long_tailed(labels, 10, factor=1), np.arange(50_000))
+    assert data.long_tailed(np.array([1, 0, 1]), 2, factor=1).tolist() == [0, 1]
