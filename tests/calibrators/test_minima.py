@@ -3,8 +3,6 @@
 Criterion and formula are written here in NumPy, in float64, and share no code with the fits.
 """
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -94,9 +92,6 @@ def test_scipy_finds_no_lower_criterion(name, penalised, x64):
     params = calibrator.fit(logits, labels, weights, **options)
     assert params.state.name == "converged"
     structured = name in ("svs", "sms")
-    if not structured:  # whose penalties count examples
-        small = calibrator.fit(logits, labels, weights / 1000, **options)
-        jax.tree.map(functools.partial(np.testing.assert_allclose, rtol=1e-6), small, params)
     x = features(logits, params, n) if structured else logits
     fitted = np.concatenate([np.ravel(part) for part in params[2 * structured : -1]])
 
@@ -177,6 +172,8 @@ def test_the_state_says_why_a_linear_fit_ended(kind):
     """A class that never occurs, a class that a line tells apart, or too few iterations."""
     logits, labels = problem()
     fit = calibrators.named(kind).fit
+    light = np.where(labels == 2, 1.0, 3.0)  # a class may occur in light rows alone
+    assert fit(logits, labels, light).state.name == "converged"
     missing = np.minimum(labels, 1)
     assert fit(logits, missing).state.name == "no_optimum"
     assert fit(logits, missing, **OPTIONS[kind]).state.name == "converged"
@@ -237,6 +234,7 @@ def test_structured_scaling_reaches_the_nll_of_probmetrics(name, num_rows, num_c
     ("scores", "labels", "state"),
     [
         ([1, 2, 3, 4], [0, 1, 0, 1], "converged"),
+        ([-3, -1, 1, 3], [0, 1, 0, 1], "converged"),
         ([1, 2, 3, 4], [0, 0, 1, 1], "no_optimum"),
         ([1, 2, 3, 4], [1, 1, 0, 0], "no_optimum"),
         ([1, 2, 2, 3], [0, 0, 1, 1], "no_optimum"),  # a tie at the threshold: steeper still helps
@@ -253,9 +251,11 @@ def test_the_state_says_whether_a_logistic_curve_has_an_optimum(scores, labels, 
     assert np.isfinite(calibrators.platt.apply(params, logits)).all()
     smooth = calibrators.platt.fit(logits, labels, smoothed=True)
     assert smooth.state.name == ("indistinct" if state == "indistinct" else "converged")
+    p = np.asarray(jax.nn.softmax(calibrators.platt.apply(params, logits)))[:, 1]
     if state == "indistinct":
-        p = jax.nn.softmax(calibrators.platt.apply(params, logits))
-        np.testing.assert_allclose(p[:, 1], 0.75, rtol=1e-5)
+        np.testing.assert_allclose(p, 0.75, rtol=1e-5)
+    if state == "converged":  # where the NLL has no slope
+        np.testing.assert_allclose([np.sum(p - labels), (p - labels) @ scores], 0, atol=1e-3)
     # A curve that may only rise has an optimum where Platt's falls: the base rate.
     falls = labels.tolist() == [1, 1, 0, 0]
     assert calibrators.beta.fit(logits, labels).state.name == ("converged" if falls else state)

@@ -254,7 +254,7 @@ def test_names_of_classes_may_contain_other_separators(tmp_path, first, mark, ot
     path = tmp_path / "run.csv"
     names = [f"tench{other} fish{other} eel", "dog"]
     cells = [[first, f'"{names[0]}"', names[1]], ["dog", "0.5", "2"]]
-    path.write_text("\n".join(map(mark.join, cells)))
+    path.write_text("\n".join(map(f"{mark} ".join, cells)))
     contents = read.read_predictions(str(path))
     assert (contents.class_names, contents.labels.tolist()) == (tuple(names), [1])
     if mark == "\t":  # tabs need no quotes

@@ -335,7 +335,7 @@ def test_what_is_stated_and_what_is_right(answered, examples):
 def test_differences_are_named_only_where_they_are_shown(answered):
     sure_vague, sure_calibrated = answered.answers[3:]
     assert sure_vague.startswith(
-        "vague against sure: error not shown to differ, .0 points (p = 1.000); ece "
+        "vague against sure: error not shown to differ, .0 points (p = 1.000); ece not shown to"
     )
     change = next(c for c in answered.changes if (c.metric, c.after) == ("ece", "calibrated"))
     assert change.low < change.high < 0
