@@ -79,11 +79,9 @@ def test_a_share_is_answered():
         np.testing.assert_allclose(actual, 1 - risk, rtol=1e-5)
         actual = value_of(metrics.risk_at_coverage, logits, labels, coverage=coverage)
         np.testing.assert_allclose(actual, risk, rtol=1e-5, atol=1e-7)
-    for metric in (
-        metrics.risk_at_coverage,
-        metrics.coverage_at_risk,
-    ):  # the least sure has no label
-        assert np.isnan(value_of(metric, logits_of([0.9, 0.8, 0.6]), np.array([0, 0, 9])))
+    unlabelled = logits_of([0.9, 0.8, 0.6]), np.array([0, 0, 9])  # the least sure
+    assert np.isnan(value_of(metrics.risk_at_coverage, *unlabelled, coverage=0.5))
+    assert np.isnan(value_of(metrics.coverage_at_risk, *unlabelled))
 
 
 def estimates_in_order(errors):
