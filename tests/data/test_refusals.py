@@ -43,7 +43,7 @@ def png(pixels):
 
 BATCHES, TINY = "cifar-10-batches-bin", "tiny-imagenet-200"
 RECORDS = "cifar10/3.0.2/cifar10-test.array_record-00000-of-00001"
-LEFT = "cityscapes/leftImg8bit/train/ulm"
+LEFT, LABELS = "cityscapes/leftImg8bit/train/ulm", "cityscapes/gtFine/train/ulm"
 TRUTH = "imagenet/ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 WRITERS = {**tiny.WRITERS, "cifar10_binary": tiny.cifar10_binary}
 # Writer, file, what becomes of it (None removes it), and what the message holds.
@@ -105,8 +105,12 @@ def test_a_missing_data_set_says_how_to_get_it_and_where_to_put_it(folder, name)
 
 def test_a_damaged_image_of_a_stream_is_named(folder):
     tiny_photographs.cityscapes(folder)
-    (folder / LEFT / "ulm_000000_000019_leftImg8bit.png").write_bytes(b"no image")
+    number = png(np.full(tiny_photographs.SIDE, 34))
+    (folder / LABELS / "ulm_000000_000019_gtFine_labelIds.png").write_bytes(number)
     scenes = data.cityscapes(data_dir=str(folder), held_out=["ulm"])
+    with pytest.raises(ValueError, match=r"has the label 34; labels must be 0 to 33 or 255"):
+        scenes.validation[np.arange(1)]
+    (folder / LEFT / "ulm_000000_000019_leftImg8bit.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"_leftImg8bit\.png cannot be read as an image"):
         scenes.validation[np.arange(1)]
     place = tiny_photographs.folders(folder)
