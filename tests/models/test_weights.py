@@ -68,9 +68,7 @@ def test_the_segmentation_network_is_the_recorded_one(x64):
     )
 
 
-@pytest.mark.parametrize(
-    "name", ["deeplab_resnet18", pytest.param("deeplab_resnet101", marks=pytest.mark.slow)]
-)
+@pytest.mark.parametrize("name", ["deeplab_resnet18", "deeplab_resnet101"])
 def test_the_segmentation_networks_have_the_released_names(name):
     case = members.RECORDED[name]
     network = models.named(name, num_classes=case["num_classes"])

@@ -1,11 +1,12 @@
 """One device and eight give the same training, for every objective."""
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
-from calib_jax import losses, train
+from calib_jax import losses, models, train
 from calib_jax.core.statistics import Joint
 from tests.train import tasks
 
@@ -134,3 +135,47 @@ def test_evidence_of_a_validation_pass_is_that_of_all_examples(num_devices):
 
     np.testing.assert_allclose(real(result), real(wanted), rtol=1e-5)
     np.testing.assert_array_equal(real(evidence(train.Streamed)), real(result))
+
+
+class Normalised(nn.Module):
+    """Two dense layers with batch norm and dropout between them."""
+
+    axis_name: str | None = None
+
+    @nn.compact
+    def __call__(self, x, *, train, mask=None, keys=None):
+        x = nn.Dense(8, param_dtype=jnp.float64)(x)
+        x = models.BatchNorm(axis_name=self.axis_name, dtype=jnp.float64)(x, train=train, mask=mask)
+        x = models.Dropout(0.3)(jnp.tanh(x), train, keys)
+        return nn.Dense(tasks.NUM_CLASSES, param_dtype=jnp.float64)(x)
+
+
+@pytest.mark.slow
+def test_batch_norm_and_dropout_on_one_and_on_eight_devices_and_with_padding(x64):
+    """Statistics are those of the real examples of the whole batch, wherever they lie.
+
+    So are the examples' keys, and what dropout drops.
+    """
+    objective, tx = losses.objective("cross_entropy"), tasks.sgd()
+    source = tasks.examples(10)
+    variables = Normalised().init(jax.random.key(0), source.inputs, train=False)
+    assert all(leaf.dtype == jnp.float64 for leaf in jax.tree.leaves(variables))
+
+    def trained(num_devices, rows):
+        devices = train.local_devices(num_devices)
+        module = Normalised(axis_name=train.AXIS)
+        step = train.make_train_step(train.linen(module), objective, tx, axis_name=train.AXIS)
+        state = train.create(variables, objective, tx, tasks.NUM_CLASSES, 0)
+        run_steps = train.Resident(source, devices).training(step)
+        order = train.in_batches(np.arange(10), 10, multiple=rows)
+        state = train.replicate(state, devices)
+        for start in range(3):
+            state, _ = run_steps(state, order, None, 0, 1)
+            assert tasks.differing(state) == [], start
+        return train.first(state)
+
+    plain, padded, eight = trained(1, 1), trained(1, 16), trained(8, 8)
+    moved = np.asarray(variables["batch_stats"]["BatchNorm_0"]["mean"])
+    assert np.abs(plain.model_state["batch_stats"]["BatchNorm_0"]["mean"] - moved).max() > 1e-3
+    close(plain, padded, 1e-12)
+    close(plain, eight, 1e-9)
