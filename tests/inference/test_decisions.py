@@ -114,6 +114,25 @@ def test_the_threshold_has_the_least_cost_of_all(abstain_cost):
 
 
 @pytest.mark.slow
+def test_the_test_keeps_its_size_and_the_interval_covers():
+    random, rejected, covered, num_tests = np.random.default_rng(0), 0, 0, 0
+    for _ in range(200):
+        logits, labels, truth = simulated(random, 200, 2)
+        for decision, cost in inference.decision_calibration(logits, labels).items():
+            num_tests += 1
+            rejected += cost.p_value <= 0.05
+            covered += cost.low <= 0 <= cost.high
+            chosen = truth.argmax(axis=1) == decision
+            assert cost.examples == chosen.sum()
+    assert 0.02 <= rejected / num_tests <= 0.085
+    assert covered / num_tests >= 0.86
+    logits, labels, _ = simulated(random, 2000, 2, 1.5)
+    for cost in inference.decision_calibration(logits, labels).values():
+        assert cost.low > 0
+        assert cost.p_value < 0.001
+
+
+@pytest.mark.slow
 def test_the_interval_contains_the_best_threshold():
     """Check 40 sets: answering pays where the probability of being right exceeds 0.9."""
     random, covered, width = np.random.default_rng(0), 0, 0.0
@@ -211,6 +230,29 @@ def test_tails_of_very_many_examples(answered):
     errors = np.array([0.05 * answered, 0.05 * answered - 3.0902 * deviation]).astype(int)
     tails = decisions._tails(errors, np.full(2, answered), 0.05)
     np.testing.assert_allclose(tails, [0.5, 0.001], rtol=2e-3)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("dependent", [False, True])
+def test_repeated_samples_of_a_question_are_one_cluster(dependent):
+    """Check 100 sets of 300 questions of 5 samples, which are all right or all wrong."""
+    random, risk, broken, covered = np.random.default_rng(2), 0.1, 0, 0.0
+    for _ in range(100):
+        confidence = np.repeat(random.uniform(0.8, 0.99, 300), 5 if dependent else 1)
+        right = np.repeat(random.random(300) < 0.905 - 0.01, 5 if dependent else 1)
+        logits, labels = logits_of(confidence), (~right).astype(int)
+        ids = np.arange(len(right)) // 5 if dependent else None
+        actual = inference.guaranteed_coverage(logits, labels, risk=risk, clusters=ids)
+        broken += actual.coverage > 0
+        right = np.where(confidence > 0.85, True, right)
+        labels = (~right).astype(int)
+        actual = inference.guaranteed_coverage(logits, labels, risk=risk, clusters=ids)
+        covered += actual.coverage / 100
+        if dependent:
+            plain = inference.guaranteed_coverage(logits, labels, risk=risk)
+            assert actual.coverage <= plain.coverage
+    assert broken / 100 <= 0.1
+    assert covered > 0.7
 
 
 @pytest.mark.slow
