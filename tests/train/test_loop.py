@@ -374,7 +374,7 @@ def test_a_clock_that_jumps_changes_nothing(tmp_path, monkeypatch):
 
 def test_chunks_take_eight_seconds(tmp_path, monkeypatch):
     """By a clock that steps move: at most 64 times as many as before, and at least one."""
-    now, ends, traced = [0.0], [], []
+    now, shown, traced = [0.0], {}, []
     objective = losses.objective("cross_entropy")
     task = task_of(objective, train=tasks.examples(80))
     plan = dataclasses.replace(PLAN, num_epochs=1, batch_size=1)
@@ -387,22 +387,26 @@ def test_chunks_take_eight_seconds(tmp_path, monkeypatch):
 
     @contextlib.contextmanager
     def trace(place):
-        traced.append(len(ends))
+        traced.append(len(shown))
         yield
 
     programs.run = timed
     monkeypatch.setattr(loop.jax.profiler, "trace", trace)
     monkeypatch.setattr(loop.time, "monotonic", lambda: now[0])
-    monkeypatch.setattr(log.Log, "advance", lambda self, step, loss: ends.append(step))
+    monkeypatch.setattr(log.Log, "advance", lambda self, step, loss: shown.update({step: loss}))
     for profile, wanted in (
         (0, [1, 65, 74, 75, 76, 77, 78, 79, 80]),
         (7, [1, 8, 17, 26, 35, 44, 53, 62, 71, 80]),
     ):
-        ends.clear()
+        shown.clear()
         folder = tmp_path / str(profile)
         run(folder, objective, plan, task=task, programs=programs, profile=profile)
-        assert ends == wanted
+        assert [*shown] == wanted
     assert traced == [1]
+    params = jax.device_get(tasks.variables()["params"])
+    inputs, label = (each[0] for each in task.train[train.shuffled(80, plan.seed, 0)[:1]][:2])
+    logits = np.tanh(inputs @ params["in"] + params["in_bias"]) @ params["out"] + params["out_bias"]
+    assert shown[1] == pytest.approx(np.log(np.exp(logits).sum()) - logits[label], rel=1e-5)
     (row,) = log.read_rows(tmp_path / "0" / log.ROWS)
     assert row["seconds"] == pytest.approx(0.01 + 64 * 0.85 + 15 * 10)
     assert row["evaluation_seconds"] == 0
