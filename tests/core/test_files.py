@@ -162,15 +162,15 @@ def test_a_folder_is_replaced_together(tmp_path):
     folder = tmp_path / "new" / "report"
     with writing.staged(folder) as new:
         (new / "a").write_text("1")
-        (new / "figures").mkdir()
-        (new / "figures" / "b").write_text("1")
+        (new / "figures" / "small").mkdir(parents=True)
+        (new / "figures" / "small" / "b").write_text("1")
     with pytest.raises(KeyError):
         half_of(writing.staged(folder), "a")
     assert (folder / "a").read_text() == "1"
     with writing.staged(folder) as new:
         (new / "a").write_text("3")
     assert (folder / "a").read_text() == "3"
-    assert (folder / "figures" / "b").read_text() == "1"
+    assert (folder / "figures" / "small" / "b").read_text() == "1"
     assert sorted(each.name for each in folder.iterdir()) == ["a", "figures"]
     (tmp_path / "file").write_text("")
     with pytest.raises(OSError, match=r"the report cannot be written to .*file.*: "):
