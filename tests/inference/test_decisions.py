@@ -132,6 +132,14 @@ def test_the_test_keeps_its_size_and_the_interval_covers():
         assert cost.p_value < 0.001
 
 
+def test_the_lowest_of_many_scores_is_a_threshold():
+    logits = np.stack([np.linspace(1, 3, 250), np.zeros(250)], axis=1).astype(np.float32)
+    labels = np.arange(250) < 1  # only the answer of the lowest score is wrong
+    options = {"key": KEY, "abstain_cost": 0.1, "num_resamples": 20}
+    actual = inference.best_threshold(logits, labels.astype(int), **options)
+    assert actual.threshold == pytest.approx(1 / (1 + np.exp(-1)))
+
+
 @pytest.mark.slow
 def test_the_interval_contains_the_best_threshold():
     """Check 40 sets: answering pays where the probability of being right exceeds 0.9."""
