@@ -238,6 +238,13 @@ def test_pooled_values_are_those_of_all_pixels(stream):
         np.testing.assert_allclose(value, expected[name], rtol=1e-5, err_msg=name)
 
 
+def test_a_wrong_label_of_any_image_is_named(stream):
+    logits, labels, weights = (array[:4].copy() for array in scenes())
+    labels[3, 0, 0], weights[3, 0, 0] = 77, 1
+    with pytest.raises(ValueError, match="77"):
+        stream.update(logits, labels, weights)
+
+
 def test_per_image_is_the_mean_over_images_with_a_pixel(stream):
     logits, labels, weights = scenes()
     for name, value in stream.per_image().items():

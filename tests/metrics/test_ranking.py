@@ -153,6 +153,14 @@ def test_out_of_distribution_scores(score, positive):
     np.testing.assert_allclose(np.sort(scores)[::-1], sign * curve.threshold[1:], rtol=1e-5)
 
 
+@pytest.mark.parametrize("surest_is_out", [0, 1])
+def test_a_curve_ends_where_everything_is_found(surest_is_out):
+    logits = np.array([[1, 0], [2, 0], [3, 0]], np.float32)
+    out = np.abs(surest_is_out - np.array([1, 1, 0]))
+    curve = value_of(metrics.ood_roc_curve, logits, out)
+    assert curve.false_positive_rate[-1] == curve.true_positive_rate[-1] == 1
+
+
 @pytest.mark.parametrize("label", [0, 1])
 def test_one_kind_alone_has_no_value(label):
     logits, _ = in_and_out(rows=10)
