@@ -258,8 +258,8 @@ def test_a_bin_without_a_rare_outcome_is_not_miscalibrated():
     """Twelve examples are right at confidence .95, as in 54 % of data sets of a calibrated model.
 
     Their gap of .05 is the largest of all bins. A calibrated model reaches it with no miss or at
-    least two of 12, and flips of the signs of 12 equal residuals in 2 of 4,096. The variance of the
-    other bin's hits is 10.5, which is not rare: there flips count, which are 0 in every cluster.
+    least two of 12, and flips of the signs of 12 equal residuals in 2 of 4,096. The other
+    bin has a variance of 10.5 hits, so it takes sign flips; its residuals are 0 in every cluster.
     """
     confidence = np.repeat([0.95, 0.7], [12, 50])
     logits = np.stack([np.log(confidence / (1 - confidence)), np.zeros(62)], axis=1)

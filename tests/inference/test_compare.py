@@ -55,6 +55,16 @@ def with_flips(to_right, to_wrong, equal=3):
     return [np.stack([2.0 * hit, 2.0 - 2 * hit], 1).astype(np.float32) for hit in right.T], right
 
 
+def test_mcnemar_and_flips_count_rows():
+    a, b, labels, _ = data()
+    kept = np.arange(60) % 2 == 0
+    absent = np.where(kept[:, None], a, np.nan), b, np.where(kept, labels, 9), 2 * kept
+    copies = np.flatnonzero(kept).repeat(2)
+    for function in (inference.mcnemar, inference.flips):
+        wanted = function(a[copies], b[copies], labels[copies])
+        np.testing.assert_allclose(function(*absent), wanted)
+
+
 @pytest.mark.slow
 def test_mcnemar_against_the_binomial_test():
     for to_right, to_wrong in [*itertools.product(range(6), range(6)), (3, 11), (700, 790)]:

@@ -99,13 +99,16 @@ def test_weights_are_counts_of_rows_without_order(name, grouped):
 
     whole = numbers(rows, LABELS[rows])
     weighted = numbers(np.arange(240), np.where(absent, 9, LABELS), weights=WEIGHTS)
-    np.testing.assert_allclose(weighted, whole, rtol=1e-6, atol=1e-9)
+    # Sums over classes are in single precision.
+    rtol = 1e-6 if name in ("class_errors", "decision_calibration") else 1e-9
+    np.testing.assert_allclose(weighted, whole, rtol=rtol, atol=1e-9)
 
 
 @pytest.mark.parametrize("name", [*ONE, *TWO])
 def test_clusters_of_one_row_are_independent_rows(name):
     models = (LOGITS, OTHER)[: 1 + (name in TWO)]
-    ids = np.char.add("photo ", np.char.zfill(np.arange(240).astype(str), 3))
+    number = np.arange(240) if name in RESAMPLED else np.arange(240)[::-1]  # drawn in this order
+    ids = np.char.add("photo ", np.char.zfill(number.astype(str), 3))
     alone, plain = (
         arrays_of((ONE | TWO)[name](*models, labels=LABELS, clusters=clusters))
         for clusters in (ids, None)

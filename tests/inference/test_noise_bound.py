@@ -322,6 +322,9 @@ def test_both_ends_are_those_of_their_formulas():
             assert bound.low == pytest.approx(low, abs=tolerance), (name, scale)
             assert 0 < bound.floor < 1
             above_0.add(name if low > 0 else None)
+        bound = actual["classwise_ece"]
+        assert 0 <= bound.low <= bound.value
+        assert bound.low == 0 or bound.p_value < 0.05
     assert above_0 == {*noise, *PATHS, None}
 
 

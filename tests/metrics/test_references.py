@@ -66,7 +66,7 @@ def assert_matches(actual, expected, tolerance):
 
 
 def value_of(name, options, logits, labels, weights):
-    """Compute a metric eagerly."""
+    """Compute a metric from its statistic."""
     metric = metrics.named(name, **options)
     return metric.value(metric.stat(logits, labels, weights))
 

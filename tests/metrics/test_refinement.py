@@ -50,9 +50,14 @@ def sample(sharpness, num_rows=60, seed=0):
     return logits, labels
 
 
-@pytest.mark.parametrize("sharpness", [0.15, 0.3, 1.0, 4.0, 26.0])
-def test_parts_are_those_of_temperatures_of_the_other_examples(sharpness):
-    """To first order by a formula, and to second order by 60 fits; also between the last nodes."""
+@pytest.mark.parametrize(
+    ("sharpness", "tolerance"), [(0.15, 2e-4), (0.3, 1e-4), (1.0, 1e-4), (4.0, 1e-4), (26.0, 2e-4)]
+)
+def test_parts_are_those_of_temperatures_of_the_other_examples(sharpness, tolerance):
+    """To first order by a formula, and to second order by 60 fits.
+
+    The first and the last temperature lie between the last two temperatures of the table.
+    """
     given, labels = sample(sharpness)
     logits, keep = given.astype(float), ~np.eye(60, dtype=bool)
     others = np.array([optimum(logits[k], labels[k]) for k in keep])[:, None]
@@ -64,7 +69,7 @@ def test_parts_are_those_of_temperatures_of_the_other_examples(sharpness):
         refinement = values[f"refinement_{name}"]
         change = (rows(logits, labels, b + 1e-5) - rows(logits, labels, b - 1e-5)) / 2e-5
         formula = rows(logits, labels, b).mean() + (change * step).mean()
-        assert refinement == pytest.approx(formula, abs=2e-4)
+        assert refinement == pytest.approx(formula, abs=tolerance)
         assert refinement == pytest.approx(rows(logits, labels, others).mean(), abs=4 / 60**2)
         calibration = rows(logits, labels, 1).mean() - float(refinement)
         assert values[f"calibration_{name}"] == pytest.approx(calibration, abs=1e-5)

@@ -106,7 +106,7 @@ def test_equal_confidences_have_the_mean_over_all_their_orders():
     of_orders = [estimates_in_order(order) for order in orders]
     for estimator in ("sample", "population", "sele"):
         wanted = np.mean([each[estimator] for each in of_orders])
-        for exact, tolerance in ((False, 3e-6), (True, 2e-7)):  # of the series
+        for exact, tolerance in ((False, 3e-6), (True, 2e-7)):  # in float64, too
             with jax.enable_x64(exact):
                 logits = logits_of(confidence).astype(float if exact else np.float32)
                 actual = value_of(metrics.aurc, logits, wrong, estimator=estimator)

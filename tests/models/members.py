@@ -164,14 +164,15 @@ def abstract(network, shape=(2, 8, 8, 3)):
 def shapes_for(network, x):
     """Return the shapes of the variables for these inputs, without computing any.
 
-    They do not depend on the number of examples: a network is traced once for all tests.
+    They do not depend on the number of examples: a network is traced once for each kind of inputs.
     """
     leaves, form = jax.tree.flatten(x)
-    return traced_init(network, form, *((2, *leaf.shape[1:], leaf.dtype) for leaf in leaves))
+    kinds = ((2, *leaf.shape[1:], leaf.dtype) for leaf in leaves)
+    return traced_init(jax.config.jax_enable_x64, network, form, *kinds)
 
 
 @functools.cache
-def traced_init(network, form, *leaves):
+def traced_init(_, network, form, *leaves):
     arrays = [jax.ShapeDtypeStruct(shape, dtype) for *shape, dtype in leaves]
     init = functools.partial(network.init, train=False)
     return jax.eval_shape(init, jax.random.key(0), form.unflatten(arrays))

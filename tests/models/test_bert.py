@@ -166,8 +166,7 @@ def test_a_pretrained_folder_gets_a_new_last_layer(rename, tmp_path):
         models.read_bert(tmp_path)
 
 
-# Tests against the package need transformers and torch. CALIB_JAX_BERT names a pretrained folder
-# (config.json, model.safetensors), such as MiniLM; without it one has random weights.
+# Tests against the package need transformers and torch.
 OF_THE_PACKAGE = {
     **{"vocab_size": 60, "hidden_size": 24, "num_hidden_layers": 3, "num_attention_heads": 4},
     **{"intermediate_size": 40, "max_position_embeddings": 20, "num_labels": CLASSES},

@@ -125,6 +125,22 @@ def test_there_and_back(network):
     jax.tree.map(np.testing.assert_array_equal, models.from_torch(network, tensors), variables)
 
 
+class OwnTensor:
+    """A tensor that NumPy converts without a choice of the dtype."""
+
+    def __init__(self, array):
+        self.array, self.shape, self.dtype = array, array.shape, array.dtype
+
+    def __array__(self):
+        return self.array
+
+
+def test_tensors_are_what_numpy_converts():
+    network, variables = tiny()
+    tensors = {name: OwnTensor(each) for name, each in models.to_torch(network, variables).items()}
+    jax.tree.map(np.testing.assert_array_equal, models.from_torch(network, tensors), variables)
+
+
 def test_no_memory_is_shared():
     # Memory is shared, if it is, where it lies at a multiple of 64 bytes.
     network, variables = tiny()

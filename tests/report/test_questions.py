@@ -219,10 +219,10 @@ def test_whether_the_temperature_transfers(other, verdict):
     test, fit = sample(200), sample(200, scale=other, seed=1)
     scored = report.score(*test, calibrate="temperature", fit_on=fit, **FEW)
     (table,) = (table for table in scored.tables if "transfer" in table.title)
-    assert table.note.startswith("as given: the fitted temperature costs ")
-    assert table.note.endswith(f" nats here: {verdict}.")
-    temperature, after = float(table.rows[1][1].split()[0]), float(table.rows[1][3])
+    temperature, after, best = float(table.rows[1][1].split()[0]), *map(float, table.rows[1][3:])
     assert after == pytest.approx(float(metrics.nll(test[0] / temperature, test[1])), abs=1e-3)
+    assert best == pytest.approx(float(metrics.refinement_nll(*test)), abs=1e-4)
+    assert f"the fitted temperature costs {after - best:.3f} nats here: {verdict}." in table.note
 
 
 def test_a_temperature_for_each_group():

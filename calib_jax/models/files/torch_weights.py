@@ -66,7 +66,7 @@ def from_torch(
     _check(type(network).__name__, list(_named(template, rules)), tensors)
     # Copy, since JAX could share memory with a tensor that PyTorch continues to train.
     flat = {
-        path: jnp.array(_from_their_layout(path, np.asarray(tensors[name], leaf.dtype)))
+        path: jnp.array(_from_their_layout(path, np.asarray(tensors[name]).astype(leaf.dtype)))
         for name, path, leaf in _named(template, rules)
     }
     return jax.tree_util.tree_map_with_path(lambda keys, _: flat[_path(keys)], template)
