@@ -43,6 +43,7 @@ def png(pixels):
 
 BATCHES, TINY = "cifar-10-batches-bin", "tiny-imagenet-200"
 RECORDS = "cifar10/3.0.2/cifar10-test.array_record-00000-of-00001"
+FRAME = "ulm_000000_000019"
 LEFT, LABELS = "cityscapes/leftImg8bit/train/ulm", "cityscapes/gtFine/train/ulm"
 TRUTH = "imagenet/ILSVRC2012_devkit_t12/data/ILSVRC2012_validation_ground_truth.txt"
 WRITERS = {**tiny.WRITERS, "cifar10_binary": tiny.cifar10_binary}
@@ -61,7 +62,10 @@ DAMAGED = [
     ("tiny_imagenet", f"{TINY}/val/images/val_2.JPEG", cut, "val_2.JPEG cannot be read as an ima"),
     ("newsgroups", "newsgroups/20news-bydate.tar.gz", cut, "cannot be read as a whole .* archive"),
     ("sst", "sst/dev.txt.gz", zipped("(4 (2 a) (4 b))\n(4 (2 a) (4 b)\n"), "line 2: 1 bracket is"),
-    ("multi30k", "multi30k/val.de.gz", zipped("a\nb\n"), r"has 2 lines and .*val\.en\.gz 5"),
+    ("multi30k", "multi30k/val.de.gz", zipped("a\nb\n"), r"gz 5:\nline 3 of .*val\.en\.gz has no"),
+    ("multi30k", "multi30k/val.en.gz", zipped("a\nb\n"), r"gz 2:\nline 3 of .*val\.de\.gz has no"),
+    ("cityscapes", f"{LEFT}/{FRAME}_leftImg8bit.png", None, f"leftImg8bit/train has no .*/{FRAME}"),
+    ("cityscapes", f"{LABELS}/{FRAME}_gtFine_labelIds.png", None, "gtFine/train has no file of "),
     ("places_lt", "places_lt/Places_LT_val.txt", replaced(" 2\n", " 9\n"), "has the class 9, and "),
     ("places_lt", "places_lt/Places_LT_test.txt", replaced("\n", "\nx.jpg\n"), "line 2, must be"),
     ("imagenet", TRUTH, replaced("\n", "\n99"), "line 2 of .* has the class '99"),
@@ -106,11 +110,11 @@ def test_a_missing_data_set_says_how_to_get_it_and_where_to_put_it(folder, name)
 def test_a_damaged_image_of_a_stream_is_named(folder):
     tiny_photographs.cityscapes(folder)
     number = png(np.full(tiny_photographs.SIDE, 34))
-    (folder / LABELS / "ulm_000000_000019_gtFine_labelIds.png").write_bytes(number)
+    (folder / LABELS / f"{FRAME}_gtFine_labelIds.png").write_bytes(number)
     scenes = data.cityscapes(data_dir=str(folder), held_out=["ulm"])
     with pytest.raises(ValueError, match=r"has the label 34; labels must be 0 to 33 or 255"):
         scenes.validation[np.arange(1)]
-    (folder / LEFT / "ulm_000000_000019_leftImg8bit.png").write_bytes(b"no image")
+    (folder / LEFT / f"{FRAME}_leftImg8bit.png").write_bytes(b"no image")
     with pytest.raises(ValueError, match=r"_leftImg8bit\.png cannot be read as an image"):
         scenes.validation[np.arange(1)]
     place = tiny_photographs.folders(folder)

@@ -37,6 +37,13 @@ def test_batches_give_the_values_of_the_whole():
         stream.compute()
 
 
+def test_shares_of_batches_are_kept():
+    stream = metrics.Stream({"accuracy": metrics.accuracy})
+    for label, share in ((0, 0.5), (1, 0.125)):
+        stream.update(np.array([[2.0, 0.0]], np.float32), np.array([label]), np.array([share]))
+    assert stream.compute()["accuracy"] == pytest.approx(0.8)
+
+
 def test_counts_beyond_those_of_float32():
     """Check that examples still count when there are more than 2**24 of them."""
     stream = metrics.Stream({"accuracy": metrics.accuracy})
