@@ -290,7 +290,7 @@ def noise_of_paths(confidence, residual):
 
 
 def test_both_ends_are_those_of_their_formulas():
-    """Where the outcomes vary less than stated, as stated, or far more."""
+    """For a model that is too unsure, one about as sure as it is right, and one far too sure."""
     random, above_0 = np.random.default_rng(0), set()
     logits = random.standard_normal((50, 3)).astype(np.float32)
     labels = np.where(random.random(50) < 0.6, logits.argmax(axis=1), random.integers(3, size=50))
