@@ -436,7 +436,7 @@ def fit_by_group(logits: Any, labels: Any, groups: Any, weights: Any = None) -> 
     """
     names, index = np.unique(_named_groups(groups, np.shape(labels)), return_inverse=True)
     examples = contract.examples("temperature", logits, labels, weights)
-    fitted = _fit_by_group(examples, jnp.asarray(index.reshape(-1), jnp.int32), len(names))
+    fitted = _fit_by_group(examples, jnp.asarray(index.ravel(), jnp.int32), len(names))
     return fitted._replace(names=names)
 
 

@@ -248,7 +248,7 @@ def rows_of(logits: Any, labels: Any) -> tuple[np.ndarray, np.ndarray]:
             "a prediction needs finite logits [*batch, classes], and labels [*batch] between 0 and"
             f" classes - 1, got the shapes {z.shape} and {y.shape}."
         )
-    return z.reshape(-1, z.shape[-1]), y.reshape(-1).astype(int)
+    return z.reshape(-1, z.shape[-1]), y.ravel().astype(int)
 
 
 def temperature(logits: np.ndarray, labels: np.ndarray) -> float:

@@ -231,7 +231,7 @@ def ids_of(name: str, values: Any, shape: tuple[int, ...]) -> np.ndarray:
     ids = ids.astype(str) if ids.dtype == object else ids
     if ids.dtype.kind not in "biuUS":
         raise TypeError(f"{name} must be integers, strings or booleans, got {ids.dtype}.")
-    return ids.reshape(-1)
+    return ids.ravel()
 
 
 # --------------------------------------------------------------------------------------------

@@ -83,7 +83,7 @@ def _in_blocks(
 ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
     """Sum p - [y = k] and 1 over the rows of every cluster, class and bin of p."""
     num_cells = p.shape[1] * num_bins
-    bins = of_bins.bin_numbers(p.reshape(-1), num_bins).reshape(p.shape).astype(np.int64)
+    bins = of_bins.bin_numbers(p.ravel(), num_bins).reshape(p.shape).astype(np.int64)
     cells = np.arange(p.shape[1]) * num_bins + bins
     order = np.argsort(cluster, kind="stable")
     step = max(1, min(p_values.CLUSTERS_AT_A_TIME, _MOST_CELLS // num_cells))
@@ -93,11 +93,11 @@ def _in_blocks(
         rows = order[start:stop]
         count = min(step, num_clusters - first)
         offset = (cluster[rows] - first) * num_cells
-        index = (offset[:, None] + cells[rows]).reshape(-1)
+        index = (offset[:, None] + cells[rows]).ravel()
         true = offset + cells[rows, classes[rows]]
         size = count * num_cells
         counts = np.bincount(index, minlength=size)
-        sums = np.bincount(index, p[rows].reshape(-1), size) - np.bincount(true, minlength=size)
+        sums = np.bincount(index, p[rows].ravel(), size) - np.bincount(true, minlength=size)
         yield sums.reshape(count, -1), counts.reshape(count, -1).astype(np.float64)
 
 
@@ -112,7 +112,7 @@ def _class_sums(p: Matrix, order: Indices, num_bins: int) -> tuple[Column, Colum
         at = np.flatnonzero(rows.astype(np.float32, copy=False) > edge)
         columns.append(at % num_classes)
         rows = rows.astype(np.float64)
-        values.append(rows.reshape(-1)[at])
+        values.append(rows.ravel()[at])
         square = np.square(rows)
         sums += np.sum(rows, axis=0)
         squares += np.sum(square, axis=0)
@@ -123,7 +123,7 @@ def _class_sums(p: Matrix, order: Indices, num_bins: int) -> tuple[Column, Colum
     def with_first(total: Any, values: np.ndarray) -> Column:
         sums = np.bincount(cell, values, num_classes * num_bins).reshape(num_classes, num_bins)
         sums[:, 0] = np.maximum(total - np.sum(sums, axis=1), 0)
-        return sums.reshape(-1)
+        return sums.ravel()
 
     whole = np.full(num_classes, float(len(p)))
     count = with_first(whole, np.ones_like(large))
@@ -172,14 +172,14 @@ def class_draws(
         # class takes the rest of the total after rounding.
         below = np.cumsum(chances, axis=1)[:, :-1] + index
         shots = generator.random((len(rows), plan.num_versions)) + index
-        drawn = np.searchsorted(np.minimum(below, index + 1).reshape(-1), shots, side="right")
+        drawn = np.searchsorted(np.minimum(below, index + 1).ravel(), shots, side="right")
         drawn = np.clip(drawn - index * (p.shape[1] - 1), 0, p.shape[1] - 1)
         classes = np.concatenate([labels[rows, None], drawn], axis=1)
         if p.shape[1] < plan.num_versions:  # few classes: find the cell of each of them once
             of_draws = np.take_along_axis(cells_of(np.arange(p.shape[1]), of_rows), classes, axis=1)
         else:
             of_draws = cells_of(classes, np.take_along_axis(of_rows, classes, axis=1))
-        cells.append(of_draws.T.reshape(-1))
+        cells.append(of_draws.T.ravel())
         sizes += [len(rows)] * (1 + plan.num_versions)
     ends = np.append(0, np.cumsum(sizes))
     ones = np.ones(ends[-1], np.float32)

@@ -255,7 +255,7 @@ def best_threshold(
         draws = signs @ noise / len(score)
     else:
         shape = np.max(cluster) + 1, len(counts)
-        cell = cluster * len(counts) + kind.reshape(-1)
+        cell = cluster * len(counts) + kind.ravel()
         noise = np.bincount(cell, minlength=np.prod(shape)).reshape(shape) @ noise
         if len(noise) < LEAST_UNITS:
             return BestThreshold(float(thresholds[best]), np.nan, np.nan, float(mean[best]))

@@ -391,7 +391,7 @@ class _Plan(NamedTuple):
         ends = num_blocks * np.arange(num_draws + 1)
         shape = num_draws, num_blocks * (1 + self.num_versions)
         ones = np.ones(columns.size, np.float32)
-        return csr_array((ones, columns.reshape(-1), ends), shape)
+        return csr_array((ones, columns.ravel(), ends), shape)
 
 
 def planned(generator: np.random.Generator, num_rows: int, num_resamples: int) -> _Plan:

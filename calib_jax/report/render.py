@@ -122,7 +122,7 @@ def as_text(page: Page, lines: float = math.inf, *, explained: bool = True) -> s
     blocks = ["\n".join(map(one_line, page.answers)), *map(one_line, page.head.split("\n\n"))]
     notes = [*page.notes, *page.folded]
     shown = notes if explained else page.notes[:_NOTES]
-    room = lines - sum(2 + block.count("\n") for block in filter(None, blocks)) - len(shown) - 2
+    room = lines - sum(2 + block.count("\n") for block in filter(None, blocks)) - len(shown) - 1
     left_out: dict[str, str] = {}
     for place, table in enumerate(page.sections):
         for number, block in enumerate(_blocks(table)):

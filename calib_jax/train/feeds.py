@@ -408,7 +408,7 @@ class Streamed:
 
         def read_batch(step: int) -> Batch:
             index, weights, copies, key = (part[:, step] for part in (*parts, keys))
-            examples = _read(self._source, index.reshape(-1), copies.reshape(-1), draw)
+            examples = _read(self._source, index.ravel(), copies.ravel(), draw)
             deal = lambda leaf: np.reshape(leaf, index.shape + np.shape(leaf)[1:])  # noqa: E731
             inputs, labels, label_weights = jax.tree.map(deal, examples)
             return Batch(inputs, labels, with_weights(weights, label_weights), key)

@@ -116,7 +116,7 @@ def predict_all(
     fed = feed(source, devices, resident_bytes=resident_bytes)
     evaluate = fed.evaluation(_rows_step(forward, prepare), batch_size)
     # Drop the rows that pad batches; keep an example whose labels have weight 0.
-    real = one_pass(source, len(devices), batch_size).weights.reshape(-1) > 0
+    real = one_pass(source, len(devices), batch_size).weights.ravel() > 0
     logits, rows = [], None
     for state in states:
         rows = evaluate(replicate(state, devices))["metrics"]["all"]

@@ -249,6 +249,11 @@ def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
     np.testing.assert_allclose(p, rows / rows.sum(axis=1, keepdims=True), rtol=1e-9)
 
 
+def test_bbq_of_one_row_is_its_posterior_mean():
+    params = bbq.fit(np.array([[0.0, 1.0]]), np.array([1]))
+    np.testing.assert_allclose(params.values, [[2 / 3]], rtol=1e-6)
+
+
 def test_a_class_that_is_never_possible_has_equal_steps():
     logits, labels = problem()
     logits[:, 2] = -np.inf

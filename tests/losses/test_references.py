@@ -250,10 +250,15 @@ def test_per_image_is_the_mean_over_the_images_that_have_a_label(name):
 
 
 def test_hard_predictions_give_the_mean_jaccard_loss():
-    """IoU 1/3, 1/2 and 0 by hand, of the classes 0, 1 and 2; class 3 does not occur."""
+    """IoU 1/3, 2/3 and 0 by hand, of the classes 0, 1 and 2; class 3 does not occur.
+
+    In the first two rows, one of which is right, class 0 alone occurs.
+    """
     labels, predicted = np.array([0, 0, 1, 1, 2]), np.array([0, 1, 1, 1, 0])
-    value = losses.lovasz_penalty(1e3 * np.eye(4)[predicted], labels)
+    logits = 1e3 * np.eye(4)[predicted]
+    value = losses.lovasz_penalty(logits, labels)
     np.testing.assert_allclose(value, 1 - (1 / 3 + 2 / 3 + 0) / 3, rtol=1e-6)
+    np.testing.assert_allclose(losses.lovasz_penalty(logits[:2], labels[:2]), 1 / 2, rtol=1e-6)
 
 
 def test_equal_losses_share_and_weights_are_copies():

@@ -265,6 +265,8 @@ def test_a_terminal_shows_one_screen_and_names_the_rest():
     assert "Groups" in lines[-1]
     assert "\n53 " in str(made)  # Python has no --notes
     page = results.page(made)
+    text = render.as_text(page, explained=False)
+    assert render.as_text(page, text.count("\n") + 1, explained=False) == text
     assert f"{len(page.notes) + len(page.folded) - 2} more notes" in str(made)
 
 

@@ -138,7 +138,7 @@ def statistics_of(pixels: np.ndarray) -> Statistics:
     for start in range(0, len(pixels), step):
         for k in range(channels):
             chunk = pixels[start : start + step, ..., k]
-            counts[k] += np.bincount(chunk.reshape(-1), minlength=256)
+            counts[k] += np.bincount(chunk.ravel(), minlength=256)
     levels = np.arange(256) / 255
     mean = counts @ levels / counts.sum(axis=1)
     square = counts @ levels**2 / counts.sum(axis=1)

@@ -82,7 +82,7 @@ def _matlab(path: pathlib.Path) -> Images:
     # SciPy raises errors of many kinds for a damaged file.
     with reading.guard(path, "a MATLAB file with X and y", again, library=True):
         variables = loadmat(path, variable_names=("X", "y"))
-        pixels, labels = np.moveaxis(variables["X"], -1, 0), variables["y"].reshape(-1)
+        pixels, labels = np.moveaxis(variables["X"], -1, 0), variables["y"].ravel()
         if pixels.shape != (len(labels), 32, 32, 3) or pixels.dtype != np.uint8:
             raise ValueError(f"X is {pixels.dtype} {pixels.shape} for {len(labels)} labels")
     return Images(
