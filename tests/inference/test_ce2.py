@@ -61,8 +61,7 @@ def test_values_are_means_of_all_pairs():
 CASES = [(0.05, 1.0, 0.5), (0.0, 1.0, 1.0), (0.2, 0.5, 0.5), (0.0, 0.0, 1.0), (0.02, 2.0, 0.1)]
 
 
-@pytest.mark.parametrize("case", CASES)
-@pytest.mark.parametrize("seeds", [3, 5])
+@pytest.mark.parametrize(("case", "seeds"), [*zip(CASES, (3, 5, 3, 5, 3), strict=True)])
 def test_the_interval_of_a_mean_covers_the_truth(case, seeds):
     """Nominal 90 %; 500 tables of 100 examples, standard error .013."""
     of_seed, of_row, of_both = case
@@ -76,7 +75,7 @@ def test_the_interval_of_a_mean_covers_the_truth(case, seeds):
     assert 0.86 <= np.mean(covered) <= 0.99
 
 
-@pytest.mark.parametrize(("gaps", "seeds"), [((0.0, 0.0), 3), ((0.05, 0.15), 3), ((0.05, 0.15), 5)])
+@pytest.mark.parametrize(("gaps", "seeds"), [((0.0, 0.0), 3), ((0.05, 0.15), 5)])
 def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
     """Nominal 90 %; 60 sets of 1,000 examples whose gap is g + .02 times a seed's normal."""
     random = np.random.default_rng(7)
@@ -96,9 +95,9 @@ def test_intervals_of_ce2_cover_the_truth(gaps, seeds):
     assert np.all(hits / 60 >= 0.82)
 
 
-@pytest.mark.parametrize("seeds", [2, 3, 5])
-@pytest.mark.parametrize("ratio", [0.03, 0.3, 1, 3, 10, 100])
-@pytest.mark.parametrize("size", [0.1, 1e-3, 1e-5])
+@pytest.mark.parametrize("seeds", [2, 5])
+@pytest.mark.parametrize("ratio", [0.03, 1, 3, 100])
+@pytest.mark.parametrize("size", [0.1, 1e-5])
 def test_a_true_hypothesis_is_rejected_no_more_often_than_stated(seeds, ratio, size):
     """Integrate over the estimated variance between seeds; the variance between rows is 1."""
     shares = (np.arange(500) + 0.5) / 500

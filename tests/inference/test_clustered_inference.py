@@ -13,20 +13,9 @@ from calib_jax.inference import gaps as bin_gaps
 from calib_jax.inference.squared_error import binned, moments
 
 from . import simulated, softmax
+from .test_noise_bound import FIVE, errors_of_truth
 
 KEY = jax.random.key(0)
-NAMES = (
-    *(
-        "ece",
-        "mce",
-        "average_calibration_error",
-        "rms_calibration_error",
-        "overconfidence",
-        "underconfidence",
-    ),
-    *("adaptive_ece", "adaptive_mce", "classwise_ece"),
-)
-FIVE = {name: metrics.named(name, num_bins=5) for name in NAMES}
 DRAWN = ("ece", "classwise_ece", "squared_error", "kuiper")
 TESTS = (*DRAWN, "spiegelhalter", "temperature", "cox")
 
@@ -329,7 +318,8 @@ def test_size_and_coverage(num_classes, correlation, capsys):
             logits, labels, truth, cluster = correlated(random, num_classes, beta, correlation)
             bounds = inference.noise_bound(several, logits, labels, clusters=cluster, **drawn)
             error = inference.debiased_squared_error(logits, labels, clusters=cluster)
-            truths = truth_of(logits, truth)
+            truths = errors_of_truth(logits, truth)
+            truths["squared"] = truths["rms_calibration_error"] ** 2
             for name, bound in {**bounds, "squared": error}.items():
                 inside = bound.low <= truths[name] + 1e-6 and truths[name] <= bound.high
                 covered[name, beta] += inside
@@ -360,19 +350,3 @@ def test_size_and_coverage(num_classes, correlation, capsys):
     assert min(covered.values()) >= 400 * 0.88
     if correlation:
         assert by_row > 400 * 0.1
-
-
-def truth_of(logits, truth):
-    """Return the errors with the true probabilities in place of the labels."""
-    p = softmax(logits.astype(float))
-    confidence = p.max(-1)
-    gap = confidence - truth[np.arange(len(p)), p.argmax(-1)]
-    index = np.ceil(15 * confidence)
-    sums = np.array([gap[index == b].sum() for b in range(1, 16)])
-    share = np.array([np.sum(index == b) for b in range(1, 16)])
-    copies = np.repeat(gap[np.argsort(confidence)], 15).reshape(15, -1).mean(1)
-    return {
-        "ece": abs(sums).sum() / len(p),
-        "adaptive_ece": abs(copies).mean(),
-        "squared": (sums**2 / np.maximum(share, 1)).sum() / len(p),
-    }

@@ -90,7 +90,8 @@ def test_draws_agree_with_all_outcomes(model):
 def test_values_are_those_of_the_metrics():
     logits, labels, _ = simulated(np.random.default_rng(0), 60, 3, 1.5)
     logits[20:30] = logits[:10]  # ties
-    several = ALL | {
+    of_bins = ("average_calibration_error", "underconfidence", "adaptive_ece", "adaptive_mce")
+    several = {name: ALL[name] for name in (*of_bins, *PATHS)} | {
         "left": metrics.named("ece", num_bins=4, edges="left"),
         "without": metrics.named("ece", excluded_class=1),
         "classes": metrics.named("classwise_ece", num_bins=5, excluded_class=1),
@@ -134,7 +135,7 @@ def test_coverage_and_size(num_rows, num_classes, sharpness, capsys):
         bounds = inference.noise_bound(
             several, logits, labels, key=jax.random.key(trial), num_resamples=200
         )
-        truths = errors_of_truth(several, logits, truth)
+        truths = errors_of_truth(logits, truth)
         for name, bound in bounds.items():
             covered[name] += bound.low <= truths[name] + 1e-6 and truths[name] <= bound.high
             rejected[name] += bound.p_value <= 0.05
@@ -152,7 +153,7 @@ def test_coverage_and_size(num_rows, num_classes, sharpness, capsys):
             assert rejected[name] <= 20, name
 
 
-def errors_of_truth(several, logits, truth):
+def errors_of_truth(logits, truth):
     """Return the metrics with the true probabilities in place of the labels."""
     num_rows, num_classes = logits.shape
     p = np.exp(logits.astype(float))

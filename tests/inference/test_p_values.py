@@ -124,16 +124,7 @@ def labels_of(errors, num_rows):
 
 @pytest.mark.parametrize(
     ("num_rows", "confidence", "accuracy"),
-    [
-        (1000, 0.99, 0.999),
-        (1000, 0.95, 0.998),
-        (1000, 0.999, 0.99),
-        (200, 0.95, 0.99),
-        (5000, 0.99, 0.999),
-        (2000, 0.995, 0.9999),
-        (200, 0.99, 0.99),
-        (500, 0.9, 0.7),
-    ],
+    [(1000, 0.99, 0.999), (1000, 0.999, 0.99), (200, 0.95, 0.99), (500, 0.9, 0.7)],
 )
 def test_the_interval_of_the_squared_error_covers(num_rows, confidence, accuracy):
     truth, covered = (confidence - accuracy) ** 2, 0.0
@@ -145,8 +136,7 @@ def test_the_interval_of_the_squared_error_covers(num_rows, confidence, accuracy
 
 
 @pytest.mark.parametrize(
-    ("num_rows", "expected_errors", "half"),
-    [(1000, 4, 0.002), (1000, 3, 0.002), (3000, 6, 0.001), (200, 6, 0.01), (1000, 20, 0.005)],
+    ("num_rows", "expected_errors", "half"), [(1000, 3, 0.002), (3000, 6, 0.001), (200, 6, 0.01)]
 )
 def test_two_models_with_equal_errors_rarely_differ(num_rows, expected_errors, half):
     """One model states too much, the other too little, by the same amount."""

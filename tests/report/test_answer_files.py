@@ -48,22 +48,6 @@ def test_answers_below_one_half_are_not_folded(tmp_path, too_sure):
     assert scored.answers[0].startswith("50.0 % stated, 30.0 % right: ")
 
 
-def test_probabilities_of_class_1_have_both_readings(tmp_path, too_sure):
-    p, label = too_sure
-    file = write(tmp_path / "p.csv", "probability,label", p, label)
-    scored = report.score_files(predictions=[file], **QUICK)
-    top = np.where(p > 0.5, p, 1 - p), np.where(p > 0.5, label, 1 - label)
-    np.testing.assert_allclose(scored.value("ece"), ece(*top), atol=1e-6)
-    np.testing.assert_allclose(scored.value("ece (class 1)"), ece(p, label), rtol=1e-4)
-    event, top = scored.answers[0].split(" Top label: ")
-    assert "; ece (class 1) 20.0 points [1" in event
-    assert "; ece (top label) .0 points [.0, " in top
-    text = str(scored)
-    assert "ece (top label)" in text
-    assert "Two classes have two readings: " in " ".join(scored.explanations)
-    assert "accuracy (top label)" not in text  # both readings share the decisions
-
-
 def models_file(path):
     """Three models answer 60 questions twice, in percent; model b skips every tenth question."""
     rng = np.random.default_rng(0)

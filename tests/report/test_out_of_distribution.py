@@ -92,9 +92,9 @@ def test_what_is_written(actual, tmp_path):
 def test_whole_clusters_are_drawn():
     """Copies of an example in its cluster say no more than the example."""
     few = {"scores": ("entropy",), **FEW}
-    ids = np.repeat(np.arange(60), 9), {"near": np.repeat(np.arange(50), 9)}
+    ids = np.repeat(np.arange(60), 4), {"near": np.repeat(np.arange(50), 4)}
     copies = report.out_of_distribution(
-        np.repeat(INSIDE, 9, axis=0), {"near": np.repeat(NEAR, 9, axis=0)}, clusters=ids, **few
+        np.repeat(INSIDE, 4, axis=0), {"near": np.repeat(NEAR, 4, axis=0)}, clusters=ids, **few
     )
     alone = report.out_of_distribution(INSIDE, {"near": NEAR}, **few)
     for copied, row in zip(copies.rows, alone.rows, strict=True):

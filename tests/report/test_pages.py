@@ -110,12 +110,24 @@ def test_metrics_are_explained(page):
     assert "compare_calibration" not in page  # there is no row of its test
 
 
-def test_the_markdown_shows_the_figures(tmp_path):
+def test_a_report_shows_its_figures_and_replaces_its_own_files_alone(tmp_path):
+    work = tmp_path / ".mine.old.partial"
+    work.mkdir()
+    (work / "work.txt").write_text("work")
     names = scored().save(tmp_path)
     assert "report.html" in names
     shown = re.findall(r"\]\((.*?\.png)\)", (tmp_path / "report.md").read_text())
     assert shown == [name for name in names if name.endswith(".png")]
     read((tmp_path / "report.html").read_text())
+    assert scored().save(tmp_path) == names  # its own files
+    assert (work / "work.txt").read_text() == "work"
+    other = tmp_path / "other"
+    other.mkdir()
+    (other / "report.md").write_text("my thesis")
+    with pytest.raises(ValueError, match=r"report\.md is a file that no report wrote"):
+        scored().save(other)
+    assert [path.name for path in other.iterdir()] == ["report.md"]
+    assert (other / "report.md").read_text() == "my thesis"
 
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\u202egnp\x9b31m"
@@ -262,7 +274,7 @@ def test_a_terminal_shows_one_screen_and_names_the_rest():
     made = dataclasses.replace(made, groups=many)
     lines = render.as_text(results.page(made), render.LINES).splitlines()
     assert len(lines) <= render.LINES
-    assert "Groups" in lines[-1]
+    assert lines[-1] == "Groups: --notes."
     assert "\n53 " in str(made)  # Python has no --notes
     page = results.page(made)
     text = render.as_text(page, explained=False)
@@ -274,4 +286,8 @@ def test_a_terminal_shows_the_metrics_of_many_models():
     many = dataclasses.replace(scored(), headlines=["a model"] * 40)
     text = render.as_text(results.page(many), render.LINES)
     assert "\nece " in text
-    assert "Metrics" not in text.splitlines()[-1]
+    rest = "Groups, Differences, Noise floors: --notes."
+    assert text.endswith(f"\n{rest}")
+    wide = [dataclasses.replace(row, metric=f"{row.metric:_>60}") for row in many.rows]
+    text = render.as_text(results.page(dataclasses.replace(many, rows=wide)), render.LINES)
+    assert text.endswith(f"\nmore of Metrics, {rest}")

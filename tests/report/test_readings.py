@@ -4,7 +4,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from calib_jax import inference, metrics, report
+from calib_jax import metrics, report
 from calib_jax.report import predictions
 
 QUICK = {"metrics": ["ece", "signed_gap", "accuracy"], "num_resamples": 200}
@@ -50,8 +50,14 @@ def test_the_event_is_the_first_reading_of_two_classes(binary):
     assert "unsure" not in sentence.partition("Top label")[0]
     first, second = [row.metric for row in binary.rows if row.predictions == "forest"][:2]
     assert (first, second) == ("ece (class 1)", "ece")
-    assert "ece (fraud)" in str(binary)
-    assert "ece (top label)" in str(binary)
+    index = np.ceil(15 * p[:, 1])
+    gaps = [abs(np.sum((p[:, 1] - labels)[index == b])) / 1000 for b in range(16)]
+    assert binary.value("ece (class 1)", "forest") == pytest.approx(sum(gaps), rel=1e-4)
+    text = str(binary)
+    assert "ece (fraud)" in text
+    assert "ece (top label)" in text
+    assert "accuracy (top label)" not in text  # both readings share the decisions
+    assert "Two classes have two readings: " in " ".join(binary.explanations)
 
 
 def test_a_comparison_of_two_classes_is_about_the_event_with_its_sign(binary):
@@ -66,14 +72,13 @@ def test_figures_show_the_event_beside_the_top_label(binary):
     table = binary.event.reliability["forest"]
     stated = np.asarray(table.confidence)[np.asarray(table.weight) > 0]
     assert stated.min() < 0.5 < stated.max()
-    alone = report.score(p, labels, probabilities=True, **QUICK)
-    left, right = report.pictures(alone)["reliability"].axes[:2]
+    how = {"calibrate": "platt", "fit_on": fraud(shift=0.5), "probabilities": True}
+    pictures = report.pictures(report.score(p, labels, **how, **QUICK))
+    left, right = pictures["reliability"].axes[:2]
     assert [axes.get_ylabel() for axes in (left, right)] == ["observed", "accuracy"]
     assert "P(class 1)" in left.get_title(loc="left")
     assert "top label" in right.get_title(loc="left")
-    how = {"calibrate": "platt", "fit_on": fraud(shift=0.5), "probabilities": True}
-    fitted = report.score(p, labels, **how, **QUICK)
-    assert {"reliability", "reliability_platt"} <= set(report.pictures(fitted))
+    assert "reliability_platt" in pictures
 
 
 def test_the_positive_class_may_be_the_first(tmp_path):
@@ -91,26 +96,6 @@ def test_the_positive_class_may_be_the_first(tmp_path):
         report.score_files(**options, positive="scam")
     with pytest.raises(ValueError, match="positive is for two classes"):
         report.score(5 * np.eye(3)[labels], labels, positive="1")
-
-
-def test_an_interval_and_a_test_stand_only_beside_the_same_quantity():
-    random = np.random.default_rng(1)
-    logits = random.standard_normal((400, 3))
-    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
-    scored = report.score(
-        logits, labels, compare=4 * logits, metrics=["ece", "adaptive_ece"], num_resamples=200
-    )
-    changes = {change.metric: change for change in scored.changes}
-    for name in ("ece", "adaptive_ece"):
-        assert changes[name].p_value is changes[name].p_holm is None
-        assert np.isfinite(changes[name].low)
-    expected = inference.compare_calibration(logits, 4 * logits, labels)
-    actual = changes["squared_calibration_error"]
-    numbers = [actual.value, actual.low, actual.high, actual.p_value]
-    np.testing.assert_allclose(numbers, expected[:4], rtol=1e-5)
-    found = scored.value("squared_calibration_error", "other")
-    assert found == pytest.approx(expected.error_b.value, rel=1e-5)
-    assert "ece differs by " in scored.answers[-1]  # it is larger
 
 
 def test_cross_fitting_calibrates_every_model():
@@ -169,12 +154,9 @@ def overlapping(shared, scored=400, fitted=400, num_classes=3):
     return (logits[:scored], labels[:scored]), (logits[rows] + offset, labels[rows])
 
 
-@pytest.mark.parametrize("num_classes", [2, 3, 10])
+@pytest.mark.parametrize("num_classes", [2, 3])
 def test_scored_rows_among_the_fitted_are_counted_and_many_are_refused(num_classes):
     options = {"calibrate": "temperature", "metrics": ["nll"], "num_resamples": 20}
-    test, fit = overlapping(0, num_classes=num_classes)
-    clean = report.score(*test, fit_on=fit, **options)
-    assert clean.headlines == []
     test, fit = overlapping(12, num_classes=num_classes)  # 3 %
     few = report.score(*test, fit_on=fit, **options)
     assert few.headlines[0].startswith("12 of 400 scored examples are also among the 400 of")
@@ -193,7 +175,7 @@ def test_equal_numbers_by_chance_are_no_overlap():
         return metrics.Stated(confidence, random.random(num_rows) < confidence)
 
     scored = report.score(
-        draw(200), calibrate="platt", fit_on=draw(250), metrics=["brier"], num_resamples=20
+        draw(60), calibrate="platt", fit_on=draw(60), metrics=["brier"], num_resamples=20
     )
     assert scored.headlines == []
 
