@@ -58,12 +58,12 @@ def test_a_zoom_takes_the_nearest_pixel_of_a_random_window(smallest, largest):
 
 
 def test_a_batch_is_mixed_by_one_share():
-    mix, labels = data.mixup(0.4), np.arange(6)
-    batch = KEYS[0], KEYS[1:7], jnp.ones(6, bool), jnp.arange(6.0)[:, None]
-    inputs, others, share = mix(*batch, labels, None)
+    mix, labels = jax.jit(lambda *batch: data.mixup(0.4)(*batch, None)), np.arange(6)
+    batch = KEYS[0], KEYS[1:7], np.ones(6, bool), np.arange(6.0, dtype=np.float32)[:, None]
+    inputs, others, share = mix(*batch, labels)
     assert sorted(others.tolist()) == labels.tolist() != others.tolist()
     np.testing.assert_allclose(inputs[:, 0], share * labels + (1 - share) * others, rtol=1e-6)
-    np.testing.assert_array_equal(mix(*batch, 10 * labels, None)[1], 10 * others)  # the same ones
+    np.testing.assert_array_equal(mix(*batch, 10 * labels)[1], 10 * others)  # the same ones
     shares = jax.jit(jax.vmap(lambda key: data.mixup_lambda(key, 0.4)))(KEYS)
     assert scipy.stats.kstest(shares, scipy.stats.beta(0.4, 0.4).cdf).pvalue > 1e-6
 
@@ -80,11 +80,10 @@ def met(partners, examples):
 
 
 def test_partners_are_those_of_one_device_whatever_the_devices_and_the_padding():
-    def keys_of(examples):
-        return jax.vmap(lambda i: jax.random.fold_in(KEYS[0], i))(examples)
-
+    keys_of = jax.jit(jax.vmap(lambda i: jax.random.fold_in(KEYS[0], i)))
+    on_one = jax.jit(data.mixup_partners)
     examples = np.arange(21)
-    alone = met(data.mixup_partners(keys_of(examples), jnp.ones(21, bool)), examples)
+    alone = met(on_one(keys_of(examples), np.ones(21, bool)), examples)
     assert {own for own, _ in alone} == {partner for _, partner in alone} == set(range(21))
     padded = np.concatenate([examples, -np.ones(3, int)])  # at the end, as a loop pads
     within = np.insert(examples, [0, 7, 7], -1)  # and anywhere else
@@ -92,8 +91,8 @@ def test_partners_are_those_of_one_device_whatever_the_devices_and_the_padding()
         lambda keys, mask: data.mixup_partners(keys, mask, axis_name="batch"), axis_name="batch"
     )
     for layout in (padded, within):
-        keys, mask = keys_of(layout), jnp.asarray(layout >= 0)
-        one = data.mixup_partners(keys, mask)
+        keys, mask = keys_of(layout), layout >= 0
+        one = on_one(keys, mask)
         eight = spread(keys.reshape(8, 3), mask.reshape(8, 3))
         np.testing.assert_array_equal(eight.reshape(-1), one)
         assert met(one, layout) == alone

@@ -26,6 +26,7 @@ from configs import losses as fragments
 from experiments.running import building, initial
 from tests.data import tiny, tiny_photographs
 from tests.selection import some
+from tests.train.tasks import OnDisk
 
 FILES = [path.stem for path in pathlib.Path(configs.__file__).parent.glob("[!_]*.py")]
 NAMES = sorted(
@@ -185,19 +186,6 @@ def test_the_papers_recipe():
     assert (base.num_epochs, base.batch_size) == (350, 128)
 
 
-class WithoutLabels:
-    """A source that knows no label without reading it."""
-
-    def __init__(self, source):
-        self.source = source
-
-    def __len__(self):
-        return len(self.source)
-
-    def __getitem__(self, index):
-        return self.source[index]
-
-
 def test_class_counts_reach_the_loss_and_labels_the_order():
     config = config_of("digits", "logit_adjusted")
     config.data.order = "class_balanced"
@@ -219,7 +207,7 @@ def test_class_counts_reach_the_loss_and_labels_the_order():
     )
     order = building.sampling("class_balanced", masked)(1, 0)
     assert set(labels[order]) == {*range(10)} - {3}
-    part = data.subset(WithoutLabels(experiment.dataset.train), np.arange(20))
+    part = data.subset(OnDisk(experiment.dataset.train), np.arange(20))
     blind = dataclasses.replace(experiment.dataset, train=part)
     assert blind.class_counts is None
     with pytest.raises(ValueError, match="logit_adjusted needs the number of training examples of"):
@@ -311,34 +299,6 @@ def step_of(experiment):
     )
     batch = train.Batch(examples.inputs, examples.labels, jnp.ones(8), jnp.arange(8))
     return jax.jit(step), batch
-
-
-def after_a_step(experiment):
-    """The state after one step, and the logits of the first eight examples before it."""
-    (step, batch), state = step_of(experiment), experiment.state()
-    forward = jax.jit(lambda *args: experiment.task.forward(*args, train=False)[0])
-    logits = forward(state.params, state.model_state, building.inputs_of(experiment.dataset, 8))
-    return step(state, batch)[0], logits
-
-
-@pytest.fixture(scope="module")
-def plain():
-    return after_a_step(network())
-
-
-def distance(one, other):
-    pairs = zip(*map(jax.tree.leaves, (one, other)), strict=True)
-    return max(float(jnp.max(jnp.abs(a - b))) for a, b in pairs)
-
-
-@pytest.mark.slow
-def test_half_precision_keeps_parameters_and_logits(plain):
-    state, logits = after_a_step(network(precision="bfloat16"))
-    assert network(precision="bfloat16").module.dtype == "bfloat16"
-    assert {leaf.dtype for leaf in jax.tree.leaves(state.params)} == {jnp.dtype("float32")}
-    assert logits.dtype == jnp.float32
-    assert 1e-6 < distance(logits, plain[1]) < 0.1
-    assert 1e-8 < distance(state.params, plain[0].params) < 0.05
 
 
 def products(experiment):

@@ -261,20 +261,6 @@ def test_the_page_has_the_tables_of_the_records_and_every_setting_a_record():
     assert set(settings.read(settings.RECORDS)) == {s.name for s in settings.settings()}
 
 
-def test_five_points_of_the_page_are_those_of_the_files():
-    frozen, records = settings.read(law.FROZEN), settings.read(report.KEPT)
-    found = {(p.group, p.place, p.loss): p for p in points.of_sets(frozen, records)}
-    for name, loss, decay in (
-        *(("sst2", "focal_3", 0), ("sst5", "bsce_gra", 3), ("cifar10", "focal_1", 5)),
-        *(("cifar2", "focal_3", 2), ("cifar5", "bsce_gra", 1)),
-    ):
-        of = found[name, f"{heads.WEIGHT_DECAYS[decay]:g}", loss]
-        t = np.prod(frozen[name]["predicted"][loss]["temperature"][decay]) ** (1 / 3)
-        assert np.exp(of.predicted) == pytest.approx(t)
-        t = records[f"{name} {loss}"]["values"]["temperature"][decay]
-        assert np.exp(of.measured) == pytest.approx(scipy.stats.gmean(t))
-
-
 # ------------------------------------------------------------------------------- networks and map
 
 

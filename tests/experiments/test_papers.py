@@ -51,9 +51,7 @@ def test_every_row_has_a_verdict_and_trainings():
     "name",
     [
         "guo-resnet-overconfident",
-        "guo-batchnorm-hurts-calibration",
         "guo-ts-lowers-ece",
-        "mukhoti-ls-favourable",
         "mukhoti-gamma-order-3-2-1-own",
         "mukhoti-focal-unsure-where-wrong",
         "adafocal-beats-ce-flsd-cifar10",

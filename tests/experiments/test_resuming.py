@@ -3,12 +3,9 @@
 import pathlib
 import shutil
 
-import jax
-import numpy as np
 import pytest
 
 from calib_jax import losses, train
-from calib_jax.train import log
 from experiments.running import building, cli, training
 from tests.experiments.test_configs import config_of
 from tests.train.test_loop import run as fit
@@ -29,39 +26,12 @@ def fitted(folder, config):
     return outcome
 
 
-def same(one, other):
-    pairs = zip(*map(jax.tree.leaves, (one, other)), strict=True)
-    return all(np.array_equal(a, b) for a, b in pairs)
-
-
 @pytest.fixture(scope="module")
 def short(tmp_path_factory):
     """A finished run of two epochs of two steps, at a constant rate."""
     folder = tmp_path_factory.mktemp("short")
     assert fitted(folder, small()).finished
     return folder
-
-
-@pytest.fixture
-def run(short, tmp_path):
-    shutil.copytree(short, tmp_path / "run")
-    return tmp_path / "run"
-
-
-@pytest.mark.slow
-def test_more_epochs_are_one_long_run(run, tmp_path):
-    longer = fitted(run, small(num_epochs=5))
-    assert (longer.finished, longer.already, longer.step) == (True, False, 10)
-    whole = fitted(tmp_path / "whole", small(num_epochs=5))
-    assert same(longer.state, whole.state)
-    assert longer.best == whole.best
-    rows = [log.read_rows(folder / log.ROWS) for folder in (run, tmp_path / "whole")]
-    times = {"seconds", "evaluation_seconds", "examples_per_second", "num_epochs"}
-    first, second = ([{k: v for k, v in row.items() if k not in times} for row in r] for r in rows)
-    assert first == second
-    assert "num_epochs: 2 before, 5 now" in (run / log.SPOKEN).read_text()
-    assert fitted(run, small(num_epochs=5)).already
-    assert '"num_epochs": 5' in (run / "config.json").read_text()
 
 
 @pytest.mark.parametrize(

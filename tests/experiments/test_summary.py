@@ -389,6 +389,12 @@ def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path
     assert "| mean ± sd |  | 0.2500 ± 0.0000 |" in page
 
 
+def answers():
+    random = np.random.default_rng(0)
+    z = 2 * random.normal(size=(1000, 10))
+    return z, (z + random.gumbel(size=z.shape)).argmax(axis=1)
+
+
 @pytest.mark.parametrize(
     ("scale", "said"),
     [
@@ -399,10 +405,12 @@ def test_seeds_of_other_metrics_are_in_one_table_of_those_that_all_have(tmp_path
     ],
 )
 def test_a_run_of_cross_entropy_names_the_focal_loss_that_would_calibrate_it(scale, said):
-    random = np.random.default_rng(0)
-    z = 2 * random.normal(size=(1000, 10))
-    labels = (z + random.gumbel(size=z.shape)).argmax(axis=1)
+    z, labels = answers()
     note = run_report.focal_note(scale * z, labels)
     assert re.search(said, note), note
+
+
+def test_a_run_at_chance_names_no_focal_loss():
+    z, labels = answers()
     shuffled = np.random.default_rng(1).permutation(labels)
     assert "no better than chance" in run_report.focal_note(-z, shuffled)

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import math
 import pathlib
 
 import flax.linen as nn
@@ -119,11 +120,10 @@ SMALL = {
     )
 }
 SMALL |= {
-    "deeplab_small": small("deeplab_small").clone(multi_grid=(2,), rates=(2,)),
+    "deeplab_small": small("deeplab_small").clone(blocks=(1,), multi_grid=(2,), rates=(2,)),
     "tokens": Tokens(num_classes=CLASSES),
     "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
     "bert(pool='mean')": models.bert(num_classes=CLASSES, **BERT, pool="mean"),
-    "resnet8(norm='none')": models.resnet8(num_classes=CLASSES, width=3, norm="none"),
     "transformer(norm='pre')": small("transformer").clone(norm="pre"),
 }
 
@@ -221,6 +221,41 @@ def variables_of(network, x, seed=1):
         return jnp.asarray(noise.astype(leaf.dtype))
 
     return jax.tree_util.tree_map_with_path(fill, shapes_for(network, x))
+
+
+def half(network):
+    return network.clone(dtype="bfloat16")
+
+
+@functools.cache
+def weights(network):
+    """Draw the variables of a network of `SMALL`, which are the same for every dtype of it."""
+    return variables_of(half(network), inputs(network, 2))
+
+
+def affine(params, x):
+    return x @ params["kernel"] + params["bias"]
+
+
+def normalized(params, x, epsilon):
+    mean = x.mean(axis=-1, keepdims=True)
+    variance = ((x - mean) ** 2).mean(axis=-1, keepdims=True)
+    return (x - mean) / np.sqrt(variance + epsilon) * params["scale"] + params["bias"]
+
+
+def attended(params, x, context, seen=lambda row: None, heads=2):
+    """Compute the attention of one text, one query and one head at a time."""
+    query = affine(params["query"], x)
+    key, value = (affine(params[name], context) for name in ("key", "value"))
+    size = x.shape[1] // heads
+    result = np.empty_like(x)
+    for head in range(heads):
+        part = slice(head * size, (head + 1) * size)
+        for row in range(len(x)):
+            last = seen(row)
+            shares = np.exp(key[:last, part] @ query[row, part] / math.sqrt(size))
+            result[row, part] = shares @ value[:last, part] / shares.sum()
+    return affine(params["out"], result)
 
 
 def convolutions(jaxpr):

@@ -58,14 +58,6 @@ def test_equals_numpy(axes, unbiased, x64):
     np.testing.assert_allclose(statistics["var"], 0.7 * old["var"] + 0.3 * var, rtol=1e-12)
 
 
-def test_evaluation_uses_the_running_statistics():
-    variables = start(3)
-    x = jnp.asarray(np.random.default_rng(0).standard_normal((4, 2, 2, 3)), jnp.float32)
-    y = BatchNorm().apply(variables, x, train=False)
-    named = jax.device_get({**variables["params"], **variables["batch_stats"]})
-    np.testing.assert_allclose(y, normalised(np.asarray(x, float), **named), rtol=1e-4, atol=1e-5)
-
-
 def test_a_large_mean_costs_no_digits():
     # Mean of squares less square of mean would keep none of the variance's digits here.
     x = np.random.default_rng(0).standard_normal((1000, 2)).astype(np.float32) + np.float32(1e4)
@@ -118,28 +110,3 @@ def test_one_value_has_a_mean_but_no_unbiased_variance():
     np.testing.assert_allclose(statistics["mean"][0], 0.9 * old["mean"] + 0.1 * x[0], rtol=1e-6)
     _, statistics = train(variables, rows[:, 0])
     np.testing.assert_allclose(statistics["var"], 0.9 * old["var"] + 0.05 * x[0] ** 2, rtol=1e-6)
-
-
-def test_devices_share_their_examples(x64):
-    if jax.device_count() < 4:
-        pytest.skip("needs four devices")
-    variables = start(2, jnp.float64)
-    draw = np.random.default_rng(0)
-    x, towards = jnp.asarray(draw.standard_normal((2, 4, 3, 5, 2)))
-    mask = jnp.asarray([[True] * n + [False] * (3 - n) for n in (3, 0, 1, 2)])
-
-    def total(axis_name, x, towards, mask):
-        y, statistics = train(variables, x, mask, dtype="float64", axis_name=axis_name)
-        return jnp.sum(jnp.where(mask[:, None, None], jnp.sin(y) * towards, 0)), statistics
-
-    # The gradient for the inputs crosses devices: each example moves everybody's statistics.
-    apart = jax.grad(functools.partial(total, "device"), has_aux=True)
-    gradient, statistics = jax.pmap(apart, axis_name="device")(x, towards, mask)
-    together = jax.grad(functools.partial(total, None), has_aux=True)
-    flat = [a.reshape(-1, *a.shape[2:]) for a in (x, towards, mask)]
-    expected, expected_statistics = together(*flat)
-    np.testing.assert_allclose(gradient.reshape(expected.shape), expected, rtol=1e-9, atol=1e-12)
-    for name, leaf in expected_statistics.items():
-        np.testing.assert_allclose(
-            statistics[name], np.broadcast_to(leaf, (4, *leaf.shape)), rtol=1e-9
-        )

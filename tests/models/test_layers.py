@@ -49,21 +49,19 @@ def pooled(x, towards, **options):
 
 
 @pytest.mark.parametrize("case", POOLS.values(), ids=POOLS)
-@pytest.mark.parametrize("values", ["distinct", "ties", "infinite", "nan"])
-def test_maximum_over_windows(case, values):
+def test_maximum_over_windows(case):
     sizes, window, stride, padding = case
     draw = np.random.default_rng(0)
-    x = -np.abs(draw.standard_normal((2, *sizes, 3)))  # padding is no 0 among them
-    if values == "ties":
-        x = np.round(x)
-    elif values != "distinct":
-        x[draw.random(x.shape) < 0.2] = {"infinite": -np.inf, "nan": np.nan}[values]
+    x = -np.abs(draw.standard_normal((4, *sizes, 3)))  # padding is no 0 among them
+    x[1] = np.round(x[1])  # ties
+    x[2:][draw.random(x[2:].shape) < 0.2] = -np.inf
+    x[3] = np.where(x[3] == -np.inf, np.nan, x[3])
 
-    padded = np.full((2, *(size + 2 * padding for size in sizes), 3), -np.inf)
+    padded = np.full((4, *(size + 2 * padding for size in sizes), 3), -np.inf)
     inside = (slice(None), *(slice(padding, padding + size) for size in sizes), slice(None))
     padded[inside] = x
     counts = [(size + 2 * padding - window) // stride + 1 for size in sizes]
-    expected = np.empty((2, *counts, 3))
+    expected = np.empty((4, *counts, 3))
     towards = draw.standard_normal(expected.shape)
     gradient = np.zeros_like(padded)
     for place in np.ndindex(expected.shape):
@@ -186,8 +184,9 @@ def test_he_normal():
 
 
 def test_deeplab_is_by_fan_out_in_its_backbone_and_by_fan_in_behind_it():
-    network = models.deeplab((1, 1, 1), num_classes=3, width=16, channels=64, low_channels=32)
-    expected = {"stem_conv": 49 * 16, "pyramid2_conv": 9 * 512, "decoder1_conv": 9 * 96, "head": 64}
+    small = {"multi_grid": (1,), "width": 16, "channels": 64, "low_channels": 32}
+    network = models.deeplab((1,), num_classes=3, rates=(1,), **small)
+    expected = {"stem_conv": 49 * 16, "pyramid2_conv": 9 * 128, "decoder1_conv": 9 * 96, "head": 64}
     params = start(network, images(1, side=32), *expected)
     for name, fan in expected.items():
         kernel = params[name]["kernel"]
@@ -212,7 +211,6 @@ CHANNELS_LAST = {1: ("NHC", "HIO", "NHC"), 2: ("NHWC", "HWIO", "NHWC")}
 
 # Sizes, window, strides, padding, dilation of the window.
 CASES = {
-    "as it comes": ((5, 6), (3, 3), (1, 1), "VALID", None),
     "one by one": ((4, 4), (1, 1), (1, 1), "VALID", None),
     "one by one, strided": ((5, 6), (1, 1), (2, 2), [(0, 0), (0, 0)], (1, 1)),
     "same": ((5, 6), (3, 2), (1, 1), "SAME", None),
@@ -223,7 +221,6 @@ CASES = {
     "negative padding": ((7, 8), (3, 3), (1, 2), [(-1, 0), (-2, -1)], None),
     "dilated": ((9, 10), (3, 2), (1, 1), [(2, 2), (0, 3)], (2, 3)),
     "dilated and strided": ((11, 9), (3, 2), (2, 3), "SAME", (2, 1)),
-    "text": ((12,), (5,), (1,), "VALID", None),
     "text, strided and dilated": ((12,), (3,), (2,), [(1, 3)], (2,)),
 }
 
@@ -279,14 +276,6 @@ def test_groups_are_left_to_jax():
     actual = convolve(x, kernel, (1, 1), [(0, 1), (1, 0)], **options)
     expected = lax.conv_general_dilated(x, kernel, (1, 1), [(0, 1), (1, 0)], **options)
     np.testing.assert_array_equal(actual, expected)
-
-
-def test_gradients_keep_the_dtype():
-    x, kernel = arrays((4, 4), (3, 3), jnp.bfloat16)
-    conv = functools.partial(
-        convolve, window_strides=(1, 1), padding="SAME", dimension_numbers=CHANNELS_LAST[2]
-    )
-    assert {a.dtype for a in with_gradients(conv, x, kernel)} == {jnp.dtype(jnp.bfloat16)}
 
 
 def test_second_derivatives(x64):

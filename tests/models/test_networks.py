@@ -211,32 +211,28 @@ def test_resizing_is_interpolation(resizing, new, x64):
     np.testing.assert_allclose(actual[0, ..., 0], interpolated(image, places), atol=1e-12)
 
 
-def windows(output_stride, **options):
-    """Return the stride and dilation of every 3 x 3 convolution of a network, by its level."""
-    network = models.deeplab((1, 1, 1), output_stride=output_stride, width=2, **options)
-    x = jax.ShapeDtypeStruct((1, 64, 64, 3), jnp.float32)
-    apply = functools.partial(network.apply, train=False)
-    strides, dilations = [], []
-    for equation in convolutions(jax.make_jaxpr(apply)(shapes_for(network, x), x)):
-        if equation.invars[1].aval.shape[0] == 3:
-            strides.append(equation.params["window_strides"][0])
-            dilations.append(equation.params["rhs_dilation"][0])
-    return strides, dilations
-
-
 @pytest.mark.parametrize(
-    ("output_stride", "strides", "dilations"),
+    ("output_stride", "decoder", "strides", "dilations"),
     [
         # Three stages of a block, the multi-grid, the pyramid, the decoder.
-        (16, [1, 2, 2, 1, 1, 1], [1, 1, 1, 2, 4, 8, 6, 12, 18, 1, 1]),
-        (8, [1, 2, 1, 1, 1, 1], [1, 1, 2, 4, 8, 16, 12, 24, 36, 1, 1]),
+        (16, True, [1, 2, 2, 1, 1, 1], [1, 1, 1, 2, 4, 8, 6, 12, 18, 1, 1]),
+        (8, False, [1, 2, 1, 1, 1, 1], [1, 1, 2, 4, 8, 16, 12, 24, 36]),  # as in DeepLabV3
     ],
 )
-def test_dilations_replace_strides(output_stride, strides, dilations):
-    actual = windows(output_stride)
-    assert actual == (strides + [1] * 5, dilations)
-    # DeepLabV3 has no decoder.
-    assert windows(output_stride, decoder=False) == (strides + [1] * 3, dilations[:-2])
+def test_dilations_replace_strides(output_stride, decoder, strides, dilations):
+    """Of every 3 x 3 convolution of a network."""
+    network = models.deeplab((1, 1, 1), output_stride=output_stride, width=2, decoder=decoder)
+    x = jax.ShapeDtypeStruct((1, 64, 64, 3), jnp.float32)
+    apply = functools.partial(network.apply, train=False)
+    actual = []
+    for equation in convolutions(jax.make_jaxpr(apply)(shapes_for(network, x), x)):
+        if equation.invars[1].aval.shape[0] == 3:
+            (stride, _), (dilation, _) = (
+                equation.params[name] for name in ("window_strides", "rhs_dilation")
+            )
+            actual.append((stride, dilation))
+    strides = strides + [1] * (len(dilations) - len(strides))
+    assert actual == list(zip(strides, dilations, strict=True))
 
 
 def test_an_image_may_be_one_pixel(x64):

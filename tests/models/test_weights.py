@@ -11,7 +11,7 @@ import pytest
 from calib_jax import models
 
 from . import members
-from .members import SMALL, images, inputs, variables_of
+from .members import SMALL, images, variables_of, weights
 
 OURS = {
     "resnet18": "resnet18",
@@ -25,8 +25,10 @@ OURS = {
 QUICK = {"resnet18", "densenet40_bc"}
 
 
-def loaded(case):
-    network = models.named(OURS[case["function"]], num_classes=case["num_classes"], dtype="float64")
+@functools.lru_cache(maxsize=1)  # two tests of one network follow each other
+def loaded(name):
+    case = members.RECORDED[name]
+    network = models.named(OURS[name], num_classes=case["num_classes"], dtype="float64")
     tensors = members.recorded_weights(case["parameters"], case["seed"])
     return network, models.from_torch(network, tensors)
 
@@ -36,12 +38,23 @@ def assert_close(actual, expected):
     np.testing.assert_allclose(actual, expected, rtol=0, atol=1e-9 * np.abs(expected).max())
 
 
+def test_training_is_the_recorded_one(x64):
+    case, (network, variables) = members.RECORDED["resnet18_train"], loaded("resnet18")
+    x = members.recorded_images(case["input_shape"], case["input_seed"])
+    train = jax.jit(functools.partial(network.apply, train=True, mutable=["batch_stats"]))
+    logits, changed = train(variables, jnp.asarray(x))
+    expected = members.recorded_outputs()
+    assert_close(logits, expected["resnet18_train/output"])
+    for name in ("mean", "var"):
+        after = expected[f"resnet18_train/bn1_running_{name}_after"]
+        assert_close(changed["batch_stats"]["norm"][name], after)
+
+
 @pytest.mark.parametrize(
     "name", [pytest.param(n, marks=[] if n in QUICK else pytest.mark.slow) for n in OURS]
 )
 def test_outputs_are_the_recorded_ones(name, x64):
-    case = members.RECORDED[name]
-    network, variables = loaded(case)
+    case, (network, variables) = members.RECORDED[name], loaded(name)
     x = members.recorded_images(case["input_shape"], case["seed"] - 1)
     # Many layers of as many shapes compile faster together than one by one.
     evaluate = jax.jit(functools.partial(network.apply, train=False))
@@ -68,28 +81,14 @@ def test_the_segmentation_network_is_the_recorded_one(x64):
     )
 
 
-@pytest.mark.parametrize("name", ["deeplab_resnet18", "deeplab_resnet101"])
-def test_the_segmentation_networks_have_the_released_names(name):
-    case = members.RECORDED[name]
-    network = models.named(name, num_classes=case["num_classes"])
+def test_the_segmentation_network_has_the_released_names():
+    case = members.RECORDED["deeplab_resnet101"]
+    network = models.deeplab_resnet101(num_classes=case["num_classes"])
     init = functools.partial(network.init, train=False)
     params = jax.eval_shape(init, jax.random.key(0), network.example_inputs(1))["params"]
     zeros = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), params)
     shapes = {n: list(t.shape) for n, t in models.to_torch(network, {"params": zeros}).items()}
     assert shapes == dict(case["parameters"])
-
-
-def test_training_is_the_recorded_one(x64):
-    case = {**members.RECORDED["resnet18"], **members.RECORDED["resnet18_train"]}
-    network, variables = loaded(case)
-    x = members.recorded_images(case["input_shape"], case["input_seed"])
-    train = jax.jit(functools.partial(network.apply, train=True, mutable=["batch_stats"]))
-    logits, changed = train(variables, jnp.asarray(x))
-    expected = members.recorded_outputs()
-    assert_close(logits, expected["resnet18_train/output"])
-    for name in ("mean", "var"):
-        after = expected[f"resnet18_train/bn1_running_{name}_after"]
-        assert_close(changed["batch_stats"]["norm"][name], after)
 
 
 def test_the_text_network_is_the_recorded_one(x64):
@@ -119,7 +118,7 @@ def tiny():
 
 @pytest.mark.parametrize("network", RELEASED.values(), ids=RELEASED)
 def test_there_and_back(network):
-    variables = variables_of(network, inputs(network, 1))
+    variables = weights(network)
     tensors = models.to_torch(network, variables)
     assert len(tensors) == len(jax.tree.leaves(variables))
     jax.tree.map(np.testing.assert_array_equal, models.from_torch(network, tensors), variables)

@@ -1,5 +1,7 @@
 """Small things to train: a network without Flax, data from a formula, and the step's devices."""
 
+import dataclasses
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -7,6 +9,7 @@ import optax
 
 from calib_jax import losses, train
 from calib_jax.core import InMemory
+from calib_jax.core.examples import Source
 
 NUM_CLASSES = 5
 NUM_FEATURES = 6
@@ -36,6 +39,19 @@ def examples(num_examples=40, seed=1, dtype=float):
     centres = np.random.default_rng(0).normal(0, 2, (NUM_CLASSES, NUM_FEATURES))
     inputs = centres[labels] + random.normal(0, 2, (num_examples, NUM_FEATURES))
     return InMemory(inputs.astype(dtype), labels.astype(np.int32))
+
+
+@dataclasses.dataclass(frozen=True)
+class OnDisk:
+    """A source that is not in memory, and knows no label without reading it."""
+
+    source: Source
+
+    def __len__(self):
+        return len(self.source)
+
+    def __getitem__(self, index):
+        return self.source[index]
 
 
 def sgd(rate=0.05):

@@ -60,8 +60,7 @@ def test_an_example_without_a_label_is_predicted_from_its_input():
     np.testing.assert_array_equal(np.concatenate([part for *_, part in parts]), [*weights, 0, 0, 0])
 
 
-@pytest.mark.parametrize("num_devices", [1, 2, 8])
-@pytest.mark.parametrize("resident_bytes", [0, 2**30])
+@pytest.mark.parametrize(("num_devices", "resident_bytes"), [(1, 2**30), (8, 0), (8, 2**30)])
 def test_predictions_are_in_the_order_of_the_source(num_devices, resident_bytes):
     """Each row holds its own number; no device and no padding changes its place."""
 
