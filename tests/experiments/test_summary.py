@@ -278,6 +278,7 @@ def test_several_losses_are_corrected_by_holm():
         assert f"{number}{star} [" in text
 
 
+@pytest.mark.usefixtures("texts_only")
 def test_one_seed_and_seeds_that_failed(tmp_path):
     fewer = [run for run in runs() if run.loss == "a" or run.seed == 0]
     made = summarize(fewer, criteria=[])

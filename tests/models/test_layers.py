@@ -112,13 +112,13 @@ def test_dropout_layers_do_not_share_masks():
     assert 0.25 < agreement < 0.75
 
 
-def start(network, x, *names):
+def start(network, x, *names, **options):
     """Draw the initial parameters, of all layers or of some."""
 
     # Compiled, so that nothing but the draws is computed, and with a generator that compiles fast.
     @jax.jit
     def init(key):
-        params = network.init(key, x, train=False)["params"]
+        params = network.init(key, x, **options or {"train": False})["params"]
         return {name: params[name] for name in names or params}
 
     return jax.device_get(init(jax.random.key(0, impl="rbg")))
@@ -163,8 +163,7 @@ def test_vectors_of_words():
     params = start(models.global_pooling_cnn(words=99, channels=2), np.ones((1, 21), int))
     assert_uniform(params["embedding"]["embedding"], 0.05)
     network = models.transformer(num_classes=99, width=64, depth=1, mlp_width=2)
-    init = jax.jit(functools.partial(network.init, method="encode"))
-    params = init(jax.random.key(0, impl="rbg"), np.ones((1, 1), int))["params"]
+    params = start(network, jnp.ones((1, 1), int), "table", method="encode")
     np.testing.assert_allclose(params["table"]["embedding"].std(), 1 / 8, rtol=0.05)
 
 
