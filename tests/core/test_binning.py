@@ -29,14 +29,14 @@ def edge_values(edges):
     return np.pad(values, (0, 160 - len(values)))  # in one shape, which shares programs
 
 
-@pytest.mark.parametrize("num_bins", range(1, 21))
+@pytest.mark.parametrize("num_bins", [1, 2, 3, 10, 15, 20])
 def test_every_edge_has_its_bin(num_bins):
     edges = binning.uniform_edges(num_bins)
     assert edges.dtype == np.float32
     np.testing.assert_array_equal(edges, (np.arange(num_bins + 1) / num_bins).astype(np.float32))
     values = edge_values(edges)
-    for side, left_closed in (((), False), (("right",), True)):
-        index = np.asarray(binning.bin_index(jnp.asarray(values), edges, *side))
+    for rule, left_closed in (("right", False), ("left", True)):
+        index = binning.BINNING_RULES[rule](jnp.asarray(values), num_bins)
         np.testing.assert_array_equal(index, [slow_index(v, edges, left_closed) for v in values])
         assert index[:2].tolist() == [0, num_bins - 1]  # the ends
 
@@ -112,7 +112,7 @@ CASES = {
 }
 
 
-@pytest.mark.parametrize("num_bins", [1, 3, 15])
+@pytest.mark.parametrize("num_bins", [3, 15])
 @pytest.mark.parametrize("case", CASES)
 def test_equal_mass_bins(case, num_bins, x64):
     confidence, hit, weight = (np.asarray(column, np.float64) for column in CASES[case])
@@ -160,7 +160,7 @@ def test_whole_example_bins(case, num_bins, x64):
 def test_bins_without_weight_are_empty():
     nothing = jnp.float32([0.5, 0.7]), jnp.ones(2), jnp.zeros(2)
     for bins in (sorted_into_bins, binning.whole_example_bins):
-        sums, edges = bins(*nothing, 3)
+        sums, edges = jax.jit(bins, static_argnums=3)(*nothing, 3)
         np.testing.assert_array_equal(np.stack(sums), np.zeros((3, 3)))
         assert np.isnan(edges).all()
 
@@ -177,10 +177,12 @@ def test_sums_of_runs_and_of_classes_lose_no_rows(num_rows):
     sums = jax.jit(binning.class_sums, static_argnums=2)(run, weight, int(run[-1]) + 1)
     np.testing.assert_allclose(sums, expected[: run[-1] + 1], rtol=2e-5)
     outside = np.where(np.arange(num_rows) == 5, -1, run + 1)  # of two classes, 0 and 1
-    sums = binning.class_sums(jnp.asarray(outside), jnp.ones(num_rows), 2)
+    ones = np.ones(num_rows, np.float32)
+    sums = jax.jit(binning.class_sums, static_argnums=2)(outside, ones, 2)
     np.testing.assert_array_equal(sums, [0, np.sum(run == 0) - 1])
-    pairs = jnp.tile(jnp.arange(2), (num_rows, 1))
-    sums = binning.cell_sums(pairs, 1.0 + pairs, 2, in_range=True)
+    pairs = np.tile(np.arange(2), (num_rows, 1))
+    cell_sums = jax.jit(binning.cell_sums, static_argnums=(2, 3))
+    sums = cell_sums(pairs, np.float32(1 + pairs), 2, True)
     np.testing.assert_array_equal(sums, [num_rows, 2 * num_rows])
 
 

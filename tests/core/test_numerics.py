@@ -42,6 +42,10 @@ def test_tempered_logits_are_differences_from_the_largest_of_their_row(scale, te
     assert np.all(np.max(actual, axis=-1) == 0)
 
 
+first_argmax, argsort = jax.jit(numerics.first_argmax), jax.jit(numerics.argsort)
+log_probabilities = jax.jit(numerics.log_probabilities)
+
+
 @pytest.mark.parametrize("kind", ["random", "tied", "equal"])
 @pytest.mark.parametrize("num_classes", [1, 2, 7, 100])
 def test_first_argmax_is_numpys(kind, num_classes):
@@ -53,8 +57,7 @@ def test_first_argmax_is_numpys(kind, num_classes):
     }[kind].astype(np.float32)
     if kind == "equal":  # an entry that is too close for a minimum of floats to tell
         rows[0, 0, -1], rows[0, 0, :-1] = 0, -1e-37
-    actual = numerics.first_argmax(jnp.asarray(rows))
-    np.testing.assert_array_equal(actual, rows.argmax(-1))
+    np.testing.assert_array_equal(first_argmax(rows), rows.argmax(-1))
 
 
 @pytest.mark.parametrize("size", [1, 2, 300, 2**17])  # one pass of the sort, two and three
@@ -65,22 +68,21 @@ def test_argsort_is_numpys(size):
     if size == 2:  # values next to each other, and of all signs
         values = np.float32([[2, np.nextafter(np.float32(2), 1)], [1, -1]])
     expected = np.argsort(values, axis=-1, kind="stable")
-    np.testing.assert_array_equal(numerics.argsort(jnp.asarray(values)), expected)
+    np.testing.assert_array_equal(argsort(values), expected)
 
 
-@pytest.mark.parametrize("num_classes", [1, 2, 64, 100])
+@pytest.mark.parametrize("num_classes", [1, 2, 100])
 def test_first_argmax_of_a_row_with_a_nan(num_classes):
     """Check it where XLA drops NaN from a maximum, and that -inf is a class like any other."""
     rows = np.random.default_rng(0).standard_normal((num_classes, num_classes)).astype(np.float32)
     rows[np.arange(num_classes), np.arange(num_classes)] = np.nan
     rows[0] = np.nan
-    for transform in (lambda f: f, jax.jit):
-        actual = transform(numerics.first_argmax)(jnp.asarray(rows))
+    for function in (numerics.first_argmax, first_argmax):
+        actual = function(jnp.asarray(rows))
         np.testing.assert_array_equal(actual, np.full(num_classes, num_classes))
     impossible = np.where(np.isnan(rows), -np.inf, rows)
     impossible[0] = 0.0
-    actual = numerics.first_argmax(jnp.asarray(impossible))
-    np.testing.assert_array_equal(actual, impossible.argmax(-1))
+    np.testing.assert_array_equal(first_argmax(impossible), impossible.argmax(-1))
     assert numerics.first_argmax(jnp.asarray(rows[:0])).shape == (0,)
 
 
@@ -96,7 +98,7 @@ def where_in_numpy(rows, labels, values, adding):
 
 @pytest.mark.parametrize("backend", ["cpu", "tpu"])
 @pytest.mark.parametrize("adding", [False, True])
-@pytest.mark.parametrize("shape", [(), (5,), (2, 3), (2, 1, 4), (0,)])
+@pytest.mark.parametrize("shape", [(), (2, 1, 4), (0,)])
 @pytest.mark.parametrize("scalar", [False, True])
 def test_entries_at_the_true_class(monkeypatch, backend, adding, shape, scalar):
     """Check both ways to write one entry a row, the scatter and the mask, and their gradients."""
@@ -154,17 +156,18 @@ def test_max_where_agrees_with_jnp_max():
     random = np.random.default_rng(2)
     rows = jnp.asarray(random.integers(4, size=(50, 6)), jnp.float32)
     mask = jnp.asarray(random.random((50, 6)) < 0.6).at[:, 0].set(True).at[7].set(False)
-    plain = lambda rows: jnp.max(jnp.where(mask, rows, -jnp.inf), -1)  # noqa: E731
-    of_mask = functools.partial(numerics.max_where, mask=mask)
-    value, back = jax.vjp(of_mask, rows)
-    expected, plain_back = jax.vjp(plain, rows)
-    np.testing.assert_array_equal(value, expected)
-    cotangent = jnp.arange(1.0, 51)
-    tangents = ((rows,), (rows + 1,))
-    slopes = [np.delete(jax.jvp(way, *tangents)[1], 7) for way in (of_mask, plain)]
-    np.testing.assert_allclose(*slopes, rtol=1e-6)
-    expected = plain_back(cotangent)[0].at[7].set(0)  # no entry: -inf, without a gradient
-    np.testing.assert_allclose(back(cotangent)[0], expected, rtol=1e-6)
+
+    @functools.partial(jax.jit, static_argnums=0)
+    def outcome(way, rows):
+        value, back = jax.vjp(way, rows)
+        return value, jax.jvp(way, (rows,), (rows + 1,))[1], back(jnp.arange(1.0, 51))[0]
+
+    value, slope, gradient = outcome(lambda rows: numerics.max_where(rows, mask), rows)
+    plain = outcome(lambda rows: jnp.max(jnp.where(mask, rows, -jnp.inf), -1), rows)
+    np.testing.assert_array_equal(value, plain[0])
+    np.testing.assert_allclose(np.delete(slope, 7), np.delete(plain[1], 7), rtol=1e-6)
+    # no entry: -inf, without a gradient
+    np.testing.assert_allclose(gradient, np.insert(np.delete(plain[2], 7, 0), 7, 0, 0), rtol=1e-6)
 
 
 def long_log_probabilities(logits):
@@ -189,25 +192,17 @@ def test_log_probabilities(dtype, rtol, scale, x64):
     random = np.random.default_rng(3)
     logits = (scale * random.standard_normal((40, 5))).astype(dtype)
     expected_p, expected_rest = long_log_probabilities(logits)
-    log_p, log_rest = numerics.log_probabilities(jnp.asarray(logits))
+    log_p, log_rest = log_probabilities(logits)
     # log p is a difference of logits; its absolute error is theirs
     np.testing.assert_allclose(log_p, expected_p, rtol=rtol, atol=rtol)
     np.testing.assert_allclose(log_rest, expected_rest, rtol=rtol, atol=1e-37)
-
-
-def test_log_probabilities_where_p_rounds_to_one():
-    """Check that log(1 - p) of the winner keeps its digits where 1 - p has none."""
-    logits = np.asarray([[30.0, 0.0, 0.5], [60.0, 0.01, -0.01], [1.0, 81.0, -4.0]], np.float32)
-    _, expected = long_log_probabilities(logits)
-    _, log_rest = numerics.log_probabilities(jnp.asarray(logits))
-    np.testing.assert_allclose(log_rest, expected, rtol=1e-6, atol=1e-30)
 
 
 def test_log_probabilities_at_the_extremes():
     logits = jnp.asarray([[1e4, -1e4, 0.0], [-1e4, 1e4, 1e4], [0.0, 0.0, 0.0], [1e4, 1e4, 1e4]])
     for dtype in (jnp.float32, jnp.float16, jnp.bfloat16):
         z = logits.astype(dtype)
-        log_p, log_rest = jax.jit(numerics.log_probabilities)(z)
+        log_p, log_rest = log_probabilities(z)
         assert log_p.dtype == log_rest.dtype == jnp.float32
         assert np.isfinite(log_p).all()
         assert np.isfinite(log_rest).all()
@@ -216,7 +211,7 @@ def test_log_probabilities_at_the_extremes():
         assert gradient.dtype == dtype
         assert np.isfinite(np.asarray(gradient, np.float32)).all()
     # the winner's doubt is as small as a normal number of float32 can be, and no smaller
-    log_rest = numerics.log_probabilities(logits)[1]
+    log_rest = log_probabilities(logits)[1]
     assert log_rest[0, 0] < -87
     np.testing.assert_allclose(log_rest[3], np.log(2 / 3), rtol=1e-6)
 
