@@ -7,6 +7,7 @@ import pytest
 from calib_jax import losses
 
 from . import checks
+from .members import updated
 from .references import probabilities
 
 
@@ -57,8 +58,7 @@ REFERENCES = {"class_adaptive_margin": class_adaptive_margin}
 
 
 @pytest.mark.parametrize("penalty", ["phr", "p2", "p3"])
-def test_value_and_gradient(penalty):
-    checks.check_objective("class_adaptive_margin", class_adaptive_margin, penalty=penalty)
+def test_value_and_gradient_in_a_state(penalty):
     multiplier = np.array([0.3, 1e-6, 2.0, 0.05, 0.7])
     with jax.enable_x64(True):
         rho = np.array([1.5, 1.0, 10.0, 2.0, 1.2])
@@ -102,9 +102,10 @@ def test_updates_follow_the_validation(penalty):
             "class_adaptive_margin", margin=2.0, penalty=penalty, rho_step=2
         )
         state = objective.init(4)
+        gather, update = jax.jit(objective.evidence), jax.jit(objective.update)
         for epoch, (logits, weights) in enumerate(batches, 1):
-            evidence = objective.evidence(state, logits, np.zeros(12, int), weights.astype(float))
-            state = objective.update(state, evidence, losses.Progress(epoch, epoch, 6))
+            evidence = gather(state, logits, np.zeros(12, int), weights.astype(float))
+            state = update(state, evidence, losses.Progress(epoch, epoch, 6))
         for actual, wanted in zip(state, expected, strict=True):
             np.testing.assert_allclose(actual, wanted, rtol=1e-9)
         np.testing.assert_array_equal(objective.table(state, evidence)["class"], range(4))
@@ -114,14 +115,9 @@ def test_one_possible_row_updates_a_class_and_none_keeps_its_state():
     logits = np.random.default_rng(0).standard_normal((5, 3))
     logits[1:, 1], logits[:, 2] = -np.inf, -np.inf
     objective = losses.objective("class_adaptive_margin")
-    state = objective.init(3)
     states = [
-        objective.update(
-            state,
-            objective.evidence(state, logits[rows], np.zeros(5, int)[rows], np.ones(5)[rows]),
-            losses.Progress(1, 1, 2),
-        )
-        for rows in (slice(5), slice(1))
+        updated(objective, objective.init(3), (logits, np.zeros(5, int), np.float32(weights)))
+        for weights in ([1, 1, 1, 1, 1], [1, 0, 0, 0, 0])
     ]
     assert np.isfinite(states[0].previous).tolist() == [True, True, False]
     for all_rows, first_row in zip(*states, strict=True):

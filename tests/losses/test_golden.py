@@ -7,13 +7,12 @@ What the recordings are and where they come from: tests/golden/README.md.
 """
 
 import collections
-import dataclasses
 import functools
 import json
 import pathlib
 import re
+import types
 from collections.abc import Callable
-from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -42,19 +41,10 @@ EXCLUDED = {
 CLASS_0_ABSENT = "seg_ign_missing01"
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One recorded call; what its group shares is copied into it."""
+class Case(types.SimpleNamespace):
+    """One recorded call, with the fields of the manifest for it and for its group."""
 
-    id: str
-    name: str
-    kind: str
-    repository: str
-    hyperparameters: dict[str, Any]
-    reduction: str
-    dtype: str
-    input: str | None = None
-    reference_nonfinite: bool = False
+    input = None
 
     @property
     def family(self):
@@ -82,12 +72,7 @@ def recordings():
 def cases():
     """List every recorded case."""
     groups = json.loads((FOLDER / "manifest.json").read_text())["groups"]
-    shared = ("name", "kind", "repository", "hyperparameters", "reduction")
-    return [
-        Case(**case, **{key: group[key] for key in shared})
-        for group in groups
-        for case in group["cases"]
-    ]
+    return [Case(**(group | case)) for group in groups for case in group["cases"]]
 
 
 # Ordinary logits, and pixels with absent ones and absent classes. The other inputs repeat a loss in
@@ -97,7 +82,7 @@ FIRST_INPUTS = {"normal_N8_K10", "seg_ign_missing01"}
 
 def one_of_each_family(chosen):
     """Parametrise a test over cases, named by their ids: the first of a family by default."""
-    in_order = sorted(chosen, key=lambda c: (c.input not in FIRST_INPUTS, c.dtype != "float32"))
+    in_order = sorted(chosen, key=lambda c: (c.input not in FIRST_INPUTS, c.dtype != "float64"))
     first = {case.family: case.id for case in reversed(in_order)}
     return pytest.mark.parametrize(
         "case",
@@ -150,7 +135,7 @@ def reduce(values, case):
 
 
 def call(function, options=None, **fixed):
-    """Call a loss with options that are hyperparameters of the case (ours: theirs), reduced."""
+    """Call a loss or a penalty with hyperparameters of the case (ours: theirs), reduced."""
 
     def loss(logits, labels, weights, case):
         chosen = {ours: case[theirs] for ours, theirs in (options or {}).items()}
@@ -162,13 +147,11 @@ def call(function, options=None, **fixed):
 def train(name, options=None, **fixed):
     """Call an objective in its initial state, reduced."""
 
-    def loss(logits, labels, weights, case):
-        chosen = {ours: case[theirs] for ours, theirs in (options or {}).items()}
-        objective = losses.objective(name, **chosen, **fixed)
-        state = objective.init(logits.shape[-1])
-        return reduce(objective.value(state, logits, labels, weights), case)
+    def value(logits, labels, **chosen):
+        objective = losses.objective(name, **chosen)
+        return objective.value(objective.init(logits.shape[-1]), logits, labels)
 
-    return loss
+    return call(value, options, **fixed)
 
 
 def flsd_gammas(case):
@@ -182,16 +165,6 @@ def flsd(function, **fixed):
     def loss(logits, labels, weights, case):
         norm = {"beta": case["norm"]} if "norm" in case.hyperparameters else {}
         return reduce(function(logits, labels, **flsd_gammas(case), **norm, **fixed), case)
-
-    return loss
-
-
-def penalty(function, options, **fixed):
-    """Call a penalty, a scalar already."""
-
-    def loss(logits, labels, weights, case):
-        chosen = {ours: case[theirs] for ours, theirs in options.items()}
-        return function(logits, labels, **chosen, **fixed)
 
     return loss
 
@@ -241,15 +214,10 @@ def mean(terms, weights):
     return jnp.sum(terms * weights) / jnp.maximum(jnp.sum(weights), 1)
 
 
-def batch_mean(name, options=None, **fixed):
-    """Call an objective whose terms have the released value as their mean."""
-
-    def loss(logits, labels, weights, case):
-        chosen = {ours: case[theirs] for ours, theirs in (options or {}).items()}
-        objective = losses.objective(name, **chosen, **fixed)
-        return mean(objective.value((), logits, labels, weights), weights)
-
-    return loss
+def bootstrapped(logits, labels, weights, case):
+    """The released value is the mean of the terms over the pixels that are not ignored."""
+    objective = losses.objective("bootstrapped", count=case["K"], per_image=True)
+    return mean(objective.value((), logits, labels, weights), weights)
 
 
 def ohem_of_rows(logits, labels, weights, case):
@@ -288,8 +256,8 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "flsd_gra": flsd(losses.flsd, weighting="gradient"),
     "brier_mean": call(losses.brier),
     "brier_sum": call(losses.brier),
-    "mmce_raw": penalty(losses.mmce_penalty, {"bandwidth": "kernel_denominator"}),
-    "mmcew_raw": penalty(
+    "mmce_raw": call(losses.mmce_penalty, {"bandwidth": "kernel_denominator"}),
+    "mmcew_raw": call(
         losses.mmce_weighted_penalty, {"bandwidth": "kernel_denominator"}, double_normalization=True
     ),
     "ce_mmce": train("mmce", {"scale": "lamda"}),
@@ -309,7 +277,7 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "bsce_gra": call(losses.generalized_brier, {**GAMMA, "beta": "norm"}),
     "bsce_gra_mean": train("bsce_gra", {**GAMMA, "beta": "norm"}),
     "bsce_adaptive_gra": flsd(losses.adaptive_generalized_brier),
-    "dece": penalty(
+    "dece": call(
         losses.soft_ece_penalty,
         {"num_bins": "num_bins", "rank_sharpness": "t_a", "bin_temperature": "t_b"},
     ),
@@ -327,11 +295,11 @@ LOSSES: dict[str, Callable[..., jax.Array]] = {
     "nll_mdca": train("mdca", {"scale": "beta", "focal_gamma": "gamma"}),
     "fl_mdca": train("mdca", {"scale": "beta", "focal_gamma": "gamma"}),
     "nll_dca": train("dca", {"scale": "beta"}),
-    "esd": penalty(losses.esd_penalty, {}),
+    "esd": call(losses.esd_penalty),
     "nacl": train(
         "neighbour_margin", {"alpha": "alpha", "kernel_size": "kernel_size", "distance": "distance"}
     ),
-    "bootstrapped_ce": batch_mean("bootstrapped", {"count": "K"}, per_image=True),
+    "bootstrapped_ce": bootstrapped,
 }
 
 
@@ -376,7 +344,8 @@ def test_class_weights_of_recall(case):
         precision = case.family == "recall_prec_ce_fn"
         name = "recall_precision" if precision else "recall"
         objective = losses.objective(name, counters="released", alpha=alpha)
-        state = recall_state(objective, logits, labels, weights, case)
+        state_of = jax.jit(functools.partial(recall_state, objective, case=case))
+        state = state_of(logits, labels, weights)
         recorded = case.array("aux0")
         keep = slice(1 if case.input == CLASS_0_ABSENT else 0, None)
         assert_close(state.miss_rate[keep], recorded[keep], case.dtype, "recall weights")
@@ -413,15 +382,16 @@ def test_adafocal_sequence(case):
             "adafocal", num_bins=case["num_bins"], gamma_initial=case["gamma_initial"], **options
         )
         state = objective.init(10)
+
+        @jax.jit
+        def updated(state, confidence, hit):
+            rows = losses.adafocal_rows(confidence, hit, jnp.ones_like(hit))
+            return losses.adafocal_update(state, rows, **options)
+
         for step, (gamma, edges) in enumerate(adafocal_states(case)):
             if step > 0:
                 hit = case.array("val_pred")[step - 1] == case.array("val_label")[step - 1]
-                rows = losses.adafocal_rows(
-                    jnp.asarray(case.array("val_conf")[step - 1]),
-                    jnp.asarray(hit, jnp.float32),
-                    jnp.ones(hit.shape, jnp.float32),
-                )
-                state = losses.adafocal_update(state, rows, **options)
+                state = updated(state, case.array("val_conf")[step - 1], np.float32(hit))
             assert_close(state.edges, edges, "float64", f"edges after {step} updates")
             assert_close(state.gamma, gamma, "float64", f"gamma after {step} updates")
         assert step == 10
@@ -435,14 +405,14 @@ def test_adafocal_in_a_sequence(case, batch):
     with jax.enable_x64(True):
         logits, labels, _ = arguments(case, jnp.float64, f"{batch}_")
         p = probabilities(logits, labels)
+
+        def total(logits, state):
+            values = losses.adafocal(logits, labels, state)
+            return jnp.sum(values), values
+
+        run = jax.jit(jax.value_and_grad(total, has_aux=True))
         for step, (gamma, edges) in enumerate(adafocal_states(case)):
-            state = losses.AdaFocalState(gamma=jnp.asarray(gamma), edges=jnp.asarray(edges))
-
-            def total(logits, state=state):
-                values = losses.adafocal(logits, labels, state)
-                return jnp.sum(values), values
-
-            (value, values), gradient = jax.value_and_grad(total, has_aux=True)(logits)
+            (value, values), gradient = run(logits, losses.AdaFocalState(gamma, edges))
             recorded = case.array(f"loss{suffix}")[step]
             assert_close(value, recorded, "float64", f"value after {step} updates")
             recorded = case.array(f"grad{suffix}")[step]

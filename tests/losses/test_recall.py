@@ -8,9 +8,8 @@ import pytest
 from calib_jax import losses
 
 from . import checks
+from .members import PROGRESS
 from .references import probabilities
-
-PROGRESS = losses.Progress(steps=0, epochs=0, num_epochs=1)
 
 
 def recall(logits, labels, *, miss_rate=None, normalized=False):
@@ -76,16 +75,6 @@ def next_rates(logits, labels, present, miss_rate, false_rate, **options):
                 errors[one] += label != prediction
         rates.append(error_rate(errors, count, before, **options))
     return rates
-
-
-@pytest.mark.parametrize("normalized", [False, True])
-def test_initial_value_and_gradient(normalized):
-    checks.check_objective("recall", recall, normalized=normalized)
-
-
-@pytest.mark.parametrize("floor", [0.0, 1e-3])
-def test_initial_precision_value_and_gradient(floor):
-    checks.check_objective("recall_precision", recall_precision, floor=floor)
 
 
 MISS_RATE, FALSE_RATE = np.array([0.5, 0.0, 1.0, 0.3, 0.25]), np.array([1.0, 0.2, 0.7, 0.1, 0.0])

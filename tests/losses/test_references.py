@@ -22,21 +22,19 @@ def test_every_objective_has_a_reference():
     assert set(losses.catalogue()) == REFERENCES.keys()
 
 
-WEIGHTS = ("focal", "fl_gra", "inverse_focal")
 CASES = [
     *((name, {}) for name in references.REFERENCES if name not in ("neighbour_margin", "soft_ece")),
-    *((name, {"gamma": gamma}) for name in WEIGHTS for gamma in (0.0, 0.5, 1.0, 5.0)),
+    *((name, {"gamma": gamma}) for name in ("focal", "inverse_focal") for gamma in (0.0, 0.5)),
     *((name, {"weighting": "gradient"}) for name in ("focal", "inverse_focal", "flsd53")),
     *(
         (name, {"gamma": gamma, "beta": beta})
         for name in ("bsce", "bsce_gra")
-        for gamma, beta in ((0.0, 2.0), (0.5, 1.0), (1.0, 3.0), (4.0, 2.0))
+        for gamma, beta in ((0.0, 2.0), (0.5, 1.0), (1.0, 3.0))
     ),
-    *(("bsce", {"gamma": gamma, "reading": "sum"}) for gamma in (0.0, 1.5, 2.0)),
+    *(("bsce", {"gamma": gamma, "reading": "sum"}) for gamma in (0.0, 1.5)),
     ("bsce_adaptive_gra", {"beta": 1.0, "gammas": (5.0, 3.0, 2.0)}),
     *(
-        (name, {"runner_up": kind, "gamma": gamma})
-        for name in ("dual_focal", "dfl_gra")
+        ("dual_focal", {"runner_up": kind, "gamma": gamma})
         for kind, gamma in (("below", 0.5), ("wrong", 1.0), ("second", 5.0))
     ),
     *(
@@ -47,12 +45,8 @@ CASES = [
         ("label_smoothing", {"alpha": alpha, "spread": spread})
         for alpha, spread in ((0.0, "others"), (0.5, "others"), (0.1, "all"))
     ),
-    *(
-        (name, {"scale": 0.3, "gamma": gamma})
-        for name in ("entropy_regularized", "focal_entropy_regularized")
-        for gamma in (1.0, 2.5)
-    ),
-    ("focal_entropy_regularized", {"focal_gamma": 1.0, "gamma": 1.0}),
+    ("entropy_regularized", {"scale": 0.3, "gamma": 2.5}),
+    ("focal_entropy_regularized", {"focal_gamma": 1.0, "scale": 0.3, "gamma": 1.0}),
     *(
         ("margin_smoothing", {"margin": 1.5, "alpha": 0.7, "class_reduction": reduction})
         for reduction in ("mean", "sum")
@@ -60,13 +54,18 @@ CASES = [
     ("max_suppression", {"alpha": 2.0}),
     ("logit_norm", {"tau": 1.0}),
     ("dca", {"scale": 2.5}),
-    *(("mdca", {"scale": 3.0, "focal_gamma": gamma}) for gamma in (0.0, 1.0)),
+    ("mdca", {"scale": 3.0, "focal_gamma": 1.0}),
     ("esd", {"scale": 4.0}),
-    *(("mmce", {"scale": 0.5, "bandwidth": bandwidth}) for bandwidth in (0.1, 2.0)),
+    ("mmce", {"scale": 0.5, "bandwidth": 0.1}),
     ("mmce_weighted", {"double_normalization": True, "bandwidth": 0.1}),
     *((name, {"scale": 2.0, "cross_entropy_scale": 0.5}) for name in ("lovasz", "soft_iou")),
     ("ohem", {"fraction": 0.25}),
     ("bootstrapped", {"count": 3.0}),
+    *(("adafocal", options) for options in ({}, {"num_bins": 7, "gamma_initial": 3.0})),
+    *((name, {}) for name in ("flsc531", "flsc532", "recall", "recall_precision")),
+    ("recall", {"normalized": True}),
+    ("recall_precision", {"floor": 1e-3}),
+    *(("class_adaptive_margin", {"penalty": penalty}) for penalty in ("phr", "p2", "p3")),
 ]
 
 
@@ -99,7 +98,6 @@ def test_thresholds_of_flsd(weighting):
 @pytest.mark.parametrize(
     ("shape", "options"),
     [
-        ((2, 4, 5), {}),
         ((2, 4, 5), {"distance": "l2", "alpha": 0.5, "kernel_size": 5}),
         ((1, 3, 2, 3), {"alpha": 1.0}),
     ],

@@ -38,9 +38,19 @@ def focal(z, q, gamma=3.0):
     return -np.sum(q * (1 - np.exp(log_p)) ** gamma * log_p, axis=-1)
 
 
+def focal_with_weight_held(z, q, constants_at=None):
+    held = z if constants_at is None else constants_at
+    return -np.sum(q * (1 - np.exp(log_softmax(held))) ** 2 * log_softmax(z), axis=-1)
+
+
 def generalized_brier(z, q, gamma=3.0, beta=1.5):
     distance = np.abs(q - np.exp(log_softmax(z)))
     return np.sum(distance**beta, axis=-1) ** (gamma / beta) * cross_entropy(z, q)
+
+
+def generalized_brier_with_weight_held(z, q, constants_at=None):
+    held = z if constants_at is None else constants_at
+    return np.sum((q - np.exp(log_softmax(held))) ** 2, axis=-1) * cross_entropy(z, q)
 
 
 PAIRS = {
@@ -52,15 +62,23 @@ PAIRS = {
         functools.partial(losses.generalized_brier, gamma=3.0, beta=1.5, weighting="loss"),
         generalized_brier,
     ),
+    "focal, weight held": (
+        functools.partial(losses.focal, gamma=2.0, weighting="gradient"),
+        focal_with_weight_held,
+    ),
+    "generalized_brier, weight held": (
+        functools.partial(losses.generalized_brier, gamma=2.0),
+        generalized_brier_with_weight_held,
+    ),
 }
 
 
 @functools.cache
-def compiled(name):
+def compiled(loss):
     """Compile the values of a loss, and the gradient of their sum, for any kind of labels."""
 
     def run(logits, labels):
-        values, pull_back = jax.vjp(lambda z: PAIRS[name][0](z, labels), logits)
+        values, pull_back = jax.vjp(lambda z: loss(z, labels), logits)
         return values, pull_back(jnp.ones_like(values))[0]
 
     return jax.jit(run)
@@ -68,8 +86,9 @@ def compiled(name):
 
 @pytest.mark.parametrize("name", PAIRS)
 def test_value_and_gradient(name, x64):
-    actual = compiled(name)(LOGITS, SOFT)
-    checks.assert_equal_the_reference(actual, PAIRS[name][1], LOGITS, SOFT, step=1e-5, rtol=1e-6)
+    ours, reference = PAIRS[name]
+    actual = compiled(ours)(LOGITS, SOFT)
+    checks.assert_equal_the_reference(actual, reference, LOGITS, SOFT, step=1e-5, rtol=1e-6)
 
 
 def test_other_readings_of_smoothing_and_of_the_brier_score(x64):
@@ -81,24 +100,8 @@ def test_other_readings_of_smoothing_and_of_the_brier_score(x64):
     np.testing.assert_allclose(weighted, expected, rtol=1e-9)
 
 
-@pytest.mark.parametrize("function", ["focal", "generalized_brier"])
-def test_gradient_weighting_holds_the_weight(function, x64):
-    logits, q = jnp.asarray(LOGITS), jnp.asarray(SOFT)
-    p = jax.nn.softmax(logits)
-    weights = {
-        "focal": (1 - p) ** 2,
-        "generalized_brier": jnp.sum((q - p) ** 2, axis=-1, keepdims=True),
-    }
-    weight = weights[function]
-    ours = functools.partial(getattr(losses, function), gamma=2.0, weighting="gradient")
-    plain = lambda z: -jnp.sum(q * weight * jax.nn.log_softmax(z))  # noqa: E731
-    np.testing.assert_allclose(
-        jax.grad(lambda z: ours(z, q).sum())(logits), jax.grad(plain)(logits), rtol=1e-9
-    )
-
-
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16", "float16"])
-@pytest.mark.parametrize("name", PAIRS)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("name", [name for name in PAIRS if "held" not in name])
 def test_finite_at_the_extremes(name, dtype):
     ours, _ = PAIRS[name]
     rows = [[60.0, 0.01, 0.0], [1e4, -1e4, 0.0], [0.0, 0.0, 0.0], [1e4, -1e4, 0.0]]
@@ -126,25 +129,14 @@ def with_row(row):
     return soft
 
 
-@functools.cache
-def jitted(name):
-    """Compile the values of a public function, and the gradient of their sum."""
-
-    def run(logits, labels):
-        values, pull_back = jax.vjp(lambda z: getattr(losses, name)(z, labels), logits)
-        return values, pull_back(jnp.ones_like(values))[0]
-
-    return jax.jit(run)
-
-
 @pytest.mark.parametrize("name", some(TAKE_SOFT_LABELS, 3))
 def test_soft_labels_that_are_no_distribution_make_their_row_nan(name):
     logits, wrong = np.asarray(LOGITS, np.float32), with_row([0.5, 0.2, 0.2, 0.0])
-    values, gradient = jitted(name)(logits, wrong)
+    values, gradient = compiled(getattr(losses, name))(logits, wrong)
     if np.ndim(values) == 0:  # a penalty of the whole batch
         assert np.isnan(values)
         return
-    expected, slopes = jitted(name)(logits, np.asarray(SOFT, np.float32))
+    expected, slopes = compiled(getattr(losses, name))(logits, np.asarray(SOFT, np.float32))
     bad = np.array([2, 4])
     assert np.all(np.isnan(values[bad]))
     assert np.all(np.isnan(gradient[bad]))
