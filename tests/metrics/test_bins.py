@@ -1,29 +1,18 @@
 """Binned values where a careless metric would be off: edges, 0 and 1, ties; and debiased ones."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 
 from calib_jax import inference, metrics
-from calib_jax.core.binning import BINNING_RULES
 from calib_jax.metrics.contract import Predictions
-from calib_jax.metrics.terms import ClassGaps, Columns, bin_of_equal_width
+from calib_jax.metrics.terms import ClassGaps, bin_of_equal_width
 
 from . import value_of
 from .reference import logits_of, sample, top_label
 
 CATALOGUE = dict(metrics.catalogue())
-
-
-@functools.partial(jax.jit, static_argnums=(1, 2))
-def weight_per_bin(confidence, num_bins, edges="right"):
-    """Count confidences per bin, each of which a metric's terms would hold as it is."""
-    cell = BINNING_RULES[edges](confidence, num_bins)
-    sums = Columns({"confidence": confidence, "hit": 0 * confidence}, cell, num_bins).weigh(None)
-    return metrics.reliability.value(sums).weight
 
 
 @pytest.mark.parametrize("num_bins", [10, 15, 41])  # rounding moves 1, 0 and 13 of the edges
@@ -34,51 +23,24 @@ def test_bins_by_a_product_are_those_of_the_edges(num_bins):
     np.testing.assert_array_equal(bin_of_equal_width(jnp.asarray(values), num_bins), expected)
 
 
-@pytest.mark.parametrize("num_bins", [1, 2, 10, 15, 20, 100])
-def test_every_edge_and_its_neighbours(num_bins):
-    """An edge belongs to the bin below it with (lo, hi], to the one above with [lo, hi)."""
-    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
-    below, above = (np.nextafter(edges, np.float32(end)) for end in (0, 1))
-    one_each = np.ones(num_bins)
-    # Inner edges, their lower neighbours and 1 lie in the bin that ends there.
-    np.testing.assert_array_equal(weight_per_bin(edges[1:], num_bins), one_each)
-    np.testing.assert_array_equal(weight_per_bin(below[1:], num_bins), one_each)
-    np.testing.assert_array_equal(weight_per_bin(above[:-1], num_bins), one_each)
-    np.testing.assert_array_equal(weight_per_bin(edges[:-1], num_bins, "left"), one_each)
-    np.testing.assert_array_equal(weight_per_bin(below[1:], num_bins, "left"), one_each)
-    np.testing.assert_array_equal(weight_per_bin(above[:-1], num_bins, "left"), one_each)
-    for rule in BINNING_RULES:
-        ends = weight_per_bin(np.float32([0, 1]), num_bins, rule)
-        assert (ends[0], ends[-1]) == ((2, 2) if num_bins == 1 else (1, 1)), rule
-
-
-@pytest.mark.parametrize("num_bins", [3, 7, 10, 14, 15, 20, 49])
-def test_ceil_is_arithmetic_in_double_precision(num_bins):
-    """Of float32 values as of float64 ones: ceil(B c - 1), nothing below 0."""
-    random = np.random.default_rng(0)
-    edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
-    near = [np.nextafter(edges, np.float32(end)) for end in (-1, 2)]
-    values = np.concatenate([edges, *near, random.random(50, np.float32)]).clip(0, 1)
-    index = np.maximum(np.ceil(num_bins * values.astype(np.float64) - 1), 0).astype(int)
-    expected = np.bincount(index, minlength=num_bins)
-    np.testing.assert_array_equal(weight_per_bin(values, num_bins, "ceil"), expected)
-
-
 def test_probabilities_of_exactly_zero_and_one():
     logits = jnp.asarray([[200.0, 0.0], [200.0, 0.0], [0.0, 200.0], [0.0, 200.0]])
     labels = jnp.asarray([0, 1, 1, 1])
     view = Predictions(logits, labels)
     np.testing.assert_array_equal(view.p, [[1, 0], [1, 0], [0, 1], [0, 1]])
-    for metric in (metrics.ece, metrics.adaptive_ece, metrics.mce, metrics.classwise_ece):
-        assert value_of(metric, logits, labels) == pytest.approx(0.25)
+    names = ("ece", "adaptive_ece", "mce", "classwise_ece", "per_class_ece")
+    names += ("nll", "mean_entropy", "sharpness", "brier")
+    several = {name: metrics.named(name) for name in names}
+    several["nowhere"] = metrics.named("per_class_ece", zero_counts=False)
+    values = metrics.values_of(several, logits, labels)
+    for name in names[:4]:
+        assert values[name] == pytest.approx(0.25)
     # The one of class 1 with p_1 = 0 counts in the first bin, or nowhere.
-    np.testing.assert_allclose(value_of(metrics.per_class_ece, logits, labels), [0.25, 0.25])
-    nowhere = value_of(metrics.per_class_ece, logits, labels, zero_counts=False)
-    np.testing.assert_allclose(nowhere, [0.25, 0.0])
-    assert value_of(metrics.nll, logits, labels) == 50.0
-    assert value_of(metrics.mean_entropy, logits, labels) == 0
-    assert value_of(metrics.sharpness, logits, labels) == 0
-    assert value_of(metrics.brier, logits, labels) == 0.5
+    np.testing.assert_allclose(values["per_class_ece"], [0.25, 0.25])
+    np.testing.assert_allclose(values["nowhere"], [0.25, 0.0])
+    assert values["nll"] == 50.0
+    assert values["mean_entropy"] == values["sharpness"] == 0
+    assert values["brier"] == 0.5
 
 
 @pytest.mark.parametrize("num_classes", [3, 300])
@@ -90,13 +52,13 @@ def test_class_probabilities_on_edges(num_classes):
     p[:, 1] = np.concatenate(columns)
     p[:, -1] = p[::-1, 1]
     labels = np.resize([0, 1, num_classes - 1], 48)
-    terms = ClassGaps(jnp.asarray(p), jnp.asarray(labels), 15)
+    gaps = jax.jit(lambda p, labels: ClassGaps(p, labels, 15).weigh(None)["gap"])(p, labels)
     gap = np.zeros((num_classes, 15))
     for row, label in zip(p, labels, strict=True):
         for k in range(num_classes):
             above = [b for b in range(15) if row[k] > edges[b]]
             gap[k, max(above, default=0)] += np.float64(row[k]) - (k == label)
-    np.testing.assert_allclose(terms.weigh(None)["gap"], gap, rtol=1e-6, atol=1e-6)
+    np.testing.assert_allclose(gaps, gap, rtol=1e-6, atol=1e-6)
 
 
 def test_a_tie_is_predicted_as_its_first_class():
@@ -109,6 +71,7 @@ def test_a_tie_is_predicted_as_its_first_class():
     np.testing.assert_array_equal(
         value_of(metrics.confusion_counts, logits, labels), [[1, 0, 0]] * 3
     )
+    assert np.isnan(value_of(metrics.confusion_counts, logits, labels + 1)).all()
 
 
 def test_small_variances_keep_their_digits():
@@ -123,8 +86,7 @@ def test_small_variances_keep_their_digits():
 
 def calibration_in_double_precision(logits, labels, num_bins=15):
     """Compute the ECE and the mean confidence of the last bin with float64 sums."""
-    p = jax.nn.softmax(jnp.asarray(logits))
-    confidence, hit = np.asarray(jnp.max(p, axis=1)), np.asarray(jnp.argmax(p, axis=1)) == labels
+    confidence, hit = top_label(logits, labels)
     edges = np.linspace(0, 1, num_bins + 1, dtype=np.float32)
     index = np.searchsorted(edges[1:-1], confidence, side="left")
     count = np.bincount(index, minlength=num_bins)
@@ -181,7 +143,7 @@ def equal_width(confidence, num_bins):
 
 
 def test_a_value_that_is_clipped_or_exactly_zero_has_gradient_zero():
-    metric = jax.value_and_grad(metrics.debiased_rms_calibration_error)
+    metric = jax.jit(jax.value_and_grad(metrics.debiased_rms_calibration_error))
     clipped = np.log(np.array([[0.5, 0.5]] * 4, np.float32))
     exact = np.array([[200.0, 0.0]] * 4, np.float32)  # certain and right
     for logits, labels in ((clipped, [0, 0, 1, 1]), (exact, [0, 0, 0, 0])):

@@ -1,16 +1,16 @@
 """The recorded values of the papers' released metrics, against the library's.
 
-One test per recorded case, run eagerly, in the precision it was recorded in; those of
-other inputs than the first are `slow`. Every recorded array is compared. `METRICS` says for
+One test per recorded case, in the precision it was recorded in; those of other inputs than the
+first are `slow`. Every recorded array is compared. `METRICS` says for
 each released function which public metrics, with which options, it is. What the recordings are and
 where they come from: tests/golden/README.md.
 """
 
-import dataclasses
 import functools
 import json
 import pathlib
-from typing import Any
+import re
+import types
 
 import jax
 import jax.numpy as jnp
@@ -21,6 +21,8 @@ from calib_jax import inference, metrics
 from calib_jax.core.binning import BINNING_RULES
 from calib_jax.metrics.contract import Predictions
 from calib_jax.metrics.terms import Columns
+
+from . import value_of
 
 FOLDER = pathlib.Path(__file__).parents[1] / "golden"
 
@@ -47,21 +49,11 @@ EXCLUDED = {
 }
 
 
-@dataclasses.dataclass(frozen=True)
-class Case:
-    """One recorded call; what its group shares is copied into it."""
+class Case(types.SimpleNamespace):
+    """One recorded call, with the fields of the manifest for it and for its group."""
 
-    id: str
-    function: str
-    kind: str
-    repository: str
-    source: str
-    hyperparameters: dict[str, Any]
-    reduction: str
-    dtype: str
-    input: str | None = None
-    note: str = ""
-    unstable: bool = False
+    input = None
+    unstable = False
 
     @property
     def num_bins(self):
@@ -105,17 +97,7 @@ def recordings():
 def cases():
     """List every recorded case."""
     groups = json.loads((FOLDER / "metrics.json").read_text())["groups"]
-    return [
-        Case(**case, **{key: value for key, value in group.items() if key != "cases"})
-        for group in groups
-        for case in group["cases"]
-    ]
-
-
-def value_of(metric, logits, labels, **options):
-    """Compute a metric eagerly, without compiling it."""
-    metric = metric.with_options(**options)
-    return metric.value(metric.stat(logits, labels))
+    return [Case(**(group | case)) for group in groups for case in group["cases"]]
 
 
 # --------------------------------------------------------------------------------------------
@@ -241,13 +223,10 @@ def out_of_distribution(case):
     labels = jnp.asarray(np.repeat([0, 1], [len(inside), len(outside)]))
     view = Predictions(inside, jnp.zeros(len(inside), jnp.int32))
 
-    @jax.jit
-    def areas(logits):
-        scores = {"entropy": "entropy", "confidence": "max_confidence"}
-        auroc = functools.partial(value_of, metrics.named("ood_auroc"), logits, labels)
-        return {f"auroc_{theirs}": auroc(score=ours) for theirs, ours in scores.items()}
-
-    return {**areas(logits), "entropy_in": view.entropy, "confidence_in": view.confidence}
+    scores = {"entropy": "entropy", "confidence": "max_confidence"}
+    auroc = functools.partial(value_of, metrics.named("ood_auroc"), logits, labels)
+    areas = {f"auroc_{theirs}": auroc(score=ours) for theirs, ours in scores.items()}
+    return {**areas, "entropy_in": view.entropy, "confidence_in": view.confidence}
 
 
 def bootstrap(case):
@@ -283,7 +262,7 @@ def segmentation(case):
         "prec": "per_class_precision",
     }
     chosen = {theirs: metrics.named(ours) for theirs, ours in names.items()}
-    return {name: one.value(one.stat(logits, labels, weights)) for name, one in chosen.items()}
+    return metrics.values_of(chosen, logits, labels, weights)
 
 
 def kernel_density(case):
@@ -348,9 +327,9 @@ NOT_COMPARED = {"grad_probs"}
 RUN = [case for case in cases() if case.id not in EXCLUDED]
 
 
-# The first case of each function and number of bins, on ordinary logits and in single precision.
+# The first case of each function, on ordinary logits and in single precision.
 FIRST = {
-    case.id.partition("|")[0]: case.id
+    re.sub(r"_b\d+$", "", case.id.partition("|")[0]): case.id
     for case in sorted(RUN, key=lambda c: (c.input != "m_normal_N64_K10", c.dtype), reverse=True)
 }.values()
 

@@ -53,9 +53,9 @@ def test_the_area_is_the_mean_risk_over_all_coverages():
     np.testing.assert_allclose(actual, area(grouped) - area(perfect), atol=4e-6)
 
 
-@pytest.mark.parametrize("rows", [300, 3000])
-def test_areas_of_equal_scores_have_no_rounding_errors(rows):
+def test_areas_of_equal_scores_have_no_rounding_errors():
     """A program that divides before it subtracts gives an AUROC of 0.49994 for 3,000 rows."""
+    rows = 3000
     labels = (np.arange(rows) % 7 < 3).astype(int)
     right = np.mean(labels)
     stated = metrics.Stated(np.full(rows, 0.3, np.float32), labels)
@@ -72,13 +72,14 @@ def test_areas_of_equal_scores_have_no_rounding_errors(rows):
 def test_a_share_is_answered():
     logits, labels = sample(1)
     grouped = groups(logits, labels)
-    for coverage in (0.1, 0.333, 0.9, 1.0):
+    for coverage in (0.1, 0.333, 1.0):
         answered = coverage * len(labels)
-        actual = value_of(metrics.selective_accuracy, logits, labels, coverage=coverage)
+        names = ("selective_accuracy", "risk_at_coverage")
+        several = {name: metrics.named(name, coverage=coverage) for name in names}
+        values = metrics.values_of(several, logits, labels)
         risk = errors_at(answered, grouped) / answered
-        np.testing.assert_allclose(actual, 1 - risk, rtol=1e-5)
-        actual = value_of(metrics.risk_at_coverage, logits, labels, coverage=coverage)
-        np.testing.assert_allclose(actual, risk, rtol=1e-5, atol=1e-7)
+        np.testing.assert_allclose(values["selective_accuracy"], 1 - risk, rtol=1e-5)
+        np.testing.assert_allclose(values["risk_at_coverage"], risk, rtol=1e-5, atol=1e-7)
     unlabelled = logits_of([0.9, 0.8, 0.6]), np.array([0, 0, 9])  # the least sure
     assert np.isnan(value_of(metrics.risk_at_coverage, *unlabelled, coverage=0.5))
     assert np.isnan(value_of(metrics.coverage_at_risk, *unlabelled))
@@ -128,7 +129,7 @@ def test_the_auroc_of_the_confidence_counts_pairs():
     np.testing.assert_allclose(value_of(metrics.augrc, logits, labels), area, rtol=1e-5)
 
 
-@pytest.mark.parametrize("risk", [0.0, 0.05, 0.2, 0.3, 0.5])
+@pytest.mark.parametrize("risk", [0.0, 0.2, 0.5])
 def test_the_largest_coverage_with_a_risk(risk):
     """On a fine grid of coverages; the risk there is the given one, where it is reached."""
     logits, labels = sample(1)
