@@ -2,7 +2,7 @@
 
 The examples are found by reading the source. A finder that walks the objects of a module, as
 `--doctest-modules` does, passes over whatever a decorator has turned into another kind of object.
-Those of core, which take a second, also run with its tests, in `tests/core/test_examples.py`.
+Each folder of tests runs those of its room: `test_docstring = docstrings_of("core")`.
 """
 
 import ast
@@ -10,7 +10,7 @@ import doctest
 import importlib
 import io
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -43,6 +43,11 @@ class Checker(doctest.OutputChecker):
         return super().check_output(want, got, optionflags)
 
 
+def room_of(path: Path) -> str:
+    """Return the folder of calib_jax in which a module stands."""
+    return path.relative_to(ROOT / "calib_jax").parts[0]
+
+
 def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
     """Yield name, text and line of each docstring."""
     for node in ast.walk(ast.parse(source)):
@@ -50,11 +55,11 @@ def docstrings(source: str) -> Iterator[tuple[str, str, int]]:
             yield getattr(node, "name", "module"), text, node.body[0].lineno
 
 
-def doctests(within: str = "calib_jax") -> Iterator[pytest.param]:
-    """Yield the docstrings of modules that have examples."""
+def doctests(room: str) -> Iterator[pytest.param]:
+    """Yield the docstrings with examples of the modules of a room."""
     for path in MODULES:
         module = ".".join(path.relative_to(ROOT).with_suffix("").parts).removesuffix(".__init__")
-        if not module.startswith(within):
+        if room_of(path) != room:
             continue
         for name, text, line in docstrings(path.read_text(encoding="utf-8")):
             if ">>>" in text:
@@ -77,10 +82,20 @@ def check_docstring(module: str, text: str, path: Path, line: int) -> None:
     assert result.attempted == len(test.examples) > 0
 
 
-@pytest.mark.parametrize("docstring", list(doctests()))
-@pytest.mark.bitwise
-def test_docstring(docstring):
-    check_docstring(*docstring)
+def docstrings_of(room: str) -> Callable[..., None]:
+    """Return the test of the docstrings of a room."""
+
+    @pytest.mark.parametrize("docstring", list(doctests(room)))
+    def test_docstring(docstring):
+        check_docstring(*docstring)
+
+    return test_docstring
+
+
+def test_every_room_runs_its_examples():
+    for room in {room_of(path) for path in MODULES}:
+        tests = (ROOT / "tests" / room).glob("test_*.py")
+        assert any(f'docstrings_of("{room}")' in path.read_text("utf-8") for path in tests), room
 
 
 @pytest.mark.parametrize(

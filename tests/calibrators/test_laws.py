@@ -11,6 +11,7 @@ import pytest
 from calib_jax import calibrators
 from tests.calibrators import MEMBERS, applied, calibrated, costly, floats, mean_nll, problem
 from tests.options import assert_recorded
+from tests.test_doctests import docstrings_of
 
 # They change confidences alone, or contain doing nothing and start from it.
 NEVER_WORSE = {
@@ -280,3 +281,6 @@ def test_the_catalogue_finds_by_name():
 
 def test_defaults_are_the_recorded_ones():
     assert_recorded("calibrators")
+
+
+test_docstring = docstrings_of("calibrators")

@@ -5,7 +5,7 @@ import pytest
 
 from calib_jax.core import examples
 from calib_jax.core.examples import Draw, Examples, InMemory
-from tests.test_doctests import check_docstring, doctests
+from tests.test_doctests import docstrings_of
 
 LABELS = np.array([[0, 1], [2, 0], [1, 1]])
 INPUTS = {"image": np.ones((3, 4, 5), np.float32), "length": np.arange(3.0)}
@@ -51,6 +51,4 @@ def test_a_draw_is_read_from_a_source_with_views_alone():
     np.testing.assert_array_equal(examples.read(views, index, Draw(7, 3)).inputs, [[7, 3, 0]] * 2)
 
 
-@pytest.mark.parametrize("docstring", list(doctests("calib_jax.core.")))
-def test_docstring(docstring):
-    check_docstring(*docstring)
+test_docstring = docstrings_of("core")

@@ -15,6 +15,7 @@ from calib_jax import data
 from calib_jax.core.examples import Examples, Source
 from calib_jax.train.programs import wrong_label
 from tests.options import assert_recorded
+from tests.test_doctests import docstrings_of
 
 PARTS = ("train", "validation", "test")
 
@@ -239,3 +240,6 @@ def test_long_tailed_cifar_has_the_published_class_sizes():
         np.testing.assert_array_equal(kept[labels[kept] == k], np.flatnonzero(labels == k)[:size])
     np.testing.assert_array_equal(data.long_tailed(labels, 10, factor=1), np.arange(50_000))
     assert data.long_tailed(np.array([1, 0, 1]), 2, factor=1).tolist() == [0, 1]
+
+
+test_docstring = docstrings_of("data")

@@ -12,6 +12,7 @@ from calib_jax.inference import gaps as bin_gaps
 from calib_jax.inference import resampling
 from tests import programs
 from tests.options import assert_recorded
+from tests.test_doctests import docstrings_of
 
 KEY = jax.random.key(0)
 GENERATOR = np.random.default_rng(0)
@@ -274,3 +275,6 @@ def test_intervals_are_those_of_drawn_images(stream):
             assert np.all(np.isnan(valid[name].low))
         else:
             assert valid[name][1:] == estimate[1:]
+
+
+test_docstring = docstrings_of("inference")

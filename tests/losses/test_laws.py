@@ -14,6 +14,7 @@ import pytest
 
 from calib_jax import losses
 from tests.options import assert_recorded
+from tests.test_doctests import docstrings_of
 
 from .members import (
     DEFAULTS,
@@ -573,3 +574,6 @@ def test_a_batch_of_weight_zero_is_worth_nothing():
         assert all(np.isfinite(np.asarray(leaf)).all() for leaf in jax.tree.leaves(evidence))
         terms = objective.value(state, logits, labels, jnp.zeros(16))
         assert not np.asarray(terms).any(), member
+
+
+test_docstring = docstrings_of("losses")

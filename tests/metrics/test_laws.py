@@ -17,6 +17,7 @@ from calib_jax.core.statistics import Joint, Rows
 from calib_jax.metrics import contract, stream
 from tests.options import assert_recorded
 from tests.selection import some, some_of
+from tests.test_doctests import docstrings_of
 
 from . import assert_same, value_of
 
@@ -436,3 +437,6 @@ def test_values_are_replicated_by_the_check_of_shard_map(num_classes, weighted, 
 
 def test_defaults_are_the_recorded_ones():
     assert_recorded("metrics")
+
+
+test_docstring = docstrings_of("metrics")

@@ -10,6 +10,7 @@ import pytest
 from jax import lax
 
 from calib_jax import models
+from tests.test_doctests import docstrings_of
 
 from .members import (
     CLASSES,
@@ -211,3 +212,6 @@ def test_single_precision_stays_single_whatever_jax_could_do(x64):
     )
     assert {leaf.dtype for leaf in jax.tree.leaves(variables)} == {jnp.dtype("float32")}
     assert logits.dtype == jnp.float32
+
+
+test_docstring = docstrings_of("models")

@@ -7,6 +7,7 @@ from matplotlib.colors import to_rgb
 
 from calib_jax import plots
 from calib_jax.plots import bins, style
+from tests.test_doctests import docstrings_of
 
 from . import boxes, table, words
 
@@ -142,3 +143,6 @@ def test_bins_of_equal_mass_are_few_by_their_examples_and_named_where_their_edge
     assert "equal width" not in shown
     assert "3 bins of equal mass" in shown
     assert bins.checked("test", sums).few.all()
+
+
+test_docstring = docstrings_of("plots")

@@ -8,6 +8,7 @@ from calib_jax import report
 from calib_jax.report import predictions
 from calib_jax.report.command import score_files
 from calib_jax.report.read import Unreadable, read_predictions
+from tests.test_doctests import docstrings_of
 
 
 def sample(num_rows=60, num_classes=4, seed=0):
@@ -307,3 +308,6 @@ def shared(rows, others):
     """Count the rows that two sets without labels and weights share."""
     sets = ((each, np.zeros(len(each)), None) for each in (rows, others))
     return predictions.shared_rows(*sets)
+
+
+test_docstring = docstrings_of("report")

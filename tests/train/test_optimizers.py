@@ -10,6 +10,7 @@ import pytest
 
 from calib_jax import train
 from calib_jax.train import schedules
+from tests.test_doctests import docstrings_of
 
 FILE = pathlib.Path(__file__).parents[1] / "golden" / "recipes.json"
 RECORDED = {one["id"]: one for one in json.loads(FILE.read_text(encoding="utf-8"))}
@@ -263,3 +264,6 @@ def test_warm_up_in_steps(x64):
     for both in ({}, {"epochs": 1, "steps": 2}):
         with pytest.raises(ValueError, match="give either epochs or steps"):
             train.warmed_up(rate, **both)
+
+
+test_docstring = docstrings_of("train")
