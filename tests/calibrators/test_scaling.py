@@ -174,9 +174,16 @@ def test_an_impossible_class_is_no_class():
     random = np.random.default_rng(0)
     logits = random.normal(size=(40, 3)).astype(np.float32)
     beside = np.hstack([logits, np.full((40, 1), -np.inf, np.float32)])
-    for labels in (separable(logits, random), drawn(logits, random), logits.argmin(axis=1)):
-        actual, expected = (jax.tree.leaves(fit(np.float32)(z, labels)) for z in (beside, logits))
+    ones, first = np.ones(40, np.float32), np.arange(40) == 0
+    for labels in (separable(logits, random), logits.argmin(axis=1), drawn(logits, random)):
+        actual, expected = (
+            jax.tree.leaves(fit(np.float32)(z, labels, ones)) for z in (beside, logits)
+        )
         np.testing.assert_allclose(actual, expected, rtol=1e-4)
+    # A row whose true class is impossible has no say.
+    actual = fit(np.float32)(beside, np.where(first, 3, labels), ones).temperature
+    expected = fit(np.float32)(beside, labels, np.where(first, 0, ones)).temperature
+    np.testing.assert_allclose(actual, expected, rtol=1e-6)
     np.testing.assert_array_equal(scaled(jnp.array([-jnp.inf, 3.0]), jnp.inf), [-np.inf, 0])
 
 
