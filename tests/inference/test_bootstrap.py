@@ -262,16 +262,16 @@ def test_a_true_class_of_probability_zero_is_infinite_where_it_is_drawn():
 def test_resamples_of_one_value_are_no_interval():
     key = jax.random.key(0)
     logits, labels = np.float32(np.tile([2, 0], (50, 1))), np.zeros(50, int)
-    several = {"brier": metrics.brier, "nll": metrics.nll}
-    estimates = inference.estimates(several, logits, labels, key=key, num_resamples=50)
-    for estimate in estimates.values():
+    several = {"brier": metrics.brier, "nll": metrics.nll, "recall": metrics.per_class_recall}
+    few = {"num_resamples": 50, "key": key}
+    estimates = inference.estimates(several, logits, labels, **few)
+    for estimate in (estimates["brier"], estimates["nll"]):
         assert estimate.interval == "none"
         assert np.isnan([estimate.low, estimate.high]).all()
-    kind = {"method": "percentile", "num_resamples": 50, "key": key}
-    estimate = inference.estimates(metrics.accuracy, logits, labels, **kind)
+    estimate = inference.estimates(metrics.accuracy, logits, labels, method="percentile", **few)
     assert estimate[1:4] == (1, 1, "percentile")
     logits[35:], labels[25:] = [0, 2], 1  # class 0 is always recalled, class 1 is not
-    recall = inference.estimates(metrics.per_class_recall, logits, labels, key=key)
+    recall = inference.estimates(several, logits, labels, **few)["recall"]
     assert recall.interval == "percentile"
     assert recall.low[0] == recall.high[0] == 1
     assert recall.low[1] < 0.6 < recall.high[1]
