@@ -107,11 +107,9 @@ def test_cross_fitting_calibrates_every_model():
     scored = report.score(
         logits, labels, name="a", compare={"b": 5 * logits}, num_resamples=20, **options
     )
-    alone = report.score(5 * logits, labels, num_resamples=20, **options)
     assert [*scored.calibrators] == ["temperature of a", "temperature of b"]
-    assert scored.value("nll", "temperature of b") == pytest.approx(
-        alone.value("nll", "temperature"), rel=1e-6
-    )
+    of_a = scored.value("nll", "temperature of a")  # T is 5 times as large for b
+    assert scored.value("nll", "temperature of b") == pytest.approx(of_a, rel=1e-4)
 
 
 def answers(path, seed, scale=1.0, question="q", kind="confidence,correct"):
