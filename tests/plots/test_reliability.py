@@ -112,7 +112,6 @@ def test_the_caption_says_what_the_number_is():
         ),
         ({"weight": [1e6, 0, 2.5e5, 0]}, "n = 1,250,000, 4 bins"),
         ({"weight": [0.5, 0, 0.25, 0]}, "n = 0.75, 4 bins"),
-        ({"weight": [1, 0, 1, 0]}, "n = 2, 4 bins"),
     ],
 )
 def test_the_caption_says_how_many_and_how_they_were_cut(changes, said):
