@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from calib_jax.core.checks import Catalogue
+
 ROOT = Path(__file__).resolve().parent.parent
 SOURCES = sorted((ROOT / "calib_jax").rglob("*.py"))
 MODULES = [path for path in SOURCES if ">>>" in path.read_text(encoding="utf-8")]
@@ -74,10 +76,15 @@ def code_blocks(text: str) -> list[str]:
 
 def check_docstring(module: str, text: str, path: Path, line: int) -> None:
     names = dict(vars(importlib.import_module(module)))
+    catalogues = [value for value in names.values() if isinstance(value, Catalogue)]
+    before = [dict(catalogue) for catalogue in catalogues]
     test = doctest.DocTestParser().get_doctest(text, names, module, str(path), line - 1)
     report = io.StringIO()
     flags = doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE
     result = doctest.DocTestRunner(Checker(), optionflags=flags).run(test, out=report.write)
+    for catalogue, members in zip(catalogues, before, strict=True):
+        for example in catalogue.keys() - members.keys():
+            del catalogue[example]  # other tests read the catalogues
     assert result.failed == 0, report.getvalue()
     assert result.attempted == len(test.examples) > 0
 
