@@ -70,7 +70,10 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_sessionfinish() -> None:
-    """Look for cycles once: pytest does it five times when it ends, each a second long."""
+    """Collect garbage once, and leave nothing for the five times that pytest collects at its end.
+
+    Each of them would take a second.
+    """
     gc.collect()
     gc.freeze()
 

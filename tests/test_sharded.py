@@ -113,27 +113,14 @@ def _is_coupled(name):
     return "devices" in str(jax.make_jaxpr(terms, axis_env=[("devices", 8)])(*examples()))
 
 
-# The same functions as others, with other options.
-VARIANTS = (
-    *("bsce", "dfl_gra", "fl_gra", "flsc532", "flsd532", "flsd53_gra", "flsd53_text"),
-    "max_suppression",
-)
-
-
 @functools.cache
 def uncoupled():
-    names = [name for name in losses.catalogue() if name not in VARIANTS]
-    return {name: _of_objective(name) for name in names if not _is_coupled(name)}
-
-
-@functools.cache
-def variants():
-    return {name: _of_objective(name) for name in VARIANTS}
+    return {name: _of_objective(name) for name in losses.catalogue() if not _is_coupled(name)}
 
 
 @functools.cache
 def coupled():
-    names = [name for name in losses.catalogue() if name not in uncoupled() | variants()]
+    names = [name for name in losses.catalogue() if name not in uncoupled()]
     return {name: _of_objective(name) for name in names}
 
 
@@ -162,7 +149,6 @@ def together(members):
 
 KINDS = {
     "uncoupled": uncoupled,
-    "variants": variants,
     "coupled": coupled,
     "metrics": of_metrics,
     "evidence": evidence,
@@ -292,7 +278,14 @@ INFERENCE = {
 }
 
 
-QUICK = {"temperature", "Stream", "bootstrap", "flips", "calibration_test spiegelhalter"}
+QUICK = {
+    "temperature",
+    "isotonic",
+    "Stream",
+    "bootstrap",
+    "flips",
+    "calibration_test spiegelhalter",
+}
 assert {*CALIBRATORS, *INFERENCE} >= QUICK
 
 

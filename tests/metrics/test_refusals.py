@@ -1,5 +1,6 @@
-"""Wrong names and options raise an error with the value and the way out."""
+"""Wrong input raises an error with the value and the way out; inside `jit` it gives NaN."""
 
+import jax
 import jax.numpy as jnp
 import jaxtyping
 import numpy as np
@@ -11,6 +12,50 @@ from . import value_of
 
 LOGITS = np.asarray([[2.0, 1.0, 0.0], [0.0, 3.0, 1.0], [1.0, 0.0, 0.5], [0.0, 1.0, 0.0]], "float32")
 LABELS = np.asarray([0, 1, 2, 1])
+P = np.full((20, 2), 0.5, np.float32)
+
+
+def with_entry(array, index, value):
+    """Return a copy with one entry replaced."""
+    array = np.array(array)
+    array[index] = value
+    return array
+
+
+# Arguments of a metric of the top label, and what the error says.
+REFUSED = {
+    "NaN": ((with_entry(LOGITS, (1, 0), np.nan), LABELS), "1 of 4 rows have NaN.*weight 0"),
+    "label": ((LOGITS, with_entry(LABELS, 1, 255)), "1 of 4 labels .* 3 classes, 255.*weight 0"),
+    "negative label": ((LOGITS, with_entry(LABELS, 3, -1)), "1 of 4 labels .* -1 is one"),
+    "probabilities": ((P * 1.0, np.zeros(20, int)), "all 20 rows .* look like probabilities"),
+    "weight": ((LOGITS, LABELS, [1, -1, 1, np.nan]), "2 of 4 weights are negative"),
+    "no weight": ((LOGITS, LABELS, np.zeros(4)), "all 4 weights are 0"),
+    "lengths": ((LOGITS, LABELS[:3]), r"logits \(4, 3\) need .*labels of shape \(4,\), got \(3,\)"),
+    "lengths of JAX arrays": (
+        (jnp.asarray(LOGITS), jnp.asarray(LABELS[:3], jnp.int32)),
+        r"logits \(4, 3\) need .*labels of shape \(4,\), got \(3,\)",
+    ),
+    "weights of another length": ((LOGITS, LABELS, np.ones(3)), r"shape \(4,\).*got \(3,\)"),
+    "one-hot labels": ((LOGITS, np.eye(3, dtype=int)[LABELS]), r"labels of shape \(4,\)"),
+    "classes first": ((np.zeros((2, 3, 8, 8)), np.zeros((2, 8, 8), int)), "moveaxis"),
+    "one logit": ((np.zeros(4, np.float32), LABELS), "calib_jax.binary"),
+    "integer logits": ((LABELS, LOGITS), "must be floating point.*swapped"),
+    "unknown option": ((LOGITS, LABELS), {"bins": 10}, "no option 'bins'.*did you mean 'num_bins'"),
+    "no bins": ((LOGITS, LABELS), {"num_bins": 0}, "num_bins must be at least 1, got 0"),
+}
+
+
+@pytest.mark.parametrize("case", REFUSED)
+def test_wrong_input_is_refused(case, monkeypatch):
+    monkeypatch.setattr(jaxtyping.config, "jaxtyping_disable", True)  # as for a user
+    data, *options, sentence = REFUSED[case]
+    with pytest.raises((ValueError, TypeError), match=sentence):
+        metrics.ece(*data, **dict(*options))
+
+
+def test_inside_jit_wrong_values_are_nan():
+    for case in ("NaN", "negative label", "no weight"):
+        assert np.isnan(jax.jit(metrics.accuracy)(*REFUSED[case][0]))
 
 
 @pytest.mark.parametrize("given", [[metrics.ece], "ece", {}, {"ece": "ece"}, LOGITS])
@@ -23,8 +68,6 @@ def test_metrics_have_names(given, monkeypatch):
 
 
 def test_names_have_a_nearest_name():
-    with pytest.raises(TypeError, match=r"no option 'bins'.*did you mean 'num_bins'"):
-        metrics.ece(LOGITS, LABELS, bins=10)
     with pytest.raises(ValueError, match=r"did you mean 'ece'"):
         metrics.named("eec")
     with pytest.raises(AttributeError, match="did you mean 'adaptive_ece'"):

@@ -111,6 +111,19 @@ def test_classes_and_groups_have_p_values_corrected_for_their_number(full):
     assert f"{actual[0].value:.4f}, noise floor {actual[0].floor:.4f} p " in text
 
 
+def test_cross_fitting_never_sees_what_it_scores():
+    logits, labels = sample(num_rows=60)
+    # One example is decided against by all others; a temperature fitted with it would be higher.
+    actual = report.score(logits, labels, calibrate="temperature", cross_fit=60, **FEW)
+    folds = actual.calibrator["params"]
+    assert len(folds) == 60
+    order = np.random.default_rng(0).permutation(60) % 60
+    left_out = int(np.flatnonzero(order == 7)[0])
+    rest = np.arange(60) != left_out
+    expected = calibrators.temperature.fit(logits[rest], labels[rest]).temperature
+    assert folds[7]["temperature"] == pytest.approx(float(expected), rel=1e-3)
+
+
 @pytest.mark.slow
 def test_weights_leave_examples_out():
     logits, labels = sample(num_rows=50)

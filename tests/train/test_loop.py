@@ -298,6 +298,22 @@ def test_every_kth_epoch_is_kept(tmp_path, monkeypatch):
     assert steps == steps_in(tmp_path) == [8, 16, 24]
 
 
+def test_the_best_checkpoints_by_min_and_by_max(tmp_path):
+    plan = dataclasses.replace(PLAN, num_epochs=5, keep=1, best={"nll": "min", "error": "max"})
+    outcome = run(tmp_path, plan=plan)
+    rows = rows_in(tmp_path)
+    for name, best in (("nll", min), ("error", max)):
+        row = best(rows, key=lambda row, name=name: row[f"validation_{name}"])
+        assert outcome.best[name]["step"] == row["step"]
+        assert outcome.best[name]["value"] == row[f"validation_{name}"]
+    chosen = {int(outcome.best[name]["step"]) for name in plan.best}
+    assert len({*chosen, 20}) > 1  # else nothing is chosen
+    assert set(steps_in(tmp_path)) == {*chosen, 20}
+    with train.Checkpoints(tmp_path / CHECKPOINTS, read_only=True) as checkpoints:
+        for step in chosen:
+            assert int(checkpoints.restore(outcome.state, step).state.step) == step
+
+
 def test_rare_checkpoints_change_nothing(tmp_path, monkeypatch):
     """States that are not due wait in memory; the best and the last are written at the end."""
     best = {"nll": "min", "error": "max"}
