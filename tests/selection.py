@@ -15,19 +15,7 @@ def some(cases: Iterable[Any], by_default: Choice) -> list[Any]:
       cases: all of them.
       by_default: the cases that run by default, a function that decides, or how many: the first.
     """
-    return some_of([(case,) for case in cases], _of_tuples(by_default))
-
-
-def some_of(cases: Iterable[tuple], by_default: Choice) -> list[Any]:
-    """List the cases of several parameters, slow but for those that run by default."""
     cases = list(cases)
     chosen = cases[:by_default] if isinstance(by_default, int) else by_default
     runs = chosen if callable(chosen) else chosen.__contains__
-    return [pytest.param(*case, marks=[] if runs(case) else pytest.mark.slow) for case in cases]
-
-
-def _of_tuples(by_default: Choice) -> Choice:
-    if isinstance(by_default, int):
-        return by_default
-    runs = by_default if callable(by_default) else by_default.__contains__
-    return lambda case: runs(*case)
+    return [pytest.param(case, marks=[] if runs(case) else pytest.mark.slow) for case in cases]

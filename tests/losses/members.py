@@ -6,7 +6,6 @@ its defaults and once for each other value of the options that choose among form
 
 import functools
 import inspect
-import operator
 from typing import Any, NamedTuple
 
 import jax
@@ -121,16 +120,15 @@ def trained_state(objective, num_classes=5, dtype=np.float32):
     return updated(objective, state, (logits, labels, weights))
 
 
-def updated(objective, state, *parts):
-    """Update a state by the evidence of some parts, each with logits, labels and weights."""
-    return _updating(objective)(state, *parts)
+def updated(objective, state, data):
+    """Update a state by the evidence of logits, labels and weights."""
+    return _updating(objective)(state, data)
 
 
 @functools.cache
 def _updating(objective):
-    def run(state, *parts):
-        evidence = [objective.evidence(state, *part) for part in parts]
-        return objective.update(state, functools.reduce(operator.add, evidence), PROGRESS)
+    def run(state, data):
+        return objective.update(state, objective.evidence(state, *data), PROGRESS)
 
     return jax.jit(run)
 

@@ -1,7 +1,5 @@
 """Metrics and bins on random predictions: copies, order, absence, shift, and NumPy's numbers."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -9,8 +7,9 @@ import scipy.optimize
 from hypothesis import assume
 from hypothesis import strategies as st
 
-from calib_jax import calibrators, inference, metrics
+from calib_jax import calibrators, metrics
 from tests.metrics import reference
+from tests.metrics.test_laws import values_of_all_metrics
 
 from . import Batch, batches, few_and_many
 
@@ -27,22 +26,6 @@ def confidences(seed, rows):
         np.nextafter(np.float32(1) / 15, random.integers(0, 2, rows)),
     ]
     return np.choose(random.integers(0, 4, rows), kinds).astype(np.float32)
-
-
-@few_and_many(
-    {"seed": SEEDS, "level": st.floats(0.01, 0.99)}, {"seed": SEEDS, "level": st.floats(0.01, 0.99)}
-)
-def TestIntervals(seed: int, level: float) -> None:
-    """An interval holds its share of the samples, whatever the others are; NaN belong to none."""
-    random = np.random.default_rng(seed)
-    samples = random.choice([random.standard_normal(40), random.integers(0, 3, 40)])
-    gone = random.random(40) < random.choice([0, 0.3])
-    gone[0] = False
-    actual = inference.interval(
-        jnp.asarray(np.where(gone, np.nan, samples), jnp.float32), level=level
-    )
-    wanted = np.quantile(samples[~gone].astype(np.float32), [(1 - level) / 2, (1 + level) / 2])
-    np.testing.assert_allclose(np.asarray(actual), wanted, rtol=1e-4, atol=1e-5)
 
 
 OF_ANSWERS = ("accuracy", "error", "mean_confidence", "signed_gap", "brier", "nll", "ece", "mce")
@@ -127,22 +110,16 @@ def TestScoresHaveNoScale(seed: int, rows: int) -> None:
 # Files.
 
 
-CATALOGUE = dict(metrics.catalogue())
 # Curves have a point for each row, repeated where rows are: their points are compared elsewhere.
-VALUES = {name: metric for name, metric in CATALOGUE.items() if "curve" not in name}
-FEW_SHAPES, FEW_DTYPES = ((16, 4),), ("int8",)  # other tests have labels of int32
+FEW_SHAPES, FEW_DTYPES = ((16, 4),), ("int32",)  # as of the laws, which share the program
 MANY_SHAPES = (*FEW_SHAPES, (5, 130), (1, 2), (2, 3), (48, 10), (16, 200), (50, 128))
 LANES = 16  # rows that a processor computes at once; what remains it computes one by one
 
 
-@functools.cache
-def compiled():
-    """Compile all metrics as one program for each shape."""
-    return jax.jit(lambda *batch: metrics.values_of(VALUES, *batch))
-
-
 def of(batch):
-    return jax.tree.map(np.asarray, compiled()(*map(jnp.asarray, batch)))
+    """Compute all metrics, in one program for each shape."""
+    values = jax.device_get(values_of_all_metrics(*batch))
+    return {name: value for name, value in values.items() if "curve" not in name}
 
 
 # The root of a difference that is 0 but for rounding, whose own rounding is as large.
