@@ -72,13 +72,14 @@ def check_objective(
 ):
     """Assert that an objective has the reference's values and gradients.
 
-    Without `batches` there are two: five classes, with ordinary rows and confident ones, and two
-    classes. Without a state the objective is in its initial one; `fields` are the options of the
-    reference that describe the state.
+    Without `batches` there is one of five classes, with ordinary rows and confident ones, and with
+    the default options one of two classes. Without a state the objective is in its initial one;
+    `fields` are the options of the reference that describe the state.
     """
     if not batches:
         scale = np.repeat([[2.0], [8.0]], 4, axis=0)
-        batches = [batch(scale=scale, seed=seed), batch(num_classes=2, seed=seed)]
+        of_two_classes = [] if options else [batch(num_classes=2, seed=seed)]
+        batches = [batch(scale=scale, seed=seed), *of_two_classes]
     objective = losses.objective(name, **options)
 
     def value(logits, labels):
