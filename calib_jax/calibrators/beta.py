@@ -49,11 +49,12 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
     References:
       Kull, Silva Filho and Flach 2017, Beta calibration.
 
-    >>> p = jnp.array([0.2, 0.2, 0.2, 0.5, 0.5, 0.9, 0.9, 0.9, 0.9])
-    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
-    >>> params = fit(logits, jnp.array([0, 1, 0, 1, 0, 1, 1, 0, 1]))
-    >>> jnp.exp(apply(params, logits[jnp.array([0, 3, 5])])[:, 1]).round(3)
-    Array([0.333, 0.5  , 0.75 ], dtype=float32)
+    >>> import numpy as np
+    >>> p = np.array([0.2, 0.2, 0.2, 0.5, 0.5, 0.9, 0.9, 0.9, 0.9])
+    >>> logits = np.log(np.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, [0, 1, 0, 1, 0, 1, 1, 0, 1])
+    >>> np.exp(apply(params, logits))[[0, 3, 5], 1].round(3)
+    array([0.333, 0.5  , 0.75 ], dtype=float32)
     """
     examples, marked = contract.given("beta", logits, labels, weights)
     return marked(_fit(examples))

@@ -58,10 +58,10 @@ def fit(logits: Any, labels: Any, weights: Any = None) -> Params:
       Zhang, Kailkhura and Han 2020, Mix-n-Match: ensemble and compositional methods for
       uncertainty calibration.
 
-    >>> logits = jnp.array([[9.0, 0.0, 0.0]]).repeat(10, axis=0)
-    >>> params = fit(logits, jnp.array([0] * 8 + [1, 2]))
-    >>> jnp.exp(apply(params, logits[0])).round(3)
-    Array([0.8, 0.1, 0.1], dtype=float32)
+    >>> logits = np.array([[9.0, 0.0, 0.0]]).repeat(10, axis=0)
+    >>> params = fit(logits, [0] * 8 + [1, 2])
+    >>> np.exp(apply(params, logits[0])).round(3)
+    array([0.8, 0.1, 0.1], dtype=float32)
     """
     return _fit(contract.examples("ensemble_temperature", logits, labels, weights))
 

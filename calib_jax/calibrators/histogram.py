@@ -60,13 +60,14 @@ def fit(
       Zadrozny and Elkan 2001, Obtaining calibrated probability estimates from decision trees and
       naive Bayesian classifiers.
 
-    >>> p = jnp.array([0.1, 0.15, 0.9, 0.95])
-    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
-    >>> params = fit(logits, jnp.array([0, 0, 1, 0]), num_bins=2)
+    >>> import numpy as np
+    >>> p = np.array([0.1, 0.15, 0.9, 0.95])
+    >>> logits = np.log(np.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, [0, 0, 1, 0], num_bins=2)
     >>> params.frequency
     Array([[0. , 0.5]], dtype=float32)
-    >>> jnp.exp(apply(params, logits[2])).round(3)
-    Array([0.5, 0.5], dtype=float32)
+    >>> np.exp(apply(params, logits[2])).round(3)
+    array([0.5, 0.5], dtype=float32)
     """
     checks.num_bins(num_bins)
     checks.one_of("bins", bins or "width", ("width", "mass"))

@@ -53,13 +53,14 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
       Zadrozny and Elkan 2002, Transforming classifier scores into accurate multiclass
       probability estimates.
 
-    >>> p = jnp.array([0.1, 0.3, 0.5, 0.7])
-    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
-    >>> params = fit(logits, jnp.array([0, 1, 0, 1]))
+    >>> import numpy as np
+    >>> p = np.array([0.1, 0.3, 0.5, 0.7])
+    >>> logits = np.log(np.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, [0, 1, 0, 1])
     >>> params.values
     Array([[0. , 0.5, 0.5, 1. ]], dtype=float32)
-    >>> jnp.exp(apply(params, jnp.log(jnp.array([0.4, 0.6]))))[1].round(3)
-    Array(0.75, dtype=float32)
+    >>> np.exp(apply(params, np.log([0.4, 0.6]))).round(3)
+    array([0.25, 0.75], dtype=float32)
     """
     examples, marked = contract.given("isotonic", logits, labels, weights)
     return marked(contract.on_cpu(_fit, examples))

@@ -68,9 +68,9 @@ def fit(
       Berta, Holzmüller, Jordan and Bach 2025, Structured matrix scaling for multi-class
       calibration.
 
-    >>> import jax, jax.numpy as jnp
-    >>> logits = jnp.log(jnp.array([[0.5, 0.3, 0.2]]).repeat(1000, axis=0))
-    >>> params = fit(logits, jnp.arange(1000) % 3)
+    >>> import jax, numpy as np
+    >>> logits = np.log(np.array([[0.5, 0.3, 0.2]])).repeat(1000, axis=0)
+    >>> params = fit(logits, np.arange(1000) % 3)
     >>> jax.nn.softmax(apply(params, logits[0])).round(2)
     Array([0.33, 0.33, 0.33], dtype=float32)
     """

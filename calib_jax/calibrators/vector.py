@@ -54,9 +54,9 @@ def fit(
     References:
       Guo et al. 2017, On Calibration of Modern Neural Networks, section 4.2.
 
-    >>> import jax, jax.numpy as jnp
-    >>> logits = jnp.log(jnp.array([[0.5, 0.3, 0.2]]).repeat(4, axis=0))
-    >>> params = fit(logits, jnp.array([0, 1, 1, 2]))
+    >>> import jax, numpy as np
+    >>> logits = np.log(np.array([[0.5, 0.3, 0.2]])).repeat(4, axis=0)
+    >>> params = fit(logits, [0, 1, 1, 2])
     >>> jax.nn.softmax(apply(params, logits[0])).round(3), params.state.name
     (Array([0.25, 0.5 , 0.25], dtype=float32), 'indistinct')
     """

@@ -57,13 +57,14 @@ def fit(logits: Any, labels: Any = None, weights: Any = None) -> Any:
       Vovk and Petej 2014, Venn-Abers predictors; Vovk, Petej and Fedorova 2015, Large-scale
       probabilistic predictors with and without guarantees of validity.
 
-    >>> p = jnp.array([0.1, 0.3, 0.5, 0.7])
-    >>> logits = jnp.log(jnp.stack([1 - p, p], axis=1))
-    >>> params = fit(logits, jnp.array([0, 1, 0, 1]))
-    >>> [bound.round(3) for bound in bounds(params, jnp.log(jnp.array([0.4, 0.6])))]
+    >>> import numpy as np
+    >>> p = np.array([0.1, 0.3, 0.5, 0.7])
+    >>> logits = np.log(np.stack([1 - p, p], axis=1))
+    >>> params = fit(logits, [0, 1, 0, 1])
+    >>> [bound.round(3) for bound in bounds(params, np.log([0.4, 0.6]))]
     [Array(0.333, dtype=float32), Array(1., dtype=float32)]
-    >>> jnp.exp(apply(params, jnp.log(jnp.array([0.4, 0.6])))).round(3)
-    Array([0.4, 0.6], dtype=float32)
+    >>> np.exp(apply(params, np.log([0.4, 0.6]))).round(3)
+    array([0.4, 0.6], dtype=float32)
     """
     examples, marked = contract.given("venn_abers", logits, labels, weights)
     return marked(contract.on_cpu(_fit, examples))

@@ -105,8 +105,7 @@ def bootstrap(
       such samples.
 
     >>> from calib_jax import metrics
-    >>> logits = jnp.tile(jnp.array([[2.0, 0.0], [0.0, 1.0]]), (50, 1))
-    >>> labels = jnp.tile(jnp.array([0, 0]), 50)
+    >>> logits, labels = np.tile([[2.0, 0.0], [0.0, 1.0]], (50, 1)), np.zeros(100, int)
     >>> samples = bootstrap(metrics.accuracy, logits, labels, key=jax.random.key(0))
     >>> samples.shape
     (1000,)

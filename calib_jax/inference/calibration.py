@@ -396,9 +396,9 @@ def group_errors(
 
     >>> import jax
     >>> from calib_jax import inference
-    >>> logits = jax.numpy.tile(jax.numpy.array([[2.0, 1.0]]), (200, 1))  # 73 % confident
-    >>> labels = (jax.numpy.arange(200) % 4 == 0).astype(int)  # right in 75 %
-    >>> labels = labels.at[100:150].set(1)  # but not among these
+    >>> logits = np.tile([[2.0, 1.0]], (200, 1))  # 73 % confident
+    >>> labels = (np.arange(200) % 4 == 0).astype(int)  # right in 75 %
+    >>> labels[100:150] = 1  # but not among these
     >>> groups = ["new" if row >= 100 else "old" for row in range(200)]
     >>> parts = inference.group_errors(logits, labels, groups, key=jax.random.key(0))
     >>> [(part.name, part.size, round(part.gap, 2), part.p_holm < 0.01) for part in parts]
@@ -472,8 +472,8 @@ def class_errors(
 
     >>> import jax
     >>> from calib_jax import inference
-    >>> logits = jax.numpy.tile(jax.numpy.array([[1.0, 1.0, 0.0]]), (300, 1))
-    >>> labels = (jax.numpy.arange(300) < 90).astype(int)  # class 2, of 16 %, never occurs
+    >>> logits = np.tile([[1.0, 1.0, 0.0]], (300, 1))
+    >>> labels = (np.arange(300) < 90).astype(int)  # class 2, of 16 %, never occurs
     >>> parts = inference.class_errors(logits, labels, key=jax.random.key(0))
     >>> [round(part.gap, 2) for part in parts]
     [-0.28, 0.12, 0.16]

@@ -114,9 +114,8 @@ def compare_metrics(
       A `MetricDifference`; a dictionary by name for several metrics.
 
     >>> from calib_jax import inference, metrics
-    >>> import jax.numpy as jnp
-    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (400, 1))
-    >>> labels = (jnp.arange(400) < 160).astype(int)
+    >>> logits = np.tile([[2.0, 0.0]], (100, 1))
+    >>> labels = (np.arange(100) < 40).astype(int)
     >>> several = {"ece": metrics.ece, "nll": metrics.nll}
     >>> key = jax.random.key(0)
     >>> changes = inference.compare_metrics(several, 3 * logits, logits, labels, key=key)
@@ -240,9 +239,8 @@ def compare_ece(
         covered in simulations of 50 clusters; the ends are -1 and 1 with one cluster.
 
     >>> from calib_jax import inference
-    >>> import jax.numpy as jnp
-    >>> logits = jnp.tile(jnp.array([[2.0, 0.0]]), (400, 1))
-    >>> labels = (jnp.arange(400) < 160).astype(int)
+    >>> logits = np.tile([[2.0, 0.0]], (100, 1))
+    >>> labels = (np.arange(100) < 40).astype(int)
     >>> change = inference.compare_ece(3 * logits, logits, labels, key=jax.random.key(0))
     >>> round(change.value, 3), change.high < 0
     (-0.117, True)
@@ -427,9 +425,8 @@ def mcnemar(logits_a: Any, logits_b: Any, labels: Any = None, weights: Any = Non
       McNemar, Note on the sampling error of the difference between correlated proportions, 1947.
 
     >>> from calib_jax import inference
-    >>> import jax.numpy as jnp
-    >>> a = jnp.tile(jnp.array([[2.0, 0.0]]), (14, 1))
-    >>> test = inference.mcnemar(a, -a, (jnp.arange(14) >= 3).astype(int))
+    >>> a = np.tile([[2.0, 0.0]], (14, 1))
+    >>> test = inference.mcnemar(a, -a, (np.arange(14) >= 3).astype(int))
     >>> test.to_right, test.to_wrong, round(test.p_value, 4), round(test.mid_p, 4)
     (11, 3, 0.0574, 0.0352)
     """

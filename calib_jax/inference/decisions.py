@@ -136,9 +136,8 @@ def decision_calibration(
     The forecast is 80 % rain on each of 30 days, and 18 of the days are rainy:
 
     >>> from calib_jax import inference
-    >>> import jax.numpy as jnp
-    >>> logits = jnp.tile(jnp.log(jnp.array([[0.2, 0.8]])), (30, 1))
-    >>> rain = (jnp.arange(30) < 18).astype(int)
+    >>> logits = np.tile(np.log([[0.2, 0.8]]), (30, 1))
+    >>> rain = (np.arange(30) < 18).astype(int)
     >>> forecast = inference.decision_calibration(logits, rain)[1]
     >>> round(forecast.stated, 3), round(forecast.realized, 3), round(forecast.p_value, 3)
     (0.2, 0.4, 0.006)

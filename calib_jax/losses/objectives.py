@@ -266,9 +266,10 @@ def regularized(
         or one value per example.
       scale: $\lambda$.
 
+    >>> import jax
     >>> from calib_jax import losses
     >>> mine = losses.regularized(losses.focal, losses.mmce_penalty, 2.0)
-    >>> mine.value((), jnp.zeros((2, 2)), jnp.array([0, 1]), None).round(4)
+    >>> jax.jit(mine.value)((), jnp.zeros((2, 2)), jnp.array([0, 1]), None).round(4)
     Array([0.0866, 0.0866], dtype=float32)
     """
     base = loss if isinstance(loss, Objective) else as_objective(loss)

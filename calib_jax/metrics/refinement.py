@@ -220,8 +220,8 @@ def refinement_nll(logits: Logits, labels: Labels = None, weights: Weights = Non
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
 
     >>> from calib_jax import metrics
-    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
-    >>> labels = (jnp.arange(100) < 20).astype(int)
+    >>> logits = np.tile([[4.0, 0.0]], (100, 1))  # 98 % sure, and right in 80 %
+    >>> labels = (np.arange(100) < 20).astype(int)
     >>> round(float(metrics.nll(logits, labels)), 3)
     0.818
     >>> round(float(metrics.refinement_nll(logits, labels)), 3)  # 0.500 is the entropy of 0.8
@@ -242,8 +242,8 @@ def calibration_nll(logits: Logits, labels: Labels = None, weights: Weights = No
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
 
     >>> from calib_jax import metrics
-    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
-    >>> round(float(metrics.calibration_nll(logits, (jnp.arange(100) < 20).astype(int))), 3)
+    >>> logits = np.tile([[4.0, 0.0]], (100, 1))  # 98 % sure, and right in 80 %
+    >>> round(float(metrics.calibration_nll(logits, (np.arange(100) < 20).astype(int))), 3)
     0.308
     """
 
@@ -262,8 +262,8 @@ def refinement_brier(logits: Logits, labels: Labels = None, weights: Weights = N
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
 
     >>> from calib_jax import metrics
-    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
-    >>> round(float(metrics.refinement_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
+    >>> logits = np.tile([[4.0, 0.0]], (100, 1))  # 98 % sure, and right in 80 %
+    >>> round(float(metrics.refinement_brier(logits, (np.arange(100) < 20).astype(int))), 3)
     0.326
     """
 
@@ -280,8 +280,8 @@ def calibration_brier(logits: Logits, labels: Labels = None, weights: Weights = 
       Berta, Holzmüller, Jordan and Bach, Rethinking early stopping: refine, then calibrate, 2025.
 
     >>> from calib_jax import metrics
-    >>> logits = jnp.tile(jnp.array([[4.0, 0.0]]), (100, 1))  # 98 % sure, and right in 80 %
-    >>> round(float(metrics.calibration_brier(logits, (jnp.arange(100) < 20).astype(int))), 3)
+    >>> logits = np.tile([[4.0, 0.0]], (100, 1))  # 98 % sure, and right in 80 %
+    >>> round(float(metrics.calibration_brier(logits, (np.arange(100) < 20).astype(int))), 3)
     0.060
     """
 

@@ -461,8 +461,8 @@ def expected_cost(
     wins or loses 1. The stated gain per day is 0.6, and the realized gain is 0.2:
 
     >>> from calib_jax import metrics
-    >>> logits = jnp.tile(jnp.log(jnp.array([[0.2, 0.8]])), (30, 1))
-    >>> rain = (jnp.arange(30) < 18).astype(int)
+    >>> logits = np.tile(np.log([[0.2, 0.8]]), (30, 1))
+    >>> rain = (np.arange(30) < 18).astype(int)
     >>> bet = ((0, 1), (0, -1))  # rows: dry, rain; columns: no bet, bet
     >>> metrics.stated_cost(logits, rain, costs=bet)
     Array(-0.6, dtype=float32)

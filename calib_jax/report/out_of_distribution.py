@@ -178,8 +178,8 @@ def out_of_distribution(
       floor: smaller probabilities are raised to this value.
 
     >>> from calib_jax import report
-    >>> sure = 4 * jax.nn.one_hot(jax.numpy.arange(200) % 3, 3)
-    >>> detections = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
+    >>> sure = 4.0 * np.eye(3)[np.arange(200) % 3]
+    >>> detections = report.out_of_distribution(sure, {"noise": sure / 2}, num_resamples=20)
     >>> round(detections.value("noise", "entropy", "ood_auroc"), 6)
     1.0
     """

@@ -217,8 +217,9 @@ def score(
         losses; the logits are those of a network trained with cross-entropy.
 
     >>> from calib_jax import report
-    >>> logits = 3 * jax.random.normal(jax.random.key(0), (500, 3))
-    >>> labels = jax.random.categorical(jax.random.key(1), logits / 3)
+    >>> random = np.random.default_rng(0)
+    >>> z = random.normal(size=(500, 3))
+    >>> logits, labels = 3 * z, (z + random.gumbel(size=z.shape)).argmax(axis=1)
     >>> scored = report.score(logits, labels, metrics=["accuracy", "ece"], num_resamples=200)
     >>> scored.value("ece") > 0.1
     True
