@@ -15,6 +15,7 @@ import time
 import numpy as np
 import tensorstore
 
+from calib_jax import plots
 from tests.flags import with_default, without
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -126,6 +127,15 @@ def finish(binary, *arguments, code=0, before=()):
     ended, output = process.wait(), process.output()
     assert ended == code, output
     return output
+
+
+def without_drawing():
+    """Leave the pictures of a report empty: to draw them is a third of its time."""
+    plots.save = lambda figure, path, **options: pathlib.Path(path).touch()
+    plots.inline_svg = lambda figure, name, **options: ""
+
+
+UNDRAWN = ((f"{__name__}:{without_drawing.__name__}",),)
 
 
 def refused(binary, *arguments):

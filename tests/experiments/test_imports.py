@@ -12,7 +12,7 @@ from absl import flags
 
 from calib_jax import calibrators, metrics
 from experiments.running import building, cli, imports
-from tests.experiments.processes import finish, refused
+from tests.experiments.processes import UNDRAWN, finish, refused
 from tests.experiments.test_configs import config_of
 
 SOURCE = '''
@@ -246,6 +246,7 @@ def test_a_network_of_the_users_own_is_trained_and_evaluated_with_permission(pac
         "--config.metrics=ece,own:percent_wrong",
         "--config.num_epochs=1",
         f"--workdir={folder}",
+        before=UNDRAWN,
     )
     row = json.loads((folder / "metrics.jsonl").read_text())
     wrong = row["validation_percent_wrong"]

@@ -22,7 +22,7 @@ def small(loss="cross_entropy", **changes):
 def fitted(folder, config):
     config.run.num_devices = 1
     experiment = building.build(config)
-    (outcome,) = training.fit(experiment, {1: pathlib.Path(folder)}, quiet=True)
+    (outcome,) = training.fit(experiment, {config.seed: pathlib.Path(folder)}, quiet=True)
     return outcome
 
 
@@ -38,14 +38,16 @@ def short(tmp_path_factory):
     ("changes", "message"),
     [
         ({"data.order": "class_balanced"}, "data.order: shuffled before, class_balanced now"),
-        ({"batch_size": 25}, "batch_size: 50 before, 25 now"),
+        ({"seed": 2}, "seed: 1 before, 2 now"),
         ({"num_epochs": 1}, "num_epochs: 2 before, 1 now"),
         ({"schedule.name": "cosine"}, "schedule.name: constant before, cosine now"),
         ({"best.nll": "max"}, "best.nll: min before, max now"),
     ],
 )
 def test_what_determines_the_steps_done_is_refused(short, changes, message):
-    with pytest.raises(cli.Refused, match=rf"another config \({message}\): choose another"):
+    with pytest.raises(
+        cli.Refused, match=rf"another config \({message}\): choose another fol.* old"
+    ):
         fitted(short, small(**changes))
 
 

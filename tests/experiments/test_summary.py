@@ -12,22 +12,21 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from calib_jax import calibrators, inference, metrics
+from calib_jax import inference, metrics
 from calib_jax.inference.noise_bound import NoiseBound
 from calib_jax.report import render
 from experiments.evaluation import streamed_scores
 from experiments.reports import comparison, run_report, seed_intervals, summary, summary_text
-from tests.experiments.processes import ROOT
 
 NUM_BINS = 10
 summarize = functools.partial(summary.summarize, baseline="a", num_bins=NUM_BINS, num_resamples=200)
 CALIBRATION = {"ece", "adaptive_ece", "classwise_ece"}
 
 
-def runs(losses=("a", "b"), seeds=3, examples=200):
+def runs(losses=("a", "b"), seeds=3):
     """Runs of two models, the second far too sure of itself."""
     actual = []
-    labels = np.random.default_rng(0).integers(4, size=examples)
+    labels = np.random.default_rng(0).integers(4, size=200)
     for place, loss in enumerate(losses):
         for seed in range(seeds):
             random = np.random.default_rng([place, seed])
@@ -61,36 +60,19 @@ def cell(actual, loss, phase, metric):
     return one
 
 
-@pytest.mark.parametrize("metric", ["error", "ece"])
-def test_values_are_means_over_seeds(actual, metric):
-    options = {"num_bins": NUM_BINS} if metric == "ece" else {}
+def errors(loss):
+    """The errors of the test examples, by seed."""
+    tests = [run.test for run in runs() if run.loss == loss]
+    return np.array([logits.argmax(axis=1) != labels for logits, labels in tests])
+
+
+def test_values_are_means_over_seeds(actual):
     for loss in ("a", "b"):
-        values = [
-            float(metrics.named(metric, **options)(*run.test)) for run in runs() if run.loss == loss
-        ]
-        one = cell(actual, loss, summary.BEFORE, metric)
+        values = errors(loss).mean(axis=1)
+        one = cell(actual, loss, summary.BEFORE, "error")
         assert one.value == pytest.approx(np.mean(values), rel=1e-6)
         assert one.sd == pytest.approx(np.std(values, ddof=1), rel=1e-5)
         assert one.n == 3
-
-
-def test_after_is_with_a_temperature_of_the_validation_set(actual):
-    run = runs()[3]
-    fit = calibrators.temperature.fit(*run.validation)
-    assert actual.temperatures[summary.AFTER]["b"][0] == pytest.approx(
-        float(fit.temperature), rel=1e-6
-    )
-    own = [run for run in runs() if run.loss == "b"]
-    values = [
-        metrics.nll(
-            calibrators.temperature.apply(calibrators.temperature.fit(*r.validation), r.test[0]),
-            r.test[1],
-        )
-        for r in own
-    ]
-    assert cell(actual, "b", summary.AFTER, "nll").value == pytest.approx(np.mean(values), rel=1e-5)
-    before, after = (cell(actual, "b", p, "nll").value for p in (summary.BEFORE, summary.AFTER))
-    assert after < before
 
 
 @pytest.mark.slow
@@ -160,9 +142,9 @@ def test_a_loss_without_rows_has_its_values_and_no_intervals(tmp_path):
 @pytest.mark.parametrize("seeds", [1, 3])
 @pytest.mark.usefixtures("texts_only")
 def test_equal_resamples_are_no_interval(seeds, tmp_path):
-    """No error on 18 examples is none in every resample, and certain all the same it is not."""
+    """No error on few examples is none in every resample, and certain all the same it is not."""
     perfect = []
-    for run in runs(seeds=seeds, examples=18):
+    for run in runs(seeds=seeds):
         logits, labels = run.test
         sure = logits / 4 + 6 * np.eye(4, dtype=np.float32)[labels]
         perfect.append(dataclasses.replace(run, test=(sure, labels)))
@@ -177,7 +159,7 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
     line = "No interval of error: all resamples have the same value"
     assert line in text
     part = comparison.Part(comparison.ALONE, list(range(seeds)), made)
-    about = {"baseline": "a", "examples": 18, "classes": 4, "level": 0.9}
+    about = {"baseline": "a", "examples": 200, "classes": 4, "level": 0.9}
     about |= {"resamples": 200, "num_bins": NUM_BINS}
     compared = comparison.Comparison([], [part], [], [], about)
     table = comparison.text(compared)
@@ -189,24 +171,31 @@ def test_equal_resamples_are_no_interval(seeds, tmp_path):
 
 
 def test_intervals_are_of_the_mean_over_seeds(actual):
-    samples = [
-        inference.bootstrap(metrics.error, *run.test, key=jax.random.key(0), num_resamples=200)
-        for run in runs()
-        if run.loss == "a"
-    ]
-    seeds = [float(metrics.error(*run.test)) for run in runs() if run.loss == "a"]
-    of_mean = np.var(np.mean(samples, axis=0))
-    of_both = (np.mean([np.var(row) for row in samples]) - of_mean) / 2
-    of_seeds = np.var(seeds, ddof=1) / 3
-    of_examples = max(of_mean - min(of_both, of_seeds), 0)
-    student, normal = scipy.stats.t(2).ppf(0.95), scipy.stats.norm.ppf(0.95)
-    half = np.sqrt(student**2 * of_seeds + normal**2 * of_examples)
+    """All seeds are resampled together; what 200 resamples tell of a variance is 10 % off."""
+    wrong = errors("a")
     one = cell(actual, "a", summary.BEFORE, "error")
-    assert (one.low, one.high) == pytest.approx((one.value - half, one.value + half), rel=1e-5)
     assert one.interval == "examples and seeds"
+    resampled = [row[np.random.default_rng(0).integers(200, size=(200, 200))].mean(axis=1)
+                 for row in wrong]  # fmt: skip
+    by_hand = interval_of(wrong.mean(axis=1), np.array(resampled))
+    assert (one.low, one.high) == pytest.approx(by_hand, abs=0.15 * (one.high - one.low))
+    samples = np.random.default_rng(1).normal(0.5, [[0.1], [0.2], [0.3]], (3, 50))
+    found = seed_intervals.of_samples([0.5, 0.6, 0.7], samples)
+    assert found[:2] == pytest.approx(interval_of([0.5, 0.6, 0.7], samples))
     assert "90% interval of that mean over the seeds and the test examples" in summary_text.text(
         actual
     )
+
+
+def interval_of(values, samples):
+    """The interval of a mean over three seeds, by hand."""
+    of_mean = np.var(np.mean(samples, axis=0))
+    of_both = (np.mean(np.var(samples, axis=1)) - of_mean) / 2
+    of_seeds = np.var(values, ddof=1) / 3
+    of_examples = max(of_mean - min(of_both, of_seeds), 0)
+    student, normal = scipy.stats.t(2).ppf(0.95), scipy.stats.norm.ppf(0.95)
+    half = np.sqrt(student**2 * of_seeds + normal**2 * of_examples)
+    return np.mean(values) - half, np.mean(values) + half
 
 
 @pytest.mark.usefixtures("texts_only")
@@ -216,9 +205,10 @@ def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     assert kinds == {
         name: "noise bound" if name in CALIBRATION else "percentile" for name in summary.CELLS
     } | {summary.SQUARED: "normal"}
-    run = runs(seeds=1)[0]
-    ece = metrics.named("ece", num_bins=NUM_BINS)
-    bound = inference.noise_bound(ece, *run.test, key=jax.random.key(0), num_resamples=200)
+    logits, labels = runs(seeds=1)[0].test
+    of_all = {name: metrics.named(name, num_bins=NUM_BINS) for name in sorted(CALIBRATION)}
+    bounds = inference.noise_bound(of_all, logits, labels, key=jax.random.key(0), num_resamples=200)
+    bound = bounds["ece"]
     one = cell(single, "a", summary.BEFORE, "ece")
     assert (one.low, one.high) == pytest.approx((bound.low, bound.high), abs=0.01)
     assert "interval of that mean over the test examples" in summary_text.text(single)
@@ -229,14 +219,6 @@ def test_intervals_of_calibration_errors_are_noise_bounds(actual, tmp_path):
     with (tmp_path / "sweep.csv").open(newline="") as file:
         kinds = {row["interval"] for row in csv.DictReader(file)}
     assert kinds == {"noise bound", "percentile", "normal"}
-
-
-def test_a_difference_that_is_there_is_found_and_one_that_is_not_is_not(actual):
-    assert cell(actual, "a", summary.BEFORE, "nll").p is None  # the baseline
-    assert cell(actual, "b", summary.BEFORE, "nll").p < 0.02
-    twin = [*runs(("a",)), *(dataclasses.replace(run, loss="b") for run in runs(("a",)))]
-    same = summarize(twin)
-    assert cell(same, "b", summary.BEFORE, "nll").p == 1.0
 
 
 @pytest.mark.usefixtures("texts_only")
@@ -261,21 +243,14 @@ def test_an_interval_and_its_test_are_of_the_same_quantity(actual, tmp_path):
         assert f"{change}, {squared.difference_high:+.4f}], p < .001*" in text
 
 
-def test_several_losses_are_corrected_by_holm():
-    """A star needs an adjusted p-value below 5 %."""
-    made = summarize(runs(("a", "b", "c"), seeds=1))
-    for metric in ("error", "nll", "brier", summary.SQUARED):
-        cells = [cell(made, loss, summary.BEFORE, metric) for loss in "abc"]
-        assert (cells[0].p, cells[0].p_holm) == (None, None)
-        wanted = inference.holm([one.p for one in cells[1:]])
-        np.testing.assert_allclose([one.p_holm for one in cells[1:]], wanted)
-    first = cell(made, "b", summary.BEFORE, "nll")
+def test_a_star_needs_an_adjusted_p_below_5_percent(actual):
+    first = cell(actual, "b", summary.BEFORE, "nll")
     for p_holm, star in ((0.049, "*"), (0.051, "")):
         moved = [dataclasses.replace(c, p=0.03, p_holm=p_holm) if c is first else c
-                 for c in made.cells]  # fmt: skip
+                 for c in actual.cells]  # fmt: skip
         number = f"{first.value:.3f}".removeprefix("0")
-        text = summary_text.text(dataclasses.replace(made, cells=moved))
-        assert f"{number}{star} [" in text
+        text = summary_text.text(dataclasses.replace(actual, cells=moved))
+        assert f"{number}{star} ±" in text
 
 
 @pytest.mark.usefixtures("texts_only")
@@ -326,12 +301,6 @@ def test_whole_images_are_drawn_where_pixels_have_labels():
     assert "40 examples of several labels: intervals and tests draw whole" in summary_text.text(
         made
     )
-
-
-def test_the_sweep_of_the_readme_tests_calibration_errors_by_their_squares():
-    record = json.loads((ROOT / "experiments" / "results" / "digits_sweep.json").read_text())
-    tested = {cell["metric"] for cell in record["cells"] if cell["p"] is not None}
-    assert tested == {"error", "nll", "brier", summary.SQUARED}
 
 
 def bound(value, low, high, p_value=0.001):
