@@ -11,8 +11,6 @@ import jax.numpy as jnp
 import numpy as np
 
 from calib_jax import models
-from calib_jax.core import numerics
-from calib_jax.models import contract
 from calib_jax.models.densenet import DenseLayer
 from calib_jax.models.resnet import ResidualBlock
 
@@ -93,24 +91,6 @@ def small(name):
     return network.clone(**changes)
 
 
-class Tokens(models.Network):
-    """A network of a tree: the mean of embedded tokens, and a number for each example."""
-
-    @nn.nowrap
-    def example_inputs(self, batch=2, *, seed=0):
-        draw = np.random.default_rng(seed)
-        tokens = draw.integers(7, size=(batch, 5), dtype=np.int32)
-        return {"tokens": tokens, "number": draw.standard_normal(batch, np.float32)}
-
-    @nn.compact
-    def __call__(self, x, *, train, mask=None):
-        x = contract.real_rows(x, mask)
-        wide = numerics.wide(self.dtype)
-        words = nn.Embed(7, 6, dtype=self.dtype, param_dtype=wide)(x["tokens"])
-        features = jnp.mean(words, axis=1) + x["number"][:, None].astype(self.dtype)
-        return nn.Dense(self.num_classes, dtype=wide, param_dtype=wide)(features)
-
-
 # One of each kind of network, with the options that change what it computes.
 SMALL = {
     name: small(name)
@@ -121,7 +101,6 @@ SMALL = {
 }
 SMALL |= {
     "deeplab_small": small("deeplab_small").clone(blocks=(1,), multi_grid=(2,), rates=(2,)),
-    "tokens": Tokens(num_classes=CLASSES),
     "lenet5(norm='batch')": models.lenet5(num_classes=CLASSES, norm="batch"),
     "bert(pool='mean')": models.bert(num_classes=CLASSES, **BERT, pool="mean"),
     "transformer(norm='pre')": small("transformer").clone(norm="pre"),
@@ -133,8 +112,11 @@ def has_batch_norm(network):
 
 
 def images(batch, *, side=8, channels=3, dtype=np.float32, seed=0):
-    draw = np.random.default_rng(seed).standard_normal((batch, side, side, channels))
-    return jnp.asarray(draw.astype(dtype))
+    return jnp.asarray(pixels((batch, side, side, channels), dtype, seed))
+
+
+def pixels(shape, dtype, seed):
+    return np.random.default_rng(seed).standard_normal(shape).astype(dtype)
 
 
 def inputs(network, batch, dtype=np.float32, seed=0):
@@ -142,9 +124,9 @@ def inputs(network, batch, dtype=np.float32, seed=0):
 
     def convert(leaf):
         if leaf.ndim == 4:
-            return images(batch, dtype=dtype, seed=seed)
+            return pixels((batch, 8, 8, 3), dtype, seed)
         floating = np.issubdtype(leaf.dtype, np.floating)
-        return jnp.asarray(leaf.astype(dtype) if floating else leaf)
+        return leaf.astype(dtype) if floating else leaf
 
     return jax.tree.map(convert, network.example_inputs(batch, seed=seed))
 
@@ -218,7 +200,7 @@ def variables_of(network, x, seed=1):
             noise = 1 + 0.1 * np.abs(noise)
         else:
             noise *= 0.1
-        return jnp.asarray(noise.astype(leaf.dtype))
+        return noise.astype(leaf.dtype)
 
     return jax.tree_util.tree_map_with_path(fill, shapes_for(network, x))
 

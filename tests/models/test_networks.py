@@ -11,7 +11,7 @@ from calib_jax import models
 from calib_jax.models.deeplab import resized
 from tests.options import assert_recorded
 
-from .members import abstract, convolutions, images, shapes_for, size, small, variables_of
+from .members import abstract, built, convolutions, images, shapes_for, size, small, variables_of
 
 
 @pytest.mark.parametrize(
@@ -28,8 +28,9 @@ from .members import abstract, convolutions, images, shapes_for, size, small, va
     ],
 )
 def test_parameters(name, options, shape, parameters):
-    network = models.named(name, **options)
-    assert size(abstract(network, (1, *shape))["params"]) == parameters
+    x = jax.ShapeDtypeStruct((1, *shape), jnp.float32)
+    _, variables = built(models.named(name, **options), x)
+    assert size(variables["params"]) == parameters
 
 
 def convolved(maps, kernel, stride=1):
@@ -251,12 +252,9 @@ def test_the_stages_of_efficientnet_halve_the_image_where_the_paper_does():
     network = models.efficientnet_lite0()
     x = np.zeros((1, 64, 64, 3), np.float32)
 
-    def seen(key):
-        variables = network.init(key, x, train=False)
-        how = {"capture_intermediates": True, "mutable": ["intermediates"]}
-        return network.apply(variables, x, train=False, **how)[1]["intermediates"]
-
-    of_layer = jax.eval_shape(seen, jax.random.key(0))
+    how = {"train": False, "capture_intermediates": True, "mutable": True}
+    seen = jax.eval_shape(functools.partial(network.init, **how), jax.random.key(0), x)
+    of_layer = seen["intermediates"]
     ends = [f"block{number}" for number in (0, 2, 4, 7, 10, 14, 15)]  # of the stages
     sides = [of_layer[name]["__call__"][0].shape[1] for name in ["stem", *ends]]
     assert sides == [32, 32, 16, 8, 4, 4, 2, 2]

@@ -92,8 +92,8 @@ def test_logits_are_those_of_numpy(norm, x64):
     assert np.isfinite(evaluate(network)(variables, nothing)).all()
 
 
-def test_token_by_token_the_logits_are_the_same():
-    network, variables = made()
+def test_token_by_token_the_logits_are_the_same(x64):
+    network, variables = made(dtype="float64")
     logits = evaluate(network)(variables, X)
     dropping = network.clone(dropout=0.5)  # writing and encoding evaluate
     writing = dropping.clone(past=6)
@@ -105,7 +105,7 @@ def test_token_by_token_the_logits_are_the_same():
         step, changed = step_of(variables, X["target"][:, place], place, given, visible)
         variables = {**variables, **changed}
         real = X["target"][:, place] != 0
-        np.testing.assert_allclose(step[real], logits[real, place], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(step[real], logits[real, place], rtol=1e-6, atol=1e-6)
 
 
 BEGIN, END = 1, 2

@@ -2,6 +2,7 @@
 
 import functools
 import json
+import re
 
 import jax
 import jax.numpy as jnp
@@ -82,13 +83,16 @@ def test_the_segmentation_network_is_the_recorded_one(x64):
 
 
 def test_the_segmentation_network_has_the_released_names():
+    """With 3 of the 23 blocks of its third stage: the others have equal tensors."""
     case = members.RECORDED["deeplab_resnet101"]
     network = models.deeplab_resnet101(num_classes=case["num_classes"])
+    network = network.clone(blocks=tuple(min(3, blocks) for blocks in network.blocks))
     init = functools.partial(network.init, train=False)
     params = jax.eval_shape(init, jax.random.key(0), network.example_inputs(1))["params"]
     zeros = jax.tree.map(lambda leaf: np.broadcast_to(np.float32(0), leaf.shape), params)
     shapes = {n: list(t.shape) for n, t in models.to_torch(network, {"params": zeros}).items()}
-    assert shapes == dict(case["parameters"])
+    of_other_blocks = re.compile(r".*layer\d\.([3-9]|\d\d)\.")
+    assert shapes == {n: s for n, s in case["parameters"] if not of_other_blocks.match(n)}
 
 
 def test_the_text_network_is_the_recorded_one(x64):
