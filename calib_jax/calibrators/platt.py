@@ -46,8 +46,8 @@ def fit(logits: Any, labels: Any = None, weights: Any = None, *, smoothed: bool 
     References:
       Platt 1999, Probabilistic Outputs for Support Vector Machines.
 
-    >>> logits = [[0.0, 2.0], [0.0, 2.0], [0.0, 2.0], [0.0, 0.0], [0.0, 0.0]]
-    >>> params = fit(logits, [1, 1, 0, 1, 0])
+    >>> logits = [[0.0, 2.0]] * 6 + [[0.0, -2.0]] * 3
+    >>> params = fit(logits, [1, 1, 1, 1, 0, 0, 0, 0, 1])
     >>> params.slope.round(4), params.intercept.round(4) + 0, params.state.name
     (Array([0.3466], dtype=float32), Array([0.], dtype=float32), 'converged')
     """

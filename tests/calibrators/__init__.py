@@ -17,6 +17,9 @@ QUICK = {"temperature", "histogram", "isotonic"}
 costly = pytest.mark.parametrize("name", some(MEMBERS, QUICK))
 
 
+ONES = np.ones(80)  # given where others give weights, so that fits share their programs
+
+
 def problem(num_rows=80, num_classes=3, seed=0, temperature=2.5, dtype=np.float32):
     """Return overconfident logits, and labels drawn from the calibrated ones."""
     random = np.random.default_rng(seed)

@@ -7,7 +7,7 @@ import pytest
 import scipy.special
 
 from calib_jax.calibrators import bbq, histogram, isotonic, venn_abers
-from tests.calibrators import problem
+from tests.calibrators import ONES, problem
 
 
 def pav(score, target, weight):
@@ -95,7 +95,7 @@ def test_pooling_is_a_slow_loop_in_its_worst_cases(target):
 
 
 def test_large_weights_do_not_pool_all_examples():
-    logits, labels = problem(80, 2)
+    logits, labels = problem()
     expected, *others = (
         isotonic.fit(logits, labels, np.full(80, weight, np.float32)) for weight in (1, 1e-24, 1e24)
     )
@@ -149,7 +149,7 @@ def test_histogram_is_a_slow_loop(bins, num_classes, x64):
 def test_the_floor_keeps_the_nll_finite(calibrator, num_classes):
     logits, labels = problem(80, num_classes)
     labels = np.where(logits[:, 1] > 1, 1, np.where(labels == 1, 0, labels))
-    params = calibrator.fit(logits, labels)
+    params = calibrator.fit(logits, labels, ONES)
     raw = np.asarray(jax.jit(calibrator.answers)(params, jnp.asarray(logits)))
     assert (raw == 0).any()
     for floor in (1e-6, 1e-3):
@@ -330,7 +330,7 @@ def test_the_hull_in_its_extreme_cases(hits, x64):
 def test_single_precision_counts_exactly():
     """Sums of counts are exact, so only the last digits of the slopes differ."""
     logits, labels = problem(80, 2, seed=5)
-    params = venn_abers.fit(logits, labels)
+    params = venn_abers.fit(logits, labels, ONES)
     score, target = question(np.asarray(logits, np.float64), labels)
     expected = [refitted(score, target, np.ones(80), s) for s in score]
     actual = np.transpose(venn_abers.bounds(params, jnp.asarray(logits)))
@@ -340,7 +340,7 @@ def test_single_precision_counts_exactly():
 
 
 def test_other_numbers_of_classes_are_refused_or_nan_inside_jit():
-    params = venn_abers.fit(*problem(80, 2))
+    params = venn_abers.fit(*problem(80, 2), ONES)
     logits = jnp.asarray(problem()[0])
     with pytest.raises(ValueError, match=r"fitted on 2 classes and the logits .* have 3"):
         venn_abers.bounds(params, logits)

@@ -44,13 +44,13 @@ members = pytest.mark.parametrize("name", MEMBERS)
 
 @costly
 def test_weights_are_copies_and_weight_0_is_absence(name):
-    logits, labels = problem()
-    copies = np.bincount(np.random.default_rng(0).integers(0, 80, 160), minlength=80)
+    logits, labels = problem(40)
+    copies = np.bincount(np.random.default_rng(0).integers(0, 40, 80), minlength=40)
     assert {0, 1, 2, 3} <= set(copies)
-    ones = np.ones(160, np.float32)
+    ones = np.ones(80, np.float32)
     of_copies = calibrated(name, np.repeat(logits, copies, 0), np.repeat(labels, copies), ones, NEW)
-    order = np.random.default_rng(1).permutation(160)
-    weights = np.concatenate([copies, np.zeros(80)]).astype(np.float32)
+    order = np.random.default_rng(1).permutation(80)
+    weights = np.concatenate([copies, np.zeros(40)]).astype(np.float32)
     absent = weights == 0
     logits, labels = np.tile(logits, (2, 1)), np.tile(labels, 2)
     logits[absent], labels[absent] = np.nan, 255

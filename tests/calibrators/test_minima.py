@@ -14,12 +14,11 @@ from scipy.special import log_softmax, softmax
 
 from calib_jax import calibrators
 from tests import properties as cases
-from tests.calibrators import mean_nll, problem
+from tests.calibrators import ONES, mean_nll, problem
 
 K = 3
 EYE = np.eye(K)
 OFF = 1 - EYE
-ONES = np.ones(80)  # given where others give weights, so that the fits share their programs
 
 
 def top(z):
@@ -137,15 +136,16 @@ def test_vector_scaling_of_logits_of_any_size_reaches_its_minimum(exponent, seed
         np.testing.assert_allclose(params.state.nll_after, lowest.fun, rtol=2e-3)
 
 
-@pytest.mark.parametrize(("num_classes", "penalty"), [(2, 0.0), (3, 0.1)])
-def test_a_constant_logit_leaves_linear_fits_their_minimum(num_classes, penalty):
-    logits, labels = problem(80, num_classes, seed=4)
-    logits[:, 0] = 0  # the form of `calib_jax.binary`
-    penalties = dict(off_diagonal_penalty=penalty, intercept_penalty=penalty)
-    params = calibrators.matrix.fit(logits, labels, ONES, **penalties)
-    assert params.state.name == "converged"
-    params = calibrators.vector.fit(logits, labels, ONES)
-    assert params.state.name == "converged"  # nor is it separable
+def test_a_constant_logit_leaves_linear_fits_their_minimum():
+    for num_classes in (2, 3):
+        logits, labels = problem(80, num_classes, seed=4)
+        logits[:, 0] = 0  # the form of `calib_jax.binary`
+        params = calibrators.vector.fit(logits, labels, ONES)
+        assert params.state.name == "converged"  # nor is it separable
+    for penalty in (0.0, 0.1):
+        penalties = dict(off_diagonal_penalty=penalty, intercept_penalty=penalty)
+        params = calibrators.matrix.fit(logits, labels, ONES, **penalties)
+        assert params.state.name == "converged"
 
 
 @pytest.mark.parametrize("exponent", [1, 3])
@@ -205,26 +205,22 @@ def test_a_linear_fit_is_the_equivalent_one_nearest_to_the_identity():
 
 
 # The mean NLL after SVSCalibrator and SMSCalibrator of probmetrics 1.3.0, with their defaults.
-RECORDED = {("svs", 200, 3): 0.747329, ("sms", 200, 3): 0.718283, ("sms", 10_000, 10): 1.409781}
+RECORDED = {"svs": 0.747329, "sms": 0.718283}
 
 
-@pytest.mark.parametrize(("name", "num_rows", "num_classes"), RECORDED)
-def test_structured_scaling_reaches_the_nll_of_probmetrics(name, num_rows, num_classes):
+@pytest.mark.parametrize("name", RECORDED)
+def test_structured_scaling_reaches_the_nll_of_probmetrics(name, x64):
     random = np.random.default_rng(0)
-    shape = (num_rows, num_classes)
-    z = random.standard_normal(shape).astype(np.float32) * 1.5
-    likely = np.arange(num_classes) == random.integers(num_classes, size=num_rows)[:, None]
-    z += np.float32(np.log(num_classes)) * likely
-    shift = 0.5 * random.standard_normal(num_classes).astype(np.float32)
-    slope = (1 + 0.3 * random.standard_normal(num_classes)).astype(np.float32)
-    labels = np.argmax(slope * z + shift + random.gumbel(size=shape), axis=1)
-    logits = z * np.float32(1.8)
-    weights = np.ones(num_rows) if num_classes == K else None
-    with jax.enable_x64(num_classes == K):  # then the program is that of the test against SciPy
-        params = calibrators.named(name).fit(logits.astype(float), labels, weights)
-        assert params.state.name == "converged"
-        reached = mean_nll(calibrators.named(name).apply(params, logits), labels)
-    np.testing.assert_allclose(reached, RECORDED[name, num_rows, num_classes], atol=1e-4)
+    z = random.standard_normal((200, K)).astype(np.float32) * 1.5
+    z += np.float32(np.log(K)) * EYE[random.integers(K, size=200)].astype(np.float32)
+    shift = 0.5 * random.standard_normal(K).astype(np.float32)
+    slope = (1 + 0.3 * random.standard_normal(K)).astype(np.float32)
+    labels = np.argmax(slope * z + shift + random.gumbel(size=z.shape), axis=1)
+    logits = (z * np.float32(1.8)).astype(float)
+    params = calibrators.named(name).fit(logits, labels, np.ones(200))
+    assert params.state.name == "converged"
+    reached = mean_nll(calibrators.named(name).apply(params, logits), labels)
+    np.testing.assert_allclose(reached, RECORDED[name], atol=1e-4)
 
 
 @pytest.mark.parametrize(
@@ -241,8 +237,9 @@ def test_structured_scaling_reaches_the_nll_of_probmetrics(name, num_rows, num_c
     ],
 )
 def test_the_state_says_whether_a_logistic_curve_has_an_optimum(scores, labels, state):
-    logits = np.stack([np.zeros(4), scores], axis=1).astype(np.float32)
-    labels = np.array(labels)
+    copies = np.repeat(np.arange(4), [3, 2, 2, 2])
+    scores, labels = np.array(scores)[copies], np.array(labels)[copies]
+    logits = np.stack([0 * scores, scores], axis=1).astype(np.float32)
     params = calibrators.platt.fit(logits, labels)
     assert params.state.name == state
     assert np.isfinite(calibrators.platt.apply(params, logits)).all()
@@ -250,17 +247,17 @@ def test_the_state_says_whether_a_logistic_curve_has_an_optimum(scores, labels, 
     assert smooth.state.name == ("indistinct" if state == "indistinct" else "converged")
     p = np.asarray(jax.nn.softmax(calibrators.platt.apply(params, logits)))[:, 1]
     if state == "indistinct":
-        np.testing.assert_allclose(p, 0.75, rtol=1e-5)
+        np.testing.assert_allclose(p, 6 / 9, rtol=1e-5)
     if state == "converged":  # where the NLL has no slope
         np.testing.assert_allclose([np.sum(p - labels), (p - labels) @ scores], 0, atol=1e-3)
     # A curve that may only rise has an optimum where Platt's falls: the base rate.
-    falls = labels.tolist() == [1, 1, 0, 0]
+    falls = labels[0] > labels[-1]
     assert calibrators.beta.fit(logits, labels).state.name == ("converged" if falls else state)
 
 
 def test_smoothed_targets_are_platts():
-    logits = np.float32([[0, 1], [0, 1], [0, 1], [0, -1]])
-    params = calibrators.platt.fit(logits, np.array([1, 1, 0, 0]), smoothed=True)
+    logits = np.float32([[0, 1]] * 6 + [[0, -1]] * 3)
+    params = calibrators.platt.fit(logits, np.array([1, 1, 1, 1, 0, 0, 0, 0, 0]), smoothed=True)
     p = np.asarray(jax.nn.softmax(calibrators.platt.apply(params, logits)))[:, 1]
-    # (2 + 1) / (2 + 2) and 1 / (2 + 2)
-    np.testing.assert_allclose(p[[0, 3]], [(2 * 0.75 + 0.25) / 3, 0.25], rtol=1e-4)
+    yes, no = (4 + 1) / (4 + 2), 1 / (5 + 2)
+    np.testing.assert_allclose(p[[0, 8]], [(4 * yes + 2 * no) / 6, no], rtol=1e-4)
