@@ -105,7 +105,7 @@ def test_weights_are_counts_of_rows_without_order(name, grouped):
     np.testing.assert_allclose(weighted, whole, rtol=rtol, atol=1e-9)
 
 
-@pytest.mark.parametrize("name", ["bootstrap", "noise_bound", "compare_ece"])
+@pytest.mark.parametrize("name", ["estimates", "noise_bound", "compare_ece"])
 def test_clusters_of_one_row_are_independent_rows(name):
     models = (LOGITS, OTHER)[: 1 + (name in TWO)]
     number = np.arange(240) if name in RESAMPLED else np.arange(240)[::-1]  # drawn in this order
