@@ -223,10 +223,10 @@ def test_the_threshold_is_the_lowest_accepted(num_classes, risk, grouped):
     assert 0 < actual.coverage < float(metrics.coverage_at_risk(logits, labels, risk=risk))
 
     # Weight 0 is absence and weight k is k copies, in any order.
-    order = random.permutation(1100)
-    weights = np.concatenate([np.full(500, 2), np.ones(500), np.zeros(100)])[order]
-    rows = np.concatenate([np.arange(1000), np.arange(100)])[order]
-    copies = np.concatenate([np.arange(1000), np.arange(500)])
+    order = random.permutation(1000)
+    weights = np.repeat([2, 1, 0], [400, 200, 400])[order]
+    copies = np.concatenate([np.arange(600), np.arange(400)])
+    rows = copies[order]
     weighted = inference.guaranteed_coverage(logits[rows], labels[rows], weights, risk=risk)
     assert weighted == inference.guaranteed_coverage(logits[copies], labels[copies], risk=risk)
 

@@ -229,9 +229,9 @@ def scenes(num_images=6, seed=0):
 
 @pytest.fixture(scope="module")
 def stream():
-    """A stream of six images in batches of four and two."""
+    """A stream of six images in two batches."""
     accumulated = inference.ImageStream(SEVERAL_METRICS)
-    for part in (slice(0, 4), slice(4, 6)):
+    for part in (slice(0, 3), slice(3, 6)):
         accumulated.update(*(array[part] for array in scenes()))
     return accumulated
 
@@ -243,8 +243,8 @@ def test_pooled_values_are_those_of_all_pixels(stream):
 
 
 def test_a_wrong_label_of_any_image_is_named(stream):
-    logits, labels, weights = (array[:4].copy() for array in scenes())
-    labels[3, 0, 0], weights[3, 0, 0] = 77, 1
+    logits, labels, weights = (array[:3].copy() for array in scenes())
+    labels[2, 0, 0], weights[2, 0, 0] = 77, 1
     with pytest.raises(ValueError, match="77"):
         stream.update(logits, labels, weights)
 

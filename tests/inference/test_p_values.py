@@ -32,7 +32,7 @@ def test_rank_of_a_calibrated_models_data_is_uniform(kind, num_versions, monkeyp
     """Check simulated sets; one version gives a group of 256 shifts, in which ties are common."""
     few(monkeypatch, _VERSIONS=num_versions)
     random = np.random.default_rng(num_versions)
-    ranks, num_sets = [], {"hits": 500, "classes": 100}[kind]
+    ranks, num_sets = [], {"hits": 250, "classes": 60}[kind]
     for trial in range(num_sets):
         key = np.array([trial, 0], np.uint32)
         if kind == "hits":
@@ -168,25 +168,25 @@ def test_the_interval_of_two_eces_covers_where_one_bin_holds_all_rows(num_rows, 
 
 
 def test_an_accuracy_of_one_is_not_certain():
-    metric, logits, right = metrics.accuracy, logits_of(0.99, 50), np.zeros(50, int)
-    exact = stats.binomtest(50, 50).proportion_ci(0.8, "exact")
+    of_hits = {"top": metrics.top_k.with_options(k=1), "accuracy": metrics.accuracy}
+    several = of_hits | {"error": metrics.error}
+    logits, right = logits_of(0.99, 50), np.zeros(50, int)
     draws = {"key": jax.random.key(0), "level": 0.8, "num_resamples": 20}
-    for of_hits in (metrics.top_k.with_options(k=1), metric):
-        actual = inference.estimates(of_hits, logits, right, **draws)
-        assert actual.interval == "Clopper-Pearson"
-        np.testing.assert_allclose((actual.low, actual.high), exact, rtol=1e-6)
-    weighted = inference.estimates(metric, logits, right, np.repeat([2, 0], 25), **draws)
-    np.testing.assert_allclose(weighted[1:3], actual[1:3])
     shares = np.repeat([0.3, 0.6], 25)  # as certain as 45 rows: (25 * 0.9) ** 2 / (25 * 0.45)
-    weighted = inference.estimates(metric, logits, right, shares, **draws)
-    exact = stats.binomtest(45, 45).proportion_ci(0.8, "exact")
-    np.testing.assert_allclose(weighted[1:3], exact, rtol=1e-5)
-    clusters = inference.estimates(metric, logits, right, clusters=np.arange(50) // 5, **draws)
-    exact = stats.binomtest(10, 10).proportion_ci(0.8, "exact")
-    np.testing.assert_allclose(clusters[1:3], exact, rtol=1e-6)
-    error = inference.estimates(metrics.error, logits, right, **draws)
-    np.testing.assert_allclose((error.low, error.high), (0, 1 - actual.low), rtol=1e-4)
-    wrong = inference.estimates(metric, logits, 1 - right, **draws)
-    np.testing.assert_allclose((wrong.low, wrong.high), (0, 1 - actual.low), rtol=1e-4)
+    for rows, weights, clusters in (
+        (50, None, None),
+        (50, np.repeat([2, 0], 25), None),
+        (45, shares, None),
+        (10, None, np.arange(50) // 5),
+    ):
+        exact = stats.binomtest(rows, rows).proportion_ci(0.8, "exact")
+        found = inference.estimates(several, logits, right, weights, clusters=clusters, **draws)
+        for name in of_hits:
+            assert found[name].interval == "Clopper-Pearson"
+            np.testing.assert_allclose(found[name][1:3], exact, rtol=1e-5)
+        np.testing.assert_allclose(found["error"][1:3], (0, 1 - exact.low), rtol=1e-4)
+    wrong = inference.estimates(several, logits, 1 - right, **draws)["accuracy"]
+    exact = stats.binomtest(0, 50).proportion_ci(0.8, "exact")
+    np.testing.assert_allclose(wrong[1:3], exact, rtol=1e-4)
     infinite = inference.estimates(metrics.nll, metrics.Stated(np.ones(50), right), **draws)
     assert infinite[:3] == (np.inf, np.inf, np.inf)  # and NumPy does not warn
