@@ -15,12 +15,12 @@ from tests.selection import some
 
 
 def logits_of(num_rows, scale, seed):
-    return (scale * np.random.default_rng(seed).standard_normal((num_rows, 4))).astype(np.float32)
+    return (scale * np.random.default_rng(seed).standard_normal((num_rows, 3))).astype(np.float32)
 
 
-# All tests have sets of these sizes, which share compiled programs.
-INSIDE, NEAR, FAR = logits_of(60, 4.0, 0), logits_of(50, 2.5, 1), logits_of(50, 0.8, 2)
-HELD_OUT = logits_of(60, 4.0, 3), (logits_of(60, 4.0, 3) + logits_of(60, 4.0, 4)).argmax(-1)
+# All tests, and the docstring, have sets of these sizes, which share compiled programs.
+INSIDE, NEAR, FAR = logits_of(200, 4.0, 0), logits_of(50, 2.5, 1), logits_of(50, 0.8, 2)
+HELD_OUT = logits_of(200, 4.0, 3), (logits_of(200, 4.0, 3) + logits_of(200, 4.0, 4)).argmax(-1)
 FEW = {"num_resamples": 20}
 
 
@@ -63,7 +63,8 @@ def test_values_before_and_after(actual, score):
 
 
 def test_each_set_keeps_its_size_in_every_resample(actual):
-    several = {"ood_auroc": metrics.ood_auroc.with_options(score="entropy")}
+    names = dict.fromkeys(row.metric for row in actual.rows)
+    several = {name: metrics.named(name).with_options(score="entropy") for name in names}
     how = {"key": jax.random.key(0), "method": "percentile", "by_class": True, **FEW}
     expected = inference.estimates(several, *metrics.in_and_out(INSIDE, NEAR), **how)["ood_auroc"]
     row = actual.rows[0]
@@ -82,7 +83,7 @@ def test_what_is_written(actual, tmp_path):
     page = (tmp_path / "ood.md").read_text()
     assert "| near | entropy | temperature |" in page
     assert "![roc_far](roc_far.png)" in page
-    assert "fitted on 60 other examples" in str(actual)
+    assert "fitted on 200 other examples" in str(actual)
     html = (tmp_path / "ood.html").read_text()
     numbers = set(re.findall(r"[-+]?\d[\d,]*\.\d+", page))
     assert len(numbers) > 30
@@ -92,7 +93,7 @@ def test_what_is_written(actual, tmp_path):
 def test_whole_clusters_are_drawn():
     """Copies of an example in its cluster say no more than the example."""
     few = {"scores": ("entropy",), **FEW}
-    ids = np.repeat(np.arange(60), 4), {"near": np.repeat(np.arange(50), 4)}
+    ids = np.repeat(np.arange(200), 4), {"near": np.repeat(np.arange(50), 4)}
     copies = report.out_of_distribution(
         np.repeat(INSIDE, 4, axis=0), {"near": np.repeat(NEAR, 4, axis=0)}, clusters=ids, **few
     )
@@ -108,9 +109,9 @@ def offset_sets(offset=3.0):
     """Draw logits whose rows have offsets, inside, outside and held out, with labels."""
     random = np.random.default_rng(7)
     sets = []
-    for num_rows, scale in ((60, 3.0), (50, 1.5), (60, 3.0)):
-        labels = random.integers(4, size=num_rows)
-        logits = scale * (random.standard_normal((num_rows, 4)) + 2 * np.eye(4)[labels])
+    for num_rows, scale in ((200, 3.0), (50, 1.5), (200, 3.0)):
+        labels = random.integers(3, size=num_rows)
+        logits = scale * (random.standard_normal((num_rows, 3)) + 2 * np.eye(3)[labels])
         sets.append((logits + offset * random.standard_normal((num_rows, 1))).astype(np.float32))
     return sets[0], sets[1], (sets[2], labels)
 
@@ -170,7 +171,7 @@ def test_probabilities_equal_their_logarithms():
     )
     for one, other in zip(actual.rows, expected.rows, strict=True):
         assert one.value == pytest.approx(other.value, abs=2e-3)
-    for sets, name in ((p[:2], "inside: all 60"), ((inside, p[1]), r"outside\['o'\]: all 50")):
+    for sets, name in ((p[:2], "inside: all 200"), ((inside, p[1]), r"outside\['o'\]: all 50")):
         with pytest.raises(ValueError, match=f"^{name} rows "):
             report.out_of_distribution(sets[0], {"o": sets[1]}, **FEW)
 
@@ -178,8 +179,8 @@ def test_probabilities_equal_their_logarithms():
 def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
     inside, outside, held_out = offset_sets()
     labels = held_out[1]
-    order = np.random.default_rng(0).permutation(60)
-    padded = np.concatenate([inside, outside[:1]]), np.append(labels, 0), np.arange(61) < 60
+    order = np.random.default_rng(0).permutation(200)
+    padded = np.concatenate([inside, outside[:1]]), np.append(labels, 0), np.arange(201) < 200
     fit = {"calibrate": "temperature", **FEW}
     for fit_on, name in (
         ((inside, labels), "inside"),
@@ -190,6 +191,6 @@ def test_no_calibrator_is_fitted_on_the_examples_that_are_scored():
     ):
         with pytest.raises(ValueError, match=rf"are also among the .* of fit_on \({name}\)"):
             report.out_of_distribution(inside, {"o": outside}, fit_on=fit_on, **fit)
-    weighted = (*held_out, np.arange(60) % 2)
+    weighted = (*held_out, np.arange(200) % 2)
     detections = report.out_of_distribution(inside, {"o": outside}, fit_on=weighted, **fit)
-    assert "fitted on 30 other examples" in str(detections)
+    assert "fitted on 100 other examples" in str(detections)
