@@ -77,7 +77,7 @@ def test_from_files_to_a_table_and_a_folder(tmp_path, monkeypatch, capsys):
         ("''", "the name of a file is empty"),
         ("run.npz --floor=.1", "--floor is for --probabilities: leave it out"),
         ("run.npz --cross_fit=5 --calibrate=histogram:num_bin=5", "has no option 'num_bin'"),
-        ("report.csv --resamples=20 --metrics=nll --out=.", "report.csv is a file that no report"),
+        ("report.csv --resamples=20 --metrics=ece,accuracy --out=.", "report.csv is a file that no report"),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(

@@ -155,20 +155,21 @@ def test_rounded_rows_of_a_sharper_model_are_not_examples_of_the_fit(tmp_path):
     assert [*result.calibrators] == ["temperature"]
 
 
+ONES = np.ones(256)  # as in a report, whose fits have weights
 CRITERIA = ["nll", "ece", "adaptive_ece:0.01"]
 
 
 def test_each_temperature_minimizes_its_criterion():
-    held_out = sample(2.5, 1)
+    held_out = sample(2.5, 1, 256)
     options = {"calibrate": "temperature", "fit_on": held_out, "criterion": CRITERIA, **FEW}
     found = temperatures(report.score(*sample(2.5, 0), **options))
-    expected = {"T by nll": calibrators.temperature.fit(*held_out).temperature}
+    expected = {"T by nll": calibrators.temperature.fit(*held_out, ONES).temperature}
     for name, metric, step in (
         ("T by ece", metrics.ece, 0.1),
         ("T by adaptive_ece:0.01", metrics.adaptive_ece, 0.01),
     ):
         grid = {"start": step, "stop": 10.0, "step": step, "criterion": metric}
-        expected[name] = calibrators.temperature.fit_grid(*held_out, **grid).temperature
+        expected[name] = calibrators.temperature.fit_grid(*held_out, ONES, **grid).temperature
     assert found == pytest.approx({name: float(one) for name, one in expected.items()}, rel=1e-6)
     assert len(set(found.values())) == 3
 
@@ -190,12 +191,12 @@ def test_refusals():
 def test_folds_contain_whole_clusters():
     """With one fold per cluster, each temperature is fitted without the cluster that it scales."""
     random = np.random.default_rng(1)
-    logits = 3 * random.standard_normal((36, 3)).astype(np.float32)
-    labels, cluster = random.integers(0, 3, 36), random.permutation(np.arange(36) // 9)
+    logits = 3 * random.standard_normal((256, 3)).astype(np.float32)
+    labels, cluster = random.integers(0, 3, 256), random.permutation(np.arange(256) // 64)
     given = jnp.asarray(logits), jnp.asarray(labels), None
 
     def folds(count):
-        drawn = calibrate.folds_of(36, count, cluster, seed=0)
+        drawn = calibrate.folds_of(256, count, cluster, seed=0)
         return calibrate.calibrated("temperature", "nll", given, drawn, None)[1]
 
     weights = [(cluster != k).astype(np.float32) for k in range(4)]

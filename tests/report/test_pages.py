@@ -6,13 +6,14 @@ import html
 import html.parser
 import io
 import re
+import shutil
 
 import numpy as np
 import pytest
 from scipy import stats
 
 from calib_jax.core import texts
-from calib_jax.report import pictures, render, results
+from calib_jax.report import render, results
 from calib_jax.report.figures import file_names
 from tests.experiments.processes import ROOT
 
@@ -62,9 +63,17 @@ def read(page):
 
 
 @pytest.fixture(scope="module")
-def page():
-    report = scored()
-    return render.as_html(results.page(report, pictures(report)))
+def folder(tmp_path_factory):
+    """Save a report beside a folder of somebody else, once."""
+    folder = tmp_path_factory.mktemp("report")
+    (folder / ".mine.old.partial").mkdir()
+    (folder / ".mine.old.partial" / "work.txt").write_text("work")
+    return folder, scored().save(folder)
+
+
+@pytest.fixture
+def page(folder):
+    return (folder[0] / "report.html").read_text(encoding="utf-8")
 
 
 def test_the_page_is_balanced_and_needs_nothing_else(page):
@@ -110,24 +119,23 @@ def test_metrics_are_explained(page):
     assert "compare_calibration" not in page  # there is no row of its test
 
 
-def test_a_report_shows_its_figures_and_replaces_its_own_files_alone(tmp_path):
-    work = tmp_path / ".mine.old.partial"
-    work.mkdir()
-    (work / "work.txt").write_text("work")
-    names = scored().save(tmp_path)
+def test_a_report_shows_its_figures_and_replaces_its_own_files_alone(folder, tmp_path):
+    mine, names = folder
     assert "report.html" in names
-    shown = re.findall(r"\]\((.*?\.png)\)", (tmp_path / "report.md").read_text())
+    shown = re.findall(r"\]\((.*?\.png)\)", (mine / "report.md").read_text())
     assert shown == [name for name in names if name.endswith(".png")]
-    read((tmp_path / "report.html").read_text())
-    assert scored().save(tmp_path) == names  # its own files
-    assert (work / "work.txt").read_text() == "work"
-    other = tmp_path / "other"
-    other.mkdir()
-    (other / "report.md").write_text("my thesis")
+    shutil.copytree(mine, tmp_path, dirs_exist_ok=True)
+    one = {"as given": scored().reliability["as given"]}
+    fewer = dataclasses.replace(scored(), reliability=one).save(tmp_path)  # its own files
+    assert {*fewer} < {*names}
+    assert (tmp_path / ".mine.old.partial" / "work.txt").read_text() == "work"
+    (tmp_path / "other").mkdir()
+    thesis = tmp_path / "other" / "report.md"
+    thesis.write_text("my thesis")
     with pytest.raises(ValueError, match=r"report\.md is a file that no report wrote"):
-        scored().save(other)
-    assert [path.name for path in other.iterdir()] == ["report.md"]
-    assert (other / "report.md").read_text() == "my thesis"
+        scored().save(tmp_path / "other")
+    assert [*thesis.parent.iterdir()] == [thesis]
+    assert thesis.read_text() == "my thesis"
 
 
 ESCAPES = "\x1b[2J\x1b]0;owned\x07\u202egnp\x9b31m"
