@@ -13,16 +13,10 @@ import scipy.special
 from calib_jax import metrics
 from calib_jax.calibrators import temperature
 from calib_jax.calibrators.temperature import scaled
+from tests.calibrators import mean_nll
 from tests.selection import some
 
 RECORDED = pathlib.Path(__file__).parents[1] / "golden" / "temperature.npz"
-
-
-def mean_nll(logits, labels, weights, temperature):
-    """Return the weighted mean NLL at a temperature, in float64."""
-    log_p = scipy.special.log_softmax(np.asarray(logits, np.float64) / temperature, axis=-1)
-    losses = -np.take_along_axis(log_p, labels[:, None], axis=-1)[:, 0]
-    return np.average(losses, weights=weights)
 
 
 def best_temperature(logits, labels, weights):
@@ -68,7 +62,7 @@ def test_the_fit_is_scipys_minimum(seed, dtype, rtol, x64):
     assert actual.state.converged
     np.testing.assert_allclose(actual.temperature, expected, rtol=rtol)
     for nll, t in ((actual.state.nll_before, 1.0), (actual.state.nll_after, expected)):
-        wanted = mean_nll(logits, labels, weights, t)
+        wanted = mean_nll(logits.astype(np.float64) / t, labels, weights)
         np.testing.assert_allclose(nll, wanted, rtol=rtol)
     assert actual.state.nll_after <= actual.state.nll_before
 

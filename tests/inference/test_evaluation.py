@@ -142,16 +142,6 @@ def test_padding_keeps_the_numbers_and_sets_of_similar_sizes_share_programs():
     assert number == [0]
 
 
-def test_an_evaluation_keeps_draws_of_a_comparison_and_no_sums_of_its_rows():
-    shared = [evaluated(logits, clusters=None) for logits in (LOGITS, OTHER)]
-    wanted = inference.compare_ece(*shared, **DRAWN)
-    num_units = len(shared[0].copies.row)
-    stored = [value for value in shared[0]._derived.values() if isinstance(value, dict)]
-    kept = [np.size(array) for value in stored for one in value.values() for array in one]
-    assert max(kept) < 15 * num_units
-    assert inference.compare_ece(*shared, **DRAWN) == wanted
-
-
 def test_top_labels_count_copies():
     copies, top = evaluated().copies, evaluated().top_label()
     rows = np.repeat(np.arange(240), WEIGHTS)

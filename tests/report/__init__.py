@@ -8,6 +8,14 @@ from calib_jax.report.results import Change, Part, Report, Row
 HOSTILE = "<script>alert('x')</script> & \"a\" `b` [c](http://example.com)"
 
 
+def sample(scale, seed, num_rows=80):
+    """Return logits that are `scale` times too large, and labels."""
+    random = np.random.default_rng(seed)
+    logits = random.standard_normal((num_rows, 3))
+    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
+    return (scale * logits).astype(np.float32), labels
+
+
 def bins():
     edges = np.linspace(0, 1, 6)
     return plots.Bins(

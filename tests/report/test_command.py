@@ -17,13 +17,12 @@ from calib_jax import report
 from calib_jax.report import command
 from calib_jax.report.command import score_files
 
+from . import sample
 
-def sample(num_rows=120, seed=0):
+
+def contents(seed=0):
     """Return logits and labels as a file holds them."""
-    random = np.random.default_rng(seed)
-    logits = random.standard_normal((num_rows, 3))
-    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
-    return {"logits": (3 * logits).astype(np.float32), "labels": labels}
+    return dict(zip(("logits", "labels"), sample(3, seed, 120), strict=True))
 
 
 def scored(*arguments):
@@ -35,8 +34,8 @@ def scored(*arguments):
 
 
 def test_from_files_to_a_table_and_a_folder(tmp_path, monkeypatch, capsys):
-    np.savez(tmp_path / "test.npz", **sample(), groups=np.arange(120) % 2)
-    np.savez(tmp_path / "val.npz", **sample(seed=1))
+    np.savez(tmp_path / "test.npz", **contents(), groups=np.arange(120) % 2)
+    np.savez(tmp_path / "val.npz", **contents(seed=1))
     given = [
         f"--predictions={tmp_path / 'test.npz'}",
         "--calibrate=temperature",
@@ -77,14 +76,17 @@ def test_from_files_to_a_table_and_a_folder(tmp_path, monkeypatch, capsys):
         ("''", "the name of a file is empty"),
         ("run.npz --floor=.1", "--floor is for --probabilities: leave it out"),
         ("run.npz --cross_fit=5 --calibrate=histogram:num_bin=5", "has no option 'num_bin'"),
-        ("report.csv --resamples=20 --metrics=ece,accuracy --out=.", "report.csv is a file that no report"),
+        (
+            "report.csv --resamples=20 --metrics=ece,accuracy --out=.",
+            "is a file that no report wrote",
+        ),
     ],
 )
 def test_a_mistake_is_one_sentence_and_exit_code_2(
     tmp_path, monkeypatch, capsys, arguments, output
 ):
     monkeypatch.chdir(tmp_path)
-    np.savez("run.npz", **sample())
+    np.savez("run.npz", **contents())
     pathlib.Path("report.csv").write_text("confidence,correct\n.5,1\n.6,0\n")
     assert command.main([*shlex.split(arguments), "--cache="]) == 2
     (sentence,) = capsys.readouterr().err.splitlines()
@@ -139,7 +141,7 @@ def test_the_console_script_prints_a_section_for_a_model_card(tmp_path, capsys):
 
 
 def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path):
-    data = sample()
+    data = contents()
     file = tmp_path / "run.npz"
     np.savez(file, **data)
     calibrated = (f"--predictions={file}", "--calibrate=temperature")
@@ -164,7 +166,7 @@ def test_no_calibrator_is_fitted_on_what_is_scored(tmp_path):
     both = (f"--predictions={tmp_path / 'other.npz'}", "--average")
     with pytest.raises(ValueError, match="120 of 120 scored examples"):
         scored(*calibrated, *both, f"--fit_on={file}")
-    np.savez(tmp_path / "val.npz", **sample(seed=1))
+    np.savez(tmp_path / "val.npz", **contents(seed=1))
     result = scored(*calibrated, f"--fit_on={tmp_path / 'val.npz'}")
     assert result.calibrator["fitted_on"] == "120 other examples"
 
@@ -177,7 +179,7 @@ def test_columns_that_differ_between_files_are_refused(tmp_path, column, option)
     of_files["as text"] = {f"{column}s": values if column == "weight" else values.astype(str)}
     files = [tmp_path / f"{name}.npz" for name in of_files]
     for file, columns in zip(files, of_files.values(), strict=True):
-        np.savez(file, **sample(), **columns)
+        np.savez(file, **contents(), **columns)
     for pair in (files[:2], files[1:3], files[:3:2]):
         with pytest.raises(ValueError, match=f"differ in the {column} of the same example"):
             scored(*pair, *option)
@@ -185,7 +187,7 @@ def test_columns_that_differ_between_files_are_refused(tmp_path, column, option)
 
 
 def test_labels_of_one_image_are_a_cluster(tmp_path):
-    data = sample()
+    data = contents()
     shaped = {"logits": data["logits"].reshape(30, 2, 2, 3)}
     shaped["labels"] = data["labels"].reshape(30, 2, 2)
     own = np.broadcast_to(np.arange(2), (30, 2, 2))
@@ -218,7 +220,7 @@ def test_an_average_of_probabilities(tmp_path):
 @pytest.mark.parametrize("of_errors", [False, True])
 def test_a_closed_pipe_ends_the_command_quietly(tmp_path, monkeypatch, of_errors):
     """In this process: what is left of the output has to be flushed without an error."""
-    np.savez(tmp_path / "run.npz", **sample())
+    np.savez(tmp_path / "run.npz", **contents())
     reading, writing = os.pipe()
     os.close(reading)
     with open(writing, "w") as output, open(os.dup(writing), "wb", buffering=0) as errors:

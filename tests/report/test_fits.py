@@ -9,15 +9,9 @@ from calib_jax import calibrators, metrics, report
 from calib_jax.report import calibrate, read, render, results
 from calib_jax.report.command import score_files
 
+from . import sample
+
 FEW = {"metrics": ["accuracy", "ece", "nll"], "num_resamples": 20}
-
-
-def sample(scale, seed, num_rows=80):
-    """Return logits that are `scale` times too large, and labels."""
-    random = np.random.default_rng(seed)
-    logits = random.standard_normal((num_rows, 3))
-    labels = (logits + random.gumbel(size=logits.shape)).argmax(-1)
-    return (scale * logits).astype(np.float32), labels
 
 
 def write(folder, name, logits, labels):
