@@ -179,7 +179,7 @@ def out_of_distribution(
 
     >>> from calib_jax import report
     >>> sure = 4.0 * np.eye(3)[np.arange(200) % 3]
-    >>> detections = report.out_of_distribution(sure, {"noise": sure / 2}, num_resamples=20)
+    >>> detections = report.out_of_distribution(sure, {"noise": sure[:50] / 2}, num_resamples=20)
     >>> round(detections.value("noise", "entropy", "ood_auroc"), 6)
     1.0
     """
