@@ -80,7 +80,7 @@ def scores_of(name, x, theta):
 
 @pytest.mark.parametrize(
     ("name", "penalised"),
-    [(name, False) for name in ("bias_corrected_temperature", "matrix", *ODDS)]
+    [(name, False) for name in ("bias_corrected_temperature", *ODDS)]
     + [(name, True) for name in OPTIONS],
 )
 def test_scipy_finds_no_lower_criterion(name, penalised, x64):

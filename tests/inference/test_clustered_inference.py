@@ -204,6 +204,11 @@ def test_upper_ends_are_those_of_the_sums_of_clusters():
         half = z / (2 * n) * largest * np.maximum(1, clustered / rows)
         return value + z * (half + np.sqrt(moment + half**2))
 
+    evaluation = inference.Evaluation(logits, labels, clusters=cluster)
+    (found,) = bin_gaps.gaps_of((metrics.named("ece", num_bins=3),), evaluation, KEY, 100)
+    centered = sums - counts * gap * scale
+    variance = np.maximum(np.bincount(index, squares[1], 3), (centered**2).sum(0)) / n**2
+    np.testing.assert_allclose(found.variance, variance, rtol=1e-4)
     of_null, of_rows = (np.bincount(index, each, 3)[1:] / n**2 for each in squares[::-1])
     clustered, scales = np.maximum((sums**2).sum(0)[1:] / n**2, of_null), scale[1:]
     of_bins = clustered * scales**2, np.maximum(of_rows, of_null), clustered, scales
