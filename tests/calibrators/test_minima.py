@@ -47,7 +47,6 @@ ODDS = {
 OPTIONS = {
     "vector": {"slope_penalty": 0.1, "intercept_penalty": 0.02},
     "matrix": {"off_diagonal_penalty": 0.1, "intercept_penalty": 0.02},
-    "dirichlet": {"off_diagonal_penalty": 0.1, "intercept_penalty": 0.02},
     "svs": {"slope_penalty": 2.0, "intercept_penalty": 0.1},
     "sms": {"diagonal_penalty": 2.0, "off_diagonal_penalty": 0.5, "intercept_penalty": 0.1},
 }
@@ -62,7 +61,7 @@ PENALTIES = {
         + 0.1 * K / n * np.sum(t[9:] ** 2)
     ),
 }
-PENALTIES["dirichlet"] = PENALTIES["matrix"]
+OPTIONS["dirichlet"], PENALTIES["dirichlet"] = OPTIONS["matrix"], PENALTIES["matrix"]
 
 
 def features(z, params, n):

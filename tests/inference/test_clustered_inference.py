@@ -311,7 +311,7 @@ def correlated(random, num_classes, sharpness, correlation, num_clusters=100, si
 @pytest.mark.slow
 @pytest.mark.parametrize("num_classes", [2, 10])
 @pytest.mark.parametrize("correlation", [0.0, 0.5, 1.0])
-def test_size_and_coverage(num_classes, correlation, capsys):
+def test_size_and_coverage(num_classes, correlation):
     """Check 400 sets of 100 clusters of 10: the size of all tests, the coverage of intervals."""
     random = np.random.default_rng(7)
     several = {name: metrics.named(name) for name in ("ece", "adaptive_ece")}
@@ -342,10 +342,6 @@ def test_size_and_coverage(num_classes, correlation, capsys):
                 other = np.tile(other.astype(np.float32), (len(labels), 1))
                 change = inference.compare_calibration(logits, other, labels, clusters=cluster)
                 rejected["compare"] += change.p_value <= 0.05
-    with capsys.disabled():
-        print(f"\nK={num_classes} correlation {correlation}")
-        print("  rejected", {name: count / 400 for name, count in rejected.items()})
-        print("  covered", {name: count / 400 for name, count in covered.items()})
     by_row = rejected.pop("ece by row")
     # Skewed sums of clusters: neither signs nor a chi-squared distribution reproduce them.
     assert max(rejected.pop(name) for name in ("classwise_ece", "cox")) <= 400 * 0.12

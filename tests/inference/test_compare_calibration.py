@@ -134,13 +134,8 @@ def variance_of_calibrated(num_bins):
     return 2 * total / len(residual["a"]) ** 2
 
 
-def data(random, num_rows=200, scale=3.0):
-    logits, labels, _ = simulated(random, num_rows, 3)
-    return logits, (logits * scale).astype(np.float32), labels
-
-
 def test_equal_models_do_not_differ():
-    a, _, labels = data(np.random.default_rng(1))
+    a, labels, _ = simulated(np.random.default_rng(1), 200, 3)
     same = inference.compare_calibration(a, a, labels)
     assert same.value == 0
     assert same.p_value == 1
@@ -173,27 +168,23 @@ def squared_error_of_truth(sharpness, num_classes):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("num_rows", [200, 1000])
-def test_size_power_and_coverage(num_rows, capsys):
+def test_size_and_coverage(num_rows):
     """Check 400 sets: size at 5 %, and coverage of the 90 % interval, within three errors."""
     random = np.random.default_rng(4)
-    rejected = {"sharpness": 0, "K=2, 1 / 1.5": 0, "K=10, 1 / 1.5": 0}
+    rejected = 0
     settings = [(num_classes, beta) for num_classes in (2, 10) for beta in (1.0, 1.5)]
     covered = dict.fromkeys(settings, 0)
     truth = {setting: squared_error_of_truth(setting[1], setting[0]) for setting in settings}
     for _ in range(400):
         sharp = inference.compare_calibration(*of_different_sharpness(random, num_rows))
-        rejected["sharpness"] += sharp.p_value <= 0.05
+        rejected += sharp.p_value <= 0.05
         for num_classes in (2, 10):
             logits, labels, _ = simulated(random, num_rows, num_classes)
             change = inference.compare_calibration(logits, np.float32(1.5) * logits, labels)
-            rejected[f"K={num_classes}, 1 / 1.5"] += change.p_value <= 0.05
             for beta, error in ((1.0, change.error_a), (1.5, change.error_b)):
                 high = truth[num_classes, beta] <= error.high
                 covered[num_classes, beta] += high and error.low <= truth[num_classes, beta] + 1e-5
-    with capsys.disabled():
-        print(f"\nn={num_rows}", {name: count / 400 for name, count in rejected.items()})
-        print({setting: count / 400 for setting, count in covered.items()})
-    assert rejected["sharpness"] <= 400 * 0.083  # 5 % and three standard errors
+    assert rejected <= 400 * 0.083  # 5 % and three standard errors
     assert min(covered.values()) >= 400 * 0.835
 
 

@@ -1,7 +1,6 @@
 """Telling other inputs from the test set: values of slow definitions, before and after."""
 
 import json
-import re
 
 import jax
 import jax.numpy as jnp
@@ -84,10 +83,6 @@ def test_what_is_written(actual, tmp_path):
     assert "| near | entropy | temperature |" in page
     assert "![roc_far](roc_far.png)" in page
     assert "fitted on 200 other examples" in str(actual)
-    html = (tmp_path / "ood.html").read_text()
-    numbers = set(re.findall(r"[-+]?\d[\d,]*\.\d+", page))
-    assert len(numbers) > 30
-    assert [number for number in numbers if number not in html] == []
 
 
 def test_whole_clusters_are_drawn():
