@@ -184,11 +184,6 @@ def tied_problem(num_classes):
     return logits, labels, np.random.default_rng(0).choice([0.0, 1.0, 2.0], 80)
 
 
-def asked_of(num_classes):
-    new = 1.3 * problem(40, num_classes, seed=8, dtype=np.float64)[0]
-    return new, [p for p, _ in questions(new, np.zeros(40))]
-
-
 def binnings(p, answer, weight, asked, per_bin):
     """Average all histograms of equal mass: sets of examples, one model after the other."""
     values = np.unique(p)
@@ -227,7 +222,8 @@ def test_bbq_is_the_average_of_all_binnings(num_classes, per_bin, x64):
     logits, labels, weights = tied_problem(num_classes)
     params = bbq.fit(logits, labels, weights, prior_per_bin=per_bin)
     assert params.state.name == "converged"
-    new, asked = asked_of(num_classes)
+    new = 1.3 * problem(40, num_classes, seed=8, dtype=np.float64)[0]
+    asked = [p for p, _ in questions(new, np.zeros(40))]
     actual = jax.jit(bbq.answers)(params, jnp.asarray(new)).T
     used = weights > 0
     expected = [

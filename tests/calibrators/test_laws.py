@@ -39,7 +39,6 @@ BASE_RATES = dict.fromkeys(MEMBERS, 2e-3) | {"svs": 0.05, "sms": 0.05, "bbq": 0.
 for _name in ("temperature", "ensemble_temperature", "venn_abers"):
     del BASE_RATES[_name]
 NEW = problem(seed=1)[0]
-members = pytest.mark.parametrize("name", MEMBERS)
 
 
 @costly

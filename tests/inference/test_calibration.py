@@ -14,7 +14,6 @@ from .test_compare_calibration import pairs
 
 KEY = jax.random.key(0)
 ASYMPTOTIC = ("cox", "kuiper", "spiegelhalter", "temperature")
-DRAWN = ("ece", "squared_error")
 
 
 def run(name, *data, num_resamples=100):

@@ -220,11 +220,6 @@ def pilot(num_rows=2000, num_classes=5, seed=0):
     return z, (z + random.gumbel(size=z.shape)).argmax(axis=1)
 
 
-def stated(random, num_rows, gap):
-    confidence = random.uniform(0.5, 1, num_rows).astype(np.float32)
-    return metrics.Stated(confidence, random.random(num_rows) < confidence - gap)
-
-
 def test_as_many_rows_as_needed_detect_an_ece_with_the_power():
     """Draw the gaps of a calibrated model and of one whose confidences are too high by .06."""
     random = np.random.default_rng(1)

@@ -1,7 +1,5 @@
 """Binned errors with noise bounds: their numbers, their laws, their coverage, and bad input."""
 
-import functools
-
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -60,16 +58,11 @@ def running_sums(confidence, gap):
 PATHS = {"ecce": np.ptp, "ks_error": lambda path: max(map(abs, path))}
 
 
-@functools.cache
-def bounds_of(model, num_resamples=20_000):
-    return inference.noise_bound(ALL, *golden(model), key=KEY, num_resamples=num_resamples)
-
-
 @pytest.mark.parametrize("model", ["a", "b"])
 def test_draws_agree_with_all_outcomes(model):
     confidence = CONFIDENCE[model]
     hits, probability = outcomes(confidence)
-    bounds = bounds_of(model)
+    bounds = inference.noise_bound(ALL, *golden(model), key=KEY, num_resamples=20_000)
     bins = [gaps(confidence, hit, 5) for hit in (*hits, HIT[model])]
     paths = [
         running_sums(np.array(confidence), confidence - np.array(hit))

@@ -13,7 +13,6 @@ from calib_jax import inference, metrics
 KEY = jax.random.key(0)
 LOGITS = np.random.default_rng(0).standard_normal((20, 3)).astype(np.float32)
 LABELS = np.arange(20) % 3
-STATED = metrics.Stated(np.full(20, 0.7), LABELS == 0)
 
 
 def evaluation(**changed):

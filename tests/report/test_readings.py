@@ -19,11 +19,6 @@ def fraud(num_rows=1000, seed=0, shift=2.0):
     return np.stack([1 - p, p], axis=1), labels
 
 
-def saved(path, p, labels):
-    np.savez(path, probabilities=p, labels=labels, class_names=["legit", "fraud"])
-    return str(path)
-
-
 @pytest.fixture(scope="module")
 def binary():
     p, labels = fraud()
@@ -81,8 +76,8 @@ def test_figures_show_the_event_beside_the_top_label(binary):
 
 def test_the_positive_class_may_be_the_first(tmp_path):
     p, labels = fraud()
-    file = saved(tmp_path / "run.npz", p, labels)
-    options = {"predictions": [file], "probabilities": True, "resamples": 200}
+    np.savez(tmp_path / "run.npz", probabilities=p, labels=labels, class_names=["legit", "fraud"])
+    options = {"predictions": [str(tmp_path / "run.npz")], "probabilities": True, "resamples": 200}
     options["metrics"] = QUICK["metrics"]
     other = report.score_files(**options, positive="legit")
     assert "P(legit): " in other.answers[0]

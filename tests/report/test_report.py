@@ -212,15 +212,10 @@ def test_an_interval_and_a_test_stand_only_beside_the_same_quantity(full):
         np.testing.assert_allclose([change.p_holm for change in both], wanted)
 
 
-def outside_its_interval(method="percentile"):
-    """Score a calibrated model, whose resampled errors lie above its own; more noise, few rows."""
-    logits, labels = sample(60, 4)
-    both = {"metrics": ["nll", "adaptive_ece"], "num_resamples": 100}
-    return report.score(logits / 2.5, labels, num_bins=30, method=method, **both)
-
-
 def test_a_value_outside_its_interval_is_never_shown_without_the_reason(tmp_path):
-    actual = outside_its_interval()
+    logits, labels = sample(60, 4)  # of a calibrated model the resampled errors lie above its own
+    both = {"metrics": ["nll", "adaptive_ece"], "num_resamples": 100}
+    actual = report.score(logits / 2.5, labels, num_bins=30, method="percentile", **both)
     outside = {row.metric for row in actual.rows if not row.low <= row.value <= row.high}
     assert outside
     assert "nll" not in outside
