@@ -56,6 +56,8 @@ def imports(tree: ast.AST, path: Path, at_once: bool = True) -> Iterator[tuple[s
     """Yield each imported name, absolute, and whether it is imported as soon as the file is."""
     package = path.parent.parts
     for node in ast.iter_child_nodes(tree):
+        if isinstance(node, ast.expr):
+            continue  # which holds no import
         names = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
@@ -124,7 +126,7 @@ def test_a_forbidden_import_is_seen(path, source):
 
 def test_one_file_says_pmap():
     for path in FILES:
-        if path != THE_PARALLEL_FILE:
+        if path != THE_PARALLEL_FILE and "pmap" in (ROOT / path).read_text(encoding="utf-8"):
             for node in ast.walk(tree_of(path)):
                 assert getattr(node, "attr", getattr(node, "id", None)) != "pmap", path
 

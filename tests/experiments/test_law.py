@@ -41,30 +41,30 @@ def arrays():
 
 
 def test_heads_learn_and_weight_decay_lowers_their_temperature(arrays):
-    logits = heads.train(arrays, "cross_entropy", np.zeros(6), seeds=(0, 1))
+    logits = heads.train(arrays, "cross_entropy", np.zeros(6), epochs=15, seeds=(0, 1))
     assert logits["test"].shape == (6, 2, 300, 3)
     found = heads.measured(logits, arrays)
     assert np.max(found["error"]) < 0.4
     t = np.mean(found["temperature"], axis=1)
     assert t[0] > t[-1]
-    other = heads.train(arrays, "cross_entropy", np.zeros(6), seeds=(1,))
+    other = heads.train(arrays, "cross_entropy", np.zeros(6), epochs=15, seeds=(1,))
     np.testing.assert_allclose(other["test"][:, 0], logits["test"][:, 1], atol=1e-4)
 
 
 def test_matched_focal_is_focal_or_inverse_focal_loss_of_its_gamma(arrays, monkeypatch):
     monkeypatch.setitem(heads.LOSSES, "inverse", ("inverse_focal", {"gamma": 1.0}))
-    of = heads.train(arrays, "matched", np.full(6, 3.0), epochs=2, seeds=(0,))
-    focal = heads.train(arrays, "focal_3", np.zeros(6), epochs=2, seeds=(0,))
-    np.testing.assert_allclose(of["test"], focal["test"], atol=1e-4)
-    of = heads.train(arrays, "matched", np.full(6, -1.0), epochs=2, seeds=(0,))
-    inverse = heads.train(arrays, "inverse", np.zeros(6), epochs=2, seeds=(0,))
-    np.testing.assert_allclose(of["test"], inverse["test"], atol=1e-4)
+    gammas = np.array([3.0, 3, 3, -1, -1, -1])
+    matched, focal, inverse = (
+        heads.train(arrays, loss, gammas, epochs=2, seeds=(0,))["test"]
+        for loss in ("matched", "focal_3", "inverse")
+    )
+    np.testing.assert_allclose(matched, [*focal[:3], *inverse[3:]], atol=1e-4)
 
 
 def test_adafocal_follows_the_validation_set(arrays):
     other = arrays | {"validation_labels": np.roll(arrays["validation_labels"], 1)}
     first, second = (
-        heads.train(a, "adafocal", np.zeros(6), epochs=4, seeds=(0,))["test"]
+        heads.train(a, "adafocal", np.zeros(6), epochs=2, seeds=(0,))["test"]
         for a in (arrays, other)
     )
     assert not np.allclose(first, second)
@@ -297,13 +297,15 @@ def test_the_map_trains_what_has_no_record(tmp_path, monkeypatch):
     tiny.vectors(tmp_path, "banking77", encoder=settings.ENCODER)
     out = tmp_path / "records.json"
     wanted = [s for s in settings.settings() if s.texts == "banking77"]
-    settings.write(out, {s.name: {} for s in wanted[1:] if s.loss == "cross_entropy"})
+    wanted = [s for s in wanted if s.loss == "cross_entropy"]
+    missing = next(s for s in wanted if s.condition == "width64")
+    settings.write(out, {s.name: {} for s in wanted if s != missing})
     flags = (f"--vectors={tmp_path}", f"--workdir={tmp_path}/work", f"--out={out}")
     output = finish("map.run", *flags, "--texts=banking77", "--losses=cross_entropy")
     assert "17 of 18 settings have a record." in output
-    record = settings.read(out)[wanted[0].name]
+    record = settings.read(out)[missing.name]
     assert record["rows"] == {"validation": 12, "test": 20}
-    assert len(record["values"]["temperature"]) == 10
+    assert len(record["values"]["temperature"]) == 5
     assert set(record["predicted"]) == set(heads.PREDICTED) - {"cross_entropy", "dual_focal"}
     output = finish("map.run", *flags, "--texts=digits", code=2)
     assert "--texts must be among banking77, clinc150, newsgroups, got digits." in output
