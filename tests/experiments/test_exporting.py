@@ -168,9 +168,6 @@ def test_only_missing_vectors_are_computed(texts, encoder, tmp_path):
     np.testing.assert_allclose(np.load(place / "test.npy"), whole, rtol=0, atol=1e-6)
 
 
-WORD_BERT = {"words": 60, "width": 6, "depth": 1, "heads": 2, "mlp_width": 8, "places": 20}
-
-
 def test_components_are_those_of_a_singular_value_decomposition():
     vectors = np.random.default_rng(0).standard_normal((30, 5)) * np.arange(1, 6) + 7
     projected, share = principal_components(vectors, 3)

@@ -5,12 +5,13 @@ import inspect
 import json
 import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
 from absl import flags
 
-from calib_jax import calibrators, metrics
+from calib_jax import metrics
 from experiments.running import building, cli, imports
 from tests.experiments.processes import UNDRAWN, finish, refused
 from tests.experiments.test_configs import config_of
@@ -19,7 +20,6 @@ SOURCE = '''
 """A package of the user's own, which leaves a file behind whenever it is imported."""
 
 import pathlib
-from typing import NamedTuple
 
 import flax.linen as nn
 import flax.nnx as nnx
@@ -30,22 +30,14 @@ from calib_jax import data, losses, metrics
 pathlib.Path(__file__).with_name("imported").touch()
 
 
-def certainty(logits, labels, *, power=2.0, note=None):
+def certainty(logits, labels, *, power=2.0):
     """A loss function: (1 - p) ** power."""
     return (1 - jnp.exp(-losses.cross_entropy(logits, labels))) ** power
-
-
-def mean(logits, labels):
-    return losses.cross_entropy(logits, labels).mean()
 
 
 def factory(*, gamma=1.0):
     """A factory of an objective."""
     return losses.objective("focal", gamma=gamma)
-
-
-def odd(logits):
-    return logits
 
 
 class Small(nn.Module):
@@ -77,22 +69,6 @@ def fewer(size=100):
 @metrics.metric(metrics.error.prepare, lambda sums: 100 * metrics.error.finish(sums))
 def percent_wrong(logits, labels=None, weights=None, *, excluded_class=None):
     """Compute the error in percent."""
-
-
-class Halved:
-    """A calibrator."""
-
-    class Params(NamedTuple):
-        factor: float
-
-    def fit(logits, labels, weights=None):
-        return Halved.Params(0.5)
-
-    def apply(params, logits):
-        return params.factor * logits
-
-
-number = 3
 '''
 
 
@@ -100,15 +76,11 @@ number = 3
 def package(tmp_path, monkeypatch):
     """A folder of a user, as the current one."""
     (tmp_path / "own.py").write_text(SOURCE)
-    (tmp_path / "broken.py").write_text("import json\nimport absent_package\n")
-    (tmp_path / "typo.py").write_text("def loss(:\n")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield tmp_path
-    for name in ("own", "broken", "typo"):
-        sys.modules.pop(name, None)
+    sys.modules.pop("own", None)
     metrics.catalogue().pop("percent_wrong", None)
-    calibrators.catalogue().pop("Halved", None)
 
 
 PATHS = {
@@ -134,6 +106,9 @@ def test_members_are_built_from_the_current_folder(package):
     chosen = experiment.task.metrics
     assert list(chosen) == ["ece", "percent_wrong", "error", "nll"]
     assert float(chosen["percent_wrong"](logits, labels)) == 50.0
+    config.model.name = "own:Newer"
+    shapes = [leaf.shape for leaf in jax.tree.leaves(building.build(config).template().params)]
+    assert shapes == [(64, 4), (4, 10)]
 
 
 def parsed(monkeypatch, *arguments):

@@ -109,22 +109,17 @@ def test_two_with_different_configs(tmp_path):
     assert all(text.startswith(message) for text in output)
 
 
-HERE = "127.0.0.1:9"
-
-
 @pytest.fixture
 def starts_with(monkeypatch):
-    """Begin with some variables and flags; return the options with which JAX starts and stops."""
+    """Begin with some variables; return the options with which JAX starts and stops."""
     calls = []
     monkeypatch.setattr(jax.distributed, "initialize", lambda **options: calls.append(options))
     monkeypatch.setattr(jax.distributed, "shutdown", lambda: calls.append("shutdown"))
     monkeypatch.setattr(training.multihost_utils, "process_allgather", np.atleast_1d)
 
-    def begin(variables=None, **values):
-        for name, value in (variables or {}).items():
+    def begin(variables):
+        for name, value in variables.items():
             monkeypatch.setenv(name, value)
-        for name, value in values.items():
-            flags.FLAGS[name].value = value
         with training.begin(PROCESSES, {}):
             pass
         return calls
