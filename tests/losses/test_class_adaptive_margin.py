@@ -122,3 +122,13 @@ def test_one_possible_row_updates_a_class_and_none_keeps_its_state():
     assert np.isfinite(states[0].previous).tolist() == [True, True, False]
     for all_rows, first_row in zip(*states, strict=True):
         np.testing.assert_array_equal(all_rows[1:], first_row[1:])
+
+
+def test_an_impossible_class_has_no_part_in_the_mean_over_classes():
+    logits, labels = checks.batch(num_classes=4)
+    wider = np.insert(logits, 2, -np.inf, axis=1)
+    objective = losses.objective("class_adaptive_margin", margin=1.0)
+    moved, ones = np.where(labels < 2, labels, labels + 1), np.ones(8)
+    actual = objective.value(objective.init(5), np.float32(wider), moved, ones)
+    expected = class_adaptive_margin(logits, labels, margin=1.0)
+    np.testing.assert_allclose(actual, expected, rtol=1e-5)

@@ -129,7 +129,7 @@ def test_every_metric_of_these_files_has_a_reference():
         for name, one in metrics.catalogue().items()
         if one.__module__.rpartition(".")[2] in FAMILIES
     }
-    elsewhere = {name for name in ours if "debiased" in name}  # test_debiased.py
+    elsewhere = {name for name in ours if "debiased" in name}  # test_bins.py
     assert ours - elsewhere == MEMBERS.keys()
     assert {metrics.named(name).__module__.rpartition(".")[2] for name in ours} == set(FAMILIES)
 
