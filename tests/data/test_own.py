@@ -88,7 +88,7 @@ def test_an_image_is_cut_in_the_middle_and_resized(tmp_path):
         options = {"height": size, "width": 4, "augment": "crop_and_flip"}
         white = Examples(np.full((size, 4, 3), 255, np.uint8), np.zeros((), int))
         augment = jax.vmap(data.from_folder(str(tmp_path), **options).augment, (0, None))
-        seen = augment(jax.random.split(jax.random.key(0), 99), white)
+        seen = jax.jit(augment)(jax.random.split(jax.random.key(0), 99), white)
         empty = np.all(np.asarray(seen.inputs) == 0, axis=(2, 3))
         assert empty.sum(axis=1).max() == padding
 

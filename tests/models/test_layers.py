@@ -245,30 +245,25 @@ def with_gradients(function, x, kernel):
     return both(x, kernel, towards)
 
 
-@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
-def test_equals_jax(case, x64):
-    sizes, window, strides, padding, dilation = case
-    options = {
-        "window_strides": strides,
-        "padding": padding,
-        "rhs_dilation": dilation,
-        "dimension_numbers": CHANNELS_LAST[len(sizes)],
-    }
-    x, kernel = arrays(sizes, window)
+def assert_equals_jax(x, kernel, **options):
+    options |= {"dimension_numbers": CHANNELS_LAST[x.ndim - 2]}
     actual = with_gradients(functools.partial(convolve, **options), x, kernel)
     expected = with_gradients(functools.partial(lax.conv_general_dilated, **options), x, kernel)
     for a, e in zip(actual, expected, strict=True):
         np.testing.assert_allclose(a, e, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("case", CASES.values(), ids=CASES)
+def test_equals_jax(case, x64):
+    sizes, window, strides, padding, dilation = case
+    options = {"window_strides": strides, "padding": padding, "rhs_dilation": dilation}
+    assert_equals_jax(*arrays(sizes, window), **options)
 
 
 @pytest.mark.parametrize("batch", [32, 53])
 def test_parts_of_a_large_batch_make_the_whole(batch, x64):
     x, kernel = arrays((3,), (2,), batch=batch)
-    options = {"window_strides": (1,), "padding": "SAME", "dimension_numbers": CHANNELS_LAST[1]}
-    actual = with_gradients(functools.partial(convolve, **options), x, kernel)
-    expected = with_gradients(functools.partial(lax.conv_general_dilated, **options), x, kernel)
-    for a, e in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(a, e, rtol=1e-12, atol=1e-12)
+    assert_equals_jax(x, kernel, window_strides=(1,), padding="SAME")
 
 
 def test_groups_are_left_to_jax():

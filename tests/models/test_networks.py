@@ -19,10 +19,6 @@ from .members import abstract, built, convolutions, images, shapes_for, size, sm
     [
         ("mlp", {"hidden": (512, 256)}, (28, 28, 1), 535_818),
         ("lenet5", {}, (32, 32, 1), 61_706),
-        ("lenet5", {}, (32, 32, 3), 62_006),
-        ("resnet20", {}, (28, 28, 1), 269_434),
-        # With 100 classes, as the papers count them.
-        ("wide_resnet26_10", {"num_classes": 100}, (32, 32, 3), 36_539_124),
         # Two convolutions of 16 to 32 and 32 to 64 channels, with scale and bias for each.
         ("resnet20", {"shortcut": "projection"}, (32, 32, 3), 269_722 + 512 + 64 + 2048 + 128),
     ],

@@ -14,7 +14,7 @@ from . import boxes, table, words
 FILLED = [(0.0, 0.2), (0.5, 0.6), (0.6, 1.0)]
 
 
-def test_bars_stand_on_the_bins_and_empty_ones_have_none():
+def test_bars_gaps_intervals_and_means_are_those_of_the_table():
     diagram, histogram = plots.reliability_diagram(table()).axes
     np.testing.assert_allclose(
         boxes(diagram, "accuracy per bin"),
@@ -25,10 +25,7 @@ def test_bars_stand_on_the_bins_and_empty_ones_have_none():
         [(*edges, 0, top) for edges, top in zip(FILLED, [10, 30, 60], strict=True)],
     )
     assert diagram.get_shared_x_axes().joined(diagram, histogram)
-
-
-def test_gaps_reach_from_accuracy_to_confidence():
-    diagram, _ = plots.reliability_diagram(table()).axes
+    # Gaps reach from accuracy to confidence.
     over = [(0.5, 0.6, 0.5, 0.55), (0.6, 1.0, 0.7, 0.9)]
     np.testing.assert_allclose(boxes(diagram, "gap: over-confident"), over)
     np.testing.assert_allclose(boxes(diagram, "gap: under-confident"), [(0.0, 0.2, 0.3, 0.1)])
@@ -37,6 +34,15 @@ def test_gaps_reach_from_accuracy_to_confidence():
     }
     assert len(hatches) == 2
     assert None not in hatches
+    # Intervals and means.
+    (bars,) = diagram.containers[-1].lines[2]
+    np.testing.assert_allclose(
+        bars.get_segments(),
+        [[(0.1, 0.1), (0.1, 0.6)], [(0.55, 0.4), (0.55, 0.65)], [(0.9, 0.65), (0.9, 0.8)]],
+    )
+    drawn = {line.get_label(): line.get_xdata()[0] for line in histogram.lines}
+    np.testing.assert_allclose(drawn["overall accuracy"], 0.1 * 0.3 + 0.3 * 0.5 + 0.6 * 0.7)
+    np.testing.assert_allclose(drawn["overall confidence"], 0.1 * 0.1 + 0.3 * 0.55 + 0.6 * 0.9)
 
 
 def test_the_gap_of_an_under_confident_bin_leaves_its_bar_visible():
@@ -61,18 +67,6 @@ def test_the_gap_of_an_under_confident_bin_leaves_its_bar_visible():
         assert seen(0.01, 0.08, 0.02, 0.08, style.SKY) > 0.9
         assert seen(0.01, 0.08, 0.12, 0.28, style.SKY) > 0.3
         assert seen(0.01, 0.08, 0.12, 0.28, style.GREEN) > 0.05  # the hatching of the gap
-
-
-def test_intervals_and_means():
-    diagram, histogram = plots.reliability_diagram(table()).axes
-    (bars,) = diagram.containers[-1].lines[2]
-    np.testing.assert_allclose(
-        bars.get_segments(),
-        [[(0.1, 0.1), (0.1, 0.6)], [(0.55, 0.4), (0.55, 0.65)], [(0.9, 0.65), (0.9, 0.8)]],
-    )
-    drawn = {line.get_label(): line.get_xdata()[0] for line in histogram.lines}
-    np.testing.assert_allclose(drawn["overall accuracy"], 0.1 * 0.3 + 0.3 * 0.5 + 0.6 * 0.7)
-    np.testing.assert_allclose(drawn["overall confidence"], 0.1 * 0.1 + 0.3 * 0.55 + 0.6 * 0.9)
 
 
 def test_bins_of_few_examples_are_faint_and_show_their_number():

@@ -69,11 +69,20 @@ CASES = [
 
 
 def trained(tx):
-    params, state, update = START, tx.init(START), jax.jit(tx.update)
+    @jax.jit
+    def stepped(gradient, state, params):
+        updates, state = tx.update(gradient, state, params)
+        return optax.apply_updates(params, updates), state
+
+    params, state = START, jax.jit(tx.init)(START)
     for step in range(STEPS):
-        updates, state = update(gradient_of(params, step), state, params)
-        params = optax.apply_updates(params, updates)
+        params, state = stepped(gradient_of(params, step), state, params)
     return params
+
+
+def updated(tx, gradient):
+    """Return the updates of the first step."""
+    return jax.jit(lambda gradient: tx.update(gradient, tx.init(START), START)[0])(gradient)
 
 
 def expected(settings):
@@ -130,7 +139,7 @@ def test_frozen_parameters_stay_and_do_not_count_in_the_norm(x64):
     frozen = {"embedding/*": {"frozen": True}}
     tx = train.grouped("sgd", 0.5, groups=frozen, momentum=0.0, clip_norm=0.5)
     gradient = gradient_of(START, 0)
-    updates, _ = tx.update(gradient, tx.init(START), START)
+    updates = updated(tx, gradient)
     rest = [path for path in PATHS if not path.startswith("embedding")]
     norm = np.sqrt(sum((leaf(gradient, path) ** 2).sum() for path in rest))
     assert norm > 0.5
@@ -142,7 +151,7 @@ def test_frozen_parameters_stay_and_do_not_count_in_the_norm(x64):
 
 def test_adamw_keeps_the_decay_out_of_the_moments(x64):
     tx, gradient = train.optimizer("adamw", 0.1, weight_decay=0.01), gradient_of(START, 0)
-    updates, _ = tx.update(gradient, tx.init(START), START)
+    updates = updated(tx, gradient)
     for path in PATHS:
         w, g = leaf(START, path), leaf(gradient, path)
         moved = adam(w, g, {}, 1, rate=0.1) - 0.1 * 0.01 * w
@@ -152,8 +161,9 @@ def test_adamw_keeps_the_decay_out_of_the_moments(x64):
 def test_the_rate_may_follow_the_step(x64):
     tx = train.optimizer("sgd", lambda step: 0.1 / (1 + step), momentum=0.0)
     gradient, state, moved = gradient_of(START, 0), tx.init(START), []
+    update = jax.jit(tx.update)
     for _ in range(3):
-        updates, state = tx.update(gradient, state, START)
+        updates, state = update(gradient, state, START)
         moved.append(leaf(updates, "head/kernel") / leaf(gradient, "head/kernel"))
     for result, rate in zip(moved, (0.1, 0.05, 0.1 / 3), strict=True):
         np.testing.assert_allclose(result, -rate)
@@ -163,7 +173,7 @@ def test_the_rate_may_follow_the_step(x64):
 def test_a_small_gradient_is_not_clipped(factor, x64):
     tx = train.optimizer("sgd", 0.1, clip_norm=2.0)
     small = jax.tree.map(lambda w: factor * w, START)
-    updates, _ = tx.update(small, tx.init(START), START)
+    updates = updated(tx, small)
     for path in PATHS:
         np.testing.assert_allclose(leaf(updates, path), -0.1 * leaf(small, path), rtol=1e-12)
 
