@@ -12,10 +12,11 @@ import scipy.stats
 import sklearn.datasets
 
 from calib_jax import data
-from calib_jax.core.examples import Examples, Source
+from calib_jax.core.examples import InMemory, Source
 from calib_jax.train.programs import wrong_label
 from tests.options import assert_recorded
 from tests.test_doctests import docstrings_of
+from tests.train.tasks import OnDisk
 
 PARTS = ("train", "validation", "test")
 
@@ -188,21 +189,8 @@ def test_calibration_takes_the_first_of_the_validation_part():
     assert len(parts.calibration) == 25
 
 
-class OnDisk:
-    """A source that is not in memory."""
-
-    def __init__(self, count):
-        self.count = count
-
-    def __len__(self):
-        return self.count
-
-    def __getitem__(self, index):
-        return Examples({"x": 10 * index}, index % 3)
-
-
 def test_a_subset_of_a_subset_looks_up_the_right_examples():
-    source = OnDisk(100)
+    source = OnDisk(InMemory({"x": 10 * np.arange(100)}, np.arange(100) % 3))
     view = data.subset(data.subset(source, np.arange(50, 100)), np.array([3, 0, 7]))
     assert len(view) == 3
     assert view.source is source  # one lookup, however deep

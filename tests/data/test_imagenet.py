@@ -9,20 +9,11 @@ from PIL import Image
 
 from calib_jax import data
 from calib_jax.core.examples import Draw, RandomViews, read
-from calib_jax.data.formats import files as reader
 from calib_jax.data.images import jpeg
 from calib_jax.data.images.jpeg import center
 from tests.data import tiny_photographs
 
 SMALL = {"validation_per_class": 2, "size": 24, "resize": 28}
-
-
-@pytest.fixture(autouse=True)
-def nothing_else(tmp_path, monkeypatch):
-    """No data set that this machine may have is found."""
-    for variable in (reader.VARIABLE, "TFDS_DATA_DIR"):
-        monkeypatch.delenv(variable, raising=False)
-    monkeypatch.setenv("HOME", str(tmp_path / "home"))
 
 
 @pytest.fixture(scope="module")

@@ -95,11 +95,7 @@ def test_an_image_is_cut_in_the_middle_and_resized(tmp_path):
 
 def test_folders_and_columns_may_give_the_parts(tmp_path):
     for part in ("train", "val"):
-        (tmp_path / part).mkdir()
-        (tiny.own_images(tmp_path / part)).rename(tmp_path / part / "inner")
-        for path in (tmp_path / part / "inner").iterdir():
-            path.rename(tmp_path / part / path.name)
-        (tmp_path / part / "inner").rmdir()
+        tiny.own_images(tmp_path).rename(tmp_path / part)
     dataset = data.from_folder(str(tmp_path), **SMALL)
     counts = [len(part) for part in (dataset.train, dataset.validation, dataset.test)]
     assert counts == [12, 15, 3]

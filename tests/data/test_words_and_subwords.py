@@ -62,17 +62,13 @@ def tokenizer(*pieces, lower=True):
     return data.WordPiece((*BERT_SPECIAL, *pieces), lower)
 
 
-def test_numbers_are_cut_and_padded():
-    pieces = tokenizer("a", "b")
+def test_numbers_are_cut_at_either_end_and_padded():
+    pieces = tokenizer("a", "b", "c")
     np.testing.assert_array_equal(pieces.numbers("a b ?", 6), [2, 4, 5, 1, 3, 0])
     np.testing.assert_array_equal(pieces.numbers("", 3), [2, 3, 0])
     assert pieces.numbers("a", 3).dtype == np.int32
     with pytest.raises(ValueError, match="length must be at least 2, got 1"):
         pieces.numbers("a", 1)
-
-
-def test_texts_are_cut_at_either_end():
-    pieces = tokenizer("a", "b", "c")
     np.testing.assert_array_equal(pieces.numbers("a b c", 4, "front"), [2, 5, 6, 3])
     np.testing.assert_array_equal(pieces.numbers("a b c", 5, "front"), [2, 4, 5, 6, 3])
     np.testing.assert_array_equal(pieces.numbers("a b c", 2, "front"), [2, 3])

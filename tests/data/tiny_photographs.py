@@ -111,8 +111,12 @@ def png_of_16_bits(pixels):
     return b"\x89PNG\r\n\x1a\n" + chunks
 
 
-def street_frames(count=3):
-    """The frames of Cityscapes: the part, the name, the image and the published label map."""
+def cityscapes(folder, count=3):
+    """Write the official folders of Cityscapes.
+
+    Return the frames: the part, the name, the image and the published label map.
+    """
+    place = pathlib.Path(folder) / "cityscapes"
     generator = np.random.default_rng(5)
     values = np.array([*range(34), 255])
     frames = []
@@ -121,21 +125,13 @@ def street_frames(count=3):
             for number in range(count):
                 image = generator.integers(0, 256, (*SIDE, 3), dtype=np.uint8)
                 labels = generator.choice(values, SIDE).astype(np.uint8)
-                frames.append((part, f"{city}_00000{number}_000019", image, labels))
-    return frames
-
-
-def cityscapes(folder):
-    """Write the official folders of Cityscapes; return the frames."""
-    place = pathlib.Path(folder) / "cityscapes"
-    frames = street_frames()
-    for part, frame, image, labels in frames:
-        city = frame.partition("_")[0]
-        for kind, ending, pixels in (
-            ("leftImg8bit", "leftImg8bit", image),
-            ("gtFine", "gtFine_labelIds", labels),
-        ):
-            put(place / kind / part / city / f"{frame}_{ending}.png", png(pixels))
+                frame = f"{city}_00000{number}_000019"
+                frames.append((part, frame, image, labels))
+                for kind, ending, pixels in (
+                    ("leftImg8bit", "leftImg8bit", image),
+                    ("gtFine", "gtFine_labelIds", labels),
+                ):
+                    put(place / kind / part / city / f"{frame}_{ending}.png", png(pixels))
     return frames
 
 
