@@ -146,7 +146,7 @@ def classwise_sums(logits, labels, cluster, num_bins=5):
 @pytest.mark.parametrize("name", DRAWN)
 def test_draws_agree_with_all_signs(name, monkeypatch):
     monkeypatch.setattr(bin_gaps, "_RARE", 0.0)  # in no bin are the draws those of outcomes
-    logits, labels, cluster = data(10, 4)
+    logits, labels, cluster = data(10, 6)
     signs = np.array(list(itertools.product((-1, 1), repeat=10)))
     sums, counts = cluster_sums(logits, labels, cluster)
     if name == "ece":
@@ -173,7 +173,7 @@ def test_draws_agree_with_all_signs(name, monkeypatch):
         assert bound.p_value == actual.p_value
         given = {"key": KEY, "num_bins": 5, "num_resamples": 4000, "clusters": cluster}
         parts = (
-            inference.group_errors(logits, labels, np.zeros(40, int), **given)
+            inference.group_errors(logits, labels, np.zeros(60, int), **given)
             if name == "ece"
             else inference.class_errors(logits, labels, **given)
         )
@@ -184,7 +184,7 @@ def test_draws_agree_with_all_signs(name, monkeypatch):
 
 
 def test_upper_ends_are_those_of_the_sums_of_clusters():
-    logits, labels, cluster = data(40, 4)
+    logits, labels, cluster = data(45, 4)
     confidence, hit = top(logits, labels)
     (sums, counts), z, n = (
         cluster_sums(logits, labels, cluster, 3),

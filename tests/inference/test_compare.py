@@ -313,11 +313,11 @@ def test_ranks_are_those_of_paired_tests_with_holm():
 
 
 def test_copies_in_clusters_leave_the_ranks_unchanged():
-    z, y = pilot(200)
+    z, y = pilot(100)
     models = {"a": z, "b": z + np.random.default_rng(4).normal(size=z.shape)}
     once = inference.ranks(models, y, score="brier")
     copies = {name: np.repeat(m, 3, axis=0) for name, m in models.items()}
-    rows = np.repeat(np.arange(200), 3)
+    rows = np.repeat(np.arange(100), 3)
     again = inference.ranks(copies, y[rows], score="brier", clusters=rows)
     for one, other in zip(once, again, strict=True):
         assert one[4:] == other[4:]
