@@ -45,7 +45,7 @@ def calibrated(name, logits, labels, weights=None, new=None):
     weights = None if weights is None else jnp.asarray(weights)
     params = calibrators.named(name).fit(jnp.asarray(logits), jnp.asarray(labels), weights)
     answer = applied(name)(params, jnp.asarray(logits if new is None else new))
-    return params, np.asarray(jax.nn.softmax(answer))
+    return params, scipy.special.softmax(np.asarray(answer), axis=-1)
 
 
 def floats(params):

@@ -117,7 +117,7 @@ def test_weights_are_copies_and_compiled_fits_are_the_same(name):
         params = member.fit(given, weights=weights)
         return jnp.stack(params.state[1:]), member.apply(params, pair[0])
 
-    both = [jnp.stack([part, part[::-1]]) for part in (*pair, weights)]
+    both = [np.stack([part, part[::-1]]) for part in (*pair, weights)]
     results = jax.jit(jax.vmap(refitted_and_applied))(type(given)(*both[:2]), both[2])
     for state, actual in zip(*results, strict=True):
         np.testing.assert_allclose(state, of_copies.state[1:], rtol=1e-4)
@@ -174,7 +174,7 @@ def test_invalid_values_are_nan_inside_jit():
     for kind, odd in (("stated", 1.5), ("scored", np.nan), ("stated", np.nan)):
         for name in ("isotonic", "platt", "venn_abers"):
             params, _ = fitted(name, kind)
-            actual = applied(name)(params, jnp.array([odd, 0.5]))
+            actual = applied(name)(params, np.float32([odd, 0.5]))
             assert np.isnan(actual[0])
             assert np.isfinite(actual[1])
     confidence, correct = answers()

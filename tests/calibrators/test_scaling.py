@@ -192,7 +192,7 @@ def test_half_precision_is_fitted_in_float32():
     logits, labels, weights = problem(0)
     narrow = jnp.asarray(logits, jnp.bfloat16)
     actual = temperature.fit(narrow, jnp.asarray(labels), jnp.asarray(weights))
-    expected = best_temperature(narrow.astype(jnp.float32), labels, weights)
+    expected = best_temperature(np.asarray(narrow, np.float32), labels, weights)
     assert actual.temperature.dtype == jnp.float32
     np.testing.assert_allclose(actual.temperature, expected, rtol=1e-4)
 

@@ -1,7 +1,6 @@
 """Binned errors with noise bounds: their numbers, their laws, their coverage, and bad input."""
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 import scipy.special
@@ -97,15 +96,15 @@ def test_values_are_those_of_the_metrics():
 
 
 def test_a_mistake_at_confidence_one_is_impossible_for_a_calibrated_model():
-    logits = jnp.tile(jnp.array([[100.0, 0.0]]), (60, 1))
+    logits = np.tile(np.float32([[100.0, 0.0]]), (60, 1))
     right = inference.noise_bound(
-        metrics.ece, logits, jnp.zeros(60, int), key=KEY, num_resamples=100
+        metrics.ece, logits, np.zeros(60, int), key=KEY, num_resamples=100
     )
     assert right.value == right.low == right.floor == 0
     assert right.p_value == 1
     assert 0 < right.high < 0.1  # Wilson's: errors may be rare
     wrong = inference.noise_bound(
-        metrics.ece, logits, (jnp.arange(60) < 3).astype(int), key=KEY, num_resamples=100
+        metrics.ece, logits, (np.arange(60) < 3).astype(int), key=KEY, num_resamples=100
     )
     assert wrong.p_value == pytest.approx(1 / 101)
     assert wrong.value == pytest.approx(0.05)
