@@ -185,6 +185,13 @@ def test_the_state_says_why_a_linear_fit_ended(kind):
     flat = fit(np.full((80, 3), 3, np.float32), labels)
     assert flat.state.name == "indistinct"
     assert np.max(np.abs(flat[0])) <= 1  # no slope can be fitted
+    if kind == "vector":  # a class that is impossible in some rows stays so
+        impossible = (np.arange(80) % 5 == 0) & (labels != 2)
+        some = np.where(impossible[:, None] & (np.arange(3) == 2), -np.inf, logits)
+        params = fit(some, labels)
+        assert params.state.name == "converged"
+        scores = np.asarray(params.slope) * some + np.asarray(params.intercept)
+        np.testing.assert_allclose(params.state.nll_after, mean_nll(scores, labels), rtol=1e-5)
     state = fit(logits, labels, max_iterations=6).state
     assert state.name == "stopped"
     assert state.nll_after < state.nll_before
