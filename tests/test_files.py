@@ -34,7 +34,7 @@ def predictions(folder, suffix):
 
 
 def calibrator(folder):
-    calibrators.save(folder / "t.npz", "matrix", calibrators.matrix.fit(LOGITS, LABELS))
+    calibrators.save(folder / "t.npz", "temperature", calibrators.temperature.fit(LOGITS, LABELS))
     return folder / "t.npz"
 
 
