@@ -203,32 +203,7 @@ def test_points_of_sets_are_means_over_seeds_and_mark_the_dead():
     assert {p.loss for p in points.of_sets(frozen, records) if p.dead} == {"brier"}
 
 
-def test_published_factors_are_those_of_the_tables():
-    found = points.published()
-    assert len({p.place + p.group for p in found}) == 11 + 15
-    (one,) = [
-        p for p in found
-        if (p.group, p.loss) == ("CIFAR-100", "focal_3") and p.place.endswith("ResNet-50")
-    ]  # fmt: skip
-    assert np.exp(one.measured - one.base) == pytest.approx(1.1 / 2.1)
-
-
 # ------------------------------------------------------------------------------------------ report
-
-
-def test_the_rule_of_the_law_needs_a_small_bias_and_less_error_than_one_factor():
-    def of(shift, spread=0.0):
-        return [
-            point(b, b - 0.5 * b, b - 0.5 * b + shift + spread * g, group=str(g))
-            for g in (0, 1, 2)
-            for b in (1.0, 2.0, 3.0)
-        ]
-
-    assert report.law(of(0.1)).endswith("| holds |")
-    assert report.law(of(0.25)).endswith("| does not hold |")
-    assert report.law(of(0.1, spread=0.2)).endswith("| does not hold |")
-    exact = [p._replace(measured=p.base + np.log(0.58)) for p in of(0.1)]
-    assert report.law(exact).endswith("| does not hold |")
 
 
 def test_matched_focal_is_compared_by_root_ce2_of_live_places():
