@@ -199,3 +199,22 @@ def test_names_and_options():
     change = (noise[same].astype(float) - own.test.inputs[same] + 0.5) / 16
     assert np.std(change) == pytest.approx(np.hypot(0.06, 1 / 16 / 12**0.5), rel=0.05)
     np.testing.assert_array_equal(other, data.named("digits", seed=3).test.inputs)
+
+
+def test_a_set_of_the_users_own_by_import_path(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "own_sets.py").write_text(
+        "from calib_jax import data\n"
+        "def mine(*, seed: int = 1):\n"
+        "    return data.named('digits', seed=seed)\n"
+    )
+    digits = data.named("digits")
+    sets = ood_sets.named(["own_sets:mine", "own_sets:mine:seed=3"], digits, None)
+    assert list(sets) == ["own_sets_mine", "own_sets_mine_seed_3"]
+    last = sets["own_sets_mine_seed_3"]
+    np.testing.assert_array_equal(last.inputs, data.named("digits", seed=3).test.inputs)
+    with pytest.raises(ValueError, match=r"the module own_sets has no 'min'; did you mean 'mi"):
+        ood_sets.named(["own_sets:min"], digits, None)
+    with pytest.raises(TypeError, match="did you mean 'seed'"):
+        ood_sets.named(["own_sets:mine:sed=3"], digits, None)

@@ -13,6 +13,7 @@ from .test_compare_calibration import pairs
 
 KEY = jax.random.key(0)
 ASYMPTOTIC = ("cox", "kuiper", "spiegelhalter", "temperature")
+DRAWN = ("ece", "squared_error")
 
 
 def run(name, *data, num_resamples=100):
@@ -98,6 +99,26 @@ def test_a_p_value_needs_an_expected_variance_of_one():
         for name in ("spiegelhalter", "temperature", "cox", "kuiper"):
             p_value = run(name, logits, (np.arange(rows) < 2).astype(int)).p_value
             assert np.isnan(p_value) == (rows == 11), name
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("num_rows", [200, 1000])
+@pytest.mark.parametrize("num_classes", [2, 10])
+def test_size_and_power(num_rows, num_classes):
+    """Check 400 calibrated sets: a rate at 5 % within three standard errors, 8 % if asymptotic."""
+    random = np.random.default_rng(2)
+    rates = {}
+    for sharpness in (1.0, 1.5):
+        rejected = dict.fromkeys((*ASYMPTOTIC, *DRAWN), 0)
+        for trial in range(400):
+            logits, labels, _ = simulated(random, num_rows, num_classes, sharpness)
+            for name in rejected:
+                drawn = {"key": jax.random.key(trial), "num_resamples": 99} if name in DRAWN else {}
+                test = inference.calibration_test(name, logits, labels, **drawn)
+                rejected[name] += test.p_value <= 0.05
+        rates[sharpness] = {name: count / 400 for name, count in rejected.items()}
+    assert max(rates[1.0].values()) <= 0.083
+    assert min(rates[1.5].values()) > max(rates[1.0].values())
 
 
 def test_confident_models_are_tested_on_their_own_scale():

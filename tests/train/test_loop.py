@@ -20,7 +20,7 @@ import numpy as np
 import optax
 import pytest
 
-from calib_jax import losses, metrics, models, train
+from calib_jax import data, losses, metrics, models, train
 from calib_jax.core import Examples, InMemory
 from calib_jax.core.statistics import NOTHING
 from calib_jax.train import log, loop
@@ -550,6 +550,34 @@ def test_a_signal_ends_the_program_after_the_state_is_saved(tmp_path, monkeypatc
         "stopped by SIGTERM after step 1 of 12; nothing is lost"
         in (tmp_path / "log.txt").read_text()
     )
+
+
+@dataclasses.dataclass(frozen=True)
+class Shifted(tasks.OnDisk):
+    """A source whose random views are its examples, each moved by its own draw."""
+
+    seen: list
+
+    def drawn(self, index, draw):
+        self.seen.append(draw)
+        result = self.source[index]
+        shift = [np.random.default_rng([*draw, int(one)]).normal() for one in index]
+        return result._replace(inputs=result.inputs + np.asarray(shift)[:, None])
+
+
+@pytest.mark.slow
+def test_random_views_are_those_of_seed_and_epoch_also_when_stopped(tmp_path, monkeypatch):
+    source = Shifted(tasks.examples(38), [])
+    task = task_of(train=data.subset(source, np.arange(38)))
+    plan = dataclasses.replace(PLAN, seed=5, num_epochs=2)
+    whole = run(tmp_path / "whole", task=task, plan=plan)
+    assert set(source.seen) == {(5, 0, 0), (5, 1, 0)}  # and evaluation draws none
+    plain = run(tmp_path / "plain", plan=plan)
+    assert not same(whole.state.params, plain.state.params)
+    stopping_after_chunks(monkeypatch, 3)
+    while not (outcome := run(tmp_path / "parts", task=task, plan=plan)).finished:
+        pass
+    assert same(whole.state, outcome.state)
 
 
 def test_a_second_ctrl_c_ends_the_process(monkeypatch):
