@@ -157,11 +157,9 @@ def test_kernels_of_a_compiled_program_are_counted():
   %a = f32[4]{0} parameter(0)
   ROOT %e = f32[4]{0} exponential(%a)
 }
-
 %body (b: (f32[4])) -> (f32[4]) {
   %b = (f32[4]{0}) parameter(0)
-  %c = f32[4]{0} get-tuple-element(%b), index=0
-  %d = f32[4]{0} copy(%c)
+  %d = f32[4]{0} copy(%b)
   ROOT %t = (f32[4]{0}) tuple(%d)
 }
 

@@ -9,7 +9,6 @@ import importlib
 import inspect
 import pathlib
 import re
-from typing import NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -34,19 +33,14 @@ NAMES = sorted(
 )
 
 
-class Images(NamedTuple):
-    side: int
-    num_classes: int
-
-
-# The inputs of a network from the data sets that are read from files.
+# The sides and classes of the images of data sets that are read from files.
 SHAPES = {
-    "cifar10": Images(32, 10),
-    "cifar100": Images(32, 100),
-    "tiny_imagenet": Images(64, 200),
-    "imagenet": Images(224, 1000),
-    "places_lt": Images(224, 365),
-    "inaturalist2018": Images(224, 8142),
+    "cifar10": (32, 10),
+    "cifar100": (32, 100),
+    "tiny_imagenet": (64, 200),
+    "imagenet": (224, 1000),
+    "places_lt": (224, 365),
+    "inaturalist2018": (224, 8142),
 }
 
 

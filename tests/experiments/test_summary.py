@@ -100,13 +100,13 @@ def test_a_temperature_without_an_optimum_is_named_and_not_tested(actual):
     assert {one.p for one in backwards.cells if one.phase == summary.AFTER} == {None}
 
 
-def streamed(run, calibrate="temperature"):
+def streamed(run):
     """The run as one whose logits were not kept."""
     scores = streamed_scores.score(
         lambda: [(*run.test, np.ones(len(run.test[1])))],
         summary.CELLS,
         num_bins=NUM_BINS,
-        calibrate=calibrate,
+        calibrate="temperature",
         fit_on=lambda: [(*run.validation, np.ones(len(run.validation[1])))],
     )
     return dataclasses.replace(run, validation=(), test=(), streamed=scores)
