@@ -11,8 +11,8 @@ from calib_jax.train import log as logs
 from calib_jax.train import only_one
 from experiments.reports import summary
 from tests.experiments.processes import finish, start, stop_after
+from tests.experiments.test_train import SHORT, SIZES
 
-SIZES = ("--config.data.options.validation_size=500", "--config.data.options.test_size=500")
 TINY = ("--config.model.options.hidden=(8,)", "--resamples=100")
 
 
@@ -21,7 +21,7 @@ def sweep(folder, *more, losses="cross_entropy,adafocal", config="configs/digits
 
 
 def test_a_sweep_trains_and_puts_it_in_a_table(tmp_path):
-    output = finish("sweep", *sweep(tmp_path, "--config.num_epochs=2", *SIZES))
+    output = finish("sweep", *sweep(tmp_path, *SHORT, *SIZES))
     assert "2/2  adafocal seed 1" in output
     assert "as trained" in output
     assert "after temperature" in output

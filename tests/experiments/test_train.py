@@ -122,7 +122,8 @@ def test_logits_in_blocks_and_logits_that_are_not_kept(evaluated, tmp_path):
 
 def test_a_finished_run_says_so(trained):
     folder, _ = trained
-    output = finish("train", *RUN, f"--workdir={folder}", "--config.run.keep=5")
+    more = (f"--workdir={folder}", "--config.run.keep=5")
+    output = finish("train", *RUN, *more, before=UNDRAWN)
     assert "holds a finished run of 3 epochs: nothing to do" in output
 
 
