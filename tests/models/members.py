@@ -138,11 +138,6 @@ def keys(network, count):
     return {"keys": jax.random.split(jax.random.key(5), count)}
 
 
-def abstract(network, shape=(2, 8, 8, 3)):
-    """Return the shapes of the variables, without computing any."""
-    return shapes_for(network, jax.ShapeDtypeStruct(shape, jnp.float32))
-
-
 def shapes_for(network, x):
     """Return the shapes of the variables for these inputs, without computing any.
 
@@ -213,6 +208,16 @@ def half(network):
 def weights(network):
     """Draw the variables of a network of `SMALL`, which are the same for every dtype of it."""
     return variables_of(half(network), inputs(network, 2))
+
+
+@functools.cache
+def _evaluation(network):
+    return jax.jit(functools.partial(network.apply, train=False))
+
+
+def evaluated(network, variables, x):
+    """Compute the logits in one program: layers one by one would need many."""
+    return _evaluation(network)(variables, x)
 
 
 def affine(params, x):

@@ -14,7 +14,7 @@ from calib_jax import models
 from calib_jax.models.files import bert_files
 
 from . import members
-from .members import BERT, CLASSES, affine, attended, variables_of
+from .members import BERT, CLASSES, affine, attended, evaluated, variables_of
 
 SIZES = BERT | {"dropout": 0.0}
 TOKENS = np.array([[3, 7, 49, 2, 0], [4, 1, 9, 11, 6], [5, 0, 0, 0, 0]], np.int32)
@@ -45,15 +45,6 @@ def by_numpy(params, tokens, types, pool):
 def made(pool="first", dtype="float32"):
     network = models.bert(num_classes=CLASSES, **SIZES, pool=pool, dtype=dtype)
     return network, variables_of(network, X)
-
-
-@functools.cache
-def evaluate(network):
-    return jax.jit(functools.partial(network.apply, train=False))
-
-
-def evaluated(network, variables, x):
-    return evaluate(network)(variables, x)
 
 
 @pytest.mark.parametrize("pool", ["first", "mean"])

@@ -11,7 +11,7 @@ from calib_jax import models
 from calib_jax.models.deeplab import resized
 from tests.options import assert_recorded
 
-from .members import abstract, built, convolutions, images, shapes_for, size, small, variables_of
+from .members import built, convolutions, evaluated, images, shapes_for, size, small, variables_of
 
 
 @pytest.mark.parametrize(
@@ -85,7 +85,7 @@ def test_small_resnet_by_hand(shortcut, norm):
     network = models.small_resnet(1, shortcut=shortcut, norm=norm)
     x = images(1, side=7)
     variables = variables_of(network, x)
-    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    logits = evaluated(network, variables, x)
     expected = small_resnet_by_hand(jax.device_get(variables), x[0], shortcut, norm)
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
 
@@ -139,7 +139,7 @@ def test_the_stem_the_pyramid_and_the_dropout_of_deeplab():
 def test_blocks_computed_again(name):
     """`remat` recomputes every block, with the same variables."""
     plain, x = small(name), images(2)
-    variables, train = abstract(plain), {"train": True, "mutable": ["batch_stats"]}
+    variables, train = shapes_for(plain, x), {"train": True, "mutable": ["batch_stats"]}
     for network, count in ((plain, 0), (plain.clone(remat=True), len(plain.blocks))):
         jaxpr = jax.make_jaxpr(functools.partial(network.apply, **train))(variables, x)
         assert sum("remat" in str(equation.primitive) for equation in jaxpr.eqns) == count
@@ -151,14 +151,10 @@ def lenet_by_hand(params, image, pool, activation):
     sides = missing // 2, missing - missing // 2
     maps = np.pad(np.asarray(image, float), [sides, sides, (0, 0)])
     for layer in ("conv1", "conv2"):
-        kernel, bias = (np.asarray(params[layer][part], float) for part in ("kernel", "bias"))
-        side = len(maps) - 4
-        result = np.empty((side, side, len(bias)))
-        for i in range(side):
-            for j in range(side):
-                result[i, j] = np.tensordot(maps[i : i + 5, j : j + 5], kernel, 3) + bias
-        result = activation(result)
-        maps = pool(result.reshape(side // 2, 2, side // 2, 2, -1), axis=(1, 3))
+        inside = convolved(maps, params[layer]["kernel"])[2:-2, 2:-2]  # where it needs no padding
+        half = len(inside) // 2
+        maps = activation(inside + params[layer]["bias"]).reshape(half, 2, half, 2, -1)
+        maps = pool(maps, axis=(1, 3))
     x = maps.reshape(-1)
     for layer in ("dense1", "dense2", "head"):
         x = x @ np.asarray(params[layer]["kernel"], float) + np.asarray(params[layer]["bias"])
@@ -178,7 +174,7 @@ def test_lenet5_by_hand(options, side, pool, activation):
     network = models.lenet5(**options)
     x = images(1, side=side, channels=1)
     variables = variables_of(network, x)
-    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    logits = evaluated(network, variables, x)
     expected = lenet_by_hand(jax.device_get(variables["params"]), x[0], pool, activation)
     np.testing.assert_allclose(logits[0], expected, rtol=1e-4, atol=1e-4)
 

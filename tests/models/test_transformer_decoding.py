@@ -13,7 +13,7 @@ from calib_jax import models
 from calib_jax.models.attention import CONTEXT, PAST
 
 from . import members
-from .members import affine, attended, variables_of
+from .members import affine, attended, evaluated, variables_of
 
 SIZES = {
     **{"num_classes": 9, "width": 4, "depth": 2, "heads": 2, "mlp_width": 5, "places": 8},
@@ -28,11 +28,6 @@ X = {
 def made(norm="post", dtype="float32", **options):
     network = models.transformer(**SIZES | options, norm=norm, dtype=dtype)
     return network, variables_of(network, X)
-
-
-@functools.cache
-def evaluate(network):
-    return jax.jit(functools.partial(network.apply, train=False))
 
 
 normalized = functools.partial(members.normalized, epsilon=1e-6)
@@ -82,19 +77,19 @@ def by_numpy(params, source, target, norm):
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_logits_are_those_of_numpy(norm, x64):
     network, variables = made(norm, "float64")
-    logits = evaluate(network)(variables, X)
+    logits = evaluated(network, variables, X)
     params = jax.tree.map(np.asarray, variables["params"])
     for row, (source, target) in enumerate(zip(X["source"], X["target"], strict=True)):
         expected = by_numpy(params, source, target, norm)
         # The waves are float32.
         np.testing.assert_allclose(logits[row, : len(expected)], expected, rtol=1e-6, atol=1e-6)
     nothing = {**X, "source": 0 * X["source"]}
-    assert np.isfinite(evaluate(network)(variables, nothing)).all()
+    assert np.isfinite(evaluated(network, variables, nothing)).all()
 
 
 def test_token_by_token_the_logits_are_the_same(x64):
     network, variables = made(dtype="float64")
-    logits = evaluate(network)(variables, X)
+    logits = evaluated(network, variables, X)
     dropping = network.clone(dropout=0.5)  # writing and encoding evaluate
     writing = dropping.clone(past=6)
     visible = jnp.asarray(X["source"] != 0)[:, None, None, :]
@@ -250,7 +245,7 @@ def test_the_score_of_a_beam_is_that_of_its_tokens_in_a_whole_pass(beam):
     wide = models.translate(NETWORK, weights, SOURCE, length=6, beam=beam)
     target = np.pad(wide.tokens, ((0, 0), (1, 0)), constant_values=BEGIN)
     pairs = {"source": SOURCE, "target": target[:, :6]}
-    logits = np.array(evaluate(NETWORK)(weights, pairs), float)
+    logits = np.array(evaluated(NETWORK, weights, pairs), float)
     logits[..., [0, BEGIN]] = -np.inf
     log_p = logits - np.log(np.exp(logits).sum(axis=-1, keepdims=True))
     picked = np.take_along_axis(log_p, np.asarray(wide.tokens)[..., None], axis=-1)[..., 0]

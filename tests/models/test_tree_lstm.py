@@ -12,6 +12,7 @@ from calib_jax import models
 from calib_jax.data.text.trees import Tree, padded
 
 from . import members
+from .members import evaluated
 
 
 def sigmoid(x):
@@ -53,16 +54,6 @@ def shapes():
     arrays = padded(of_trees, 10)
     words = np.random.default_rng(2).standard_normal((4, 10, 4))
     return {"words": words, "children": arrays.children}, arrays.labeled
-
-
-@functools.cache
-def evaluate(network):
-    """Compute the logits in one program: eager, each tree of another size would need many."""
-    return jax.jit(functools.partial(network.apply, train=False))
-
-
-def evaluated(network, variables, x):
-    return evaluate(network)(variables, x)
 
 
 @pytest.fixture

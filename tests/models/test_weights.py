@@ -12,7 +12,7 @@ import pytest
 from calib_jax import models
 
 from . import members
-from .members import SMALL, images, variables_of, weights
+from .members import SMALL, evaluated, images, variables_of, weights
 
 OURS = {
     "resnet18": "resnet18",
@@ -57,9 +57,7 @@ def test_training_is_the_recorded_one(x64):
 def test_outputs_are_the_recorded_ones(name, x64):
     case, (network, variables) = members.RECORDED[name], loaded(name)
     x = members.recorded_images(case["input_shape"], case["seed"] - 1)
-    # Many layers of as many shapes compile faster together than one by one.
-    evaluate = jax.jit(functools.partial(network.apply, train=False))
-    logits = evaluate(variables, jnp.asarray(x))
+    logits = evaluated(network, variables, x)
     assert_close(logits, members.recorded_outputs()[f"{name}/output"])
 
 
@@ -71,7 +69,7 @@ def test_the_segmentation_network_is_the_recorded_one(x64):
         network, members.recorded_weights(case["parameters"], case["seed"])
     )
     x = members.recorded_images(case["input_shape"], case["seed"] - 1)
-    logits = jax.jit(functools.partial(network.apply, train=False))(variables, jnp.asarray(x))[0]
+    logits = evaluated(network, variables, jnp.asarray(x))[0]
     expected = members.recorded_outputs()
     means = np.mean(logits, axis=(0, 1))
     assert_close(means, expected["deeplab_resnet18/output_mean_per_class"])
@@ -102,12 +100,12 @@ def test_the_text_network_is_the_recorded_one(x64):
     tensors = members.recorded_weights(case["parameters"], case["seed"])
     variables = models.from_torch(network, tensors, shape=case["input_shape"][1:])
     x = np.random.RandomState(case["seed"] - 1).standard_normal(case["input_shape"])
-    logits = jax.jit(functools.partial(network.apply, train=False))(variables, x)
+    logits = evaluated(network, variables, x)
     assert_close(logits, members.recorded_outputs()["global_pooling_cnn/output"])
     # Numbers of words are looked up, and padding is 0.
     words = np.arange(2 * x.shape[1]).reshape(2, -1) % 9
     variables["params"]["embedding"] = {"embedding": (table := x[0, :9])}
-    apply = jax.jit(functools.partial(network.clone(words=9).apply, train=False))
+    apply = functools.partial(evaluated, network.clone(words=9))
     vectors = table[words] * (words > 0)[..., None]
     assert_close(apply(variables, words), apply(variables, vectors))
 
